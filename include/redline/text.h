@@ -172,10 +172,12 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
-  bool ignore_stop_tokens = false;
-  bool special = false;   ///< control tokens appear in the text: markers of tool calls, for ChatReader
-  int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
+  std::vector<std::string> stop;     ///< strings that end the generation; not part of the output
+  std::vector<int32_t> stop_tokens;  ///< further tokens that end the text
+  bool ignore_stop_tokens = false;   ///< the model's own do not end it
+  int64_t min_tokens = 0;  ///< tokens that end the text are excluded before, unless a constraint allows no other
+  bool special = false;    ///< control tokens appear in the text: markers of tool calls, for ChatReader
+  int num_logprobs = -1;   ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
   std::string client;           ///< requests of one client share its turn; "": a client of its own
   int priority = 0;             ///< lower runs first
@@ -224,6 +226,7 @@ struct GenerateResult {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  ///< prompt tokens whose state came from the prefix cache
   CacheMiss cache_miss = CacheMiss::kNotStored;
+  double queue_ms = 0;        ///< from the call until its state had a place in the cache
   double first_token_ms = 0;  ///< from the call to the first token
   double prefill_ms = 0;      ///< from the call to the logits of the prompt
   double decode_ms = 0;       ///< the steps after the first token
@@ -350,7 +353,7 @@ class TextEngine {
   /// Reads a LoRA adapter as `name`, for requests and sequences that name it: a PEFT folder, or a GGUF adapter as
   /// llama.cpp has it. Requests of one step may use different adapters. Thread-safe.
   /// not_found: no such file. invalid_argument: a name in use, an adapter of another model (the message gives the module
-  /// and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants, adapters of embeddings; the
+  /// and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants; the
   /// message names what is not supported.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
   /// Requests and sequences that use it keep it. not_found: no such name.

@@ -48,32 +48,11 @@ Json ChatSession::messages_json() const {
   return list;
 }
 
-bool ChatSession::is_control(std::span<const int32_t> tokens) const {
-  if (tokens.empty()) return false;
-  const auto as_text = engine_.decode(tokens.first(1)), as_name = engine_.decode(tokens.first(1), true);
-  return as_text.ok() && as_text->empty() && as_name.ok() && !as_name->empty();
-}
-
-Result<std::vector<int32_t>> ChatSession::prompt_tokens(const std::string& text) {
-  // Texts and tokens do not always correspond: a model may write a word in other tokens than the tokenizer would. What it has
-  // written stays as it is if a control token follows, at which no token of the text can reach across.
-  if (!known_text_.empty() && text.size() > known_text_.size() && text.starts_with(known_text_)) {
-    REDLINE_ASSIGN(const std::vector<int32_t> rest,
-                   engine_.encode(std::string_view(text).substr(known_text_.size()), true, false));
-    if (is_control(rest)) {
-      std::vector<int32_t> tokens = known_tokens_;
-      tokens.insert(tokens.end(), rest.begin(), rest.end());
-      return tokens;
-    }
-  }
-  return engine_.encode(text, true);
-}
-
 Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::function<bool(const ChatDelta&)>& on_delta,
                                      const std::function<bool()>& on_step) {
   const std::string messages = to_text(messages_json(), -1);
   REDLINE_ASSIGN(const std::string prompt, engine_.render_chat({messages, "", variables_json_}));
-  REDLINE_ASSIGN(request.prompt, prompt_tokens(prompt));
+  REDLINE_ASSIGN(request.prompt, known_.encode(engine_, "", prompt, true));
   request.special = true;
   const std::unique_ptr<ChatReader> reader = engine_.chat_reader(prompt, "");
   ChatTurn turn;
@@ -101,10 +80,11 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
   take();
   // Without a token the answer would be empty, and many templates refuse that.
   messages_.push_back(std::move(answer));
-  known_tokens_ = std::move(request.prompt);
-  known_tokens_.insert(known_tokens_.end(), turn.result.tokens.begin(), turn.result.tokens.end());
-  const Result<std::string> written = engine_.decode(turn.result.tokens, true);
-  known_text_ = written.ok() ? prompt + *written : "";
+  if (const Result<std::string> written = engine_.decode(turn.result.tokens, true); written.ok()) {
+    std::vector<int32_t> tokens = std::move(request.prompt);
+    tokens.insert(tokens.end(), turn.result.tokens.begin(), turn.result.tokens.end());
+    known_.add("", prompt + *written, std::move(tokens));
+  }
   return turn;
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/json.h"
 #include "redline/text.h"
+#include "server/known_texts.h"
 
 namespace redline::cli {
 
@@ -44,7 +44,7 @@ class ChatSession {
   /// Answers the messages, of which the last is the user's, and adds the answer. `request`: sampling, limits, constraint and
   /// adapters; its prompt is set here. `on_delta` gets the parts of the answer, and `on_step` is called between the steps of a
   /// long prompt; false ends the answer, which is kept as far as it came.
-  /// The prompt goes on from the tokens of the turn before where the template has left its text alone, so that only what is
+  /// The prompt goes on from the tokens of a turn before where the template has left its text alone, so that only what is
   /// new is computed. Errors of render_chat and generate; the conversation is then unchanged.
   Result<ChatTurn> answer(GenerateRequest request, const std::function<bool(const ChatDelta&)>& on_delta,
                           const std::function<bool()>& on_step);
@@ -56,15 +56,11 @@ class ChatSession {
 
  private:
   Json messages_json() const;
-  /// Whether the first token is a control token: it has a name and no text.
-  bool is_control(std::span<const int32_t> tokens) const;
-  Result<std::vector<int32_t>> prompt_tokens(const std::string& text);
 
   TextEngine& engine_;
   std::string variables_json_;
   std::vector<ChatMessage> messages_;
-  std::string known_text_;             ///< of the turn before: prompt and answer, with control tokens
-  std::vector<int32_t> known_tokens_;  ///< the same as the model read and wrote it
+  server::KnownTexts known_;  ///< of the turns before: prompt and answer, with control tokens
 };
 
 }  // namespace redline::cli

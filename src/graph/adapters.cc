@@ -1,6 +1,7 @@
 #include "graph/adapters.h"
 
 #include "graph/ops/conv2d.h"
+#include "graph/ops/embedding.h"
 #include "graph/ops/linear.h"
 #include "graph/reference.h"
 
@@ -50,6 +51,27 @@ AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::functi
       attrs.adapters = site;
       op.attrs = std::move(attrs);
     }
+    sites.push_back(std::move(site));
+  }
+  return sites;
+}
+
+AdapterSites add_lookup_sites(Graph& graph, int64_t max_rank, size_t first_index) {
+  AdapterSites sites;
+  for (Op& op : graph.ops) {
+    if (op.def != &kEmbedding) continue;
+    const ValueInfo& weight = graph.value(op.inputs[0]);
+    auto site = std::make_shared<AdapterSite>();
+    site->index = first_index + sites.size();
+    site->op = op.name;
+    site->weight = weight.name;
+    site->out_features = weight.shape[1].constant();
+    site->in_features = weight.shape[0].constant();
+    site->is_lookup = true;
+    site->rows = graph.value(op.outputs[0]).shape[0];
+    site->unit = unit_of(site->rows);
+    site->max_rank = max_rank;
+    op.attrs = EmbeddingAttrs{site};
     sites.push_back(std::move(site));
   }
   return sites;

@@ -14,13 +14,14 @@
 
 namespace redline {
 
-/// A place for adapters: the product of an op with one matrix or convolution kernel.
+/// A place for adapters: the product of an op with one matrix or convolution kernel, or rows of a table.
 struct AdapterSite {
   size_t index = 0;                                      ///< in Adapter::factors
   std::string op;                                        ///< name of the op, before passes
   std::string weight;                                    ///< name of the weight
   int64_t out_features = 0, in_features = 0;             ///< of a convolution: channels * kernel * kernel
   int64_t kernel = 1;                                    ///< of a convolution
+  bool is_lookup = false;                                ///< of an embedding, whose in_features are its rows
   Dim rows;                                              ///< of the output
   Symbol unit = Symbol::kTokens;                         ///< what segments for this site count
   std::function<int64_t(int64_t)> source_row;            ///< row order of the weight (WeightSource)
@@ -35,7 +36,8 @@ struct AdapterSite {
 using AdapterSites = std::vector<std::shared_ptr<AdapterSite>>;
 
 /// One adapter at one site: y += scale * (x down^T) up^T. For a conv2d, `down` has the same kernel, stride and padding as
-/// the op, and `up` is a 1x1 convolution.
+/// the op, and `up` is a 1x1 convolution. For a lookup, x down^T is a row of down^T, which is stored as such: [in_features,
+/// rank] in row-major float32, in `down` and `plain_down`.
 struct AdapterFactors {
   int64_t rank = 0;            ///< 0: the adapter does not change this site
   const void* down = nullptr;  ///< AdapterSite::down_shape packed as its down_type (tensor/packed_weight.h)
@@ -71,6 +73,9 @@ struct AdapterSegment {
 /// `first_index`.
 AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted,
                                size_t first_index = 0);
+
+/// Gives every embedding a site, like add_adapter_sites().
+AdapterSites add_lookup_sites(Graph& graph, int64_t max_rank, size_t first_index);
 
 /// Rows [begin, end) of a site's output that share their adapters.
 struct AdaptedRows {

@@ -26,6 +26,10 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     if (id < 0 || id >= info.vocab_size)
       return invalid_argument("token {} is outside the vocabulary of {}", id, info.vocab_size);
   if (request.max_tokens < 0) return invalid_argument("max_tokens {} must not be negative", request.max_tokens);
+  for (const int32_t id : request.stop_tokens)
+    if (id < 0 || id >= info.vocab_size)
+      return invalid_argument("stop token {} is outside the vocabulary of {}", id, info.vocab_size);
+  if (request.min_tokens < 0) return invalid_argument("min_tokens {} must not be negative", request.min_tokens);
   if (!std::isfinite(request.timeout_ms) || request.timeout_ms < 0)
     return invalid_argument("timeout_ms {} must be finite and not negative", request.timeout_ms);
   const int64_t length = std::ssize(prompt);
@@ -47,8 +51,8 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (constraint) {
     g->constraint_.emplace(constraint);
     g->allowed_.resize(constraint->trie().num_words());
-    g->masked_.resize(static_cast<size_t>(info.vocab_size));
   }
+  if (constraint || request.min_tokens > 0) g->masked_.resize(static_cast<size_t>(info.vocab_size));
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
   g->prefix_key_ = PrefixKey(g->adapters_, request.cache_salt);
   g->request_ = request;
@@ -65,6 +69,7 @@ std::span<const int32_t> TextGeneration::pending() const {
 
 void TextGeneration::set_cached(int64_t tokens, CacheMiss miss) {
   if (std::exchange(was_admitted_, true)) return;
+  result_.queue_ms = ms_since_start();
   result_.cached_tokens = tokens;
   result_.cache_miss = miss;
 }
@@ -87,8 +92,30 @@ bool TextGeneration::show(std::string_view text, int32_t token, float logprob, s
 }
 
 bool TextGeneration::is_stop_token(int32_t token) const {
+  const std::vector<int32_t>& more = request_.stop_tokens;
+  if (std::find(more.begin(), more.end(), token) != more.end()) return true;
   return !request_.ignore_stop_tokens &&
          std::binary_search(model_.stop_tokens.begin(), model_.stop_tokens.end(), token);
+}
+
+std::span<const float> TextGeneration::without_stops(std::span<const float> logits) {
+  if (num_sampled_ >= request_.min_tokens) return logits;
+  if (logits.data() != masked_.data()) std::copy(logits.begin(), logits.end(), masked_.begin());
+  constexpr float kExcluded = -std::numeric_limits<float>::infinity();
+  std::vector<std::pair<int32_t, float>> stops;
+  const auto exclude = [&](std::span<const int32_t> ids) {
+    for (const int32_t id : ids) {
+      if (id < 0 || id >= std::ssize(masked_)) continue;
+      float& logit = masked_[static_cast<size_t>(id)];
+      stops.emplace_back(id, std::exchange(logit, kExcluded));
+    }
+  };
+  exclude(request_.stop_tokens);
+  if (!request_.ignore_stop_tokens) exclude(model_.stop_tokens);
+  if (constraint_ && std::all_of(masked_.begin(), masked_.end(), [](float x) { return x == kExcluded; }))
+    for (auto stop = stops.rbegin(); stop != stops.rend(); ++stop)  // the text is complete
+      masked_[static_cast<size_t>(stop->first)] = stop->second;
+  return masked_;
 }
 
 // On a worker's thread, which an exception would end.
@@ -117,7 +144,7 @@ Result<TextGeneration::Sampled> TextGeneration::take(std::span<const float> logi
   try {
     Sampled next;
     REDLINE_ASSIGN(const std::span<const float> allowed, constrained(logits));
-    REDLINE_ASSIGN(next.token, sampler_.sample(allowed, std::ssize(tokens_)));
+    REDLINE_ASSIGN(next.token, sampler_.sample(without_stops(allowed), std::ssize(tokens_)));
     if (request_.num_logprobs >= 0) {
       REDLINE_ASSIGN(next.logprob, sampler_.logprobs(logits, next.token, request_.num_logprobs, next.top));
     }

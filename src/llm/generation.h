@@ -105,6 +105,8 @@ class TextGeneration {
   double ms_since_start() const;
   /// The logits with tokens that the constraint does not allow at -inf.
   Result<std::span<const float>> constrained(std::span<const float> logits);
+  /// The same with those of tokens that end the text, before there are min_tokens.
+  std::span<const float> without_stops(std::span<const float> logits);
 
   using Clock = std::chrono::steady_clock;
   const TextModel& model_;
@@ -117,7 +119,7 @@ class TextGeneration {
   TokenBits allowed_;  ///< by the constraint; empty without one
   bool has_mask_ = false;
   Status mask_status_;
-  std::vector<float> masked_;    ///< logits of the allowed tokens
+  std::vector<float> masked_;    ///< logits of the allowed tokens; empty where all are
   std::vector<int32_t> tokens_;  ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;

@@ -39,8 +39,8 @@ class Scheduler::Step {
     double price;
     int64_t charged_before;
   };
-  /// The order of prompts. Only `served` changes during a step, and only grows.
-  using Turn = std::tuple<int, double, double, uint64_t>;
+  /// The order of prompts. Only `served` changes during a step, and only grows, and a request that is preempted comes first.
+  using Turn = std::tuple<int, bool, double, double, uint64_t>;
 
   int64_t pages(int64_t tokens) const {
     return std::min((tokens + budget_.page_tokens - 1) / budget_.page_tokens, budget_.request_pages);
@@ -137,7 +137,9 @@ class Scheduler::Step {
 
   Turn turn(size_t i) {
     const Request& r = record(i);
-    return {requests_[i].priority, r.client->served, r.served, requests_[i].id};
+    const bool comes_back = r.was_admitted && !requests_[i].is_running;
+    if (comes_back) return {requests_[i].priority, false, 0, 0, requests_[i].id};
+    return {requests_[i].priority, true, r.client->served, r.served, requests_[i].id};
   }
 
   void prefill() {
@@ -215,7 +217,7 @@ class Scheduler::Step {
       return;
     }
     for (const size_t other : blocked_) record(other).overtaken += r.pending;
-    r.is_running = true;
+    r.is_running = record(i).was_admitted = true;
     ++num_running_;
     r.length = prefix.length;
     r.pending -= prefix.length;

@@ -80,7 +80,9 @@ class SchedulerHost {
 ///   that does not fit is overtaken by others, but only by kMaxOvertaken times its own tokens.
 /// - A request that shares its beginning with a prompt that is being computed waits for the shared pages.
 /// - When pages run out, the request of the lowest priority that came last is preempted: its pages are released, and
-///   what the prefix cache does not keep is computed again. A waiting request preempts those of lower priority.
+///   what the prefix cache does not keep is computed again. It is admitted again before any that never was, in order of
+///   arrival: what it has been served already would put it behind every newcomer, of which there may be no end. A waiting
+///   request preempts those of lower priority.
 /// - Cancelled and late requests end before the step.
 class Scheduler {
  public:
@@ -104,7 +106,8 @@ class Scheduler {
   struct Request {
     std::shared_ptr<Client> client;
     double served = 0;
-    int64_t charged = 0;    ///< tokens that were paid for; those computed again after a preemption are free
+    int64_t charged = 0;  ///< tokens that were paid for; those computed again after a preemption are free
+    bool was_admitted = false;
     int64_t overtaken = 0;  ///< tokens of later requests that were admitted while this one did not fit
     uint64_t plan = 0;
   };

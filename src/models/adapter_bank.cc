@@ -34,6 +34,16 @@ std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<in
   return packed;
 }
 
+/// A row-major matrix of `rows` rows, with columns for rows.
+std::vector<float> transposed(const std::vector<float>& values, int64_t rows) {
+  std::vector<float> result(values.size());
+  const int64_t cols = std::ssize(values) / std::max<int64_t>(rows, 1);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      result[static_cast<size_t>(c * rows + r)] = values[static_cast<size_t>(r * cols + c)];
+  return result;
+}
+
 /// The rows of `matrix.up` that belong to the site, in the order of its outputs.
 std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& site, const AdapterName& name) {
   const std::vector<float> stored = values_of(matrix.up);
@@ -67,10 +77,11 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     if (at == matrices.end()) continue;
     used.insert(at->first);
     const auto& [module, matrix] = *at;
-    const int64_t rank = matrix.down.shape[0];
+    const int64_t rank = matrix.rank();
     const bool fits = found.first_row ? matrix.up.shape[0] >= *found.first_row + site->out_features
                                       : matrix.up.shape[0] == site->out_features;
-    const std::vector<int64_t> down_shape = site->down_shape(rank);
+    std::vector<int64_t> down_shape = site->down_shape(rank);
+    if (matrix.is_down_transposed) std::reverse(down_shape.begin(), down_shape.end());
     if (matrix.down.shape != down_shape || !fits)
       return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}], the network has room for [{}, {}] x [{}]", name,
                               module, matrix.up.shape[0], rank, fmt::join(matrix.down.shape, ", "), site->out_features,
@@ -80,7 +91,8 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
                               name, module, rank, site->max_rank);
     Packed& p = (*storage)[site->index];
     std::vector<float> down = values_of(matrix.down), up = up_values(matrix, *site, found);
-    p.down = pack(down, down_shape, site->down_type);
+    if (site->is_lookup && !matrix.is_down_transposed) down = transposed(down, rank);
+    if (!site->is_lookup) p.down = pack(down, down_shape, site->down_type);
     p.up = pack(up, {site->out_features, rank}, site->up_type);
     if (adapter->factors.size() <= site->index) adapter->factors.resize(site->index + 1);
     adapter->identity = hash_word(adapter->identity, site->index);
@@ -88,12 +100,13 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     for (const std::vector<float>* values : {&down, &up})
       adapter->identity = hash_bytes(adapter->identity, values->data(), values->size() * sizeof(float));
     adapter->factors[site->index] = {rank,
-                                     p.down.data(),
+                                     site->is_lookup ? static_cast<const void*>(down.data()) : p.down.data(),
                                      p.up.data(),
                                      static_cast<float>(matrix.scale),
                                      plain ? down.data() : nullptr,
                                      plain ? up.data() : nullptr};
-    if (plain) p.plain_down = std::move(down), p.plain_up = std::move(up);  // addresses stay
+    if (plain || site->is_lookup) p.plain_down = std::move(down);  // addresses stay
+    if (plain) p.plain_up = std::move(up);
   }
   const auto unknown =
       std::count_if(matrices.begin(), matrices.end(), [&](const auto& entry) { return !used.contains(entry.first); });

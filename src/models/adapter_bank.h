@@ -13,9 +13,11 @@ namespace redline {
 
 /// Low-rank factors of one matrix or convolution as the file stores them; 1x1 convolutions are matrices here.
 struct AdapterMatrix {
-  TensorView down;   ///< [rank, in_features] or [rank, channels, kernel, kernel]
-  TensorView up;     ///< [out_features, rank]
-  double scale = 1;  ///< alpha / rank
+  TensorView down;                  ///< [rank, in_features] or [rank, channels, kernel, kernel]
+  bool is_down_transposed = false;  ///< [in_features, rank], as GGUF files have it of embeddings
+  TensorView up;                    ///< [out_features, rank]
+  double scale = 1;                 ///< alpha / rank
+  int64_t rank() const { return up.shape[1]; }
   /// Row n of the product belongs to row up_row(n) of `up`; unset: row n.
   std::function<int64_t(int64_t)> up_row;
 };

@@ -130,8 +130,8 @@ class Pairs {
     for (auto& [module, matrix] : adapter_.matrices) {
       if (!matrix.down.data || !matrix.up.data)
         return invalid_argument("{}: {} has only one of its two matrices", path_, module);
-      const int64_t rank = matrix.down.shape[0];
-      if (rank < 1 || rank > kMaxRank || matrix.up.shape[1] != rank)
+      const int64_t rank = matrix.down.shape[matrix.is_down_transposed ? 1 : 0];
+      if (rank < 1 || rank > kMaxRank || matrix.rank() != rank)
         return invalid_argument("{}: {}: A is [{}], B is [{}]: the ranks differ", path_, module,
                                 fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
       REDLINE_ASSIGN(matrix.scale, scale(module, rank).within(path_));
@@ -171,7 +171,11 @@ std::string peft_module(std::string_view name, bool& is_down) {
   for (const auto& [suffix, down] : {std::pair{".lora_A.weight", true},
                                      {".lora_B.weight", false},
                                      {".lora_A.default.weight", true},
-                                     {".lora_B.default.weight", false}}) {
+                                     {".lora_B.default.weight", false},
+                                     {".lora_embedding_A", true},
+                                     {".lora_embedding_B", false},
+                                     {".lora_embedding_A.default", true},
+                                     {".lora_embedding_B.default", false}}) {
     if (!name.ends_with(suffix)) continue;
     name.remove_suffix(std::string_view(suffix).size());
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
@@ -197,8 +201,6 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
   REDLINE_ASSIGN(const std::vector<AdapterTensor> tensors, read_adapter_tensors(path, adapter));
   Pairs pairs(path, adapter);
   for (const AdapterTensor& tensor : tensors) {
-    if (tensor.name.find(".lora_embedding_") != std::string::npos)
-      return unsupported("{}: tensor {} adapts an embedding, which is not supported", path, tensor.name);
     bool is_down = false;
     const std::string module = peft_module(tensor.name, is_down);
     if (module.empty())
@@ -244,9 +246,8 @@ Result<TextAdapterFile> open_gguf(const std::string& path) {
     if (!is_down && !is_up)
       return unsupported("{}: tensor {} belongs to no LoRA pair (lora_a and lora_b)", path, tensor.name);
     const std::string weight(name.substr(0, name.rfind('.')));
-    if (weight == "token_embd.weight")
-      return unsupported("{}: tensor {} adapts an embedding, which is not supported", path, tensor.name);
     REDLINE_TRY(pairs.add(weight, is_down, {tensor.name, std::string(gguf_type_name(tensor.gguf_type)), tensor.view}));
+    if (weight == "token_embd.weight") adapter.matrices[weight].is_down_transposed = true;
   }
   REDLINE_TRY(pairs.finish([&](const std::string&, int64_t rank) -> Result<double> {
     return *alpha != 0 ? *alpha / static_cast<double>(rank) : 1.0;
@@ -301,9 +302,13 @@ Result<AdapterMatrices> TextAdapterFile::for_model(const ModelFamily& family, co
 AdapterBank make_text_adapter_bank(Graph& graph, int64_t max_rank) {
   // By op, since the matrix of lm_head may be that of the embedding.
   const auto names = [](const AdapterSite& site) -> std::vector<AdapterName> {
-    return {{site.op.substr(0, site.op.rfind('.'))}};
+    const std::string& name = site.is_lookup ? site.weight : site.op;
+    return {{name.substr(0, name.rfind('.'))}};
   };
-  return {add_adapter_sites(graph, max_rank, [](const std::string&) { return true; }), names};
+  AdapterSites sites = add_adapter_sites(graph, max_rank, [](const std::string&) { return true; });
+  const AdapterSites lookups = add_lookup_sites(graph, max_rank, sites.size());
+  sites.insert(sites.end(), lookups.begin(), lookups.end());
+  return {std::move(sites), names};
 }
 
 }  // namespace redline

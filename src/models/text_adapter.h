@@ -19,7 +19,7 @@ struct TextAdapterFile {
   /// file with general.type "adapter" and adapter.type "lora".
   /// not_found: no such file, or a folder without adapter_config.json. invalid_argument: an incomplete pair, shapes that
   /// do not match, a rank that differs from the config, or no pair. unsupported, by name: DoRA and other variants, biases,
-  /// modules_to_save, embeddings, initializations that change the base weights, tensors that belong to no pair.
+  /// modules_to_save, initializations that change the base weights, tensors that belong to no pair.
   static Result<TextAdapterFile> open(const std::string& path);
 
   /// The matrices under Hugging Face's module names ("model.layers.0.self_attn.q_proj") in its row order.
@@ -27,7 +27,7 @@ struct TextAdapterFile {
   Result<AdapterMatrices> for_model(const ModelFamily& family, const DecoderConfig& config) const;
 };
 
-/// Gives every linear of a decoder, lm_head included, a site. To be called before passes run.
+/// Gives every linear of a decoder, lm_head included, and the embedding a site. To be called before passes run.
 AdapterBank make_text_adapter_bank(Graph& graph, int64_t max_rank);
 
 }  // namespace redline

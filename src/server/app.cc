@@ -131,6 +131,12 @@ App::App(AppOptions options)
   metrics_.declare("vllm:time_to_first_token_seconds", Kind::kHistogram, "Time to the first token.", seconds);
   metrics_.declare("vllm:request_time_per_output_token_seconds", Kind::kHistogram, "Mean time per token of a request.",
                    seconds);
+  metrics_.declare("vllm:inter_token_latency_seconds", Kind::kHistogram, "Time between two tokens of a text.", seconds);
+  metrics_.declare("vllm:request_queue_time_seconds", Kind::kHistogram,
+                   "Time until a request has a place in the cache.", seconds);
+  metrics_.declare("vllm:request_prefill_time_seconds", Kind::kHistogram, "Time from there to the first token.",
+                   seconds);
+  metrics_.declare("vllm:request_decode_time_seconds", Kind::kHistogram, "Time from there to the last token.", seconds);
   metrics_.declare("vllm:e2e_request_latency_seconds", Kind::kHistogram, "Time of a generation.", seconds);
   metrics_.declare("vllm:request_prompt_tokens", Kind::kHistogram, "Tokens of a prompt.", tokens);
   metrics_.declare("vllm:request_generation_tokens", Kind::kHistogram, "Tokens of a generation.", tokens);
@@ -200,12 +206,16 @@ std::string App::metrics_text() {
   return metrics_.text();
 }
 
-void App::count(const ServedModel& model, const GenerateResult& r) {
+void App::count(const ServedModel& model, const GenerateResult& r, std::span<const double> gaps_s) {
   const std::string name = Metrics::label("model_name", model.name());
   if (r.first_token_ms > 0) {
     metrics_.observe("vllm:time_to_first_token_seconds", name, r.first_token_ms / 1e3);
     metrics_.observe("vllm:e2e_request_latency_seconds", name, (r.first_token_ms + r.decode_ms) / 1e3);
+    metrics_.observe("vllm:request_queue_time_seconds", name, r.queue_ms / 1e3);
+    metrics_.observe("vllm:request_prefill_time_seconds", name, (r.first_token_ms - r.queue_ms) / 1e3);
+    metrics_.observe("vllm:request_decode_time_seconds", name, r.decode_ms / 1e3);
   }
+  metrics_.observe("vllm:inter_token_latency_seconds", name, gaps_s);
   if (r.decode_tokens > 0)
     metrics_.observe("vllm:request_time_per_output_token_seconds", name,
                      r.decode_ms / 1e3 / static_cast<double>(r.decode_tokens));

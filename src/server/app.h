@@ -53,7 +53,8 @@ class App final : public HttpApplication {
   /// What /metrics says.
   std::string metrics_text();
   /// Counts a generation that has ended.
-  void count(const ServedModel& model, const GenerateResult& result);
+  /// An ended text, and times between its tokens.
+  void count(const ServedModel& model, const GenerateResult& result, std::span<const double> gaps_s);
 
   std::unique_ptr<Answer> handle(HttpRequest& request) override;
   std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) override;

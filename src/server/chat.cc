@@ -3,14 +3,25 @@
 #include <algorithm>
 
 namespace redline::server {
+
+std::vector<std::pair<std::string, std::string>> refused_parts() {
+  std::vector<std::pair<std::string, std::string>> refused;
+  for (const char* name :
+       {"image_url", "input_image", "source", "input_audio", "file", "file_id", "file_data", "video_url"})
+    refused.emplace_back(name, "is not supported: conversations consist of text, without images, sound and files");
+  return refused;
+}
+
 namespace {
 
-const Schema part_schema{"ContentPart",
-                         {{"type", kString, "", {.required = true, .choices = {"text", "input_text", "output_text"}}},
-                          {"text", kString, "", {.required = true}},
-                          {"annotations", kArray, "", {.is_ignored = true}},
-                          {"logprobs", kArray, "", {.is_ignored = true}},
-                          {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Schema part_schema{
+    .name = "ContentPart",
+    .fields = {{"type", kString, "", {.required = true, .choices = {"text", "input_text", "output_text"}}},
+               {"text", kString, "", {.required = true}},
+               {"annotations", kArray, "", {.is_ignored = true}},
+               {"logprobs", kArray, "", {.is_ignored = true}},
+               {"cache_control", kObject, "", {.is_ignored = true}}},
+    .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema function_call_schema{"FunctionCall",
                                   {{"name", kString, "", {.required = true, .max_length = 1000}},
@@ -104,14 +115,17 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
   return text.value().substr(0, begin + content.size());
 }
 
-std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param,
+std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const char* param,
                                    GenerateRequest& request) {
+  const TextEngine& engine = model.engine();
   auto text = render_chat(engine, prompt);
   if (!text.ok()) return text.error();
   prompt.text = std::move(*text);
-  auto tokens = engine.encode(prompt.text, true, false);  // the template writes the token that begins a text
+  prompt.scope = request.cache_salt;
+  // The template writes the token that begins a text.
+  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false);
   if (!tokens.ok()) return api_error(tokens.status(), param);
-  request.prompt = std::move(tokens).value();
+  request.prompt = prompt.tokens = std::move(tokens).value();
   request.special = engine.info().has_chat_markers;
   if (!prompt.forced_tools.is_null()) {
     constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
@@ -147,9 +161,10 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
     : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)),
-      several_calls_(prompt.several_calls) {
+      several_calls_(prompt.several_calls), prompt_text_(prompt.text), scope_(prompt.scope), prompt_(prompt.tokens) {
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
+  is_reasoning_.resize(messages_.size());
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   if (engine().info().has_chat_markers || !prompt.tools.is_null())
     for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools);
@@ -177,7 +192,16 @@ void ChatAnswer::take(const Event& event, std::string& out) {
   std::vector<ChatDelta> deltas;
   if (ChatReader* reader = readers_[event.choice].get()) reader->push(event.text, deltas);
   else if (!event.text.empty()) deltas.push_back({.text = event.text});
+  if (event.token >= 0 && !deltas.empty())
+    is_reasoning_[event.choice] = deltas.back().kind == ChatDelta::Kind::kReasoning;
+  messages_[event.choice].reasoning_tokens += event.token >= 0 && is_reasoning_[event.choice];
   apply(event.choice, deltas, out);
+}
+
+int64_t ChatAnswer::reasoning_tokens() const {
+  int64_t count = 0;
+  for (const ChatMessage& m : messages_) count += m.reasoning_tokens;
+  return count;
 }
 
 void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::string& out) {
@@ -187,6 +211,11 @@ void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::st
   ChatMessage& m = messages_[choice];
   m.reason = result.reason;
   m.stop = matched_stop(engine(), result, stop_);
+  if (m.stop.empty() && !prompt_.empty()) {  // else the tokens go on behind the text
+    std::vector<int32_t> tokens = prompt_;
+    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
+    model().model->known_texts().add(scope_, prompt_text_ + result.text, std::move(tokens));
+  }
   on_message(choice, m, out);
 }
 

@@ -17,13 +17,15 @@ struct ChatPrompt {
   bool adds_generation_prompt = true;
   bool continues_last = false;  ///< the text goes on with the last message
   std::string text;             ///< as rendered, after set_prompt()
+  std::vector<int32_t> tokens;  ///< the same
+  std::string scope;            ///< of the texts that it may go on from (KnownTexts)
 };
 
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
-/// Renders the prompt into the request, checked against the context. `param`: the field that errors name.
-std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param,
-                                   GenerateRequest& request);
+/// Renders the prompt into the request, checked against the context: what the model has written goes on from its own
+/// tokens. `param`: the field that errors name.
+std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const char* param, GenerateRequest& request);
 
 /// Has a call demanded: of `name`, or of any tool ("").  400: there are no tools, or none of that name, or the text has a
 /// format already. After generation_request(), which takes that; before set_prompt().
@@ -33,6 +35,7 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
 struct ChatMessage {
   std::string content, reasoning;
   std::vector<ChatToolCall> tool_calls;
+  int64_t reasoning_tokens = 0;
   std::string stop;  ///< the stop string that ended it
   FinishReason reason = FinishReason::kStop;
 };
@@ -49,6 +52,7 @@ class ChatAnswer : public GenerationAnswer {
   virtual void on_delta(size_t choice, const ChatDelta& delta, std::string& out) {}
   virtual void on_message(size_t choice, const ChatMessage& message, std::string& out) {}
   const ChatMessage& message(size_t choice) const { return messages_[choice]; }
+  int64_t reasoning_tokens() const;  ///< of all messages
 
  private:
   void take(const Event& event, std::string& out) final;
@@ -57,12 +61,17 @@ class ChatAnswer : public GenerationAnswer {
 
   std::vector<std::unique_ptr<ChatReader>> readers_;  ///< null: without markers all text is content
   std::vector<ChatMessage> messages_;
+  std::vector<bool> is_reasoning_;  ///< the last token of each choice was
   const std::vector<std::string> stop_;
   const bool several_calls_;
+  const std::string prompt_text_, scope_;
+  const std::vector<int32_t> prompt_;
 };
 
 /// The content of a message as text: a string, or a list of parts of type text.
 std::string text_of_parts(const Json& content);
+/// Fields of parts of a message that are not text, for Schema::refused.
+std::vector<std::pair<std::string, std::string>> refused_parts();
 /// Schemas of messages and tools, for the endpoints.
 extern const Schema chat_message_schema, chat_tool_schema;
 /// {"id", "type", "function": {"name", "arguments"}}

@@ -182,14 +182,19 @@ Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedMod
   SERVER_ASSIGN(auto choices, admit(model, std::ssize(requests)));
   for (size_t i = 0; i < requests.size(); ++i) {
     auto end = std::make_shared<EndSignal>(choices->inbox_, i);
-    auto generation =
-        model->engine().submit(requests[i], [inbox = choices->inbox_, i, end = std::move(end)](const TextPiece& piece) {
+    auto generation = model->engine().submit(
+        requests[i], [inbox = choices->inbox_, i, end = std::move(end),
+                      last = std::optional<std::chrono::steady_clock::time_point>()](const TextPiece& piece) mutable {
           if (piece.text.empty() && piece.token < 0) return true;  // between the steps of a long prompt
+          const auto now = std::chrono::steady_clock::now();
+          const double gap_s = last && piece.token >= 0 ? std::chrono::duration<double>(now - *last).count() : -1;
+          if (piece.token >= 0) last = now;
           return inbox->push({.choice = i,
                               .text = std::string(piece.text),
                               .token = piece.token,
                               .logprob = piece.logprob,
-                              .top = {piece.top.begin(), piece.top.end()}});
+                              .top = {piece.top.begin(), piece.top.end()},
+                              .gap_s = gap_s});
         });
     if (!generation.ok()) return api_error(generation.status());
     choices->generations_.push_back(std::move(generation).value());

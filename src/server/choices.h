@@ -24,6 +24,7 @@ class Choices {
     int32_t token = -1;
     float logprob = 0;
     std::vector<TokenLogprob> top;
+    double gap_s = -1;  ///< since the token before; -1: there is none
   };
 
   /// 429 when the queue is full; the engine's errors for invalid requests.

@@ -220,7 +220,11 @@ std::vector<std::shared_ptr<EmbeddingModel>> EmbeddingModels::all() const {
 
 Outcome<std::shared_ptr<EmbeddingModel>> EmbeddingModels::find(const std::string& name) const {
   const auto models = all();
-  if (models.empty()) return not_found_error("model", "this server has no model for embeddings", "model_not_found");
+  if (models.empty()) {
+    const std::string other = residency_.other_purpose(name);
+    return not_found_error("model", "this server has no model for embeddings" + (other.empty() ? "" : ": " + other),
+                           "model_not_found");
+  }
   std::vector<std::string_view> names;
   for (const auto& model : models) {
     names.push_back(model->name());
@@ -234,6 +238,8 @@ Outcome<std::shared_ptr<EmbeddingModel>> EmbeddingModels::find(const std::string
     return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")),
                        "missing_required_parameter");
   const std::string shown = name.substr(0, 128);
+  if (const std::string why = residency_.other_purpose(name); !why.empty())
+    return not_found_error("model", why, "model_not_found");
   return not_found_error(
       "model",
       fmt::format("there is no model for embeddings \"{}\"{}; there {} {}", shown, did_you_mean(shown, names),

@@ -27,6 +27,7 @@ class EmbeddingModel final : public Resident {
   /// Ends when the request in progress is finished; those that wait get an error.
   ~EmbeddingModel() override;
   const std::string& name() const override { return name_; }
+  std::string_view purpose() const override { return "embeddings and ranking; see /v1/embeddings"; }
   redline::Result<int64_t> load() override;
   void unload() override;
   /// Of a loaded model, in the hands of one who has it from EmbeddingModels::find().

@@ -22,6 +22,10 @@ const Field& stop_item() {
   static const Field field{"", kString, "", {.min_length = 1, .max_length = 1000}};
   return field;
 }
+const Field& stop_token_item() {
+  static const Field field{"", kInteger, "", {.min = 0, .max = 2147483647}};
+  return field;
+}
 const Field& lora_item() {
   static const Field field{"", kObject, "", {.object = &lora_schema()}};
   return field;
@@ -32,13 +36,17 @@ const Schema prompt_details_schema{
     {{"cached_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
      {"cache_miss", kString, "why no more were reused", {.required = true}}}};
 
+const Schema completion_details_schema{"CompletionTokensDetails",
+                                       {{"reasoning_tokens", kInteger, "tokens of reasoning", {.required = true}}}};
+
 }  // namespace
 
 const Schema usage_schema{"Usage",
                           {{"prompt_tokens", kInteger, "", {.required = true}},
                            {"completion_tokens", kInteger, "", {.required = true}},
                            {"total_tokens", kInteger, "", {.required = true}},
-                           {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}}}};
+                           {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}},
+                           {"completion_tokens_details", kObject, "", {.object = &completion_details_schema}}}};
 
 const std::vector<Field>& generation_fields() {
   static const std::vector<Field> fields = joined(
@@ -59,8 +67,14 @@ const std::vector<Field>& generation_fields() {
            kArray,
            "adapters and their weights, instead of those of the model's name",
            {.max_items = 16, .items = &lora_item()}},
-          {"stop_token_ids", kArray, "", {.only = {Json::array()}, .why = "is not supported; use stop"}},
-          {"min_tokens", kInteger, "", {.only = {0}, .why = "is not supported"}},
+          {"stop_token_ids",
+           kArray,
+           "further tokens that end the text",
+           {.max_items = 1024, .items = &stop_token_item()}},
+          {"min_tokens",
+           kInteger,
+           "tokens that end the text are excluded before there are so many",
+           {.min = 0, .max = 1e9}},
           {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
           {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
           {"store", kBoolean, "nothing is stored", {.is_ignored = true}},
@@ -110,6 +124,13 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   SERVER_ASSIGN(request.sampling, sampling_of(body, engine.default_sampling(), engine.info().vocab_size));
   request.stop = strings_of(body, "stop");
   request.ignore_stop_tokens = body.value("ignore_eos", false);
+  request.min_tokens = body.value("min_tokens", int64_t{0});
+  request.stop_tokens = body.value("stop_token_ids", std::vector<int32_t>());
+  for (size_t i = 0; i < request.stop_tokens.size(); ++i)
+    if (request.stop_tokens[i] >= engine.info().vocab_size)
+      return bad_request(fmt::format("stop_token_ids[{}]", i),
+                         fmt::format("stop_token_ids[{}] must be a token id below {}", i, engine.info().vocab_size),
+                         "invalid_value");
   request.priority = body.value("priority", 0);
   request.cache_salt = body.value("cache_salt", std::string());
   const std::string user = body.value("user", std::string());
@@ -160,6 +181,8 @@ Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request) {
     return bad_request(field, field + " is not supported with use_beam_search", "unsupported_value");
   };
   if (!request.stop.empty()) return refuse("stop");
+  if (!request.stop_tokens.empty()) return refuse("stop_token_ids");
+  if (request.min_tokens > 0) return refuse("min_tokens");
   if (request.num_logprobs >= 0) return refuse("logprobs");
   if (body.value("best_of", body.value("n", 1)) != body.value("n", 1)) return refuse("best_of");
   if (request.constraint.kind != OutputConstraint::Kind::kNone)
@@ -249,6 +272,7 @@ Progress GenerationAnswer::poll(std::string& body) {
     std::optional<Event> event = choices_->next();
     if (!event) break;
     if (!event->is_end) {
+      if (event->gap_s >= 0) gaps_s_.push_back(event->gap_s);
       take(*event, body);
       continue;
     }
@@ -268,7 +292,8 @@ Progress GenerationAnswer::poll(std::string& body) {
       return Progress::kDone;
     }
     const GenerateResult& r = result.value();
-    app_.count(*model_.model, r);
+    app_.count(*model_.model, r, gaps_s_);
+    gaps_s_.clear();
     if (event->choice % choices_per_prompt_ == 0) {
       facts.prompt_tokens += r.prompt_tokens;
       facts.cached_tokens += r.cached_tokens;

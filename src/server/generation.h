@@ -81,6 +81,7 @@ class GenerationAnswer : public Answer {
   const ErrorShape shape_;
   std::unique_ptr<Choices> choices_;
   size_t choices_per_prompt_ = 1;
+  std::vector<double> gaps_s_;  ///< between tokens, not counted yet
   CacheMiss cache_miss_ = CacheMiss::kNone;
   bool has_begun_ = false;
 };

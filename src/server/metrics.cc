@@ -32,14 +32,16 @@ void Metrics::set(const std::string& name, const std::string& labels, double val
   families_.at(name).series[labels].value = value;
 }
 
-void Metrics::observe(const std::string& name, const std::string& labels, double value) {
+void Metrics::observe(const std::string& name, const std::string& labels, std::span<const double> values) {
   const std::lock_guard lock(mutex_);
   Family& family = families_.at(name);
   Series& series = family.series[labels];
   series.counts.resize(family.buckets.size() + 1);
-  const auto bucket = std::lower_bound(family.buckets.begin(), family.buckets.end(), value) - family.buckets.begin();
-  ++series.counts[static_cast<size_t>(bucket)];
-  series.value += value;
+  for (const double value : values) {
+    const auto bucket = std::lower_bound(family.buckets.begin(), family.buckets.end(), value) - family.buckets.begin();
+    ++series.counts[static_cast<size_t>(bucket)];
+    series.value += value;
+  }
 }
 
 std::string Metrics::text() const {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,10 @@ class Metrics {
   void declare(std::string name, Kind kind, std::string help, std::vector<double> buckets = {});
   void add(const std::string& name, const std::string& labels, double amount = 1);
   void set(const std::string& name, const std::string& labels, double value);
-  void observe(const std::string& name, const std::string& labels, double value);
+  void observe(const std::string& name, const std::string& labels, std::span<const double> values);
+  void observe(const std::string& name, const std::string& labels, double value) {
+    observe(name, labels, std::span(&value, 1));
+  }
   std::string text() const;
 
   /// name="value", with escapes.

@@ -52,6 +52,7 @@ Result<int64_t> ServedModel::load() {
 }
 
 void ServedModel::unload() {
+  known_texts_.clear();  // the file may be another one when it is loaded again
   std::shared_ptr<TextEngine> engine;
   const std::lock_guard lock(mutex_);
   EngineStats total = engine_->stats();
@@ -154,7 +155,10 @@ Outcome<ModelChoice> ModelTable::find(const std::string& name) const {
 
 Outcome<ModelChoice> ModelTable::resolve(const std::string& name) const {
   const auto models = all();
-  if (models.empty()) return not_found_error("model", "this server has no language model", "model_not_found");
+  const auto other = [&] { return residency_.other_purpose(name); };
+  if (models.empty())
+    return not_found_error("model", name.empty() || other().empty() ? "this server has no language model" : other(),
+                           "model_not_found");
   if (name.empty()) {
     if (models.size() > 1)
       return bad_request("model", fmt::format("model is missing: there are {}, see /v1/models", models.size()),
@@ -172,6 +176,7 @@ Outcome<ModelChoice> ModelTable::resolve(const std::string& name) const {
       if (name == a.name || name == known.back()) return ModelChoice{model, {{a.name, 1.0}}, name};
     }
   }
+  if (const std::string why = other(); !why.empty()) return not_found_error("model", why, "model_not_found");
   const std::vector<std::string_view> views(known.begin(), known.end());
   const std::string shown = name.substr(0, 128);
   return not_found_error("model",

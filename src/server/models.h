@@ -12,6 +12,7 @@
 
 #include "redline/text.h"
 #include "server/api_error.h"
+#include "server/known_texts.h"
 #include "server/residency.h"
 #include "server/work_queue.h"
 
@@ -34,6 +35,7 @@ class ServedModel final : public Resident {
   ServedModel(std::string name, Opener open, int64_t max_in_flight,
               const std::vector<std::pair<std::string, std::string>>& adapters);
   const std::string& name() const override { return name_; }
+  std::string_view purpose() const override { return "text; see /v1/chat/completions"; }
   /// Of a loaded model, in the hands of one who has it from ModelTable::find() or Residency::use().
   TextEngine& engine() const { return *engine_; }
   const ModelInfo& info() const { return engine_->info(); }
@@ -71,6 +73,8 @@ class ServedModel final : public Resident {
     int64_t count_;
   };
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count);
+  /// Of its conversations.
+  KnownTexts& known_texts() { return known_texts_; }
   /// For searches, which take turns.
   WorkQueue& searches() { return searches_; }
   int64_t in_flight() const { return in_flight_; }
@@ -87,6 +91,7 @@ class ServedModel final : public Resident {
   EngineStats past_;  ///< of earlier loads
   std::vector<Adapter> adapters_;
   int64_t next_id_ = 0;
+  KnownTexts known_texts_;
   WorkQueue searches_;
 };
 

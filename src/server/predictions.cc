@@ -279,7 +279,11 @@ std::vector<std::shared_ptr<ImageModel>> ImageModels::all() const {
 
 Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) const {
   const auto models = all();
-  if (models.empty()) return not_found_error("model", "this server has no model for images", "model_not_found");
+  if (models.empty()) {
+    const std::string other = residency_.other_purpose(name);
+    return not_found_error("model", "this server has no model for images" + (other.empty() ? "" : ": " + other),
+                           "model_not_found");
+  }
   std::vector<std::string> names;
   for (const auto& model : models) {
     names.push_back(model->name());
@@ -289,6 +293,8 @@ Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) 
     return std::shared_ptr<ImageModel>(std::move(use), model.get());
   }
   if (name.empty()) return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")));
+  if (const std::string why = residency_.other_purpose(name); !why.empty())
+    return not_found_error("model", why, "model_not_found");
   return not_found_error("model",
                          fmt::format("there is no model for images \"{}\"; there {} {}", name.substr(0, 64),
                                      names.size() == 1 ? "is" : "are", fmt::join(names, ", ")),

@@ -104,6 +104,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
              std::vector<std::pair<std::string, std::string>> adapters);
   ~ImageModel() override;
   const std::string& name() const override { return name_; }
+  std::string_view purpose() const override { return "images; see /v1/images/generations"; }
   /// Of a loaded model, in the hands of one who has it from ImageModels::find().
   const ImageEngine& engine() const { return *engine_; }
   Result<int64_t> load() override;

@@ -257,6 +257,14 @@ Residency::Entry Residency::entry(const Resident& model) const {
   return entry;
 }
 
+std::string Residency::other_purpose(const std::string& name) const {
+  const std::lock_guard lock(shared_->mutex);
+  for (const auto& s : shared_->slots)
+    if (s->model->name() == name && !s->model->purpose().empty())
+      return fmt::format("{} is a model for {}", name, s->model->purpose());
+  return "";
+}
+
 void Residency::run() {
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);

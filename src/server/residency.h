@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -18,6 +19,8 @@ class Resident {
  public:
   virtual ~Resident() = default;
   virtual const std::string& name() const = 0;
+  /// What it is for, and where: "images; see /v1/images/generations".
+  virtual std::string_view purpose() const { return ""; }
   /// Returns the bytes that it takes: weights, and caches at their limit. The working memory of a step is not counted.
   virtual Result<int64_t> load() = 0;
   /// Nobody uses it.
@@ -83,6 +86,8 @@ class Residency {
   /// Until it is unloaded, instead of the option. 0: as soon as nobody uses it; negative: never.
   void set_keep_alive(const Resident& model, double seconds);
   Entry entry(const Resident& model) const;
+  /// Why there is no model of this name for what a request wants, if it is one for something else; else "".
+  std::string other_purpose(const std::string& name) const;
 
   /// Ends the thread; waiting requests get an error. Called by the destructor.
   void close();

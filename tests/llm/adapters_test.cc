@@ -142,7 +142,7 @@ TEST(TextEngineAdapters, ABatchHasTheBitsOfEachAlone) {
   EXPECT_NE(together[0], together[4]) << "another weight";
 }
 
-/// Logits of a tiny model with two random adapters of all projections and lm_head in two sequences of one step.
+/// Logits of a tiny model with two random adapters of all projections, embedding and lm_head in two sequences of one step.
 std::vector<float> tiny_logits(const std::string& base, const std::string& adapters, TextEngineOptions options) {
   options.max_adapter_rank = 11;
   const auto engine = open_engine(base, options);
@@ -168,8 +168,12 @@ TEST(TextEngineAdapters, CompiledEqualsTheInterpreter) {
     const Checkpoint checkpoint = Checkpoint::open(base).value();
     std::vector<std::string> targets = kAllProjections;
     targets.emplace_back("lm_head");
-    TextAdapter::random(checkpoint, targets, 8, 1).write_peft(folder.path() + "/first");
-    TextAdapter::random(checkpoint, targets, 3, 2).write_peft(folder.path() + "/second");
+    TextAdapter first = TextAdapter::random(checkpoint, targets, 8, 1),
+                second = TextAdapter::random(checkpoint, targets, 3, 2);
+    first.add_embedding(checkpoint, "model.embed_tokens", 3);
+    second.add_embedding(checkpoint, "model.embed_tokens", 4);
+    first.write_peft(folder.path() + "/first");
+    second.write_peft(folder.path() + "/second");
     TextEngineOptions interpreted = with_rank(0), f32 = with_rank(0), automatic = with_rank(0, ComputeType::kAuto);
     interpreted.use_interpreter = true;
     const std::vector<float> want = tiny_logits(base, folder.path(), interpreted);

@@ -112,6 +112,33 @@ TEST(Generation, ARequestThatNeverFitsFailsAndTheNextOneRuns) {
   EXPECT_EQ(short_one->wait().value().tokens.size(), 5u);
 }
 
+TEST(Generation, FurtherStopTokensEndTheTextAfterMinTokens) {
+  const auto engine = open_generation();
+  GenerateRequest request = generation_request(*engine, "Once upon a time", 40);
+  request.sampling.temperature = 0;
+  const std::vector<int32_t> whole = engine->generate(request)->tokens;
+  request.stop_tokens = {whole[7]};
+  const auto first = std::find(whole.begin(), whole.end(), whole[7]);
+  const auto ended = engine->generate(request).value();
+  EXPECT_EQ(ended.reason, FinishReason::kStop);
+  EXPECT_EQ(ended.tokens, std::vector<int32_t>(whole.begin(), first));
+  // Before, another token is taken in its place.
+  request.min_tokens = 20;
+  const auto later = engine->generate(request).value();
+  EXPECT_GE(later.tokens.size(), 20u);
+  EXPECT_EQ(std::count(later.tokens.begin(), later.tokens.end(), whole[7]), 0);
+  EXPECT_TRUE(std::equal(whole.begin(), first, later.tokens.begin()));
+  // The model's own, too, but a text that a constraint has completed ends.
+  request.stop_tokens.clear();
+  request.ignore_stop_tokens = false;
+  request.min_tokens = 30;
+  EXPECT_GE(engine->generate(request)->tokens.size(), 30u);
+  request.constraint = {OutputConstraint::Kind::kRegex, "[a-z]{3}", {}};
+  EXPECT_EQ(engine->generate(request)->text.size(), 3u);
+  request.stop_tokens = {-1};
+  EXPECT_EQ(engine->generate(request).status().code(), Code::invalid_argument);
+}
+
 TEST(Generation, CancelEndsARequestFromAnyThread) {
   const auto engine = open_generation();
   std::atomic<int> pieces{0};

@@ -305,6 +305,29 @@ TEST(SchedulerSimulator, APreemptionStormEndsAndWastesLittle) {
   EXPECT_EQ(s.requests[0].end_step, 900);
 }
 
+// A closed loop in a small cache: there are always newcomers, who have been served less than those that were preempted.
+TEST(SchedulerSimulator, APreemptedRequestIsNotStarvedByNewcomers) {
+  for (const std::string client : {"", "same"}) {
+    SimulatedMachine machine;
+    machine.sequences = 16;
+    machine.pages = 64;
+    std::vector<SimulatedRequest> traffic;
+    for (int i = 0; i < 48; ++i) traffic.push_back(one(4 + i * 61 % 180, 1 + i * 37 % 200, i, client));
+    SchedulerSimulator s(machine, traffic);
+    for (int i = 0; i < 2000; ++i) s.next.push_back(one(4 + i * 61 % 180, 1 + i * 37 % 200, 0, client));
+    ASSERT_TRUE(s.run(200000));
+    int64_t longest = 0, preemptions = 0;
+    for (const SimulatedRequest& r : s.requests) {
+      longest = std::max(longest, r.end_step - r.arrival_step);
+      preemptions += r.preemptions;
+    }
+    EXPECT_GT(preemptions, 20);
+    // 48 requests of at most 200 steps and a prompt, of which the cache holds at least eight at a time; twice that,
+    // for what is computed again.
+    EXPECT_LE(longest, 2 * (48 / 8) * 201) << client;
+  }
+}
+
 TEST(SchedulerSimulator, ARequestThatDoesNotFitIsOvertakenButNotForever) {
   std::vector<SimulatedRequest> traffic = {one(32 * 60, 200, 0), one(32 * 80, 5, 1)};
   for (int i = 0; i < 2000; ++i) traffic.push_back(one(64, 40, 2 + i));

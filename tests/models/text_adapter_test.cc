@@ -72,7 +72,7 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
     most = std::max(most, std::abs(want[i]));
     error = std::max(error, std::abs(got[i] - want[i]));
   }
-  // Merged weights are rounded to float32: 6e-8 of each, in two layers of seven products.
+  // Merged weights are rounded to float32: 6e-8 of each, in two layers of seven products and the embedding.
   EXPECT_LE(error, 3e-6 * most);
 }
 
@@ -82,9 +82,10 @@ TEST(TextAdapters, EqualMergedWeights) {
   const Checkpoint plain = Checkpoint::open(base_folder()).value();
   std::vector<std::string> targets = kAllProjections;
   targets.emplace_back("lm_head");
-  const TextAdapter first = TextAdapter::random(plain, targets, 8, 1),
-                    second = TextAdapter::random(plain, targets, 3, 2);
-  ASSERT_EQ(first.modules.size(), 15u);
+  TextAdapter first = TextAdapter::random(plain, targets, 8, 1), second = TextAdapter::random(plain, targets, 3, 2);
+  first.add_embedding(plain, "model.embed_tokens", 3);
+  second.add_embedding(plain, "model.embed_tokens", 4);
+  ASSERT_EQ(first.modules.size(), 16u);
   for (const auto& [adapter, name] : {std::pair{&first, "first"}, {&second, "second"}}) {
     adapter->write_peft(folder.path() + "/" + name);
     adapter->write_gguf(folder.path() + "/" + name + ".gguf", *find_gguf_family("llama").value().names, 8);
@@ -157,6 +158,31 @@ TEST(TextAdapters, OfATiedHeadLeaveTheEmbedding) {
   const std::pair<std::string, double> one[] = {{"head", 1.0}};
   const std::vector<int64_t> tokens = {1, 2, 3};
   EXPECT_NE(decoder.logits(tokens, one), decoder.logits(tokens, NamedWeights()));
+}
+
+// And so has the embedding: a tied head stays. Learned positions are a table of their own.
+TEST(TextAdapters, OfEmbeddings) {
+  for (const char* name : {"llama_mha_tied", "gpt2"}) {
+    SCOPED_TRACE(name);
+    const Checkpoint plain = Checkpoint::open(golden_root() + "/" + name).value();
+    Decoder decoder(plain, 4);
+    const auto& names = decoder.model.config.names;
+    const std::vector<int64_t> tokens = {1, 2, 3, 2, 9};
+    const std::vector<double> without = Decoder(plain, 0).logits(tokens, std::span<const AdapterSegment>());
+    for (const std::string& module : {names.embedding, names.positions}) {
+      if (module.empty()) continue;
+      const TemporaryFolder folder;
+      TextAdapter adapter;
+      adapter.rank = 4;
+      adapter.add_embedding(plain, module, 1);
+      adapter.write_peft(folder.path());
+      const Status loaded = decoder.load(module, folder.path());
+      ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+      const std::pair<std::string, double> one[] = {{module, 0.5}};
+      EXPECT_NE(decoder.logits(tokens, one), without) << module;
+    }
+    EXPECT_EQ(decoder.logits(tokens, NamedWeights()), without);
+  }
 }
 
 TEST(TextAdapters, OfTheBundledModelAreRead) {
@@ -252,8 +278,7 @@ TEST_F(PeftFolder, WhatIsMoreThanLowRankFactorsIsRefusedByName) {
   config_ = adapter_.config();
   const float one = 1;
   for (const auto& [name, message] :
-       {std::pair{"base_model.model.model.embed_tokens.lora_embedding_A", "adapts an embedding"},
-        {"base_model.model.lm_head.weight", "belongs to no LoRA pair"},
+       {std::pair{"base_model.model.lm_head.weight", "belongs to no LoRA pair"},
         {"base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector", "belongs to no LoRA pair"}}) {
     tensors_ = adapter_.tensors();
     tensors_.add(name, "F32", {1, 1}, &one, sizeof one);
@@ -321,7 +346,6 @@ TEST(GgufAdapters, AreCheckedAndRefusedByName) {
               HasSubstr("adapter.type is \"control_vector\"; only lora"));
   EXPECT_THAT(message(write([](GgufWriter& w) { w.set_i32s("adapter.alora.invocation_tokens", {1}); })),
               HasSubstr("activated LoRA"));
-  EXPECT_THAT(message(write({}, "token_embd.weight")), HasSubstr("token_embd.weight.lora_a adapts an embedding"));
   EXPECT_THAT(message(write([&](GgufWriter& w) {
                 w.add_tensor("blk.0.attn_norm.weight", {DType::kF32, {32}, values.data()});
               })),

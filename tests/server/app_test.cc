@@ -161,6 +161,34 @@ TEST_F(AppServed, AdaptersMixedInABatchGiveTheirReferences) {
   for (Case& c : cases) EXPECT_EQ(Json::parse(body_of(*c.answer))["choices"][0]["text"], c.expected);
 }
 
+// A model may write a word in other tokens than the tokenizer would: the next turn keeps them, and finds their state.
+TEST_F(AppServed, AConversationGoesOnFromTheTokensThatWereWritten) {
+  const TextEngine& engine = app_->models().all()[0]->engine();
+  const std::vector<int32_t> letter = engine.encode("t", false, false).value();
+  ASSERT_EQ(letter.size(), 1u);
+  ASSERT_LT(engine.encode("tttttt", false, false)->size(), 6u);
+  Json messages = Json::array({{{"role", "user"}, {"content", "Say t."}}});
+  const auto answer = post("/v1/chat/completions", {{"messages", messages},
+                                                    {"max_tokens", 6},
+                                                    {"temperature", 0},
+                                                    {"logit_bias", {{std::to_string(letter[0]), 100}}}});
+  const Json first = Json::parse(body_of(*answer));
+  ASSERT_EQ(first["choices"][0]["message"]["content"], "tttttt") << first;
+  messages.push_back(first["choices"][0]["message"]);
+  messages.push_back({{"role", "user"}, {"content", "More."}});
+  const auto template_answer = post("/apply-template", {{"messages", messages}});
+  const std::string text = Json::parse(body_of(*template_answer))["prompt"];
+  const auto second_answer = post("/v1/chat/completions", {{"messages", messages}, {"max_tokens", 1}});
+  const Json second = Json::parse(body_of(*second_answer));
+  const int64_t prompt = first["usage"]["prompt_tokens"], as_tokenizer = std::ssize(*engine.encode(text, true, false));
+  EXPECT_EQ(second["usage"]["prompt_tokens"], as_tokenizer + 6 - std::ssize(*engine.encode("tttttt", false, false)));
+  // The last token was not read: it ended the text.
+  EXPECT_EQ(second["usage"]["prompt_tokens_details"]["cached_tokens"], prompt + 5) << second;
+  // Another salt is another conversation.
+  const auto salted = post("/v1/chat/completions", {{"messages", messages}, {"max_tokens", 1}, {"cache_salt", "x"}});
+  EXPECT_EQ(Json::parse(body_of(*salted))["usage"]["prompt_tokens"], as_tokenizer);
+}
+
 TEST_F(AppServed, AModelIsFoundByItsNames) {
   for (const char* name : {"tales", "tales:latest", "tales:shout", "shout"})
     EXPECT_EQ(completion({{"model", name}, {"max_tokens", 1}})["model"], name);

@@ -47,8 +47,11 @@ const Json kMessages = Json::array({{{"role", "user"}, {"content", "Weather?"}}}
 TEST(ChatAnswers, OpenAi) {
   Fake fake(kScript);
   const Json body = {{"messages", kMessages}, {"tools", kTools}};
-  const Json choice = Json::parse(fake.post("/v1/chat/completions", body))["choices"][0];
+  const Json whole = Json::parse(fake.post("/v1/chat/completions", body)), choice = whole["choices"][0];
   EXPECT_TRUE(fake.engine->last.special);
+  const int64_t thought = whole["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  EXPECT_GT(thought, 0);
+  EXPECT_LT(thought, whole["usage"]["completion_tokens"]);
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_EQ(choice["message"]["reasoning_content"], "Which city?");
   EXPECT_EQ(choice["message"]["content"], "Let me see.");

@@ -98,6 +98,8 @@ def test_parts_and_a_begun_answer(client, server):
     ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
     ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b.png"}}]}]},
+     "messages[0].content[0].image_url"),
     ({"messages": [{"role": "user", "content": "a", "colour": 1}]}, "messages[0].colour"),
     ({"response_format": {"type": "json"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.schema"),

@@ -11,7 +11,8 @@
 
 namespace redline::testing {
 
-/// Every request gives `script`, in pieces of `piece_bytes`, before submit() returns.
+/// Every request gives `script`, in pieces of `piece_bytes`, before submit() returns. A token is a byte; kControl has no
+/// text.
 class FakeEngine final : public TextEngine {
  public:
   explicit FakeEngine(std::string script, std::string chat_template = "") : script_(std::move(script)) {
@@ -23,6 +24,7 @@ class FakeEngine final : public TextEngine {
     info_.has_chat_markers = info_.has_chat_template;
     info_.chat_template = std::move(chat_template);
   }
+  static constexpr int32_t kControl = 1;
   size_t piece_bytes = 3;
   int64_t weight_bytes = 0;
   Status failure;  ///< of wait()
@@ -35,8 +37,10 @@ class FakeEngine final : public TextEngine {
   Result<std::vector<int32_t>> encode(std::string_view text, bool, bool) const override {
     return std::vector<int32_t>(text.begin(), text.end());
   }
-  Result<std::string> decode(std::span<const int32_t> tokens, bool) const override {
-    return std::string(tokens.begin(), tokens.end());
+  Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
+    std::string text(tokens.begin(), tokens.end());
+    if (!special) std::erase(text, static_cast<char>(kControl));
+    return text;
   }
   Result<std::string> render_chat(const ChatInput& input) const override {
     return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);

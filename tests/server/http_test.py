@@ -135,6 +135,8 @@ def test_malformed_http(server, request_bytes, status, param):
     (b'{"dynatemp_exponent": -1}', "dynatemp_exponent"),
     (b'{"samplers": ["top_q"]}', "samplers"),
     (b'{"samplers": ["top_k", "top_k"]}', "samplers"),
+    (b'{"min_tokens": -1}', "min_tokens"), (b'{"stop_token_ids": 5}', "stop_token_ids"),
+    (b'{"stop_token_ids": [5, 4096]}', "stop_token_ids[1]"),
     (b'{"use_beam_search": true, "stop": "a"}', "stop"), (b'{"use_beam_search": 1}', "use_beam_search"),
     (b'{"maxtokens": 5}', "maxtokens"),
     (b'{"model": "gpt-4"}', "model"),

@@ -13,7 +13,9 @@ TEST(Metrics, TextFormat) {
   metrics.add("b_total", Metrics::label("name", "x\"\\\n"));
   metrics.add("b_total", Metrics::label("name", "x\"\\\n"), 2);
   metrics.set("a", "", 1.5);
-  for (const double value : {0.25, 0.5, 0.75, 4.0}) metrics.observe("h", "m=\"t\"", value);
+  const std::vector<double> times = {0.25, 0.5};
+  metrics.observe("h", "m=\"t\"", times);
+  for (const double value : {0.75, 4.0}) metrics.observe("h", "m=\"t\"", value);
   EXPECT_EQ(metrics.text(),
             "# HELP a Now.\n# TYPE a gauge\na 1.5\n"
             "# HELP b_total Things.\n# TYPE b_total counter\nb_total{name=\"x\\\"\\\\\\n\"} 3\n"

@@ -253,4 +253,6 @@ def test_text_and_pictures_behind_one_port(start):
         assert server.get(picture["urls"]["get"]).json()["status"] in ("queued", "processing")
         server.post(picture["urls"]["cancel"])
         wrong = server.post("/v1/completions", {"model": "painter", "prompt": "a"})
-        assert wrong.status_code == 404 and "redline-tales" in wrong.json()["error"]["message"]
+        assert wrong.status_code == 404 and "painter is a model for images" in wrong.json()["error"]["message"]
+        wrong = server.post("/v1/predictions", {"model": "redline-tales", "input": {"prompt": PROMPT}})
+        assert wrong.status_code == 404 and "redline-tales is a model for text" in wrong.json()["error"]["message"]

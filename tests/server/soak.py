@@ -30,6 +30,7 @@ WARM_S = 300
 FLAT = 0.01
 IDLE_STREAMS, IDLE_MIB, IDLE_S, IDLE_CPU_S = 1000, 100, 5, 0.25
 PROMPTS = ["Once upon a time", "One day", "The little dog", "There was a big tree. " * 20, "Lily and Tom " * 60]
+QUESTIONS = ["Tell me a story about a cat.", "Who are you?", "Write about the sea."]
 SCHEMA = {"type": "object", "properties": {"animal": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
           "required": ["animal", "age"], "additionalProperties": False}
 BAD = [("/v1/completions", {"prompt": 3}), ("/v1/completions", {"max_tokens": -1}), ("/v1/completions", {"nonsense": 1}),
@@ -64,6 +65,17 @@ class Soak:
         self.check("constrained", answer, (200, 429))
         if answer.status_code == 200 and answer.json()["choices"][0]["finish_reason"] == "stop":
             assert set(json.loads(answer.json()["choices"][0]["text"])) == {"animal", "age"}
+
+    async def talk(self, client):
+        """A conversation, whose turns go on from each other's state."""
+        messages = [{"role": "user", "content": self.random.choice(QUESTIONS)}]
+        for _ in range(3):
+            body = {"model": "redline-tales", "messages": messages, "max_tokens": 40, "temperature": 0}
+            answer = await client.post("/v1/chat/completions", json=body)
+            self.check("talk", answer, (200, 429))
+            if answer.status_code != 200:
+                return
+            messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "And then?"}]
 
     async def stream(self, client, cancels=False):
         async with client.stream("POST", "/v1/completions", json=self.body(stream=True, model="redline-tales")) as answer:
@@ -110,9 +122,9 @@ class Soak:
         self.check("unload", await client.post("/v1/unload_lora_adapter", json={"model": "redline-tales", "lora_name": name}), (200,))
 
     async def client(self, number):
-        kinds = [self.whole, self.stream, lambda c: self.stream(c, True), self.vanish, self.bad, self.constrained,
+        kinds = [self.whole, self.stream, lambda c: self.stream(c, True), self.vanish, self.bad, self.constrained, self.talk,
                  lambda c: self.adapter(c, f"own{number}")]
-        weights = [6, 6, 4, 3, 3, 2, 1]
+        weights = [6, 6, 4, 3, 3, 2, 2, 1]
         async with httpx.AsyncClient(base_url=self.server.url, timeout=120) as client:
             while time.monotonic() < self.end:
                 kind = self.random.choices(kinds, weights)[0]

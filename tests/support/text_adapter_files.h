@@ -16,7 +16,8 @@ namespace redline::testing {
 struct TextAdapter {
   struct Factors {
     int64_t rank, in, out;
-    std::vector<float> a, b;  ///< [rank, in], [out, rank]
+    std::vector<float> a, b;    ///< [rank, in], [out, rank]
+    bool is_embedding = false;  ///< whose rows are `in`
   };
   std::map<std::string, Factors> modules;
   int64_t rank = 8;
@@ -41,6 +42,17 @@ struct TextAdapter {
     return adapter;
   }
 
+  /// Also beside an embedding.
+  void add_embedding(const Checkpoint& checkpoint, const std::string& module, uint32_t seed, float size = 0.1f) {
+    const TensorView& view = checkpoint.tensors.at(module + ".weight").view;
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, size);
+    Factors f{rank, view.shape[0], view.shape[1], {}, {}, true};
+    for (int64_t i = 0; i < f.rank * f.in; ++i) f.a.push_back(normal(random));
+    for (int64_t i = 0; i < f.out * f.rank; ++i) f.b.push_back(normal(random));
+    modules[module] = std::move(f);
+  }
+
   nlohmann::json config() const {
     return {{"peft_type", "LORA"}, {"r", rank}, {"lora_alpha", alpha}, {"bias", "none"}, {"target_modules", nullptr}};
   }
@@ -48,8 +60,11 @@ struct TextAdapter {
     SafetensorsFile file;
     for (const auto& [module, f] : modules) {
       const std::string name = "base_model.model." + module;
-      file.add(name + ".lora_A.weight", "F32", {f.rank, f.in}, f.a.data(), f.a.size() * 4);
-      file.add(name + ".lora_B.weight", "F32", {f.out, f.rank}, f.b.data(), f.b.size() * 4);
+      const auto suffix = [&](const char* which) {
+        return f.is_embedding ? std::string(".lora_embedding_") + which : fmt::format(".lora_{}.weight", which);
+      };
+      file.add(name + suffix("A"), "F32", {f.rank, f.in}, f.a.data(), f.a.size() * 4);
+      file.add(name + suffix("B"), "F32", {f.out, f.rank}, f.b.data(), f.b.size() * 4);
     }
     return file;
   }
@@ -76,7 +91,15 @@ struct TextAdapter {
         for (int64_t row = 0; row < f.out; ++row)
           std::copy_n(f.b.begin() + from(row) * f.rank, f.rank, b.begin() + row * f.rank);
       }
-      writer.add_tensor(name + ".lora_a", {DType::kF32, {f.rank, f.in}, f.a.data()});
+      if (f.is_embedding) {
+        std::vector<float>& a = kept.emplace_back(f.a.size());
+        for (int64_t r = 0; r < f.rank; ++r)
+          for (int64_t k = 0; k < f.in; ++k)
+            a[static_cast<size_t>(k * f.rank + r)] = f.a[static_cast<size_t>(r * f.in + k)];
+        writer.add_tensor(name + ".lora_a", {DType::kF32, {f.in, f.rank}, a.data()});
+      } else {
+        writer.add_tensor(name + ".lora_a", {DType::kF32, {f.rank, f.in}, f.a.data()});
+      }
       writer.add_tensor(name + ".lora_b", {DType::kF32, {f.out, f.rank}, b.data()});
     }
     const Status written = writer.write(path);
@@ -95,7 +118,7 @@ struct TextAdapter {
           double sum = 0;
           for (int64_t r = 0; r < f.rank; ++r)
             sum += double{f.b[static_cast<size_t>(n * f.rank + r)]} * double{f.a[static_cast<size_t>(r * f.in + k)]};
-          float& w = merged[static_cast<size_t>(n * f.in + k)];
+          float& w = merged[static_cast<size_t>(f.is_embedding ? k * f.out + n : n * f.in + k)];
           w = static_cast<float>(double{w} + weight * alpha / static_cast<double>(f.rank) * sum);
         }
       view.dtype = DType::kF32;

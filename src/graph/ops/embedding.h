@@ -1,8 +1,12 @@
 #pragma once
 
-#include "graph/graph.h"
+#include "graph/adapters.h"
 
 namespace redline {
+
+struct EmbeddingAttrs {
+  std::shared_ptr<AdapterSite> adapters;  ///< added to the rows; nullptr: no site
+};
 
 /// Embedding lookup: y[t] = weight[tokens[t]].
 ///

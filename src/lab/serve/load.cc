@@ -85,16 +85,18 @@ class Load {
     for (int64_t turn = 0; turn < options_.turns && !is_cancelled_; ++turn) {
       const size_t at = index * static_cast<size_t>(options_.turns) + static_cast<size_t>(turn);
       LoadRequest& r = result_.requests[at];
-      co_await request(prompt, model, r);
+      const int64_t adapter = options_.adapters > 0 ? static_cast<int64_t>(index) % options_.adapters : 0;
+      co_await request(request_text(prompt, model, adapter), r);
       prompt += fmt::format("{}\n{}", r.text, load_text(options_.turn_tokens, options_.seed + 31 * at));
     }
   }
 
-  std::string request_text(const std::string& prompt, const std::string& model) const {
+  std::string request_text(const std::string& prompt, const std::string& model, int64_t adapter) const {
     Json body = {{"prompt", prompt}, {"max_tokens", options_.max_tokens},
                  {"temperature", 0}, {"ignore_eos", true},
                  {"stream", true},   {"stream_options", {{"include_usage", true}}}};
     if (!model.empty()) body["model"] = model;
+    if (options_.adapters > 0) body["lora"] = {{{"id", adapter}, {"scale", 1.0}}};
     const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
     const std::string key = target_.api_key.empty() ? "" : "Authorization: Bearer " + target_.api_key + "\r\n";
     return fmt::format(
@@ -104,8 +106,7 @@ class Load {
   }
 
   // By value: coroutines outlive their callers' temporaries.
-  asio::awaitable<void> request(std::string prompt, std::string model, LoadRequest& r) {
-    const std::string text = request_text(prompt, model);
+  asio::awaitable<void> request(std::string text, LoadRequest& r) {
     r.sent = now();
     Tcp::socket socket(io_);
     ErrorCode error;

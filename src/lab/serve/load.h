@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "redline/text.h"
 
 namespace redline::lab {
 
@@ -23,6 +24,7 @@ struct LoadOptions {
   double rate = 0;      ///< open loop: requests per second, Poisson arrivals, however many are open; 0: closed loop
   std::vector<std::string> prompts;
   std::vector<std::string> models;  ///< names that the requests give in turn, such as adapters; empty: the target's
+  int64_t adapters = 0;             ///< numbers from 0 that the requests give in turn as `lora`, in llama.cpp's shape
   /// Each prompt begins a conversation of so many requests. Each sends all that was said before, and about so many tokens
   /// more.
   int64_t turns = 1, turn_tokens = 32;
@@ -48,6 +50,11 @@ struct LoadResult {
 /// io: no connection can be made.
 Result<LoadResult> run_load(const ServeTarget& target, const LoadOptions& options,
                             const std::function<bool()>& on_done = {});
+
+/// The same load without a server: requests of the engine, submitted and waited for by a thread per stream. Without `rate`,
+/// `models` and `adapters`.
+Result<LoadResult> run_engine_load(TextEngine& engine, const LoadOptions& options,
+                                   const std::function<bool()>& on_done = {});
 
 /// What a table shows of a load. Percentiles are those of all requests, or of all gaps.
 struct LoadSummary {

@@ -186,7 +186,11 @@ class ChatCompletion final : public ChatAnswer {
   void on_message(size_t choice, const ChatMessage& m, std::string& out) override {
     if (streams()) send(choice, Json::object(), finish_of(m), stop_reason_of(m), out);
   }
-  Json usage() const { return usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss()); }
+  Json usage() const {
+    Json json = usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss());
+    json["completion_tokens_details"] = {{"reasoning_tokens", reasoning_tokens()}};
+    return json;
+  }
   void end(std::string& out) override {
     if (streams()) {
       if (includes_usage_) {
@@ -231,7 +235,7 @@ AnswerOr post_chat(Call& call) {
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["function"]["name"].get<std::string>() : ""))
       return *error;
-  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
   if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);
   SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));

@@ -8,23 +8,24 @@ namespace {
 const Schema messages_open_schema{"AnyObject", {}, true};
 const Field messages_any_item{"", kAny, ""};
 const Schema block_schema{
-    "AnthropicBlock",
-    {{"type",
-      kString,
-      "",
-      {.required = true, .choices = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}}},
-     {"text", kString, "of text"},
-     {"id", kString, "of tool_use", {.max_length = 1000}},
-     {"name", kString, "of tool_use", {.max_length = 1000}},
-     {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
-     {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
-     {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
-     {"is_error", kBoolean, "of tool_result"},
-     {"thinking", kString, "of thinking"},
-     {"signature", kString, "", {.is_ignored = true}},
-     {"data", kString, "", {.is_ignored = true}},
-     {"citations", kArray, "", {.is_ignored = true}},
-     {"cache_control", kObject, "", {.is_ignored = true}}}};
+    .name = "AnthropicBlock",
+    .fields = {{"type",
+                kString,
+                "",
+                {.required = true, .choices = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}}},
+               {"text", kString, "of text"},
+               {"id", kString, "of tool_use", {.max_length = 1000}},
+               {"name", kString, "of tool_use", {.max_length = 1000}},
+               {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
+               {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
+               {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
+               {"is_error", kBoolean, "of tool_result"},
+               {"thinking", kString, "of thinking"},
+               {"signature", kString, "", {.is_ignored = true}},
+               {"data", kString, "", {.is_ignored = true}},
+               {"citations", kArray, "", {.is_ignored = true}},
+               {"cache_control", kObject, "", {.is_ignored = true}}},
+    .refused = refused_parts()};
 const Field block_item{"", kObject, "", {.object = &block_schema}};
 const Schema messages_message_schema{
     "AnthropicMessage",
@@ -302,7 +303,7 @@ AnswerOr post_messages(Call& call) {
     if (is_named || (*tool)["type"] == "any")
       if (auto error = force_call(call, prompt, is_named ? (*tool)["name"].get<std::string>() : "")) return *error;
   }
-  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   request.max_tokens = body["max_tokens"];
   const auto prompt_tokens = std::ssize(request.prompt);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
@@ -314,7 +315,7 @@ AnswerOr post_count(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body["model"].get<std::string>()));
   ChatPrompt prompt = messages_prompt(call.body);
   GenerateRequest request;
-  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   return json_answer({{"input_tokens", request.prompt.size()}});
 }
 

@@ -233,7 +233,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
     request.prompt = std::move(tokens).value();
     if (auto error = check_context(engine.info(), std::ssize(request.prompt), "prompt")) return *error;
   } else {
-    if (auto error = set_prompt(engine, prompt, is_chat ? "messages" : "prompt", request)) return *error;
+    if (auto error = set_prompt(*choice.model, prompt, is_chat ? "messages" : "prompt", request)) return *error;
   }
   request.max_tokens = call.body.value("max_tokens", engine.info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));

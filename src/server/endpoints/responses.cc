@@ -9,14 +9,15 @@ namespace {
 const Schema responses_open_schema{"AnyObject", {}, true};
 const Field responses_any_item{"", kAny, ""};
 const Schema part_schema{
-    "ResponsePart",
-    {{"type",
-      kString,
-      "",
-      {.required = true, .choices = {"input_text", "output_text", "text", "reasoning_text", "summary_text"}}},
-     {"text", kString, "", {.required = true}},
-     {"annotations", kArray, "", {.is_ignored = true}},
-     {"logprobs", kArray, "", {.is_ignored = true}}}};
+    .name = "ResponsePart",
+    .fields = {{"type",
+                kString,
+                "",
+                {.required = true, .choices = {"input_text", "output_text", "text", "reasoning_text", "summary_text"}}},
+               {"text", kString, "", {.required = true}},
+               {"annotations", kArray, "", {.is_ignored = true}},
+               {"logprobs", kArray, "", {.is_ignored = true}}},
+    .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema item_schema{
     "ResponseInputItem",
@@ -179,15 +180,17 @@ class ResponseAnswer final : public ChatAnswer {
                {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
                {"service_tier", "default"},
                {"store", false},
-               {"temperature", request.sampling.temperature},
+               {"temperature", shortest(request.sampling.temperature)},
                {"text", {{"format", format_of(body)}}},
                {"tool_choice", given("tool_choice", "auto")},
                {"tools", given("tools", Json::array())},
-               {"top_p", request.sampling.top_p},
+               {"top_p", shortest(request.sampling.top_p)},
                {"truncation", "disabled"}};
   }
 
  private:
+  /// The number that a person would write: 0.6, not that of float32 with all its digits.
+  static double shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
   enum class Open : uint8_t { kNone, kMessage, kReasoning, kCall };
 
   Json response(const char* status) const {
@@ -298,7 +301,7 @@ class ResponseAnswer final : public ChatAnswer {
                      {"input_tokens_details",
                       {{"cached_tokens", facts.cached_tokens}, {"cache_miss", cache_miss_name(cache_miss())}}},
                      {"output_tokens", generated_tokens()},
-                     {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                     {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens()}}},
                      {"total_tokens", prompt_tokens() + generated_tokens()}};
     if (streams())
       send(is_complete ? "response.completed" : "response.incomplete", {{"response", std::move(json)}}, out);
@@ -330,7 +333,7 @@ AnswerOr post_responses(Call& call) {
   SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body));
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
-  if (auto error = set_prompt(choice.model->engine(), prompt, "input", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));

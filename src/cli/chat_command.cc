@@ -356,7 +356,7 @@ class Chat {
       std::vector<std::string> names = {"stats"};
       names.reserve(1 + options.all().size());
       for (const Option& option : options.all()) names.push_back(option.name);
-      return invalid_argument("/set: there is no setting \"{}\"{}", name, nearest_hint(name, names));
+      return invalid_argument("/set: there is no setting \"{}\"{}", name, nearest_hint(name, names, ""));
     }
     std::vector<std::string> arguments;
     arguments.reserve(assigned.size());

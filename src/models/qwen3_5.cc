@@ -28,6 +28,9 @@ extern const ModelFamily kQwen35Family = {
              .is_recurrent = true,
              .alternates_groups = true},
     .build = build_qwen3_5,
+    .gguf_parts = [](const Checkpoint& checkpoint, const DecoderConfig& c,
+                     std::string_view name) { return gated_delta_gguf_parts(checkpoint, c, name, true); },
+    .gguf_keys = set_gated_delta_keys,
 };
 
 }  // namespace redline

@@ -355,8 +355,10 @@ class Chat {
     if (!options.find(name)) {
       std::vector<std::string> names = {"stats"};
       names.reserve(1 + options.all().size());
-      for (const Option& option : options.all()) names.push_back(option.name);
-      return invalid_argument("/set: there is no setting \"{}\"{}", name, nearest_hint(name, names, ""));
+      // Without their dashes, as they are typed here.
+      for (const Option& option : options.all())
+        names.push_back(option.name.substr(option.name.find_first_not_of('-')));
+      return invalid_argument("/set: there is no setting \"{}\"{}", name, nearest_hint(name, names));
     }
     std::vector<std::string> arguments;
     arguments.reserve(assigned.size());

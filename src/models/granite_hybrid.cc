@@ -75,6 +75,7 @@ Result<GraniteHybridConfig> read_granite_hybrid(const Checkpoint& checkpoint, in
   if (checkpoint.gguf_names) {
     h.intermediate_size = r.integer("intermediate_size", 1, int64_t{1} << 24);
     h.rotates = r.boolean("rope_finetuned", true);
+    h.is_mamba.reserve(static_cast<size_t>(num_layers));
     for (int64_t i = 0; i < num_layers; ++i)
       h.is_mamba.push_back(checkpoint.tensors.count(fmt::format("model.layers.{}.mamba.in_proj.weight", i)) > 0);
   } else {
@@ -134,6 +135,7 @@ Status set_granite_hybrid_keys(const Checkpoint& checkpoint, const DecoderConfig
   set.boolean("rope.scaling.finetuned", h.rotates);
   if (!h.has_mamba()) return {};
   std::vector<int32_t> heads;
+  heads.reserve(h.is_mamba.size());
   for (const bool is_mamba : h.is_mamba) heads.push_back(is_mamba ? 0 : static_cast<int32_t>(c.num_kv_heads));
   set.integers("attention.head_count_kv", heads);
   return set_mamba2_mixer_keys(h.mamba, set);

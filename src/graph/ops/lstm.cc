@@ -80,6 +80,7 @@ Status lstm_reference(ReferenceContext& c) {
   const auto& a = c.attrs<LstmAttrs>();
   const ReferenceState state = c.state(1);
   std::vector<LayerReference> layers;
+  layers.reserve(a.dilation.size());
   for (size_t l = 0, at = 2; l < a.dilation.size(); ++l, at += a.has_bias ? 4 : 2)
     layers.push_back(
         {c.in(at), c.in(at + 1), a.has_bias ? &c.in(at + 2) : nullptr, a.has_bias ? &c.in(at + 3) : nullptr});

@@ -47,6 +47,8 @@ class NetworkSequences {
     const StatePlan& plan = network.states();
     const std::vector<int64_t> pages(plan.groups.size(), sequences + 1);
     REDLINE_ASSIGN(s.memory_, network.make_state_memory(pages));
+    s.pages_.reserve(static_cast<size_t>(sequences));
+    s.tables_.reserve(static_cast<size_t>(sequences));
     for (int32_t i = 0; i < sequences; ++i) s.pages_.push_back({0, i + 1});
     for (const std::array<int32_t, 2>& of_sequence : s.pages_) s.tables_.push_back(of_sequence.data());
     for (size_t group = 0; group < plan.groups.size(); ++group) {
@@ -63,6 +65,7 @@ class NetworkSequences {
     const int64_t sequences = sizes[Symbol::kSequences];
     const auto rows = static_cast<int32_t>(sizes[Symbol::kTokens] / sequences);
     rows_.clear();
+    rows_.reserve(static_cast<size_t>(sequences));
     for (int32_t i = 0; i < sequences; ++i) rows_.push_back({i * rows, rows, 0});
     StepContext step;
     step.sizes = sizes;

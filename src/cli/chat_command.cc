@@ -355,9 +355,7 @@ class Chat {
     if (!options.find(name)) {
       std::vector<std::string> names = {"stats"};
       names.reserve(1 + options.all().size());
-      // Without their dashes, as they are typed here.
-      for (const Option& option : options.all())
-        names.push_back(option.name.substr(option.name.find_first_not_of('-')));
+      for (const Option& option : options.all()) names.push_back(option.name);
       return invalid_argument("/set: there is no setting \"{}\"{}", name, nearest_hint(name, names));
     }
     std::vector<std::string> arguments;

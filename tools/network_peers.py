@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""One image network with random weights in another engine, for tools/compare_networks: prints "ready", then reads lines and
+"""One network with random weights in another engine, for tools/compare_networks: prints "ready", then reads lines and
 prints the seconds of one run for each.
 
   PYTHON tools/network_peers.py NETWORK SIDE DTYPE THREADS ENGINE [CACHE]
 
-ENGINE: eager, compiled (torch.compile), torchao (W8A8, activations quantized as they come, compiled), openvino. Networks are
-diffusers' own classes. CACHE keeps OpenVINO's converted models and compiled code.
+ENGINE: eager, compiled (torch.compile), torchao (W8A8, activations quantized as they come, compiled), openvino. Image networks
+are diffusers' own classes, tensor programs (gemm to dilated-lstm) PyTorch's modules. CACHE keeps OpenVINO's converted models and compiled code.
 """
 import os
 import sys
 import time
 
-NETWORKS = ("flux-block", "flux-single-block", "flux-vae", "sd15-unet")
+NETWORKS = ("flux-block", "flux-single-block", "flux-vae", "sd15-unet", "gemm", "b2b-gemm", "stacked-lstm", "dilated-lstm")
 ENGINES = ("eager", "compiled", "torchao", "openvino")
 
 
@@ -54,8 +54,41 @@ def unet(torch, side):
     return Unet(), [torch.randn(2, 4, side // 8, side // 8), torch.tensor([500.0]), torch.randn(2, 77, 768)]
 
 
+def products(torch, rows, sizes):
+    layers = [torch.nn.Linear(k, n, bias=False) for k, n in zip(sizes, sizes[1:])]
+    return torch.nn.Sequential(*layers), [torch.randn(rows, sizes[0])]
+
+
+def dilated_lstm(torch, columns, dilations):
+    """A layer of dilation d is an LSTM over d sequences in place of each one, every d-th token each."""
+    class Dilated(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.LSTM(columns, columns) for _ in dilations)
+
+        def forward(self, x):
+            tokens, batch, _ = x.shape
+            for layer, dilation in zip(self.layers, dilations):
+                x = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, -tokens % dilation))
+                x = layer(x.reshape(-1, batch * dilation, columns))[0].reshape(-1, batch, columns)[:tokens]
+            return x
+    return Dilated(), [torch.randn(50, 256, columns)]
+
+
+def tensor_program(torch, name, columns):
+    if name == "gemm":
+        return products(torch, 2048, [columns, columns])
+    if name == "b2b-gemm":
+        return products(torch, 8192, [64, columns, 64])
+    if name == "dilated-lstm":
+        return dilated_lstm(torch, columns, [1, 2, 4, 8, 16, 32])
+    return torch.nn.LSTM(columns, columns, num_layers=32), [torch.randn(64, 256, columns)]
+
+
 def make(torch, name, side):
     torch.manual_seed(0)
+    if name in ("gemm", "b2b-gemm", "stacked-lstm", "dilated-lstm"):
+        return tensor_program(torch, name, side)
     if name == "flux-vae":
         return vae(torch, side)
     if name == "sd15-unet":

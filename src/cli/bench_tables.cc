@@ -245,8 +245,7 @@ void print_network_bench(const lab::NetworkBenchReport& report, Terminal& termin
       static_cast<double>(report.arena_bytes_without_reuse) / 1e6, static_cast<double>(report.peak_bytes) / 1e6,
       report.peak_ratio());
   if (report.error)
-    terminal.print("answer   within {:.2g} of the float64 interpreter's at {}x{}\n", *report.error, report.check_width,
-                   report.check_height);
+    terminal.print("answer   within {:.2g} of the float64 interpreter's at {}\n", *report.error, report.check_about);
   else terminal.print("answer   not checked\n");
 }
 

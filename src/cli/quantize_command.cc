@@ -83,6 +83,20 @@ Result<QuantizeOptions> read_options(const QuantizeArgs& args) {
   return options;
 }
 
+/// A pattern that no tensor matches is a mistake.
+Status expect_matches(const QuantizeArgs& args, const QuantizeOptions& options, const ModelQuantizer& quantizer) {
+  for (size_t i = 0; i < options.types.size(); ++i) {
+    const auto matches = [&](const ModelQuantizer::Tensor& t) {
+      return std::regex_search(t.name, options.types[i].first);
+    };
+    if (std::none_of(quantizer.tensors().begin(), quantizer.tensors().end(), matches))
+      return invalid_argument(
+          "flag --tensor-type: no tensor has a match of \"{}\"; redline inspect --tensors {} lists them",
+          args.tensor_types[i], args.input);
+  }
+  return {};
+}
+
 /// OUT must not be one of the files that are read, and must fit on its disk.
 Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& quantizer) {
   namespace fs = std::filesystem;
@@ -132,6 +146,7 @@ Status run_quantize(const QuantizeArgs& args, Terminal& terminal) {
   auto opened = ModelQuantizer::open(input, options);
   if (!opened.ok()) return explain_kind(std::move(opened).status(), input, ModelUse::kText);
   ModelQuantizer quantizer = std::move(opened).value();
+  REDLINE_TRY(expect_matches(args, options, quantizer));
   note_exceptions(quantizer, options.imatrix != nullptr, terminal);
   if (!args.dry_run) REDLINE_TRY(check_quantize_output(args, quantizer));
 

@@ -127,7 +127,14 @@ Status run_template(const TemplateArgs& args, Terminal& terminal) {
     REDLINE_ASSIGN(tools, read_argument(*args.tools, terminal));
   }
   REDLINE_ASSIGN(const std::string variables, variables_json(args.variables));
-  REDLINE_ASSIGN(const std::string text, compiled.render({messages, tools, variables, !args.no_generation_prompt}));
+  Result<std::string> rendered = compiled.render({messages, tools, variables, !args.no_generation_prompt});
+  if (!rendered.ok()) {
+    const bool in_messages = rendered.status().message().starts_with("messages:"),
+               in_tools = args.tools && rendered.status().message().starts_with("tools:");
+    if (in_messages || in_tools) return std::move(rendered).status().within(in_messages ? args.messages : *args.tools);
+    return std::move(rendered).status();
+  }
+  const std::string text = std::move(rendered).value();
   if (args.json) return print_json({{"text", text}}, terminal, -1);
   terminal.write(text);
   return {};

@@ -129,7 +129,9 @@ Result<EncoderModel> build_bert(const Checkpoint& checkpoint) {
   model.first_position = c.first_position;
   model.max_tokens = c.num_positions - c.first_position;
   model.num_token_types = c.num_token_types;
-  REDLINE_ASSIGN(model.graph, g.finish());
+  Result<Graph> body = g.finish();
+  if (!body.ok()) return w.with_missing(std::move(body).status());
+  model.graph = std::move(body).value();
   const bool classifies =
       w.has("classifier.out_proj.weight") || (w.has("classifier.weight") && w.has(scope + "pooler.dense.weight"));
   if (classifies) {

@@ -14,7 +14,10 @@ namespace redline {
 namespace {
 
 /// ggml's LLAMA_FTYPE for files that are mostly of this type.
-uint32_t file_type(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32; }
+uint32_t file_type(DType type) {
+  constexpr uint32_t kBf16 = 32, kMxfp4 = 38;
+  return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : type == DType::kMXFP4 ? kMxfp4 : kBf16;
+}
 
 // The model card --------------------------------------------------------------------------------------------------------
 
@@ -92,6 +95,13 @@ void add_factors(const char* name, const std::vector<float>& factors, GgufWriter
                     });
 }
 
+/// Whether some layer rotates.
+bool has_rope(const DecoderConfig& c) {
+  const bool none_rotates =
+      !c.unrotated.empty() && std::find(c.unrotated.begin(), c.unrotated.end(), false) == c.unrotated.end();
+  return !none_rotates && !c.rope.inverse_frequencies.empty();
+}
+
 /// unsupported: something that files of the family do not state differs from what llama.cpp takes for granted.
 Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
   const int64_t every = family.gguf.window_every;
@@ -100,7 +110,7 @@ Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
     if (c.window[static_cast<size_t>(i)] != (every == 1 || (every > 1 && (i + 1) % every != 0) ? window : 0))
       return unsupported("GGUF has no key for the sliding windows of {}", family.model_type);
   constexpr int64_t kUnrotatedEvery = 4;  // of SmolLM3
-  for (size_t i = 0; i < c.unrotated.size(); ++i)
+  for (size_t i = 0; i < c.unrotated.size() && !(family.gguf_states_rope && !has_rope(c)); ++i)
     if (c.unrotated[i] != ((i + 1) % kUnrotatedEvery == 0))
       return unsupported("GGUF has no key for the layers without rope of {}", family.model_type);
   if (c.window_rope && family.gguf.window_rope_base > 0) {
@@ -112,7 +122,7 @@ Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
   bool states_scale = false;
   if (family.gguf_numbers)
     family.gguf_numbers(c, [&](std::string_view key, double) { states_scale |= key == "attention.scale"; });
-  if (c.attention_scale > 0 && !states_scale &&
+  if (c.attention_scale > 0 && !states_scale && !family.gguf_implies_scale &&
       c.attention_scale != static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_dim))))
     return unsupported("GGUF has no key for the attention scale of {}", family.model_type);
   return {};
@@ -129,17 +139,16 @@ Status set_architecture(const Checkpoint& checkpoint, const ModelFamily& family,
   REDLINE_TRY(check_unstated(family, c));
   nlohmann::json config = rope_of_layer_type(
       family.common_config ? family.common_config(checkpoint.config) : checkpoint.config, "full_attention");
-  const bool has_rope = !c.rope.inverse_frequencies.empty();
   const bool is_partial = c.rope.inverse_frequencies.size() * 2 != static_cast<size_t>(c.head_dim);
-  if (is_partial && has_rope)  // a family's default included
+  if (is_partial && has_rope(c))  // a family's default included
     config["partial_rotary_factor"] =
         (static_cast<double>(2 * c.rope.inverse_frequencies.size()) + 1e-6) / static_cast<double>(c.head_dim);
   GgufRope rope;
-  if (has_rope) {
+  if (has_rope(c)) {
     REDLINE_ASSIGN(const RopeTableAttrs stated, read_rope_config(config, c.head_dim, c.max_positions));
     if (stated.inverse_frequencies != c.rope.inverse_frequencies)
       return unsupported("config: rope_theta is missing, which GGUF files state");
-    REDLINE_ASSIGN(rope, read_gguf_rope(config, c.head_dim, c.max_positions));
+    REDLINE_ASSIGN(rope, read_gguf_rope(config, c.head_dim, c.max_positions, family.gguf_truncates_yarn));
   }
   set("vocab_size", c.vocab_size);
   set("context_length", c.max_positions);
@@ -157,7 +166,7 @@ Status set_architecture(const Checkpoint& checkpoint, const ModelFamily& family,
     set("attention.sliding_window", window);
   if (const auto parallel = config.find("use_parallel_residual"); parallel != config.end() && parallel->is_boolean())
     writer.set_bool(fmt::format("{}.use_parallel_residual", arch), parallel->get<bool>());
-  if (!has_rope) return {};
+  if (!has_rope(c)) return {};
   set("rope.dimension_count", rope.rotary_dim);
   set_number("rope.freq_base", rope.base);
   if (!rope.scaling.empty()) {
@@ -222,40 +231,88 @@ Status convert_row(const WeightSource& source, const uint8_t* row, DType type, i
   return {};
 }
 
-/// `offset` is added to the elements of a vector, which becomes float32.
-void add_tensor(const std::string& name, const WeightSource& source, DType type, const GgufForm& form, float offset,
-                GgufWriter& writer) {
-  std::vector<int64_t> shape = source.view.shape;
-  if (form.is_transposed) std::swap(shape.front(), shape.back());
-  const int64_t columns = shape.back();
-  const bool is_vector = shape.size() == 1;
-  const auto fill = [source, type, form, columns, is_vector, offset](int64_t begin, int64_t end,
-                                                                     uint8_t* out) -> Status {
-    const auto* data = static_cast<const uint8_t*>(source.view.data);
-    const int64_t in_bytes = row_bytes(source.view.dtype, is_vector ? 1 : columns);
-    const int64_t out_bytes = row_bytes(type, is_vector ? 1 : columns);
-    if (is_vector) end = columns;
-    if (is_vector && offset != 0) {
-      std::vector<float> values(static_cast<size_t>(columns));
-      unpack_row(source.view.dtype, data, values.data(), columns);
-      for (float& value : values) value += offset;
-      std::memcpy(out, values.data(), values.size() * sizeof(float));
-      return {};
-    }
-    std::vector<uint8_t> column(form.is_transposed ? static_cast<size_t>(in_bytes) : 0);
-    for (int64_t row = begin; row < end; ++row) {
-      const uint8_t* from = data + (form.stored_row ? form.stored_row(row) : row) * in_bytes;
-      if (form.is_transposed) {  // a column of the checkpoint's matrix
-        const int64_t bytes = row_bytes(source.view.dtype, 1), stride = source.view.shape.back() * bytes;
-        for (int64_t k = 0; k < columns; ++k)
-          std::memcpy(column.data() + k * bytes, data + k * stride + row * bytes, static_cast<size_t>(bytes));
-        from = column.data();
+/// A tensor to be written: the rows of `sources`, one after the other; several are a tensor with one more axis.
+struct WrittenTensor {
+  std::string name;
+  std::vector<const WeightSource*> sources;
+  GgufForm form;
+
+  std::vector<int64_t> shape() const {
+    std::vector<int64_t> shape = form.shape.empty() ? sources.front()->view.shape : form.shape;
+    if (form.is_transposed) std::swap(shape.front(), shape.back());
+    if (sources.size() > 1) shape.insert(shape.begin(), std::ssize(sources));
+    return shape;
+  }
+};
+
+/// Rows of a WrittenTensor, in another type.
+struct RowWriter {
+  WrittenTensor tensor;
+  DType type;
+  float offset;  ///< added to the elements of a vector, which becomes float32
+  std::vector<int64_t> shape;
+
+  const TensorView& view() const { return tensor.sources.front()->view; }
+  Status convert(const uint8_t* row, int64_t elements, uint8_t* out) const {
+    const GgufForm& form = tensor.form;
+    if (!form.change && offset == 0) return convert_row(*tensor.sources.front(), row, type, elements, out);
+    std::vector<float> values(static_cast<size_t>(elements));
+    unpack_row(view().dtype, row, values.data(), elements);
+    for (float& value : values) value = form.change ? form.change(value) : value + offset;
+    WeightSource changed;
+    changed.view.dtype = DType::kF32;
+    return convert_row(changed, reinterpret_cast<const uint8_t*>(values.data()), type, elements, out);
+  }
+  /// Element by element.
+  Status gather(const std::function<int64_t(int64_t)>& element, int64_t elements, uint8_t* out) const {
+    const auto size = static_cast<size_t>(row_bytes(view().dtype, 1));
+    const auto* data = static_cast<const uint8_t*>(view().data);
+    std::vector<uint8_t> row(static_cast<size_t>(elements) * size);
+    for (int64_t i = 0; i < elements; ++i)
+      std::memcpy(row.data() + static_cast<size_t>(i) * size, data + static_cast<size_t>(element(i)) * size, size);
+    return convert(row.data(), elements, out);
+  }
+  Status operator()(int64_t begin, int64_t end, uint8_t* out) const {
+    const GgufForm& form = tensor.form;
+    const int64_t columns = shape.back(), out_bytes = row_bytes(type, columns);
+    if (shape.size() == 1)
+      return gather([&](int64_t i) { return form.stored_row ? form.stored_row(i) : i; }, columns, out);
+    const int64_t in_bytes = row_bytes(view().dtype, columns), rows = view().num_elements() / columns;
+    for (int64_t row = begin; row < end; ++row, out += out_bytes) {
+      if (form.is_transposed || form.stored_element) {
+        const auto element = [&](int64_t column) {
+          return form.stored_element ? form.stored_element(row, column) : column * view().shape.back() + row;
+        };
+        REDLINE_TRY(gather(element, columns, out));
+        continue;
       }
-      REDLINE_TRY(convert_row(source, from, type, is_vector ? 1 : columns, out + (row - begin) * out_bytes));
+      const int64_t stored = form.stored_row ? form.stored_row(row) : row;
+      const auto* data = static_cast<const uint8_t*>(tensor.sources[static_cast<size_t>(stored / rows)]->view.data);
+      REDLINE_TRY(convert(data + stored % rows * in_bytes, columns, out));
     }
     return {};
-  };
-  writer.add_tensor(name, {type, shape, nullptr}, fill);
+  }
+};
+
+/// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, beside vectors.
+bool stays_f32(std::string_view gguf_name) {
+  const size_t part = gguf_name.starts_with("blk.") ? gguf_name.find('.', 4) + 1 : 0;
+  const std::string_view own = gguf_name.substr(part);
+  for (const char* kept :
+       {"position_embd.", "ffn_gate_inp", "exp_probs_b", "ssm_conv1d.", "ssm_a", "ssm_d", "ssm_norm."})
+    if (own.starts_with(kept) && !own.starts_with("ssm_alpha")) return true;
+  return own.ends_with(".bias");
+}
+
+/// "model.layers.0.mlp.experts.3.up_proj.weight": the name without the number, and the number; -1: not of one expert.
+std::pair<std::string, int64_t> without_expert(const std::string& name) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = name.find(kExperts);
+  if (at == std::string::npos) return {name, -1};
+  const size_t begin = at + kExperts.size(), end = name.find('.', begin);
+  if (end == std::string::npos || end == begin || end - begin > 6 || name.find_first_not_of("0123456789", begin) != end)
+    return {name, -1};
+  return {name.substr(0, begin) + name.substr(end + 1), std::stoll(name.substr(begin, end - begin))};
 }
 
 /// Sort key: embedding, layers by number, norm and output.
@@ -275,35 +332,49 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   const DecoderConfig& c = model.config;
-  // Their experts would become one tensor; weights of a recurrence are stored otherwise.
-  if (names.has_experts || names.is_recurrent)
-    return unsupported("{}: {} models are not converted yet", checkpoint.path, family->model_type);
-  const std::string arch(names.export_architecture.empty() ? names.architecture : names.export_architecture);
+  const std::string arch(family->gguf_architecture           ? family->gguf_architecture(checkpoint)
+                         : names.export_architecture.empty() ? names.architecture
+                                                             : names.export_architecture);
 
-  struct Written {
-    std::string name;
-    const WeightSource* source;
-    GgufForm form;
-  };
-  std::vector<Written> tensors;
+  std::map<std::string, std::map<int64_t, WrittenTensor>> tensors_of;  // by name and number of the expert
   std::map<DType, int64_t> bytes_of;
   int64_t parameters = 0;
   // Some releases have the names of the module inside, without its prefix.
   const std::string_view layers = names.hf_layers;
   const std::string outer(layers.ends_with(c.names.layers) ? layers.substr(0, layers.size() - c.names.layers.size())
                                                            : "");
-  for (const auto& [name, source] : checkpoint.tensors) {
-    if (name.ends_with("rotary_emb.inv_freq") || (c.tie_word_embeddings && name == c.names.head + ".weight")) continue;
-    GgufForm form = family->gguf_form ? family->gguf_form(checkpoint, c, name) : GgufForm{};
-    if (form.is_left_out) continue;
-    if (dtype_info(source.view.dtype).gguf_type < 0 || source.source_row)
-      return unsupported("{}: tensor {} is {}, a type that GGUF lacks", checkpoint.path, name,
-                         dtype_info(source.view.dtype).name);
-    tensors.push_back({names.to_gguf(outer + name), &source, std::move(form)});
+  for (const auto& [stored_name, source] : checkpoint.tensors) {
+    if (stored_name.ends_with("rotary_emb.inv_freq") ||
+        (c.tie_word_embeddings && stored_name == c.names.head + ".weight"))
+      continue;
+    std::vector<GgufForm> forms;
+    if (family->gguf_parts) forms = family->gguf_parts(checkpoint, c, stored_name);
+    else forms.push_back(family->gguf_form ? family->gguf_form(checkpoint, c, stored_name) : GgufForm{});
+    std::erase_if(forms, [](const GgufForm& form) { return form.is_left_out; });
+    if (forms.empty()) continue;
+    const DType kept = forms.front().fill ? forms.front().type : source.view.dtype;
+    for (GgufForm& form : forms) {
+      if (!form.fill && (dtype_info(source.view.dtype).gguf_type < 0 || source.source_row))
+        return unsupported("{}: tensor {} is {}, a type that GGUF lacks", checkpoint.path, stored_name,
+                           dtype_info(source.view.dtype).name);
+      const auto [name, expert] = without_expert(form.name.empty() ? stored_name : form.name);
+      const std::string written = names.to_gguf(outer + name);
+      tensors_of[written].emplace(expert, WrittenTensor{written, {&source}, std::move(form)});
+    }
     parameters += source.view.num_elements();
-    if (source.view.shape.size() > 1) bytes_of[source.view.dtype] += source.view.bytes();
+    if (source.view.shape.size() > 1) bytes_of[kept] += source.view.bytes();
   }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const Written& a, const Written& b) {
+  std::vector<WrittenTensor> tensors;
+  for (auto& [name, of_experts] : tensors_of) {
+    WrittenTensor& tensor = tensors.emplace_back(std::move(of_experts.begin()->second));
+    for (auto at = std::next(of_experts.begin()); at != of_experts.end(); ++at) {
+      const TensorView &first = tensor.sources.front()->view, &view = at->second.sources.front()->view;
+      if (view.dtype != first.dtype || view.shape != first.shape)
+        return unsupported("{}: the experts of {} differ in type or shape", checkpoint.path, name);
+      tensor.sources.push_back(at->second.sources.front());
+    }
+  }
+  std::stable_sort(tensors.begin(), tensors.end(), [](const WrittenTensor& a, const WrittenTensor& b) {
     return written_place_of(a.name) < written_place_of(b.name);
   });
   const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
@@ -313,16 +384,35 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   writer.set("general.architecture", arch);
   set_general(checkpoint, parameters, type, writer);
   REDLINE_TRY(set_architecture(checkpoint, *family, arch, c, writer).within(checkpoint.path));
+  if (family->gguf_keys) {
+    const auto key = [&](std::string_view name) { return fmt::format("{}.{}", arch, name); };
+    const GgufKeys set = {
+        .integer = [&](std::string_view name, int64_t n) { writer.set_u32(key(name), static_cast<uint32_t>(n)); },
+        .number = [&](std::string_view name, double x) { writer.set_f32(key(name), static_cast<float>(x)); },
+        .boolean = [&](std::string_view name, bool b) { writer.set_bool(key(name), b); },
+        .integers = [&](std::string_view name, const std::vector<int32_t>& n) { writer.set_i32s(key(name), n); }};
+    REDLINE_TRY(family->gguf_keys(checkpoint, c, set).within(checkpoint.path));
+  }
   if (options.has_tokenizer) REDLINE_TRY(set_vocabulary(checkpoint, c.vocab_size, writer));
   else writer.set("tokenizer.ggml.model", "none");
 
   const int64_t rotary_dim = 2 * static_cast<int64_t>(c.rope.inverse_frequencies.size());
-  for (const auto& [name, source, form] : tensors) {
+  for (WrittenTensor& tensor : tensors) {
+    const std::string name = tensor.name;
+    if (tensor.form.fill) {
+      writer.add_tensor(name, {tensor.form.type, tensor.form.shape, nullptr}, tensor.form.fill);
+      continue;
+    }
     const bool rotates = name.find(".attn_q.") != std::string::npos || name.find(".attn_k.") != std::string::npos;
-    const bool is_vector = source->view.shape.size() == 1, stays_f32 = is_vector || name == "position_embd.weight";
-    add_tensor(name, *source, stays_f32 ? DType::kF32 : options.type.value_or(source->view.dtype),
-               rotates && names.interleaves_rope ? GgufForm{do_interleave(c.head_dim, rotary_dim)} : form,
-               c.norm.plus_one && is_vector && name.ends_with("norm.weight") ? 1.0f : 0.0f, writer);
+    if (rotates && names.interleaves_rope) tensor.form.stored_row = do_interleave(c.head_dim, rotary_dim);
+    const std::vector<int64_t> shape = tensor.shape();
+    const bool is_vector = shape.size() == 1;
+    const DType stored = tensor.sources.front()->view.dtype;
+    const DType own = is_vector || stays_f32(name) ? DType::kF32 : options.type.value_or(stored);
+    // The norm within a gated delta network has plain weights.
+    const bool is_norm = is_vector && name.ends_with("norm.weight") && !name.ends_with(".ssm_norm.weight");
+    const float offset = c.norm.plus_one && is_norm ? 1.0f : 0.0f;
+    writer.add_tensor(name, {own, shape, nullptr}, RowWriter{std::move(tensor), own, offset, shape});
   }
   return {};
 }

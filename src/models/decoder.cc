@@ -189,13 +189,13 @@ Value LayerBuilder::gated_mlp(Value x, const std::string& name, int64_t inner, b
   return project(gate(g, up), (name + ".down_proj").c_str(), c_.hidden_size, inner, has_bias);
 }
 
-Value LayerBuilder::joint_gated_mlp(Value x) {
+Value LayerBuilder::joint_gated_mlp(Value x, const char* joint, const char* down) {
   const int64_t inner = c_.intermediate_size;
   const auto half = [&](const char* part, int64_t begin) {
-    return project_part(x, "mlp.gate_up_proj", part, 2 * inner, begin, inner, c_.hidden_size, false);
+    return project_part(x, joint, part, 2 * inner, begin, inner, c_.hidden_size, false);
   };
   const Value g = half("mlp.gate_proj", 0), up = half("mlp.up_proj", inner);
-  return project(gate(g, up), "mlp.down_proj", c_.hidden_size, inner, false);
+  return project(gate(g, up), down, c_.hidden_size, inner, false);
 }
 
 Value LayerBuilder::plain_mlp(Value x, const char* up, const char* down, bool has_bias) {
@@ -236,7 +236,9 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   const Value head = c.tie_word_embeddings ? table : w.take(c.names.head + ".weight", {c.vocab_size, c.hidden_size});
   const Value logits = linear(g, x, head);
   g.output("logits", c.logit_soft_cap > 0 ? soft_cap(g, logits, {c.logit_soft_cap}) : logits);
-  REDLINE_ASSIGN(Graph graph, g.finish());
+  Result<Graph> finished = g.finish();
+  if (!finished.ok()) return w.with_missing(std::move(finished).status());
+  Graph graph = std::move(finished).value();
   REDLINE_TRY(w.expect_all_taken());
   return graph;
 }

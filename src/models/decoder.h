@@ -103,8 +103,8 @@ class LayerBuilder {
   Value gated_mlp(Value x, bool has_bias);
   /// The same of `name`.gate_proj and so on, with `inner` features.
   Value gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias);
-  /// The same with gate and up, in this order, in one weight "mlp.gate_up_proj".
-  Value joint_gated_mlp(Value x);
+  /// The same with gate and up, in this order, in one weight.
+  Value joint_gated_mlp(Value x, const char* joint = "mlp.gate_up_proj", const char* down = "mlp.down_proj");
   /// up, activation, down.
   Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }

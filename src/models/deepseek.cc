@@ -168,6 +168,15 @@ void read_routing(ConfigReader& r, bool is_v3, bool is_gguf, MoeConfig& moe) {
   router.groups_by_two_best = is_v3;
 }
 
+MoeConfig read_experts(ConfigReader& r, bool is_v3, bool is_gguf) {
+  MoeConfig moe = read_moe_config(r, is_v3);
+  moe.intermediate_size = r.integer("moe_intermediate_size", 1, int64_t{1} << 24);
+  const int64_t shared = r.integer("n_shared_experts", 0, 1000, 0);
+  moe.shared_intermediate_size = shared * moe.intermediate_size;
+  read_routing(r, is_v3, is_gguf, moe);
+  return moe;
+}
+
 Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   nlohmann::json config = checkpoint.config;
@@ -200,11 +209,7 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
   }
   c.attention_scale = static_cast<float>(scale);
 
-  MoeConfig moe = read_moe_config(r, is_v3);
-  moe.intermediate_size = r.integer("moe_intermediate_size", 1, int64_t{1} << 24);
-  const int64_t shared = r.integer("n_shared_experts", 0, 1000, 0);
-  moe.shared_intermediate_size = shared * moe.intermediate_size;
-  read_routing(r, is_v3, is_gguf, moe);
+  const MoeConfig moe = read_experts(r, is_v3, is_gguf);
   const int64_t dense = r.integer("first_k_dense_replace", 0, c.num_layers, 0);
   if (r.integer("moe_layer_freq", 1, 1000, 1) != 1) r.fail(unsupported("config: moe_layer_freq other than 1"));
   REDLINE_TRY(r.status());
@@ -221,6 +226,71 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
     return layer < dense ? b.gated_mlp(x, false) : moe_block(b, x, moe, names);
   };
   return build_llama_decoder(is_v3 ? "deepseek_v3" : "deepseek_v2", c, checkpoint, {}, parts);
+}
+
+/// Queries as the file has them, keys and values by head, keys transposed.
+std::vector<GgufForm> deepseek_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
+  if (name.starts_with(fmt::format("{}{}.", c.names.layers, c.num_layers))) return {};
+  const size_t at = name.find("kv_b_proj.weight");
+  if (at == std::string_view::npos) return moe_gguf_parts(checkpoint, c, name);
+  const auto latent = read_latent(checkpoint.config, false);
+  if (!latent.ok()) return {};
+  const int64_t nope = latent->qk_nope_head_dim, value = latent->v_head_dim, rank = latent->kv_lora_rank;
+  const std::string stem(name.substr(0, at));
+  GgufForm keys, values;
+  keys.name = stem + "k_b_proj.weight";
+  keys.shape = {c.num_heads, rank, nope};
+  keys.stored_element = [=](int64_t row, int64_t column) {
+    return (row / rank * (nope + value) + column) * rank + row % rank;
+  };
+  values.name = stem + "v_b_proj.weight";
+  values.shape = {c.num_heads, value, rank};
+  values.stored_row = [=](int64_t row) { return row / value * (nope + value) + nope + row % value; };
+  return {keys, values};
+}
+
+/// Rope scaling without its magnitudes, which yarn_log_multiplier states.
+nlohmann::json deepseek_common_config(const nlohmann::json& config) {
+  nlohmann::json common = config;
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (common.contains(key) && common[key].is_object())
+      for (const char* magnitude : {"mscale", "mscale_all_dim"}) common[key].erase(magnitude);
+  return common;
+}
+
+Status set_deepseek_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set, bool is_v3) {
+  REDLINE_ASSIGN(const LatentConfig m, read_latent(checkpoint.config, false));
+  if (!m.interleaves) return unsupported("GGUF has no key for rope_interleave of DeepSeek");
+  ConfigReader r(checkpoint.config);
+  const MoeConfig moe = read_experts(r, is_v3, false);
+  constexpr int64_t kGgufSoftmax = 1, kGgufSigmoid = 2;
+  if (m.q_lora_rank > 0) set.integer("attention.q_lora_rank", m.q_lora_rank);
+  set.integer("attention.kv_lora_rank", m.kv_lora_rank);
+  set.integer("attention.key_length", m.kv_lora_rank + m.qk_rope_head_dim);
+  set.integer("attention.value_length", m.kv_lora_rank);
+  set.integer("attention.key_length_mla", m.q_size());
+  set.integer("attention.value_length_mla", m.v_head_dim);
+  set.integer("leading_dense_block_count", r.integer("first_k_dense_replace", 0, c.num_layers, 0));
+  set.integer("expert_count", moe.router.num_experts);
+  set.integer("expert_used_count", moe.router.experts_per_token);
+  set.integer("expert_feed_forward_length", moe.intermediate_size);
+  set.integer("expert_shared_count", r.integer("n_shared_experts", 0, 1000, 0));
+  set.integer("expert_group_count", moe.router.num_groups);
+  set.integer("expert_group_used_count", moe.router.groups_per_token);
+  set.integer("expert_gating_func", is_v3 ? kGgufSigmoid : kGgufSoftmax);
+  set.number("expert_weights_scale", double{moe.router.scale});
+  set.boolean("expert_weights_norm", moe.router.normalizes);
+  REDLINE_TRY(r.status());
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto scaling = checkpoint.config.find(key);
+    if (scaling == checkpoint.config.end() || !scaling->is_object()) continue;
+    ConfigReader s(*scaling);
+    const double own = s.number("mscale", 0, 1e12, 0.0), all = s.number("mscale_all_dim", 0, 1e12, 0.0);
+    REDLINE_TRY(s.status());
+    if (own != all) return unsupported("GGUF has no key for an mscale that is not mscale_all_dim");
+    if (all != 0) set.number("rope.scaling.yarn_log_multiplier", 0.1 * all);
+  }
+  return {};
 }
 
 constexpr GgufName kDeepseekGgufLayer[] = {{"attn_norm", "input_layernorm"},
@@ -258,6 +328,11 @@ extern const ModelFamily kDeepseekV2Family = {
              .more_layer = kGgufMoe,
              .has_experts = true},
     .build = [](const Checkpoint& checkpoint) { return build_deepseek(checkpoint, false); },
+    .common_config = deepseek_common_config,
+    .gguf_parts = deepseek_gguf_parts,
+    .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
+                    const GgufKeys& set) { return set_deepseek_keys(checkpoint, c, set, false); },
+    .gguf_implies_scale = true,
 };
 
 extern const ModelFamily kDeepseekV3Family = {
@@ -269,6 +344,11 @@ extern const ModelFamily kDeepseekV3Family = {
              .more_layer = kGgufMoe,
              .has_experts = true},
     .build = [](const Checkpoint& checkpoint) { return build_deepseek(checkpoint, true); },
+    .common_config = deepseek_common_config,
+    .gguf_parts = deepseek_gguf_parts,
+    .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
+                    const GgufKeys& set) { return set_deepseek_keys(checkpoint, c, set, true); },
+    .gguf_implies_scale = true,
 };
 
 }  // namespace redline

@@ -2,6 +2,7 @@
 
 #include "graph/ops/gated_norm.h"
 #include "graph/ops/linear.h"
+#include "models/moe.h"
 
 namespace redline {
 
@@ -87,6 +88,24 @@ struct DeltaInputs {
   Value qkv, z, beta, step;
 };
 
+/// Rows of queries, keys and values, and of z, in in_proj_qkvz, which has all four of a group one after the other.
+std::function<int64_t(int64_t)> qkv_row(const GatedScanAttrs& a) {
+  const int64_t n = a.key_dim, keys = a.num_groups * n, of_group = a.num_heads * a.value_dim / a.num_groups;
+  return [=, stride = 2 * (n + of_group)](int64_t row) {
+    if (row < keys) return row / n * stride + row % n;
+    row -= keys;
+    if (row < keys) return row / n * stride + n + row % n;
+    row -= keys;
+    return row / of_group * stride + 2 * n + row % of_group;
+  };
+}
+std::function<int64_t(int64_t)> z_row(const GatedScanAttrs& a) {
+  const int64_t n = a.key_dim, of_group = a.num_heads * a.value_dim / a.num_groups;
+  return [=, stride = 2 * (n + of_group)](int64_t row) {
+    return row / of_group * stride + 2 * n + of_group + row % of_group;
+  };
+}
+
 DeltaInputs project_inputs(LayerBuilder& b, Value x, const GatedScanAttrs& a) {
   const int64_t hidden = b.config().hidden_size, values = a.num_heads * a.value_dim;
   DeltaInputs in;
@@ -95,20 +114,9 @@ DeltaInputs project_inputs(LayerBuilder& b, Value x, const GatedScanAttrs& a) {
     in.qkv = b.project(x, "linear_attn.in_proj_qkv", a.columns(), hidden, false);
     in.z = b.project(x, "linear_attn.in_proj_z", values, hidden, false);
   } else {
-    // By group: queries, keys, values, z.
-    const int64_t keys = a.num_groups * a.key_dim, of_group = values / a.num_groups;
-    const int64_t stride = 2 * (a.key_dim + of_group), stored = a.num_groups * stride;
-    const auto row_of = [=, n = a.key_dim](int64_t row) {
-      if (row < keys) return row / n * stride + row % n;
-      row -= keys;
-      if (row < keys) return row / n * stride + n + row % n;
-      row -= keys;
-      return row / of_group * stride + 2 * n + row % of_group;
-    };
-    in.qkv = project_picked(b, x, "linear_attn.in_proj_qkvz", "linear_attn.qkv", stored, a.columns(), row_of);
-    in.z = project_picked(
-        b, x, "linear_attn.in_proj_qkvz", "linear_attn.z", stored, values,
-        [=, n = a.key_dim](int64_t row) { return row / of_group * stride + 2 * n + of_group + row % of_group; });
+    const int64_t stored = a.columns() + values;
+    in.qkv = project_picked(b, x, "linear_attn.in_proj_qkvz", "linear_attn.qkv", stored, a.columns(), qkv_row(a));
+    in.z = project_picked(b, x, "linear_attn.in_proj_qkvz", "linear_attn.z", stored, values, z_row(a));
   }
   if (has("linear_attn.in_proj_b")) {
     in.beta = b.project(x, "linear_attn.in_proj_b", a.num_heads, hidden, false);
@@ -166,6 +174,67 @@ Value gated_attention(LayerBuilder& b, Value x) {
 
 Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c) {
   return c.is_linear[static_cast<size_t>(b.layer())] ? delta_network(b, x, c) : gated_attention(b, x);
+}
+
+std::vector<GgufForm> gated_delta_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config,
+                                             std::string_view name, bool alternates_groups) {
+  if (name.starts_with("mtp.")) return {};
+  constexpr std::string_view kModule = ".linear_attn.";
+  const size_t at = name.find(kModule);
+  const auto delta = read_gated_delta_config(checkpoint, config.num_layers);
+  if (at == std::string_view::npos || !delta.ok()) return moe_gguf_parts(checkpoint, config, name);
+  const GatedScanAttrs& a = delta->scan;
+  const std::string stem(name.substr(0, at + kModule.size()));
+  const std::string_view part = name.substr(stem.size());
+  const std::vector<int64_t>& shape = checkpoint.tensors.at(std::string(name)).view.shape;
+  const int64_t keys = 2 * a.num_groups * a.key_dim, values = a.num_heads * a.value_dim;
+  if (part == "in_proj_qkvz.weight")
+    return {{.stored_row = qkv_row(a), .name = stem + "in_proj_qkv.weight", .shape = {keys + values, shape[1]}},
+            {.stored_row = z_row(a), .name = stem + "in_proj_z.weight", .shape = {values, shape[1]}}};
+  GgufForm form;
+  if (part == "conv1d.weight") form.shape = {shape.front(), shape.back()};
+  if (part == "dt_bias") form.name = stem + "dt.bias";
+  if (part == "A_log") {
+    form.name = stem + "A";
+    form.change = decay_of_log;
+  }
+  if (!alternates_groups || a.num_groups == a.num_heads) return {form};
+  // Heads in the order (head of the group, group).
+  const auto reordered = [heads = a.num_heads, groups = a.num_groups](int64_t size) {
+    return [=](int64_t row) {
+      const int64_t head = row / size;
+      return (head % groups * (heads / groups) + head / groups) * size + row % size;
+    };
+  };
+  if (part == "in_proj_qkv.weight" || part == "conv1d.weight")
+    form.stored_row = [=, of_values = reordered(a.value_dim)](int64_t row) {
+      return row < keys ? row : keys + of_values(row - keys);
+    };
+  if (part == "in_proj_z.weight") form.stored_row = reordered(a.value_dim);
+  for (const char* by_head : {"in_proj_b.weight", "in_proj_a.weight", "A_log", "dt_bias"})
+    if (part == by_head) form.stored_row = reordered(1);
+  if (part == "out_proj.weight")
+    form.stored_element = [=, of_values = reordered(a.value_dim)](int64_t row, int64_t column) {
+      return row * values + of_values(column);
+    };
+  return {form};
+}
+
+Status set_gated_delta_keys(const Checkpoint& checkpoint, const DecoderConfig& config, const GgufKeys& set) {
+  REDLINE_ASSIGN(const GatedDeltaConfig delta, read_gated_delta_config(checkpoint, config.num_layers));
+  ConfigReader r(checkpoint.config);
+  const int64_t interval = r.integer("full_attention_interval", 1, 1000, 4);
+  for (size_t i = 0; i < delta.is_linear.size(); ++i)
+    if (delta.is_linear[i] == ((static_cast<int64_t>(i) + 1) % interval == 0))
+      return unsupported("GGUF has no key for layer_types other than one layer of attention in every {}", interval);
+  const GatedScanAttrs& a = delta.scan;
+  set.integer("ssm.conv_kernel", delta.taps);
+  set.integer("ssm.state_size", a.key_dim);
+  set.integer("ssm.group_count", a.num_groups);
+  set.integer("ssm.time_step_rank", a.num_heads);
+  set.integer("ssm.inner_size", a.num_heads * a.value_dim);
+  set.integer("full_attention_interval", interval);
+  return r.status();
 }
 
 void ignore_prediction_heads(WeightReader& w, const Checkpoint& checkpoint) {

@@ -24,6 +24,11 @@ Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c);
 /// Tensors of the head that predicts further tokens, which is not run.
 void ignore_prediction_heads(WeightReader& w, const Checkpoint& checkpoint);
 
+/// ModelFamily::gguf_parts and gguf_keys of these layers. `alternates_groups`: GgufNames::alternates_groups.
+std::vector<GgufForm> gated_delta_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config,
+                                             std::string_view name, bool alternates_groups);
+Status set_gated_delta_keys(const Checkpoint& checkpoint, const DecoderConfig& config, const GgufKeys& set);
+
 /// GGUF's names of their tensors, but for experts.
 inline constexpr GgufName kGatedDeltaGgufLayer[] = {{"attn_norm", "input_layernorm"},
                                                     {"post_attention_norm", "post_attention_layernorm"},

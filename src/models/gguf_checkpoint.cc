@@ -1,6 +1,8 @@
 // A GGUF file as a checkpoint: its metadata as config.json would have it, its tensors under Hugging Face's names, which
 // each family's row gives. Facts from the GGUF specification (ggml repository, docs/gguf.md) and from files that
 // llama.cpp writes.
+#include <algorithm>
+
 #include "formats/gguf.h"
 #include "models/checkpoint.h"
 #include "models/model_tokenizer.h"
@@ -13,8 +15,8 @@ namespace {
 constexpr uint64_t kMaxGgufLayers = 4096;
 constexpr int64_t kMaxFrequencies = 4096;
 
-// Reads an integer that GGUF may store once or per layer; all layers must agree.
-Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key) {
+// Reads an integer that GGUF may store once or per layer; all layers must agree, but for zeros where `zeros` allows them.
+Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key, bool zeros = false) {
   const GgufValue* value = file.find(key);
   if (!value) return std::optional<int64_t>();
   if (auto single = value->as_int()) return single;
@@ -23,10 +25,11 @@ Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::stri
   if (value->count <= kMaxGgufLayers) list = value->as_ints();
   if (!list || list->empty())
     return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
+  const int64_t value_of_all = zeros ? *std::max_element(list->begin(), list->end()) : list->front();
   for (int64_t other : *list)
-    if (other != list->front())
-      return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, list->front(), other);
-  return std::optional<int64_t>(list->front());
+    if (other != value_of_all && !(zeros && other == 0))
+      return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, value_of_all, other);
+  return std::optional<int64_t>(value_of_all);
 }
 
 Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch, const GgufNames& names,
@@ -66,7 +69,8 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
                                       {"attention.key_length_mla", "key_length_mla"},
                                       {"attention.value_length_mla", "v_head_dim"}};
   for (const Key& key : kIntegers) {
-    REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
+    // Layers with a recurrence instead of attention have no heads.
+    REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf, names.is_recurrent));
     if (!value) continue;
     // Checked here because messages name the file's own keys. 0 key/value heads or window: not specified.
     if (*value < 0 || *value > INT32_MAX)
@@ -102,6 +106,8 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
     }
   if (const GgufValue* value = file.find(arch + ".use_parallel_residual"); value && value->as_bool())
     config["use_parallel_residual"] = *value->as_bool();
+  if (const GgufValue* value = file.find(arch + ".rope.scaling.finetuned"); value && value->as_bool())
+    config["rope_finetuned"] = *value->as_bool();
   if (const GgufValue* value = file.find(arch + ".expert_weights_norm"); value && value->as_bool())
     config["norm_topk_prob"] = *value->as_bool();
   if (const GgufValue* pattern = file.find(arch + ".attention.sliding_window_pattern"); pattern && pattern->as_int())

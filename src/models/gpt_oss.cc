@@ -108,16 +108,22 @@ ExpertWeights take_experts_of(LayerBuilder& b, const MoeConfig& c) {
   return e;
 }
 
+/// config.json with what it leaves out.
+nlohmann::json complete_config(const nlohmann::json& stored) {
+  nlohmann::json config = with_rope_theta(stored, 150000);
+  const auto is_set = [&](const char* key) { return config.contains(key) && config[key].is_object(); };
+  if (!is_set("rope_scaling") && !is_set("rope_parameters"))
+    config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+                              {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
+  return config;
+}
+
 Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint) {
-  nlohmann::json config = with_rope_theta(checkpoint.config, 150000);
   const bool is_gguf = checkpoint.gguf_names != nullptr;
+  nlohmann::json config = is_gguf ? with_rope_theta(checkpoint.config, 150000) : complete_config(checkpoint.config);
   // The published models interpolate without rounding the bounds of yarn's ramp, which GGUF has no key for.
   if (is_gguf && config.contains("rope_scaling") && config["rope_scaling"].is_object())
     config["rope_scaling"]["truncate"] = false;
-  const auto is_set = [&](const char* key) { return config.contains(key) && config[key].is_object(); };
-  if (!is_set("rope_scaling") && !is_set("rope_parameters") && !is_gguf)
-    config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
-                              {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
   if (!config.contains("sliding_window")) config["sliding_window"] = 128;
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(
@@ -152,6 +158,82 @@ Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint) {
   return build_llama_decoder("gpt_oss", c, checkpoint, {}, parts);
 }
 
+/// Experts in float: matrices transposed, gate and up, whose rows alternate, apart.
+GgufForm float_part(const std::string& name, const std::vector<int64_t>& shape, int64_t first, int64_t stride) {
+  const int64_t cols = shape[1], rows = shape[2], own = rows / stride;
+  GgufForm form;
+  form.name = name;
+  form.shape = {shape[0], own, cols};
+  form.stored_element = [=](int64_t row, int64_t column) {
+    return (row / own * cols + column) * rows + first + row % own * stride;
+  };
+  return form;
+}
+
+/// In MXFP4, which stays as it is.
+GgufForm fp4_part(const std::string& name, const WeightSource& codes, const WeightSource& scales, int64_t first,
+                  int64_t stride) {
+  const std::vector<int64_t>& shape = codes.view.shape;
+  const int64_t rows = shape[1], blocks = shape[2], own = rows / stride;
+  GgufForm form;
+  form.name = name;
+  form.type = DType::kMXFP4;
+  form.shape = {shape[0], own, blocks * kBlock};
+  form.fill = [=](int64_t begin, int64_t end, uint8_t* out) -> Status {
+    const auto *from = static_cast<const uint8_t*>(codes.view.data),
+               *exponents = static_cast<const uint8_t*>(scales.view.data);
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t i = 0; i < blocks; ++i, out += kBlockBytes) {
+        const int64_t at = (row / own * rows + first + row % own * stride) * blocks + i;
+        convert_block(from + at * kCodeBytes, exponents[at], out);
+      }
+    return {};
+  };
+  return form;
+}
+
+std::vector<GgufForm> gpt_oss_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig&, std::string_view name) {
+  if (name.ends_with(".sinks")) return {{.name = std::string(name) + ".weight"}};
+  const size_t at = name.find(".experts.");
+  if (at == std::string_view::npos) return {{}};
+  const std::string stem(name.substr(0, at + 9));
+  const bool is_down = name.find("down_proj", at) != std::string_view::npos;
+  const std::vector<int64_t>& shape = checkpoint.tensors.at(std::string(name)).view.shape;
+  const auto each = [&](const std::string& suffix, const auto& part) -> std::vector<GgufForm> {
+    if (is_down) return {part(stem + "down_proj" + suffix, 0, 1)};
+    return {part(stem + "gate_proj" + suffix, 0, 2), part(stem + "up_proj" + suffix, 1, 2)};
+  };
+  if (name.ends_with("_scales")) return {};  // with their codes
+  if (name.ends_with("_blocks")) {
+    const std::string scales = std::string(name.substr(0, name.rfind('_'))) + "_scales";
+    return each(".weight", [&](const std::string& own, int64_t first, int64_t stride) {
+      return fp4_part(own, checkpoint.tensors.at(std::string(name)), checkpoint.tensors.at(scales), first, stride);
+    });
+  }
+  if (!name.ends_with("_bias"))
+    return each(".weight", [&](const std::string& own, int64_t first, int64_t stride) {
+      return float_part(own, shape, first, stride);
+    });
+  return each(".bias", [&](const std::string& own, int64_t first, int64_t stride) {
+    GgufForm form;
+    form.name = own;
+    form.shape = {shape[0], shape[1] / stride};
+    form.stored_element = [rows = shape[1], first, stride](int64_t row, int64_t column) {
+      return row * rows + first + column * stride;
+    };
+    return form;
+  });
+}
+
+Status set_gpt_oss_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys& set) {
+  ConfigReader r(checkpoint.config);
+  constexpr double kLimit = 7;
+  if (r.number("swiglu_limit", 1e-6, 1e6, kLimit) != kLimit)
+    return unsupported("GGUF has no key for swiglu_limit of gpt_oss");
+  set_moe_keys(read_moe_config(r, true), set);
+  return r.status();
+}
+
 constexpr GgufName kGptOssGgufLayer[] = {{"attn_norm", "input_layernorm"},
                                          {"attn_q", "self_attn.q_proj"},
                                          {"attn_k", "self_attn.k_proj"},
@@ -175,6 +257,10 @@ extern const ModelFamily kGptOssFamily = {
              .window_every = 2,
              .has_experts = true},
     .build = build_gpt_oss,
+    .common_config = complete_config,
+    .gguf_parts = gpt_oss_gguf_parts,
+    .gguf_keys = set_gpt_oss_keys,
+    .gguf_truncates_yarn = false,
 };
 
 }  // namespace redline

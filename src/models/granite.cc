@@ -2,19 +2,17 @@
 #include "models/llama.h"
 
 namespace redline {
-namespace {
 
-Result<LanguageModel> build_granite(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
-  ConfigReader r(checkpoint.config);
+Status read_granite_factors(const nlohmann::json& config, DecoderConfig& c) {
+  ConfigReader r(config);
   const auto factor = [&](const char* key) { return static_cast<float>(r.number(key, 1e-6, 1e6, 1.0)); };
   c.embedding_scale = factor("embedding_multiplier");
   c.attention_scale = factor("attention_multiplier");
   c.residual_scale = factor("residual_multiplier");
   c.logit_scale = 1 / factor("logits_scaling");
-  const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
-  REDLINE_TRY(r.status());
-  return build_llama_decoder("granite", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
+  // Of GGUF files.
+  if (!r.boolean("rope_finetuned", true)) c.unrotated.assign(static_cast<size_t>(c.num_layers), true);
+  return r.status();
 }
 
 void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
@@ -22,6 +20,17 @@ void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& 
   set("residual_scale", double{c.residual_scale});
   set("attention.scale", double{c.attention_scale});
   set("logit_scale", 1 / double{c.logit_scale});
+}
+
+namespace {
+
+Result<LanguageModel> build_granite(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  REDLINE_TRY(read_granite_factors(checkpoint.config, c));
+  ConfigReader r(checkpoint.config);
+  const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
+  REDLINE_TRY(r.status());
+  return build_llama_decoder("granite", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
 }
 
 }  // namespace

@@ -21,6 +21,14 @@ Result<LanguageModel> build_mixtral(const Checkpoint& checkpoint) {
   return build_llama_decoder("mixtral", std::move(c), checkpoint, {}, parts);
 }
 
+Status set_mixtral_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys& set) {
+  ConfigReader r(checkpoint.config);
+  const MoeConfig moe = read_moe_config(r, true);
+  set.integer("expert_count", moe.router.num_experts);
+  set.integer("expert_used_count", moe.router.experts_per_token);
+  return r.status();
+}
+
 constexpr GgufName kGgufExpertsOfMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
                                               {"ffn_gate_exps", "block_sparse_moe.experts.w1"},
                                               {"ffn_up_exps", "block_sparse_moe.experts.w3"},
@@ -39,6 +47,8 @@ extern const ModelFamily kMixtralFamily = {
              .window_every = 1,
              .has_experts = true},
     .build = build_mixtral,
+    .gguf_parts = moe_gguf_parts,
+    .gguf_keys = set_mixtral_keys,
 };
 
 }  // namespace redline

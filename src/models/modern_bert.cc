@@ -182,7 +182,9 @@ Result<EncoderModel> build_modern_bert(const Checkpoint& checkpoint) {
   model.vocab_size = c.vocab_size;
   model.max_tokens = c.max_positions;
   model.head_means = c.classifier_means;
-  REDLINE_ASSIGN(model.graph, g.finish());
+  Result<Graph> body = g.finish();
+  if (!body.ok()) return w.with_missing(std::move(body).status());
+  model.graph = std::move(body).value();
   if (const auto last = checkpoint.tensors.find("classifier.weight"); last != checkpoint.tensors.end()) {
     model.num_labels = last->second.view.shape.empty() ? 1 : last->second.view.shape[0];
     REDLINE_ASSIGN(model.head, build_modern_bert_head(checkpoint, c, model.num_labels, w));

@@ -1,5 +1,7 @@
 #include "models/moe.h"
 
+#include <algorithm>
+
 #include "graph/ops/linear.h"
 
 namespace redline {
@@ -83,6 +85,36 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
   experts.up = take_matrices(b, names.experts, names.up, count, inner, hidden);
   experts.down = take_matrices(b, names.experts, names.down, count, hidden, inner);
   return experts;
+}
+
+void set_moe_keys(const MoeConfig& c, const GgufKeys& set) {
+  set.integer("expert_count", c.router.num_experts);
+  set.integer("expert_used_count", c.router.experts_per_token);
+  set.integer("expert_feed_forward_length", c.intermediate_size);
+  if (c.shared_intermediate_size > 0) set.integer("expert_shared_feed_forward_length", c.shared_intermediate_size);
+}
+
+Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view model_type) {
+  REDLINE_ASSIGN(const std::vector<bool> sparse, read_sparse_layers(checkpoint.config, config.num_layers));
+  if (std::find(sparse.begin(), sparse.end(), false) == sparse.end()) return {};
+  return unsupported("GGUF has no key for the layers without experts of {}", model_type);
+}
+
+std::vector<GgufForm> moe_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig&, std::string_view name) {
+  const std::string stem(name.substr(0, name.rfind('.') + 1));
+  const std::vector<int64_t>& shape = checkpoint.tensors.at(std::string(name)).view.shape;
+  if (name.ends_with(".e_score_correction_bias")) return {{.name = stem + "e_score_correction.bias"}};
+  if (name.ends_with(".shared_expert_gate.weight")) return {{.shape = {shape.back()}}};
+  if (name.ends_with(".experts.down_proj")) return {{.name = stem + "down_proj.weight"}};
+  if (!name.ends_with(".experts.gate_up_proj") || shape.size() != 3) return {{}};
+  // Of each expert gate, then up.
+  const int64_t inner = shape[1] / 2;
+  const auto part = [&](const char* own, int64_t first) {
+    return GgufForm{.stored_row = [=](int64_t row) { return row / inner * 2 * inner + first + row % inner; },
+                    .name = stem + own,
+                    .shape = {shape[0], inner, shape[2]}};
+  };
+  return {part("gate_proj.weight", 0), part("up_proj.weight", inner)};
 }
 
 ExpertCounts count_experts(const Graph& graph) {

@@ -4,6 +4,7 @@
 #include "graph/ops/expert_linear.h"
 #include "models/decoder.h"
 #include "models/gguf_names.h"
+#include "models/registry.h"
 
 namespace redline {
 
@@ -46,6 +47,13 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
 /// Router, experts, their weighted sum, and the shared expert.
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names = {});
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names, const ExpertWeights& experts);
+
+/// What GGUF files say of experts: their number and sizes.
+void set_moe_keys(const MoeConfig& c, const GgufKeys& set);
+/// unsupported: some layers of the model have no experts, which GGUF files do not state.
+Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view model_type);
+/// ModelFamily::gguf_parts of a tensor of an MLP with experts.
+std::vector<GgufForm> moe_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view name);
 
 /// The experts of a model: number, those of a token, and the parameters that a token is multiplied with, everything
 /// else included. num_experts is 0 where there are none.

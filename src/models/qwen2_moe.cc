@@ -6,12 +6,17 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
-  ConfigReader r(checkpoint.config);
+MoeConfig read_qwen2_moe(ConfigReader& r) {
   MoeConfig moe = read_moe_config(r, false);
   moe.shared_intermediate_size = r.integer("shared_expert_intermediate_size", 1, int64_t{1} << 24);
   moe.has_shared_gate = true;
+  return moe;
+}
+
+Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
+  ConfigReader r(checkpoint.config);
+  const MoeConfig moe = read_qwen2_moe(r);
   const bool bias = r.boolean("qkv_bias", true);
   if (r.boolean("use_sliding_window", false)) {
     // Without a list the layers alternate, but only the first ones.
@@ -27,6 +32,14 @@ Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
   return build_llama_decoder("qwen2_moe", std::move(c), checkpoint, {.qkv = bias}, parts);
 }
 
+Status set_qwen2_moe_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {
+  ConfigReader r(checkpoint.config);
+  const MoeConfig moe = read_qwen2_moe(r);
+  if (moe.router.normalizes) return unsupported("GGUF has no key for norm_topk_prob of qwen2_moe");
+  set_moe_keys(moe, set);
+  return expect_all_sparse(checkpoint, c, "qwen2_moe");
+}
+
 }  // namespace
 
 extern const ModelFamily kQwen2MoeFamily = {
@@ -38,6 +51,8 @@ extern const ModelFamily kQwen2MoeFamily = {
              .more_layer = kGgufExperts,
              .has_experts = true},
     .build = build_qwen2_moe,
+    .gguf_parts = moe_gguf_parts,
+    .gguf_keys = set_qwen2_moe_keys,
 };
 
 }  // namespace redline

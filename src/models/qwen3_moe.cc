@@ -32,6 +32,14 @@ Result<LanguageModel> build_qwen3_moe(const Checkpoint& checkpoint) {
   return build_llama_decoder("qwen3_moe", c, checkpoint, {}, parts);
 }
 
+Status set_qwen3_moe_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {
+  ConfigReader r(checkpoint.config);
+  const MoeConfig moe = read_moe_config(r, false);
+  if (!moe.router.normalizes) return unsupported("GGUF has no key for norm_topk_prob of qwen3_moe");
+  set_moe_keys(moe, set);
+  return expect_all_sparse(checkpoint, c, "qwen3_moe");
+}
+
 constexpr GgufName kQwen3MoeGgufLayer[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
@@ -51,6 +59,8 @@ extern const ModelFamily kQwen3MoeFamily = {
              .more_layer = kGgufExperts,
              .has_experts = true},
     .build = build_qwen3_moe,
+    .gguf_parts = moe_gguf_parts,
+    .gguf_keys = set_qwen3_moe_keys,
 };
 
 }  // namespace redline

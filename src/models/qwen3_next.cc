@@ -7,13 +7,18 @@
 namespace redline {
 namespace {
 
+MoeConfig read_qwen3_next_experts(ConfigReader& r) {
+  MoeConfig moe = read_moe_config(r, true);
+  moe.shared_intermediate_size = r.integer("shared_expert_intermediate_size", 1, int64_t{1} << 24, 512);
+  moe.has_shared_gate = true;
+  return moe;
+}
+
 Result<LanguageModel> build_qwen3_next(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_gated_delta_decoder(checkpoint));
   REDLINE_ASSIGN(const GatedDeltaConfig delta, read_gated_delta_config(checkpoint, c.num_layers));
   ConfigReader r(checkpoint.config);
-  MoeConfig moe = read_moe_config(r, true);
-  moe.shared_intermediate_size = r.integer("shared_expert_intermediate_size", 1, int64_t{1} << 24, 512);
-  moe.has_shared_gate = true;
+  const MoeConfig moe = read_qwen3_next_experts(r);
   REDLINE_TRY(r.status());
   REDLINE_ASSIGN(const std::vector<bool> sparse, read_sparse_layers(checkpoint.config, c.num_layers));
   LayerParts parts;
@@ -30,6 +35,15 @@ Result<LanguageModel> build_qwen3_next(const Checkpoint& checkpoint) {
   return build_llama_decoder("qwen3_next", std::move(c), checkpoint, {}, parts);
 }
 
+Status set_qwen3_next_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {
+  ConfigReader r(checkpoint.config);
+  const MoeConfig moe = read_qwen3_next_experts(r);
+  REDLINE_TRY(r.status());
+  if (!moe.router.normalizes) return unsupported("GGUF has no key for norm_topk_prob of qwen3_next");
+  set_moe_keys(moe, set);
+  return set_gated_delta_keys(checkpoint, c, set);
+}
+
 }  // namespace
 
 extern const ModelFamily kQwen3NextFamily = {
@@ -42,6 +56,9 @@ extern const ModelFamily kQwen3NextFamily = {
              .is_recurrent = true,
              .has_experts = true},
     .build = build_qwen3_next,
+    .gguf_parts = [](const Checkpoint& checkpoint, const DecoderConfig& c,
+                     std::string_view name) { return gated_delta_gguf_parts(checkpoint, c, name, false); },
+    .gguf_keys = set_qwen3_next_keys,
 };
 
 }  // namespace redline

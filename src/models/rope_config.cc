@@ -186,7 +186,8 @@ float divisor_of(float plain, float scaled) {
 
 }  // namespace
 
-Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions) {
+Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions,
+                                bool truncates_yarn) {
   REDLINE_ASSIGN(const RopeTableAttrs rope, read_rope_config(config, head_dim, max_positions));
   ConfigReader r(config);
   const nlohmann::json* scaling = scaling_of(r);
@@ -200,7 +201,8 @@ Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, 
     out.scaling = type;
     out.factor = s.number("factor", 1e-6, kLargest);
   } else if (type == "yarn") {
-    if (!s.boolean("truncate", true)) return unsupported("config: GGUF cannot express yarn with \"truncate\": false");
+    if (s.boolean("truncate", true) != truncates_yarn)
+      return unsupported("config: GGUF cannot express yarn with \"truncate\": {}", !truncates_yarn);
     const double original = original_positions(r, s, max_positions);
     out.scaling = type;
     out.factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);

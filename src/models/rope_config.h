@@ -35,8 +35,9 @@ struct GgufRope {
   std::vector<float> within, beyond;           ///< rope_factors_short and rope_factors_long: of longrope
   std::optional<double> attention_factor;      ///< rope.scaling.attn_factor: of longrope
 };
-/// unsupported: a scaling that these keys cannot express (dynamic; yarn with truncate false).
-Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions);
+/// unsupported: a scaling that these keys cannot express (dynamic; yarn with another "truncate" than readers take for granted).
+Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions,
+                                bool truncates_yarn = true);
 
 /// The longest context that the config allows: max_positions, times the factor of dynamic scaling.
 int64_t rope_context(const nlohmann::json& config, int64_t max_positions);

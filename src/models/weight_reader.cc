@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/mapped_file.h"
 
@@ -15,6 +16,15 @@ bool is_shape(const std::vector<int64_t>& stored, const std::vector<int64_t>& as
   for (size_t i = 0; i < std::max(stored.size(), asked.size()); ++i)
     if ((i < stored.size() ? stored[i] : 1) != (i < asked.size() ? asked[i] : 1)) return false;
   return true;
+}
+
+/// " (and 3 more: A, B, C)"
+std::string and_more(std::span<const std::string> names) {
+  constexpr size_t kShown = 8;
+  if (names.size() < 2) return "";
+  const auto rest = names.subspan(1);
+  return fmt::format(" (and {} more: {}{})", rest.size(), fmt::join(rest.first(std::min(kShown, rest.size())), ", "),
+                     rest.size() > kShown ? ", ..." : "");
 }
 
 }  // namespace
@@ -159,7 +169,10 @@ Value WeightReader::take_part(const std::string& name, const std::vector<int64_t
 
 Result<WeightSource> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape) {
   auto at = checkpoint_.tensors.find(name);
-  if (at == checkpoint_.tensors.end()) return invalid_argument("tensor {} is missing", checkpoint_.file_name(name));
+  if (at == checkpoint_.tensors.end()) {
+    missing_.push_back(checkpoint_.file_name(name));
+    return invalid_argument("tensor {} is missing", missing_.back());
+  }
   if (!is_shape(at->second.view.shape, shape))
     return invalid_argument("tensor {} is [{}], the config asks for [{}]", checkpoint_.file_name(name),
                             fmt::join(at->second.view.shape, ", "), fmt::join(shape, ", "));
@@ -170,13 +183,18 @@ Result<WeightSource> WeightReader::find(const std::string& name, const std::vect
 }
 
 Status WeightReader::expect_all_taken() const {
-  std::string first;
-  size_t left = 0;
+  std::vector<std::string> left;
   for (const auto& [name, source] : checkpoint_.tensors)
-    if (!taken_.count(name) && !name.ends_with("rotary_emb.inv_freq") && left++ == 0) first = name;
-  if (left == 0) return {};
-  return invalid_argument("tensor {}{} has no place in this architecture; is model_type right?",
-                          checkpoint_.file_name(first), left > 1 ? fmt::format(" (and {} more)", left - 1) : "");
+    if (!taken_.count(name) && !name.ends_with("rotary_emb.inv_freq")) left.push_back(checkpoint_.file_name(name));
+  if (left.empty()) return {};
+  return invalid_argument("tensor {}{} has no place in this architecture; is model_type right?", left.front(),
+                          and_more(left));
+}
+
+Status WeightReader::with_missing(Status status) const {
+  if (missing_.size() < 2 || !status.message().ends_with(fmt::format("tensor {} is missing", missing_.front())))
+    return status;
+  return invalid_argument("{}{}", status.message(), and_more(missing_));
 }
 
 }  // namespace redline

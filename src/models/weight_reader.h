@@ -63,13 +63,16 @@ class WeightReader {
   void ignore(const std::string& name) { taken_.insert(name); }
   /// For a model of several graphs: tensors used by another reader count as used.
   void add_taken(const WeightReader& other) { taken_.insert(other.taken_.begin(), other.taken_.end()); }
-  /// invalid_argument: some tensor was not used; the message names it.
+  /// invalid_argument: some tensors were not used; the message lists them.
   Status expect_all_taken() const;
+  /// The status of a graph that could not be built, with all tensors that it lacks where that is why.
+  Status with_missing(Status status) const;
 
  private:
   GraphBuilder& g_;
   const Checkpoint& checkpoint_;
   std::set<std::string> taken_;
+  std::vector<std::string> missing_;  ///< names of the file
 };
 
 }  // namespace redline

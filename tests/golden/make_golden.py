@@ -57,6 +57,9 @@ GEMMA2 = {k: v for k, v in dict(BASE, model_type="gemma2", architectures=["Gemma
           attn_logit_softcapping=2.0, final_logit_softcapping=3.0).items() if k != "hidden_act"}
 GRANITE = {k: v for k, v in dict(LLAMA, model_type="granite", architectures=["GraniteForCausalLM"], embedding_multiplier=3.0,
            residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=5.0).items() if k != "head_dim"}
+GRANITE_HYBRID = dict(GRANITE, model_type="granitemoehybrid", architectures=["GraniteMoeHybridForCausalLM"], num_local_experts=0,
+                      shared_intermediate_size=40, position_embedding_type="nope", num_hidden_layers=3, mamba_n_heads=4, mamba_d_head=16,
+                      mamba_n_groups=1, mamba_d_state=17, mamba_chunk_size=8, layer_types=["mamba", "attention", "mamba"])
 SMOLLM3 = {k: v for k, v in dict(LLAMA, model_type="smollm3", architectures=["SmolLM3ForCausalLM"], num_hidden_layers=4,
            tie_word_embeddings=True, pad_token_id=0).items() if k != "head_dim"}
 OLMO2 = {k: v for k, v in dict(BASE, model_type="olmo2", architectures=["Olmo2ForCausalLM"], attention_bias=False).items()
@@ -326,6 +329,11 @@ CASES = [
     case("qwen3_5_hd12", QWEN3_5, dict(num_hidden_layers=3, full_attention_interval=2, hidden_size=30, num_attention_heads=2,
          num_key_value_heads=2, head_dim=12, partial_rotary_factor=0.5, linear_key_head_dim=6, linear_value_head_dim=16, linear_num_key_heads=2,
          linear_num_value_heads=2, vocab_size=65), dtype="f16", tokens=35, norm=0, seed=5700),
+    case("granite_hybrid", GRANITE_HYBRID, tokens=40, seed=5800, without=[{"layer_types": ["attention"] * 3},
+         {"residual_multiplier": 1.0}, {"position_embedding_type": "rope"}]),
+    case("granite_hybrid_dense", GRANITE_HYBRID, dict(layer_types=["attention"] * 2, position_embedding_type="rope", hidden_size=36,
+         num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, shared_intermediate_size=44, mamba_n_heads=6, mamba_d_head=12,
+         vocab_size=67), style=5, dtype="f16", seed=5900, without=[{"position_embedding_type": None}]),
 ]
 
 
@@ -369,7 +377,7 @@ def float32_means_float64():
 def logits_of(model, tokens):
   with torch.no_grad(), float32_means_float64():
     model = model.double()
-    if hasattr(model.base_model, "rotary_emb"):
+    if getattr(model.base_model, "rotary_emb", None) is not None:
       model.base_model.rotary_emb = type(model.base_model.rotary_emb)(model.config)
     out = model(torch.tensor([tokens]), use_cache=False).logits[0]
     assert out.dtype == saved_float64, out.dtype

@@ -31,27 +31,13 @@ constexpr Refusal kRefusals[] = {{"qwen2_layer_types", "sliding windows of qwen2
                                  {"olmo3_yarn", "sliding windows of olmo3"},
                                  {"starcoder2_window", "sliding windows of starcoder2"},
                                  {"rope_yarn_untruncated", "yarn with \"truncate\": false"},
-                                 {"mixtral", "mixtral models are not converted yet"},
-                                 {"mixtral_window", "mixtral models are not converted yet"},
-                                 {"qwen2_moe", "qwen2_moe models are not converted yet"},
-                                 {"qwen2_moe_sparse", "qwen2_moe models are not converted yet"},
-                                 {"qwen3_moe", "qwen3_moe models are not converted yet"},
-                                 {"qwen3_moe_dense_layer", "qwen3_moe models are not converted yet"},
-                                 {"deepseek_v2", "deepseek_v2 models are not converted yet"},
-                                 {"deepseek_v2_groups", "deepseek_v2 models are not converted yet"},
-                                 {"deepseek_v3", "deepseek_v3 models are not converted yet"},
-                                 {"deepseek_v3_yarn", "deepseek_v3 models are not converted yet"},
-                                 {"gpt_oss", "gpt_oss models are not converted yet"},
-                                 {"gpt_oss_clamped", "gpt_oss models are not converted yet"},
-                                 {"gpt_oss_hd20", "gpt_oss models are not converted yet"},
-                                 {"mamba2", "mamba2 models are not converted yet"},
-                                 {"mamba2_groups", "mamba2 models are not converted yet"},
-                                 {"mamba2_hd20", "mamba2 models are not converted yet"},
-                                 {"mamba2_two_groups", "mamba2 models are not converted yet"},
-                                 {"qwen3_next", "qwen3_next models are not converted yet"},
-                                 {"qwen3_next_listed", "qwen3_next models are not converted yet"},
-                                 {"qwen3_5", "qwen3_5_text models are not converted yet"},
-                                 {"qwen3_5_hd12", "qwen3_5_text models are not converted yet"}};
+                                 {"qwen2_moe_sparse", "norm_topk_prob of qwen2_moe"},
+                                 {"qwen3_moe_dense_layer", "norm_topk_prob of qwen3_moe"},
+                                 {"gpt_oss_clamped", "swiglu_limit of gpt_oss"},
+                                 {"gpt_oss_hd20", "yarn with \"truncate\": true"},
+                                 {"mamba2_groups", "time_step_limit of Mamba-2"},
+                                 {"deepseek_v2_groups", "an mscale that is not mscale_all_dim"},
+                                 {"qwen3_next_listed", "one layer of attention in every 4"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
@@ -102,8 +88,10 @@ TEST_P(ConvertedGolden, HasTheLogitsOfTheFolder) {
   const std::vector<float> want = all_logits(*from_folder, tokens), got = all_logits(*from_file, tokens);
   ASSERT_EQ(got.size(), want.size());
   ASSERT_FALSE(want.empty());
-  EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
-      << "largest difference " << difference(got.data(), want.data(), 1, static_cast<int64_t>(want.size())).all;
+  const double largest = difference(got.data(), want.data(), 1, static_cast<int64_t>(want.size())).all;
+  // Files of Qwen3.5 have value heads in another order, in which out_proj adds them up.
+  if (GetParam() == "qwen3_5") EXPECT_LE(largest, 2e-6);
+  else EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0) << largest;
 }
 
 /// Golden models with a model.gguf, which make_golden.py writes with llama.cpp's gguf package.

@@ -53,6 +53,29 @@ TEST(GoldenHostile, TheUnchangedCopyOpens) {
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
+TEST(GoldenHostile, ListsTensorsThatAreMissingOrLeftOver) {
+  const auto remove = [](GoldenHostileWeights& weights, const std::string& name) {
+    EXPECT_EQ(weights.header.erase(name), 1U) << name;
+  };
+  const Status missing = open_changed("rope_plain", [&](json&, GoldenHostileWeights& weights) {
+    remove(weights, "model.layers.0.mlp.up_proj.weight");
+    remove(weights, "model.layers.1.self_attn.k_proj.weight");
+    remove(weights, "model.norm.weight");
+  });
+  expect_refused(missing,
+                 "tensor model.layers.0.mlp.up_proj.weight is missing (and 2 more: "
+                 "model.layers.1.self_attn.k_proj.weight, model.norm.weight)",
+                 "three tensors less");
+  const Status more = open_changed("rope_plain", [&](json&, GoldenHostileWeights& weights) {
+    add_zeros(weights, "model.layers.0.adapter.weight", {2, 2});
+    for (int i = 0; i < 10; ++i) add_zeros(weights, fmt::format("other.{}.weight", i), {3});
+  });
+  expect_refused(more,
+                 "tensor model.layers.0.adapter.weight (and 10 more: other.0.weight, other.1.weight, other.2.weight, "
+                 "other.3.weight, other.4.weight, other.5.weight, other.6.weight, other.7.weight, ...) has no place",
+                 "eleven tensors more");
+}
+
 struct ConfigCase {
   const char* what;  ///< also names the key
   json value;        ///< null with `erase`: the key goes

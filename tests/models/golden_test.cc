@@ -45,7 +45,7 @@ class GoldenModel : public ::testing::TestWithParam<std::string> {
   }
   static bool is_recurrent(const TextEngine& engine) {
     const std::string& name = engine.info().architecture;
-    return name == "mamba2" || name == "qwen3_next" || name == "qwen3_5";
+    return name == "mamba2" || name == "qwen3_next" || name == "qwen3_5" || name == "granitemoehybrid";
   }
   Golden golden_;
 };

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <random>
 
+#include "models/checkpoint_to_gguf.h"
 #include "support/golden.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
@@ -99,6 +100,20 @@ TEST_F(GptOss, PackedExpertsGiveTheLogitsOfUnpackedOnes) {
   const int64_t vocab = packed->info().vocab_size;
   // The same numbers in another order of summation.
   EXPECT_LE(difference(a.data(), b.data(), static_cast<int64_t>(tokens_.size()), vocab).all, 5e-6);
+}
+
+TEST_F(GptOss, StaysPackedInGguf) {
+  const std::string folder = make(true), file = temporary_.path() + "/model.gguf";
+  auto checkpoint = Checkpoint::open(folder);
+  ASSERT_TRUE(checkpoint.ok());
+  GgufWriter writer;
+  const Status status = checkpoint_to_gguf(*checkpoint, {.has_tokenizer = false}, writer);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  ASSERT_TRUE(writer.write(file).ok());
+  const auto of_folder = open_engine(folder, float32()), of_file = open_engine(file, float32());
+  ASSERT_TRUE(of_folder && of_file);
+  EXPECT_THAT(of_file->info().weight_types, ::testing::HasSubstr("mxfp4 x54"));
+  EXPECT_EQ(all_logits(*of_folder, tokens_), all_logits(*of_file, tokens_));
 }
 
 TEST_F(GptOss, WhatIsWrongIsNamed) {

@@ -36,6 +36,7 @@ extern const CpuLowering kKvAppendLowering;
 extern const CpuLowering kLayerNormLowering;
 extern const CpuLowering kModulatedNormLowering;
 extern const CpuLowering kLinearLowering;
+extern const CpuLowering kLstmLowering;
 extern const CpuLowering kMoeRouterLowering;
 extern const CpuLowering kPrepareXLowering;
 extern const CpuLowering kQkvLowering;
@@ -84,6 +85,7 @@ const CpuLowering* const kLowerings[] = {
     &kLayerNormLowering,
     &kModulatedNormLowering,
     &kLinearLowering,
+    &kLstmLowering,
     &kMoeRouterLowering,
     &kPrepareXLowering,
     &kQkvLowering,

@@ -9,6 +9,7 @@ namespace redline {
     void fill_rms_norm(CpuKernels& table);           \
     void fill_causal_conv(RecurrenceKernels& table); \
     void fill_gated_scan(RecurrenceKernels& table);  \
+    void fill_lstm_cell(RecurrenceKernels& table);   \
   }
 REDLINE_DECLARE_FILL(generic)
 #if defined(__x86_64__)
@@ -37,7 +38,7 @@ BaseSet base_set(const FillMark& mark, const Fill&... fill) {
 
 const RecurrenceKernels& recurrence_kernels(const CpuKernels& table) {
 #define REDLINE_BASE_SET(isa) \
-  base_set(isa_##isa::fill_rms_norm, isa_##isa::fill_causal_conv, isa_##isa::fill_gated_scan)
+  base_set(isa_##isa::fill_rms_norm, isa_##isa::fill_causal_conv, isa_##isa::fill_gated_scan, isa_##isa::fill_lstm_cell)
   static const BaseSet sets[] = {
     REDLINE_BASE_SET(generic),
 #if defined(__x86_64__)

@@ -1,4 +1,5 @@
-// Kernels of recurrent layers: a causal convolution and chunked scans. They have a table of their own: base sets only.
+// Kernels of recurrent layers: a causal convolution, chunked scans and long short-term memory. They have a table of
+// their own: base sets only.
 #pragma once
 
 #include <cstdint>
@@ -61,9 +62,20 @@ struct GatedScanArgs {
   void* scratch;
 };
 
+/// One token of long short-term memory (Hochreiter and Schmidhuber 1997), its products done: c becomes
+/// sigmoid(forget) c + sigmoid(input) tanh(cell), h and y sigmoid(output) tanh(c).
+struct LstmCellArgs {
+  const float* gates;  ///< [4][hidden]: input, forget, cell, output
+  float* h;            ///< [hidden], written
+  float* c;            ///< [hidden]
+  float* y;            ///< [hidden], written
+  int64_t hidden;
+};
+
 struct RecurrenceKernels {
   void (*causal_conv)(const CausalConvArgs&) = nullptr;
   void (*gated_scan)(const GatedScanArgs&) = nullptr;
+  void (*lstm_cell)(const LstmCellArgs&) = nullptr;
 };
 
 #ifndef REDLINE_ISA_NS

@@ -1,6 +1,7 @@
 #include "lab/bench/network_bench.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -37,10 +38,55 @@ ExecutableOptions options_of(const SymbolValues& bounds, const CpuKernels& kerne
   return options;
 }
 
+/// The sequences of a network with recurrent states, as long as each other. Each step begins them anew, from a page of
+/// zeros.
+class NetworkSequences {
+ public:
+  static Result<NetworkSequences> make(const Executable& network, int64_t sequences) {
+    NetworkSequences s;
+    const StatePlan& plan = network.states();
+    const std::vector<int64_t> pages(plan.groups.size(), sequences + 1);
+    REDLINE_ASSIGN(s.memory_, network.make_state_memory(pages));
+    s.pages_.reserve(static_cast<size_t>(sequences));
+    s.tables_.reserve(static_cast<size_t>(sequences));
+    for (int32_t i = 0; i < sequences; ++i) s.pages_.push_back({0, i + 1});
+    for (const std::array<int32_t, 2>& of_sequence : s.pages_) s.tables_.push_back(of_sequence.data());
+    for (size_t group = 0; group < plan.groups.size(); ++group) {
+      s.memory_->clear_page(group, 0);
+      s.states_.push_back({.memory = s.memory_->pages(group),
+                           .page_bytes = plan.groups[group].page_bytes,
+                           .pages = s.tables_.data(),
+                           .attention = {}});
+    }
+    return s;
+  }
+  /// Valid until the next one.
+  StepContext context(const SymbolValues& sizes) {
+    const int64_t sequences = sizes[Symbol::kSequences];
+    const auto rows = static_cast<int32_t>(sizes[Symbol::kTokens] / sequences);
+    rows_.clear();
+    rows_.reserve(static_cast<size_t>(sequences));
+    for (int32_t i = 0; i < sequences; ++i) rows_.push_back({i * rows, rows, 0});
+    StepContext step;
+    step.sizes = sizes;
+    step.sequences = rows_;
+    step.states = states_;
+    return step;
+  }
+
+ private:
+  std::unique_ptr<StateMemory> memory_;
+  std::vector<std::array<int32_t, 2>> pages_;
+  std::vector<const int32_t*> tables_;
+  std::vector<StateStep> states_;
+  std::vector<SequenceRows> rows_;
+};
+
 /// The step invariants, computed once, and the step.
 struct SplitNetwork {
   Executable once, step;
   std::map<std::string, std::vector<float>> kept;
+  std::optional<NetworkSequences> sequences;
 
   static Result<SplitNetwork> make(RandomNetwork made, const ExecutableOptions& options, RuntimeResources& runtime) {
     SplitNetwork network;
@@ -48,8 +94,12 @@ struct SplitNetwork {
       REDLINE_ASSIGN(network.once, Executable::make(std::move(made.once), options, runtime));
     }
     REDLINE_ASSIGN(network.step, Executable::make(std::move(made.graph), options, runtime));
+    if (const int64_t count = made.sizes[Symbol::kSequences]; count > 0) {
+      REDLINE_ASSIGN(network.sequences, NetworkSequences::make(network.step, count));
+    }
     return network;
   }
+  Status run(const SymbolValues& sizes) { return sequences ? step.run(sequences->context(sizes)) : step.run(sizes); }
   Status prepare(const SymbolValues& sizes) {
     if (once.empty()) return {};
     fill_inputs(once, sizes, 0);
@@ -64,7 +114,7 @@ struct SplitNetwork {
   Result<std::vector<float>> answer(const SymbolValues& sizes) {
     REDLINE_TRY(prepare(sizes));
     fill_inputs(step, sizes, 1);
-    REDLINE_TRY(step.run(sizes));
+    REDLINE_TRY(run(sizes));
     std::vector<float> values;
     for (const Executable::Port& port : step.outputs()) {
       const float* data = step.output(port.name);
@@ -107,13 +157,13 @@ std::optional<Peak> best_peak_of_type(const MachinePeaks& peaks, DType weights) 
 }
 
 /// Seconds of each run, sorted. The first run is a warm-up and counts only if it is the only one.
-Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Executable& network,
+Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, SplitNetwork& network,
                                       const SymbolValues& sizes) {
   std::vector<double> seconds;
   const auto begin = std::chrono::steady_clock::now();
   const int64_t most = request.repeat.value_or(5);
   for (int64_t run = 0; run <= most; ++run) {
-    fill_inputs(network, sizes, static_cast<uint32_t>(run + 2));
+    fill_inputs(network.step, sizes, static_cast<uint32_t>(run + 2));
     const auto start = std::chrono::steady_clock::now();
     REDLINE_TRY(network.run(sizes));
     const double taken = seconds_since(start);
@@ -162,13 +212,12 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   report.weights = made.weights;
   report.threads = threads;
   report.best = best_peak_of_type(peaks, made.weights);
-  report.check_width = made.check_sizes[Symbol::kWidth] * 8;
-  report.check_height = made.check_sizes[Symbol::kHeight] * 8;
+  report.check_about = made.check_about;
   const SymbolValues sizes = made.sizes;
   REDLINE_ASSIGN(SplitNetwork split, SplitNetwork::make(std::move(made), options, runtime));
   REDLINE_TRY(split.prepare(sizes));
   REDLINE_ASSIGN(const MachineState before, sampler.sample());
-  REDLINE_ASSIGN(report.seconds, time_runs(request, split.step, sizes));
+  REDLINE_ASSIGN(report.seconds, time_runs(request, split, sizes));
   REDLINE_ASSIGN(const MachineState after, sampler.sample());
   report.state_changed = differs(before, after);
   report.peak_bytes = peak.bytes();

@@ -1,4 +1,4 @@
-// redline bench --random flux-block: the time of one run of an image network relative to its bound on this machine.
+// redline bench --random flux-block: the time of one run of a network relative to its bound on this machine.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace redline::lab {
 
 struct NetworkBenchRequest {
   std::string network;  ///< "flux-block:bf16"
-  int64_t side = 0;     ///< pixels; 0: the default
+  int64_t side = 0;     ///< pixels, or columns; 0: the default
   int threads = 0;
   std::optional<int64_t> repeat;  ///< nullopt: up to 5, as `seconds` allow
   double seconds = 120;
@@ -27,12 +27,12 @@ struct NetworkBenchReport {
   std::string name, about;
   DType weights = DType::kF32;
   int threads = 0;
-  std::vector<double> seconds;                ///< of the runs, sorted
-  double operations = 0;                      ///< of one run
-  double once_operations = 0;                 ///< of the step invariants; not included in `seconds`
-  std::optional<Peak> best;                   ///< the fastest instruction for the matrix products
-  std::optional<double> error;                ///< relative to the float64 interpreter; nullopt: not checked
-  int64_t check_width = 0, check_height = 0;  ///< size in pixels of the check
+  std::vector<double> seconds;  ///< of the runs, sorted
+  double operations = 0;        ///< of one run
+  double once_operations = 0;   ///< of the step invariants; not included in `seconds`
+  std::optional<Peak> best;     ///< the fastest instruction for the matrix products
+  std::optional<double> error;  ///< relative to the float64 interpreter; nullopt: not checked
+  std::string check_about;      ///< size of the check
   int64_t weight_bytes = 0, arena_bytes = 0, arena_bytes_without_reuse = 0, peak_bytes = 0;
   bool state_changed = false;  ///< the machine's speed changed during the runs
 

@@ -4,6 +4,7 @@
 
 #include "graph/passes/hoist_invariants.h"
 #include "lab/random/random_model.h"
+#include "lab/random/tensor_programs.h"
 #include "models/image_registry.h"
 
 namespace redline::lab {
@@ -107,23 +108,30 @@ const KnownNetwork* find_shape(std::string_view name) {
 std::string list_random_networks() {
   std::vector<std::string_view> names;
   for (const KnownNetwork& shape : shapes()) names.push_back(shape.name);
+  for (const TensorProgram& program : tensor_programs()) names.push_back(program.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool is_random_network(const std::string& name) { return find_shape(name.substr(0, name.find(':'))) != nullptr; }
+bool is_random_network(const std::string& name) {
+  const std::string_view network = std::string_view(name).substr(0, name.find(':'));
+  return find_shape(network) != nullptr || find_tensor_program(network) != nullptr;
+}
 
 Result<RandomNetwork> make_random_network(const std::string& name, int64_t side) {
   const size_t colon = name.find(':');
   const KnownNetwork* shape = find_shape(name.substr(0, colon));
-  if (!shape) return invalid_argument("no random network \"{}\"; there are {}", name, list_random_networks());
+  const TensorProgram* program = find_tensor_program(name.substr(0, colon));
+  if (!shape && !program)
+    return invalid_argument("no random network \"{}\"; there are {}", name, list_random_networks());
   RandomNetwork network;
-  network.name = shape->name;
   if (colon != std::string::npos) {
     REDLINE_ASSIGN(network.weights, dtype_from_name(name.substr(colon + 1)));
   }
   const DTypeInfo& type = dtype_info(network.weights);
   if (!type.is_float && !type.is_block)
     return invalid_argument("{} is not a type for weights; use bf16, q8_0, f32, ...", type.name);
+  if (program) return make_tensor_program(*program, network.weights, side);
+  network.name = shape->name;
   if (side == 0) side = shape->side;
   if (side < shape->unit || side > 8192 || side % shape->unit != 0)
     return invalid_argument("side {} is not a multiple of {} in [{}, 8192]", side, shape->unit, shape->unit);
@@ -154,6 +162,8 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
                    hoist_invariants(graphs, {.name = "once", .constants = shape->constants, .sizes = network.sizes}));
     network.once = std::move(split.once);
   }
+  network.check_about =
+      fmt::format("{}x{}", network.check_sizes[Symbol::kWidth] * 8, network.check_sizes[Symbol::kHeight] * 8);
   network.about = fmt::format("{}, {}x{}, batch {}", shape->about, side, side, shape->batch);
   return network;
 }

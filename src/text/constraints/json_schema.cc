@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/text_distance.h"
 #include "text/constraints/json_number.h"
 #include "text/constraints/json_string.h"
 #include "text/constraints/regex_syntax.h"
@@ -26,6 +27,8 @@ constexpr size_t kMaxPatterns = 4, kMaxUniqueValues = 8, kMaxDivisor = 1000, kMa
 
 enum Types : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64 };
 constexpr uint8_t kNumber = kInteger | kFraction, kAllTypes = 127;
+
+const std::vector<std::string_view> kTypeNames = {"null", "boolean", "integer", "number", "string", "array", "object"};
 
 uint8_t type_named(std::string_view name) {
   constexpr std::pair<std::string_view, uint8_t> kNames[] = {
@@ -192,8 +195,11 @@ class SchemaCompiler {
       if (!kEnforced.contains(k)) return refused(schema, key);
       if (k == "type") {
         REDLINE_TRY(require(value.is_string() || value.is_array(), "must be a name or a list of names"));
-        const auto check_name = [&](const Json& name) {
-          return require(name.is_string() && type_named(name.get<std::string>()) != 0, "names an unknown type");
+        const auto check_name = [&, &keyword = key](const Json& name) -> Status {
+          if (name.is_string() && type_named(name.get<std::string>()) != 0) return {};
+          return wrong(schema, keyword,
+                       fmt::format("names an unknown type, {}{}", name.dump(),
+                                   name.is_string() ? did_you_mean(name.get<std::string>(), kTypeNames) : ""));
         };
         if (value.is_string()) REDLINE_TRY(check_name(value));
         else

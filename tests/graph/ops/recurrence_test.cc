@@ -3,6 +3,7 @@
 
 #include "graph/ops/causal_conv.h"
 #include "graph/ops/gated_scan.h"
+#include "graph/ops/lstm.h"
 #include "support/graph_harness.h"
 #include "support/isa_test.h"
 #include "support/sequences.h"
@@ -293,6 +294,86 @@ Problem scan_problem(const GatedScanAttrs& a) {
   return p;
 }
 
+struct LstmShape {
+  int64_t columns, hidden;
+  std::vector<int64_t> dilation;
+  bool has_bias;
+};
+
+Problem lstm_problem(const LstmShape& shape) {
+  const int64_t layers = std::ssize(shape.dilation), hidden = shape.hidden;
+  auto weights = std::make_shared<RecurrenceWeights>();
+  Numbers numbers(6);
+  const auto in_size = [=](int64_t l) { return l == 0 ? shape.columns : hidden; };
+  const auto name = [](const char* kind, int64_t l) { return fmt::format("{}{}", kind, l); };
+  for (int64_t l = 0; l < layers; ++l) {
+    const auto size = [](int64_t k) { return static_cast<float>(1 / std::sqrt(static_cast<double>(k))); };
+    weights->values[name("ih", l)] = numbers.vector(4 * hidden * in_size(l), 2 * size(in_size(l)));
+    weights->values[name("hh", l)] = numbers.vector(4 * hidden * hidden, size(hidden));
+    weights->values[name("bih", l)] = numbers.vector(4 * hidden, 0.3f);
+    weights->values[name("bhh", l)] = numbers.vector(4 * hidden, 0.3f);
+  }
+  Problem p;
+  p.cols = hidden;
+  // A gate is off by (columns + hidden) e of what its sum consists of, and its function by 16 e. Gates are below 1, so c
+  // forgets its errors as it forgets values: about as many times as it adds them up, a layer does so once more.
+  p.tolerance = 4 * static_cast<double>((std::max(shape.columns, hidden) + hidden + 16) * layers) * kRounding;
+  p.build = [=] {
+    GraphBuilder g("test");
+    const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(shape.columns)});
+    std::vector<LstmLayer> of_layers;
+    for (int64_t l = 0; l < layers; ++l) {
+      LstmLayer layer = {.weight_ih = weights->add(g, name("ih", l), {4 * hidden, in_size(l)}),
+                         .weight_hh = weights->add(g, name("hh", l), {4 * hidden, hidden}),
+                         .bias_ih = {},
+                         .bias_hh = {}};
+      if (shape.has_bias) {
+        layer.bias_ih = weights->add(g, name("bih", l), {4 * hidden});
+        layer.bias_hh = weights->add(g, name("bhh", l), {4 * hidden});
+      }
+      of_layers.push_back(layer);
+    }
+    const LstmAttrs attrs = {.hidden_size = hidden, .dilation = shape.dilation, .has_bias = shape.has_bias};
+    g.output("y", lstm(g, x, of_layers, recurrent(g, attrs.state_elements()), attrs));
+    return std::move(g.finish()).value();
+  };
+  p.inputs = [=](Numbers& n, int64_t rows) {
+    return std::map<std::string, HostTensor>{{"x", matrix(n, rows, shape.columns)}};
+  };
+  // Layer by layer, over all tokens of the sequence.
+  p.formula = [=](const std::map<std::string, HostTensor>& in) {
+    const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+    HostTensor x = in.at("x");
+    for (int64_t l = 0; l < layers; ++l) {
+      const int64_t back = shape.dilation[static_cast<size_t>(l)];
+      const auto value = [&](const char* kind, int64_t i) {
+        return double{weights->values[name(kind, l)][static_cast<size_t>(i)]};
+      };
+      HostTensor h = {{x.rows(), hidden}, std::vector<double>(static_cast<size_t>(x.rows() * hidden))}, c = h;
+      for (int64_t t = 0; t < x.rows(); ++t)
+        for (int64_t j = 0; j < hidden; ++j) {
+          double gates[4];
+          for (int64_t gate = 0; gate < 4; ++gate) {
+            const int64_t row = gate * hidden + j;
+            double sum = shape.has_bias ? value("bih", row) + value("bhh", row) : 0;
+            for (int64_t k = 0; k < x.cols(); ++k) sum += value("ih", row * x.cols() + k) * x.row(t)[k];
+            for (int64_t k = 0; k < hidden && t >= back; ++k) sum += value("hh", row * hidden + k) * h.row(t - back)[k];
+            gates[gate] = sum;
+          }
+          const double before = t >= back ? c.row(t - back)[j] : 0;
+          c.row(t)[j] = sigmoid(gates[1]) * before + sigmoid(gates[0]) * std::tanh(gates[2]);
+          h.row(t)[j] = sigmoid(gates[3]) * std::tanh(c.row(t)[j]);
+        }
+      x = h;
+    }
+    return x.data;
+  };
+  return p;
+}
+
+const std::vector<LstmShape> kLstms = {
+    {1, 1, {1}, true}, {17, 13, {1, 1, 1}, true}, {16, 16, {1, 2, 4}, false}, {5, 31, {3, 40}, true}};
+
 const std::vector<GatedScanAttrs> kScans = {
     {false, 1, 1, 1, 1},
     {false, 6, 2, 17, 13, 0.2f, 0.9f},
@@ -317,7 +398,40 @@ TEST(RecurrenceReference, ConvolutionsEqualTheFormula) {
       expect_formula(conv_problem(17, {taps, taps != 3}, taps != 2), total, nullptr, {});
 }
 
+TEST(RecurrenceReference, LstmsEqualTheFormula) {
+  for (const LstmShape& shape : kLstms)
+    for (const auto& total : kLengths) expect_formula(lstm_problem(shape), total, nullptr, {});
+}
+
+TEST(RecurrenceReference, LstmNamesWhatDoesNotFit) {
+  Numbers numbers(2);
+  const auto message = [&](int64_t rows, int64_t columns, int64_t elements, std::vector<int64_t> dilation) {
+    GraphBuilder g("test");
+    const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(3)});
+    const std::vector<LstmLayer> layers = {{.weight_ih = g.weight("ih", numbers.weight({rows, columns})),
+                                            .weight_hh = g.weight("hh", numbers.weight({8, 2})),
+                                            .bias_ih = {},
+                                            .bias_hh = {}}};
+    const Value y = lstm(g, x, layers, recurrent(g, elements),
+                         {.hidden_size = 2, .dilation = std::move(dilation), .has_bias = false});
+    g.output("y", y);
+    return std::string(g.finish().status().message());
+  };
+  EXPECT_EQ(message(8, 3, 4, {1}), "");
+  EXPECT_EQ(message(8, 4, 4, {1}), "lstm: weight_ih of layer 0 is [8, 4], expected [8, 3]");
+  EXPECT_EQ(message(8, 3, 5, {1}), "lstm: state is not a recurrent state of 4 elements");
+  EXPECT_EQ(message(8, 3, 4, {1, 1}), "lstm: 1 layers of 2 elements, dilations for 2");
+  EXPECT_EQ(message(8, 3, 4, {0}), "lstm: a dilation of 0");
+}
+
 using RecurrencePerIsa = IsaTest;
+
+TEST_P(RecurrencePerIsa, LstmsEqualTheFormulaHoweverTheyAreCut) {
+  for (const LstmShape& shape : kLstms) {
+    SCOPED_TRACE(fmt::format("{} layers of {}", shape.dilation.size(), shape.hidden));
+    expect_formula(lstm_problem(shape), {kScanChunkTokens + 1, 1, 41, 0}, &kernels(), {1, 3});
+  }
+}
 
 TEST_P(RecurrencePerIsa, ScansEqualTheFormulaHoweverTheyAreCut) {
   for (const GatedScanAttrs& a : kScans)

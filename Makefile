@@ -8,9 +8,10 @@
 #   make asan | ubsan | tsan    the tests under a sanitizer
 #   make fuzz       a minute of fuzzing      make format | tidy    the sources
 #   make wheel      the Python package, build/wheelhouse/redline-*.whl
+#   make docs       the API pages of the Python package, build/api/index.html
 #   make install    to PREFIX (/usr/local)   make clean            removes build/
 # SETUP=: leaves out the installation of packages. CXX, CMAKE_FLAGS and TEST_FLAGS are passed on.
-.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy wheel install clean
+.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy wheel docs install clean
 SETUP ?= tools/setup.sh
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
@@ -69,6 +70,11 @@ tidy:
 wheel:
 	$(call build,release,test)
 	tools/make_wheel.sh release build/wheelhouse
+
+docs:
+	@$(SETUP) test
+	build/venv/bin/python -m sphinx -W -q -b html -d build/api/doctrees docs/api build/api
+	@echo build/api/index.html
 
 install: release
 	cmake --install build/release --prefix $(PREFIX)

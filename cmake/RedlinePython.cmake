@@ -1,5 +1,5 @@
-# What scikit-build-core installs into the wheel (pyproject.toml): libredline.so as redline/lib/libredline.so. A wheel has no
-# links, so the file has no version in its name; the package checks redline_version_number().
+# What scikit-build-core installs into the wheel (pyproject.toml): libredline.so as redline/lib/libredline.so, and the bundled
+# language model. A wheel has no links, so the file has no version in its name; the package checks redline_version_number().
 #   REDLINE_PYTHON           the library is built for the wheel
 #   REDLINE_PYTHON_LIBRARY   a wheel around a library that has been built: its path (tools/make_wheel.sh)
 if(REDLINE_PYTHON_LIBRARY)
@@ -12,3 +12,6 @@ else()
   set_property(TARGET redline_shared PROPERTY SOVERSION)
   install(TARGETS redline_shared LIBRARY DESTINATION redline/lib COMPONENT python)
 endif()
+# Found by its name (python/redline/_names.py). The image model would make the wheel larger than 30 MB.
+install(DIRECTORY ${CMAKE_CURRENT_LIST_DIR}/../assets/redline-tales DESTINATION redline/models COMPONENT python
+        PATTERN training EXCLUDE PATTERN reference EXCLUDE PATTERN adapters EXCLUDE)

@@ -8,19 +8,24 @@ trap 'rm -rf "$folder"' EXIT
 tools/make_wheel.sh "${1:-release}" "$folder/wheels"
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "$folder"/wheels/redline-*.whl
-tales=$PWD/assets/redline-tales
-cd /
-env -u PYTHONPATH -u REDLINE_LIBRARY -u LD_LIBRARY_PATH "$folder/venv/bin/python" -W error - "$tales" "$folder/venv" <<'END'
+cd /  # not in the source tree, which has the models too
+env -u PYTHONPATH -u REDLINE_LIBRARY -u LD_LIBRARY_PATH "$folder/venv/bin/python" -W error - "$folder/venv" <<'END'
 import ctypes, importlib.metadata, pathlib, sys
 import redline
-assert pathlib.Path(redline.__file__).is_relative_to(sys.argv[2]), redline.__file__
+assert pathlib.Path(redline.__file__).is_relative_to(sys.argv[1]), redline.__file__
 assert redline.__version__ == importlib.metadata.version("redline")
 assert (pathlib.Path(redline.__file__).parent / "py.typed").exists()
-text = redline.Model(sys.argv[1]).generate("Once upon a time", max_tokens=20, seed=1).text
+model = redline.Model("redline-tales")  # the three lines of the README
+assert pathlib.Path(model.path).is_relative_to(sys.argv[1]), model.path
+text = model.generate("Once upon a time", max_tokens=20, seed=1).text
 assert text.strip()
+try:
+    redline.ImagePipeline("redline-shapes")
+except redline.NotFound as error:
+    assert "not in the wheel" in str(error), error
 # The libraries beside libc and libstdc++ come from the wheel.
 mapped = {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if ".so" in line}
-system = sorted(pathlib.Path(p).name for p in mapped if not p.startswith(sys.argv[2]))
+system = sorted(pathlib.Path(p).name for p in mapped if not p.startswith(sys.argv[1]))
 foreign = [n for n in system if n.startswith(("libfmt", "libhwloc", "libpcre2", "libutf8proc", "libpng", "libjpeg", "libwebp"))]
 assert not foreign, foreign
 print(f"wheel: redline {redline.__version__} says:{text}")

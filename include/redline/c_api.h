@@ -428,6 +428,13 @@ REDLINE_C_API redline_code redline_model_run_batch(redline_model* model, const r
 
 /* ---- Embeddings ---- */
 
+/* Dense float32, C order. */
+typedef struct redline_float_array {
+  const float* data;
+  const int64_t* shape;
+  size_t num_axes;
+} redline_float_array;
+
 typedef struct redline_embedding_model redline_embedding_model;
 typedef struct redline_embedding_options {
   size_t struct_size;
@@ -470,6 +477,14 @@ REDLINE_C_API void redline_embed_options_init(redline_embed_options* options, si
 REDLINE_C_API redline_code redline_embed(redline_embedding_model* model, const redline_prompt* texts, size_t num_texts,
                                          const redline_embed_options* options, float* values, size_t num_floats,
                                          int64_t* tokens_computed, redline_error** error);
+/* The last layer's hidden states of all tokens, before pooling. unsupported: the model is a decoder. */
+typedef struct redline_token_states redline_token_states;
+REDLINE_C_API redline_code redline_embed_tokens(redline_embedding_model* model, const redline_prompt* texts,
+                                                size_t num_texts, const redline_embed_options* options,
+                                                redline_token_states** states, redline_error** error);
+/* Those of a text, [tokens, hidden_size]; borrowed; all zero if there is none of this index. */
+REDLINE_C_API redline_float_array redline_token_states_of(const redline_token_states* states, size_t index);
+REDLINE_C_API void redline_token_states_release(redline_token_states* states);
 /* Relevance of each document for the query: `scores` [num_documents]. Of the options, truncate and those of cancelling. */
 REDLINE_C_API redline_code redline_rank(redline_embedding_model* model, const char* query, const char* const* documents,
                                         size_t num_documents, const redline_embed_options* options, float* scores,
@@ -520,12 +535,6 @@ typedef struct redline_image {
   int64_t width, height;
   const uint8_t* rgb;
 } redline_image;
-/* Dense float32, C order. */
-typedef struct redline_float_array {
-  const float* data;
-  const int64_t* shape;
-  size_t num_axes;
-} redline_float_array;
 
 typedef struct redline_image_progress {
   size_t struct_size;
@@ -576,6 +585,9 @@ typedef struct redline_image_request {
   redline_on_image_step on_step;
   redline_on_step on_wait; /* called now and then while other calls of the pipeline run; not 0 cancels */
   void* user_data;         /* of both */
+  const redline_float_array* negative_prompt_embeds; /* as prompt_embeds, for classifier-free guidance with these */
+  const redline_float_array* negative_pooled_embeds;
+  int32_t skip_decode; /* 1: no images, for keep_latents and redline_image_decode later */
 } redline_image_request;
 /* The model's default settings; strings in it are borrowed from the pipeline. `pipeline` may be NULL. */
 REDLINE_C_API void redline_image_request_init(redline_image_request* request, size_t struct_size,
@@ -597,6 +609,23 @@ REDLINE_C_API uint64_t redline_image_result_seed(const redline_image_result* res
 REDLINE_C_API redline_code redline_image_result_describe(const redline_image_result* result, char** json,
                                                          redline_error** error);
 REDLINE_C_API void redline_image_result_release(redline_image_result* result);
+
+/* What the text encoders make of prompts: for prompt_embeds and pooled_embeds of a request. `max_sequence_length`: text tokens (T5);
+ * 0: the model's default. */
+typedef struct redline_prompt_embeds redline_prompt_embeds;
+REDLINE_C_API redline_code redline_image_encode_prompts(redline_image_pipeline* pipeline, const char* const* prompts,
+                                                        size_t num_prompts, int64_t max_sequence_length,
+                                                        redline_prompt_embeds** embeds, redline_error** error);
+/* [prompts, tokens, width]; and [prompts, width], without axes if the pipeline has none. Borrowed. */
+REDLINE_C_API redline_float_array redline_prompt_embeds_text(const redline_prompt_embeds* embeds);
+REDLINE_C_API redline_float_array redline_prompt_embeds_pooled(const redline_prompt_embeds* embeds);
+/* JSON: "warnings". */
+REDLINE_C_API redline_code redline_prompt_embeds_describe(const redline_prompt_embeds* embeds, char** json,
+                                                          redline_error** error);
+REDLINE_C_API void redline_prompt_embeds_release(redline_prompt_embeds* embeds);
+/* Images of final latents [batch, channels, height, width], as keep_latents gives them. */
+REDLINE_C_API redline_code redline_image_decode(redline_image_pipeline* pipeline, const redline_float_array* latents,
+                                                redline_image_result** result, redline_error** error);
 REDLINE_C_API redline_code redline_save_png(const char* path, const redline_image* image, redline_error** error);
 
 /* ---- Networks of image pipelines ---- */

@@ -76,6 +76,7 @@ struct EmbedRequest {
   bool truncate = false;                     ///< cut texts that are longer than max_length
   std::optional<bool> normalize;             ///< to length 1; unset: as the model's files say
   int64_t dimensions = 0;                    ///< keep this many and normalize again (Matryoshka); 0: all
+  bool keep_token_states = false;            ///< the result has token_states too; unsupported: the model is a decoder
   std::function<bool()> goes_on;             ///< asked before each step; false ends the call as `cancelled`. Empty: yes
 };
 
@@ -83,7 +84,9 @@ struct Embeddings {
   int64_t count = 0, dimensions = 0;
   std::vector<float> values;    ///< [count, dimensions]
   std::vector<int64_t> tokens;  ///< of each text, as computed
-  int64_t truncated = 0;        ///< number of texts that were cut
+  /// With keep_token_states: by text, the last layer's hidden states [tokens, hidden_size], as they are before pooling.
+  std::vector<std::vector<float>> token_states;
+  int64_t truncated = 0;  ///< number of texts that were cut
 };
 
 struct RankRequest {

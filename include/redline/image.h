@@ -97,13 +97,24 @@ struct ImageRequest {
   const FloatArray* prompt_embeds =
       nullptr;  ///< [batch, tokens, width], replaces the text encoders (with pooled_embeds)
   const FloatArray* pooled_embeds = nullptr;  ///< [batch, width]
-  const RgbImage* init_image = nullptr;       ///< image to image: starts from this image
-  const RgbImage* mask = nullptr;             ///< inpainting: white is regenerated, black is kept
-  double strength = 0.8;                      ///< image to image: fraction of the steps that run
+  /// The same of the negative prompt, for classifier-free guidance with prompt_embeds.
+  const FloatArray* negative_prompt_embeds = nullptr;
+  const FloatArray* negative_pooled_embeds = nullptr;
+  const RgbImage* init_image = nullptr;  ///< image to image: starts from this image
+  const RgbImage* mask = nullptr;        ///< inpainting: white is regenerated, black is kept
+  double strength = 0.8;                 ///< image to image: fraction of the steps that run
   /// With `mask`: pixels where it is black are those of `init_image` to the last bit, and gray blends. False: what the
   /// VAE makes of them.
   bool keep_unmasked = false;
   bool keep_latents = false;
+  bool skip_decode = false;  ///< no images: for keep_latents, and ImageEngine::decode later
+};
+
+/// What the text encoders make of prompts, for ImageRequest::prompt_embeds and pooled_embeds.
+struct PromptEmbeds {
+  FloatArray text;                    ///< [prompts, tokens, width]
+  FloatArray pooled;                  ///< [prompts, width]; empty: the pipeline has none
+  std::vector<std::string> warnings;  ///< e.g. a truncated prompt
 };
 
 struct ImageResult {
@@ -141,6 +152,12 @@ class ImageEngine {
   /// model does not support; the message names the field and the fix. internal: latents that are not finite.
   virtual Result<ImageResult> generate(const ImageRequest& request,
                                        const std::function<bool(const ImageProgress&)>& on_step = {}) = 0;
+  /// Runs the text encoders alone. `max_sequence_length`: text tokens (T5); 0: the model's default. Padding that the
+  /// denoiser does not attend to is cut off; unsupported: prompts of different lengths in such a pipeline.
+  virtual Result<PromptEmbeds> encode_prompts(const std::vector<std::string>& prompts,
+                                              int64_t max_sequence_length = 0) = 0;
+  /// Images of final latents [batch, channels, height, width], as keep_latents gives them.
+  virtual Result<std::vector<RgbImage>> decode(const FloatArray& latents) = 0;
   /// Loads a LoRA file (safetensors with PEFT or kohya names) for the denoiser and the text encoders as `name`; it has
   /// no effect until set_adapters. invalid_argument: a model or module that the pipeline does not have, shapes or ranks
   /// that do not fit, a name already in use.

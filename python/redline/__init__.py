@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redline._bench import BenchResult, bench
     from redline._devices import Device, devices
     from redline.embedding import EmbeddingModel, RankedDocument
-    from redline.image import Image, ImagePipeline, ImageResult, StepProgress
+    from redline.image import Image, ImagePipeline, ImageResult, PromptEmbeds, StepProgress
     from redline.model import Model
     from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
     from redline.runtime import Runtime
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncStream": "_generation", "Stream": "_generation", "BenchResult": "_bench", "bench": "_bench", "Device": "_devices",
     "devices": "_devices", "EmbeddingModel": "embedding", "RankedDocument": "embedding", "Image": "image",
-    "ImagePipeline": "image", "ImageResult": "image", "StepProgress": "image", "Model": "model", "ChatChunk": "results",
-    "ChatCompletion": "results", "Chunk": "results", "Completion": "results", "Timings": "results", "TokenLogprob": "results",
+    "ImagePipeline": "image", "ImageResult": "image", "PromptEmbeds": "image", "StepProgress": "image", "Model": "model",
+    "ChatChunk": "results", "ChatCompletion": "results", "Chunk": "results", "Completion": "results", "Timings": "results", "TokenLogprob": "results",
     "ToolCall": "results", "Usage": "results", "Runtime": "runtime", "SamplingOptions": "sampling",
     "TokenSequence": "sequence", "Tokenizer": "tokenizer",
 }
@@ -43,7 +43,7 @@ _HOMES = {
 __all__ = [
     "AsyncStream", "BenchResult", "Cancelled", "ChatChunk", "ChatCompletion", "Chunk", "ClosedError", "Completion", "Device",
     "EmbeddingModel", "Error", "FileError", "Image", "ImagePipeline", "ImageResult", "InternalError", "InvalidArgument", "Model",
-    "NotFound", "OutOfMemory", "RankedDocument", "Runtime", "SamplingOptions", "StepProgress", "Stream", "Timings",
+    "NotFound", "OutOfMemory", "PromptEmbeds", "RankedDocument", "Runtime", "SamplingOptions", "StepProgress", "Stream", "Timings",
     "TokenLogprob", "TokenSequence", "Tokenizer", "ToolCall", "Unsupported", "Usage", "bench", "devices",
 ]
 

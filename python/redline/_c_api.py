@@ -227,6 +227,14 @@ class redline_batch_entry(Structure):
     ]
 
 
+class redline_float_array(Structure):
+    _fields_ = [
+        ("data", POINTER(c_float)),
+        ("shape", POINTER(c_int64)),
+        ("num_axes", c_size_t),
+    ]
+
+
 class redline_embedding_options(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -286,14 +294,6 @@ class redline_image(Structure):
     ]
 
 
-class redline_float_array(Structure):
-    _fields_ = [
-        ("data", POINTER(c_float)),
-        ("shape", POINTER(c_int64)),
-        ("num_axes", c_size_t),
-    ]
-
-
 class redline_image_progress(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -345,6 +345,9 @@ class redline_image_request(Structure):
         ("on_step", redline_on_image_step),
         ("on_wait", redline_on_step),
         ("user_data", c_void_p),
+        ("negative_prompt_embeds", POINTER(redline_float_array)),
+        ("negative_pooled_embeds", POINTER(redline_float_array)),
+        ("skip_decode", c_int32),
     ]
 
 
@@ -472,6 +475,9 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("redline_is_embedding_model", c_int32, [c_char_p]),
     ("redline_embed_options_init", None, [c_void_p, c_size_t]),
     ("redline_embed", c_int32, [c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p]),
+    ("redline_embed_tokens", c_int32, [c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p]),
+    ("redline_token_states_of", redline_float_array, [c_void_p, c_size_t]),
+    ("redline_token_states_release", None, [c_void_p]),
     ("redline_rank", c_int32, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
     ("redline_image_pipeline_options_init", None, [c_void_p, c_size_t]),
     ("redline_image_pipeline_open", c_int32, [c_char_p, c_void_p, c_void_p, c_void_p]),
@@ -490,6 +496,12 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("redline_image_result_seed", c_uint64, [c_void_p]),
     ("redline_image_result_describe", c_int32, [c_void_p, c_void_p, c_void_p]),
     ("redline_image_result_release", None, [c_void_p]),
+    ("redline_image_encode_prompts", c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_void_p]),
+    ("redline_prompt_embeds_text", redline_float_array, [c_void_p]),
+    ("redline_prompt_embeds_pooled", redline_float_array, [c_void_p]),
+    ("redline_prompt_embeds_describe", c_int32, [c_void_p, c_void_p, c_void_p]),
+    ("redline_prompt_embeds_release", None, [c_void_p]),
+    ("redline_image_decode", c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
     ("redline_save_png", c_int32, [c_char_p, c_void_p, c_void_p]),
     ("redline_network_options_init", None, [c_void_p, c_size_t]),
     ("redline_network_open", c_int32, [c_char_p, c_char_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p]),

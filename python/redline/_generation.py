@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redline import _c_api
 from redline._native import Handle, call, library, take_text
+from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
 
@@ -64,6 +65,23 @@ class Generation:
         try:
             while not done.value:
                 call(wait, value, _POLL_MS, ctypes.byref(done))
+        except BaseException:
+            self.cancel()
+            raise
+
+    def wait_with_bar(self) -> None:
+        """The same, with a bar of finished texts. Reads the pieces for their ends."""
+        piece, what, ended = _c_api.redline_piece(), ctypes.c_int32(), 0
+        piece.struct_size = ctypes.sizeof(piece)
+        next_piece, value = library().redline_generation_next, self.value
+        try:
+            with ProgressBar(self.count, unit="text", shown=True) as bar:
+                bar.update(0)
+                while what.value != _c_api.NEXT_END:
+                    call(next_piece, value, _POLL_MS, ctypes.byref(what), ctypes.byref(piece))
+                    if what.value == _c_api.NEXT_PIECE and piece.is_last:
+                        ended += 1
+                        bar.update(ended)
         except BaseException:
             self.cancel()
             raise

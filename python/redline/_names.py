@@ -13,7 +13,7 @@ from redline.errors import InvalidArgument, NotFound
 
 def roots() -> list[pathlib.Path]:
     """Folders searched for a bare name."""
-    found = [pathlib.Path("assets"), pathlib.Path(sys.prefix) / "share/redline"]
+    found = [pathlib.Path("assets"), pathlib.Path(sys.prefix) / "share/redline", pathlib.Path(__file__).resolve().parent / "models"]
     source = pathlib.Path(__file__).resolve().parents[2] / "assets"
     if (source / "redline-tales").is_dir():
         found.append(source)
@@ -70,6 +70,9 @@ def find_model(name: str) -> str:
         for root in roots():
             if (root / name).exists():
                 return str(root / name)
+    if name == "redline-shapes":
+        raise NotFound(f"model {name}: it is not in the wheel; it is in assets/ of the source tree, where a build unpacks it, and in "
+                       "share/redline after make install")
     wanted = pathlib.Path(name)
     places = [wanted.parent] if wanted.parent != pathlib.Path(".") else [pathlib.Path("."), *roots()]
     known = {entry.name: entry for place in reversed(places) if place.is_dir() for entry in place.iterdir()}

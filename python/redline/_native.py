@@ -108,6 +108,14 @@ class Handle:
             self._release(self.value)
 
 
+class HandleMemory:
+    """Makes arrays over memory of a handle, which lives as long as they do."""
+
+    def __init__(self, handle: Handle, address: int, shape: tuple[int, ...], typestr: str) -> None:
+        self._handle = handle
+        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": shape, "typestr": typestr}
+
+
 class Closable:
     """Base of models: close(), `with`, no pickling, no use after fork."""
 
@@ -136,7 +144,7 @@ class Closable:
         self._handle = None
 
     def __enter__(self) -> Any:
-        self._use()
+        Closable._use(self)  # a model of embeddings refuses what needs text in its own
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,6 +25,7 @@ class Engine:
         self.adapters: Any = ()            # what the network's adapters were made of
         self.fused: dict[tuple[str, str], tuple[torch.Tensor, torch.Tensor, float]] = {}
         self.last: dict[str, int] = {}
+        self.origin: Any = None            # how the module gets its weights back
 
     def run(self, inputs: Mapping[str, torch.Tensor], outputs: Mapping[str, tuple[int, ...]],
             step: Step | None = None) -> dict[str, torch.Tensor]:

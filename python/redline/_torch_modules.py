@@ -82,8 +82,15 @@ class Denoiser(Accelerated):
         finally:
             self._redline.context = before
 
-    def enable_cache(self, *_: Any, **__: Any) -> None:
-        raise Unsupported("caches of diffusers skip blocks that run in Redline now; use redline.diffusers.apply_cache(pipe, RULE)")
+    def enable_cache(self, config: Any = None) -> None:
+        """diffusers' call of this name: its first block cache is the engine's, the others skip blocks that are not in PyTorch now."""
+        if type(config).__name__ != "FirstBlockCacheConfig":
+            raise Unsupported(f"{type(config).__name__} skips blocks that run in Redline now; use FirstBlockCacheConfig, or "
+                              "redline.diffusers.apply_cache(pipe, RULE)")
+        self._redline.network.set_cache(f"fbcache:threshold={config.threshold:g}")
+
+    def disable_cache(self) -> None:
+        self._redline.network.set_cache(None)
 
     def _redline_run(self, latents: torch.Tensor, timestep: Any, inputs: Mapping[str, Any], attention_kwargs: Any,
                      rounded: Any) -> torch.Tensor:

@@ -2,9 +2,13 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -54,16 +58,124 @@ class MovedTensor(torch.Tensor):
                           "load the pipeline again for what PyTorch computes with them")
 
 
-def give_back(module: torch.nn.Module, keep: tuple[str, ...]) -> None:
-    """Drops the memory of all weights but those whose names end with one of `keep`."""
-    for prefix, part in module.named_modules():
-        for name, parameter in list(part._parameters.items()):
-            full = f"{prefix}.{name}" if prefix else name
-            if parameter is not None and not full.endswith(keep) and not any(mark in f".{full}." for mark in _LORA):
-                part._parameters[name] = torch.nn.Parameter(MovedTensor(parameter), requires_grad=False)
-        for name, buffer in list(part._buffers.items()):
-            if buffer is not None and name not in part._non_persistent_buffers_set and buffer.dtype in FLOATS:
-                part._buffers[name] = MovedTensor(buffer)
+def _is_lora(name: str) -> bool:
+    return any(mark in f".{name}." for mark in _LORA)
+
+
+def _base_name(name: str) -> str:
+    """Of a weight that PEFT has put into a layer of its own, the name without that layer."""
+    return f".{name}".replace(".base_layer.", ".")[1:]
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """Of the type, the shape, and at most 4096 elements at equal distances."""
+    flat = tensor.detach().reshape(-1)
+    sample = flat[:: max(1, flat.numel() // 4096)].contiguous().view(torch.uint8).numpy()
+    return hashlib.blake2b(f"{tensor.dtype} {list(tensor.shape)}".encode() + sample.tobytes(), digest_size=8).hexdigest()
+
+
+def _variant_of(folder: str) -> str | None:
+    """"fp16" where a folder has model.fp16.safetensors and no model.safetensors."""
+    found = [re.fullmatch(r".+?(?:-\d+-of-\d+)?(?:\.(\w+))?(?:-\d+-of-\d+)?\.safetensors", name)
+             for name in (os.listdir(folder) if os.path.isdir(folder) else ())]
+    variants = {match[1] for match in found if match}
+    return variants.pop() if len(variants) == 1 else None
+
+
+class Origin:
+    """Where the weights of a module are that have moved into the engine, so that it can have them back.
+
+    Making one drops the memory of all weights but those whose names end with one of `keep`; with `keeps_tensors` it has them.
+    """
+
+    def __init__(self, module: Any, keep: tuple[str, ...], keeps_tensors: bool) -> None:
+        self._folder = getattr(module, "name_or_path", None) or getattr(module.config, "_name_or_path", None)
+        self._kept: dict[str, torch.Tensor] | None = {} if keeps_tensors else None
+        self._moved: dict[str, tuple[str, torch.dtype, bool]] = {}  # by name: digest, type, requires_grad
+        for part, name, full, tensor in list(self._tensors(module, keep)):
+            self._moved[_base_name(full)] = "" if keeps_tensors else _digest(tensor), tensor.dtype, tensor.requires_grad
+            if self._kept is not None:
+                self._kept[_base_name(full)] = tensor
+            if name in part._parameters:
+                part._parameters[name] = torch.nn.Parameter(MovedTensor(tensor), requires_grad=False)
+            else:
+                part._buffers[name] = MovedTensor(tensor)
+
+    @staticmethod
+    def _tensors(module: torch.nn.Module, keep: tuple[str, ...] = ()) -> Iterator[tuple[torch.nn.Module, str, str, torch.Tensor]]:
+        """The weights that move: their module, their name in it, their name in the whole."""
+        for prefix, part in module.named_modules():
+            for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
+                full = f"{prefix}.{name}" if prefix else name
+                if tensor is None or (keep and full.endswith(keep)):
+                    continue
+                if name in part._parameters:
+                    if not _is_lora(full):
+                        yield part, name, full, tensor
+                elif name not in part._non_persistent_buffers_set and tensor.dtype in FLOATS:
+                    yield part, name, full, tensor
+
+    def _from_files(self, name: str, base: Any) -> dict[str, torch.Tensor]:
+        """The weights as the files have them, in the types that they had."""
+        remedy = "load the pipeline again, or accelerate it with keep_weights=True"
+        if not self._folder or not os.path.exists(self._folder):
+            raise Unsupported(f"{name}: its weights came from no file that is still there ({self._folder or 'no path'}); {remedy}")
+        types = {kind for _, kind, _ in self._moved.values()}
+        try:
+            with warnings.catch_warnings():  # newer versions prefer the name dtype, which older ones do not have
+                warnings.simplefilter("ignore", FutureWarning)
+                fresh = base.from_pretrained(self._folder, torch_dtype=next(iter(types)) if len(types) == 1 else None,
+                                             variant=_variant_of(self._folder))
+        except (OSError, ValueError, RuntimeError) as error:
+            raise Unsupported(f"{name}: {self._folder} cannot be read again: {error}; {remedy}") from None
+        found = dict(fresh.named_parameters(remove_duplicate=False)) | dict(fresh.named_buffers(remove_duplicate=False))
+        tensors: dict[str, torch.Tensor] = {}
+        same: dict[int, torch.Tensor] = {}  # two names of one tensor stay one tensor
+        for key, (digest, dtype, _) in self._moved.items():
+            if key not in found:
+                raise Unsupported(f"{name}: {self._folder} has no {key}; {remedy}")
+            tensor = same.setdefault(id(found[key]), found[key].detach().to(dtype))
+            if _digest(tensor) != digest:
+                raise Unsupported(f"{name}: {key} is not the same in {self._folder} as it was in the pipeline; {remedy}")
+            tensors[key] = tensor
+        return tensors
+
+    def restore(self, name: str, module: Any, base: type) -> None:
+        """Gives the weights back to the module, which becomes one of its own class again."""
+        tensors = self._from_files(name, base) if self._kept is None else self._kept
+        engine = module._redline
+        same: dict[int, Any] = {}
+        for part, own, full, tensor in list(self._tensors(module)):
+            if not isinstance(tensor, MovedTensor):
+                continue
+            key = _base_name(full)
+            restored = tensors[key]
+            if tensor.dtype != self._moved[key][1]:  # the module was converted meanwhile
+                restored = restored.to(tensor.dtype)
+            if own in part._parameters:
+                if id(tensors[key]) not in same:
+                    is_own = isinstance(restored, torch.nn.Parameter)  # the very one that it was
+                    same[id(tensors[key])] = restored if is_own else torch.nn.Parameter(restored, requires_grad=self._moved[key][2])
+                part._parameters[own] = same[id(tensors[key])]
+            else:
+                part._buffers[own] = restored.detach()
+        module.__class__ = base
+        del module.__dict__["_redline"]
+        self._fuse(module, engine)
+
+    @staticmethod
+    def _fuse(module: torch.nn.Module, engine: Any) -> None:
+        """Fused adapters were kept as factors: they become part of the weights."""
+        parts: dict[str, Any] = dict(module.named_modules())
+        for part in parts.values():
+            for method in ("merge", "unmerge"):
+                part.__dict__.pop(method, None)
+        with torch.no_grad():
+            for (name, _), (down, up, scale) in engine.fused.items():
+                layer = parts[name]
+                weight = getattr(layer, "base_layer", layer).weight
+                change = up.flatten(1).float() @ down.flatten(1).float()
+                weight += (change.reshape(weight.shape) * scale).to(weight.dtype)
 
 
 def weights_of(module: torch.nn.Module) -> tuple[dict[str, TensorView], list[torch.Tensor]]:
@@ -71,9 +183,9 @@ def weights_of(module: torch.nn.Module) -> tuple[dict[str, TensorView], list[tor
     views, alive = {}, []
     what = type(module).__name__
     for stored, tensor in module.state_dict().items():
-        if any(mark in f".{stored}." for mark in _LORA) or stored.endswith("position_ids"):
+        if _is_lora(stored) or stored.endswith("position_ids"):
             continue
-        name = stored.replace(".base_layer.", ".")
+        name = _base_name(stored)
         if tensor.device.type != "cpu":
             raise Unsupported(f"{what}: {name} is on the device {tensor.device}; Redline takes weights in memory: use "
                               'pipe.to("cpu"), and no offloading')

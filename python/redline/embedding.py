@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redline import _c_api
 from redline._convert import TokenIds, assign, integer, is_array, path_text, text_array, texts, utf8
 from redline._names import find_model
-from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
 from redline._progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -104,6 +104,28 @@ class EmbeddingModel(Closable):
         del keep
         return result[0] if single else result
 
+    def token_states(self, texts: Any, *, prompt_name: str | None = None, truncate: bool = False) -> Any:
+        """The last layer's hidden states of all tokens, special ones included, before pooling: a float32 array [tokens, hidden size] for
+        each text, or one of a single str. The arrays are over the engine's memory.
+
+        ``texts``, ``prompt_name``, ``truncate`` and errors: as embed(). Unsupported: the model is a decoder.
+        """
+        import numpy as np
+
+        single = isinstance(texts, str)
+        prompts, keep = text_prompts([texts] if single else texts)
+        options, check = self._options(prompt_name, truncate, None, None)
+        pointer, lib = ctypes.c_void_p(), library()
+        check.run(call, lib.redline_embed_tokens, self._use().value, prompts, len(prompts), ctypes.byref(options),
+                  ctypes.byref(pointer))
+        del keep
+        handle, found = Handle(pointer.value, lib.redline_token_states_release), []
+        for i in range(len(prompts)):
+            array = lib.redline_token_states_of(handle.value, i)
+            address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
+            found.append(np.asarray(HandleMemory(handle, address, tuple(array.shape[: array.num_axes]), "<f4")))
+        return found[0] if single else found
+
     def rank(self, query: str, documents: Sequence[str], *, truncate: bool = False, top_k: int | None = None,
              ) -> list[RankedDocument]:
         """The documents by their relevance for the query, best first.
@@ -132,11 +154,11 @@ class EmbeddingModel(Closable):
                **ignored: Any) -> Any:
         """embed() in the shape of SentenceTransformer.encode(): for code that has one.
 
-        Long sentences are cut at the model's length. ``convert_to_tensor`` gives a torch.Tensor over the same memory;
+        ``output_value="token_embeddings"`` gives token_states(). Long sentences are cut at the model's length. ``convert_to_tensor`` gives a torch.Tensor over the same memory;
         ``convert_to_numpy=False`` a list of arrays. ``batch_size`` only sets how often the progress bar moves.
         """
-        if output_value != "sentence_embedding":
-            raise NotImplementedError(f"output_value={output_value!r}: only \"sentence_embedding\" is computed")
+        if output_value not in ("sentence_embedding", "token_embeddings"):
+            raise NotImplementedError(f"output_value={output_value!r}: only \"sentence_embedding\" and \"token_embeddings\" are computed")
         for name in ignored:
             if name not in ("device", "precision", "pool", "chunk_size"):
                 raise TypeError(f"encode() got an unexpected keyword argument '{name}'")
@@ -148,6 +170,16 @@ class EmbeddingModel(Closable):
         found = [sentences] if single else texts("sentences", sentences)
         if prompt is not None:
             found, prompt_name = [prompt + sentence for sentence in found], ""
+        if output_value == "token_embeddings":
+            states = self.token_states(found, prompt_name=prompt_name, truncate=True)
+            if convert_to_tensor:
+                import torch  # type: ignore[import-not-found, unused-ignore]
+
+                states = [torch.from_numpy(state) for state in states]
+            return states[0] if single else states
+        # Of a folder without sentence-transformers' files, that library makes one of Transformer and Pooling alone.
+        is_plain = os.path.isdir(self._path) and not os.path.exists(os.path.join(self._path, "modules.json"))
+        normalize = True if normalize_embeddings else False if is_plain else None
         width = truncate_dim or self._dimensions
         result = np.empty((len(found), width), np.float32)
         size = max(integer("batch_size", batch_size), 1)
@@ -158,7 +190,7 @@ class EmbeddingModel(Closable):
             for step, begin in enumerate(range(0, len(found), size)):
                 rows = order[begin : begin + size]
                 result[rows] = self.embed([found[i] for i in rows], prompt_name=prompt_name, truncate=True,
-                                          normalize=True if normalize_embeddings else None, dimensions=truncate_dim)
+                                          normalize=normalize, dimensions=truncate_dim)
                 bar.update(step + 1)
         if convert_to_tensor:
             import torch  # type: ignore[import-not-found, unused-ignore]

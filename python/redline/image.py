@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redline import _c_api
 from redline._convert import as_numpy, assign, float_array, integer, is_array, kind_of, path_text, text_array, texts, utf8
 from redline._names import find_model
-from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from redline.runtime import Runtime
 
-__all__ = ["Image", "ImagePipeline", "ImageResult", "StepProgress"]
+__all__ = ["Image", "ImagePipeline", "ImageResult", "PromptEmbeds", "StepProgress"]
 
 _KINDS: dict[str, Any] = dict(_c_api.redline_image_pipeline_options._fields_)  # type: ignore[arg-type]
 _OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks", "tail_blocks", "vae_tile", "use_interpreter",
@@ -33,7 +33,7 @@ _PATHS = ("transformer_file", "step_cache_file", "vae_folder", "trace_file")
 _REQUEST: dict[str, Any] = dict(_c_api.redline_image_request._fields_)  # type: ignore[arg-type]
 _PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
           "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
-          "strength", "keep_unmasked", "keep_latents")
+          "strength", "keep_unmasked", "keep_latents", "skip_decode")
 _KNOWN_ELSEWHERE = {"steps": "num_inference_steps", "guidance": "guidance_scale", "cfg_scale": "guidance_scale",
                     "init_image": "image", "mask": "mask_image", "callback_on_step_end": "callback", "latents": "init_noise",
                     "num_images": "num_images_per_prompt", "solver": "scheduler", "batch": "num_images_per_prompt"}
@@ -152,14 +152,6 @@ def float_view(array: Any) -> NDArray[np.float32]:
     return np.ctypeslib.as_array(array.data, shape) if 0 not in shape and shape else np.empty(shape or (0,), np.float32)
 
 
-class _Memory:
-    """Makes arrays over memory of a result, which lives as long as they do."""
-
-    def __init__(self, handle: Handle, address: int, shape: tuple[int, ...], typestr: str) -> None:
-        self._handle = handle
-        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": shape, "typestr": typestr}
-
-
 class ImageResult:
     """Images and figures of a call.
 
@@ -176,7 +168,7 @@ class ImageResult:
         for i in range(lib.redline_image_result_count(handle.value)):
             image = lib.redline_image_result_image(handle.value, i)
             address = ctypes.cast(image.rgb, ctypes.c_void_p).value or 0
-            self.pixels.append(np.asarray(_Memory(handle, address, (image.height, image.width, 3), "|u1")))
+            self.pixels.append(np.asarray(HandleMemory(handle, address, (image.height, image.width, 3), "|u1")))
         self.details: dict[str, Any] = json.loads(text_of(lib.redline_image_result_describe, handle.value))
         self.seed: int = int(lib.redline_image_result_seed(handle.value))
         self.warnings: list[str] = list(self.details["warnings"])
@@ -201,6 +193,8 @@ class ImageResult:
         """uint8 [images, height, width, 3]; of a single image without a copy."""
         import numpy as np
 
+        if not self.pixels:
+            return np.empty((0, 0, 0, 3), np.uint8)
         return self.pixels[0][None] if len(self.pixels) == 1 else np.stack(self.pixels)
 
     @property
@@ -212,7 +206,7 @@ class ImageResult:
         if not array.num_axes:
             return None
         address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
-        return np.asarray(_Memory(self._handle, address, tuple(array.shape[: array.num_axes]), "<f4"))
+        return np.asarray(HandleMemory(self._handle, address, tuple(array.shape[: array.num_axes]), "<f4"))
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -223,14 +217,37 @@ class ImageResult:
     def __getitem__(self, index: int) -> Any:
         return self.images[index]
 
-    def _repr_png_(self) -> bytes:
+    def _repr_png_(self) -> bytes | None:
         import numpy as np
 
-        return png_data(np.concatenate(self.pixels, axis=1))
+        return png_data(np.concatenate(self.pixels, axis=1)) if self.pixels else None
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{p.shape[1]}x{p.shape[0]}" for p in self.pixels)
         return f"<redline.ImageResult {sizes}; seed {self.seed}; {len(self.step_ms)} steps in {sum(self.step_ms):.0f} ms>"
+
+
+class PromptEmbeds:
+    """What the text encoders make of prompts, over the engine's memory. ``text``: float32 [prompts, tokens, width]; ``pooled``: float32
+    [prompts, width], None if the pipeline has none; ``warnings``: a truncated prompt, ..."""
+
+    def __init__(self, handle: Handle) -> None:
+        lib = library()
+        self.text: NDArray[np.float32] = self._array(handle, lib.redline_prompt_embeds_text(handle.value))
+        pooled = lib.redline_prompt_embeds_pooled(handle.value)
+        self.pooled: NDArray[np.float32] | None = self._array(handle, pooled) if pooled.num_axes else None
+        self.warnings: list[str] = json.loads(text_of(lib.redline_prompt_embeds_describe, handle.value))["warnings"]
+
+    @staticmethod
+    def _array(handle: Handle, array: Any) -> NDArray[np.float32]:
+        import numpy as np
+
+        address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
+        return np.asarray(HandleMemory(handle, address, tuple(array.shape[: array.num_axes]), "<f4"))
+
+    def __repr__(self) -> str:
+        pooled = "none" if self.pooled is None else list(self.pooled.shape)
+        return f"<redline.PromptEmbeds text {list(self.text.shape)}, pooled {pooled}>"
 
 
 def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
@@ -338,12 +355,34 @@ class ImagePipeline(Closable):
         array, count = weight_array(adapters)
         call(library().redline_image_pipeline_set_adapters, self._use().value, array, count)
 
+    def encode_prompt(self, prompt: str | list[str], *, max_sequence_length: int = 0) -> PromptEmbeds:
+        """Runs the text encoders alone: for ``prompt_embeds`` and ``pooled_prompt_embeds`` of calls.
+
+        ``max_sequence_length``: text tokens (T5); 0: the model's default. Unsupported: prompts of different lengths where the denoiser
+        does not attend to padding; encode them one by one.
+        """
+        array, count = text_array("prompt", prompt)
+        pointer = ctypes.c_void_p()
+        call(library().redline_image_encode_prompts, self._use().value, array, count,
+             integer("max_sequence_length", max_sequence_length), ctypes.byref(pointer))
+        return PromptEmbeds(Handle(pointer.value, library().redline_prompt_embeds_release))
+
+    def decode(self, latents: Any) -> ImageResult:
+        """Images of latents, float [images, channels, height / 8, width / 8], as ``keep_latents=True`` gives them."""
+        floats = float_array("latents", latents, ("images", "channels", "height / 8", "width / 8"))
+        shape = (ctypes.c_int64 * floats.ndim)(*floats.shape)
+        array = _c_api.redline_float_array(ctypes.cast(floats.ctypes.data, ctypes.POINTER(ctypes.c_float)), shape, floats.ndim)
+        pointer = ctypes.c_void_p()
+        call(library().redline_image_decode, self._use().value, ctypes.byref(array), ctypes.byref(pointer))
+        return ImageResult(Handle(pointer.value, library().redline_image_result_release))
+
     def __call__(self, prompt: str | list[str] | None = None, negative_prompt: str | None = None, *, width: int | None = None,
                  height: int | None = None, num_inference_steps: int | None = None, guidance_scale: float | None = None,
                  seed: int | None = None, generator: Any = None, num_images_per_prompt: int = 1, image: Any = None,
                  mask_image: Any = None, strength: float | None = None, cache: str | None = None, quality: float | None = None,
                  steps_budget: int | None = None, init_noise: Any = None, prompt_embeds: Any = None,
-                 pooled_prompt_embeds: Any = None, callback: Callable[[StepProgress], object] | None = None,
+                 pooled_prompt_embeds: Any = None, negative_prompt_embeds: Any = None, negative_pooled_prompt_embeds: Any = None,
+                 callback: Callable[[StepProgress], object] | None = None,
                  progress: bool | None = None, **more: Any) -> ImageResult:
         """Generates images. Names and meaning are those of diffusers where it has them; what is left out is the model's default.
 
@@ -353,13 +392,14 @@ class ImagePipeline(Closable):
         ``strength`` from 0 to 1; with ``mask_image`` inpainting: white is regenerated. ``cache``: rule of the step cache ("auto",
         "none", "fbcache:threshold=0.1"); ``quality`` from 0 to 1 sets its threshold, ``steps_budget`` the number of computed steps.
         ``init_noise``: float32 [images, channels, height / 8, width / 8]. ``prompt_embeds``: float32 [images, tokens, width], in
-        place of the text encoders, with ``pooled_prompt_embeds`` [images, width].
+        place of the text encoders, with ``pooled_prompt_embeds`` [images, width]; the same of the negative prompt
+        (``negative_prompt_embeds``, ``negative_pooled_prompt_embeds``) for classifier-free guidance.
 
         ``callback(StepProgress)`` is called after every step; returning False ends the call with Cancelled. ``progress``: a bar on
         standard error; by default in terminals and notebooks without a callback. Ctrl-C ends the call within a step.
 
         Further names: true_cfg_scale, guidance_begin, guidance_end, split_guidance, max_sequence_length, scheduler, seed_each,
-        keep_unmasked, keep_latents (the result has ``latents``).
+        keep_unmasked, keep_latents (the result has ``latents``), skip_decode (no images: decode(latents) later).
         """
         handle = self._use()
         lib = library()
@@ -390,6 +430,8 @@ class ImagePipeline(Closable):
             ("init_noise", "init_noise", init_noise, ("images", "channels", "height / 8", "width / 8")),
             ("prompt_embeds", "prompt_embeds", prompt_embeds, ("images", "tokens", "width")),
             ("pooled_embeds", "pooled_prompt_embeds", pooled_prompt_embeds, ("images", "width")),
+            ("negative_prompt_embeds", "negative_prompt_embeds", negative_prompt_embeds, ("images", "tokens", "width")),
+            ("negative_pooled_embeds", "negative_pooled_prompt_embeds", negative_pooled_prompt_embeds, ("images", "width")),
         ):
             if array is not None:
                 floats = float_array(name, array, axes)

@@ -13,6 +13,7 @@ from redline._convert import TokenIds, as_numpy, assign, integer, is_array, kind
 from redline._generation import AsyncStream, ChatReader, Generation, Stream
 from redline._names import find_model
 from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._progress import is_wanted
 from redline.errors import InvalidArgument, Unsupported
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion
 from redline.sampling import SamplingOptions, check_names, generate_options, weight_array
@@ -241,33 +242,36 @@ class Model(Closable):
     @overload
     def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too: the first overload takes it
         self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any], *, stream: Literal[False] = False,
-        **sampling: Unpack[SamplingOptions]) -> Completion: ...
+        progress: bool | None = None, **sampling: Unpack[SamplingOptions]) -> Completion: ...
 
     @overload
     def generate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]], *,
-                 stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> list[Completion]: ...
+                 stream: Literal[False] = False, progress: bool | None = None,
+                 **sampling: Unpack[SamplingOptions]) -> list[Completion]: ...
 
     @overload
     def generate(self, prompt: Any, *, stream: Literal[True],
                  **sampling: Unpack[SamplingOptions]) -> Stream[Chunk, Completion]: ...
 
-    def generate(self, prompt: Any, *, stream: bool = False, **sampling: Any) -> Any:
+    def generate(self, prompt: Any, *, stream: bool = False, progress: bool | None = None, **sampling: Any) -> Any:
         """Continues a prompt: text, token ids (a list or an integer array [tokens]), or a list of messages, which is rendered with
         the chat template. A list of prompts runs as one batch.
 
         Returns a Completion, or a list of them for a list of prompts; with ``n`` above 1 a list of n for one prompt, and a list of
-        such lists for several. ``stream=True`` returns a Stream of chunks instead. The keywords are those of SamplingOptions.
+        such lists for several. ``stream=True`` returns a Stream of chunks instead. ``progress``: a bar of finished texts on standard
+        error; by default for several of them in terminals and notebooks. The keywords are those of SamplingOptions.
 
         InvalidArgument: a value out of range, or a prompt that is longer than the context (the message has both numbers).
         OutOfMemory: the cache has no room for the prompt.
         """
-        check_names(list(sampling), "generate")
-        return self._generate(prompt, stream, sampling, False, None, None, "auto")
+        check_names(list(sampling), "generate", ("stream", "progress"))
+        return self._generate(prompt, stream, progress, sampling, False, None, None, "auto")
 
     @overload
     def chat(self, messages: Sequence[Message] | str, *, tools: Sequence[Mapping[str, Any]] | None = None,
              tool_choice: Literal["auto", "none", "required"] = "auto", chat_template_kwargs: Mapping[str, Any] | None = None,
-             stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> ChatCompletion: ...
+             stream: Literal[False] = False, progress: bool | None = None,
+             **sampling: Unpack[SamplingOptions]) -> ChatCompletion: ...
 
     @overload
     def chat(self, messages: Sequence[Message] | str, *, tools: Sequence[Mapping[str, Any]] | None = None,
@@ -275,16 +279,17 @@ class Model(Closable):
              stream: Literal[True], **sampling: Unpack[SamplingOptions]) -> Stream[ChatChunk, ChatCompletion]: ...
 
     def chat(self, messages: Any, *, tools: Any = None, tool_choice: str = "auto",
-             chat_template_kwargs: Mapping[str, Any] | None = None, stream: bool = False, **sampling: Any) -> Any:
+             chat_template_kwargs: Mapping[str, Any] | None = None, stream: bool = False, progress: bool | None = None,
+             **sampling: Any) -> Any:
         """Answers a conversation: OpenAI's list of messages, or a str for one message of the user. A list of conversations runs as
         one batch.
 
         Returns a ChatCompletion: ``content``, ``reasoning``, ``tool_calls``, ``message`` to be appended; or a Stream of chunks.
         ``tools``: OpenAI's list of tools; ``tool_choice="required"`` makes the answer a call of one. ``chat_template_kwargs``:
-        variables of the template. NotFound: the model has no chat template.
+        variables of the template. ``progress``: as in generate(). NotFound: the model has no chat template.
         """
-        check_names(list(sampling), "chat", ("tools", "tool_choice", "chat_template_kwargs", "stream"))
-        return self._generate(self._conversation(messages), stream, sampling, True, tools, chat_template_kwargs, tool_choice)
+        check_names(list(sampling), "chat", ("tools", "tool_choice", "chat_template_kwargs", "stream", "progress"))
+        return self._generate(self._conversation(messages), stream, progress, sampling, True, tools, chat_template_kwargs, tool_choice)
 
     @staticmethod
     def _conversation(messages: Any) -> Any:
@@ -343,7 +348,7 @@ class Model(Closable):
         result.single = single and _number(sampling.get("n")) == 1
         return result
 
-    def _generate(self, prompt: Any, stream: bool, sampling: Mapping[str, Any], *arguments: Any) -> Any:
+    def _generate(self, prompt: Any, stream: bool, progress: bool | None, sampling: Mapping[str, Any], *arguments: Any) -> Any:
         single = not is_batch(prompt)
         prompts = [prompt] if single else list(prompt)
         if not prompts:
@@ -352,7 +357,10 @@ class Model(Closable):
         generation = self._submit(prompts, sampling, *arguments)
         if stream:
             return Stream(generation)
-        generation.wait()
+        if progress or (progress is None and generation.count > 1 and is_wanted(None)):
+            generation.wait_with_bar()
+        else:
+            generation.wait()
         found = generation.completions()
         n = _number(sampling.get("n"))
         if n == 1:

@@ -1,4 +1,6 @@
 // Embeddings and scores.
+#include <array>
+
 #include "capi/handles.h"
 #include "capi/json.h"
 
@@ -91,6 +93,11 @@ Json info_json(const EmbeddingInfo& info) {
 using namespace redline;
 using namespace redline::capi;
 
+struct redline_token_states {
+  std::vector<std::vector<float>> values;
+  std::vector<std::array<int64_t, 2>> shapes;
+};
+
 void redline_embedding_options_init(redline_embedding_options* options, size_t struct_size) {
   init_struct(options, struct_size, default_embedding_options());
 }
@@ -158,6 +165,35 @@ redline_code redline_embed(redline_embedding_model* model, const redline_prompt*
     return {};
   });
 }
+
+redline_code redline_embed_tokens(redline_embedding_model* model, const redline_prompt* texts, size_t num_texts,
+                                  const redline_embed_options* options, redline_token_states** states,
+                                  redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(states), "states"));
+    *states = nullptr;
+    REDLINE_TRY(usable(model, "model"));
+    const std::shared_ptr<EmbeddingEngine> engine = model->shared;
+    REDLINE_ASSIGN(const redline_embed_options o,
+                   read_struct(options, default_embed_options(), "redline_embed_options"));
+    REDLINE_ASSIGN(EmbedRequest request, request_of(texts, num_texts, o, engine.get()));
+    REDLINE_TRY(check_not_in_callback(engine.get(), "model"));
+    request.keep_token_states = true;
+    REDLINE_ASSIGN(Embeddings embeddings, engine->embed(request));
+    auto made = std::make_unique<redline_token_states>();
+    const int64_t width = engine->info().hidden_size;
+    for (const std::vector<float>& values : embeddings.token_states)
+      made->shapes.push_back({std::ssize(values) / width, width});
+    made->values = std::move(embeddings.token_states);
+    *states = made.release();
+    return {};
+  });
+}
+redline_float_array redline_token_states_of(const redline_token_states* states, size_t index) {
+  if (states == nullptr || index >= states->values.size()) return {};
+  return {states->values[index].data(), states->shapes[index].data(), 2};
+}
+void redline_token_states_release(redline_token_states* states) { delete states; }
 
 redline_code redline_rank(redline_embedding_model* model, const char* query, const char* const* documents,
                           size_t num_documents, const redline_embed_options* options, float* scores,

@@ -13,6 +13,9 @@ struct redline_image_result {
   ImageResult result;
   uint64_t seed = 0;
 };
+struct redline_prompt_embeds {
+  PromptEmbeds embeds;
+};
 
 namespace {
 
@@ -101,7 +104,7 @@ Result<RgbImage> read_image(const redline_image& given, const char* what) {
 /// A request with the arrays that it points to.
 struct OwnedRequest {
   ImageRequest request;
-  FloatArray init_noise, prompt_embeds, pooled_embeds;
+  FloatArray init_noise, prompt_embeds, pooled_embeds, negative_prompt_embeds, negative_pooled_embeds;
   RgbImage init_image, mask;
 };
 
@@ -109,7 +112,11 @@ Status read_pointers(const redline_image_request& o, OwnedRequest& owned) {
   const std::tuple<const redline_float_array*, FloatArray*, const FloatArray**, const char*> arrays[] = {
       {o.init_noise, &owned.init_noise, &owned.request.init_noise, "init_noise"},
       {o.prompt_embeds, &owned.prompt_embeds, &owned.request.prompt_embeds, "prompt_embeds"},
-      {o.pooled_embeds, &owned.pooled_embeds, &owned.request.pooled_embeds, "pooled_embeds"}};
+      {o.pooled_embeds, &owned.pooled_embeds, &owned.request.pooled_embeds, "pooled_embeds"},
+      {o.negative_prompt_embeds, &owned.negative_prompt_embeds, &owned.request.negative_prompt_embeds,
+       "negative_prompt_embeds"},
+      {o.negative_pooled_embeds, &owned.negative_pooled_embeds, &owned.request.negative_pooled_embeds,
+       "negative_pooled_embeds"}};
   for (const auto& [given, array, pointer, name] : arrays) {
     if (given == nullptr) continue;
     REDLINE_ASSIGN(*array, read_array(*given, name));
@@ -150,7 +157,12 @@ Status read_request(const redline_image_request& o, const ImageRequest& defaults
   r.strength = o.strength;
   r.keep_unmasked = o.keep_unmasked != 0;
   r.keep_latents = o.keep_latents != 0;
+  r.skip_decode = o.skip_decode != 0;
   return read_pointers(o, owned);
+}
+
+redline_float_array borrow(const FloatArray& array) {
+  return {array.data.data(), array.shape.data(), array.shape.size()};
 }
 
 bool is_cancelled(const redline_image_request& o) {
@@ -351,8 +363,7 @@ redline_image redline_image_result_image(const redline_image_result* result, siz
 }
 redline_float_array redline_image_result_latents(const redline_image_result* result) {
   if (result == nullptr || result->result.latents.shape.empty()) return {};
-  const FloatArray& latents = result->result.latents;
-  return {latents.data.data(), latents.shape.data(), latents.shape.size()};
+  return borrow(result->result.latents);
 }
 uint64_t redline_image_result_seed(const redline_image_result* result) { return result != nullptr ? result->seed : 0; }
 redline_code redline_image_result_describe(const redline_image_result* result, char** json, redline_error** error) {
@@ -364,6 +375,57 @@ redline_code redline_image_result_describe(const redline_image_result* result, c
   });
 }
 void redline_image_result_release(redline_image_result* result) { delete result; }
+
+redline_code redline_image_encode_prompts(redline_image_pipeline* pipeline, const char* const* prompts,
+                                          size_t num_prompts, int64_t max_sequence_length,
+                                          redline_prompt_embeds** embeds, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(embeds), "embeds"));
+    *embeds = nullptr;
+    REDLINE_TRY(usable(pipeline, "pipeline"));
+    const std::shared_ptr<ImageContents> contents = pipeline->shared;
+    REDLINE_TRY(check_not_in_callback(contents->engine.get(), "pipeline"));
+    REDLINE_ASSIGN(const std::vector<std::string> texts, strings_of(prompts, num_prompts, "prompts"));
+    const std::lock_guard turn(contents->turn);
+    auto made = std::make_unique<redline_prompt_embeds>();
+    REDLINE_ASSIGN(made->embeds, contents->engine->encode_prompts(texts, max_sequence_length));
+    *embeds = made.release();
+    return {};
+  });
+}
+redline_float_array redline_prompt_embeds_text(const redline_prompt_embeds* embeds) {
+  return embeds != nullptr ? borrow(embeds->embeds.text) : redline_float_array{};
+}
+redline_float_array redline_prompt_embeds_pooled(const redline_prompt_embeds* embeds) {
+  return embeds != nullptr ? borrow(embeds->embeds.pooled) : redline_float_array{};
+}
+redline_code redline_prompt_embeds_describe(const redline_prompt_embeds* embeds, char** json, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(json), "json"));
+    *json = nullptr;
+    REDLINE_TRY(required(embeds, "embeds"));
+    return give_json({{"warnings", embeds->embeds.warnings}}, json);
+  });
+}
+void redline_prompt_embeds_release(redline_prompt_embeds* embeds) { delete embeds; }
+
+redline_code redline_image_decode(redline_image_pipeline* pipeline, const redline_float_array* latents,
+                                  redline_image_result** result, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(result), "result"));
+    *result = nullptr;
+    REDLINE_TRY(usable(pipeline, "pipeline"));
+    REDLINE_TRY(required(latents, "latents"));
+    const std::shared_ptr<ImageContents> contents = pipeline->shared;
+    REDLINE_TRY(check_not_in_callback(contents->engine.get(), "pipeline"));
+    REDLINE_ASSIGN(const FloatArray array, read_array(*latents, "latents"));
+    const std::lock_guard turn(contents->turn);
+    auto made = std::make_unique<redline_image_result>();
+    REDLINE_ASSIGN(made->result.pictures, contents->engine->decode(array));
+    *result = made.release();
+    return {};
+  });
+}
 
 redline_code redline_save_png(const char* path, const redline_image* image, redline_error** error) {
   return guarded(error, [&]() -> Status {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/elapsed.h"
 #include "diffusion/denoise_loop.h"
@@ -20,6 +21,18 @@ void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& imag
   }
 }
 
+/// Rows of zeros up to `tokens` for each prompt; the denoiser does not attend to them.
+void pad_text(PromptConditions& branch, int64_t tokens) {
+  const std::vector<float> text = std::move(branch.values["text"]);
+  const size_t before = text.size() / static_cast<size_t>(branch.prompts);
+  const size_t after = before / static_cast<size_t>(branch.tokens) * static_cast<size_t>(tokens);
+  std::vector<float> padded(after * static_cast<size_t>(branch.prompts));
+  for (size_t i = 0; i < static_cast<size_t>(branch.prompts); ++i)
+    std::copy_n(text.data() + i * before, before, padded.data() + i * after);
+  branch.values["text"] = std::move(padded);
+  branch.tokens = tokens;
+}
+
 /// Width and height are multiples of this many pixels.
 int64_t size_multiple(const Pipeline& p) { return p.vae.scale() * p.denoiser->model().patch; }
 
@@ -34,7 +47,9 @@ class GenerateTask {
   Status expect_size() const;
   Status take_guidance_scale();
   Status encode_prompts();
-  Status take_embeds();
+  Status take_embeds(const char* name, const FloatArray& text, const FloatArray* pooled,
+                     PromptConditions& branch) const;
+  Status take_all_embeds();
   Result<PromptConditions> conditions_of(std::span<const std::string> prompts) const;
   void add_time_ids();
   Status draw_noise();
@@ -96,29 +111,44 @@ Status GenerateTask::take_guidance_scale() {
   return {};
 }
 
-// Embeddings of the caller in place of the text encoders'. They have no negative branch.
-Status GenerateTask::take_embeds() {
-  const DenoiserModel& model = p_.denoiser->model();
-  const FloatArray& text = *request_.prompt_embeds;
-  if (in_.guided())
-    return invalid_argument("prompt embeddings have no negative branch: set {} to 1",
+// Embeddings of the caller in place of the text encoders'.
+Status GenerateTask::take_all_embeds() {
+  const ImageRequest& r = request_;
+  REDLINE_TRY(take_embeds("prompt_embeds", *r.prompt_embeds, r.pooled_embeds, in_.positive));
+  if (!in_.guided()) return {};
+  if (!r.negative_prompt_embeds)
+    return invalid_argument("guidance needs negative_prompt_embeds beside prompt_embeds; give them, or set {} to 1",
                             p_.row->is_distilled ? "true_cfg_scale" : "guidance_scale");
-  if (text.shape.size() != 3 || text.shape[2] != model.text_width || text.shape[1] > kMaxTextTokens ||
-      (text.shape[0] != 1 && text.shape[0] != in_.pictures))
-    return invalid_argument("prompt_embeds is [{}], the request asks for [{}, tokens, {}]", fmt::join(text.shape, ", "),
+  REDLINE_TRY(take_embeds("negative_prompt_embeds", *r.negative_prompt_embeds, r.negative_pooled_embeds, in_.negative));
+  const int64_t tokens = std::max(in_.positive.tokens, in_.negative.tokens);
+  for (PromptConditions* branch : {&in_.positive, &in_.negative}) {
+    if (branch->tokens == tokens) continue;
+    if (!p_.denoiser->model().masks_text)
+      return invalid_argument("negative_prompt_embeds has {} tokens, prompt_embeds {}; encode both to one length",
+                              in_.negative.tokens, in_.positive.tokens);
+    pad_text(*branch, tokens);
+  }
+  return {};
+}
+
+Status GenerateTask::take_embeds(const char* name, const FloatArray& text, const FloatArray* pooled,
+                                 PromptConditions& branch) const {
+  const DenoiserModel& model = p_.denoiser->model();
+  if (text.shape.size() != 3 || text.shape[2] != model.text_width || text.shape[1] < 1 ||
+      text.shape[1] > kMaxTextTokens || (text.shape[0] != 1 && text.shape[0] != in_.pictures))
+    return invalid_argument("{} is [{}], the request asks for [{}, tokens, {}]", name, fmt::join(text.shape, ", "),
                             in_.pictures, model.text_width);
-  PromptConditions& c = in_.positive;
+  PromptConditions& c = branch;
   c.prompts = text.shape[0];
   c.tokens = text.shape[1];
   c.values["text"] = text.data;
   if (model.masks_text)
     c.integers["key_lengths"].assign(static_cast<size_t>(c.prompts), static_cast<int32_t>(c.tokens));
   if (model.pooled_width == 0) return {};
-  const FloatArray* pooled = request_.pooled_embeds;
   if (!pooled) return invalid_argument("this pipeline takes prompt embeddings and pooled embeddings; give both");
   if (pooled->shape != std::vector<int64_t>{c.prompts, model.pooled_width})
-    return invalid_argument("pooled_embeds is [{}], the request asks for [{}, {}]", fmt::join(pooled->shape, ", "),
-                            c.prompts, model.pooled_width);
+    return invalid_argument("the pooled embeddings of {} are [{}], the request asks for [{}, {}]", name,
+                            fmt::join(pooled->shape, ", "), c.prompts, model.pooled_width);
   c.values["pooled"] = pooled->data;
   return {};
 }
@@ -130,7 +160,7 @@ Result<PromptConditions> GenerateTask::conditions_of(std::span<const std::string
 Status GenerateTask::encode_prompts() {
   const Clock::time_point begin = Clock::now();
   if (request_.prompt_embeds) {
-    REDLINE_TRY(take_embeds());
+    REDLINE_TRY(take_all_embeds());
     add_time_ids();
     return {};
   }
@@ -242,7 +272,7 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
   REDLINE_TRY(draw_noise());
   REDLINE_TRY(encode_mask_latents());
   REDLINE_TRY(DenoiseLoop(p_, in_).run(on_step, result_));
-  REDLINE_TRY(decode());
+  if (!request_.skip_decode) REDLINE_TRY(decode());
   if (!request_.keep_latents) result_.latents = {};
   return std::move(result_);
 }
@@ -255,6 +285,60 @@ Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
                                               const std::function<bool(const ImageProgress&)>& on_step) {
   std::lock_guard lock(mutex_);
   return GenerateTask(*pipeline_, request).run(on_step);
+}
+
+Result<PromptEmbeds> DiffusionEngine::encode_prompts(const std::vector<std::string>& prompts,
+                                                     int64_t max_sequence_length) {
+  std::lock_guard lock(mutex_);
+  const Pipeline& p = *pipeline_;
+  const DenoiserModel& model = p.denoiser->model();
+  if (prompts.empty()) return invalid_argument("there is no prompt");
+  if (max_sequence_length == 0) max_sequence_length = p.defaults.max_sequence_length;
+  if (max_sequence_length < 1 || max_sequence_length > kMaxTextTokens)
+    return invalid_argument("max_sequence_length {} is outside [1, {}]", max_sequence_length, kMaxTextTokens);
+  REDLINE_ASSIGN(PromptConditions c, p.row->condition(p.prompt_encoders, model, prompts, max_sequence_length));
+  PromptEmbeds embeds;
+  embeds.warnings = std::move(c.warnings);
+  embeds.text = {{c.prompts, c.tokens, model.text_width}, std::move(c.values["text"])};
+  if (model.pooled_width != 0) embeds.pooled = {{c.prompts, model.pooled_width}, std::move(c.values["pooled"])};
+  if (!model.masks_text) return embeds;
+  const std::vector<int32_t>& lengths = c.integers["key_lengths"];
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  if (lengths.empty() || *least == c.tokens) return embeds;
+  if (*least != *most)
+    return unsupported(
+        "the prompts have {} to {} tokens, and this denoiser does not attend to padding; encode them one by one",
+        *least, *most);
+  FloatArray cut = {{c.prompts, *most, model.text_width}, {}};
+  for (int64_t prompt = 0; prompt < c.prompts; ++prompt) {
+    const auto begin = embeds.text.data.begin() + prompt * c.tokens * model.text_width;
+    cut.data.insert(cut.data.end(), begin, begin + *most * model.text_width);
+  }
+  embeds.text = std::move(cut);
+  return embeds;
+}
+
+Result<std::vector<RgbImage>> DiffusionEngine::decode(const FloatArray& latents) {
+  std::lock_guard lock(mutex_);
+  Pipeline& p = *pipeline_;
+  const std::vector<int64_t>& shape = latents.shape;
+  const int64_t channels = p.denoiser->model().latent_channels, most = p.options.max_side / p.vae.scale();
+  if (shape.size() != 4 || shape[0] < 1 || shape[1] != channels || shape[2] < 1 || shape[2] > most || shape[3] < 1 ||
+      shape[3] > most)
+    return invalid_argument("latents are [{}]; this pipeline decodes [images, {}, 1..{}, 1..{}]",
+                            fmt::join(shape, ", "), channels, most, most);
+  const LatentLayout layout = {channels, shape[2], shape[3], p.denoiser->model().patch};
+  const auto n = static_cast<size_t>(layout.elements());
+  if (latents.data.size() != n * static_cast<size_t>(shape[0]))
+    return invalid_argument("latents [{}] have {} elements", fmt::join(shape, ", "), latents.data.size());
+  if (!std::all_of(latents.data.begin(), latents.data.end(), [](float value) { return std::isfinite(value); }))
+    return invalid_argument("the latents have values that are not finite");
+  std::vector<RgbImage> pictures;
+  for (size_t i = 0; i < static_cast<size_t>(shape[0]); ++i) {
+    REDLINE_ASSIGN(RgbImage picture, p.vae.decode(std::span(latents.data).subspan(i * n, n), layout));
+    pictures.push_back(std::move(picture));
+  }
+  return pictures;
 }
 
 Status DiffusionEngine::load_adapter(const std::string& name, const std::string& path) {

@@ -47,6 +47,7 @@ Result<std::unique_ptr<EmbeddingEngine>> TextEmbeddingEngine::make(Checkpoint ch
 Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint& checkpoint,
                                          EmbeddingOptions& options) {
   REDLINE_ASSIGN(EncoderModel model, family.build(checkpoint));
+  is_encoder_ = true;
   info_.num_layers = model.num_layers;
   info_.hidden_size = model.width;
   info_.num_heads = model.num_heads;
@@ -198,6 +199,8 @@ Result<TextEmbeddingEngine::Encoding> TextEmbeddingEngine::encode_request(const 
   if (!request.texts.empty() && !request.tokens.empty()) return invalid_argument("give texts or tokens, not both");
   if (request.dimensions < 0 || request.dimensions > info_.dimensions)
     return invalid_argument("{} dimensions are asked for, the model has {}", request.dimensions, info_.dimensions);
+  if (request.keep_token_states && !is_encoder_)
+    return unsupported("states of all tokens of a decoder; Redline computes that of its last token");
   REDLINE_ASSIGN(const std::string prompt, prompt_of(request.prompt_name));
   Encoding encoding;
   Embeddings& result = encoding.result;
@@ -205,6 +208,7 @@ Result<TextEmbeddingEngine::Encoding> TextEmbeddingEngine::encode_request(const 
   result.count = encoding.left = std::ssize(request.texts) + std::ssize(request.tokens);
   result.dimensions = request.dimensions > 0 ? request.dimensions : info_.dimensions;
   result.values.resize(static_cast<size_t>(result.count * result.dimensions));
+  if (request.keep_token_states) result.token_states.resize(static_cast<size_t>(result.count));
   encoding.texts.reserve(static_cast<size_t>(result.count));
   for (int64_t i = 0; i < result.count; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -280,6 +284,8 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
     const Status status = network_->run(batch, [&](size_t i, const float* hidden, int64_t rows) {
       const EmbedRequest& request = requests[members[i].request];
       Encoding& encoding = *encodings[members[i].request];
+      if (request.keep_token_states)
+        encoding.result.token_states[members[i].index].assign(hidden, hidden + rows * info_.hidden_size);
       const int64_t skip = std::min(encoding.texts[members[i].index].skip, rows - 1);
       pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
       const auto kept = static_cast<size_t>(encoding.result.dimensions);

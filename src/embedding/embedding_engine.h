@@ -60,6 +60,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   std::unique_ptr<TextNetwork> network_;
   Executable head_;
   int64_t head_rows_ = 0;
+  bool is_encoder_ = false;
   bool has_second_type_ = true;  ///< of tokens
   bool head_means_ = false;
   std::unique_ptr<Judge> judge_;   ///< of a decoder that ranks; head_ is its head

@@ -717,6 +717,16 @@ static void embeddings(void) {
   for (i = 0; i < (size_t)dimensions; ++i) norm += values[i] * values[i];
   CHECK(fabsf(norm - 1) < 1e-5f && tokens > 6);
   CHECK(memcmp(values, values + 2 * dimensions, (size_t)dimensions * sizeof *values) == 0);
+  {
+    redline_token_states* states = NULL;
+    redline_float_array of_text;
+    OK(redline_embed_tokens(model, texts, 3, NULL, &states, &error));
+    of_text = redline_token_states_of(states, 1);
+    CHECK(of_text.num_axes == 2 && of_text.shape[0] >= 2 && of_text.shape[1] == dimensions && isfinite(of_text.data[0]));
+    CHECK(redline_token_states_of(states, 3).data == NULL && redline_token_states_of(NULL, 0).data == NULL);
+    redline_token_states_release(states);
+    FAILS(redline_embed_tokens(NULL, texts, 3, NULL, &states, &error), REDLINE_INVALID_ARGUMENT, "model is NULL");
+  }
   OK(redline_embed(model, NULL, 0, NULL, NULL, 0, NULL, &error));
   FAILS(redline_embed(model, texts, 3, NULL, values, 7, NULL, &error), REDLINE_INVALID_ARGUMENT, "7 are given");
   texts[1].tokens = ids;
@@ -922,6 +932,49 @@ static void image(void) {
   redline_canceller_cancel(request.canceller);
   FAILS(redline_image_generate(pipeline, &request, &again, &error), REDLINE_CANCELLED, "");
   redline_canceller_release(request.canceller);
+  request.canceller = NULL;
+
+  /* The same in parts: prompts to embeddings, these to latents, these to an image. */
+  {
+    static const char* const negative[] = {""};
+    redline_prompt_embeds *text = NULL, *other = NULL;
+    redline_float_array embeds, pooled, negative_embeds, negative_pooled;
+    OK(redline_image_encode_prompts(pipeline, prompt, 1, 0, &text, &error));
+    OK(redline_image_encode_prompts(pipeline, negative, 1, 0, &other, &error));
+    embeds = redline_prompt_embeds_text(text);
+    pooled = redline_prompt_embeds_pooled(text);
+    negative_embeds = redline_prompt_embeds_text(other);
+    negative_pooled = redline_prompt_embeds_pooled(other);
+    CHECK(embeds.num_axes == 3 && embeds.shape[0] == 1 && pooled.num_axes == 2);
+    OK(redline_prompt_embeds_describe(text, &json, &error));
+    CHECK(strcmp(json, "{\"warnings\":[]}") == 0);
+    redline_free(json);
+    request.prompts = NULL;
+    request.num_prompts = 0;
+    request.prompt_embeds = &embeds;
+    request.pooled_embeds = &pooled;
+    request.negative_prompt_embeds = &negative_embeds;
+    request.negative_pooled_embeds = &negative_pooled;
+    request.keep_latents = request.skip_decode = 1;
+    OK(redline_image_generate(pipeline, &request, &again, &error));
+    CHECK(redline_image_result_count(again) == 0);
+    latents = redline_image_result_latents(again);
+    {
+      redline_image_result* decoded = NULL;
+      OK(redline_image_decode(pipeline, &latents, &decoded, &error));
+      second = redline_image_result_image(decoded, 0);
+      CHECK(memcmp(first.rgb, second.rgb, (size_t)first.width * (size_t)first.height * 3) == 0);
+      redline_image_result_release(decoded);
+      latents.num_axes = 2;
+      FAILS(redline_image_decode(pipeline, &latents, &decoded, &error), REDLINE_INVALID_ARGUMENT, "latents are [");
+      FAILS(redline_image_decode(pipeline, NULL, &decoded, &error), REDLINE_INVALID_ARGUMENT, "latents");
+    }
+    redline_prompt_embeds_release(text);
+    FAILS(redline_image_encode_prompts(pipeline, NULL, 1, 0, &text, &error), REDLINE_INVALID_ARGUMENT, "prompts");
+    CHECK(text == NULL && redline_prompt_embeds_text(NULL).num_axes == 0);
+    redline_image_result_release(again);
+    redline_prompt_embeds_release(other);
+  }
   redline_image_pipeline_release(pipeline);
   redline_image_result_release(result);
 }

@@ -59,6 +59,31 @@ class EmbeddingFolder : public ::testing::Test {
 const std::vector<std::string> kTexts = {"Once upon a time", "", "the quick brown fox", "été naïve 12345",
                                          "a little girl named Lily, who said: it's printf(\"%d\")"};
 
+TEST_F(EmbeddingFolder, TokenStatesArePooledToTheEmbedding) {
+  make("bert");
+  EmbeddingOptions options;
+  options.pooling = Pooling::kMean;
+  const auto engine = open(options);
+  ASSERT_NE(engine, nullptr);
+  EmbedRequest request;
+  request.texts = kTexts;
+  request.normalize = false;
+  EXPECT_TRUE(embed(*engine, request).token_states.empty());
+  request.keep_token_states = true;
+  const Embeddings e = embed(*engine, request);
+  const auto width = static_cast<size_t>(engine->info().hidden_size);
+  ASSERT_EQ(e.token_states.size(), kTexts.size());
+  for (size_t i = 0; i < kTexts.size(); ++i) {
+    const std::vector<float>& states = e.token_states[i];
+    ASSERT_EQ(states.size(), static_cast<size_t>(e.tokens[i]) * width) << i;
+    for (size_t k = 0; k < width; ++k) {
+      double sum = 0;
+      for (size_t t = 0; t < states.size(); t += width) sum += states[t + k];
+      EXPECT_NEAR(e.values[i * width + k], sum / static_cast<double>(e.tokens[i]), 1e-5) << i << " " << k;
+    }
+  }
+}
+
 TEST_F(EmbeddingFolder, EveryPoolingIsItsFormula) {
   make("roberta");  // whose token types are all 0, as the engine's
   const EncoderGolden golden = load_encoder_golden("roberta");

@@ -97,6 +97,42 @@ def test_callback(painter):
     quick(painter)
 
 
+def test_parts_of_a_call(painter):
+    """Prompts to embeddings, these to latents, these to pictures: what the whole call gives."""
+    expected = quick(painter, negative_prompt="", keep_latents=True)
+    embeds, negative = painter.encode_prompt(PROMPT), painter.encode_prompt("")
+    assert embeds.text.ndim == 3 and embeds.text.dtype == np.float32 and embeds.pooled.shape[0] == 1 and embeds.warnings == []
+    assert "text [1, " in repr(embeds)
+    parts = dict(prompt_embeds=embeds.text, pooled_prompt_embeds=embeds.pooled, negative_prompt_embeds=negative.text,
+                 negative_pooled_prompt_embeds=negative.pooled)
+    result = quick(painter, None, **parts, keep_latents=True, skip_decode=True)
+    assert result.images == [] and len(result) == 0 and result._repr_png_() is None and result.to_numpy().shape[0] == 0
+    np.testing.assert_array_equal(result.latents, expected.latents)
+    decoded = painter.decode(result.latents)
+    np.testing.assert_array_equal(decoded.to_numpy(), expected.to_numpy())
+    # Arrays of others, without a copy where the layout allows it; and with one where not.
+    strided = np.repeat(result.latents, 2, axis=0)[::2]
+    np.testing.assert_array_equal(painter.decode(strided).to_numpy(), expected.to_numpy())
+    text = embeds.text.copy()
+    del embeds
+    quick(painter)
+    np.testing.assert_array_equal(parts["prompt_embeds"], text)  # the arrays keep their memory
+    assert len(painter.encode_prompt([PROMPT, "a"]).text) == 2
+    assert painter.encode_prompt("word " * 600).warnings
+    for call, message in (
+            (lambda: painter.decode(np.zeros((1, 3, 4, 4), np.float32)), r"latents are \[1, 3, 4, 4\]"),
+            (lambda: painter.decode(np.zeros((4, 4), np.float32)), "it must be"),
+            (lambda: painter.decode(np.zeros((1, 16, 4, 4), np.int32)), "dtype int32"),
+            (lambda: painter.decode(np.full((1, 16, 4, 4), np.nan, np.float32)), "not finite"),
+            (lambda: painter.encode_prompt([]), "no prompt"),
+            (lambda: painter.encode_prompt(5), "must be a str"),
+            (lambda: painter.encode_prompt("x", max_sequence_length=-1), "max_sequence_length"),
+            (lambda: quick(painter, None, prompt_embeds=text, pooled_prompt_embeds=parts["pooled_prompt_embeds"], true_cfg_scale=3.0),
+             "guidance needs negative_prompt_embeds")):
+        with pytest.raises(redline.InvalidArgument, match=message):
+            call()
+
+
 def test_progress_bar(painter, capsys):
     quick(painter, progress=True)
     bar = capsys.readouterr().err

@@ -53,6 +53,18 @@ def test_a_list_runs_as_one_batch(model):
     assert greedy(model, []) == []
 
 
+def test_a_batch_shows_its_progress(model, capsys):
+    prompts = [PROMPT, "The little dog", "One day"]
+    expected = [c.text for c in greedy(model, prompts)]
+    assert capsys.readouterr().err == ""  # not a terminal
+    assert [c.text for c in greedy(model, prompts, progress=True)] == expected
+    bar = capsys.readouterr().err
+    assert "0/3" in bar and "3/3" in bar and "text" in bar and bar.endswith("\n")
+    with pytest.raises(redline.InvalidArgument, match="context"):
+        greedy(model, [PROMPT, [1] * (model.context + 1)], progress=True)
+    assert greedy(model, PROMPT, progress=True).text == expected[0]
+
+
 def test_n_texts_of_a_prompt(model):
     found = model.generate(PROMPT, n=3, seed=7, temperature=1, max_tokens=8)
     assert len(found) == 3 and [c.seed for c in found] == [7, 8, 9]

@@ -128,3 +128,14 @@ def test_the_notebook(root, painter, monkeypatch, capsys):
         except Exception as error:
             pytest.fail(f"cell {number} failed with {error!r}:\n{source}")
     assert capsys.readouterr().out
+
+
+def test_the_notebook_in_jupyter(root, painter):
+    """The same in a kernel, whose outputs have images and tables."""
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install nbclient ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    notebook = nbformat.read(root / "examples/python/redline.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(root)}}).execute()
+    kinds = {kind for cell in notebook.cells for output in cell.get("outputs", ()) for kind in output.get("data", {})}
+    assert {"image/png", "text/html", "text/plain"} <= kinds

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Whole pipelines of diffusers: eager, torch.compile and redline.diffusers.accelerate, in turn (A B C A B C ...).
+
+  python bench/python/pipelines.py shapes                        the bundled pipeline, its trained weights
+  python bench/python/pipelines.py sd15 --side 256 --steps 4     the shape of Stable Diffusion 1.5, random weights
+  python bench/python/pipelines.py shapes --engines eager,redline --dtype f32 --rounds 7
+
+Wall-clock of pipe(...) from the prompt to the pixels. The pictures are compared first: 50 dB to eager in float32, else 25 dB for what
+bfloat16 does to a whole loop. A first round warms up, and compiles. GFLOP are those of matrix products and convolutions that PyTorch
+counts; the share is of the ceiling that `redline devices` measures. Needs torch, diffusers, transformers.
+"""
+import argparse
+import copy
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import time
+
+import diffusers
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+import redline.diffusers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ENGINES = ("eager", "compiled", "redline")
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+PROMPT = "a large red circle on a blue background"
+
+
+class Words:
+    """A tokenizer of CLIP's form for random weights: a hash of each word."""
+
+    model_max_length = 77
+
+    def __call__(self, texts, **_):
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        ids = torch.full((len(texts), 77), 49407)
+        for row, text in enumerate(texts):
+            words = [1 + sum(word.encode()) % 40000 for word in text.split()][:75]
+            ids[row, : len(words) + 1] = torch.tensor([49406, *words])
+        return transformers.BatchEncoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+    def batch_decode(self, ids):
+        return [""] * len(ids)
+
+
+def sd15():
+    torch.manual_seed(1)
+    text = transformers.CLIPTextModel(transformers.CLIPTextConfig(
+        hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=49408, bos_token_id=49406,
+        eos_token_id=49407, pad_token_id=49407))
+    unet = diffusers.UNet2DConditionModel(sample_size=64, cross_attention_dim=768)
+    vae = diffusers.AutoencoderKL(
+        block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4)
+    return diffusers.StableDiffusionPipeline(
+        vae=vae, text_encoder=text, tokenizer=Words(), unet=unet, safety_checker=None, feature_extractor=None,
+        scheduler=diffusers.DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1,
+                                          clip_sample=False, set_alpha_to_one=False), requires_safety_checker=False)
+
+
+PIPELINES = {  # how it is made, pixels, steps, further arguments of a call
+    "shapes": (lambda: diffusers.FluxPipeline.from_pretrained(ROOT / "assets/redline-shapes"), 128, 28,
+               dict(max_sequence_length=64, true_cfg_scale=4.0, negative_prompt="")),
+    "sd15": (sd15, 512, 10, {}),
+}
+
+
+def prepare(pipe, engine, dtype, redline_type, threads):
+    pipe.set_progress_bar_config(disable=True)
+    if engine == "redline":
+        return redline.diffusers.accelerate(pipe, dtype=redline_type or dtype, threads=threads)
+    if engine == "compiled":
+        for name in ("transformer", "unet"):
+            if getattr(pipe, name, None) is not None:
+                setattr(pipe, name, torch.compile(getattr(pipe, name)))
+    return pipe
+
+
+def psnr(got, expected):
+    error = float(((got - expected) ** 2).mean())
+    return math.inf if error == 0 else -10 * math.log10(error)
+
+
+def ceiling(dtype, threads):
+    """GOP/s of this machine; None: no program to measure it."""
+    for program in (os.environ.get("REDLINE_BINARY"), ROOT / "build/release/redline", ROOT / "build/dev/redline"):
+        if program and pathlib.Path(program).exists():
+            done = subprocess.run([program, "devices", "--json"], capture_output=True, text=True, check=False)
+            found = json.loads(done.stdout)["ceilings"].get(dtype) or {} if done.returncode == 0 else {}
+            return found.get("per_thread" if threads == 1 else "all")
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pipeline", choices=PIPELINES)
+    parser.add_argument("--side", type=int, metavar="PIXELS")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--dtype", choices=TYPES, default="bf16")
+    parser.add_argument("--redline-type", metavar="TYPE", help='"q8", ...; default: the same')
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args = parser.parse_args()
+    make, side, steps, more = PIPELINES[args.pipeline]
+    side, steps, engines = args.side or side, args.steps or steps, args.engines.split(",")
+    torch.set_num_threads(args.threads)
+    settings = dict(height=side, width=side, num_inference_steps=steps, output_type="np", **more)
+
+    def call(pipe):
+        return pipe(PROMPT, generator=torch.manual_seed(1), **settings).images
+
+    first = make().to(torch.float32)  # transformers loads text encoders as they are stored
+    for part in first.components.values():
+        if isinstance(part, torch.nn.Module):
+            part.eval().requires_grad_(False)
+    exact = {name: copy.deepcopy(part) for name, part in first.components.items()} if args.dtype != "f32" else first.components
+    first = first.to(TYPES[args.dtype])
+    with FlopCounterMode(display=False) as counter:
+        expected = call(prepare(type(first)(**exact, **({"requires_safety_checker": False} if args.pipeline == "sd15" else {})),
+                                "eager", args.dtype, None, args.threads))
+    gflop = counter.get_total_flops() / 1e9
+    del exact
+    pipes = {}
+    for i, engine in enumerate(engines):
+        pipe = first if i == len(engines) - 1 else copy.deepcopy(first)
+        pipes[engine] = prepare(pipe, engine, args.dtype, args.redline_type, args.threads)
+    least = 50 if args.dtype == "f32" and not args.redline_type else 25
+    for engine, pipe in pipes.items():
+        found = psnr(call(pipe), expected)
+        print(f"{engine}: {found:.1f} dB to eager in float32", flush=True)
+        if found < least:
+            raise SystemExit(f"{engine}: less than {least} dB")
+    times = {engine: [] for engine in engines}
+    for _ in range(args.rounds):
+        for engine, pipe in pipes.items():
+            begin = time.perf_counter()
+            call(pipe)
+            times[engine].append(time.perf_counter() - begin)
+    limit = ceiling("f32" if args.dtype == "f32" else "bf16", args.threads)
+    print(f"{args.pipeline} {side}x{side}, {steps} steps, {args.dtype}, {args.threads} threads, {gflop:.0f} GFLOP")
+    for engine, found in times.items():
+        median = statistics.median(found)
+        share = f", {100 * gflop / median / limit:.0f} % of {limit:.0f} GOP/s" if limit else ""
+        ratio = statistics.median(a / b for a, b in zip(times[engines[0]], found))
+        print(f"{engine:9} {median:8.3f} s ({min(found):.3f} .. {max(found):.3f}), {gflop / median:6.0f} GFLOP/s{share}, "
+              f"{ratio:.2f} times {engines[0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Sphinx: the API pages of the Python package, from its docstrings. `make docs` writes them to build/api."""
+import importlib.util
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+
+project = "Redline"
+author = "the Redline authors"
+release = re.search(r"project\(redline VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+html_theme = "alabaster"
+html_theme_options = {"description": "Inference of language models and diffusion models on the CPU", "page_width": "1100px"}
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+# Pages of redline.diffusers without PyTorch.
+autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch"]
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100

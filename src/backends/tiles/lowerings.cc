@@ -1,0 +1,38 @@
+// The table of tile lowerings: one row per op, defined in lower/.
+#include "backends/tiles/tile_lowering.h"
+
+namespace redline {
+
+extern const TileLowering kActivationTiles;
+extern const TileLowering kAddTiles;
+extern const TileLowering kAttentionTiles;
+extern const TileLowering kEmbeddingTiles;
+extern const TileLowering kGatedActivationTiles;
+extern const TileLowering kGatherRowsTiles;
+extern const TileLowering kKvAppendTiles;
+extern const TileLowering kLayerNormTiles;
+extern const TileLowering kLinearTiles;
+extern const TileLowering kRmsNormTiles;
+extern const TileLowering kRopeTableTiles;
+extern const TileLowering kRopeTiles;
+extern const TileLowering kScaleTiles;
+extern const TileLowering kSiluMulTiles;
+extern const TileLowering kSoftCapTiles;
+
+namespace {
+
+const TileLowering* const kTileLowerings[] = {
+    &kActivationTiles, &kAddTiles,       &kAttentionTiles, &kEmbeddingTiles, &kGatedActivationTiles,
+    &kGatherRowsTiles, &kKvAppendTiles,  &kLayerNormTiles, &kLinearTiles,    &kRmsNormTiles,
+    &kRopeTableTiles,  &kRopeTiles,      &kScaleTiles,     &kSiluMulTiles,   &kSoftCapTiles,
+};
+
+}  // namespace
+
+const TileLowering* find_tile_lowering(const OpDef* op) {
+  for (const TileLowering* lowering : kTileLowerings)
+    if (lowering->op == op) return lowering;
+  return nullptr;
+}
+
+}  // namespace redline

@@ -20,7 +20,7 @@ struct CudaDriver {
 };
 
 /// The least CUDA version that a driver must support (driver 580), and the least compute capability.
-inline constexpr int kLeastCudaVersion = 13000, kLeastCapability = 80;
+inline constexpr int kLeastCudaVersion = 13000, kLeastCapability = 90;
 
 /// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which, with
 /// both versions.

@@ -58,8 +58,8 @@ inline std::vector<float> get(const Runner& runner, const std::string& name, int
   return {data, data + count};
 }
 
-/// Builds the graph (inputs, and the output "y"), runs it at each number of rows in both ways of the tile runner and with
-/// two numbers of multiprocessors, and compares with the references. `tolerance` is relative to the largest value of the
+/// Builds the graph (inputs, and the output "y"), runs it at each number of rows in both ways of the tile runner, and at the last
+/// one with another number of multiprocessors too, and compares with the references. `tolerance` is relative to the largest value of the
 /// reference. All ways must give the same bits.
 inline void expect_tiles_like_reference(
     const BuildGraph& build, const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
@@ -70,6 +70,7 @@ inline void expect_tiles_like_reference(
     ++seed;
     std::vector<float> first;
     for (const auto& [persistent, multiprocessors] : {std::pair{false, 3}, {true, 3}, {true, 7}}) {
+      if (multiprocessors == 7 && rows != row_counts.back()) continue;
       Numbers numbers(7);
       GraphBuilder g("test");
       build(g, numbers);

@@ -16,9 +16,9 @@ struct RingPosition {
 };
 
 struct Ring {
-  static constexpr int full(int stage) { return stage; }
-  static constexpr int empty(int stage) { return kRingStages + stage; }
-  static constexpr uint32_t slot(int stage, int slot) {
+  static TILE_CONST_FN int full(int stage) { return stage; }
+  static TILE_CONST_FN int empty(int stage) { return kRingStages + stage; }
+  static TILE_CONST_FN uint32_t slot(int stage, int slot) {
     return static_cast<uint32_t>(stage * kStageBytes + slot * kSlotBytes);
   }
 

@@ -1,0 +1,192 @@
+// The golden language models on the emulated device: against PyTorch transformers in float32, within the bound of rounded
+// activations otherwise, and their schedules for a whole GPU by the static check.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "backends/tiles/tile_lowering.h"
+#include "graph/check_program.h"
+#include "graph/passes/passes.h"
+#include "kernels/emu/emulated_device.h"
+#include "models/registry.h"
+#include "support/bundled.h"
+#include "support/golden.h"
+
+namespace redline::testing {
+namespace {
+
+/// What has no tile kernels yet, by architecture, and the op that says so.
+const std::map<std::string, std::string> kRefused = {
+    {"deepseek_v2", "head_linear"}, {"deepseek_v3", "head_linear"}, {"gpt_oss", "moe_router"},
+    {"mamba2", "causal_conv"},      {"mixtral", "moe_router"},      {"qwen2_moe", "moe_router"},
+    {"qwen3_5_text", "causal_conv"}, {"qwen3_moe", "moe_router"},    {"qwen3_next", "causal_conv"},
+};
+
+std::vector<std::string> emulated_models() {
+  std::vector<std::string> models = golden_models();
+  // GGUF twins have the same graphs: their weights are read by code of its own, which golden_test.cc covers.
+  std::erase_if(models, [](const std::string& model) { return model.find('/') != std::string::npos; });
+  return models;
+}
+
+TextEngineOptions emulated(const std::vector<int32_t>& tokens, ComputeType dtype) {
+  TextEngineOptions options;
+  options.threads = 2;
+  options.dtype = dtype;
+  options.device = "emu";
+  options.context = static_cast<int64_t>(tokens.size()) + 8;
+  options.max_sequences = 2;
+  return options;
+}
+
+class EmulatedGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden_ = load_golden(golden_folder(GetParam()));
+    ASSERT_FALSE(golden_.tokens.empty());
+  }
+  std::string path() const { return golden_root() + "/" + GetParam(); }
+  /// The op without which the model does not run; "": it runs.
+  std::string refused_op() const {
+    auto checkpoint = Checkpoint::open(path());
+    if (!checkpoint.ok()) return "";
+    const auto at = kRefused.find(std::string((*find_model_family(*checkpoint))->model_type));
+    return at == kRefused.end() ? "" : at->second;
+  }
+  Difference compare(const std::vector<float>& logits, std::span<const double> conditions = {}) {
+    EXPECT_EQ(logits.size(), golden_.logits.values.size());
+    if (logits.size() != golden_.logits.values.size()) return {INFINITY, INFINITY, INFINITY, INFINITY};
+    return difference(logits.data(), golden_.logits.values.data(), golden_.logits.dim(0), golden_.logits.dim(1),
+                      conditions);
+  }
+  Golden golden_;
+};
+
+// The bound of the float32 kernels of the CPU (golden_test.cc): both round to float32, in another order.
+TEST_P(EmulatedGolden, Float32MatchesTransformers) {
+  const TextEngineOptions options = emulated(golden_.tokens, ComputeType::kF32);
+  if (const std::string op = refused_op(); !op.empty()) {
+    const auto engine = TextEngine::open(path(), options);
+    ASSERT_FALSE(engine.ok());
+    EXPECT_EQ(engine.status().code(), Code::unsupported);
+    EXPECT_NE(engine.status().message().find("the op "), std::string::npos) << engine.status().message();
+    EXPECT_NE(engine.status().message().find("emu"), std::string::npos) << engine.status().message();
+    return;
+  }
+  const auto engine = open_engine(path(), options);
+  ASSERT_TRUE(engine);
+  EXPECT_EQ(engine->info().isa, "emu");
+  const std::vector<float> whole = all_logits(*engine, golden_.tokens);
+  const Difference d = compare(whole);
+  EXPECT_LE(d.all, 2e-5);
+  EXPECT_LE(d.worst_row, 2e-5);
+  // Token by token: every row is computed the same way, whatever shares its step.
+  const std::vector<float> single = all_logits(*engine, golden_.tokens, {1, 5, 1});
+  EXPECT_EQ(single, whole);
+}
+
+// Activations of BF16 products are rounded to bfloat16, cached keys and values to float16: the bound of docs/numerics.md
+// for both, as on CPUs that multiply bfloat16.
+TEST_P(EmulatedGolden, AutoStaysWithinItsBound) {
+  if (!refused_op().empty()) return;
+  const auto engine = open_engine(path(), emulated(golden_.tokens, ComputeType::kAuto));
+  const auto exact = open_engine(path(), emulated(golden_.tokens, ComputeType::kF32));
+  ASSERT_TRUE(engine && exact);
+  AutoRounding rounding;
+  rounding.bf16_products = (" " + engine->info().weight_types).find(" bf16 x") != std::string::npos;
+  const double layers = std::max(2.0, static_cast<double>(engine->info().num_layers)), deep = std::sqrt(layers / 2);
+  const std::vector<float> f32 = all_logits(*exact, golden_.tokens);
+  ASSERT_EQ(f32.size(), golden_.logits.values.size());
+  const auto conditions =
+      row_conditions(f32.data(), golden_.logits.values.data(), golden_.logits.dim(0), golden_.logits.dim(1));
+  const Difference d = compare(all_logits(*engine, golden_.tokens), conditions);
+  EXPECT_LE(d.rms, deep * rounding.golden_rms());
+  EXPECT_LE(d.all, deep * rounding.golden_largest());
+}
+
+/// Compiles a model for a GPU of 132 multiprocessors and checks the schedule of few and of many rows.
+void check_schedule(const std::string& path) {
+  auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  auto model = build_language_model(*checkpoint);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  set_kv_format(model->graph, KvFormat::kF16);
+  ASSERT_TRUE(run_passes(model->graph).ok());
+  TileCompileOptions options;
+  options.bounds[Symbol::kTokens] = 64;
+  options.bounds[Symbol::kSequences] = 8;
+  options.bounds[Symbol::kLogitRows] = 16;
+  WorkerTeam team(1);
+  const auto device =
+      std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
+  const auto program = compile_tiles(std::move(model->graph), options, device, team);
+  ASSERT_TRUE(program.ok()) << program.status().to_string();
+  ASSERT_EQ(program->tasks.size(), 132u);
+  for (const int64_t rows : {1, 16, 64}) {
+    SymbolValues sizes;
+    sizes[Symbol::kTokens] = rows;
+    sizes[Symbol::kSequences] = 1;
+    sizes[Symbol::kLogitRows] = std::min<int64_t>(rows, 16);
+    const Status status = check_program(*program, sizes);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+}
+
+TEST_P(EmulatedGolden, TheScheduleIsOrdered) {
+  if (refused_op().empty()) check_schedule(path());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedGolden, ::testing::ValuesIn(emulated_models()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+std::string tell(const std::string& device, ComputeType dtype, bool interpreter = false) {
+  TextEngineOptions options;
+  options.threads = 2;
+  options.dtype = dtype;
+  options.device = device;
+  options.use_interpreter = interpreter;
+  options.max_batch_tokens = 64;
+  const auto engine = open_engine(kTales, options);
+  if (!engine) return "";
+  GenerateRequest request;
+  request.prompt = "Once upon a time";
+  request.max_tokens = 12;
+  request.sampling.temperature = 0;
+  const auto result = engine->generate(request);
+  EXPECT_TRUE(result.ok()) << result.status().to_string();
+  return result.ok() ? result->text : "";
+}
+
+TEST(EmulatedTales, TellsTheSameStory) {
+  const std::string want = tell("cpu", ComputeType::kF32, true);
+  EXPECT_FALSE(want.empty());
+  EXPECT_EQ(tell("emu", ComputeType::kF32), want);
+  EXPECT_EQ(tell("emu", ComputeType::kAuto), want);
+}
+
+TEST(EmulatedTales, TheScheduleIsOrdered) { check_schedule(kTales); }
+
+TEST(EmulatedTales, WhatTheDeviceDoesNotHaveIsRefused) {
+  TextEngineOptions options;
+  options.device = "emu";
+  options.max_adapter_rank = 8;
+  const auto adapters = TextEngine::open(kTales, options);
+  ASSERT_FALSE(adapters.ok());
+  EXPECT_EQ(adapters.status().code(), Code::unsupported);
+  EXPECT_NE(adapters.status().message().find("adapters"), std::string::npos);
+  options = {};
+  options.device = "gpu";
+  const auto unknown = TextEngine::open(kTales, options);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.status().code(), Code::invalid_argument);
+  EXPECT_NE(unknown.status().message().find("cuda:N"), std::string::npos) << unknown.status().message();
+  options.device = "emu";
+  options.trace_file = "trace.json";
+  EXPECT_EQ(TextEngine::open(kTales, options).status().code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace redline::testing

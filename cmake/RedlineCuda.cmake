@@ -42,10 +42,10 @@ set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 enable_language(CUDA)
 add_library(redline_cuda MODULE src/kernels/cuda/cuda_device.cu)
 set_target_properties(redline_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
-                                              CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static
-                                              CUDA_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
+                                              CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
 target_include_directories(redline_cuda PRIVATE src include)
 # The host's warning flags are not nvcc's; -O2 whatever the build type, as for the kernels of the CPU.
 set_target_properties(redline_cuda PROPERTIES COMPILE_OPTIONS "" LINK_OPTIONS "")
-target_compile_options(redline_cuda PRIVATE -O2 --expt-relaxed-constexpr)
+# CMake 3.25 does not know that nvcc 13 has C++20.
+target_compile_options(redline_cuda PRIVATE -std=c++20 -O2 --expt-relaxed-constexpr)
 message(STATUS "with CUDA: ${nvcc} ${CMAKE_CUDA_COMPILER_VERSION}, for sm_90a")

@@ -6,12 +6,19 @@ namespace redline {
 extern const TileLowering kActivationTiles;
 extern const TileLowering kAddTiles;
 extern const TileLowering kAttentionTiles;
+extern const TileLowering kConcatColsTiles;
+extern const TileLowering kConcatHeadsTiles;
 extern const TileLowering kEmbeddingTiles;
+extern const TileLowering kExpertGatedLinearTiles;
+extern const TileLowering kExpertLinearTiles;
+extern const TileLowering kExpertSumTiles;
 extern const TileLowering kGatedActivationTiles;
 extern const TileLowering kGatherRowsTiles;
+extern const TileLowering kHeadLinearTiles;
 extern const TileLowering kKvAppendTiles;
 extern const TileLowering kLayerNormTiles;
 extern const TileLowering kLinearTiles;
+extern const TileLowering kMoeRouterTiles;
 extern const TileLowering kRmsNormTiles;
 extern const TileLowering kRopeTableTiles;
 extern const TileLowering kRopeTiles;
@@ -22,9 +29,28 @@ extern const TileLowering kSoftCapTiles;
 namespace {
 
 const TileLowering* const kTileLowerings[] = {
-    &kActivationTiles, &kAddTiles,       &kAttentionTiles, &kEmbeddingTiles, &kGatedActivationTiles,
-    &kGatherRowsTiles, &kKvAppendTiles,  &kLayerNormTiles, &kLinearTiles,    &kRmsNormTiles,
-    &kRopeTableTiles,  &kRopeTiles,      &kScaleTiles,     &kSiluMulTiles,   &kSoftCapTiles,
+    &kActivationTiles,
+    &kAddTiles,
+    &kAttentionTiles,
+    &kConcatColsTiles,
+    &kConcatHeadsTiles,
+    &kEmbeddingTiles,
+    &kExpertGatedLinearTiles,
+    &kExpertLinearTiles,
+    &kExpertSumTiles,
+    &kGatedActivationTiles,
+    &kGatherRowsTiles,
+    &kHeadLinearTiles,
+    &kKvAppendTiles,
+    &kLayerNormTiles,
+    &kLinearTiles,
+    &kMoeRouterTiles,
+    &kRmsNormTiles,
+    &kRopeTableTiles,
+    &kRopeTiles,
+    &kScaleTiles,
+    &kSiluMulTiles,
+    &kSoftCapTiles,
 };
 
 }  // namespace

@@ -56,10 +56,11 @@ class TileCompiler {
   Result<int64_t> packed_weight(ValueId id);
   Result<int64_t> dense_weight(ValueId id);
   int64_t constant(std::span<const float> numbers);
-  ValueId add_token(std::string name) {
+  Result<int64_t> packed_weights(std::span<const ValueId> ids, int64_t& stride);
+  ValueId add_temporary(std::string name, Shape shape) {
     ValueInfo info;
     info.name = std::move(name);
-    info.shape = {Dim(0)};
+    info.shape = std::move(shape);
     temporaries_.push_back(std::move(info));
     return static_cast<ValueId>(graph_.values.size() + temporaries_.size()) - 1;
   }
@@ -99,6 +100,16 @@ Result<int64_t> TileCompiler::packed_weight(ValueId id) {
   const int64_t bytes = packed_bytes(graph_.value(id).weight.view);
   weight_bytes_ += bytes;
   return packed_[id] = take(bytes);
+}
+
+Result<int64_t> TileCompiler::packed_weights(std::span<const ValueId> ids, int64_t& stride) {
+  stride = round_up_device(packed_bytes(graph_.value(ids[0]).weight.view));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    REDLINE_ASSIGN(const int64_t at, packed_weight(ids[i]));
+    if (at != packed_[ids[0]] + static_cast<int64_t>(i) * stride)
+      return unsupported("{} is read by another op too, and does not lie with its neighbours", graph_.value(ids[i]).name);
+  }
+  return packed_[ids[0]];
 }
 
 int64_t TileCompiler::constant(std::span<const float> numbers) {
@@ -146,11 +157,17 @@ Status TileCompiler::lower_all(const StatePlan& states) {
 }
 
 Status TileCompiler::plan(Program& program) {
+  const auto number_of = [&](const Dim& dim) {
+    const auto at = std::find(program.row_dims.begin(), program.row_dims.end(), dim);
+    const auto number = static_cast<int16_t>(at - program.row_dims.begin());
+    if (at == program.row_dims.end()) program.row_dims.push_back(dim);
+    return number;
+  };
   for (TileStage& stage : stages_) {
-    if (stage.table.row_dim >= 0) {
-      const auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.plan.grid.rows);
-      stage.plan.row_dim = stage.table.row_dim = static_cast<int16_t>(at - program.row_dims.begin());
-      if (at == program.row_dims.end()) program.row_dims.push_back(stage.plan.grid.rows);
+    if (stage.table.row_dim >= 0) stage.plan.row_dim = stage.table.row_dim = number_of(stage.plan.grid.rows);
+    for (const TileStage::RowDim& row : stage.row_dims) {
+      const int32_t number = number_of(row.dim);
+      std::memcpy(stage.args.data() + row.at, &number, sizeof(number));
     }
     program.stages.push_back(stage.plan);
   }
@@ -265,7 +282,12 @@ Result<Program> TileCompiler::run() {
 Result<int64_t> TileLowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
 Result<int64_t> TileLowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
 Result<int64_t> TileLowerContext::constant(std::span<const float> numbers) { return compiler_->constant(numbers); }
-ValueId TileLowerContext::add_token(std::string name) { return compiler_->add_token(std::move(name)); }
+Result<int64_t> TileLowerContext::packed_weights(size_t first, size_t count, int64_t& stride) {
+  return compiler_->packed_weights(std::span(op_->inputs).subspan(first, count), stride);
+}
+ValueId TileLowerContext::add_temporary(std::string name, Shape shape) {
+  return compiler_->add_temporary(std::move(name), std::move(shape));
+}
 void TileLowerContext::need_partials(int64_t floats_per_row) { compiler_->need_partials(floats_per_row); }
 void TileLowerContext::add_stage(TileStage stage) {
   if (stage.plan.name.empty()) stage.plan.name = op_->name;

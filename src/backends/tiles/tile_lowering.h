@@ -33,6 +33,11 @@ struct TileStage {
     int64_t weight = -1;  ///< offset in the weights
   };
   std::vector<Address> addresses;
+  struct RowDim {
+    int32_t at;  ///< offset in `args` of the number
+    Dim dim;
+  };
+  std::vector<RowDim> row_dims;
 
   /// `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every `row_tile` rows; a persistent
   /// step cuts all rows into `row_parts`.
@@ -63,9 +68,16 @@ class TileStageBuilder {
   }
   /// Of input `i`, packed, or as a dense float32 vector.
   Status packed_weight(const uint8_t* Args::*member, size_t i);
+  Status packed_weights(const uint8_t* Args::*member, size_t first, size_t count, int64_t Args::*stride);
   Status dense_weight(const float* Args::*member, size_t i);
   /// Of numbers that the lowering makes.
   Status constant(const float* Args::*member, std::span<const float> numbers);
+  /// The argument is the number of a Dim among StepTables::rows.
+  void row_dim(int32_t Args::*member, Dim dim) {
+    stage_.row_dims.push_back({static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
+                                                    reinterpret_cast<const uint8_t*>(&args)),
+                               std::move(dim)});
+  }
   void add();
 
  private:
@@ -93,14 +105,16 @@ class TileLowerContext {
   int row_parts() const { return std::min(multiprocessors(), 16); }
   /// Input i, a kKeyValue state.
   KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
-  /// An empty value that orders two stages of the op.
-  ValueId add_token(std::string name);
+  /// A value in the arena that one stage of the op hands to another; without rows, it only orders them.
+  ValueId add_temporary(std::string name, Shape shape);
 
   /// Attention writes this many floats of partial results for a row and a chunk.
   void need_partials(int64_t floats_per_row);
 
   // For TileStageBuilder. Offsets in the weights.
   Result<int64_t> packed_weight(size_t i);
+  /// Of inputs first .. first + count - 1, which have one shape and type: they lie `stride` bytes apart.
+  Result<int64_t> packed_weights(size_t first, size_t count, int64_t& stride);
   Result<int64_t> dense_weight(size_t i);
   Result<int64_t> constant(std::span<const float> numbers);
   void add_stage(TileStage stage);
@@ -121,6 +135,13 @@ TileStageBuilder<Kernel>::TileStageBuilder(TileLowerContext& context, tiles::Ker
 template <class Kernel>
 Status TileStageBuilder<Kernel>::packed_weight(const uint8_t* Args::*member, size_t i) {
   REDLINE_ASSIGN(const int64_t at, context_.packed_weight(i));
+  stage_.addresses.push_back({offset(member), -1, at});
+  return {};
+}
+template <class Kernel>
+Status TileStageBuilder<Kernel>::packed_weights(const uint8_t* Args::*member, size_t first, size_t count,
+                                                int64_t Args::*stride) {
+  REDLINE_ASSIGN(const int64_t at, context_.packed_weights(first, count, args.*stride));
   stage_.addresses.push_back({offset(member), -1, at});
   return {};
 }

@@ -17,12 +17,12 @@ class Warp {
   TILE_FN T load_uniform(const T* from) {
     return *from;
   }
-  template <class T>
-  TILE_FN T load(const T* from, int index, bool mask = true) {
+  template <class T, class Index>
+  TILE_FN T load(const T* from, Index index, bool mask = true) {
     return mask ? from[index] : T{};
   }
-  template <class T>
-  TILE_FN void store(T* to, int index, T value, bool mask = true) {
+  template <class T, class Index>
+  TILE_FN void store(T* to, Index index, T value, bool mask = true) {
     if (mask) to[index] = value;
   }
 

@@ -19,15 +19,16 @@ class Warp {
     machine_.may_switch(block_, index_);
     return block_.log.read(from);
   }
-  template <class T>
-  Lanes<T> load(const T* from, const Lanes<int>& index, const Lanes<bool>& mask = true) {
+  /// `index`: int or int64_t.
+  template <class T, class Index>
+  Lanes<T> load(const T* from, const Lanes<Index>& index, const Lanes<bool>& mask = true) {
     machine_.may_switch(block_, index_);
     Lanes<T> r;
     for (int i = 0; i < kWarpLanes; ++i) r.v[i] = mask.v[i] ? block_.log.read(from + index.v[i]) : T{};
     return r;
   }
-  template <class T>
-  void store(T* to, const Lanes<int>& index, const Lanes<T>& value, const Lanes<bool>& mask = true) {
+  template <class T, class Index>
+  void store(T* to, const Lanes<Index>& index, const Lanes<T>& value, const Lanes<bool>& mask = true) {
     machine_.may_switch(block_, index_);
     for (int i = 0; i < kWarpLanes; ++i)
       if (mask.v[i]) block_.log.write(to + index.v[i], value.v[i]);

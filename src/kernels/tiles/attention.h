@@ -37,7 +37,7 @@ struct KvAppend {
     int32_t num_heads, head_dim;
     KvAddress cache;
   };
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];
@@ -175,7 +175,7 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
 /// Task i computes the items that the attention plan assigns to work partition i.
 struct Attention {
   using Args = AttentionArgs;
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];
@@ -217,7 +217,7 @@ struct Attention {
 /// Merges the partial results of rows whose positions were split: task i takes every n-th of them.
 struct AttentionMerge {
   using Args = AttentionArgs;
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];

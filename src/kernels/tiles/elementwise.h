@@ -20,20 +20,23 @@ TILE_FN Lanes<float> activate(Activation kind, const Lanes<float>& x) {
   return x;
 }
 
+TILE_FN Lanes<float> min_of(const Lanes<float>& x, float limit) { return -max_of(-x, -limit); }
+TILE_FN Lanes<float> clamp(const Lanes<float>& x, float limit) { return max_of(min_of(x, limit), -limit); }
+
 /// y = f(a, b), all [rows, cols].
 struct Elementwise {
   enum class Op : uint8_t { kAdd, kScale, kSoftCap, kActivation, kGated };
   struct Args {
     Op op;
     Activation activation;
-    float number;  ///< the factor of kScale, the cap of kSoftCap
+    float number;  ///< the factor of kScale, the cap of kSoftCap; of kGated, the limit of gate and value, 0: none
     int32_t cols;
     int32_t a_stride;  ///< of a row of a; b has the same
     const float* a;    ///< of kGated: the gate
     const float* b;    ///< of kAdd and kGated
     float* y;
   };
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& args, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
@@ -46,7 +49,10 @@ struct Elementwise {
         case Op::kScale: y = a * args.number; break;
         case Op::kSoftCap: y = tanh_of(a / args.number) * args.number; break;
         case Op::kActivation: y = activate(args.activation, a); break;
-        case Op::kGated: y = activate(args.activation, a) * b; break;
+        case Op::kGated:
+          if (args.number > 0) y = activate(args.activation, min_of(a, args.number)) * (clamp(b, args.number) + 1.0f);
+          else y = activate(args.activation, a) * b;
+          break;
       }
       w.store(args.y + int64_t{row} * args.cols, col, y, mask);
     });

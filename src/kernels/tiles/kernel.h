@@ -2,6 +2,7 @@
 //
 //   struct Args            plain data; pointers are addresses of the device
 //   kLoads                 whether it has a load() that fills the ring (ring.h) with weights
+//   kLoaderWaits           whether what load() fills in depends on data of the step, so that it waits for the task's events
 //   load(args, tile, w, ring)                 run by the loader warp
 //   compute(args, tile, step, w, ring)        run by every consumer warp
 //

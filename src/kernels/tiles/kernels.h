@@ -5,6 +5,7 @@
 #include "kernels/tiles/attention.h"
 #include "kernels/tiles/elementwise.h"
 #include "kernels/tiles/linear.h"
+#include "kernels/tiles/moe.h"
 #include "kernels/tiles/norm.h"
 #include "kernels/tiles/rope.h"
 #include "kernels/tiles/rows.h"
@@ -16,6 +17,11 @@ namespace redline::tiles {
   K(AttentionMerge)             \
   K(Elementwise)                \
   K(Embedding)                  \
+  K(ExpertLinear)               \
+  K(ExpertLinearF32)            \
+  K(ExpertSum)                  \
+  K(MoeRouter)                  \
+  K(Concat)                     \
   K(GatherRows)                 \
   K(KvAppend)                   \
   K(Linear) K(LinearF32) K(Norm) K(Rope) K(RopeTable)
@@ -99,6 +105,21 @@ TILE_FN void run_launch(const StageTable& stage, const ProgramTables& p, int blo
   else compute_tile(stage, p.constants, tile, *p.step, w, ring);
 }
 
+TILE_FN bool loader_waits(KernelId kernel) {
+  switch (kernel) {
+#define REDLINE_KERNEL(K) \
+  case KernelId::k##K: return K::kLoaderWaits;
+    REDLINE_TILE_KERNELS(REDLINE_KERNEL)
+#undef REDLINE_KERNEL
+  }
+  return false;
+}
+
+TILE_FN void wait_for_events(const ProgramTables& p, const ProgramTables::TaskEntry& task, Warp& w) {
+  for (uint32_t wait = task.wait_begin; wait < task.wait_end; ++wait)
+    w.event_wait(p.counters + uint64_t{p.waits[wait].event} * kCounterStride, p.waits[wait].count * p.epoch);
+}
+
 /// The warp's part of one persistent step. The loader goes through the list by itself: weights depend on no event, so the
 /// ring fills with those of the next tasks while the consumers compute or wait.
 TILE_FN void run_persistent(const ProgramTables& p, int block, Warp& w) {
@@ -109,12 +130,11 @@ TILE_FN void run_persistent(const ProgramTables& p, int block, Warp& w) {
     const StageTable& stage = p.stages[task.stage];
     const TileRange tile = tile_of(stage, static_cast<int32_t>(task.index), *p.step, false);
     if (is_loader) {
+      if (loader_waits(stage.kernel)) wait_for_events(p, task, w);
       load_tile(stage, p.constants, tile, w, ring);
       continue;
     }
-    if (w.index() == 0)
-      for (uint32_t wait = task.wait_begin; wait < task.wait_end; ++wait)
-        w.event_wait(p.counters + uint64_t{p.waits[wait].event} * kCounterStride, p.waits[wait].count * p.epoch);
+    if (w.index() == 0) wait_for_events(p, task, w);
     w.consumer_sync();
     compute_tile(stage, p.constants, tile, *p.step, w, ring);
     w.consumer_sync();

@@ -17,7 +17,7 @@ struct Norm {
     float eps;
     int32_t centred;
   };
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     const int groups = (tile.col_end - tile.col_begin) / a.cols, all = (tile.row_end - tile.row_begin) * groups;

@@ -18,7 +18,7 @@ struct RopeTable {
     float attention_factor;
     double base, factor;  ///< of dynamic scaling
   };
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
@@ -57,7 +57,7 @@ struct Rope {
     float* y;
     int32_t cols, head_dim, half;
   };
-  static constexpr bool kLoads = false;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     const int heads = (tile.col_end - tile.col_begin) / a.head_dim, all = (tile.row_end - tile.row_begin) * heads;

@@ -69,7 +69,7 @@ Status lower_attention(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const AttentionAttrs&>(c.op().attrs);
   const StateAttrs& cache = c.in(2).state;
   c.need_partials(attrs.num_heads / cache.num_heads * attention_partial_floats(cache.head_dim));
-  const ValueId token = c.add_token(c.op().name + ".partials");
+  const ValueId token = c.add_temporary(c.op().name + ".partials", {Dim(0)});
   REDLINE_TRY(add_attention<tiles::Attention>(c, tiles::KernelId::kAttention, token));
   return add_attention<tiles::AttentionMerge>(c, tiles::KernelId::kAttentionMerge, token);
 }

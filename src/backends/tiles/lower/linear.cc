@@ -1,36 +1,49 @@
+// linear and head_linear.
 #include "graph/ops/linear.h"
 
-#include "backends/tiles/tile_lowering.h"
+#include "backends/tiles/product_lowering.h"
+#include "graph/ops/head_linear.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
+
+Status set_product(tiles::LinearArgs& args, const ValueInfo& matrix) {
+  REDLINE_ASSIGN(args.format, panel_format(matrix.dtype).within(matrix.name));
+  const int64_t in_features = matrix.shape[1].constant();
+  args.in_features = static_cast<int32_t>(in_features);
+  args.out_features = args.head_features = static_cast<int32_t>(matrix.shape[0].constant());
+  args.x_stride = args.in_features;
+  args.panel_bytes = static_cast<int32_t>(packed_bytes(matrix.dtype, kStripRows, in_features));
+  const int32_t units =
+      std::min(tiles::kSlotBytes / args.format.unit_bytes, tiles::detail::kMaxChunk / args.format.elements);
+  args.chunk_bytes = units * args.format.unit_bytes;
+  args.chunk_elements = units * args.format.elements;
+  return {};
+}
+
+bool multiplies_in_f32(const TileLowerContext& c, DType weight) {
+  return c.options().exact_f32 || weight == DType::kF32 || weight == DType::kF16;
+}
+
 namespace {
 
+using ProductArgs = tiles::LinearArgs;
+
 template <class Kernel>
-Status lower_product(TileLowerContext& c, tiles::KernelId id, const tiles::PanelFormat& format) {
-  using Args = tiles::LinearArgs;
+Status lower_product(TileLowerContext& c, tiles::KernelId id) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
-  const ValueInfo& weight = c.in(1);
-  const int64_t in_features = weight.shape[1].constant(), out_features = weight.shape[0].constant();
   TileStageBuilder<Kernel> s(c, id);
-  s.args.format = format;
-  s.args.in_features = static_cast<int32_t>(in_features);
-  s.args.out_features = static_cast<int32_t>(out_features);
-  s.args.panel_bytes = static_cast<int32_t>(packed_bytes(weight.dtype, kStripRows, in_features));
-  const int32_t units =
-      std::min(tiles::kSlotBytes / format.unit_bytes, tiles::detail::kMaxChunk / format.elements);
-  s.args.chunk_bytes = units * format.unit_bytes;
-  s.args.chunk_elements = units * format.elements;
-  REDLINE_TRY(s.packed_weight(&Args::weight, 1));
-  if (attrs.has_bias) REDLINE_TRY(s.dense_weight(&Args::bias, 2));
-  s.read(&Args::x, c.op().inputs[0], Reads::kRows);
+  REDLINE_TRY(set_product(s.args, c.in(1)));
+  REDLINE_TRY(s.packed_weight(&ProductArgs::weight, 1));
+  if (attrs.has_bias) REDLINE_TRY(s.dense_weight(&ProductArgs::bias, 2));
+  s.read(&ProductArgs::x, c.op().inputs[0], Reads::kRows);
   if (attrs.has_residual) {
-    s.read(&Args::residual, c.op().inputs.back(), Reads::kTile);
+    s.read(&ProductArgs::residual, c.op().inputs.back(), Reads::kTile);
     s.plan().in_place_of = c.op().inputs.back();
   }
-  s.write(&Args::y, c.op().outputs[0]);
+  s.write(&ProductArgs::y, c.op().outputs[0]);
   // Few rows are one pass over the weight, which a persistent step must not read twice.
-  s.stage().set_grid(c.out().shape[0], out_features, tiles::kLinearCols, Kernel::kPassRows, 1);
+  s.stage().set_grid(c.out().shape[0], s.args.out_features, tiles::kLinearCols, Kernel::kPassRows, 1);
   s.add();
   return {};
 }
@@ -39,16 +52,39 @@ Status lower_linear(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
   if (attrs.adapters) return unsupported("adapters do not run on this device yet; --device cpu runs them");
   if (attrs.has_gate) return unsupported("gates of modulation tables do not run on this device yet");
-  const ValueInfo& weight = c.in(1);
-  REDLINE_ASSIGN(const tiles::PanelFormat format, panel_format(weight.dtype).within(weight.name));
-  // Rounding float16 or float32 weights to bfloat16 would lose bits that the model has.
-  const bool is_f32 = c.options().exact_f32 || weight.dtype == DType::kF32 || weight.dtype == DType::kF16;
-  if (is_f32) return lower_product<tiles::LinearF32>(c, tiles::KernelId::kLinearF32, format);
-  return lower_product<tiles::Linear>(c, tiles::KernelId::kLinear, format);
+  if (multiplies_in_f32(c, c.in(1).dtype)) return lower_product<tiles::LinearF32>(c, tiles::KernelId::kLinearF32);
+  return lower_product<tiles::Linear>(c, tiles::KernelId::kLinear);
+}
+
+template <class Kernel>
+Status lower_heads(TileLowerContext& c, tiles::KernelId id) {
+  const int64_t heads = std::any_cast<const HeadAttrs&>(c.op().attrs).num_heads, x_cols = c.in(0).shape[1].constant();
+  TileStageBuilder<Kernel> s(c, id);
+  REDLINE_TRY(set_product(s.args, c.in(1)));
+  const int64_t features = s.args.head_features;
+  s.args.out_features = static_cast<int32_t>(heads * features);
+  s.args.x_stride = static_cast<int32_t>(x_cols);
+  s.args.x_head_step = static_cast<int32_t>(x_cols / heads);
+  REDLINE_TRY(s.packed_weights(&ProductArgs::weight, 1, static_cast<size_t>(heads), &ProductArgs::matrix_bytes));
+  s.read(&ProductArgs::x, c.op().inputs[0], Reads::kRows);
+  s.write(&ProductArgs::y, c.op().outputs[0]);
+  // Columns of a task lie in one head and begin with a panel.
+  int64_t cols = std::min<int64_t>(features, tiles::kLinearCols);
+  while (features % cols != 0) cols = (cols - 1) / kStripRows * kStripRows;
+  if (cols == 0) return unsupported("heads of {} features; expected at most 128, or a multiple of 16", features);
+  s.stage().set_grid(c.out().shape[0], heads * features, cols, Kernel::kPassRows, 1);
+  s.add();
+  return {};
+}
+
+Status lower_head_linear(TileLowerContext& c) {
+  if (multiplies_in_f32(c, c.in(1).dtype)) return lower_heads<tiles::LinearF32>(c, tiles::KernelId::kLinearF32);
+  return lower_heads<tiles::Linear>(c, tiles::KernelId::kLinear);
 }
 
 }  // namespace
 
 extern const TileLowering kLinearTiles = {&kLinear, lower_linear};
+extern const TileLowering kHeadLinearTiles = {&kHeadLinear, lower_head_linear};
 
 }  // namespace redline

@@ -2,7 +2,6 @@
 // activations otherwise, and their schedules for a whole GPU by the static check.
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "backends/tiles/tile_lowering.h"
 #include "graph/check_program.h"
@@ -14,9 +13,6 @@
 
 namespace redline::testing {
 namespace {
-
-/// Families with recurrent states, whose ops have no tile kernels yet.
-const std::set<std::string_view> kRefused = {"mamba2", "qwen3_5_text", "qwen3_next"};
 
 std::vector<std::string> emulated_models() {
   std::vector<std::string> models = golden_models();
@@ -42,11 +38,6 @@ class EmulatedGolden : public ::testing::TestWithParam<std::string> {
     ASSERT_FALSE(golden_.tokens.empty());
   }
   std::string path() const { return golden_root() + "/" + GetParam(); }
-  bool is_refused() const {
-    const auto checkpoint = Checkpoint::open(path());
-    const auto family = checkpoint.ok() ? find_model_family(*checkpoint) : checkpoint.status();
-    return family.ok() && kRefused.count((*family)->model_type) > 0;
-  }
   Difference compare(const std::vector<float>& logits, std::span<const double> conditions = {}) {
     EXPECT_EQ(logits.size(), golden_.logits.values.size());
     if (logits.size() != golden_.logits.values.size()) return {INFINITY, INFINITY, INFINITY, INFINITY};
@@ -59,14 +50,6 @@ class EmulatedGolden : public ::testing::TestWithParam<std::string> {
 // The bound of the float32 kernels of the CPU (golden_test.cc): both round to float32, in another order.
 TEST_P(EmulatedGolden, Float32MatchesTransformers) {
   const TextEngineOptions options = emulated(golden_.tokens, ComputeType::kF32);
-  if (is_refused()) {
-    const auto engine = TextEngine::open(path(), options);
-    ASSERT_FALSE(engine.ok());
-    EXPECT_EQ(engine.status().code(), Code::unsupported);
-    EXPECT_NE(engine.status().message().find("the op "), std::string::npos) << engine.status().message();
-    EXPECT_NE(engine.status().message().find("emu"), std::string::npos) << engine.status().message();
-    return;
-  }
   const auto engine = open_engine(path(), options);
   ASSERT_TRUE(engine);
   EXPECT_EQ(engine->info().isa, "emu");
@@ -82,7 +65,6 @@ TEST_P(EmulatedGolden, Float32MatchesTransformers) {
 // Activations of BF16 products are rounded to bfloat16, cached keys and values to float16: the bound of docs/numerics.md
 // for both, as on CPUs that multiply bfloat16.
 TEST_P(EmulatedGolden, AutoStaysWithinItsBound) {
-  if (is_refused()) return;
   const auto engine = open_engine(path(), emulated(golden_.tokens, ComputeType::kAuto));
   const auto exact = open_engine(path(), emulated(golden_.tokens, ComputeType::kF32));
   ASSERT_TRUE(engine && exact);
@@ -126,9 +108,7 @@ void check_schedule(const std::string& path) {
   }
 }
 
-TEST_P(EmulatedGolden, TheScheduleIsOrdered) {
-  if (!is_refused()) check_schedule(path());
-}
+TEST_P(EmulatedGolden, TheScheduleIsOrdered) { check_schedule(path()); }
 
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedGolden, ::testing::ValuesIn(emulated_models()), [](const auto& info) {
   std::string name = info.param;

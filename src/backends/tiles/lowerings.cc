@@ -6,6 +6,7 @@ namespace redline {
 extern const TileLowering kActivationTiles;
 extern const TileLowering kAddTiles;
 extern const TileLowering kAttentionTiles;
+extern const TileLowering kCausalConvTiles;
 extern const TileLowering kConcatColsTiles;
 extern const TileLowering kConcatHeadsTiles;
 extern const TileLowering kEmbeddingTiles;
@@ -13,6 +14,8 @@ extern const TileLowering kExpertGatedLinearTiles;
 extern const TileLowering kExpertLinearTiles;
 extern const TileLowering kExpertSumTiles;
 extern const TileLowering kGatedActivationTiles;
+extern const TileLowering kGatedNormTiles;
+extern const TileLowering kGatedScanTiles;
 extern const TileLowering kGatherRowsTiles;
 extern const TileLowering kHeadLinearTiles;
 extern const TileLowering kKvAppendTiles;
@@ -23,6 +26,7 @@ extern const TileLowering kRmsNormTiles;
 extern const TileLowering kRopeTableTiles;
 extern const TileLowering kRopeTiles;
 extern const TileLowering kScaleTiles;
+extern const TileLowering kSigmoidMulTiles;
 extern const TileLowering kSiluMulTiles;
 extern const TileLowering kSoftCapTiles;
 
@@ -32,6 +36,7 @@ const TileLowering* const kTileLowerings[] = {
     &kActivationTiles,
     &kAddTiles,
     &kAttentionTiles,
+    &kCausalConvTiles,
     &kConcatColsTiles,
     &kConcatHeadsTiles,
     &kEmbeddingTiles,
@@ -39,6 +44,8 @@ const TileLowering* const kTileLowerings[] = {
     &kExpertLinearTiles,
     &kExpertSumTiles,
     &kGatedActivationTiles,
+    &kGatedNormTiles,
+    &kGatedScanTiles,
     &kGatherRowsTiles,
     &kHeadLinearTiles,
     &kKvAppendTiles,
@@ -49,6 +56,7 @@ const TileLowering* const kTileLowerings[] = {
     &kRopeTableTiles,
     &kRopeTiles,
     &kScaleTiles,
+    &kSigmoidMulTiles,
     &kSiluMulTiles,
     &kSoftCapTiles,
 };

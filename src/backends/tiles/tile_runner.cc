@@ -108,11 +108,16 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
   t.memory = state.memory;
   t.page_bytes = state.page_bytes;
   std::vector<int32_t> pages, page_begin;
+  const bool is_recurrent = program_.states.groups[group].kind == StateKind::kRecurrent;
   for (size_t s = 0; s < context.sequences.size(); ++s) {
     const SequenceRows& rows = context.sequences[s];
     page_begin.push_back(static_cast<int32_t>(pages.size()));
-    pages.insert(pages.end(), state.pages[s], state.pages[s] + kv_pages_for(rows.first_position + rows.rows));
+    const int64_t count = is_recurrent ? 2 : kv_pages_for(rows.first_position + rows.rows);
+    pages.insert(pages.end(), state.pages[s], state.pages[s] + count);
   }
+  t.pages = append(std::span<const int32_t>(pages));
+  t.page_begin = append(std::span<const int32_t>(page_begin));
+  if (is_recurrent) return t;
   const AttentionWork& work = state.attention;
   const auto partitions = static_cast<size_t>(program_.attention_slots);
   std::vector<tiles::AttentionTask> tasks;
@@ -137,8 +142,6 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
         needed_partials, item.partials + chunks * (item.row_end - item.row_begin) * code_.partial_floats_per_row);
   }
   t.slots = append(std::span(state.slots, static_cast<size_t>(context.sizes[Symbol::kTokens])));
-  t.pages = append(std::span<const int32_t>(pages));
-  t.page_begin = append(std::span<const int32_t>(page_begin));
   t.tasks = append(std::span<const tiles::AttentionTask>(tasks));
   t.task_begin = append(std::span(work.slot_begin, partitions + 1));
   t.parts = append(std::span<const tiles::AttentionPart>(parts));
@@ -153,6 +156,10 @@ Status TileRunner::upload_step(const StepContext& context) {
   for (size_t d = 0; d < program_.row_dims.size(); ++d)
     tables.rows[d] = static_cast<int32_t>(program_.row_dims[d].eval(context.sizes));
   step_bytes_.assign(sizeof(tables), 0);
+  std::vector<tiles::SequenceTable> sequences;
+  for (const SequenceRows& rows : context.sequences) sequences.push_back({rows.row_begin, rows.rows});
+  tables.num_sequences = static_cast<int32_t>(sequences.size());
+  tables.sequences = append(std::span<const tiles::SequenceTable>(sequences));
   int64_t partials = 0;
   for (size_t g = 0; g < program_.states.groups.size(); ++g) tables.groups[g] = group_tables(context, g, partials);
   if (partials * 4 > partials_.size()) {
@@ -166,6 +173,7 @@ Status TileRunner::upload_step(const StepContext& context) {
     using T = std::remove_reference_t<decltype(pointer)>;
     pointer = reinterpret_cast<T>(step_memory_.data() + reinterpret_cast<uintptr_t>(pointer));
   };
+  place(tables.sequences);
   for (size_t g = 0; g < program_.states.groups.size(); ++g) {
     tiles::StateTables& t = tables.groups[g];
     place(t.slots);

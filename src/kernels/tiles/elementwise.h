@@ -25,7 +25,7 @@ TILE_FN Lanes<float> clamp(const Lanes<float>& x, float limit) { return max_of(m
 
 /// y = f(a, b), all [rows, cols].
 struct Elementwise {
-  enum class Op : uint8_t { kAdd, kScale, kSoftCap, kActivation, kGated };
+  enum class Op : uint8_t { kAdd, kScale, kSoftCap, kActivation, kGated, kSigmoid };
   struct Args {
     Op op;
     Activation activation;
@@ -33,7 +33,7 @@ struct Elementwise {
     int32_t cols;
     int32_t a_stride;  ///< of a row of a; b has the same
     const float* a;    ///< of kGated: the gate
-    const float* b;    ///< of kAdd and kGated
+    const float* b;    ///< of kAdd and kGated; of kSigmoid: the gate
     float* y;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
@@ -49,6 +49,7 @@ struct Elementwise {
         case Op::kScale: y = a * args.number; break;
         case Op::kSoftCap: y = tanh_of(a / args.number) * args.number; break;
         case Op::kActivation: y = activate(args.activation, a); break;
+        case Op::kSigmoid: y = a / (exp_of(-b) + 1.0f); break;
         case Op::kGated:
           if (args.number > 0) y = activate(args.activation, min_of(a, args.number)) * (clamp(b, args.number) + 1.0f);
           else y = activate(args.activation, a) * b;

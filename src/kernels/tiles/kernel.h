@@ -44,7 +44,7 @@ struct StateTables {
   uint8_t* memory;
   int64_t page_bytes;
   const int32_t* slots;       ///< [tokens] page * kKvPageTokens + offset in the page
-  const int32_t* pages;       ///< of all sequences
+  const int32_t* pages;       ///< of all sequences; of recurrent states two each: read, then written
   const int32_t* page_begin;  ///< [sequences]: where those of a sequence begin
   const AttentionTask* tasks;
   const int32_t* task_begin;  ///< [work partitions + 1]
@@ -54,11 +54,18 @@ struct StateTables {
   int32_t num_parts, num_partitions;
 };
 
+/// The rows of one sequence of a step.
+struct SequenceTable {
+  int32_t row_begin, rows;
+};
+
 inline constexpr int kMaxRowDims = 16, kMaxStateGroups = 8;
 
 /// What changes from step to step, in the memory of the device.
 struct StepTables {
   int32_t rows[kMaxRowDims];  ///< of each Program::row_dims
+  int32_t num_sequences;
+  const SequenceTable* sequences;
   StateTables groups[kMaxStateGroups];
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/tiles/linear.h"
 #include "kernels/tiles/moe.h"
 #include "kernels/tiles/norm.h"
+#include "kernels/tiles/recurrence.h"
 #include "kernels/tiles/rope.h"
 #include "kernels/tiles/rows.h"
 
@@ -15,6 +16,9 @@ namespace redline::tiles {
 #define REDLINE_TILE_KERNELS(K) \
   K(Attention)                  \
   K(AttentionMerge)             \
+  K(CausalConv)                 \
+  K(GatedNorm)                  \
+  K(GatedScan)                  \
   K(Elementwise)                \
   K(Embedding)                  \
   K(ExpertLinear)               \

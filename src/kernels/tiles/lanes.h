@@ -45,6 +45,7 @@ TILE_FN float sqrt_of(float x) { return sqrtf(x); }
 TILE_FN float max_of(float a, float b) { return fmaxf(a, b); }
 TILE_FN float cos_of(float x) { return cosf(x); }
 TILE_FN float sin_of(float x) { return sinf(x); }
+TILE_FN float log1p_of(float x) { return log1pf(x); }
 TILE_FN double pow_of(double x, double y) { return pow(x, y); }
 
 #else
@@ -150,6 +151,7 @@ REDLINE_LANES_MATH(erfc_of, std::erfc(x))
 REDLINE_LANES_MATH(sqrt_of, std::sqrt(x))
 REDLINE_LANES_MATH(cos_of, std::cos(x))
 REDLINE_LANES_MATH(sin_of, std::sin(x))
+REDLINE_LANES_MATH(log1p_of, std::log1p(x))
 #undef REDLINE_LANES_MATH
 inline Lanes<float> max_of(const Lanes<float>& a, const Lanes<float>& b) {
   return detail::map([](float x, float y) { return x > y ? x : y; }, a, b);

@@ -42,7 +42,8 @@ set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 enable_language(CUDA)
 add_library(redline_cuda MODULE src/kernels/cuda/cuda_device.cu)
 set_target_properties(redline_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
-                                              CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden UNITY_BUILD OFF)
+                                              CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden UNITY_BUILD OFF
+                                              CUDA_STANDARD_REQUIRED OFF CXX_STANDARD_REQUIRED OFF)
 target_include_directories(redline_cuda PRIVATE src include)
 # The host's warning flags are not nvcc's; -O2 whatever the build type, as for the kernels of the CPU.
 set_target_properties(redline_cuda PROPERTIES COMPILE_OPTIONS "" LINK_OPTIONS "")

@@ -47,7 +47,7 @@ class ProgramChecker {
   std::vector<uint32_t> notified_;          // by event
   std::vector<Clock> event_clock_, clock_;  // by event, by worker
   std::map<int64_t, TouchedBytes> touched_;
-  size_t worker_ = 0;             // of the task that runs
+  size_t worker_ = 0;  // of the task that runs
   uint32_t place_ = 0;
 };
 
@@ -147,7 +147,8 @@ Status ProgramChecker::touch(size_t stage, ValueId value, const Tile& tile, Read
     return touch_bytes(stage, value, v.offset + row_begin * stride, v.offset + row_end * stride, is_write);
   for (int64_t row = row_begin; row < row_end; ++row) {
     const int64_t first = v.offset + row * stride;
-    REDLINE_TRY(touch_bytes(stage, value, first + col_begin * kElementBytes, first + col_end * kElementBytes, is_write));
+    REDLINE_TRY(
+        touch_bytes(stage, value, first + col_begin * kElementBytes, first + col_end * kElementBytes, is_write));
   }
   return {};
 }

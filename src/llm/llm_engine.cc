@@ -74,7 +74,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                  choose_runtime(options.runtime, {options.use_interpreter && !options.runtime ? 1 : options.threads,
                                                   options.trace_file}));
   e.model_.info.threads = options.use_interpreter ? 1 : e.runtime_->threads();
-  e.model_.info.isa = options.use_interpreter              ? "interpreter"
+  e.model_.info.isa = options.use_interpreter           ? "interpreter"
                       : device.kind != DeviceKind::kCpu ? device_name(device)
                                                         : e.runtime_->isa();
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));

@@ -30,8 +30,7 @@ bool find(void* library, const char* name, F*& function) {
 bool find_all(void* library, DriverFunctions& f) {
   return find(library, "cuInit", f.init) && find(library, "cuDriverGetVersion", f.driver_version) &&
          find(library, "cuDeviceGetCount", f.device_count) && find(library, "cuDeviceGet", f.device_get) &&
-         find(library, "cuDeviceGetName", f.device_name) &&
-         find(library, "cuDeviceGetAttribute", f.device_attribute) &&
+         find(library, "cuDeviceGetName", f.device_name) && find(library, "cuDeviceGetAttribute", f.device_attribute) &&
          find(library, "cuDeviceTotalMem_v2", f.device_memory) && find(library, "cuGetErrorName", f.error_name);
 }
 

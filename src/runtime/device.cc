@@ -31,8 +31,9 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
                        gpu.minor, kLeastCapability / 10, kLeastCapability % 10);
   if (module.empty())
-    return unsupported("cuda:{}: {} is there, but this build has no CUDA kernels (no redline_cuda.so beside the program)",
-                       index, gpu.name);
+    return unsupported(
+        "cuda:{}: {} is there, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
+        gpu.name);
   return {};
 }
 
@@ -45,7 +46,7 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
   REDLINE_TRY(check_gpu(driver.gpus[static_cast<size_t>(index)], index, path));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: {}", ::dlerror());
-  using Open = int32_t (*)(int32_t abi, int32_t index, tiles::TileDevice** device, char* error, int32_t error_bytes);
+  using Open = int32_t (*)(int32_t abi, int32_t index, tiles::TileDevice * *device, char* error, int32_t error_bytes);
   const auto open = reinterpret_cast<Open>(::dlsym(library, "redline_open_cuda"));
   if (!open) return unsupported("cuda: {} has no redline_open_cuda", path);
   char error[512] = {};

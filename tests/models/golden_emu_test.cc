@@ -93,8 +93,7 @@ void check_schedule(const std::string& path) {
   options.bounds[Symbol::kSequences] = 8;
   options.bounds[Symbol::kLogitRows] = 16;
   WorkerTeam team(1);
-  const auto device =
-      std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
+  const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
   const auto program = compile_tiles(std::move(model->graph), options, device, team);
   ASSERT_TRUE(program.ok()) << program.status().to_string();
   ASSERT_EQ(program->tasks.size(), 132u);
@@ -112,7 +111,8 @@ TEST_P(EmulatedGolden, TheScheduleIsOrdered) { check_schedule(path()); }
 
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedGolden, ::testing::ValuesIn(emulated_models()), [](const auto& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 

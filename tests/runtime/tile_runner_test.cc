@@ -51,8 +51,9 @@ Graph tile_attention_graph(const TileAttentionCase& c) {
 int64_t sum(const std::vector<int64_t>& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
 /// Runs steps of several sequences through the interpreter and through the tile runner in both ways.
+/// `pieces`: grows by the items that were a part of the positions of their rows.
 void check_attention(const TileAttentionCase& c, const std::vector<std::vector<int64_t>>& steps, int multiprocessors,
-                     double tolerance) {
+                     double tolerance, int64_t* pieces = nullptr) {
   const Graph graph = tile_attention_graph(c);
   int64_t most = 0, positions = 0;
   for (const auto& rows : steps) most = std::max(most, sum(rows)), positions += sum(rows);
@@ -67,13 +68,14 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
     auto memory = runner.make_state_memory(counts);
     ASSERT_TRUE(memory.ok());
     const AttentionPlanShape shape{slots, c.heads, c.kv_heads, c.head_dim, most, std::ssize(steps[0])};
-    sequences.push_back(std::make_unique<TestSequences>(runner.states(), std::move(memory).value(), pages,
-                                                        steps[0].size(), shape));
+    sequences.push_back(
+        std::make_unique<TestSequences>(runner.states(), std::move(memory).value(), pages, steps[0].size(), shape));
   };
   add_sequences(**reference, 0);
   std::vector<TileCompiled> compiled;
   for (const bool persistent : {false, true}) {
-    compiled.push_back(TileCompiled::make(graph, bounds, {.multiprocessors = multiprocessors, .persistent = persistent}));
+    compiled.push_back(
+        TileCompiled::make(graph, bounds, {.multiprocessors = multiprocessors, .persistent = persistent}));
     ASSERT_TRUE(compiled.back().status.ok()) << compiled.back().status.to_string();
     add_sequences(*compiled.back().runner, multiprocessors);
   }
@@ -87,7 +89,10 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
     for (size_t i = 0; i < sequences.size(); ++i) {
       Runner& runner = i == 0 ? **reference : static_cast<Runner&>(*compiled[i - 1].runner);
       for (const auto& [name, tensor] : in) put(runner, graph, name, tensor);
-      const Status status = runner.step(sequences[i]->begin(rows));
+      const StepContext step = sequences[i]->begin(rows);
+      if (const AttentionWork& work = step.states[0].attention; pieces && i == 1)
+        for (int32_t k = 0; k < work.slot_begin[multiprocessors]; ++k) *pieces += work.items[k].split >= 0;
+      const Status status = runner.step(step);
       ASSERT_TRUE(status.ok()) << status.to_string();
       sequences[i]->commit();
       results.push_back(get(runner, "y", n * c.heads * c.head_dim));
@@ -116,8 +121,12 @@ TEST(TileAttention, EqualsTheReference) {
 
 // Few items and many multiprocessors: the plan splits positions, and partial results are merged.
 TEST(TileAttention, SplitPositionsAreMerged) {
-  check_attention({2, 1, 16}, {{300, 20}, {1, 1}, {2, 1}, {290, 1}, {1, 1}}, 12, 4e-6);
-  check_attention({2, 1, 16, 500, KvFormat::kF32, 0, true}, {{700, 1}, {1, 0}}, 12, 4e-6);
+  int64_t pieces = 0;
+  check_attention({2, 1, 16}, {{300, 20}, {1, 1}, {2, 1}, {290, 1}, {1, 1}}, 12, 4e-6, &pieces);
+  EXPECT_GT(pieces, 1);
+  pieces = 0;
+  check_attention({2, 1, 16, 500, KvFormat::kF32, 0, true}, {{700, 1}, {1, 0}}, 12, 4e-6, &pieces);
+  EXPECT_GT(pieces, 1);
 }
 
 /// A layer of a language model without its cache: products that wait for norms, an epilogue in place, two rows of columns.
@@ -168,7 +177,8 @@ TEST_F(PersistentStep, AnyOrderOfWarpsGivesTheSameBits) {
   }
 }
 
-// Each fault is planted at several places. It is found if any order of the warps ends in an error or in other bits.
+// Each fault is planted at several places of a step. It is found where some order of the warps ends in an error or in other
+// bits; a place may be harmless, as when a block notifies two events one after the other.
 TEST_F(PersistentStep, PlantedFaultsAreFound) {
   const auto want = run(compiled_, {});
   ASSERT_TRUE(want.ok());
@@ -179,21 +189,21 @@ TEST_F(PersistentStep, PlantedFaultsAreFound) {
   };
   const std::vector<Planted> faults = {{emu::Fault::kLostNotify, "lost notify", {0, 3, 6}},
                                        {emu::Fault::kMissingRelease, "missing release", {0, 2, 4}},
-                                       {emu::Fault::kEarlyPage, "early page", {4, 5, 6, 7}},
+                                       {emu::Fault::kEarlyPage, "early page", {8, 12, 16}},
                                        {emu::Fault::kWrongParity, "wrong parity", {0, 7, 20}}};
+  constexpr uint64_t kOrders = 50;
   for (const Planted& planted : faults) {
-    int found = 0, orders = 0;
-    for (uint64_t seed = 1; seed <= 200 && found == 0; ++seed) {
-      ++orders;
-      for (const int place : planted.places) {
+    int found = 0;
+    for (const int place : planted.places)
+      for (uint64_t seed = 1; seed <= kOrders; ++seed) {
         // A failed step ends the runner, so each has its own.
-        TileCompiled c = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 4, .persistent = true});
+        TileCompiled c = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = true});
         const auto got = run(c, {.seed = seed, .fault = planted.fault, .fault_at = place});
-        found += !got.ok() || *got != *want;
+        if (got.ok() && *got == *want) continue;
+        ++found;
+        break;
       }
-    }
-    EXPECT_GT(found, 0) << planted.name;
-    RecordProperty(planted.name, orders);
+    EXPECT_GE(found, 2) << planted.name;
   }
 }
 

@@ -86,9 +86,9 @@ inline void expect_tiles_like_reference(
       ASSERT_TRUE(expected.ok()) << expected.status().to_string();
       const HostTensor& want = (*expected)["y"];
 
-      TileCompiled c = TileCompiled::make(
-          graph, sizes(most, most),
-          {.exact_f32 = exact_f32, .multiprocessors = multiprocessors, .persistent = persistent});
+      TileCompiled c =
+          TileCompiled::make(graph, sizes(most, most),
+                             {.exact_f32 = exact_f32, .multiprocessors = multiprocessors, .persistent = persistent});
       ASSERT_TRUE(c.status.ok()) << c.status.to_string();
       StepContext step;
       step.sizes = now;

@@ -20,7 +20,9 @@ class OpenDevice {
   tiles::TileDevice& table() const { return *table_; }
   const char* name() const { return table_->name; }
   int multiprocessors() const { return table_->multiprocessors; }
-  Status upload(void* to, const void* from, int64_t bytes) { return check(table_->upload(table_->self, to, from, bytes)); }
+  Status upload(void* to, const void* from, int64_t bytes) {
+    return check(table_->upload(table_->self, to, from, bytes));
+  }
   Status download(void* to, const void* from, int64_t bytes) {
     return check(table_->download(table_->self, to, from, bytes));
   }

@@ -107,7 +107,8 @@ Result<int64_t> TileCompiler::packed_weights(std::span<const ValueId> ids, int64
   for (size_t i = 0; i < ids.size(); ++i) {
     REDLINE_ASSIGN(const int64_t at, packed_weight(ids[i]));
     if (at != packed_[ids[0]] + static_cast<int64_t>(i) * stride)
-      return unsupported("{} is read by another op too, and does not lie with its neighbours", graph_.value(ids[i]).name);
+      return unsupported("{} is read by another op too, and does not lie with its neighbours",
+                         graph_.value(ids[i]).name);
   }
   return packed_[ids[0]];
 }
@@ -251,8 +252,8 @@ Status TileCompiler::upload_schedule(const Program& program, TileProgram& code) 
   REDLINE_ASSIGN(code.list_begin, upload_all(device_, list_begin));
   REDLINE_ASSIGN(code.waits, upload_all(device_, waits));
   REDLINE_ASSIGN(code.notifies, upload_all(device_, program.notifies));
-  REDLINE_ASSIGN(code.counters,
-                 DeviceMemory::make(device_, std::max<int64_t>(1, int64_t{program.num_events} * tiles::kCounterStride * 8)));
+  REDLINE_ASSIGN(code.counters, DeviceMemory::make(device_, std::max<int64_t>(1, int64_t{program.num_events} *
+                                                                                     tiles::kCounterStride * 8)));
   return {};
 }
 

@@ -28,8 +28,8 @@ struct TileStage {
   tiles::StageTable table = {};
   std::vector<uint8_t> args;
   struct Address {
-    int32_t at;          ///< offset in `args`
-    ValueId value = -1;  ///< in the arena, or
+    int32_t at;           ///< offset in `args`
+    ValueId value = -1;   ///< in the arena, or
     int64_t weight = -1;  ///< offset in the weights
   };
   std::vector<Address> addresses;

@@ -132,14 +132,19 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
     for (int32_t k = 0; item.split >= 0 && k < item.num_splits; ++k) {
       const AttentionSplit& split = work.splits[item.split + k];
       parts.resize(std::max(parts.size(), static_cast<size_t>(item.split + k) + 1));
-      parts[static_cast<size_t>(item.split + k)] = {
-          item.kv_head,   split.row_begin, split.row_end, static_cast<int32_t>(split.chunks),
-          static_cast<int32_t>(split.num_shared), split.partials, split.shared, split.shared_stride};
+      parts[static_cast<size_t>(item.split + k)] = {item.kv_head,
+                                                    split.row_begin,
+                                                    split.row_end,
+                                                    static_cast<int32_t>(split.chunks),
+                                                    static_cast<int32_t>(split.num_shared),
+                                                    split.partials,
+                                                    split.shared,
+                                                    split.shared_stride};
     }
     if (item.split < 0) continue;
     const int64_t chunks = item.merges_chunks ? 1 : (item.kv_end - item.kv_begin + kKvChunk - 1) / kKvChunk;
-    needed_partials = std::max(
-        needed_partials, item.partials + chunks * (item.row_end - item.row_begin) * code_.partial_floats_per_row);
+    needed_partials = std::max(needed_partials,
+                               item.partials + chunks * (item.row_end - item.row_begin) * code_.partial_floats_per_row);
   }
   t.slots = append(std::span(state.slots, static_cast<size_t>(context.sizes[Symbol::kTokens])));
   t.tasks = append(std::span<const tiles::AttentionTask>(tasks));
@@ -215,8 +220,8 @@ Status TileRunner::run(const StepContext& context) {
                 stage.row_tile;
       const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
       if (blocks == 0) continue;
-      REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), stage.kernel, blocks)
-                      .within(program_.stages[s].name));
+      REDLINE_TRY(
+          code_.device->launch(tables, static_cast<int32_t>(s), stage.kernel, blocks).within(program_.stages[s].name));
     }
   }
   REDLINE_TRY(code_.device->synchronize());

@@ -13,7 +13,9 @@ namespace {
 
 constexpr int kBlockSharedBytes = kSharedBytes + 8 * kNumBarriers;
 
-__device__ __forceinline__ Warp make_warp(uint8_t* shared) { return Warp(shared, static_cast<int>(threadIdx.x) / kWarpLanes); }
+__device__ __forceinline__ Warp make_warp(uint8_t* shared) {
+  return Warp(shared, static_cast<int>(threadIdx.x) / kWarpLanes);
+}
 
 /// The mbarriers are initialized by one warp and seen by all, the engine of bulk copies included.
 __device__ __forceinline__ void init_ring(Warp& w) {
@@ -23,7 +25,7 @@ __device__ __forceinline__ void init_ring(Warp& w) {
 }
 
 template <class Kernel>
-__global__ void __launch_bounds__(kBlockWarps * kWarpLanes) run_stage(ProgramTables program, int32_t stage) {
+__global__ void __launch_bounds__(kBlockWarps* kWarpLanes) run_stage(ProgramTables program, int32_t stage) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const StageTable& table = program.stages[stage];
   const auto& args = *reinterpret_cast<const typename Kernel::Args*>(program.constants + table.args);
@@ -37,7 +39,7 @@ __global__ void __launch_bounds__(kBlockWarps * kWarpLanes) run_stage(ProgramTab
   Kernel::compute(args, tile, *program.step, w, ring);
 }
 
-__global__ void __launch_bounds__(kBlockWarps * kWarpLanes) run_whole_step(ProgramTables program) {
+__global__ void __launch_bounds__(kBlockWarps* kWarpLanes) run_whole_step(ProgramTables program) {
   extern __shared__ __align__(1024) uint8_t shared[];
   Warp w = make_warp(shared);
   init_ring(w);
@@ -71,7 +73,8 @@ class CudaDevice {
   static int32_t copy_bytes(void* self, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
     if (bytes <= 0) return 0;
     CudaDevice& d = of(self);
-    if (const int32_t failed = d.check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, d.stream_), "cudaMemcpy"))
+    if (const int32_t failed =
+            d.check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, d.stream_), "cudaMemcpy"))
       return failed;
     // Host memory may change when this returns.
     return kind == cudaMemcpyDeviceToDevice ? 0 : d.check(cudaStreamSynchronize(d.stream_), "cudaMemcpy");
@@ -109,13 +112,12 @@ class CudaDevice {
     CudaDevice& d = of(self);
     ProgramTables tables = *program;
     void* args[] = {&tables};
-    return d.check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(run_whole_step), dim3(static_cast<unsigned>(blocks)),
-                                               dim3(kBlockWarps * kWarpLanes), args, kBlockSharedBytes, d.stream_),
-                   "launch of a persistent step");
+    return d.check(
+        cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(run_whole_step), dim3(static_cast<unsigned>(blocks)),
+                                    dim3(kBlockWarps * kWarpLanes), args, kBlockSharedBytes, d.stream_),
+        "launch of a persistent step");
   }
-  static int32_t synchronize(void* self) {
-    return of(self).check(cudaStreamSynchronize(of(self).stream_), "step");
-  }
+  static int32_t synchronize(void* self) { return of(self).check(cudaStreamSynchronize(of(self).stream_), "step"); }
   static void close(void* self) {
     cudaStreamDestroy(of(self).stream_);
     delete &of(self);
@@ -134,8 +136,9 @@ cudaError_t allow_shared_memory() {
 }
 
 cudaError_t CudaDevice::open(int32_t index) {
-  table_ = {kTileDeviceAbi, 0, name_, this, allocate, release, upload, download, copy, clear, launch, run_program, synchronize,
-            [](void* self) { return of(self).error(); }, close};
+  table_ = {kTileDeviceAbi, 0,    name_, this,   allocate,    release,     upload,
+            download,       copy, clear, launch, run_program, synchronize, [](void* self) { return of(self).error(); },
+            close};
   cudaDeviceProp properties;
   cudaError_t error = cudaSetDevice(index);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, index);
@@ -160,8 +163,8 @@ cudaError_t CudaDevice::open(int32_t index) {
 
 /// Opens GPU `index`. Not 0: `error` says why.
 extern "C" __attribute__((visibility("default"))) int32_t redline_open_cuda(int32_t abi, int32_t index,
-                                                                            redline::tiles::TileDevice** device, char* error,
-                                                                            int32_t error_bytes) {
+                                                                            redline::tiles::TileDevice** device,
+                                                                            char* error, int32_t error_bytes) {
   using redline::tiles::CudaDevice;
   if (abi != redline::tiles::kTileDeviceAbi) {
     std::snprintf(error, static_cast<size_t>(error_bytes), "redline_cuda.so is of another build (interface %d, not %d)",

@@ -100,16 +100,15 @@ class EmulatedDevice {
       std::unique_ptr<Machine> machine = device.take_machine();
       Status status;
       for (int64_t block = begin; block < end && status.ok(); ++block)
-        status = machine->run(
-            {.blocks = 1,
-             .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
-             .shared_bytes = uses_ring ? tiles::kSharedBytes : 0,
-             .barriers = tiles::kNumBarriers,
-             .prepare = init_ring},
-            device.options_.machine, [&](Block& b, int w) {
-              tiles::Warp warp(b, w);
-              tiles::run_launch(table, *program, static_cast<int>(block), warp);
-            });
+        status = machine->run({.blocks = 1,
+                               .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
+                               .shared_bytes = uses_ring ? tiles::kSharedBytes : 0,
+                               .barriers = tiles::kNumBarriers,
+                               .prepare = init_ring},
+                              device.options_.machine, [&](Block& b, int w) {
+                                tiles::Warp warp(b, w);
+                                tiles::run_launch(table, *program, static_cast<int>(block), warp);
+                              });
       device.give_back(std::move(machine), std::move(status));
     };
     device.failure_ = {};

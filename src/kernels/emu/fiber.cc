@@ -15,7 +15,8 @@
 namespace redline::emu {
 
 Fiber::Fiber() {
-  void* memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   REDLINE_CHECK(memory != MAP_FAILED);
   stack_ = static_cast<uint8_t*>(memory);
 #if defined(__SANITIZE_THREAD__)

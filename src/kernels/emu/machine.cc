@@ -94,8 +94,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     state.waits = {};
     if (state.fiber.resume()) --left;
   }
-  if (failure_.ok() && left > 0)
-    failure_ = internal("emulated device: nothing can run any more\n{}", dump());
+  if (failure_.ok() && left > 0) failure_ = internal("emulated device: nothing can run any more\n{}", dump());
   if (failure_.ok() && !copies_.empty())
     failure_ = internal("emulated device: a block has ended before {} of its copies arrived", copies_.size());
   for (int b = 0; b < blocks; ++b) {
@@ -144,7 +143,8 @@ void Machine::complete(Block& block, int number) {
 
 void Machine::arrive(Block& block, int number) {
   Barrier& barrier = block.barriers[static_cast<size_t>(number)];
-  if (barrier.count == 0) return fail(internal("emulated device: mbarrier {} is used before it is initialized", number));
+  if (barrier.count == 0)
+    return fail(internal("emulated device: mbarrier {} is used before it is initialized", number));
   if (barrier.pending == 0)
     return fail(internal("emulated device: mbarrier {} has more than {} arrivals in a phase", number, barrier.count));
   --barrier.pending;
@@ -158,7 +158,8 @@ void Machine::expect_bytes(Block& block, int number, int64_t bytes) {
 
 void Machine::copy_later(Block& block, uint32_t to, const void* from, int64_t bytes, int barrier) {
   if (bytes % 16 != 0 || to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
-    return fail(internal("emulated device: a bulk copy of {} bytes to shared {} is not in units of 16 bytes", bytes, to));
+    return fail(
+        internal("emulated device: a bulk copy of {} bytes to shared {} is not in units of 16 bytes", bytes, to));
   if (to + static_cast<size_t>(bytes) > block.shared.size())
     return fail(internal("emulated device: a bulk copy ends at {} of {} bytes of shared memory", to + bytes,
                          block.shared.size()));

@@ -65,8 +65,8 @@ struct Block {
   std::vector<uint8_t> shared;
   std::vector<Barrier> barriers;
   StoreLog log;
-  int arrived = 0;           ///< of consumer_sync
-  uint32_t generation = 0;   ///< of consumer_sync
+  int arrived = 0;          ///< of consumer_sync
+  uint32_t generation = 0;  ///< of consumer_sync
 };
 
 /// What a warp waits for.

@@ -16,7 +16,7 @@ class StoreLog {
     const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
     const auto address = reinterpret_cast<uintptr_t>(to);
     for (size_t i = 0; i < sizeof(T);) {
-      Word& word = find(( address + i) / kWordBytes);
+      Word& word = find((address + i) / kWordBytes);
       const size_t at = (address + i) % kWordBytes, n = std::min(kWordBytes - at, sizeof(T) - i);
       std::memcpy(word.bytes + at, bytes + i, n);
       word.written |= static_cast<uint8_t>(((1u << n) - 1) << at);

@@ -93,8 +93,8 @@ class Warp {
  private:
   uint8_t* shared(uint32_t offset, size_t bytes) {
     if (offset + bytes <= block_.shared.size()) return block_.shared.data() + offset;
-    machine_.fail(internal("emulated device: an access at {} of {} bytes of shared memory", offset,
-                           block_.shared.size()));
+    machine_.fail(
+        internal("emulated device: an access at {} of {} bytes of shared memory", offset, block_.shared.size()));
     return block_.shared.data();
   }
 

@@ -13,8 +13,8 @@ namespace redline::tiles {
 
 /// Where the heads of a state lie in a page of its group.
 struct KvAddress {
-  int32_t group;       ///< of StepTables::groups
-  int32_t width;       ///< elements of a row
+  int32_t group;  ///< of StepTables::groups
+  int32_t width;  ///< elements of a row
   int64_t keys, values, head_bytes;
   KvFormat format;
 };
@@ -48,8 +48,7 @@ struct KvAppend {
       const int32_t slot = w.load_uniform(state.slots + row);
       const float* from = (is_key ? a.k : a.v) + (int64_t{row} * a.num_heads + head) * a.head_dim;
       uint8_t* to = state.memory + slot / kKvPageTokens * state.page_bytes + (is_key ? a.cache.keys : a.cache.values) +
-                    head * a.cache.head_bytes +
-                    slot % kKvPageTokens * a.cache.width * kv_element_bytes(a.cache.format);
+                    head * a.cache.head_bytes + slot % kKvPageTokens * a.cache.width * kv_element_bytes(a.cache.format);
       for (int d = 0; d < a.head_dim; d += kWarpLanes) {
         const Lanes<int> at = lane_index() + d;
         const Lanes<bool> mask = at < Lanes<int>(a.head_dim);
@@ -164,7 +163,8 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
       const float one = w.broadcast(weight, t);
       for (int i = 0; i < parts; ++i) {
         const Lanes<int> at = lane_index() + i * kWarpLanes;
-        out.sums[i] = out.sums[i] + load_kv(a.cache.format, values, at + t * a.cache.width, at < Lanes<int>(a.head_dim), w) * one;
+        out.sums[i] =
+            out.sums[i] + load_kv(a.cache.format, values, at + t * a.cache.width, at < Lanes<int>(a.head_dim), w) * one;
       }
     }
   }
@@ -186,7 +186,8 @@ struct Attention {
  private:
   static TILE_FN void run(const Args& a, const StateTables& state, const AttentionTask& task, Warp& w) {
     const int group = a.num_heads / a.num_kv_heads, lines = (task.row_end - task.row_begin) * group;
-    const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes, size = static_cast<int>(attention_partial_floats(a.head_dim));
+    const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes,
+              size = static_cast<int>(attention_partial_floats(a.head_dim));
     const int32_t* pages = state.pages + state.page_begin[task.sequence];
     for (int line = w.index(); line < lines; line += kConsumerWarps) {
       const int head = task.kv_head * group + line % group;
@@ -206,7 +207,8 @@ struct Attention {
         const int end = (c + 1) * kChunk < visible_end ? (c + 1) * kChunk : visible_end;
         detail::attend_chunk(a, state, pages, task.kv_head, a.q + at, begin, end, w, chunk);
         if (task.split < 0 || task.merges_chunks) all.fold(chunk, parts);
-        else chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * lines + line) * size, a.head_dim, w);
+        else
+          chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * lines + line) * size, a.head_dim, w);
       }
       if (task.split < 0) all.finish(a, head, a.y + at, w);
       else if (task.merges_chunks) all.store(state.partials + task.partials + int64_t{line} * size, a.head_dim, w);

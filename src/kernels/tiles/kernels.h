@@ -72,8 +72,9 @@ TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const 
 TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile,
                           const StepTables& step, Warp& w, RingPosition& ring) {
   switch (stage.kernel) {
-#define REDLINE_KERNEL(K)                                                                                           \
-  case KernelId::k##K: return K::compute(*reinterpret_cast<const K::Args*>(constants + stage.args), tile, step, w, ring);
+#define REDLINE_KERNEL(K) \
+  case KernelId::k##K:    \
+    return K::compute(*reinterpret_cast<const K::Args*>(constants + stage.args), tile, step, w, ring);
     REDLINE_TILE_KERNELS(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
   }

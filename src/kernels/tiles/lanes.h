@@ -59,17 +59,15 @@ struct Lanes {
     for (T& lane : v) lane = x;
   }
 
-#define REDLINE_LANES_BINARY(op)                                      \
-  friend Lanes operator op(const Lanes& a, const Lanes& b) {          \
-    Lanes r;                                                          \
-    for (int i = 0; i < kWarpLanes; ++i)                              \
-      r.v[i] = static_cast<T>(a.v[i] op b.v[i]);                      \
-    return r;                                                         \
-  }                                                                   \
-  friend Lanes& operator op##=(Lanes& a, const Lanes& b) {            \
-    for (int i = 0; i < kWarpLanes; ++i)                              \
-      a.v[i] = static_cast<T>(a.v[i] op b.v[i]);                      \
-    return a;                                                         \
+#define REDLINE_LANES_BINARY(op)                                                    \
+  friend Lanes operator op(const Lanes& a, const Lanes& b) {                        \
+    Lanes r;                                                                        \
+    for (int i = 0; i < kWarpLanes; ++i) r.v[i] = static_cast<T>(a.v[i] op b.v[i]); \
+    return r;                                                                       \
+  }                                                                                 \
+  friend Lanes& operator op##=(Lanes& a, const Lanes& b) {                          \
+    for (int i = 0; i < kWarpLanes; ++i) a.v[i] = static_cast<T>(a.v[i] op b.v[i]); \
+    return a;                                                                       \
   }
   REDLINE_LANES_BINARY(+)
   REDLINE_LANES_BINARY(-)
@@ -82,11 +80,11 @@ struct Lanes {
   REDLINE_LANES_BINARY(<<)
   REDLINE_LANES_BINARY(>>)
 #undef REDLINE_LANES_BINARY
-#define REDLINE_LANES_COMPARE(op)                                    \
-  friend Lanes<bool> operator op(const Lanes& a, const Lanes& b) {   \
-    Lanes<bool> r;                                                   \
-    for (int i = 0; i < kWarpLanes; ++i) r.v[i] = a.v[i] op b.v[i];  \
-    return r;                                                        \
+#define REDLINE_LANES_COMPARE(op)                                   \
+  friend Lanes<bool> operator op(const Lanes& a, const Lanes& b) {  \
+    Lanes<bool> r;                                                  \
+    for (int i = 0; i < kWarpLanes; ++i) r.v[i] = a.v[i] op b.v[i]; \
+    return r;                                                       \
   }
   REDLINE_LANES_COMPARE(<)
   REDLINE_LANES_COMPARE(>)
@@ -140,10 +138,10 @@ inline Lanes<uint32_t> float_to_bits(const Lanes<float>& x) {
 inline float bits_to_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline uint32_t float_to_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
 
-#define REDLINE_LANES_MATH(name, expression)                                     \
-  inline Lanes<float> name(const Lanes<float>& lanes) {                          \
-    return detail::map([](float x) -> float { return expression; }, lanes);      \
-  }                                                                              \
+#define REDLINE_LANES_MATH(name, expression)                                \
+  inline Lanes<float> name(const Lanes<float>& lanes) {                     \
+    return detail::map([](float x) -> float { return expression; }, lanes); \
+  }                                                                         \
   inline float name(float x) { return expression; }
 REDLINE_LANES_MATH(exp_of, std::exp(x))
 REDLINE_LANES_MATH(tanh_of, std::tanh(x))
@@ -181,8 +179,8 @@ TILE_FN Lanes<float> f16_to_float(const Lanes<uint32_t>& half) {
   const Lanes<uint32_t> magnitude = half & uint32_t{0x7fff}, sign = (half & uint32_t{0x8000}) << uint32_t{16};
   const Lanes<float> small = convert<float>(convert<int32_t>(magnitude)) * 0x1p-24f;  // subnormal
   const Lanes<bool> is_special = magnitude >= Lanes<uint32_t>(uint32_t{0x7c00});
-  const Lanes<uint32_t> large = (magnitude << uint32_t{13}) +
-                                select(is_special, Lanes<uint32_t>(uint32_t{0x70000000}), uint32_t{0x38000000});
+  const Lanes<uint32_t> large =
+      (magnitude << uint32_t{13}) + select(is_special, Lanes<uint32_t>(uint32_t{0x70000000}), uint32_t{0x38000000});
   const Lanes<bool> is_small = magnitude < Lanes<uint32_t>(uint32_t{0x0400});
   return bits_to_float(select(is_small, float_to_bits(small), large) | sign);
 }

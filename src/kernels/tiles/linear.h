@@ -25,8 +25,8 @@ struct LinearArgs {
   const uint8_t* weight;
   const float* x;
   float* y;
-  const float* bias;      ///< [out_features] or nullptr; of experts, for each of them
-  const float* residual;  ///< like y, or nullptr
+  const float* bias;                  ///< [out_features] or nullptr; of experts, for each of them
+  const float* residual;              ///< like y, or nullptr
   int32_t in_features, out_features;  ///< of y's rows: of all heads, of one expert
   int32_t x_stride;                   ///< of rows of x
   int32_t head_features;              ///< columns of y that a matrix makes
@@ -34,8 +34,9 @@ struct LinearArgs {
   int64_t matrix_bytes;               ///< from matrix to matrix
   // Of experts. Expert e has the places [offsets[e], offsets[e + 1]) of `order`.
   const int32_t* offsets;
-  const int32_t* order;       ///< pairs of token and choice
-  int32_t experts_per_token;  ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the row of y
+  const int32_t* order;  ///< pairs of token and choice
+  int32_t
+      experts_per_token;  ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the row of y
   int32_t panel_bytes;     ///< of a row panel of w
   int32_t chunk_bytes;     ///< of a slot of the ring: whole units
   int32_t chunk_elements;  ///< of K, at most kMaxChunk
@@ -88,7 +89,9 @@ struct ExpertRows {
 };
 
 /// Both sides of the ring count the same chunks: of all panels, for each pass over `pass_rows` rows.
-TILE_FN int linear_passes(const Product& p, int pass_rows) { return (p.row_end - p.row_begin + pass_rows - 1) / pass_rows; }
+TILE_FN int linear_passes(const Product& p, int pass_rows) {
+  return (p.row_end - p.row_begin + pass_rows - 1) / pass_rows;
+}
 
 TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_rows, Warp& w, RingPosition& ring) {
   const int first = product.col_begin / 16, panels = (product.col_end - product.col_begin + 15) / 16;
@@ -111,7 +114,8 @@ TILE_FN void finish(const LinearArgs& a, const Product& p, Warp& w, const Lanes<
   const Lanes<int> y_row = Rows::y_row(a, row, mask, w);
   if (a.bias) value = value + w.load(a.bias + Rows::bias_col(a, p), col, mask);
   // Rows of a dense product are neighbours; those of an expert's pairs may be anywhere.
-  const Lanes<int64_t> at = convert<int64_t>(y_row) * int64_t{a.out_features} + convert<int64_t>(col + Rows::y_col(a, p));
+  const Lanes<int64_t> at =
+      convert<int64_t>(y_row) * int64_t{a.out_features} + convert<int64_t>(col + Rows::y_col(a, p));
   if (a.residual) value = value + w.load(a.residual, at, mask);
   w.store(a.y, at, value, mask);
 }
@@ -136,7 +140,8 @@ struct BasicLinear {
     const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
     for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
       const int first = product.row_begin + pass * kPassRows;
-      const int rows = product.row_end - first < kPassRows ? product.row_end - first : kPassRows, tiles = (rows + 7) / 8;
+      const int rows = product.row_end - first < kPassRows ? product.row_end - first : kPassRows,
+                tiles = (rows + 7) / 8;
       FragmentC sums[kTiles];
       for (int i = 0; i < kTiles; ++i) sums[i] = zero_c();
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
@@ -157,8 +162,8 @@ struct BasicLinear {
 
  private:
   /// Rows [first, first + rows) of x, columns from k on, as bfloat16; zeros up to whole tiles.
-  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k, int elements,
-                                 const X& x, Warp& w) {
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k,
+                                 int elements, const X& x, Warp& w) {
     for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
       const float* const from = a.x + (row < rows ? Rows::x_offset(a, product, first + row, w) : 0) + k;
       for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
@@ -247,7 +252,8 @@ struct BasicLinear {
     for (int i = 0; i < kTiles; ++i)
       for (int c = 0; c < 4; ++c)
         if (i < tiles)
-          detail::finish<Rows>(a, product, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)), sums[i].c[c]);
+          detail::finish<Rows>(a, product, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
+                               sums[i].c[c]);
   }
 };
 
@@ -292,7 +298,8 @@ struct BasicLinearF32 {
             for (int r = 0; r < kPassRows; ++r) {
               if (r >= rows) continue;
               Lanes<float> x[4];
-              w.load_shared4(convert<uint32_t>(half * 16) + (kRows + static_cast<uint32_t>(r * detail::kMaxChunk + 8 * i) * 4), x);
+              w.load_shared4(
+                  convert<uint32_t>(half * 16) + (kRows + static_cast<uint32_t>(r * detail::kMaxChunk + 8 * i) * 4), x);
               for (int e = 0; e < 4; ++e) sums[r] = sums[r] + v[e] * x[e];
             }
           }
@@ -310,8 +317,8 @@ struct BasicLinearF32 {
   }
 
  private:
-  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k, int elements,
-                                 Warp& w) {
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k,
+                                 int elements, Warp& w) {
     for (int r = w.index(); r < rows; r += kConsumerWarps) {
       const float* const from = a.x + Rows::x_offset(a, product, first + r, w) + k;
       for (int col = 0; col < (elements + 7) / 8 * 8; col += kWarpLanes) {

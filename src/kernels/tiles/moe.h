@@ -156,7 +156,8 @@ struct MoeRouter {
       Lanes<float> own[kParts];
       for (int i = 0; i < parts; ++i) {
         const Lanes<int> e = lane_index() + i * kWarpLanes;
-        own[i] = select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), keys[i], Lanes<float>(-INFINITY));
+        own[i] =
+            select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), keys[i], Lanes<float>(-INFINITY));
       }
       const Best first = best_of(w, own, parts);
       float score = first.key;
@@ -174,7 +175,8 @@ struct MoeRouter {
       if (!(score_of(w, groups, group_parts, g) > -INFINITY)) continue;
       for (int i = 0; i < parts; ++i) {
         const Lanes<int> e = lane_index() + i * kWarpLanes;
-        keys[i] = select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), Lanes<float>(-INFINITY), keys[i]);
+        keys[i] =
+            select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), Lanes<float>(-INFINITY), keys[i]);
       }
     }
   }
@@ -223,9 +225,11 @@ struct Concat {
       const int both = args.a_cols + args.b_cols, heads = args.cols / both;
       const Lanes<int> head = col / Lanes<int>(both), within = col % Lanes<int>(both);
       const Lanes<bool> is_a = within < Lanes<int>(args.a_cols);
-      const Lanes<float> a = w.load(args.a + int64_t{row} * heads * args.a_cols, head * args.a_cols + within, mask & is_a);
-      const Lanes<float> b = w.load(args.b + int64_t{row} * heads * args.b_cols,
-                                    head * args.b_cols + within - args.a_cols, mask & (within >= Lanes<int>(args.a_cols)));
+      const Lanes<float> a =
+          w.load(args.a + int64_t{row} * heads * args.a_cols, head * args.a_cols + within, mask & is_a);
+      const Lanes<float> b =
+          w.load(args.b + int64_t{row} * heads * args.b_cols, head * args.b_cols + within - args.a_cols,
+                 mask & (within >= Lanes<int>(args.a_cols)));
       w.store(args.y + int64_t{row} * args.cols, col, select(is_a, a, b), mask);
     });
   }

@@ -54,8 +54,7 @@ class Panel {
     }
     if (!f_.has_table) return q;
     Lanes<uint32_t> found = 0u;
-    for (uint32_t shift = 0; shift < 32; shift += 8)
-      found = found | (look_up(f_.table, (q >> shift) & 15u) << shift);
+    for (uint32_t shift = 0; shift < 32; shift += 8) found = found | (look_up(f_.table, (q >> shift) & 15u) << shift);
     return found;
   }
   /// Code `index` of 4 as a number.

@@ -93,7 +93,8 @@ struct GatedScan {
       const float* from = a.state.at(state, s, 0) + at;
       float* const to = a.state.at(state, s, 1) + at;
       const SequenceTable& rows = step.sequences[s];
-      for (int t = rows.row_begin; t < rows.row_begin + rows.rows; ++t, from = to) token(a, t, head, column, from, to, w);
+      for (int t = rows.row_begin; t < rows.row_begin + rows.rows; ++t, from = to)
+        token(a, t, head, column, from, to, w);
     }
   }
 
@@ -108,7 +109,8 @@ struct GatedScan {
     }
     return w.broadcast(warp_sum(w, sum), 0) + 1e-6f;
   }
-  static TILE_FN void token(const Args& a, int t, int head, const Lanes<int>& column, const float* from, float* to, Warp& w) {
+  static TILE_FN void token(const Args& a, int t, int head, const Lanes<int>& column, const float* from, float* to,
+                            Warp& w) {
     const bool is_delta = a.skip == nullptr;
     const int n = a.key_dim, p = a.value_dim, keys = a.num_groups * n, values = a.num_heads * p;
     const int group = a.groups_alternate ? head % a.num_groups : head / (a.num_heads / a.num_groups);
@@ -173,8 +175,7 @@ struct GatedNorm {
       if (a.gates_first) x = x * silu(w.load(a.gate + row, at, mask));
       squares = squares + x * x;
     }
-    const Lanes<float> scale =
-        Lanes<float>(1.0f) / sqrt_of(warp_sum(w, squares) / static_cast<float>(a.group) + a.eps);
+    const Lanes<float> scale = Lanes<float>(1.0f) / sqrt_of(warp_sum(w, squares) / static_cast<float>(a.group) + a.eps);
     for (int c = 0; c < a.group; c += kWarpLanes) {
       const Lanes<int> at = lane_index() + c;
       const Lanes<bool> mask = at < Lanes<int>(a.group);

@@ -8,10 +8,10 @@ namespace redline::tiles {
 struct RopeTable {
   struct Args {
     const int32_t* positions;
-    const int32_t* lengths;        ///< nullptr: the table does not depend on them
-    const float* frequencies;      ///< [half]
-    const float* long_frequencies; ///< of sequences longer than long_context; nullptr: none
-    float* y;                      ///< [tokens, 2 * half]: cosines, then sines
+    const int32_t* lengths;         ///< nullptr: the table does not depend on them
+    const float* frequencies;       ///< [half]
+    const float* long_frequencies;  ///< of sequences longer than long_context; nullptr: none
+    float* y;                       ///< [tokens, 2 * half]: cosines, then sines
     int32_t half;
     int32_t long_context;     ///< 0: off
     int32_t dynamic_context;  ///< 0: off
@@ -29,8 +29,8 @@ struct RopeTable {
       for (int i = 0; i < a.half; i += kWarpLanes) {
         const Lanes<int> at = lane_index() + i;
         const Lanes<bool> mask = at < Lanes<int>(a.half);
-        const Lanes<float> frequency =
-            is_dynamic ? dynamic_frequency(a, length, at) : w.load(is_long ? a.long_frequencies : a.frequencies, at, mask);
+        const Lanes<float> frequency = is_dynamic ? dynamic_frequency(a, length, at)
+                                                  : w.load(is_long ? a.long_frequencies : a.frequencies, at, mask);
         const Lanes<float> angle = frequency * position;  // rounded to float32, as in PyTorch implementations
         float* row = a.y + int64_t{t} * (2 * a.half);
         w.store(row, at, cos_of(angle) * a.attention_factor, mask);

@@ -28,7 +28,8 @@ struct SharedTile {
   uint32_t base = 0;  ///< offset in shared memory, a multiple of 1024
 
   TILE_FN Lanes<uint32_t> at(const Lanes<int>& row, const Lanes<int>& col) const {
-    return swizzled<kUnitBits, 2, kRowBits - kUnitBits>(convert<uint32_t>(row * kRowBytes + col * kElementBytes)) + base;
+    return swizzled<kUnitBits, 2, kRowBits - kUnitBits>(convert<uint32_t>(row * kRowBytes + col * kElementBytes)) +
+           base;
   }
 };
 

@@ -40,8 +40,8 @@ Status lower_moe_router(TileLowerContext& c) {
 
 /// Products of the rows of each expert with its matrix, of inputs first .. first + num_experts - 1.
 template <class Kernel>
-Status add_expert_product(TileLowerContext& c, tiles::KernelId id, const char* part, size_t first, int bias, bool by_token,
-                          ValueId y) {
+Status add_expert_product(TileLowerContext& c, tiles::KernelId id, const char* part, size_t first, int bias,
+                          bool by_token, ValueId y) {
   using Args = tiles::LinearArgs;
   const auto& a = std::any_cast<const ExpertLinearAttrs&>(c.op().attrs);
   TileStageBuilder<Kernel> s(c, id);
@@ -62,7 +62,8 @@ Status add_expert_product(TileLowerContext& c, tiles::KernelId id, const char* p
 
 Status expert_product(TileLowerContext& c, const char* part, size_t first, int bias, bool by_token, ValueId y) {
   if (multiplies_in_f32(c, c.in(first).dtype))
-    return add_expert_product<tiles::ExpertLinearF32>(c, tiles::KernelId::kExpertLinearF32, part, first, bias, by_token, y);
+    return add_expert_product<tiles::ExpertLinearF32>(c, tiles::KernelId::kExpertLinearF32, part, first, bias, by_token,
+                                                      y);
   return add_expert_product<tiles::ExpertLinear>(c, tiles::KernelId::kExpertLinear, part, first, bias, by_token, y);
 }
 

@@ -39,7 +39,8 @@ Status lower_rope(TileLowerContext& c) {
   s.read(&RopeStage::Args::table, c.op().inputs[1], Reads::kRows);
   s.write(&RopeStage::Args::y, c.op().outputs[0]);
   s.plan().in_place_of = c.op().inputs[0];
-  s.stage().set_grid(c.out().shape[0], cols, std::min(cols, std::max<int64_t>(1, 1024 / head) * head), 8, c.row_parts());
+  s.stage().set_grid(c.out().shape[0], cols, std::min(cols, std::max<int64_t>(1, 1024 / head) * head), 8,
+                     c.row_parts());
   s.add();
   return {};
 }

@@ -126,7 +126,7 @@ std::string tell(const std::string& device, ComputeType dtype, bool interpreter 
   const auto engine = open_engine(kTales, options);
   if (!engine) return "";
   GenerateRequest request;
-  request.prompt = "Once upon a time";
+  request.prompt = *engine->encode("Once upon a time");
   request.max_tokens = 12;
   request.sampling.temperature = 0;
   const auto result = engine->generate(request);

@@ -70,6 +70,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   if (device.kind != DeviceKind::kCpu && !options.trace_file.empty())
     return invalid_argument("{}: only the CPU draws a timeline yet, not device {}", options.trace_file,
                             device_name(device));
+  if (device.kind == DeviceKind::kCuda && !options.cache_folder.empty())
+    return unsupported("cache_folder {}: pages in the memory of a GPU are not kept in files yet", options.cache_folder);
   REDLINE_ASSIGN(e.runtime_,
                  choose_runtime(options.runtime, {options.use_interpreter && !options.runtime ? 1 : options.threads,
                                                   options.trace_file}));

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/tiles/tile_lowering.h"
 #include "graph/check_program.h"
-#include "graph/passes/passes.h"
-#include "kernels/emu/emulated_device.h"
 #include "models/registry.h"
 #include "support/bundled.h"
 #include "support/golden.h"
+#include "support/sequences.h"
+#include "support/tile_harness.h"
 
 namespace redline::testing {
 namespace {
@@ -115,6 +114,60 @@ INSTANTIATE_TEST_SUITE_P(Models, EmulatedGolden, ::testing::ValuesIn(emulated_mo
       name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
+
+/// Logits of all tokens: the first in one step, then the others one by one.
+std::vector<float> run_program(const Golden& golden, const std::string& path, bool persistent,
+                               const emu::MachineOptions& machine) {
+  auto checkpoint = Checkpoint::open(path);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  auto model = build_language_model(*checkpoint);
+  EXPECT_TRUE(model.ok()) << model.status().to_string();
+  const DecoderConfig& config = model->config;
+  const auto n = static_cast<int64_t>(golden.tokens.size()), vocab = golden.logits.dim(1);
+  SymbolValues bounds;
+  bounds[Symbol::kTokens] = bounds[Symbol::kLogitRows] = n;
+  bounds[Symbol::kSequences] = 1;
+  constexpr int kMultiprocessors = 3;
+  auto compiled = test::TileCompiled::make(
+      model->graph, bounds,
+      {.exact_f32 = false, .multiprocessors = kMultiprocessors, .persistent = persistent, .machine = machine});
+  EXPECT_TRUE(compiled.status.ok()) << compiled.status.to_string();
+  if (!compiled.status.ok()) return {};
+  TileRunner& runner = *compiled.runner;
+  constexpr int64_t kPages = 16;
+  auto memory = runner.make_state_memory(std::vector<int64_t>(runner.states().groups.size(), kPages));
+  test::TestSequences sequences(runner.states(), std::move(memory).value(), kPages, 1,
+                                {kMultiprocessors, config.num_heads, config.num_kv_heads, config.head_dim, n, 1});
+  std::vector<float> logits;
+  for (int64_t at = 0, rows = 0; at < n; at += rows) {
+    rows = at == 0 ? n - 2 : 1;
+    for (int64_t i = 0; i < rows; ++i) {
+      static_cast<int32_t*>(runner.host_input("tokens"))[i] = golden.tokens[static_cast<size_t>(at + i)];
+      static_cast<int32_t*>(runner.host_input("positions"))[i] = static_cast<int32_t>(at + i);
+      static_cast<int32_t*>(runner.host_input("logit_rows"))[i] = static_cast<int32_t>(i);
+    }
+    StepContext step = sequences.begin({rows});
+    step.sizes[Symbol::kLogitRows] = rows;
+    const Status status = runner.step(step);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    if (!status.ok()) return {};
+    sequences.commit();
+    const auto* out = static_cast<const float*>(runner.host_output("logits"));
+    logits.insert(logits.end(), out, out + rows * vocab);
+  }
+  return logits;
+}
+
+// Dense, a mixture of experts, latent attention and recurrent layers: as one launch per step, in any order of the warps.
+TEST(EmulatedPersistent, GivesTheBitsOfLaunches) {
+  for (const char* model : {"llama_gqa", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    const std::string path = golden_root() + "/" + model;
+    const std::vector<float> want = run_program(golden, path, false, {});
+    ASSERT_FALSE(want.empty());
+    for (const uint64_t seed : {0, 1, 2}) EXPECT_EQ(run_program(golden, path, true, {.seed = seed}), want) << model;
+  }
+}
 
 std::string tell(const std::string& device, ComputeType dtype, bool interpreter = false) {
   TextEngineOptions options;

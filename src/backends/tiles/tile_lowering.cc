@@ -65,6 +65,11 @@ class TileCompiler {
     return static_cast<ValueId>(graph_.values.size() + temporaries_.size()) - 1;
   }
   void add_stage(TileStage stage) { stages_.push_back(std::move(stage)); }
+  int32_t adapter_site(std::shared_ptr<AdapterSite> site) {
+    site->down_type = site->up_type = DType::kF32;
+    sites_.push_back(std::move(site));
+    return static_cast<int32_t>(sites_.size()) - 1;
+  }
   void need_partials(int64_t floats) { partial_floats_ = std::max(partial_floats_, floats); }
 
  private:
@@ -85,6 +90,7 @@ class TileCompiler {
   std::shared_ptr<OpenDevice> device_;
   WorkerTeam& team_;
   std::vector<TileStage> stages_;
+  std::vector<std::shared_ptr<AdapterSite>> sites_;
   std::vector<ValueInfo> temporaries_;  // appended to the graph's values after lowering
   std::map<ValueId, int64_t> packed_, dense_;
   struct Numbers {
@@ -272,6 +278,7 @@ Result<Program> TileCompiler::run() {
   program.payload = std::move(payload);
   code.device = device_;
   code.partial_floats_per_row = partial_floats_;
+  code.sites = std::move(sites_);
   REDLINE_TRY(pack(code.weights));
   REDLINE_ASSIGN(code.arena, DeviceMemory::make(device_, std::max<int64_t>(program.arena_plan.bytes, 1)));
   REDLINE_TRY(resolve(program, code));
@@ -288,6 +295,9 @@ Result<int64_t> TileLowerContext::packed_weights(size_t first, size_t count, int
 }
 ValueId TileLowerContext::add_temporary(std::string name, Shape shape) {
   return compiler_->add_temporary(std::move(name), std::move(shape));
+}
+int32_t TileLowerContext::adapter_site(std::shared_ptr<AdapterSite> site) {
+  return compiler_->adapter_site(std::move(site));
 }
 void TileLowerContext::need_partials(int64_t floats_per_row) { compiler_->need_partials(floats_per_row); }
 void TileLowerContext::add_stage(TileStage stage) {

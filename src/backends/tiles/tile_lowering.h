@@ -108,6 +108,8 @@ class TileLowerContext {
   /// A value in the arena that one stage of the op hands to another; without rows, it only orders them.
   ValueId add_temporary(std::string name, Shape shape);
 
+  /// The number of a site of adapters, whose factors are float32 from now on.
+  int32_t adapter_site(std::shared_ptr<AdapterSite> site);
   /// Attention writes this many floats of partial results for a row and a chunk.
   void need_partials(int64_t floats_per_row);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/packed_weight.h"
+
 namespace redline {
 namespace {
 
@@ -156,6 +158,54 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
   return t;
 }
 
+Result<const float*> TileRunner::upload_factor(const Adapter& adapter, const void* factor, int64_t rows, int64_t cols) {
+  DeviceMemory& memory = adapters_[&adapter].factors[factor];
+  if (!memory.data()) {
+    const int64_t bytes = packed_bytes(DType::kF32, rows, cols);
+    REDLINE_ASSIGN(memory, DeviceMemory::make(code_.device, bytes, true));
+    REDLINE_TRY(code_.device->upload(memory.data(), factor, bytes));
+  }
+  return reinterpret_cast<const float*>(memory.data());
+}
+
+Status TileRunner::append_adapters(const StepContext& context, tiles::StepTables& tables) {
+  constexpr int64_t kIdleSteps = 256;
+  ++steps_;
+  std::erase_if(adapters_, [&](const auto& entry) { return entry.second.last_step + kIdleSteps < steps_; });
+  tables.num_partitions = program_.attention_slots;
+  if (context.adapters.empty()) return {};
+  std::vector<tiles::AdapterPart> parts;
+  std::vector<int32_t> begin = {0};
+  Status status;
+  for (const std::shared_ptr<AdapterSite>& site : code_.sites) {
+    const int64_t rows = site->rows.eval(context.sizes);
+    for_adapted_rows(context.adapters, *site, context.sizes, 0, rows, [&](const AdaptedRows& adapted) {
+      int64_t rank = 0;
+      for (const WeightedAdapter& each : adapted.adapters) {
+        const AdapterFactors* factors = factors_at(each, *site);
+        if (factors == nullptr) continue;
+        DeviceAdapter& kept = adapters_[each.adapter.get()];
+        kept.adapter = each.adapter;
+        kept.last_step = steps_;
+        const auto down = upload_factor(*each.adapter, factors->down, factors->rank, site->in_features);
+        const auto up = upload_factor(*each.adapter, factors->up, site->out_features, factors->rank);
+        if (!down.ok() || !up.ok()) {
+          status = (down.ok() ? up : down).status().within(site->op);
+          return;
+        }
+        parts.push_back({*down, *up, static_cast<int32_t>(adapted.begin), static_cast<int32_t>(adapted.end),
+                         static_cast<int32_t>(factors->rank), static_cast<int32_t>(rank),
+                         factors->scale * each.weight});
+        rank += factors->rank;
+      }
+    });
+    begin.push_back(static_cast<int32_t>(parts.size()));
+  }
+  tables.adapter_parts = append(std::span<const tiles::AdapterPart>(parts));
+  tables.adapter_begin = append(std::span<const int32_t>(begin));
+  return status;
+}
+
 Status TileRunner::upload_step(const StepContext& context) {
   tiles::StepTables tables = {};
   for (size_t d = 0; d < program_.row_dims.size(); ++d)
@@ -165,6 +215,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   for (const SequenceRows& rows : context.sequences) sequences.push_back({rows.row_begin, rows.rows});
   tables.num_sequences = static_cast<int32_t>(sequences.size());
   tables.sequences = append(std::span<const tiles::SequenceTable>(sequences));
+  REDLINE_TRY(append_adapters(context, tables));
   int64_t partials = 0;
   for (size_t g = 0; g < program_.states.groups.size(); ++g) tables.groups[g] = group_tables(context, g, partials);
   if (partials * 4 > partials_.size()) {
@@ -179,6 +230,10 @@ Status TileRunner::upload_step(const StepContext& context) {
     pointer = reinterpret_cast<T>(step_memory_.data() + reinterpret_cast<uintptr_t>(pointer));
   };
   place(tables.sequences);
+  if (tables.adapter_begin) {
+    place(tables.adapter_parts);
+    place(tables.adapter_begin);
+  }
   for (size_t g = 0; g < program_.states.groups.size(); ++g) {
     tiles::StateTables& t = tables.groups[g];
     place(t.slots);

@@ -39,6 +39,9 @@ class TileRunner final : public Runner {
   Status upload_step(const StepContext& context);
   /// Appends a state group's tables to step_bytes_, which then holds their offsets; `needed_partials` grows to what they need.
   tiles::StateTables group_tables(const StepContext& context, size_t group, int64_t& needed_partials);
+  /// The parts of the step's adapters, with their factors in the memory of the device.
+  Status append_adapters(const StepContext& context, tiles::StepTables& tables);
+  Result<const float*> upload_factor(const Adapter& adapter, const void* factor, int64_t rows, int64_t cols);
   template <class T>
   const T* append(std::span<const T> items);
   Status run(const StepContext& context);
@@ -49,6 +52,14 @@ class TileRunner final : public Runner {
   std::vector<HostPort> inputs_, outputs_;
   std::vector<uint8_t> step_bytes_;  ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;
+  /// Of the adapters of the last steps. An adapter that no step has used for kIdleSteps is dropped.
+  struct DeviceAdapter {
+    std::shared_ptr<const Adapter> adapter;
+    std::map<const void*, DeviceMemory> factors;
+    int64_t last_step = 0;
+  };
+  std::map<const Adapter*, DeviceAdapter> adapters_;
+  int64_t steps_ = 0;
   uint64_t epoch_ = 0;
   Status failed_;  ///< an error of the device: further steps are refused
 };

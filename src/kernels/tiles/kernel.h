@@ -59,6 +59,15 @@ struct SequenceTable {
   int32_t row_begin, rows;
 };
 
+/// One adapter at one site, of rows [row_begin, row_end) of the step. `down` and `up` are packed float32.
+struct AdapterPart {
+  const float* down;
+  const float* up;
+  int32_t row_begin, row_end;
+  int32_t rank, t_begin;  ///< columns of x down^T that this adapter has
+  float scale;
+};
+
 inline constexpr int kMaxRowDims = 16, kMaxStateGroups = 8;
 
 /// What changes from step to step, in the memory of the device.
@@ -66,6 +75,9 @@ struct StepTables {
   int32_t rows[kMaxRowDims];  ///< of each Program::row_dims
   int32_t num_sequences;
   const SequenceTable* sequences;
+  const AdapterPart* adapter_parts;
+  const int32_t* adapter_begin;  ///< [sites + 1]; nullptr: no row has an adapter
+  int32_t num_partitions;
   StateTables groups[kMaxStateGroups];
 };
 

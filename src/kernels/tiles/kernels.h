@@ -2,6 +2,7 @@
 // whole program (a persistent step).
 #pragma once
 
+#include "kernels/tiles/adapters.h"
 #include "kernels/tiles/attention.h"
 #include "kernels/tiles/elementwise.h"
 #include "kernels/tiles/linear.h"
@@ -14,6 +15,8 @@
 namespace redline::tiles {
 
 #define REDLINE_TILE_KERNELS(K) \
+  K(AdapterDown)                \
+  K(AdapterUp)                  \
   K(Attention)                  \
   K(AttentionMerge)             \
   K(CausalConv)                 \

@@ -29,6 +29,35 @@ namespace {
 
 using ProductArgs = tiles::LinearArgs;
 
+/// y = x with the step's adapters at a site added, in two stages: x down^T once, then up.
+void add_adapters(TileLowerContext& c, std::shared_ptr<AdapterSite> site, ValueId without) {
+  const int64_t t_cols = site->max_rank, cols = c.out().shape[1].constant();
+  const ValueId t = c.add_temporary(c.op().name + ".shrink", {c.out().shape[0], Dim(t_cols)});
+  const int32_t number = c.adapter_site(std::move(site));
+  TileStageBuilder<tiles::AdapterDown> down(c, tiles::KernelId::kAdapterDown);
+  using DownArgs = tiles::AdapterDown::Args;
+  down.args.in_features = static_cast<int32_t>(c.in(0).shape[1].constant());
+  down.args.t_cols = static_cast<int32_t>(t_cols);
+  down.args.site = number;
+  down.read(&DownArgs::x, c.op().inputs[0], Reads::kAll);
+  down.write(&DownArgs::t, t);
+  down.plan().name = c.op().name + ".shrink";
+  down.stage().set_work_partitions(c.multiprocessors(), t_cols);
+  down.add();
+  TileStageBuilder<tiles::AdapterUp> up(c, tiles::KernelId::kAdapterUp);
+  using UpArgs = tiles::AdapterUp::Args;
+  up.args.cols = static_cast<int32_t>(cols);
+  up.args.t_cols = static_cast<int32_t>(t_cols);
+  up.args.site = number;
+  up.read(&UpArgs::x, without, Reads::kTile);
+  up.read(&UpArgs::t, t, Reads::kAll);
+  up.write(&UpArgs::y, c.op().outputs[0]);
+  up.plan().name = c.op().name + ".expand";
+  up.plan().in_place_of = without;
+  up.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
+  up.add();
+}
+
 template <class Kernel>
 Status lower_product(TileLowerContext& c, tiles::KernelId id) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
@@ -41,16 +70,17 @@ Status lower_product(TileLowerContext& c, tiles::KernelId id) {
     s.read(&ProductArgs::residual, c.op().inputs.back(), Reads::kTile);
     s.plan().in_place_of = c.op().inputs.back();
   }
-  s.write(&ProductArgs::y, c.op().outputs[0]);
+  const ValueId y = attrs.adapters ? c.add_temporary(c.op().name + ".product", c.out().shape) : c.op().outputs[0];
+  s.write(&ProductArgs::y, y);
   // Few rows are one pass over the weight, which a persistent step must not read twice.
   s.stage().set_grid(c.out().shape[0], s.args.out_features, tiles::kLinearCols, Kernel::kPassRows, 1);
   s.add();
+  if (attrs.adapters) add_adapters(c, attrs.adapters, y);
   return {};
 }
 
 Status lower_linear(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
-  if (attrs.adapters) return unsupported("adapters do not run on this device yet; --device cpu runs them");
   if (attrs.has_gate) return unsupported("gates of modulation tables do not run on this device yet");
   if (multiplies_in_f32(c, c.in(1).dtype)) return lower_product<tiles::LinearF32>(c, tiles::KernelId::kLinearF32);
   return lower_product<tiles::Linear>(c, tiles::KernelId::kLinear);

@@ -80,12 +80,16 @@ Result<CudaDriver> find_cuda_driver() {
 
 std::string find_cuda_module() {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return "";
-  for (const char* place : {"redline_cuda.so", "../lib/redline/redline_cuda.so"}) {
-    const std::filesystem::path path = program.parent_path() / place;
-    if (std::filesystem::exists(path, error)) return path.lexically_normal().string();
-  }
+  std::vector<std::filesystem::path> files = {std::filesystem::read_symlink("/proc/self/exe", error)};
+  // In a program of someone else, beside this library.
+  Dl_info self = {};
+  if (::dladdr(reinterpret_cast<const void*>(&find_cuda_module), &self) != 0 && self.dli_fname)
+    files.emplace_back(self.dli_fname);
+  for (const std::filesystem::path& file : files)
+    for (const char* place : {"redline_cuda.so", "../lib/redline/redline_cuda.so", "redline/redline_cuda.so"}) {
+      const std::filesystem::path path = file.parent_path() / place;
+      if (std::filesystem::exists(path, error)) return path.lexically_normal().string();
+    }
   return "";
 }
 

@@ -26,7 +26,8 @@ inline constexpr int kLeastCudaVersion = 13000, kLeastCapability = 90;
 /// both versions.
 Result<CudaDriver> find_cuda_driver();
 
-/// The module with the CUDA kernels, "redline_cuda.so": beside the program, or in ../lib/redline. "": this build has none.
+/// The module with the CUDA kernels, "redline_cuda.so": beside the program or the library, or where an installation has it
+/// (lib/redline). "": this build has none.
 std::string find_cuda_module();
 
 }  // namespace redline

@@ -225,7 +225,7 @@ static void options_are_checked(void) {
   FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "device \"gpu\"");
   options.device = "emu";
   OK(redline_model_open(tales, &options, &model, &error));
-  redline_model_free(model);
+  redline_model_release(model);
   options.device = "cpu";
   options.dtype = "f17";
   FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "f17");

@@ -19,8 +19,8 @@ struct TileProgram : ProgramPayload {
   // Of persistent steps.
   DeviceMemory tasks, list_begin, waits, notifies, counters;
   std::vector<std::shared_ptr<AdapterSite>> sites;  ///< of adapters, by the number that kernels know
-  int64_t partial_floats_per_row = 0;  ///< of attention: partial results of a row and a chunk, at most
-  std::vector<void*> inputs, outputs;  ///< of the device, as Program::inputs and outputs
+  int64_t partial_floats_per_row = 0;               ///< of attention: partial results of a row and a chunk, at most
+  std::vector<void*> inputs, outputs;               ///< of the device, as Program::inputs and outputs
 
   static TileProgram& of(Program& program) { return static_cast<TileProgram&>(*program.payload); }
   static const TileProgram& of(const Program& program) { return static_cast<const TileProgram&>(*program.payload); }

@@ -20,6 +20,9 @@ install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(TARGET redline_cli)
   install(TARGETS redline_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET redline_cuda)
+    install(TARGETS redline_cuda LIBRARY DESTINATION lib/redline)
+  endif()
   # Found by their names, as in `redline run redline-tales` (src/cli/model_name.h).
   install(DIRECTORY assets/redline-tales assets/redline-shapes DESTINATION ${CMAKE_INSTALL_DATADIR}/redline
           PATTERN training EXCLUDE PATTERN reference EXCLUDE)

@@ -135,7 +135,7 @@ typedef struct redline_model_options {
   size_t struct_size;
   redline_runtime* runtime;   /* NULL: one of the model's own, with `threads` and `trace_file` */
   int32_t threads;            /* 0: REDLINE_THREADS, else all cores available to the process */
-  const char* device;         /* NULL, "auto" or "cpu" */
+  const char* device;         /* NULL, "auto", "cpu", "emu" (the kernels of GPUs, emulated), "cuda" or "cuda:N" */
   const char* dtype;          /* NULL or "auto"; "f32": float32 throughout */
   int64_t context;            /* maximum tokens of one sequence; 0: the model's own limit, at most 4096 */
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */

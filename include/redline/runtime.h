@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "redline/status.h"
 
@@ -37,5 +38,15 @@ class Runtime {
   explicit Runtime(std::unique_ptr<RuntimeResources> resources);
   std::unique_ptr<RuntimeResources> resources_;
 };
+
+/// A device that TextEngineOptions::device can name.
+struct DeviceInfo {
+  std::string name;         ///< "cpu", "emu", "cuda:0"; "cuda" where there is none
+  std::string description;  ///< "NVIDIA H200, compute capability 9.0, 139.8 GiB"
+  bool is_available = true;
+  std::string reason;  ///< why it is not available
+};
+/// The CPU, the emulated device, and every GPU, or why there is none.
+std::vector<DeviceInfo> list_devices();
 
 }  // namespace redline

@@ -49,6 +49,9 @@ struct MachineQuestion {
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
+  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE names,
+  /// else the CPU. An op that has no kernel there is `unsupported`, by name.
+  std::string device = "auto";
   int64_t context = 0;             ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
@@ -93,7 +96,7 @@ struct ModelInfo {
   std::string chat_template;       ///< its text
   bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
   int threads = 0;
-  std::string isa;                   ///< instruction set of the kernels in use
+  std::string isa;                   ///< instruction set of the kernels in use, or the device: "emu"
   std::vector<int32_t> stop_tokens;  ///< tokens that end a text, sorted
 };
 

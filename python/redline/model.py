@@ -116,12 +116,13 @@ class Model(Closable):
     global interpreter lock is released while the model computes. Ctrl-C ends a call within a step. The model is closed by
     ``close()``, by the end of a ``with``, or with its last reference.
 
-    Options (keyword only): ``threads`` (0: REDLINE_THREADS, else all cores), ``dtype`` ("auto"; "f32" computes in float32
-    throughout), ``context`` (maximum tokens of one text with its prompt; 0: the model's own limit, at most 4096),
-    ``max_batch_tokens`` (of one step), ``max_sequences`` (in one step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``,
-    ``cache_memory`` (bytes), ``prefix_cache`` (True), ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``,
-    ``use_interpreter``, ``trace_file``, ``chat_template`` (a file or a built-in name), ``adapters`` (LoRA: a path, a list of paths,
-    or a dict of name to path or (path, weight)), ``max_adapter_rank``, ``runtime`` (shared with other models).
+    Options (keyword only): ``threads`` (0: REDLINE_THREADS, else all cores), ``device`` ("auto"; "cpu", "emu": the kernels of GPUs
+    on an emulated device, "cuda"), ``dtype`` ("auto"; "f32" computes in float32 throughout), ``context`` (maximum tokens of one
+    text with its prompt; 0: the model's own limit, at most 4096), ``max_batch_tokens`` (of one step), ``max_sequences`` (in one
+    step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``, ``cache_memory`` (bytes), ``prefix_cache`` (True),
+    ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``, ``use_interpreter``, ``trace_file``, ``chat_template`` (a file
+    or a built-in name), ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
+    ``max_adapter_rank``, ``runtime`` (shared with other models).
 
     NotFound: no such file. Unsupported: a family or a weight format that the engine does not have. InvalidArgument: a value that
     cannot be used. TypeError: an unknown option.

@@ -22,6 +22,8 @@ struct Row {
 const Row kRows[] = {
     {"REDLINE_CPU_ISA", &Settings::cpu_isa, 0, 0,
      "instruction set of the CPU kernels, one that `redline devices` lists; empty: the best of this machine"},
+    {"REDLINE_DEVICE", &Settings::device, 0, 0,
+     "device of language models that are opened with device auto: cpu, emu, cuda or cuda:N; empty: cpu"},
     {"REDLINE_THREADS", &Settings::threads, 0, 1024, "worker threads; 0: one for each core that may be used"},
     {"REDLINE_HANG_SECONDS", &Settings::hang_seconds, 0, 86400,
      "a step without progress for this long ends with a dump of its events; 0: never"},

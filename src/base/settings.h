@@ -12,6 +12,7 @@ namespace redline {
 /// Each member is one variable, initialized to its default. To add one: a member here and its row in settings.cc.
 struct Settings {
   std::string cpu_isa;                      ///< REDLINE_CPU_ISA
+  std::string device;                       ///< REDLINE_DEVICE
   int64_t threads = 0;                      ///< REDLINE_THREADS
   double hang_seconds = 30;                 ///< REDLINE_HANG_SECONDS
   int64_t trace_events = int64_t{1} << 20;  ///< REDLINE_TRACE_EVENTS

@@ -70,8 +70,12 @@ inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
 /// What the options of every kind of model have in common. `type_from_name`: reads the dtype, which may be NULL.
 template <class Options, class Given, class TypeFromName>
 Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
-  REDLINE_TRY(check_device(given.device));
   Options options;
+  if constexpr (requires { options.device; }) {
+    if (given.device != nullptr) options.device = given.device;
+  } else {
+    REDLINE_TRY(check_device(given.device));
+  }
   REDLINE_ASSIGN(options.runtime, runtime_of(given.runtime));
   options.threads = given.threads;
   if (given.dtype != nullptr) {

@@ -96,7 +96,7 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
 using FlagNames = std::set<std::string_view>;
 const FlagNames kTextFlags = {"MODEL", "random", "save",    "force",   "prefill",     "decode",   "depth",
                               "batch", "start",  "repeat",  "time",    "plot",        "no-check", "first-token",
-                              "json",  "dtype",  "threads", "context", "interpreter", "trace"};
+                              "json",  "dtype",  "threads", "context", "interpreter", "trace",    "device"};
 const FlagNames kImageFlags = {"MODEL", "side", "lora", "repeat", "no-check", "json", "dtype", "threads", "trace"};
 const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace"};
 const FlagNames kKernelFlags = {"kernel", "shape",  "type",    "isa",     "record", "baseline",

@@ -14,6 +14,7 @@
 #include "kernels/cpu/linear_record.h"
 #include "lab/machine/machine_json.h"
 #include "lab/machine/peaks_cache.h"
+#include "redline/text.h"
 
 namespace redline::cli {
 namespace {
@@ -129,7 +130,11 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
                {"memory_available_bytes", kilobytes_in("/proc/meminfo", "MemAvailable")},
                {"ceilings", lab::peaks_json(peaks)},
                {"state", lab::state_json(state)},
+               {"devices", Json::array()},
                {"settings", Json::array()}};
+  for (const DeviceInfo& d : list_devices())
+    json["devices"].push_back(
+        {{"name", d.name}, {"available", d.is_available}, {"description", d.description}, {"reason", d.reason}});
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
   for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
   for (const SettingInfo& s : list_settings())
@@ -163,6 +168,11 @@ void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& stat
                                    human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemTotal"))),
                                    human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemAvailable"))))});
   terminal.write(facts.text());
+
+  Table devices({"device", ""});
+  for (const DeviceInfo& d : list_devices())
+    devices.add({d.name, d.is_available ? d.description : "not available: " + d.reason});
+  terminal.print("\n{}", devices.text());
 
   Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", peaks.threads), "", "spread"}, {2, 3, 5});
   for (const lab::Peak& c : peaks.rows)

@@ -24,6 +24,7 @@ struct EngineArgs {
   int threads = 0;
   int64_t context = 0;
   bool interpreter = false;
+  std::string device = "auto";
   std::string trace;
   std::vector<std::string> dtypes = {"auto", "f32"};
 
@@ -37,6 +38,8 @@ struct EngineArgs {
        .max = 1 << 24,
        .shown_default = "the model's own, at most 4096",
        .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
+    v(device, "device", "NAME",
+      "cpu; emu: the kernels of GPUs on an emulated device, slowly; cuda, cuda:N; auto: REDLINE_DEVICE, else cpu");
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
     add_text_engine_peers(v);
@@ -48,6 +51,9 @@ struct EngineArgs {
     o.threads = threads;
     o.context = context;
     o.use_interpreter = interpreter;
+    o.device = device;
+    if (interpreter && device != "auto")
+      return invalid_argument("--interpreter is a reference of its own: it has no --device {}", device);
     o.trace_file = trace;
     return o;
   }

@@ -63,11 +63,22 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
+  DeviceChoice device;
+  if (!options.use_interpreter) {
+    REDLINE_ASSIGN(device, choose_device(options.device));
+  }
+  if (device.kind != DeviceKind::kCpu && !options.trace_file.empty())
+    return invalid_argument("{}: only the CPU draws a timeline yet, not device {}", options.trace_file,
+                            device_name(device));
+  if (device.kind == DeviceKind::kCuda && !options.cache_folder.empty())
+    return unsupported("cache_folder {}: pages in the memory of a GPU are not kept in files yet", options.cache_folder);
   REDLINE_ASSIGN(e.runtime_,
                  choose_runtime(options.runtime, {options.use_interpreter && !options.runtime ? 1 : options.threads,
                                                   options.trace_file}));
   e.model_.info.threads = options.use_interpreter ? 1 : e.runtime_->threads();
-  e.model_.info.isa = options.use_interpreter ? "interpreter" : e.runtime_->isa();
+  e.model_.info.isa = options.use_interpreter           ? "interpreter"
+                      : device.kind != DeviceKind::kCpu ? device_name(device)
+                                                        : e.runtime_->isa();
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));

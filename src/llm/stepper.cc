@@ -37,6 +37,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   REDLINE_TRY(s.set_limits(options));
   ExecutableOptions e;
   e.interpret = options.use_interpreter;
+  if (!e.interpret) {
+    REDLINE_ASSIGN(e.device, choose_device(options.device));
+  }
   e.compile.bounds[Symbol::kTokens] = s.max_batch_tokens_;
   e.compile.bounds[Symbol::kSequences] = s.max_sequences_;
   e.compile.bounds[Symbol::kLogitRows] = s.max_logit_rows_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "backends/cpu/executor.h"
+#include "backends/tiles/tile_lowering.h"
+#include "backends/tiles/tile_runner.h"
 #include "graph/bound_values.h"
 #include "graph/passes/passes.h"
 #include "runtime/interpreter.h"
@@ -31,6 +33,15 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   }
   std::lock_guard lock(runtime.mutex());
   REDLINE_TRY(run_passes(graph));
+  if (options.device.kind != DeviceKind::kCpu) {
+    REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, open_device(options.device, runtime.team()));
+    const TileCompileOptions tiles = {.bounds = options.compile.bounds,
+                                      .exact_f32 = options.compile.exact_f32,
+                                      .reuse_memory = options.compile.reuse_memory};
+    REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), tiles, std::move(device), runtime.team()));
+    e.runner_ = std::make_unique<TileRunner>(std::move(program));
+    return e;
+  }
   CompileOptions compile_options = options.compile;
   compile_options.kernels = &runtime.kernels();
   compile_options.weight_cache = runtime.weight_cache;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/cpu/lowering.h"
+#include "runtime/device.h"
 #include "runtime/runtime_resources.h"
 
 namespace redline {
@@ -17,6 +18,7 @@ KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
 struct ExecutableOptions {
   CompileOptions compile;  ///< kernels and weight cache are those of the runtime
   bool interpret = false;  ///< reference mode: op by op in float64, slowly
+  DeviceChoice device;
 };
 
 /// Not thread-safe; executables of one runtime take turns on its workers.

@@ -221,8 +221,11 @@ static void options_are_checked(void) {
   const char* nothing = NULL;
   redline_adapter_weight unknown;
   redline_model_options_init(&options, sizeof options);
-  options.device = "cuda";
-  FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_UNSUPPORTED, "device \"cuda\"");
+  options.device = "gpu";
+  FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "device \"gpu\"");
+  options.device = "emu";
+  OK(redline_model_open(tales, &options, &model, &error));
+  redline_model_release(model);
   options.device = "cpu";
   options.dtype = "f17";
   FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "f17");

@@ -1,0 +1,52 @@
+# The CUDA module: kernels/tiles compiled by nvcc, in a module that is loaded at run time. One binary serves all machines.
+#   REDLINE_CUDA=AUTO  where nvcc 13 is found
+#   REDLINE_CUDA=ON    an error without it
+#   REDLINE_CUDA=OFF   never
+set(REDLINE_CUDA AUTO CACHE STRING "build redline_cuda.so: AUTO, ON or OFF")
+set_property(CACHE REDLINE_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT REDLINE_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "REDLINE_CUDA is \"${REDLINE_CUDA}\"; expected AUTO, ON or OFF")
+endif()
+
+# redline_find_nvcc(RESULT WHY): the compiler, or "" and why not.
+function(redline_find_nvcc result why)
+  find_program(REDLINE_NVCC nvcc HINTS ENV CUDAToolkit_ROOT PATHS /usr/local/cuda/bin)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT REDLINE_NVCC)
+    set(${why} "nvcc is not found" PARENT_SCOPE)
+    return()
+  endif()
+  execute_process(COMMAND ${REDLINE_NVCC} --version OUTPUT_VARIABLE text ERROR_QUIET)
+  if(NOT text MATCHES "release ([0-9]+)\\.([0-9]+)")
+    set(${why} "${REDLINE_NVCC} does not say its version" PARENT_SCOPE)
+  elseif(CMAKE_MATCH_1 LESS 13)
+    set(${why} "${REDLINE_NVCC} is version ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}, which is older than 13" PARENT_SCOPE)
+  else()
+    set(${result} ${REDLINE_NVCC} PARENT_SCOPE)
+  endif()
+endfunction()
+
+if(REDLINE_CUDA STREQUAL "OFF" OR REDLINE_SANITIZE)
+  return()
+endif()
+redline_find_nvcc(nvcc why)
+if(NOT nvcc)
+  if(REDLINE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "REDLINE_CUDA=ON: ${why}")
+  endif()
+  message(STATUS "without CUDA: ${why}")
+  return()
+endif()
+set(CMAKE_CUDA_COMPILER ${nvcc})
+set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+enable_language(CUDA)
+add_library(redline_cuda MODULE src/kernels/cuda/cuda_device.cu)
+set_target_properties(redline_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+                                              CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden UNITY_BUILD OFF
+                                              CUDA_STANDARD_REQUIRED OFF CXX_STANDARD_REQUIRED OFF)
+target_include_directories(redline_cuda PRIVATE src include)
+# The host's warning flags are not nvcc's; -O2 whatever the build type, as for the kernels of the CPU.
+set_target_properties(redline_cuda PROPERTIES COMPILE_OPTIONS "" LINK_OPTIONS "")
+# CMake 3.25 does not know that nvcc 13 has C++20.
+target_compile_options(redline_cuda PRIVATE -std=c++20 -O2 --expt-relaxed-constexpr)
+message(STATUS "with CUDA: ${nvcc} ${CMAKE_CUDA_COMPILER_VERSION}, for sm_90a")

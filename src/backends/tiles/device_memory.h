@@ -1,0 +1,70 @@
+// Memory of a tile device, and its functions as Status.
+#pragma once
+
+#include <memory>
+
+#include "base/error.h"
+#include "kernels/tiles/tile_device.h"
+
+namespace redline {
+
+/// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last one.
+class OpenDevice {
+ public:
+  /// Takes the table.
+  explicit OpenDevice(tiles::TileDevice* table) : table_(table) {}
+  ~OpenDevice() { table_->close(table_->self); }
+  OpenDevice(const OpenDevice&) = delete;
+  OpenDevice& operator=(const OpenDevice&) = delete;
+
+  tiles::TileDevice& table() const { return *table_; }
+  const char* name() const { return table_->name; }
+  int multiprocessors() const { return table_->multiprocessors; }
+  Status upload(void* to, const void* from, int64_t bytes) {
+    return check(table_->upload(table_->self, to, from, bytes));
+  }
+  Status download(void* to, const void* from, int64_t bytes) {
+    return check(table_->download(table_->self, to, from, bytes));
+  }
+  Status copy(void* to, const void* from, int64_t bytes) { return check(table_->copy(table_->self, to, from, bytes)); }
+  Status clear(void* to, int64_t bytes) { return check(table_->clear(table_->self, to, bytes)); }
+  Status launch(const tiles::ProgramTables& program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
+    return check(table_->launch(table_->self, &program, stage, kernel, blocks));
+  }
+  Status run_program(const tiles::ProgramTables& program, int32_t blocks) {
+    return check(table_->run_program(table_->self, &program, blocks));
+  }
+  Status synchronize() { return check(table_->synchronize(table_->self)); }
+
+ private:
+  Status check(int32_t code) const { return code == 0 ? Status() : internal("{}", table_->last_error(table_->self)); }
+  tiles::TileDevice* table_;
+};
+
+/// Zeroed memory of a device.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// out_of_memory: states the bytes.
+  static Result<DeviceMemory> make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant = false);
+  ~DeviceMemory();
+  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  uint8_t* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  void swap(DeviceMemory& other) {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+  std::shared_ptr<OpenDevice> device_;
+  uint8_t* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace redline

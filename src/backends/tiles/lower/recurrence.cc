@@ -1,0 +1,105 @@
+// causal_conv, gated_scan, gated_norm and sigmoid_mul.
+#include "backends/tiles/tile_lowering.h"
+#include "graph/ops/causal_conv.h"
+#include "graph/ops/gated_norm.h"
+#include "graph/ops/gated_scan.h"
+
+namespace redline {
+namespace {
+
+using ConvStage = TileStageBuilder<tiles::CausalConv>;
+using ScanStage = TileStageBuilder<tiles::GatedScan>;
+using GatedNormStage = TileStageBuilder<tiles::GatedNorm>;
+using SigmoidStage = TileStageBuilder<tiles::Elementwise>;
+
+/// A task has all rows of its columns: tokens follow each other.
+constexpr int kAllRows = INT32_MAX;
+
+tiles::RecurrentAddress recurrent_address(const TileLowerContext& c, size_t i) {
+  const KvPlace place = c.kv_state(i);
+  return {static_cast<int32_t>(place.group), place.keys};
+}
+
+Status lower_causal_conv(TileLowerContext& c) {
+  const auto& a = std::any_cast<const CausalConvAttrs&>(c.op().attrs);
+  if (a.taps > tiles::CausalConv::kMaxTaps)
+    return unsupported("{} taps; at most {}", a.taps, tiles::CausalConv::kMaxTaps);
+  const int64_t channels = c.out().shape[1].constant();
+  ConvStage s(c, tiles::KernelId::kCausalConv);
+  s.args.channels = static_cast<int32_t>(channels);
+  s.args.taps = static_cast<int32_t>(a.taps);
+  s.args.has_silu = a.has_silu ? 1 : 0;
+  s.args.state = recurrent_address(c, 2);
+  REDLINE_TRY(s.dense_weight(&ConvStage::Args::weight, 1));
+  if (c.op().inputs.size() > 3) REDLINE_TRY(s.dense_weight(&ConvStage::Args::bias, 3));
+  s.read(&ConvStage::Args::x, c.op().inputs[0], Reads::kCols);
+  s.write(&ConvStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], channels, 256, kAllRows, 1);
+  s.add();
+  return {};
+}
+
+Status lower_gated_scan(TileLowerContext& c) {
+  const auto& a = std::any_cast<const GatedScanAttrs&>(c.op().attrs);
+  ScanStage s(c, tiles::KernelId::kGatedScan);
+  s.args.num_heads = static_cast<int32_t>(a.num_heads);
+  s.args.num_groups = static_cast<int32_t>(a.num_groups);
+  s.args.key_dim = static_cast<int32_t>(a.key_dim);
+  s.args.value_dim = static_cast<int32_t>(a.value_dim);
+  s.args.groups_alternate = a.groups_alternate ? 1 : 0;
+  s.args.step_min = a.step_min;
+  s.args.step_max = a.step_max;
+  s.args.state = recurrent_address(c, 5);
+  REDLINE_TRY(s.dense_weight(&ScanStage::Args::decay, 2));
+  REDLINE_TRY(s.dense_weight(&ScanStage::Args::bias, 3));
+  s.read(&ScanStage::Args::x, c.op().inputs[0], Reads::kAll);
+  s.read(&ScanStage::Args::step, c.op().inputs[1], Reads::kAll);
+  if (a.is_delta) s.read(&ScanStage::Args::beta, c.op().inputs[4], Reads::kAll);
+  else REDLINE_TRY(s.dense_weight(&ScanStage::Args::skip, 4));
+  s.write(&ScanStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], a.num_heads * a.value_dim, a.value_dim, kAllRows, 1);
+  s.add();
+  return {};
+}
+
+Status lower_gated_norm(TileLowerContext& c) {
+  const auto& a = std::any_cast<const GatedNormAttrs&>(c.op().attrs);
+  const int64_t cols = c.out().shape[1].constant();
+  GatedNormStage s(c, tiles::KernelId::kGatedNorm);
+  s.args.cols = static_cast<int32_t>(cols);
+  s.args.group = static_cast<int32_t>(a.group);
+  s.args.weight_size = static_cast<int32_t>(c.in(2).shape[0].constant());
+  s.args.eps = a.eps;
+  s.args.gates_first = a.gates_first ? 1 : 0;
+  REDLINE_TRY(s.dense_weight(&GatedNormStage::Args::weight, 2));
+  s.read(&GatedNormStage::Args::x, c.op().inputs[0], Reads::kTile);
+  s.read(&GatedNormStage::Args::gate, c.op().inputs[1], Reads::kTile);
+  s.write(&GatedNormStage::Args::y, c.op().outputs[0]);
+  s.plan().in_place_of = c.op().inputs[0];
+  s.stage().set_grid(c.out().shape[0], cols, std::min(cols, std::max<int64_t>(1, 1024 / a.group) * a.group), 8,
+                     c.row_parts());
+  s.add();
+  return {};
+}
+
+Status lower_sigmoid_mul(TileLowerContext& c) {
+  SigmoidStage s(c, tiles::KernelId::kElementwise);
+  s.args.op = tiles::Elementwise::Op::kSigmoid;
+  s.args.cols = s.args.a_stride = static_cast<int32_t>(c.out().shape[1].constant());
+  s.read(&SigmoidStage::Args::a, c.op().inputs[0], Reads::kTile);
+  s.read(&SigmoidStage::Args::b, c.op().inputs[1], Reads::kTile);
+  s.write(&SigmoidStage::Args::y, c.op().outputs[0]);
+  s.plan().in_place_of = c.op().inputs[0];
+  s.stage().set_grid(c.out().shape[0], c.out().shape[1].constant(), 1024, 8, c.row_parts());
+  s.add();
+  return {};
+}
+
+}  // namespace
+
+extern const TileLowering kCausalConvTiles = {&kCausalConv, lower_causal_conv};
+extern const TileLowering kGatedScanTiles = {&kGatedScan, lower_gated_scan};
+extern const TileLowering kGatedNormTiles = {&kGatedNorm, lower_gated_norm};
+extern const TileLowering kSigmoidMulTiles = {&kSigmoidMul, lower_sigmoid_mul};
+
+}  // namespace redline

@@ -1,0 +1,44 @@
+// embedding and gather_rows.
+#include "backends/tiles/tile_lowering.h"
+#include "graph/ops/embedding.h"
+#include "graph/ops/gather_rows.h"
+#include "tensor/packed_weight.h"
+
+namespace redline {
+namespace {
+
+using EmbeddingStage = TileStageBuilder<tiles::Embedding>;
+using GatherStage = TileStageBuilder<tiles::GatherRows>;
+
+Status lower_embedding(TileLowerContext& c) {
+  const ValueInfo& w = c.in(0);
+  EmbeddingStage s(c, tiles::KernelId::kEmbedding);
+  REDLINE_ASSIGN(s.args.format, panel_format(w.dtype).within(w.name));
+  REDLINE_TRY(s.packed_weight(&EmbeddingStage::Args::weight, 0));
+  s.args.hidden_size = static_cast<int32_t>(w.shape[1].constant());
+  s.args.panel_bytes = static_cast<int32_t>(packed_bytes(w.dtype, kStripRows, w.shape[1].constant()));
+  s.read(&EmbeddingStage::Args::tokens, c.op().inputs[1], Reads::kRows);
+  s.write(&EmbeddingStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], w.shape[1].constant(), w.shape[1].constant(), 8, c.row_parts());
+  s.add();
+  return {};
+}
+
+Status lower_gather_rows(TileLowerContext& c) {
+  GatherStage s(c, tiles::KernelId::kGatherRows);
+  const int64_t cols = c.out().shape[1].constant();
+  s.args.cols = static_cast<int32_t>(cols);
+  s.read(&GatherStage::Args::x, c.op().inputs[0], Reads::kAll);
+  s.read(&GatherStage::Args::rows, c.op().inputs[1], Reads::kRows);
+  s.write(&GatherStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
+  s.add();
+  return {};
+}
+
+}  // namespace
+
+extern const TileLowering kEmbeddingTiles = {&kEmbedding, lower_embedding};
+extern const TileLowering kGatherRowsTiles = {&kGatherRows, lower_gather_rows};
+
+}  // namespace redline

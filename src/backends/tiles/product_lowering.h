@@ -1,0 +1,15 @@
+// What the lowerings of products share.
+#pragma once
+
+#include "backends/tiles/tile_lowering.h"
+
+namespace redline {
+
+/// Sizes and chunks of `matrix`, one of those that the kernel multiplies with. unsupported: its type has no kernel.
+Status set_product(tiles::LinearArgs& args, const ValueInfo& matrix);
+
+/// Whether products with the type are in float32: asked for, or because rounding float16 or float32 weights to bfloat16
+/// would lose bits that the model has.
+bool multiplies_in_f32(const TileLowerContext& c, DType weight);
+
+}  // namespace redline

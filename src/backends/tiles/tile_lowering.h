@@ -1,0 +1,182 @@
+// Compiles a Graph into a Program for a tile device. Each op's lowering adds stages: the arguments of a kernel of
+// kernels/tiles, the grid of its tasks, and which argument is the address of which value.
+#pragma once
+
+#include <cstring>
+#include <map>
+
+#include "backends/tiles/panel_format.h"
+#include "backends/tiles/tile_program.h"
+#include "base/worker_team.h"
+#include "graph/graph.h"
+#include "graph/state.h"
+
+namespace redline {
+
+struct TileCompileOptions {
+  SymbolValues bounds;
+  bool exact_f32 = false;  ///< products in float32 for every weight type
+  bool reuse_memory = true;
+  int multiprocessors = 0;  ///< task lists; 0: as many as the device has
+};
+
+class TileLowerContext;
+
+/// A stage made by a lowering.
+struct TileStage {
+  StagePlan plan;
+  tiles::StageTable table = {};
+  std::vector<uint8_t> args;
+  struct Address {
+    int32_t at;           ///< offset in `args`
+    ValueId value = -1;   ///< in the arena, or
+    int64_t weight = -1;  ///< offset in the weights
+  };
+  std::vector<Address> addresses;
+  struct RowDim {
+    int32_t at;  ///< offset in `args` of the number
+    Dim dim;
+  };
+  std::vector<RowDim> row_dims;
+
+  /// `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every `row_tile` rows; a persistent
+  /// step cuts all rows into `row_parts`.
+  void set_grid(const Dim& rows, int64_t cols, int64_t col_tile, int row_tile, int row_parts);
+  void set_work_partitions(int count, int64_t cols);
+};
+
+/// Fills in the arguments of one kernel.
+template <class Kernel>
+class TileStageBuilder {
+ public:
+  using Args = typename Kernel::Args;
+  TileStageBuilder(TileLowerContext& context, tiles::KernelId id);
+
+  Args args = {};
+  StagePlan& plan() { return stage_.plan; }
+  TileStage& stage() { return stage_; }
+  /// The argument is the address of a value of the arena.
+  template <class T>
+  void read(T* Args::*member, ValueId value, Reads how) {
+    stage_.plan.reads.push_back({value, how});
+    stage_.addresses.push_back({offset(member), value, -1});
+  }
+  template <class T>
+  void write(T* Args::*member, ValueId value) {
+    stage_.plan.writes.push_back(value);
+    stage_.addresses.push_back({offset(member), value, -1});
+  }
+  /// Of input `i`, packed, or as a dense float32 vector.
+  Status packed_weight(const uint8_t* Args::*member, size_t i);
+  Status packed_weights(const uint8_t* Args::*member, size_t first, size_t count, int64_t Args::*stride);
+  Status dense_weight(const float* Args::*member, size_t i);
+  /// Of numbers that the lowering makes.
+  Status constant(const float* Args::*member, std::span<const float> numbers);
+  /// The argument is the number of a Dim among StepTables::rows.
+  void row_dim(int32_t Args::*member, Dim dim) {
+    stage_.row_dims.push_back({static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
+                                                    reinterpret_cast<const uint8_t*>(&args)),
+                               std::move(dim)});
+  }
+  void add();
+
+ private:
+  template <class T>
+  int32_t offset(T* Args::*member) const {
+    return static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
+                                reinterpret_cast<const uint8_t*>(&args));
+  }
+  TileLowerContext& context_;
+  TileStage stage_;
+};
+
+class TileCompiler;
+
+/// The interface that an op's lowering works with.
+class TileLowerContext {
+ public:
+  const Op& op() const { return *op_; }
+  const Graph& graph() const { return *graph_; }
+  const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
+  const ValueInfo& out(size_t i = 0) const { return graph_->value(op_->outputs[i]); }
+  const TileCompileOptions& options() const { return *options_; }
+  int multiprocessors() const { return options_->multiprocessors; }
+  /// Parts of the rows of an op that computes rows by themselves: a persistent step has few rows.
+  int row_parts() const { return std::min(multiprocessors(), 16); }
+  /// Input i, a kKeyValue state.
+  KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
+  /// A value in the arena that one stage of the op hands to another; without rows, it only orders them.
+  ValueId add_temporary(std::string name, Shape shape);
+
+  /// The number of a site of adapters, whose factors are float32 from now on.
+  int32_t adapter_site(std::shared_ptr<AdapterSite> site);
+  /// Attention writes this many floats of partial results for a row and a chunk.
+  void need_partials(int64_t floats_per_row);
+
+  // For TileStageBuilder. Offsets in the weights.
+  Result<int64_t> packed_weight(size_t i);
+  /// Of inputs first .. first + count - 1, which have one shape and type: they lie `stride` bytes apart.
+  Result<int64_t> packed_weights(size_t first, size_t count, int64_t& stride);
+  Result<int64_t> dense_weight(size_t i);
+  Result<int64_t> constant(std::span<const float> numbers);
+  void add_stage(TileStage stage);
+
+ private:
+  friend class TileCompiler;
+  const Op* op_ = nullptr;
+  Graph* graph_ = nullptr;
+  const TileCompileOptions* options_ = nullptr;
+  const StatePlan* states_ = nullptr;
+  TileCompiler* compiler_ = nullptr;
+};
+
+template <class Kernel>
+TileStageBuilder<Kernel>::TileStageBuilder(TileLowerContext& context, tiles::KernelId id) : context_(context) {
+  stage_.table.kernel = id;
+}
+template <class Kernel>
+Status TileStageBuilder<Kernel>::packed_weight(const uint8_t* Args::*member, size_t i) {
+  REDLINE_ASSIGN(const int64_t at, context_.packed_weight(i));
+  stage_.addresses.push_back({offset(member), -1, at});
+  return {};
+}
+template <class Kernel>
+Status TileStageBuilder<Kernel>::packed_weights(const uint8_t* Args::*member, size_t first, size_t count,
+                                                int64_t Args::*stride) {
+  REDLINE_ASSIGN(const int64_t at, context_.packed_weights(first, count, args.*stride));
+  stage_.addresses.push_back({offset(member), -1, at});
+  return {};
+}
+template <class Kernel>
+Status TileStageBuilder<Kernel>::dense_weight(const float* Args::*member, size_t i) {
+  REDLINE_ASSIGN(const int64_t at, context_.dense_weight(i));
+  stage_.addresses.push_back({offset(member), -1, at});
+  return {};
+}
+template <class Kernel>
+Status TileStageBuilder<Kernel>::constant(const float* Args::*member, std::span<const float> numbers) {
+  REDLINE_ASSIGN(const int64_t at, context_.constant(numbers));
+  stage_.addresses.push_back({offset(member), -1, at});
+  return {};
+}
+template <class Kernel>
+void TileStageBuilder<Kernel>::add() {
+  static_assert(std::is_trivially_copyable_v<Args>);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&args);
+  stage_.args.assign(bytes, bytes + sizeof(Args));
+  context_.add_stage(std::move(stage_));
+}
+
+struct TileLowering {
+  const OpDef* op;
+  Status (*lower)(TileLowerContext& context);
+};
+/// nullptr: the op has none. Rows are in lowerings.cc.
+const TileLowering* find_tile_lowering(const OpDef* op);
+
+/// unsupported: an op or a weight type that has no kernel; the message names the op. `team` packs the weights. The graph has
+/// been through run_passes().
+Result<Program> compile_tiles(Graph graph, const TileCompileOptions& options, std::shared_ptr<OpenDevice> device,
+                              WorkerTeam& team);
+
+}  // namespace redline

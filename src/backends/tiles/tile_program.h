@@ -1,0 +1,29 @@
+// The tile payload of a program: kernels, their arguments, and memory of the device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/tiles/device_memory.h"
+#include "graph/program.h"
+#include "kernels/tiles/kernels.h"
+
+namespace redline {
+
+struct TileProgram : ProgramPayload {
+  std::shared_ptr<OpenDevice> device;
+  std::vector<tiles::StageTable> stages;  ///< parallel to Program::stages
+  DeviceMemory arena, weights;
+  DeviceMemory constants;  ///< the arguments of all stages, with their addresses
+  DeviceMemory stage_tables;
+  // Of persistent steps.
+  DeviceMemory tasks, list_begin, waits, notifies, counters;
+  std::vector<std::shared_ptr<AdapterSite>> sites;  ///< of adapters, by the number that kernels know
+  int64_t partial_floats_per_row = 0;               ///< of attention: partial results of a row and a chunk, at most
+  std::vector<void*> inputs, outputs;               ///< of the device, as Program::inputs and outputs
+
+  static TileProgram& of(Program& program) { return static_cast<TileProgram&>(*program.payload); }
+  static const TileProgram& of(const Program& program) { return static_cast<const TileProgram&>(*program.payload); }
+};
+
+}  // namespace redline

@@ -1,0 +1,116 @@
+// Warps of kernel bodies on NVIDIA GPUs (sm_90 and newer): the interface of kernels/tiles/warp.h in PTX.
+#pragma once
+
+#include "kernels/tiles/lanes.h"
+
+namespace redline::tiles {
+
+class Warp {
+ public:
+  /// `shared`: of the block, kSharedBytes aligned to 1024, and the mbarriers after them; nullptr: the kernel uses none.
+  TILE_FN Warp(uint8_t* shared, int index) : shared_(shared), index_(index) {}
+
+  TILE_FN int index() const { return index_; }
+
+  // Plain loads: a persistent step reads what other blocks of the same launch have written.
+  template <class T>
+  TILE_FN T load_uniform(const T* from) {
+    return *from;
+  }
+  template <class T, class Index>
+  TILE_FN T load(const T* from, Index index, bool mask = true) {
+    return mask ? from[index] : T{};
+  }
+  template <class T, class Index>
+  TILE_FN void store(T* to, Index index, T value, bool mask = true) {
+    if (mask) to[index] = value;
+  }
+
+  template <class T>
+  TILE_FN T load_shared(uint32_t offset) {
+    return *reinterpret_cast<const T*>(shared_ + offset);
+  }
+  TILE_FN void load_shared4(uint32_t offset, float (&out)[4]) {
+    const float4 four = *reinterpret_cast<const float4*>(shared_ + offset);
+    out[0] = four.x;
+    out[1] = four.y;
+    out[2] = four.z;
+    out[3] = four.w;
+  }
+  template <class T>
+  TILE_FN void store_shared(uint32_t offset, T value, bool mask = true) {
+    if (mask) *reinterpret_cast<T*>(shared_ + offset) = value;
+  }
+
+  template <class T>
+  TILE_FN T shuffle_xor(T x, int distance) {
+    return __shfl_xor_sync(0xffffffffu, x, distance);
+  }
+  template <class T>
+  TILE_FN T broadcast(T x, int lane) {
+    return __shfl_sync(0xffffffffu, x, lane);
+  }
+
+  TILE_FN void consumer_sync() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumerWarps * kWarpLanes) : "memory"); }
+
+  TILE_FN void barrier_init(int barrier, int count) {
+    if (is_first()) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address(barrier)), "r"(count) : "memory");
+  }
+  TILE_FN void barrier_arrive(int barrier) {
+    __syncwarp();  // the reads of all lanes come before
+    if (is_first()) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+  }
+  TILE_FN void barrier_expect(int barrier, int bytes) {
+    if (is_first())
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes) : "memory");
+  }
+  TILE_FN void barrier_wait(int barrier, uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}\n" ::"r"(address(barrier)),
+        "r"(parity)
+        : "memory");
+  }
+  TILE_FN void bulk_copy(uint32_t to, const void* from, int bytes, int barrier) {
+    if (is_first())
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + to))),
+                   "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(address(barrier))
+                   : "memory");
+  }
+
+  /// Polls without ordering, so that the first-level cache is not invalidated each time, and acquires once at the end.
+  TILE_FN void event_wait(const uint64_t* counter, uint64_t target) {
+    if (is_first()) {
+      uint64_t count = 0;
+      for (;;) {
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(count) : "l"(__cvta_generic_to_global(counter)));
+        if (count >= target) break;
+        __nanosleep(64);
+      }
+      asm volatile("ld.acquire.gpu.global.u64 %0, [%1];"
+                   : "=l"(count)
+                   : "l"(__cvta_generic_to_global(counter))
+                   : "memory");
+    }
+    __syncwarp();
+  }
+  TILE_FN void event_release(uint64_t* counter) {
+    if (is_first())
+      asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(__cvta_generic_to_global(counter)) : "memory");
+  }
+
+ private:
+  TILE_FN static bool is_first() { return threadIdx.x % kWarpLanes == 0; }
+  TILE_FN uint32_t address(int barrier) const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + kSharedBytes + 8 * barrier));
+  }
+  uint8_t* shared_;
+  int index_;
+};
+
+}  // namespace redline::tiles

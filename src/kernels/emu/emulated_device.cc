@@ -1,0 +1,156 @@
+#include "kernels/emu/emulated_device.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "base/aligned_buffer.h"
+
+namespace redline::emu {
+namespace {
+
+bool loads(tiles::KernelId kernel) {
+  switch (kernel) {
+#define REDLINE_KERNEL(K) \
+  case tiles::KernelId::k##K: return tiles::K::kLoads;
+    REDLINE_TILE_KERNELS(REDLINE_KERNEL)
+#undef REDLINE_KERNEL
+  }
+  return true;
+}
+
+void init_ring(Block& block) {
+  tiles::Warp warp(block, 0);
+  tiles::Ring::init(warp);
+}
+
+class EmulatedDevice {
+ public:
+  explicit EmulatedDevice(const EmulatedDeviceOptions& options) : options_(options) {
+    table_ = {.abi = tiles::kTileDeviceAbi,
+              .multiprocessors = options.multiprocessors,
+              .name = "emu/sm90a",
+              .self = this,
+              .allocate = allocate,
+              .release = release,
+              .upload = copy,
+              .download = copy,
+              .copy = copy,
+              .clear = clear,
+              .launch = launch,
+              .run_program = run_program,
+              .synchronize = [](void*) { return 0; },
+              .last_error = [](void* self) { return of(self).error_.c_str(); },
+              .close = [](void* self) { delete &of(self); }};
+  }
+  tiles::TileDevice* table() { return &table_; }
+  void set(const MachineOptions& options) { options_.machine = options; }
+
+ private:
+  static EmulatedDevice& of(void* self) { return *static_cast<EmulatedDevice*>(self); }
+
+  int32_t finish(const Status& status) {
+    if (status.ok()) return 0;
+    error_ = status.message();
+    return 1;
+  }
+  static int32_t allocate(void* self, int64_t bytes, int32_t is_constant, void** memory) {
+    EmulatedDevice& device = of(self);
+    Result<AlignedBuffer> buffer = AlignedBuffer::make(std::max<int64_t>(bytes, 1));
+    if (!buffer.ok()) return device.finish(buffer.status());
+    *memory = buffer->data();
+    device.memory_.add(*memory, bytes, is_constant != 0);
+    device.buffers_[*memory] = std::move(buffer).value();
+    return 0;
+  }
+  static void release(void* self, void* memory) {
+    of(self).memory_.remove(memory);
+    of(self).buffers_.erase(memory);
+  }
+  static int32_t copy(void*, void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+    return 0;
+  }
+  static int32_t clear(void*, void* to, int64_t bytes) {
+    if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
+    return 0;
+  }
+
+  /// Machines keep their stacks and shared memory from run to run.
+  std::unique_ptr<Machine> take_machine() {
+    const std::lock_guard lock(mutex_);
+    if (machines_.empty()) return std::make_unique<Machine>(memory_);
+    std::unique_ptr<Machine> machine = std::move(machines_.back());
+    machines_.pop_back();
+    return machine;
+  }
+  void give_back(std::unique_ptr<Machine> machine, Status status) {
+    const std::lock_guard lock(mutex_);
+    if (status.ok()) machines_.push_back(std::move(machine));
+    else if (failure_.ok()) failure_ = std::move(status);
+  }
+
+  /// Blocks of a launch are independent: they run on the workers, in any order.
+  static int32_t launch(void* self, const tiles::ProgramTables* program, int32_t stage, tiles::KernelId kernel,
+                        int32_t blocks) {
+    EmulatedDevice& device = of(self);
+    const tiles::StageTable& table = program->stages[stage];
+    const bool uses_ring = loads(kernel);
+    const auto run = [&](int64_t begin, int64_t end) {
+      std::unique_ptr<Machine> machine = device.take_machine();
+      Status status;
+      for (int64_t block = begin; block < end && status.ok(); ++block)
+        status = machine->run({.blocks = 1,
+                               .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
+                               .shared_bytes = uses_ring ? tiles::kSharedBytes : 0,
+                               .barriers = tiles::kNumBarriers,
+                               .prepare = init_ring},
+                              device.options_.machine, [&](Block& b, int w) {
+                                tiles::Warp warp(b, w);
+                                tiles::run_launch(table, *program, static_cast<int>(block), warp);
+                              });
+      device.give_back(std::move(machine), std::move(status));
+    };
+    device.failure_ = {};
+    if (device.options_.team && device.options_.machine.seed == 0) device.options_.team->parallel_for(blocks, 1, run);
+    else run(0, blocks);
+    return device.finish(device.failure_);
+  }
+
+  static int32_t run_program(void* self, const tiles::ProgramTables* program, int32_t blocks) {
+    EmulatedDevice& device = of(self);
+    std::unique_ptr<Machine> machine = device.take_machine();
+    const Status status = machine->run({.blocks = blocks,
+                                        .warps = tiles::kBlockWarps,
+                                        .shared_bytes = tiles::kSharedBytes,
+                                        .barriers = tiles::kNumBarriers,
+                                        .prepare = init_ring},
+                                       device.options_.machine, [&](Block& b, int w) {
+                                         tiles::Warp warp(b, w);
+                                         tiles::run_persistent(*program, b.index, warp);
+                                       });
+    device.give_back(std::move(machine), status);
+    return device.finish(status);
+  }
+
+  EmulatedDeviceOptions options_;
+  tiles::TileDevice table_ = {};
+  MemoryMap memory_;
+  std::map<void*, AlignedBuffer> buffers_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Machine>> machines_;
+  Status failure_;
+  std::string error_;
+};
+
+}  // namespace
+
+tiles::TileDevice* open_emulated_device(const EmulatedDeviceOptions& options) {
+  return (new EmulatedDevice(options))->table();
+}
+
+void set_machine_options(tiles::TileDevice& device, const MachineOptions& options) {
+  static_cast<EmulatedDevice*>(device.self)->set(options);
+}
+
+}  // namespace redline::emu

@@ -1,0 +1,218 @@
+#include "kernels/emu/machine.h"
+
+#include <algorithm>
+
+namespace redline::emu {
+namespace {
+
+/// A NaN as float32, float16 and bfloat16, and no code that a packed weight is likely to have everywhere.
+constexpr uint8_t kPoison = 0xff;
+/// In a random order, one in this many loads and stores gives up its turn.
+constexpr uint32_t kSwitchEvery = 64;
+
+}  // namespace
+
+void MemoryMap::add(const void* data, int64_t bytes, bool is_constant) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const Range range{begin, begin + static_cast<uintptr_t>(bytes), is_constant};
+  ranges_.insert(std::upper_bound(ranges_.begin(), ranges_.end(), range,
+                                  [](const Range& a, const Range& b) { return a.begin < b.begin; }),
+                 range);
+}
+
+void MemoryMap::remove(const void* data) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  std::erase_if(ranges_, [&](const Range& range) { return range.begin == begin; });
+}
+
+bool MemoryMap::covers(uintptr_t begin, size_t bytes, bool constant) const {
+  auto after = std::upper_bound(ranges_.begin(), ranges_.end(), begin,
+                                [](uintptr_t address, const Range& range) { return address < range.begin; });
+  if (after == ranges_.begin()) return false;
+  const Range& range = *--after;
+  return begin + bytes <= range.end && range.is_constant == constant;
+}
+
+Status Machine::run(const Grid& grid, const MachineOptions& options,
+                    const std::function<void(Block&, int)>& warp_main) {
+  const int blocks = grid.blocks, warps = grid.warps;
+  options_ = options;
+  random_.seed(static_cast<uint32_t>(options.seed * 2654435761u + 1));
+  fault_count_ = 0;
+  failure_ = {};
+  copies_.clear();
+  warps_of_block_ = warps;
+  num_warps_ = static_cast<size_t>(blocks) * static_cast<size_t>(warps);
+  while (blocks_.size() < static_cast<size_t>(blocks)) blocks_.push_back(std::make_unique<Block>());
+  while (warps_.size() < num_warps_) warps_.push_back(std::make_unique<WarpState>());
+  for (int b = 0; b < blocks; ++b) {
+    Block& block = *blocks_[static_cast<size_t>(b)];
+    block.machine = this;
+    block.index = b;
+    block.shared.assign(static_cast<size_t>(grid.shared_bytes), kPoison);
+    block.barriers.assign(static_cast<size_t>(grid.barriers), {});
+    block.log.clear();
+    block.arrived = 0;
+    block.generation = 0;
+    if (grid.prepare) grid.prepare(block);
+    for (int w = 0; w < warps; ++w) {
+      WarpState& state = *warps_[static_cast<size_t>(b * warps + w)];
+      state.block = &block;
+      state.warp = w;
+      state.waits = {};
+      state.fiber.start([&block, w, &warp_main] { warp_main(block, w); });
+    }
+  }
+
+  size_t left = num_warps_, next = 0;
+  std::vector<size_t> ready;
+  while (left > 0 && failure_.ok()) {
+    if (options_.seed == 0) {
+      size_t tried = 0;
+      for (; tried < num_warps_; ++tried, next = (next + 1) % num_warps_)
+        if (can_run(*warps_[next])) break;
+      if (tried < num_warps_) {
+        warps_[next]->waits = {};
+        if (warps_[next]->fiber.resume()) --left;
+        continue;
+      }
+      if (copies_.empty()) break;
+      while (!copies_.empty()) land(copies_.size() - 1);
+      continue;
+    }
+    ready.clear();
+    for (size_t w = 0; w < num_warps_; ++w)
+      if (can_run(*warps_[w])) ready.push_back(w);
+    const size_t choices = ready.size() + copies_.size();
+    if (choices == 0) break;
+    const size_t chosen = random_() % choices;
+    if (chosen >= ready.size()) {
+      land(chosen - ready.size());
+      continue;
+    }
+    WarpState& state = *warps_[ready[chosen]];
+    state.waits = {};
+    if (state.fiber.resume()) --left;
+  }
+  if (failure_.ok() && left > 0) failure_ = internal("emulated device: nothing can run any more\n{}", dump());
+  if (failure_.ok() && !copies_.empty())
+    failure_ = internal("emulated device: a block has ended before {} of its copies arrived", copies_.size());
+  for (int b = 0; b < blocks; ++b) {
+    Block& block = *blocks_[static_cast<size_t>(b)];
+    if (failure_.ok()) check_stores(block);
+    if (failure_.ok()) block.log.flush();
+  }
+  // Fibers in the middle of a kernel hold nothing that would have to be destroyed: their stacks are used again.
+  return failure_;
+}
+
+void Machine::wait(Block& block, int warp, WaitFor what) {
+  WarpState& state = *warps_[static_cast<size_t>(block.index * warps_of_block_ + warp)];
+  state.waits = what;
+  if (options_.seed == 0 && can_run(state)) {
+    state.waits = {};
+    return;
+  }
+  state.fiber.pause();
+}
+
+void Machine::maybe_pause(Block& block, int warp) {
+  if (random_() % kSwitchEvery == 0) wait(block, warp, {.kind = WaitFor::kTurn});
+}
+
+bool Machine::can_run(const WarpState& state) const {
+  if (state.fiber.has_ended()) return false;
+  switch (state.waits.kind) {
+    case WaitFor::kNothing:
+    case WaitFor::kTurn: return true;
+    case WaitFor::kConsumers: return state.block->generation != state.waits.generation;
+    // Of the phase before the first one, the parity is 1.
+    case WaitFor::kBarrier:
+      return state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;
+    case WaitFor::kEvent: return *state.waits.counter >= state.waits.target;
+  }
+  return false;
+}
+
+void Machine::complete(Block& block, int number) {
+  Barrier& barrier = block.barriers[static_cast<size_t>(number)];
+  if (barrier.pending > 0 || barrier.bytes != 0) return;
+  barrier.pending = barrier.count;
+  ++barrier.phase;
+}
+
+void Machine::arrive(Block& block, int number) {
+  Barrier& barrier = block.barriers[static_cast<size_t>(number)];
+  if (barrier.count == 0)
+    return fail(internal("emulated device: mbarrier {} is used before it is initialized", number));
+  if (barrier.pending == 0)
+    return fail(internal("emulated device: mbarrier {} has more than {} arrivals in a phase", number, barrier.count));
+  --barrier.pending;
+  complete(block, number);
+}
+
+void Machine::expect_bytes(Block& block, int number, int64_t bytes) {
+  block.barriers[static_cast<size_t>(number)].bytes += bytes;
+  arrive(block, number);
+}
+
+void Machine::copy_later(Block& block, uint32_t to, const void* from, int64_t bytes, int barrier) {
+  if (bytes % 16 != 0 || to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    return fail(
+        internal("emulated device: a bulk copy of {} bytes to shared {} is not in units of 16 bytes", bytes, to));
+  if (to + static_cast<size_t>(bytes) > block.shared.size())
+    return fail(internal("emulated device: a bulk copy ends at {} of {} bytes of shared memory", to + bytes,
+                         block.shared.size()));
+  if (!memory_.is_constant(reinterpret_cast<uintptr_t>(from), static_cast<size_t>(bytes)))
+    return fail(internal("emulated device: a bulk copy reads memory that kernels write"));
+  std::fill_n(block.shared.begin() + to, bytes, kPoison);
+  copies_.push_back({&block, to, from, bytes, barrier});
+}
+
+void Machine::land(size_t index) {
+  const Copy copy = copies_[index];
+  copies_.erase(copies_.begin() + static_cast<int64_t>(index));
+  std::copy_n(static_cast<const uint8_t*>(copy.from), copy.bytes, copy.block->shared.begin() + copy.to);
+  Barrier& barrier = copy.block->barriers[static_cast<size_t>(copy.barrier)];
+  barrier.bytes -= copy.bytes;
+  if (barrier.bytes == 0 && barrier.pending == 0) complete(*copy.block, copy.barrier);
+}
+
+void Machine::release(Block& block, uint64_t* counter) {
+  if (plants(Fault::kLostNotify)) return;
+  if (!plants(Fault::kMissingRelease)) {
+    check_stores(block);
+    block.log.flush();
+  }
+  ++*counter;
+}
+
+void Machine::check_stores(const Block& block) {
+  block.log.each([&](uintptr_t address, size_t bytes) {
+    // A word of the log may begin before the range that holds its stores.
+    if (memory_.is_writable(address, 1) || memory_.is_writable(address + bytes - 1, 1)) return;
+    fail(internal("emulated device: block {} stores outside the memory that it may write", block.index));
+  });
+}
+
+std::string Machine::dump() const {
+  std::string text;
+  for (size_t w = 0; w < num_warps_; ++w) {
+    const WarpState& state = *warps_[w];
+    if (state.fiber.has_ended()) continue;
+    text += fmt::format("  block {} warp {} waits for ", state.block->index, state.warp);
+    const WaitFor& what = state.waits;
+    if (what.kind == WaitFor::kBarrier) {
+      const Barrier& barrier = state.block->barriers[static_cast<size_t>(what.barrier)];
+      text += fmt::format("mbarrier {} parity {}: phase {}, {} arrivals and {} bytes missing\n", what.barrier,
+                          what.parity, barrier.phase, barrier.pending, barrier.bytes);
+    } else if (what.kind == WaitFor::kEvent) {
+      text += fmt::format("an event at {}, which has counted {}\n", what.target, *what.counter);
+    } else {
+      text += fmt::format("the consumer warps, of which {} have arrived\n", state.block->arrived);
+    }
+  }
+  return text;
+}
+
+}  // namespace redline::emu

@@ -1,0 +1,106 @@
+// Warps of kernel bodies on the emulated device: the interface of kernels/tiles/warp.h.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/emu/machine.h"
+#include "kernels/tiles/lanes.h"
+
+namespace redline::tiles {
+
+class Warp {
+ public:
+  Warp(emu::Block& block, int index) : block_(block), machine_(*block.machine), index_(index) {}
+
+  int index() const { return index_; }
+
+  template <class T>
+  T load_uniform(const T* from) {
+    machine_.may_switch(block_, index_);
+    return block_.log.read(from);
+  }
+  /// `index`: int or int64_t.
+  template <class T, class Index>
+  Lanes<T> load(const T* from, const Lanes<Index>& index, const Lanes<bool>& mask = true) {
+    machine_.may_switch(block_, index_);
+    Lanes<T> r;
+    for (int i = 0; i < kWarpLanes; ++i) r.v[i] = mask.v[i] ? block_.log.read(from + index.v[i]) : T{};
+    return r;
+  }
+  template <class T, class Index>
+  void store(T* to, const Lanes<Index>& index, const Lanes<T>& value, const Lanes<bool>& mask = true) {
+    machine_.may_switch(block_, index_);
+    for (int i = 0; i < kWarpLanes; ++i)
+      if (mask.v[i]) block_.log.write(to + index.v[i], value.v[i]);
+  }
+
+  /// `offset` in bytes, a multiple of sizeof(T).
+  template <class T>
+  Lanes<T> load_shared(const Lanes<uint32_t>& offset) {
+    Lanes<T> r;
+    for (int i = 0; i < kWarpLanes; ++i) std::memcpy(&r.v[i], shared(offset.v[i], sizeof(T)), sizeof(T));
+    return r;
+  }
+  void load_shared4(const Lanes<uint32_t>& offset, Lanes<float> (&out)[4]) {
+    for (int i = 0; i < kWarpLanes; ++i) {
+      float four[4];
+      std::memcpy(four, shared(offset.v[i], sizeof(four)), sizeof(four));
+      for (int k = 0; k < 4; ++k) out[k].v[i] = four[k];
+    }
+  }
+  template <class T>
+  void store_shared(const Lanes<uint32_t>& offset, const Lanes<T>& value, const Lanes<bool>& mask = true) {
+    for (int i = 0; i < kWarpLanes; ++i)
+      if (mask.v[i]) std::memcpy(shared(offset.v[i], sizeof(T)), &value.v[i], sizeof(T));
+  }
+
+  template <class T>
+  Lanes<T> shuffle_xor(const Lanes<T>& x, int distance) {
+    Lanes<T> r;
+    for (int i = 0; i < kWarpLanes; ++i) r.v[i] = x.v[i ^ distance];
+    return r;
+  }
+  /// The value of one lane.
+  template <class T>
+  T broadcast(const Lanes<T>& x, int lane) {
+    return x.v[lane];
+  }
+
+  void consumer_sync();
+  void barrier_init(int barrier, int count) {
+    block_.barriers[static_cast<size_t>(barrier)].count = count;
+    block_.barriers[static_cast<size_t>(barrier)].pending = count;
+  }
+  void barrier_arrive(int barrier) {
+    machine_.may_switch(block_, index_);
+    machine_.arrive(block_, barrier);
+  }
+  void barrier_expect(int barrier, int bytes) { machine_.expect_bytes(block_, barrier, bytes); }
+  void barrier_wait(int barrier, uint32_t parity);
+  void bulk_copy(uint32_t to, const void* from, int bytes, int barrier) {
+    machine_.may_switch(block_, index_);
+    machine_.copy_later(block_, to, from, bytes, barrier);
+  }
+
+  void event_wait(const uint64_t* counter, uint64_t target) {
+    machine_.wait(block_, index_, {.kind = emu::WaitFor::kEvent, .counter = counter, .target = target});
+  }
+  void event_release(uint64_t* counter) {
+    machine_.may_switch(block_, index_);
+    machine_.release(block_, counter);
+  }
+
+ private:
+  uint8_t* shared(uint32_t offset, size_t bytes) {
+    if (offset + bytes <= block_.shared.size()) return block_.shared.data() + offset;
+    machine_.fail(
+        internal("emulated device: an access at {} of {} bytes of shared memory", offset, block_.shared.size()));
+    return block_.shared.data();
+  }
+
+  emu::Block& block_;
+  emu::Machine& machine_;
+  int index_;
+};
+
+}  // namespace redline::tiles

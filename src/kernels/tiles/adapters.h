@@ -1,0 +1,70 @@
+// Low-rank adapters of a product: t = x down^T, then y += t up^T (graph/adapters.h). Factors are packed float32 row panels.
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+
+namespace redline::tiles {
+
+/// Element (row, k) of a packed float32 matrix of `cols` columns.
+TILE_FN Lanes<int> panel_element(const Lanes<int>& row, const Lanes<int>& k, int cols) {
+  return ((row / 16) * cols + k) * 16 + row % 16;
+}
+
+/// t[row, t_begin + r] = scale x[row] . down[r] for the parts of a site: task i takes every n-th row.
+struct AdapterDown {
+  struct Args {
+    const float* x;
+    float* t;
+    int32_t in_features, t_cols, site;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    if (!step.adapter_begin) return;
+    for (int p = step.adapter_begin[a.site]; p < step.adapter_begin[a.site + 1]; ++p) {
+      const AdapterPart& part = step.adapter_parts[p];
+      for (int row = part.row_begin + tile.index; row < part.row_end; row += step.num_partitions)
+        for (int r = w.index(); r < part.rank; r += kConsumerWarps) {
+          Lanes<float> sum = 0.0f;
+          for (int k = 0; k < a.in_features; k += kWarpLanes) {
+            const Lanes<int> at = lane_index() + k;
+            const Lanes<bool> mask = at < Lanes<int>(a.in_features);
+            sum = sum + w.load(a.x + int64_t{row} * a.in_features, at, mask) *
+                            w.load(part.down, panel_element(r, at, a.in_features), mask);
+          }
+          w.store(a.t + int64_t{row} * a.t_cols + part.t_begin, Lanes<int>(r), warp_sum(w, sum) * part.scale,
+                  lane_index() == Lanes<int>(0));
+        }
+    }
+  }
+};
+
+/// y = x + t up^T; y may be x.
+struct AdapterUp {
+  struct Args {
+    const float* x;
+    const float* t;
+    float* y;
+    int32_t cols, t_cols, site;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const int begin = step.adapter_begin ? step.adapter_begin[a.site] : 0;
+    const int end = step.adapter_begin ? step.adapter_begin[a.site + 1] : 0;
+    if (begin == end && a.x == a.y) return;
+    each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
+      Lanes<float> sum = w.load(a.x + int64_t{row} * a.cols, col, mask);
+      for (int p = begin; p < end; ++p) {
+        const AdapterPart& part = step.adapter_parts[p];
+        if (row < part.row_begin || row >= part.row_end) continue;
+        const float* t = a.t + int64_t{row} * a.t_cols + part.t_begin;
+        for (int r = 0; r < part.rank; ++r)
+          sum = sum + w.load(part.up, panel_element(col, r, part.rank), mask) * w.load_uniform(t + r);
+      }
+      w.store(a.y + int64_t{row} * a.cols, col, sum, mask);
+    });
+  }
+};
+
+}  // namespace redline::tiles

@@ -1,0 +1,251 @@
+// Attention over the paged cache. A page of a state has, for keys and for values, [heads][kKvPageTokens][head_dim rounded up
+// to 2], each row of a token dense.
+//
+// A warp computes one line: a query row of one head. Its lanes are the 32 tokens of a page for the scores, then elements of
+// head_dim for the sums. Chunks of kKvChunk positions are summed by themselves with an online softmax and folded in order of
+// position, so a line has the same bits whether or not the plan has split its positions.
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+#include "tensor/kv_page.h"
+
+namespace redline::tiles {
+
+/// Where the heads of a state lie in a page of its group.
+struct KvAddress {
+  int32_t group;  ///< of StepTables::groups
+  int32_t width;  ///< elements of a row
+  int64_t keys, values, head_bytes;
+  KvFormat format;
+};
+
+TILE_FN int64_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
+
+/// Elements of the cache as float32.
+TILE_FN Lanes<float> load_kv(KvFormat format, const uint8_t* from, const Lanes<int>& index, const Lanes<bool>& mask,
+                             Warp& w) {
+  if (format == KvFormat::kF32) return w.load(reinterpret_cast<const float*>(from), index, mask);
+  const Lanes<uint32_t> bits = convert<uint32_t>(w.load(reinterpret_cast<const uint16_t*>(from), index, mask));
+  return format == KvFormat::kF16 ? f16_to_float(bits) : bf16_to_float(bits);
+}
+
+/// Appends keys and values of the step's tokens.
+struct KvAppend {
+  struct Args {
+    const float* k;
+    const float* v;
+    int32_t num_heads, head_dim;
+    KvAddress cache;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const StateTables& state = step.groups[a.cache.group];
+    const int lines = 2 * a.num_heads, all = (tile.row_end - tile.row_begin) * lines;
+    for (int i = w.index(); i < all; i += kConsumerWarps) {
+      const int row = tile.row_begin + i / lines, head = i % lines / 2;
+      const bool is_key = i % 2 == 0;
+      const int32_t slot = w.load_uniform(state.slots + row);
+      const float* from = (is_key ? a.k : a.v) + (int64_t{row} * a.num_heads + head) * a.head_dim;
+      uint8_t* to = state.memory + slot / kKvPageTokens * state.page_bytes + (is_key ? a.cache.keys : a.cache.values) +
+                    head * a.cache.head_bytes + slot % kKvPageTokens * a.cache.width * kv_element_bytes(a.cache.format);
+      for (int d = 0; d < a.head_dim; d += kWarpLanes) {
+        const Lanes<int> at = lane_index() + d;
+        const Lanes<bool> mask = at < Lanes<int>(a.head_dim);
+        const Lanes<float> x = w.load(from, at, mask);
+        if (a.cache.format == KvFormat::kF32) {
+          w.store(reinterpret_cast<float*>(to), at, x, mask);
+        } else {
+          const Lanes<uint32_t> bits = a.cache.format == KvFormat::kF16 ? float_to_f16(x) : float_to_bf16(x);
+          w.store(reinterpret_cast<uint16_t*>(to), at, convert<uint16_t>(bits), mask);
+        }
+      }
+    }
+  }
+};
+
+struct AttentionArgs {
+  const float* q;
+  float* y;
+  const float* sinks;  ///< [num_heads] or nullptr
+  int32_t num_heads, num_kv_heads, head_dim;
+  int32_t window;  ///< 0: all
+  float scale, soft_cap;
+  KvAddress cache;
+};
+
+namespace detail {
+
+inline constexpr int kMaxHeadDim = 640, kHeadParts = kMaxHeadDim / kWarpLanes;
+
+/// sums[d] = sum_p e^(score[p] - max) v[p][d] of some positions; lane l of part i has d = 32 i + l.
+struct Partial {
+  Lanes<float> sums[kHeadParts];
+  Lanes<float> max, total;  ///< the same in all lanes
+
+  TILE_FN void clear(int parts) {
+    for (int i = 0; i < parts; ++i) sums[i] = 0.0f;
+    max = -INFINITY;
+    total = 0.0f;
+  }
+  /// Adds `part`, of later positions. To an empty one, that gives the bits of `part`.
+  TILE_FN void fold(const Partial& part, int parts) {
+    const Lanes<float> top = max_of(max, part.max);
+    const Lanes<float> a = exp_or_zero(max, top), b = exp_or_zero(part.max, top);
+    total = total * a + part.total * b;
+    for (int i = 0; i < parts; ++i) sums[i] = sums[i] * a + part.sums[i] * b;
+    max = top;
+  }
+  /// e^(x - top), of which both may be -inf.
+  static TILE_FN Lanes<float> exp_or_zero(const Lanes<float>& x, const Lanes<float>& top) {
+    const Lanes<bool> seen = x > Lanes<float>(-INFINITY);
+    return select(seen, exp_of(select(seen, x - top, Lanes<float>(0.0f))), Lanes<float>(0.0f));
+  }
+  /// In memory: attention_partial_floats() per line, max and total after the sums.
+  TILE_FN void store(float* to, int head_dim, Warp& w) const {
+    for (int d = 0; d < head_dim; d += kWarpLanes) {
+      const Lanes<int> at = lane_index() + d;
+      w.store(to, at, sums[d / kWarpLanes], at < Lanes<int>(head_dim));
+    }
+    float* last = to + (head_dim + 15) / 16 * 16;
+    w.store(last, lane_index(), select(lane_index() == Lanes<int>(0), max, total), lane_index() < Lanes<int>(2));
+  }
+  TILE_FN void load(const float* from, int head_dim, Warp& w) {
+    for (int d = 0; d < head_dim; d += kWarpLanes) {
+      const Lanes<int> at = lane_index() + d;
+      sums[d / kWarpLanes] = w.load(from, at, at < Lanes<int>(head_dim));
+    }
+    const float* last = from + (head_dim + 15) / 16 * 16;
+    max = w.load_uniform(last);
+    total = w.load_uniform(last + 1);
+  }
+  TILE_FN void finish(const AttentionArgs& a, int head, float* y, Warp& w) const {
+    Lanes<float> divisor = total, factor = 1.0f;
+    if (a.sinks) {
+      const Lanes<float> sink = w.load_uniform(a.sinks + head), top = max_of(max, sink);
+      factor = exp_or_zero(max, top);
+      divisor = total * factor + exp_of(sink - top);
+    }
+    for (int d = 0; d < a.head_dim; d += kWarpLanes) {
+      const Lanes<int> at = lane_index() + d;
+      w.store(y, at, sums[d / kWarpLanes] * factor / divisor, at < Lanes<int>(a.head_dim));
+    }
+  }
+};
+
+/// Positions [begin, end) of one chunk, for one query.
+TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, const int32_t* pages, int kv_head,
+                          const float* q, int begin, int end, Warp& w, Partial& out) {
+  const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
+  out.clear(parts);
+  constexpr int kTokens = static_cast<int>(kKvPageTokens);
+  static_assert(kTokens == kWarpLanes, "a lane is a token of a page");
+  for (int page = begin / kTokens; page * kTokens < end; ++page) {
+    const uint8_t* memory = state.memory + w.load_uniform(pages + page) * state.page_bytes;
+    const uint8_t* keys = memory + a.cache.keys + kv_head * a.cache.head_bytes;
+    const uint8_t* values = memory + a.cache.values + kv_head * a.cache.head_bytes;
+    const Lanes<int> position = lane_index() + page * kTokens;
+    const Lanes<bool> seen = (position >= Lanes<int>(begin)) & (position < Lanes<int>(end));
+    Lanes<float> score = 0.0f;
+    for (int d = 0; d < a.head_dim; ++d)
+      score = score + load_kv(a.cache.format, keys, lane_index() * a.cache.width + d, seen, w) * w.load_uniform(q + d);
+    score = score * a.scale;
+    if (a.soft_cap > 0) score = tanh_of(score / a.soft_cap) * a.soft_cap;
+    score = select(seen, score, Lanes<float>(-INFINITY));
+    const Lanes<float> top = max_of(out.max, warp_max(w, score));
+    const Lanes<float> old = Partial::exp_or_zero(out.max, top), weight = Partial::exp_or_zero(score, top);
+    out.max = top;
+    out.total = out.total * old + warp_sum(w, weight);
+    for (int i = 0; i < parts; ++i) out.sums[i] = out.sums[i] * old;
+    const int first = begin > page * kTokens ? begin - page * kTokens : 0;
+    const int last = end - page * kTokens < kTokens ? end - page * kTokens : kTokens;
+    for (int t = first; t < last; ++t) {
+      const float one = w.broadcast(weight, t);
+      for (int i = 0; i < parts; ++i) {
+        const Lanes<int> at = lane_index() + i * kWarpLanes;
+        out.sums[i] =
+            out.sums[i] + load_kv(a.cache.format, values, at + t * a.cache.width, at < Lanes<int>(a.head_dim), w) * one;
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Task i computes the items that the attention plan assigns to work partition i.
+struct Attention {
+  using Args = AttentionArgs;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const StateTables& state = step.groups[a.cache.group];
+    const int end = w.load_uniform(state.task_begin + tile.index + 1);
+    for (int i = w.load_uniform(state.task_begin + tile.index); i < end; ++i) run(a, state, state.tasks[i], w);
+  }
+
+ private:
+  static TILE_FN void run(const Args& a, const StateTables& state, const AttentionTask& task, Warp& w) {
+    const int group = a.num_heads / a.num_kv_heads, lines = (task.row_end - task.row_begin) * group;
+    const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes,
+              size = static_cast<int>(attention_partial_floats(a.head_dim));
+    const int32_t* pages = state.pages + state.page_begin[task.sequence];
+    for (int line = w.index(); line < lines; line += kConsumerWarps) {
+      const int head = task.kv_head * group + line % group;
+      const int row = task.is_group ? w.load_uniform(state.group_rows + task.row_begin + line / group)
+                                    : task.row_begin + line / group;
+      const int64_t at = (int64_t{row} * a.num_heads + head) * a.head_dim;
+      const int position = task.first_position + line / group;  // of a group: all of its positions are visible
+      const int visible_end = task.is_group || task.kv_end <= position ? task.kv_end : position + 1;
+      const int visible_begin = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+      constexpr int kChunk = static_cast<int>(kKvChunk);
+      int first_chunk = task.kv_begin / kChunk;
+      if (task.split < 0 && visible_begin / kChunk > first_chunk) first_chunk = visible_begin / kChunk;
+      detail::Partial all, chunk;
+      all.clear(parts);
+      for (int c = first_chunk; c * kChunk < (task.split < 0 ? visible_end : task.kv_end); ++c) {
+        const int begin = c * kChunk > visible_begin ? c * kChunk : visible_begin;
+        const int end = (c + 1) * kChunk < visible_end ? (c + 1) * kChunk : visible_end;
+        detail::attend_chunk(a, state, pages, task.kv_head, a.q + at, begin, end, w, chunk);
+        if (task.split < 0 || task.merges_chunks) all.fold(chunk, parts);
+        else
+          chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * lines + line) * size, a.head_dim, w);
+      }
+      if (task.split < 0) all.finish(a, head, a.y + at, w);
+      else if (task.merges_chunks) all.store(state.partials + task.partials + int64_t{line} * size, a.head_dim, w);
+    }
+  }
+};
+
+/// Merges the partial results of rows whose positions were split: task i takes every n-th of them.
+struct AttentionMerge {
+  using Args = AttentionArgs;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const StateTables& state = step.groups[a.cache.group];
+    for (int i = tile.index; i < state.num_parts; i += state.num_partitions) run(a, state, state.parts[i], w);
+  }
+
+ private:
+  static TILE_FN void run(const Args& a, const StateTables& state, const AttentionPart& part, Warp& w) {
+    const int group = a.num_heads / a.num_kv_heads, lines = (part.row_end - part.row_begin) * group;
+    const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
+    const int64_t size = attention_partial_floats(a.head_dim);
+    for (int line = w.index(); line < lines; line += kConsumerWarps) {
+      detail::Partial all, one;
+      all.clear(parts);
+      for (int i = 0; i < part.num_shared; ++i) {
+        one.load(state.partials + part.shared + i * part.shared_stride + line * size, a.head_dim, w);
+        all.fold(one, parts);
+      }
+      for (int c = 0; c < part.chunks; ++c) {
+        one.load(state.partials + part.partials + (int64_t{c} * lines + line) * size, a.head_dim, w);
+        all.fold(one, parts);
+      }
+      const int head = part.kv_head * group + line % group;
+      all.finish(a, head, a.y + (int64_t{part.row_begin + line / group} * a.num_heads + head) * a.head_dim, w);
+    }
+  }
+};
+
+}  // namespace redline::tiles

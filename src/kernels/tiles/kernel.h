@@ -1,0 +1,95 @@
+// What kernel bodies share. A kernel is a struct with
+//
+//   struct Args            plain data; pointers are addresses of the device
+//   kLoads                 whether it has a load() that fills the ring (ring.h) with weights
+//   kLoaderWaits           whether what load() fills in depends on data of the step, so that it waits for the task's events
+//   load(args, tile, w, ring)                 run by the loader warp
+//   compute(args, tile, step, w, ring)        run by every consumer warp
+//
+// The same body serves as a kernel of its own, with a block for each tile, and as a task of a persistent step
+// (persistent.h). What it stores does not depend on how the rows and columns of a stage are cut, so both give the same bits.
+#pragma once
+
+#include "kernels/tiles/ring.h"
+
+namespace redline::tiles {
+
+/// The part of a stage that one task computes: rows [row_begin, row_end) and columns [col_begin, col_end).
+struct TileRange {
+  int32_t row_begin, row_end;
+  int32_t col_begin, col_end;
+  int32_t index;  ///< of the work partition, where the stage defines them itself
+};
+
+/// As AttentionItem in graph/step.h, whose comments explain the fields.
+struct AttentionTask {
+  int32_t sequence, kv_head;
+  int32_t row_begin, row_end;
+  int32_t first_position;
+  int32_t kv_begin, kv_end;
+  int32_t split;  ///< -1: the result is written at once
+  int32_t is_group, merges_chunks;
+  int64_t partials;
+};
+/// As AttentionSplit.
+struct AttentionPart {
+  int32_t kv_head;
+  int32_t row_begin, row_end;
+  int32_t chunks, num_shared;
+  int64_t partials, shared, shared_stride;
+};
+
+/// One state group in one step.
+struct StateTables {
+  uint8_t* memory;
+  int64_t page_bytes;
+  const int32_t* slots;       ///< [tokens] page * kKvPageTokens + offset in the page
+  const int32_t* pages;       ///< of all sequences; of recurrent states two each: read, then written
+  const int32_t* page_begin;  ///< [sequences]: where those of a sequence begin
+  const AttentionTask* tasks;
+  const int32_t* task_begin;  ///< [work partitions + 1]
+  const AttentionPart* parts;
+  const int32_t* group_rows;
+  float* partials;
+  int32_t num_parts, num_partitions;
+};
+
+/// The rows of one sequence of a step.
+struct SequenceTable {
+  int32_t row_begin, rows;
+};
+
+/// One adapter at one site, of rows [row_begin, row_end) of the step. `down` and `up` are packed float32.
+struct AdapterPart {
+  const float* down;
+  const float* up;
+  int32_t row_begin, row_end;
+  int32_t rank, t_begin;  ///< columns of x down^T that this adapter has
+  float scale;
+};
+
+inline constexpr int kMaxRowDims = 16, kMaxStateGroups = 8;
+
+/// What changes from step to step, in the memory of the device.
+struct StepTables {
+  int32_t rows[kMaxRowDims];  ///< of each Program::row_dims
+  int32_t num_sequences;
+  const SequenceTable* sequences;
+  const AdapterPart* adapter_parts;
+  const int32_t* adapter_begin;  ///< [sites + 1]; nullptr: no row has an adapter
+  int32_t num_partitions;
+  StateTables groups[kMaxStateGroups];
+};
+
+/// Calls f(row, columns, mask) for 32 columns at a time, shared among the consumer warps.
+template <class F>
+TILE_FN void each_element(const TileRange& tile, Warp& w, F f) {
+  const int chunks = (tile.col_end - tile.col_begin + kWarpLanes - 1) / kWarpLanes;
+  const int all = (tile.row_end - tile.row_begin) * chunks;
+  for (int i = w.index(); i < all; i += kConsumerWarps) {
+    const Lanes<int> col = lane_index() + (tile.col_begin + i % chunks * kWarpLanes);
+    f(tile.row_begin + i / chunks, col, col < Lanes<int>(tile.col_end));
+  }
+}
+
+}  // namespace redline::tiles

@@ -1,0 +1,339 @@
+// y[m, n] = sum_k x[m, k] w[n, k] + bias[n] + residual[m, n]. A block has 128 columns of y, 16 for each consumer warp: a row
+// panel of w, which streams through the ring in chunks of at most 4 KiB. Rows of x are converted once per chunk, by all
+// warps, into shared memory.
+//
+// Linear multiplies on tensor cores: x is rounded to bfloat16; the codes of block formats are integers that bfloat16 holds
+// exactly, and scales and minima are applied to the float32 sums of a group, so weights are not rounded. LinearF32 computes
+// in float32 throughout, for --dtype f32 and for float32 and float16 weights.
+//
+// Both also multiply with many matrices: one for each head (the columns of a task lie in one head), or one for each expert,
+// whose rows are a part of an order that a kernel before has made.
+#pragma once
+
+#include "kernels/tiles/fragment.h"
+#include "kernels/tiles/kernel.h"
+#include "kernels/tiles/panel.h"
+#include "kernels/tiles/shared_tile.h"
+
+namespace redline::tiles {
+
+/// Columns of a task.
+inline constexpr int kLinearCols = 16 * kConsumerWarps;
+
+struct LinearArgs {
+  PanelFormat format;
+  const uint8_t* weight;
+  const float* x;
+  float* y;
+  const float* bias;                  ///< [out_features] or nullptr; of experts, for each of them
+  const float* residual;              ///< like y, or nullptr
+  int32_t in_features, out_features;  ///< of y's rows: of all heads, of one expert
+  int32_t x_stride;                   ///< of rows of x
+  int32_t head_features;              ///< columns of y that a matrix makes
+  int32_t x_head_step;                ///< columns of x from head to head
+  int64_t matrix_bytes;               ///< from matrix to matrix
+  // Of experts. Expert e has the places [offsets[e], offsets[e + 1]) of `order`.
+  const int32_t* offsets;
+  const int32_t* order;  ///< pairs of token and choice
+  int32_t
+      experts_per_token;  ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the row of y
+  int32_t panel_bytes;     ///< of a row panel of w
+  int32_t chunk_bytes;     ///< of a slot of the ring: whole units
+  int32_t chunk_elements;  ///< of K, at most kMaxChunk
+};
+
+namespace detail {
+
+inline constexpr int kMaxChunk = 512;
+
+/// What a task of a product has: rows, a matrix, and columns of it.
+struct Product {
+  int32_t row_begin, row_end;  ///< of experts: places in the order
+  int32_t matrix;
+  int32_t col_begin, col_end;  ///< of the matrix
+};
+
+/// Rows of x and y as they are; heads side by side.
+struct DenseRows {
+  static constexpr bool kLoaderWaits = false;
+  static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp&) {
+    const int32_t head = tile.col_begin / a.head_features, first = head * a.head_features;
+    return {tile.row_begin, tile.row_end, head, tile.col_begin - first, tile.col_end - first};
+  }
+  static TILE_FN int64_t x_offset(const LinearArgs& a, const Product& p, int row, Warp&) {
+    return int64_t{row} * a.x_stride + int64_t{p.matrix} * a.x_head_step;
+  }
+  static TILE_FN Lanes<int> y_row(const LinearArgs&, const Lanes<int>& row, const Lanes<bool>&, Warp&) { return row; }
+  static TILE_FN int y_col(const LinearArgs& a, const Product& p) { return p.matrix * a.head_features; }
+  static TILE_FN int bias_col(const LinearArgs& a, const Product& p) { return p.matrix * a.head_features; }
+};
+
+/// Task i has columns i % n of expert i / n.
+struct ExpertRows {
+  static constexpr bool kLoaderWaits = true;  ///< for the offsets
+  static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
+    const int32_t tiles = (a.out_features + kLinearCols - 1) / kLinearCols, expert = tile.index / tiles;
+    const int32_t col = tile.index % tiles * kLinearCols, end = col + kLinearCols;
+    return {w.load_uniform(a.offsets + expert), w.load_uniform(a.offsets + expert + 1), expert, col,
+            end < a.out_features ? end : a.out_features};
+  }
+  static TILE_FN int64_t x_offset(const LinearArgs& a, const Product&, int row, Warp& w) {
+    const int32_t from = a.experts_per_token > 0 ? w.load_uniform(a.order + row) / a.experts_per_token : row;
+    return int64_t{from} * a.x_stride;
+  }
+  static TILE_FN Lanes<int> y_row(const LinearArgs& a, const Lanes<int>& row, const Lanes<bool>& mask, Warp& w) {
+    return a.experts_per_token > 0 ? row : w.load(a.order, row, mask);
+  }
+  static TILE_FN int y_col(const LinearArgs&, const Product&) { return 0; }
+  static TILE_FN int bias_col(const LinearArgs& a, const Product& p) { return p.matrix * a.out_features; }
+};
+
+/// Both sides of the ring count the same chunks: of all panels, for each pass over `pass_rows` rows.
+TILE_FN int linear_passes(const Product& p, int pass_rows) {
+  return (p.row_end - p.row_begin + pass_rows - 1) / pass_rows;
+}
+
+TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_rows, Warp& w, RingPosition& ring) {
+  const int first = product.col_begin / 16, panels = (product.col_end - product.col_begin + 15) / 16;
+  const uint8_t* const weight = a.weight + product.matrix * a.matrix_bytes;
+  for (int pass = 0; pass < linear_passes(product, pass_rows); ++pass)
+    for (int at = 0; at < a.panel_bytes; at += a.chunk_bytes, ++ring.count) {
+      const int bytes = a.panel_bytes - at < a.chunk_bytes ? a.panel_bytes - at : a.chunk_bytes;
+      const int stage = Ring::acquire(w, ring);
+      Ring::announce(w, stage, bytes * panels);
+      for (int p = 0; p < panels; ++p)
+        w.bulk_copy(Ring::slot(stage, p), weight + int64_t{first + p} * a.panel_bytes + at, bytes, Ring::full(stage));
+    }
+}
+
+/// Adds bias and residual and stores 32 values of y, by lane. `col`: of the matrix.
+template <class Rows>
+TILE_FN void finish(const LinearArgs& a, const Product& p, Warp& w, const Lanes<int>& row, const Lanes<int>& col,
+                    Lanes<float> value) {
+  const Lanes<bool> mask = (row < Lanes<int>(p.row_end)) & (col < Lanes<int>(p.col_end));
+  const Lanes<int> y_row = Rows::y_row(a, row, mask, w);
+  if (a.bias) value = value + w.load(a.bias + Rows::bias_col(a, p), col, mask);
+  // Rows of a dense product are neighbours; those of an expert's pairs may be anywhere.
+  const Lanes<int64_t> at =
+      convert<int64_t>(y_row) * int64_t{a.out_features} + convert<int64_t>(col + Rows::y_col(a, p));
+  if (a.residual) value = value + w.load(a.residual, at, mask);
+  w.store(a.y, at, value, mask);
+}
+
+}  // namespace detail
+
+template <class Rows>
+struct BasicLinear {
+  using Args = LinearArgs;
+  static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
+  static constexpr int kPassRows = 64, kTiles = kPassRows / 8;
+  using X = SharedTile<kPassRows, detail::kMaxChunk, 2>;
+  static_assert(X::kBytes <= kActivationBytes);
+
+  static TILE_FN void load(const Args& a, const TileRange& tile, Warp& w, RingPosition& ring) {
+    detail::load_panels(a, Rows::product(a, tile, w), kPassRows, w, ring);
+  }
+
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition& ring) {
+    const X x{kRingStages * kStageBytes};
+    const detail::Product product = Rows::product(a, tile, w);
+    const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
+    for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
+      const int first = product.row_begin + pass * kPassRows;
+      const int rows = product.row_end - first < kPassRows ? product.row_end - first : kPassRows,
+                tiles = (rows + 7) / 8;
+      FragmentC sums[kTiles];
+      for (int i = 0; i < kTiles; ++i) sums[i] = zero_c();
+      for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
+        const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
+        w.consumer_sync();  // the rows before are not needed any more
+        stage_rows(a, product, first, rows, k, elements, x, w);
+        w.consumer_sync();
+        const int stage = Ring::wait(w, ring);
+        if (panel < num_panels) {
+          if (a.format.is_plain()) multiply_plain(a, stage, elements, tiles, x, w, sums);
+          else multiply_blocks(a, stage, elements, tiles, x, w, sums);
+        }
+        Ring::release(w, ring);
+      }
+      if (panel < num_panels) store(a, product, first, panel, tiles, w, sums);
+    }
+  }
+
+ private:
+  /// Rows [first, first + rows) of x, columns from k on, as bfloat16; zeros up to whole tiles.
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k,
+                                 int elements, const X& x, Warp& w) {
+    for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
+      const float* const from = a.x + (row < rows ? Rows::x_offset(a, product, first + row, w) : 0) + k;
+      for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
+        const Lanes<int> at = lane_index() * 2 + col;
+        const Lanes<float> low = w.load(from, at, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows));
+        const Lanes<float> high = w.load(from, at + 1, (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows));
+        w.store_shared(x.at(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
+      }
+    }
+  }
+  /// Of the 8 rows of tile i, elements [k, k + 16).
+  static TILE_FN FragmentB rows_of(const X& x, Warp& w, int i, int k) {
+    const Lanes<int> lane = lane_index();
+    const Lanes<uint32_t> at = x.at(fragment_group(lane) + 8 * i, fragment_thread(lane) * 4 + k);
+    return {{w.load_shared<uint32_t>(at), w.load_shared<uint32_t>(at + 4u)}};
+  }
+
+  static TILE_FN void multiply_plain(const Args& a, int stage, int elements, int tiles, const X& x, Warp& w,
+                                     FragmentC (&sums)[kTiles]) {
+    const uint32_t slot = Ring::slot(stage, w.index());
+    const auto words = [&](const Lanes<int>& offset) {
+      return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
+    };
+    const Panel<decltype(words)> weights(a.format, words);
+    const Lanes<int> g = fragment_group(lane_index()), line = fragment_thread(lane_index()) * 2;
+    const int lines = (elements + 1) / 2;
+    for (int k = 0; k < elements; k += 16) {
+      FragmentA fragment;
+      for (int i = 0; i < 4; ++i) fragment.a[i] = weights.plain_word(g + 8 * (i % 2), line + (k / 2 + i / 2), lines);
+      for (int i = 0; i < kTiles; ++i)
+        if (i < tiles) mma_bf16(w, fragment, rows_of(x, w, i, k), sums[i]);
+    }
+  }
+
+  /// Two codes, exact in bfloat16.
+  static TILE_FN Lanes<uint32_t> pack_codes(const Lanes<float>& low, const Lanes<float>& high) {
+    return (float_to_bits(low) >> 16u) | (float_to_bits(high) & 0xffff0000u);
+  }
+
+  static TILE_FN void multiply_blocks(const Args& a, int stage, int elements, int tiles, const X& x, Warp& w,
+                                      FragmentC (&sums)[kTiles]) {
+    const PanelFormat& f = a.format;
+    const uint32_t slot = Ring::slot(stage, w.index());
+    const auto words = [&](const Lanes<int>& offset) {
+      return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
+    };
+    const Panel<decltype(words)> weights(f, words);
+    const Lanes<int> g = fragment_group(lane_index()), t = fragment_thread(lane_index());
+    const Lanes<uint32_t> one = 0x3f803f80u;
+    const FragmentA ones{{one, one, one, one}};
+    for (int k = 0; k < elements; k += f.group) {
+      const int unit = k / f.elements * f.unit_bytes, within = k % f.elements;
+      FragmentA codes[2];
+      for (int half = 0; half < f.group / 16; ++half) {
+        const int element = within + 16 * half;
+        for (int i = 0; i < 2; ++i) {
+          const Lanes<uint32_t> q = weights.codes(unit, element / 32, g + 8 * i, t + element % 32 / 4);
+          codes[half].a[i] = pack_codes(weights.number(q, 0), weights.number(q, 1));
+          codes[half].a[i + 2] = pack_codes(weights.number(q, 2), weights.number(q, 3));
+        }
+      }
+      Lanes<float> scale[2], min[2];
+      for (int i = 0; i < 2; ++i) {
+        scale[i] = weights.scale(unit, g + 8 * i, within / f.group);
+        min[i] = f.has_mins ? weights.min(unit, g + 8 * i, within / f.group) : Lanes<float>(0.0f);
+      }
+      for (int i = 0; i < kTiles; ++i) {
+        if (i >= tiles) continue;
+        FragmentC products = zero_c(), totals = zero_c();
+        for (int half = 0; half < f.group / 16; ++half) {
+          const FragmentB rows = rows_of(x, w, i, k + 16 * half);
+          mma_bf16(w, codes[half], rows, products);
+          if (f.has_mins) mma_bf16(w, ones, rows, totals);
+        }
+        for (int c = 0; c < 4; ++c) {
+          sums[i].c[c] = sums[i].c[c] + scale[c / 2] * products.c[c];
+          if (f.has_mins) sums[i].c[c] = sums[i].c[c] - min[c / 2] * totals.c[c];
+        }
+      }
+    }
+  }
+
+  static TILE_FN void store(const Args& a, const detail::Product& product, int first, int panel, int tiles, Warp& w,
+                            const FragmentC (&sums)[kTiles]) {
+    const Lanes<int> g = fragment_group(lane_index()), t = fragment_thread(lane_index());
+    for (int i = 0; i < kTiles; ++i)
+      for (int c = 0; c < 4; ++c)
+        if (i < tiles)
+          detail::finish<Rows>(a, product, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
+                               sums[i].c[c]);
+  }
+};
+
+template <class Rows>
+struct BasicLinearF32 {
+  using Args = LinearArgs;
+  static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
+  static constexpr int kPassRows = 8;
+  static constexpr uint32_t kRows = kRingStages * kStageBytes;  ///< of x in shared memory, [kPassRows][kMaxChunk]
+  static_assert(kPassRows * detail::kMaxChunk * 4 <= kActivationBytes);
+
+  static TILE_FN void load(const Args& a, const TileRange& tile, Warp& w, RingPosition& ring) {
+    detail::load_panels(a, Rows::product(a, tile, w), kPassRows, w, ring);
+  }
+
+  /// Lane (half, row) sums elements 8 i + 4 half .. + 3 of its row of w; the halves are added at the end.
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition& ring) {
+    const detail::Product product = Rows::product(a, tile, w);
+    const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
+    const Lanes<int> row = lane_index() % 16, half = lane_index() / 16;
+    for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
+      const int first = product.row_begin + pass * kPassRows;
+      const int rows = product.row_end - first < kPassRows ? product.row_end - first : kPassRows;
+      Lanes<float> sums[kPassRows];
+      for (int r = 0; r < kPassRows; ++r) sums[r] = 0.0f;
+      for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
+        const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
+        w.consumer_sync();
+        stage_rows(a, product, first, rows, k, elements, w);
+        w.consumer_sync();
+        const int stage = Ring::wait(w, ring);
+        if (panel < num_panels) {
+          const uint32_t slot = Ring::slot(stage, w.index());
+          const auto words = [&](const Lanes<int>& offset) {
+            return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
+          };
+          const Panel<decltype(words)> weights(a.format, words);
+          const int per_line = a.format.planes == Planes::kF32 ? 1 : 2, lines = (elements + per_line - 1) / per_line;
+          for (int i = 0; 8 * i < elements; ++i) {
+            Lanes<float> v[4];
+            weights.quad(row, half + 2 * i, lines, v);
+            for (int r = 0; r < kPassRows; ++r) {
+              if (r >= rows) continue;
+              Lanes<float> x[4];
+              w.load_shared4(
+                  convert<uint32_t>(half * 16) + (kRows + static_cast<uint32_t>(r * detail::kMaxChunk + 8 * i) * 4), x);
+              for (int e = 0; e < 4; ++e) sums[r] = sums[r] + v[e] * x[e];
+            }
+          }
+        }
+        Ring::release(w, ring);
+      }
+      for (int r = 0; r < kPassRows; ++r) {
+        if (r >= rows || panel >= num_panels) continue;
+        const Lanes<float> all = sums[r] + w.shuffle_xor(sums[r], 16);
+        detail::finish<Rows>(a, product, w,
+                             select(half == Lanes<int>(0), Lanes<int>(first + r), Lanes<int>(product.row_end)),
+                             row + 16 * panel, all);
+      }
+    }
+  }
+
+ private:
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k,
+                                 int elements, Warp& w) {
+    for (int r = w.index(); r < rows; r += kConsumerWarps) {
+      const float* const from = a.x + Rows::x_offset(a, product, first + r, w) + k;
+      for (int col = 0; col < (elements + 7) / 8 * 8; col += kWarpLanes) {
+        const Lanes<int> at = lane_index() + col;
+        const Lanes<float> x = w.load(from, at, at < Lanes<int>(elements));
+        w.store_shared(convert<uint32_t>(at * 4) + (kRows + static_cast<uint32_t>(r * detail::kMaxChunk) * 4), x,
+                       at < Lanes<int>(detail::kMaxChunk));
+      }
+    }
+  }
+};
+
+using Linear = BasicLinear<detail::DenseRows>;
+using LinearF32 = BasicLinearF32<detail::DenseRows>;
+using ExpertLinear = BasicLinear<detail::ExpertRows>;
+using ExpertLinearF32 = BasicLinearF32<detail::ExpertRows>;
+
+}  // namespace redline::tiles

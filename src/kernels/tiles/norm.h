@@ -1,0 +1,58 @@
+// rms_norm and layer_norm: one group of a row per warp.
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+
+namespace redline::tiles {
+
+/// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias over groups of `cols` elements; without `centred` the
+/// mean that is subtracted is zero.
+struct Norm {
+  struct Args {
+    const float* x;
+    const float* weight;  ///< [cols] or nullptr
+    const float* bias;    ///< [cols] or nullptr
+    float* y;
+    int32_t cols, row_stride;
+    float eps;
+    int32_t centred;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    const int groups = (tile.col_end - tile.col_begin) / a.cols, all = (tile.row_end - tile.row_begin) * groups;
+    for (int i = w.index(); i < all; i += kConsumerWarps) {
+      const int64_t at = int64_t{tile.row_begin + i / groups} * a.row_stride + tile.col_begin + i % groups * a.cols;
+      normalize(a, a.x + at, a.y + at, w);
+    }
+  }
+
+ private:
+  static TILE_FN void normalize(const Args& a, const float* x, float* y, Warp& w) {
+    Lanes<float> sum = 0.0f;
+    for (int c = 0; c < a.cols && a.centred; c += kWarpLanes) sum = sum + load(x, c, a.cols, w);
+    const Lanes<float> mean = a.centred ? warp_sum(w, sum) / static_cast<float>(a.cols) : Lanes<float>(0.0f);
+    Lanes<float> squares = 0.0f;
+    for (int c = 0; c < a.cols; c += kWarpLanes) {
+      const Lanes<bool> mask = lane_index() + c < Lanes<int>(a.cols);
+      const Lanes<float> d = select(mask, load(x, c, a.cols, w) - mean, Lanes<float>(0.0f));
+      squares = squares + d * d;
+    }
+    const Lanes<float> inverse =
+        Lanes<float>(1.0f) / sqrt_of(warp_sum(w, squares) / static_cast<float>(a.cols) + a.eps);
+    for (int c = 0; c < a.cols; c += kWarpLanes) {
+      const Lanes<int> at = lane_index() + c;
+      const Lanes<bool> mask = at < Lanes<int>(a.cols);
+      Lanes<float> value = (load(x, c, a.cols, w) - mean) * inverse;
+      if (a.weight) value = value * w.load(a.weight, at, mask);
+      if (a.bias) value = value + w.load(a.bias, at, mask);
+      w.store(y, at, value, mask);
+    }
+  }
+  static TILE_FN Lanes<float> load(const float* x, int c, int cols, Warp& w) {
+    const Lanes<int> at = lane_index() + c;
+    return w.load(x, at, at < Lanes<int>(cols));
+  }
+};
+
+}  // namespace redline::tiles

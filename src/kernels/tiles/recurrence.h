@@ -1,0 +1,190 @@
+// Layers with a recurrent state: causal_conv, gated_scan and gated_norm. Tokens of a sequence are taken one after the other,
+// so the bits of a row do not depend on how a prompt is cut into steps.
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+
+namespace redline::tiles {
+
+/// Where a kRecurrent state lies in the pages of its group: a sequence has the page that the step reads, then the one that it
+/// writes.
+struct RecurrentAddress {
+  int32_t group;  ///< of StepTables::groups
+  int64_t offset;
+
+  TILE_FN float* at(const StateTables& state, int sequence, int which) const {
+    return reinterpret_cast<float*>(state.memory + state.pages[2 * sequence + which] * state.page_bytes + offset);
+  }
+};
+
+/// y[t, c] = f(bias[c] + sum_i weight[i, c] x[t - taps + 1 + i, c]); the inputs before a step are in the state.
+struct CausalConv {
+  struct Args {
+    const float* x;
+    const float* weight;  ///< [taps, channels]
+    const float* bias;    ///< [channels] or nullptr
+    float* y;
+    int32_t channels, taps, has_silu;
+    RecurrentAddress state;
+  };
+  static constexpr int kMaxTaps = 4;
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const StateTables& state = step.groups[a.state.group];
+    const int blocks = (tile.col_end - tile.col_begin + kWarpLanes - 1) / kWarpLanes;
+    for (int i = w.index(); i < blocks * step.num_sequences; i += kConsumerWarps) {
+      const int s = i / blocks;
+      convolve(a, step.sequences[s], a.state.at(state, s, 0), a.state.at(state, s, 1),
+               lane_index() + (tile.col_begin + i % blocks * kWarpLanes), tile.col_end, w);
+    }
+  }
+
+ private:
+  static TILE_FN void convolve(const Args& a, const SequenceTable& rows, const float* before, float* after,
+                               const Lanes<int>& channel, int end, Warp& w) {
+    const Lanes<bool> mask = channel < Lanes<int>(end);
+    Lanes<float> weight[kMaxTaps], window[kMaxTaps];
+    for (int i = 0; i < kMaxTaps; ++i) {
+      weight[i] = i < a.taps ? w.load(a.weight + i * a.channels, channel, mask) : Lanes<float>(0.0f);
+      window[i] = i > 0 && i < a.taps ? w.load(before + (i - 1) * a.channels, channel, mask) : Lanes<float>(0.0f);
+    }
+    const Lanes<float> bias = a.bias ? w.load(a.bias, channel, mask) : Lanes<float>(0.0f);
+    for (int t = rows.row_begin; t < rows.row_begin + rows.rows; ++t) {
+      const Lanes<float> x = w.load(a.x + int64_t{t} * a.channels, channel, mask);
+      Lanes<float> sum = bias;
+      for (int i = 0; i < kMaxTaps; ++i) {
+        if (i + 1 < kMaxTaps) window[i] = window[i + 1];
+        if (i == a.taps - 1) window[i] = x;
+        if (i < a.taps) sum = sum + weight[i] * window[i];
+      }
+      if (a.has_silu) sum = sum / (exp_of(-sum) + 1.0f);
+      w.store(a.y + int64_t{t} * a.channels, channel, sum, mask);
+    }
+    for (int i = 1; i < kMaxTaps; ++i)
+      if (i < a.taps) w.store(after + (i - 1) * a.channels, channel, window[i], mask);
+  }
+};
+
+/// The recurrence of graph/ops/gated_scan.h, token by token. A task has one head; a warp has 32 of its columns in one
+/// sequence, and S stays in the state's page. Of the state only S is used: what the CPU's chunks keep beside it is not.
+struct GatedScan {
+  struct Args {
+    const float* x;
+    const float* step;
+    const float* decay;
+    const float* bias;
+    const float* skip;  ///< [heads]; nullptr: the gated delta rule
+    const float* beta;  ///< [tokens, heads], with the delta rule
+    float* y;
+    int32_t num_heads, num_groups, key_dim, value_dim, groups_alternate;
+    float step_min, step_max;
+    RecurrentAddress state;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const StateTables& state = step.groups[a.state.group];
+    const int head = tile.col_begin / a.value_dim, blocks = (a.value_dim + kWarpLanes - 1) / kWarpLanes;
+    for (int i = w.index(); i < blocks * step.num_sequences; i += kConsumerWarps) {
+      const int s = i / blocks;
+      const Lanes<int> column = lane_index() + i % blocks * kWarpLanes;
+      const int64_t at = int64_t{head} * a.key_dim * a.value_dim;
+      const float* from = a.state.at(state, s, 0) + at;
+      float* const to = a.state.at(state, s, 1) + at;
+      const SequenceTable& rows = step.sequences[s];
+      for (int t = rows.row_begin; t < rows.row_begin + rows.rows; ++t, from = to)
+        token(a, t, head, column, from, to, w);
+    }
+  }
+
+ private:
+  static TILE_FN float softplus(float x) { return x > 20 ? x : log1p_of(exp_of(x)); }
+  static TILE_FN float norm_of(const float* x, int n, Warp& w) {
+    Lanes<float> sum = 0.0f;
+    for (int i = 0; i < n; i += kWarpLanes) {
+      const Lanes<int> at = lane_index() + i;
+      const Lanes<float> v = w.load(x, at, at < Lanes<int>(n));
+      sum = sum + v * v;
+    }
+    return w.broadcast(warp_sum(w, sum), 0) + 1e-6f;
+  }
+  static TILE_FN void token(const Args& a, int t, int head, const Lanes<int>& column, const float* from, float* to,
+                            Warp& w) {
+    const bool is_delta = a.skip == nullptr;
+    const int n = a.key_dim, p = a.value_dim, keys = a.num_groups * n, values = a.num_heads * p;
+    const int group = a.groups_alternate ? head % a.num_groups : head / (a.num_heads / a.num_groups);
+    const float* row = a.x + int64_t{t} * (values + 2 * keys);
+    const float* q = row + (is_delta ? 0 : values + keys) + group * n;
+    const float* k = row + (is_delta ? keys : values) + group * n;
+    const Lanes<bool> mask = column < Lanes<int>(p);
+    const Lanes<float> v = w.load(row + (is_delta ? 2 * keys : 0) + head * p, column, mask);
+    float step = softplus(w.load_uniform(a.step + int64_t{t} * a.num_heads + head) + w.load_uniform(a.bias + head));
+    step = step < a.step_min ? a.step_min : step > a.step_max ? a.step_max : step;
+    const float kept = exp_of(w.load_uniform(a.decay + head) * step);
+    float query = 1, key = 1;
+    Lanes<float> u = v * step, sum = 0.0f;
+    if (is_delta) {
+      query = 1 / sqrt_of(norm_of(q, n, w) * static_cast<float>(n));
+      key = 1 / sqrt_of(norm_of(k, n, w));
+      Lanes<float> known = 0.0f;
+      for (int i = 0; i < n; ++i)
+        known = known + w.load(from + i * p, column, mask) * kept * (w.load_uniform(k + i) * key);
+      u = (v - known) / (1 + exp_of(-w.load_uniform(a.beta + int64_t{t} * a.num_heads + head)));
+    } else {
+      sum = v * w.load_uniform(a.skip + head);
+    }
+    for (int i = 0; i < n; ++i) {
+      const Lanes<float> s = w.load(from + i * p, column, mask) * kept + u * (w.load_uniform(k + i) * key);
+      w.store(to + i * p, column, s, mask);
+      sum = sum + s * (w.load_uniform(q + i) * query);
+    }
+    w.store(a.y + int64_t{t} * values + head * p, column, sum, mask);
+  }
+};
+
+/// RMS norm of groups with a gate (graph/ops/gated_norm.h).
+struct GatedNorm {
+  struct Args {
+    const float* x;
+    const float* gate;
+    const float* weight;  ///< [weight_size], repeated along a row
+    float* y;
+    int32_t cols, group, weight_size;
+    float eps;
+    int32_t gates_first;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    const int groups = (tile.col_end - tile.col_begin) / a.group, all = (tile.row_end - tile.row_begin) * groups;
+    for (int i = w.index(); i < all; i += kConsumerWarps) {
+      const int first = tile.col_begin + i % groups * a.group;
+      normalize(a, int64_t{tile.row_begin + i / groups} * a.cols + first, first, w);
+    }
+  }
+
+ private:
+  static TILE_FN Lanes<float> silu(const Lanes<float>& x) { return x / (exp_of(-x) + 1.0f); }
+  static TILE_FN void normalize(const Args& a, int64_t row, int first, Warp& w) {
+    Lanes<float> squares = 0.0f;
+    for (int c = 0; c < a.group; c += kWarpLanes) {
+      const Lanes<int> at = lane_index() + c;
+      const Lanes<bool> mask = at < Lanes<int>(a.group);
+      Lanes<float> x = w.load(a.x + row, at, mask);
+      if (a.gates_first) x = x * silu(w.load(a.gate + row, at, mask));
+      squares = squares + x * x;
+    }
+    const Lanes<float> scale = Lanes<float>(1.0f) / sqrt_of(warp_sum(w, squares) / static_cast<float>(a.group) + a.eps);
+    for (int c = 0; c < a.group; c += kWarpLanes) {
+      const Lanes<int> at = lane_index() + c;
+      const Lanes<bool> mask = at < Lanes<int>(a.group);
+      const Lanes<float> gate = silu(w.load(a.gate + row, at, mask));
+      const Lanes<float> weight = w.load(a.weight, (at + first) % Lanes<int>(a.weight_size), mask);
+      const Lanes<float> x = w.load(a.x + row, at, mask);
+      w.store(a.y + row, at, a.gates_first ? x * gate * scale * weight : x * scale * weight * gate, mask);
+    }
+  }
+};
+
+}  // namespace redline::tiles

@@ -1,0 +1,85 @@
+// rope_table and rope (graph/ops/rope.h).
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+
+namespace redline::tiles {
+
+struct RopeTable {
+  struct Args {
+    const int32_t* positions;
+    const int32_t* lengths;         ///< nullptr: the table does not depend on them
+    const float* frequencies;       ///< [half]
+    const float* long_frequencies;  ///< of sequences longer than long_context; nullptr: none
+    float* y;                       ///< [tokens, 2 * half]: cosines, then sines
+    int32_t half;
+    int32_t long_context;     ///< 0: off
+    int32_t dynamic_context;  ///< 0: off
+    float attention_factor;
+    double base, factor;  ///< of dynamic scaling
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
+      const auto position = static_cast<float>(w.load_uniform(a.positions + t));
+      const int32_t length = a.lengths ? w.load_uniform(a.lengths + t) : 0;
+      const bool is_long = a.long_context > 0 && length > a.long_context;
+      const bool is_dynamic = a.dynamic_context > 0 && length > a.dynamic_context;
+      for (int i = 0; i < a.half; i += kWarpLanes) {
+        const Lanes<int> at = lane_index() + i;
+        const Lanes<bool> mask = at < Lanes<int>(a.half);
+        const Lanes<float> frequency = is_dynamic ? dynamic_frequency(a, length, at)
+                                                  : w.load(is_long ? a.long_frequencies : a.frequencies, at, mask);
+        const Lanes<float> angle = frequency * position;  // rounded to float32, as in PyTorch implementations
+        float* row = a.y + int64_t{t} * (2 * a.half);
+        w.store(row, at, cos_of(angle) * a.attention_factor, mask);
+        w.store(row + a.half, at, sin_of(angle) * a.attention_factor, mask);
+      }
+    }
+  }
+
+ private:
+  /// The base grows with the length of the sequence.
+  static TILE_FN Lanes<float> dynamic_frequency(const Args& a, int32_t length, const Lanes<int>& at) {
+    const double dim = 2.0 * a.half;
+    const double grown = a.factor * length / a.dynamic_context - (a.factor - 1);
+    const double base = a.base * pow(grown, dim / (dim - 2));
+    return convert<float>(pow_of(base, convert<double>(at) / static_cast<double>(-a.half)));
+  }
+};
+
+/// Rotates the pairs (i, i + half) of every head; y may be x.
+struct Rope {
+  struct Args {
+    const float* x;
+    const float* table;
+    float* y;
+    int32_t cols, head_dim, half;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    const int heads = (tile.col_end - tile.col_begin) / a.head_dim, all = (tile.row_end - tile.row_begin) * heads;
+    for (int n = w.index(); n < all; n += kConsumerWarps) {
+      const int row = tile.row_begin + n / heads;
+      const float* table = a.table + int64_t{row} * (2 * a.half);
+      const int64_t head = int64_t{row} * a.cols + tile.col_begin + n % heads * a.head_dim;
+      for (int i = 0; i < a.half; i += kWarpLanes) {
+        const Lanes<int> at = lane_index() + i;
+        const Lanes<bool> mask = at < Lanes<int>(a.half);
+        const Lanes<float> cosine = w.load(table, at, mask), sine = w.load(table + a.half, at, mask);
+        const Lanes<float> low = w.load(a.x + head, at, mask), high = w.load(a.x + head + a.half, at, mask);
+        w.store(a.y + head, at, low * cosine - high * sine, mask);
+        w.store(a.y + head + a.half, at, high * cosine + low * sine, mask);
+      }
+      for (int i = 2 * a.half; i < a.head_dim; i += kWarpLanes) {
+        const Lanes<int> at = lane_index() + i;
+        const Lanes<bool> mask = at < Lanes<int>(a.head_dim);
+        w.store(a.y + head, at, w.load(a.x + head, at, mask), mask);
+      }
+    }
+  }
+};
+
+}  // namespace redline::tiles

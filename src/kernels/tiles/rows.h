@@ -1,0 +1,58 @@
+// Rows that are looked up: embedding and gather_rows.
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+#include "kernels/tiles/panel.h"
+
+namespace redline::tiles {
+
+/// y[t] = row tokens[t] of a packed weight.
+struct Embedding {
+  struct Args {
+    PanelFormat format;
+    const int32_t* tokens;
+    const uint8_t* weight;
+    float* y;
+    int32_t hidden_size, panel_bytes;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    const int per_line = a.format.planes == Planes::kF32 ? 1 : 2, lines = (a.hidden_size + per_line - 1) / per_line;
+    for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
+      const int32_t token = w.load_uniform(a.tokens + t);
+      const auto* panel = reinterpret_cast<const uint32_t*>(a.weight + int64_t{token / 16} * a.panel_bytes);
+      const auto words = [&](const Lanes<int>& offset) { return w.load(panel, offset / 4); };
+      const Panel<decltype(words)> weights(a.format, words);
+      for (int k = 0; k < a.hidden_size; k += 4 * kWarpLanes) {
+        const Lanes<int> element = lane_index() * 4 + k;
+        // Lanes past the end decode the first elements again.
+        const Lanes<int> quad = select(element < Lanes<int>(a.hidden_size), element / 4, Lanes<int>(0));
+        Lanes<float> v[4];
+        weights.quad(token % 16, quad, lines, v);
+        for (int i = 0; i < 4; ++i)
+          w.store(a.y + int64_t{t} * a.hidden_size, element + i, v[i], element + i < Lanes<int>(a.hidden_size));
+      }
+    }
+  }
+};
+
+/// y[i] = x[rows[i]].
+struct GatherRows {
+  struct Args {
+    const float* x;
+    const int32_t* rows;
+    float* y;
+    int32_t cols;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
+      const int64_t from = int64_t{w.load_uniform(a.rows + row)} * a.cols;
+      w.store(a.y + int64_t{row} * a.cols, col, w.load(a.x + from, col, mask), mask);
+    });
+  }
+};
+
+}  // namespace redline::tiles

@@ -1,0 +1,37 @@
+// The functions of a device that runs tile programs, as one C table: the emulated device fills it, and a module of CUDA does.
+// Nothing else crosses the border, so the runner (backends/tiles) exists once.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/tiles/kernels.h"
+
+namespace redline::tiles {
+
+/// Raised with every change of the table or of what its arguments point to.
+inline constexpr int32_t kTileDeviceAbi = 1;
+
+/// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
+struct TileDevice {
+  int32_t abi;
+  int32_t multiprocessors;
+  const char* name;  ///< "emu/sm90a"
+  void* self;
+  /// Zeroed. `is_constant`: kernels do not write it, so bulk copies may read it.
+  int32_t (*allocate)(void* self, int64_t bytes, int32_t is_constant, void** memory);
+  void (*release)(void* self, void* memory);
+  int32_t (*upload)(void* self, void* to, const void* from, int64_t bytes);
+  int32_t (*download)(void* self, void* to, const void* from, int64_t bytes);
+  int32_t (*copy)(void* self, void* to, const void* from, int64_t bytes);
+  int32_t (*clear)(void* self, void* to, int64_t bytes);
+  /// Runs stage `stage` of a program with a block for each of its `blocks` tiles; `kernel` is the stage's. `program` is in
+  /// host memory, what it points to in the device's. After everything that was launched before.
+  int32_t (*launch)(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks);
+  /// Runs a whole step with a block for each task list.
+  int32_t (*run_program)(void* self, const ProgramTables* program, int32_t blocks);
+  int32_t (*synchronize)(void* self);
+  const char* (*last_error)(void* self);
+  void (*close)(void* self);
+};
+
+}  // namespace redline::tiles

@@ -1,0 +1,96 @@
+#include "runtime/cuda_driver.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+namespace redline {
+namespace {
+
+/// The few functions of the driver interface that are needed, with CUDA's names and numbers (cuda.h).
+struct DriverFunctions {
+  int (*init)(unsigned flags) = nullptr;
+  int (*driver_version)(int* version) = nullptr;
+  int (*device_count)(int* count) = nullptr;
+  int (*device_get)(int* device, int ordinal) = nullptr;
+  int (*device_name)(char* name, int bytes, int device) = nullptr;
+  int (*device_attribute)(int* value, int attribute, int device) = nullptr;
+  int (*device_memory)(size_t* bytes, int device) = nullptr;
+  int (*error_name)(int error, const char** name) = nullptr;
+};
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
+constexpr int kNoDevice = 100;
+
+template <class F>
+bool find(void* library, const char* name, F*& function) {
+  function = reinterpret_cast<F*>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+bool find_all(void* library, DriverFunctions& f) {
+  return find(library, "cuInit", f.init) && find(library, "cuDriverGetVersion", f.driver_version) &&
+         find(library, "cuDeviceGetCount", f.device_count) && find(library, "cuDeviceGet", f.device_get) &&
+         find(library, "cuDeviceGetName", f.device_name) && find(library, "cuDeviceGetAttribute", f.device_attribute) &&
+         find(library, "cuDeviceTotalMem_v2", f.device_memory) && find(library, "cuGetErrorName", f.error_name);
+}
+
+std::string error_name(const DriverFunctions& f, int error) {
+  const char* name = nullptr;
+  return f.error_name(error, &name) == 0 && name ? name : fmt::format("error {}", error);
+}
+
+}  // namespace
+
+Result<CudaDriver> find_cuda_driver() {
+  // Never closed: the driver starts threads.
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return unsupported("cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
+  DriverFunctions f;
+  if (!find_all(library, f)) return unsupported("cuda: libcuda.so.1 is no NVIDIA driver: functions are missing");
+  CudaDriver driver;
+  if (const int error = f.driver_version(&driver.version); error != 0)
+    return unsupported("cuda: the NVIDIA driver does not say its version: {}", error_name(f, error));
+  if (driver.version < kLeastCudaVersion)
+    return unsupported("cuda: the NVIDIA driver supports CUDA {}.{}; Redline needs CUDA {}.{}, which driver 580 brings",
+                       driver.version / 1000, driver.version % 1000 / 10, kLeastCudaVersion / 1000,
+                       kLeastCudaVersion % 1000 / 10);
+  if (const int error = f.init(0); error != 0) {
+    if (error == kNoDevice) return unsupported("cuda: the NVIDIA driver finds no GPU");
+    return unsupported("cuda: the NVIDIA driver does not start: {}", error_name(f, error));
+  }
+  int count = 0;
+  if (const int error = f.device_count(&count); error != 0)
+    return unsupported("cuda: the NVIDIA driver does not list GPUs: {}", error_name(f, error));
+  for (int i = 0; i < count; ++i) {
+    int device = 0;
+    char name[256] = {};
+    size_t bytes = 0;
+    CudaGpu gpu;
+    if (f.device_get(&device, i) != 0 || f.device_name(name, sizeof(name) - 1, device) != 0 ||
+        f.device_attribute(&gpu.major, kCapabilityMajor, device) != 0 ||
+        f.device_attribute(&gpu.minor, kCapabilityMinor, device) != 0 || f.device_memory(&bytes, device) != 0)
+      return unsupported("cuda: the NVIDIA driver does not describe GPU {}", i);
+    gpu.name = name;
+    gpu.memory_bytes = static_cast<int64_t>(bytes);
+    driver.gpus.push_back(std::move(gpu));
+  }
+  if (driver.gpus.empty()) return unsupported("cuda: the NVIDIA driver finds no GPU");
+  return driver;
+}
+
+std::string find_cuda_module() {
+  std::error_code error;
+  std::vector<std::filesystem::path> files = {std::filesystem::read_symlink("/proc/self/exe", error)};
+  // In a program of someone else, beside this library.
+  Dl_info self = {};
+  if (::dladdr(reinterpret_cast<const void*>(&find_cuda_module), &self) != 0 && self.dli_fname)
+    files.emplace_back(self.dli_fname);
+  for (const std::filesystem::path& file : files)
+    for (const char* place : {"redline_cuda.so", "../lib/redline/redline_cuda.so", "redline/redline_cuda.so"}) {
+      const std::filesystem::path path = file.parent_path() / place;
+      if (std::filesystem::exists(path, error)) return path.lexically_normal().string();
+    }
+  return "";
+}
+
+}  // namespace redline

@@ -1,0 +1,33 @@
+// What the NVIDIA driver of this machine says, asked without linking against it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline {
+
+struct CudaGpu {
+  std::string name;
+  int major = 0, minor = 0;  ///< compute capability
+  int64_t memory_bytes = 0;
+};
+
+struct CudaDriver {
+  int version = 0;  ///< the newest CUDA it supports: 1000 * major + 10 * minor
+  std::vector<CudaGpu> gpus;
+};
+
+/// The least CUDA version that a driver must support (driver 580), and the least compute capability.
+inline constexpr int kLeastCudaVersion = 13000, kLeastCapability = 90;
+
+/// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which, with
+/// both versions.
+Result<CudaDriver> find_cuda_driver();
+
+/// The module with the CUDA kernels, "redline_cuda.so": beside the program or the library, or where an installation has it
+/// (lib/redline). "": this build has none.
+std::string find_cuda_module();
+
+}  // namespace redline

@@ -1,0 +1,109 @@
+#include "runtime/device.h"
+
+#include <dlfcn.h>
+
+#include <charconv>
+
+#include "base/settings.h"
+#include "kernels/emu/emulated_device.h"
+#include "redline/runtime.h"
+#include "runtime/cuda_driver.h"
+
+namespace redline {
+namespace {
+
+Result<DeviceChoice> parse_device(std::string_view name) {
+  if (name == "cpu") return DeviceChoice{};
+  if (name == "emu") return DeviceChoice{DeviceKind::kEmulated};
+  if (name == "cuda") return DeviceChoice{DeviceKind::kCuda};
+  if (name.starts_with("cuda:")) {
+    DeviceChoice choice{DeviceKind::kCuda};
+    const char* const end = name.data() + name.size();
+    const auto [last, error] = std::from_chars(name.data() + 5, end, choice.index);
+    if (error == std::errc() && last == end && choice.index >= 0) return choice;
+  }
+  return invalid_argument("device \"{}\" is none of auto, cpu, emu, cuda, cuda:N", name);
+}
+
+/// Whether the module of this build runs on a GPU.
+Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
+  if (10 * gpu.major + gpu.minor < kLeastCapability)
+    return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
+                       gpu.minor, kLeastCapability / 10, kLeastCapability % 10);
+  if (module.empty())
+    return unsupported(
+        "cuda:{}: {} is there, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
+        gpu.name);
+  return {};
+}
+
+Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
+  REDLINE_ASSIGN(const CudaDriver driver, find_cuda_driver());
+  if (index >= static_cast<int>(driver.gpus.size()))
+    return invalid_argument("cuda:{}: the NVIDIA driver lists {} GPU{}", index, driver.gpus.size(),
+                            driver.gpus.size() == 1 ? "" : "s");
+  const std::string path = find_cuda_module();
+  REDLINE_TRY(check_gpu(driver.gpus[static_cast<size_t>(index)], index, path));
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return unsupported("cuda: {}", ::dlerror());
+  using Open = int32_t (*)(int32_t abi, int32_t index, tiles::TileDevice * *device, char* error, int32_t error_bytes);
+  const auto open = reinterpret_cast<Open>(::dlsym(library, "redline_open_cuda"));
+  if (!open) return unsupported("cuda: {} has no redline_open_cuda", path);
+  char error[512] = {};
+  tiles::TileDevice* device = nullptr;
+  if (open(tiles::kTileDeviceAbi, index, &device, error, sizeof(error)) != 0)
+    return unsupported("cuda:{}: {}", index, error);
+  return std::make_shared<OpenDevice>(device);
+}
+
+}  // namespace
+
+Result<DeviceChoice> choose_device(std::string_view name) {
+  if (!name.empty() && name != "auto") return parse_device(name);
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  if (settings.device.empty() || settings.device == "auto") return DeviceChoice{};
+  return parse_device(settings.device).within("REDLINE_DEVICE");
+}
+
+std::string device_name(const DeviceChoice& choice) {
+  switch (choice.kind) {
+    case DeviceKind::kCpu: return "cpu";
+    case DeviceKind::kEmulated: return "emu";
+    case DeviceKind::kCuda: return fmt::format("cuda:{}", choice.index);
+  }
+  return "";
+}
+
+Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, WorkerTeam& team) {
+  if (choice.kind == DeviceKind::kCuda) return open_cuda(choice.index);
+  emu::EmulatedDeviceOptions options;
+  options.team = &team;
+  return std::make_shared<OpenDevice>(emu::open_emulated_device(options));
+}
+
+std::vector<DeviceInfo> list_devices() {
+  std::vector<DeviceInfo> devices = {
+      {"cpu", "the kernels of this machine's instruction sets"},
+      {"emu", "an emulated GPU: the kernels of GPUs on the CPU, slowly, for tests"},
+  };
+  const Result<CudaDriver> driver = find_cuda_driver();
+  if (!driver.ok()) {
+    devices.push_back({"cuda", "", false, driver.status().message()});
+    return devices;
+  }
+  const std::string module = find_cuda_module();
+  for (size_t i = 0; i < driver->gpus.size(); ++i) {
+    const CudaGpu& gpu = driver->gpus[i];
+    DeviceInfo info{fmt::format("cuda:{}", i),
+                    fmt::format("{}, compute capability {}.{}, {:.1f} GiB", gpu.name, gpu.major, gpu.minor,
+                                static_cast<double>(gpu.memory_bytes) / (1 << 30))};
+    if (Status status = check_gpu(gpu, static_cast<int>(i), module); !status.ok()) {
+      info.is_available = false;
+      info.reason = status.message();
+    }
+    devices.push_back(std::move(info));
+  }
+  return devices;
+}
+
+}  // namespace redline

@@ -1,0 +1,258 @@
+// The golden language models on the emulated device: against PyTorch transformers in float32, within the bound of rounded
+// activations otherwise, and their schedules for a whole GPU by the static check.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "graph/check_program.h"
+#include "models/registry.h"
+#include "support/bundled.h"
+#include "support/golden.h"
+#include "support/sequences.h"
+#include "support/tile_harness.h"
+
+namespace redline::testing {
+namespace {
+
+std::vector<std::string> emulated_models() {
+  std::vector<std::string> models = golden_models();
+  // GGUF twins have the same graphs: their weights are read by code of its own, which golden_test.cc covers.
+  std::erase_if(models, [](const std::string& model) { return model.find('/') != std::string::npos; });
+  return models;
+}
+
+TextEngineOptions emulated(const std::vector<int32_t>& tokens, ComputeType dtype) {
+  TextEngineOptions options;
+  options.threads = 2;
+  options.dtype = dtype;
+  options.device = "emu";
+  options.context = static_cast<int64_t>(tokens.size()) + 8;
+  options.max_sequences = 2;
+  return options;
+}
+
+class EmulatedGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden_ = load_golden(golden_folder(GetParam()));
+    ASSERT_FALSE(golden_.tokens.empty());
+  }
+  std::string path() const { return golden_root() + "/" + GetParam(); }
+  Difference compare(const std::vector<float>& logits, std::span<const double> conditions = {}) {
+    EXPECT_EQ(logits.size(), golden_.logits.values.size());
+    if (logits.size() != golden_.logits.values.size()) return {INFINITY, INFINITY, INFINITY, INFINITY};
+    return difference(logits.data(), golden_.logits.values.data(), golden_.logits.dim(0), golden_.logits.dim(1),
+                      conditions);
+  }
+  Golden golden_;
+};
+
+TEST_P(EmulatedGolden, MatchesTransformers) {
+  // The bound of the float32 kernels of the CPU (golden_test.cc): both round to float32, in another order.
+  const auto exact = open_engine(path(), emulated(golden_.tokens, ComputeType::kF32));
+  ASSERT_TRUE(exact);
+  EXPECT_EQ(exact->info().isa, "emu");
+  const std::vector<float> f32 = all_logits(*exact, golden_.tokens);
+  const Difference in_f32 = compare(f32);
+  EXPECT_LE(in_f32.all, 2e-5);
+  EXPECT_LE(in_f32.worst_row, 2e-5);
+  ASSERT_EQ(f32.size(), golden_.logits.values.size());
+  // Every row is computed the same way, whatever shares its step.
+  EXPECT_EQ(all_logits(*exact, golden_.tokens, {1, 5, 1}), f32);
+
+  // Under `auto`, activations of BF16 products are rounded to bfloat16, cached keys and values to float16: the bound of
+  // docs/numerics.md for both, as on CPUs that multiply bfloat16.
+  const auto engine = open_engine(path(), emulated(golden_.tokens, ComputeType::kAuto));
+  ASSERT_TRUE(engine);
+  AutoRounding rounding;
+  rounding.bf16_products = (" " + engine->info().weight_types).find(" bf16 x") != std::string::npos;
+  const double layers = std::max(2.0, static_cast<double>(engine->info().num_layers)), deep = std::sqrt(layers / 2);
+  const auto conditions =
+      row_conditions(f32.data(), golden_.logits.values.data(), golden_.logits.dim(0), golden_.logits.dim(1));
+  const Difference d = compare(all_logits(*engine, golden_.tokens), conditions);
+  EXPECT_LE(d.rms, deep * rounding.golden_rms());
+  EXPECT_LE(d.all, deep * rounding.golden_largest());
+}
+
+/// Compiles a model for a GPU of 132 multiprocessors and checks the schedule of few and of many rows.
+void check_schedule(const std::string& path) {
+  auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  auto model = build_language_model(*checkpoint);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  set_kv_format(model->graph, KvFormat::kF16);
+  ASSERT_TRUE(run_passes(model->graph).ok());
+  TileCompileOptions options;
+  options.bounds[Symbol::kTokens] = 64;
+  options.bounds[Symbol::kSequences] = 8;
+  options.bounds[Symbol::kLogitRows] = 16;
+  WorkerTeam team(1);
+  const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
+  const auto program = compile_tiles(std::move(model->graph), options, device, team);
+  ASSERT_TRUE(program.ok()) << program.status().to_string();
+  ASSERT_EQ(program->tasks.size(), 132u);
+  for (const int64_t rows : {1, 16, 64}) {
+    SymbolValues sizes;
+    sizes[Symbol::kTokens] = rows;
+    sizes[Symbol::kSequences] = 1;
+    sizes[Symbol::kLogitRows] = std::min<int64_t>(rows, 16);
+    const Status status = check_program(*program, sizes);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedGolden, ::testing::ValuesIn(emulated_models()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+/// Logits of all tokens: the first in one step, then the others one by one.
+std::vector<float> run_program(const Golden& golden, const std::string& path, bool persistent,
+                               const emu::MachineOptions& machine) {
+  auto checkpoint = Checkpoint::open(path);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  auto model = build_language_model(*checkpoint);
+  EXPECT_TRUE(model.ok()) << model.status().to_string();
+  const DecoderConfig& config = model->config;
+  const auto n = static_cast<int64_t>(golden.tokens.size()), vocab = golden.logits.dim(1);
+  SymbolValues bounds;
+  bounds[Symbol::kTokens] = bounds[Symbol::kLogitRows] = n;
+  bounds[Symbol::kSequences] = 1;
+  constexpr int kMultiprocessors = 3;
+  auto compiled = test::TileCompiled::make(
+      model->graph, bounds,
+      {.exact_f32 = false, .multiprocessors = kMultiprocessors, .persistent = persistent, .machine = machine});
+  EXPECT_TRUE(compiled.status.ok()) << compiled.status.to_string();
+  if (!compiled.status.ok()) return {};
+  TileRunner& runner = *compiled.runner;
+  constexpr int64_t kPages = 16;
+  auto memory = runner.make_state_memory(std::vector<int64_t>(runner.states().groups.size(), kPages));
+  test::TestSequences sequences(runner.states(), std::move(memory).value(), kPages, 1,
+                                {kMultiprocessors, config.num_heads, config.num_kv_heads, config.head_dim, n, 1});
+  std::vector<float> logits;
+  for (int64_t at = 0, rows = 0; at < n; at += rows) {
+    rows = at == 0 ? n - 2 : 1;
+    for (int64_t i = 0; i < rows; ++i) {
+      static_cast<int32_t*>(runner.host_input("tokens"))[i] = golden.tokens[static_cast<size_t>(at + i)];
+      static_cast<int32_t*>(runner.host_input("positions"))[i] = static_cast<int32_t>(at + i);
+      static_cast<int32_t*>(runner.host_input("logit_rows"))[i] = static_cast<int32_t>(i);
+    }
+    StepContext step = sequences.begin({rows});
+    step.sizes[Symbol::kLogitRows] = rows;
+    const Status status = runner.step(step);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    if (!status.ok()) return {};
+    sequences.commit();
+    const auto* out = static_cast<const float*>(runner.host_output("logits"));
+    logits.insert(logits.end(), out, out + rows * vocab);
+  }
+  return logits;
+}
+
+// Dense, a mixture of experts, latent attention and recurrent layers: as one launch per step, in any order of the warps.
+TEST(EmulatedPersistent, GivesTheBitsOfLaunches) {
+  for (const char* model : {"llama_gqa", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    const std::string path = golden_root() + "/" + model;
+    const std::vector<float> want = run_program(golden, path, false, {});
+    ASSERT_FALSE(want.empty());
+    for (const uint64_t seed : {0, 1, 2}) EXPECT_EQ(run_program(golden, path, true, {.seed = seed}), want) << model;
+  }
+}
+
+std::string tell(const std::string& device, ComputeType dtype, bool interpreter = false) {
+  TextEngineOptions options;
+  options.threads = 2;
+  options.dtype = dtype;
+  options.device = device;
+  options.use_interpreter = interpreter;
+  options.max_batch_tokens = 64;
+  const auto engine = open_engine(kTales, options);
+  if (!engine) return "";
+  GenerateRequest request;
+  request.prompt = *engine->encode("Once upon a time");
+  request.max_tokens = 12;
+  request.sampling.temperature = 0;
+  const auto result = engine->generate(request);
+  EXPECT_TRUE(result.ok()) << result.status().to_string();
+  return result.ok() ? result->text : "";
+}
+
+TEST(EmulatedTales, TellsTheSameStory) {
+  const std::string want = tell("cpu", ComputeType::kF32, true);
+  EXPECT_FALSE(want.empty());
+  EXPECT_EQ(tell("emu", ComputeType::kF32), want);
+  EXPECT_EQ(tell("emu", ComputeType::kAuto), want);
+}
+
+TEST(EmulatedSchedules, AreOrdered) {
+  check_schedule(kTales);
+  for (const std::string& model : emulated_models()) {
+    SCOPED_TRACE(model);
+    check_schedule(golden_root() + "/" + model);
+  }
+}
+
+// What PEFT generates in float32, and what the model does without an adapter, in one batch.
+TEST(EmulatedTales, AdaptersOfOneBatch) {
+  TextEngineOptions options;
+  options.threads = 2;
+  options.dtype = ComputeType::kF32;
+  options.device = "emu";
+  options.context = 128;
+  options.max_adapter_rank = 8;
+  const auto engine = open_engine(kTales, options);
+  ASSERT_TRUE(engine);
+  const nlohmann::json adapters = read_json(kTales + "/reference/adapters.json")["adapters"];
+  std::vector<GenerateRequest> requests;
+  std::vector<std::vector<int32_t>> wanted;
+  constexpr int64_t kTokens = 6;
+  for (const auto& [name, texts] : adapters.items()) {
+    const Status loaded = engine->load_adapter(name, kTales + "/adapters/" + name);
+    ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+    GenerateRequest& request = requests.emplace_back();
+    request.prompt = read_tokens(texts[1]["prompt_ids"]);
+    request.max_tokens = kTokens;
+    request.sampling.temperature = 0;
+    request.ignore_stop_tokens = true;
+    request.adapters = {{name, 1.0}};
+    wanted.push_back(read_tokens(texts[1]["greedy_ids"]));
+    wanted.back().resize(kTokens);
+  }
+  ASSERT_GE(requests.size(), 2u);
+  GenerateRequest plain = requests[0];
+  plain.adapters.clear();
+  const auto alone = engine->generate(plain);
+  ASSERT_TRUE(alone.ok());
+  wanted.push_back(alone->tokens);
+  EXPECT_GT(std::set(wanted.begin(), wanted.end()).size(), 3u);  // the texts do not begin alike
+  requests.push_back(plain);
+  std::vector<std::shared_ptr<Generation>> running;
+  for (const GenerateRequest& request : requests) {
+    auto generation = engine->submit(request);
+    ASSERT_TRUE(generation.ok()) << generation.status().to_string();
+    running.push_back(*generation);
+  }
+  for (size_t i = 0; i < running.size(); ++i) {
+    const auto result = running[i]->wait();
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(result->tokens, wanted[i]) << i;
+  }
+}
+
+TEST(EmulatedTales, WhatTheDeviceDoesNotHaveIsRefused) {
+  TextEngineOptions options;
+  options.device = "gpu";
+  const auto unknown = TextEngine::open(kTales, options);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.status().code(), Code::invalid_argument);
+  EXPECT_NE(unknown.status().message().find("cuda:N"), std::string::npos) << unknown.status().message();
+  options.device = "emu";
+  options.trace_file = "trace.json";
+  EXPECT_EQ(TextEngine::open(kTales, options).status().code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace redline::testing

@@ -1,0 +1,188 @@
+// Every op with a tile lowering against its reference: stage by stage and as a persistent step.
+#include "graph/ops/activation.h"
+#include "graph/ops/add.h"
+#include "graph/ops/embedding.h"
+#include "graph/ops/gather_rows.h"
+#include "graph/ops/layer_norm.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/rope.h"
+#include "graph/ops/scale.h"
+#include "graph/ops/silu_mul.h"
+#include "graph/ops/soft_cap.h"
+#include "support/random_weight.h"
+#include "support/tile_harness.h"
+
+namespace redline::test {
+namespace {
+
+const Dim kRows = Symbol::kTokens;
+/// Float32 arithmetic of a few operations with library functions: a few units in the last place.
+constexpr double kFewRoundings = 2e-6;
+
+Value rows_input(GraphBuilder& g, const char* name, int64_t cols) {
+  return g.input(name, DType::kF32, {kRows, Dim(cols)});
+}
+std::map<std::string, HostTensor> one_matrix(Numbers& n, int64_t rows, int64_t cols) {
+  return {{"x", matrix(n, rows, cols)}};
+}
+
+TEST(TileOps, Elementwise) {
+  for (const int64_t cols : {1, 33, 1025}) {
+    const auto two = [cols](Numbers& n, int64_t rows) {
+      return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols)}, {"z", matrix(n, rows, cols)}};
+    };
+    const auto check = [&](const std::function<Value(GraphBuilder&, Value, Value)>& op) {
+      expect_tiles_like_reference(
+          [&](GraphBuilder& g, Numbers&) {
+            const Value x = rows_input(g, "x", cols), z = rows_input(g, "z", cols);
+            g.output("y", op(g, x, z));
+          },
+          two, {0, 1, 9}, kFewRoundings);
+    };
+    check([](GraphBuilder& g, Value x, Value z) { return add(g, x, z); });
+    check([](GraphBuilder& g, Value x, Value z) { return add(g, scale(g, x, {0.37f}), z); });
+    check([](GraphBuilder& g, Value x, Value z) { return add(g, soft_cap(g, x, {1.5f}), z); });
+    check([](GraphBuilder& g, Value x, Value z) { return silu_mul(g, x, z); });
+  }
+  for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+                                Activation::kRelu, Activation::kTanh, Activation::kTanh3}) {
+    expect_tiles_like_reference(
+        [&](GraphBuilder& g, Numbers&) {
+          const Value x = rows_input(g, "x", 70);
+          g.output("y", gated_activation(g, x, activation(g, x, kind), kind));
+        },
+        [](Numbers& n, int64_t rows) { return one_matrix(n, rows, 70); }, {5}, kFewRoundings);
+  }
+}
+
+TEST(TileOps, Norms) {
+  for (const auto& [cols, groups] : {std::pair<int64_t, int64_t>{1, 1}, {33, 1}, {64, 5}, {1500, 1}}) {
+    const int64_t row = cols * groups;
+    expect_tiles_like_reference(
+        [&, cols = cols](GraphBuilder& g, Numbers& n) {
+          const Value x = rows_input(g, "x", row);
+          g.output("y", rms_norm(g, x, g.weight("w", n.weight({cols})), {1e-5f}));
+        },
+        [&](Numbers& n, int64_t rows) { return one_matrix(n, rows, row); }, {0, 1, 9}, kFewRoundings);
+  }
+  for (const bool centred : {true, false})
+    for (const int64_t cols : {2, 65, 384})
+      expect_tiles_like_reference(
+          [&](GraphBuilder& g, Numbers& n) {
+            const Value x = rows_input(g, "x", cols);
+            g.output("y", layer_norm(g, x, g.weight("w", n.weight({cols})), g.weight("b", n.weight({cols})),
+                                     {1e-5f, centred}));
+          },
+          // Two numbers whose difference is small lose bits in the mean.
+          [&](Numbers& n, int64_t rows) { return one_matrix(n, rows, cols); }, {1, 18}, 5e-5);
+}
+
+TEST(TileOps, RowsAreFound) {
+  for (const DType type : testing::weight_types()) {
+    if (dtype_info(type).row_bytes > 0) continue;  // W8A8
+    const int64_t hidden = dtype_info(type).is_block ? 2 * std::max(64, dtype_info(type).block_elements) : 38;
+    const testing::RandomWeight weight(type, 37, hidden, 5);
+    expect_tiles_like_reference(
+        [&](GraphBuilder& g, Numbers&) {
+          WeightSource source;
+          source.view = weight.view();
+          const Value tokens = g.input("tokens", DType::kI32, {kRows});
+          const Value order = g.input("order", DType::kI32, {kRows});
+          g.output("y", gather_rows(g, embedding(g, g.weight("w", source), tokens), order));
+        },
+        [](Numbers& n, int64_t rows) {
+          std::vector<int64_t> tokens, order;
+          for (int64_t i = 0; i < rows; ++i) tokens.push_back(n.below(37)), order.push_back(n.below(rows));
+          return std::map<std::string, HostTensor>{{"tokens", integers(tokens)}, {"order", integers(order)}};
+        },
+        {1, 20}, 0);  // decoded as the format defines it
+  }
+}
+
+TEST(TileOps, Rope) {
+  for (const int kind : {0, 1, 2}) {
+    RopeTableAttrs attrs;
+    for (int i = 0; i < 5; ++i) attrs.inverse_frequencies.push_back(std::pow(0.1f, static_cast<float>(i)));
+    attrs.attention_factor = 1.25f;
+    if (kind == 1) attrs.dynamic = {10000, 2, 16};
+    if (kind == 2) {
+      attrs.beyond.inverse_frequencies = {0.5f, 0.4f, 0.3f, 0.2f, 0.1f};
+      attrs.beyond.original_context = 16;
+    }
+    expect_tiles_like_reference(
+        [&](GraphBuilder& g, Numbers&) {
+          const Value x = rows_input(g, "x", 3 * 12);
+          const Value positions = g.input("positions", DType::kI32, {kRows});
+          const Value lengths = kind > 0 ? g.input("lengths", DType::kI32, {kRows}) : Value{};
+          g.output("y", rope(g, x, rope_table(g, positions, lengths, attrs), {12}));
+        },
+        [&](Numbers& n, int64_t rows) {
+          std::vector<int64_t> positions, lengths;
+          for (int64_t i = 0; i < rows; ++i) positions.push_back(n.below(40)), lengths.push_back(8 + n.below(40));
+          std::map<std::string, HostTensor> in = {{"x", matrix(n, rows, 36)}, {"positions", integers(positions)}};
+          if (kind > 0) in["lengths"] = integers(lengths);
+          return in;
+        },
+        {1, 6, 23}, 5e-6);  // angles up to 40 are rounded to float32 before cos and sin, on both sides
+  }
+}
+
+struct LinearSize {
+  int64_t out, in;
+};
+void check_linear(DType type, const LinearSize& size, const std::vector<int64_t>& rows, bool exact) {
+  SCOPED_TRACE(fmt::format("{} {}x{}", dtype_info(type).name, size.out, size.in));
+  const testing::RandomWeight weight(type, size.out, size.in, 3);
+  // Of a sum of K products: x may be rounded to bfloat16 (2^-9 of each), sums are float32. The largest output is at least
+  // the root of the sum of squares of its products, of which the errors are a part each: in rms 2^-9 / sqrt(3) of that,
+  // and 6 times as much at most among some thousand outputs. Formats with minima sum larger parts than they give.
+  double parts = 0, values = 0;
+  for (size_t i = 0; i < weight.values.size(); ++i) {
+    parts += std::pow(weight.parts[i], 2);
+    values += std::pow(weight.values[i], 2);
+  }
+  const double tolerance = (exact ? 1e-6 : 6 * 0x1p-9) * std::max(1.0, std::sqrt(parts / values));
+  expect_tiles_like_reference(
+      [&](GraphBuilder& g, Numbers& n) {
+        WeightSource source;
+        source.view = weight.view();
+        const Value x = rows_input(g, "x", size.in), r = rows_input(g, "r", size.out);
+        g.output("y", add(g, r, linear(g, x, g.weight("w", source), g.weight("b", n.weight({size.out})))));
+      },
+      [&](Numbers& n, int64_t count) {
+        return std::map<std::string, HostTensor>{{"x", matrix(n, count, size.in)}, {"r", matrix(n, count, size.out)}};
+      },
+      rows, tolerance, exact);
+}
+
+TEST(TileOps, LinearOfEveryType) {
+  for (const DType type : testing::weight_types()) {
+    if (dtype_info(type).row_bytes > 0) continue;  // W8A8
+    const int64_t block = dtype_info(type).block_elements;
+    for (const bool exact : {true, false}) check_linear(type, {40, std::max<int64_t>(2 * block, 96)}, {1, 9}, exact);
+  }
+}
+
+TEST(TileOps, LinearOfEverySize) {
+  for (const bool exact : {true, false}) {
+    for (const LinearSize size : {LinearSize{1, 1}, {15, 17}, {17, 130}, {129, 36}, {40, 1030}})
+      check_linear(DType::kBF16, size, {1, 8}, exact);
+    check_linear(DType::kQ4_K, {130, 512}, {0, 1, 7}, exact);
+    check_linear(DType::kQ6_K, {20, 256}, {130, 65}, exact);
+    check_linear(DType::kQ4_0, {33, 1600}, {1}, exact);  // four chunks of 448, the last one short
+  }
+}
+
+TEST(TileOps, AnOpWithoutKernelIsRefusedByName) {
+  GraphBuilder g("test");
+  Numbers n;
+  const Value x = rows_input(g, "x", 8);
+  g.output("y", add_row(g, x, g.weight("row", n.weight({8}))));
+  const TileCompiled c = TileCompiled::make(std::move(g.finish()).value(), sizes(4));
+  EXPECT_EQ(c.status.code(), Code::unsupported);
+  EXPECT_NE(c.status.message().find("add_row"), std::string::npos) << c.status.message();
+}
+
+}  // namespace
+}  // namespace redline::test

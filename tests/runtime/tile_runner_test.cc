@@ -1,0 +1,278 @@
+// Programs on the emulated device: attention over the paged cache, persistent steps in any order of the warps, planted
+// faults, and the static check of schedules.
+#include "backends/tiles/tile_runner.h"
+
+#include <gmock/gmock.h>
+
+#include "graph/check_program.h"
+#include "graph/ops/add.h"
+#include "graph/ops/attention.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/silu_mul.h"
+#include "support/sequences.h"
+#include "support/tile_harness.h"
+
+namespace redline::test {
+namespace {
+
+const Dim kTileTokens = Symbol::kTokens;
+
+struct TileAttentionCase {
+  int64_t heads, kv_heads, head_dim, window = 0;
+  KvFormat format = KvFormat::kF32;
+  float soft_cap = 0;
+  bool sinks = false;
+};
+
+Graph tile_attention_graph(const TileAttentionCase& c) {
+  static const std::vector<float> kSinks = {-2, -0.5, 1, 2.5, 4, -1, 0, 3};
+  GraphBuilder g("test");
+  const auto input = [&](const char* name, int64_t heads) {
+    return g.input(name, DType::kF32, {kTileTokens, Dim(heads * c.head_dim)});
+  };
+  const Value q = input("q", c.heads), k = input("k", c.kv_heads), v = input("v", c.kv_heads);
+  StateAttrs cache;
+  cache.num_heads = c.kv_heads;
+  cache.head_dim = c.head_dim;
+  cache.window = c.window;
+  cache.format = c.format;
+  AttentionAttrs a;
+  a.num_heads = c.heads;
+  a.window = c.window;
+  a.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+  a.soft_cap = c.soft_cap;
+  WeightSource sinks;
+  sinks.view = {DType::kF32, {c.heads}, kSinks.data()};
+  g.output("y", attention(g, q, k, v, g.state("cache", cache), a, c.sinks ? g.weight("sinks", sinks) : Value{}));
+  return std::move(g.finish()).value();
+}
+
+int64_t sum(const std::vector<int64_t>& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
+
+/// Runs steps of several sequences through the interpreter and through the tile runner in both ways.
+/// `pieces`: grows by the items that were a part of the positions of their rows.
+void check_attention(const TileAttentionCase& c, const std::vector<std::vector<int64_t>>& steps, int multiprocessors,
+                     double tolerance, int64_t* pieces = nullptr) {
+  const Graph graph = tile_attention_graph(c);
+  int64_t most = 0, positions = 0;
+  for (const auto& rows : steps) most = std::max(most, sum(rows)), positions += sum(rows);
+  const int64_t pages = positions / kKvPageTokens + 3 * std::ssize(steps[0]);
+  SymbolValues bounds = sizes(most);
+  bounds[Symbol::kSequences] = std::ssize(steps[0]);
+  auto reference = make_interpreter_runner(graph, bounds);
+  ASSERT_TRUE(reference.ok());
+  std::vector<std::unique_ptr<TestSequences>> sequences;
+  const auto add_sequences = [&](Runner& runner, int slots) {
+    const std::vector<int64_t> counts(runner.states().groups.size(), pages);
+    auto memory = runner.make_state_memory(counts);
+    ASSERT_TRUE(memory.ok());
+    const AttentionPlanShape shape{slots, c.heads, c.kv_heads, c.head_dim, most, std::ssize(steps[0])};
+    sequences.push_back(
+        std::make_unique<TestSequences>(runner.states(), std::move(memory).value(), pages, steps[0].size(), shape));
+  };
+  add_sequences(**reference, 0);
+  std::vector<TileCompiled> compiled;
+  for (const bool persistent : {false, true}) {
+    compiled.push_back(
+        TileCompiled::make(graph, bounds, {.multiprocessors = multiprocessors, .persistent = persistent}));
+    ASSERT_TRUE(compiled.back().status.ok()) << compiled.back().status.to_string();
+    add_sequences(*compiled.back().runner, multiprocessors);
+  }
+  Numbers numbers(5);
+  for (const auto& rows : steps) {
+    const int64_t n = sum(rows);
+    const std::map<std::string, HostTensor> in = {{"q", matrix(numbers, n, c.heads * c.head_dim)},
+                                                  {"k", matrix(numbers, n, c.kv_heads * c.head_dim)},
+                                                  {"v", matrix(numbers, n, c.kv_heads * c.head_dim)}};
+    std::vector<std::vector<float>> results;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Runner& runner = i == 0 ? **reference : static_cast<Runner&>(*compiled[i - 1].runner);
+      for (const auto& [name, tensor] : in) put(runner, graph, name, tensor);
+      const StepContext step = sequences[i]->begin(rows);
+      if (const AttentionWork& work = step.states[0].attention; pieces && i == 1)
+        for (int32_t k = 0; k < work.slot_begin[multiprocessors]; ++k) *pieces += work.items[k].split >= 0;
+      const Status status = runner.step(step);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      sequences[i]->commit();
+      results.push_back(get(runner, "y", n * c.heads * c.head_dim));
+    }
+    for (size_t e = 0; e < results[0].size(); ++e) {
+      ASSERT_NEAR(results[0][e], results[1][e], tolerance) << "element " << e;
+      ASSERT_EQ(results[1][e], results[2][e]) << "element " << e;
+    }
+  }
+}
+
+TEST(TileAttention, EqualsTheReference) {
+  const std::vector<std::vector<int64_t>> steps = {{5, 33, 0}, {1, 1, 40}, {31, 0, 1}, {1, 1, 1}};
+  // Values are normal, of which a weighted mean is taken: float32 leaves some units of 2^-24 of numbers below 4.
+  check_attention({4, 2, 8}, steps, 3, 4e-6);
+  check_attention({4, 4, 33}, steps, 3, 4e-6);
+  check_attention({6, 1, 80}, steps, 5, 4e-6);
+  check_attention({4, 2, 8, 7}, steps, 3, 4e-6);
+  check_attention({4, 2, 8, 40}, steps, 3, 4e-6);
+  check_attention({4, 2, 16, 0, KvFormat::kF32, 3.0f}, steps, 3, 4e-6);
+  check_attention({4, 2, 16, 0, KvFormat::kF32, 0, true}, steps, 3, 4e-6);
+  // Keys and values are rounded: 2^-11 of values below 4, and scores off by 2^-11 sqrt(head_dim) / sqrt(head_dim).
+  check_attention({4, 2, 16, 0, KvFormat::kF16}, steps, 3, 8e-3);
+  check_attention({4, 2, 16, 0, KvFormat::kBF16}, steps, 3, 6e-2);
+}
+
+// Few items and many multiprocessors: the plan splits positions, and partial results are merged.
+TEST(TileAttention, SplitPositionsAreMerged) {
+  int64_t pieces = 0;
+  check_attention({2, 1, 16}, {{300, 20}, {1, 1}, {2, 1}, {290, 1}, {1, 1}}, 12, 4e-6, &pieces);
+  EXPECT_GT(pieces, 1);
+  pieces = 0;
+  check_attention({2, 1, 16, 500, KvFormat::kF32, 0, true}, {{700, 1}, {1, 0}}, 12, 4e-6, &pieces);
+  EXPECT_GT(pieces, 1);
+}
+
+/// A layer of a language model without its cache: products that wait for norms, an epilogue in place, two rows of columns.
+Graph mlp_graph(Numbers& n) {
+  GraphBuilder g("mlp");
+  const Value x = g.input("x", DType::kF32, {kTileTokens, Dim(96)});
+  const Value h = rms_norm(g, x, g.weight("norm", n.weight({96})), {1e-5f});
+  const Value gate = linear(g, h, g.weight("gate", n.weight({300, 96}, 0.1f)));
+  const Value up = linear(g, h, g.weight("up", n.weight({300, 96}, 0.1f)));
+  const Value down = linear(g, silu_mul(g, gate, up), g.weight("down", n.weight({96, 300}, 0.1f)));
+  g.output("y", add(g, x, down));
+  return std::move(g.finish()).value();
+}
+
+class PersistentStep : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Numbers n;
+    graph_ = mlp_graph(n);
+    numbers_ = std::move(n);
+    compiled_ = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 4, .persistent = true});
+    ASSERT_TRUE(compiled_.status.ok()) << compiled_.status.to_string();
+    Numbers inputs(9);
+    x_ = matrix(inputs, 5, 96);
+  }
+  /// The output of one step, or its error.
+  Result<std::vector<float>> run(TileCompiled& c, const emu::MachineOptions& machine) {
+    c.set_machine(machine);
+    put(*c.runner, graph_, "x", x_);
+    StepContext step;
+    step.sizes = sizes(5);
+    REDLINE_TRY(c.runner->step(step));
+    return get(*c.runner, "y", 5 * 96);
+  }
+  Graph graph_;
+  Numbers numbers_;
+  TileCompiled compiled_;
+  HostTensor x_;
+};
+
+TEST_F(PersistentStep, AnyOrderOfWarpsGivesTheSameBits) {
+  const auto want = run(compiled_, {});
+  ASSERT_TRUE(want.ok());
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const auto got = run(compiled_, {.seed = seed});
+    ASSERT_TRUE(got.ok()) << "seed " << seed << ": " << got.status().to_string();
+    ASSERT_EQ(*got, *want) << "seed " << seed;
+  }
+}
+
+// Each fault is planted at several places of a step. It is found where some order of the warps ends in an error or in other
+// bits; a place may be harmless, as when a block notifies two events one after the other.
+TEST_F(PersistentStep, PlantedFaultsAreFound) {
+  const auto want = run(compiled_, {});
+  ASSERT_TRUE(want.ok());
+  struct Planted {
+    emu::Fault fault;
+    const char* name;
+    std::vector<int> places;
+  };
+  const std::vector<Planted> faults = {{emu::Fault::kLostNotify, "lost notify", {0, 3, 6}},
+                                       {emu::Fault::kMissingRelease, "missing release", {0, 2, 4}},
+                                       {emu::Fault::kEarlyPage, "early page", {8, 12, 16}},
+                                       {emu::Fault::kWrongParity, "wrong parity", {0, 7, 20}}};
+  constexpr uint64_t kOrders = 50;
+  for (const Planted& planted : faults) {
+    int found = 0;
+    for (const int place : planted.places)
+      for (uint64_t seed = 1; seed <= kOrders; ++seed) {
+        // A failed step ends the runner, so each has its own.
+        TileCompiled c = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = true});
+        const auto got = run(c, {.seed = seed, .fault = planted.fault, .fault_at = place});
+        if (got.ok() && *got == *want) continue;
+        ++found;
+        break;
+      }
+    EXPECT_GE(found, 2) << planted.name;
+  }
+}
+
+TEST_F(PersistentStep, ALostNotifyIsReportedWithItsEvent) {
+  const auto got = run(compiled_, {.fault = emu::Fault::kLostNotify});
+  ASSERT_FALSE(got.ok());
+  EXPECT_THAT(got.status().message(), ::testing::HasSubstr("nothing can run any more"));
+  EXPECT_THAT(got.status().message(), ::testing::HasSubstr("waits for an event at"));
+  // The state of the device is unknown: no further step.
+  EXPECT_FALSE(run(compiled_, {}).ok());
+}
+
+TEST(TileRunnerErrors, SizesAboveTheBoundsAreRefused) {
+  Numbers n;
+  TileCompiled c = TileCompiled::make(mlp_graph(n), sizes(4));
+  ASSERT_TRUE(c.status.ok());
+  StepContext step;
+  step.sizes = sizes(5);
+  const Status status = c.runner->step(step);
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("tokens 5"));
+  step.sizes = sizes(4);
+  EXPECT_TRUE(c.runner->step(step).ok());
+}
+
+class CheckProgram : public ::testing::TestWithParam<int> {};
+
+TEST_P(CheckProgram, ProvesAScheduleAndFindsEachMissingWait) {
+  Numbers n;
+  TileCompiled c = TileCompiled::make(mlp_graph(n), sizes(16), {.multiprocessors = GetParam()});
+  ASSERT_TRUE(c.status.ok());
+  auto& program = const_cast<Program&>(*c.runner->program());
+  for (const int64_t rows : {0, 1, 5, 16}) {
+    const Status status = check_program(program, sizes(rows));
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+  // Without any one of the waits of the schedule, two tasks are not ordered.
+  int found = 0, waits = 0;
+  for (std::vector<Task>& list : program.tasks)
+    for (Task& task : list) {
+      if (task.wait_begin == task.wait_end) continue;
+      const Task kept = task;
+      task.wait_end = task.wait_begin;
+      ++waits;
+      found += !check_program(program, sizes(16)).ok();
+      task = kept;
+    }
+  // A task may have no work, or another one that its worker ran before has waited for the same.
+  EXPECT_GT(waits, 5);
+  EXPECT_GT(2 * found, waits) << found << " of " << waits;
+}
+
+TEST_P(CheckProgram, FindsWaitsThatCannotBeMet) {
+  Numbers n;
+  TileCompiled c = TileCompiled::make(mlp_graph(n), sizes(16), {.multiprocessors = GetParam()});
+  ASSERT_TRUE(c.status.ok());
+  auto& program = const_cast<Program&>(*c.runner->program());
+  ++program.waits[0].count;
+  EXPECT_THAT(check_program(program, sizes(4)).message(), ::testing::HasSubstr("notifications of event"));
+  --program.waits[0].count;
+  // The first task waits for the last event: everything after it, and so that event, never comes.
+  Task& first = program.tasks[0].front();
+  const auto last = static_cast<uint32_t>(program.waits.size() - 1);
+  first.wait_begin = last;
+  first.wait_end = last + 1;
+  EXPECT_THAT(check_program(program, sizes(4)).message(), ::testing::HasSubstr("waits in vain"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Multiprocessors, CheckProgram, ::testing::Values(4, 132));
+
+}  // namespace
+}  // namespace redline::test

@@ -1,0 +1,115 @@
+// Runs a small graph on the emulated device, stage by stage and as persistent steps, and by the references in float64.
+#pragma once
+
+#include "backends/tiles/tile_lowering.h"
+#include "backends/tiles/tile_runner.h"
+#include "graph/passes/passes.h"
+#include "kernels/emu/emulated_device.h"
+#include "support/graph_harness.h"
+
+namespace redline::test {
+
+struct TileOptions {
+  bool exact_f32 = true;
+  int multiprocessors = 3;
+  bool persistent = false;
+  bool reuse_memory = true;
+  emu::MachineOptions machine;
+};
+
+/// A graph compiled for the emulated device.
+struct TileCompiled {
+  std::unique_ptr<WorkerTeam> team;
+  std::shared_ptr<OpenDevice> device;
+  std::unique_ptr<TileRunner> runner;
+  Status status;
+
+  static TileCompiled make(Graph graph, const SymbolValues& bounds, const TileOptions& options = {}) {
+    TileCompiled c;
+    c.team = std::make_unique<WorkerTeam>(2);
+    c.device = std::make_shared<OpenDevice>(emu::open_emulated_device(
+        {.multiprocessors = options.multiprocessors, .team = c.team.get(), .machine = options.machine}));
+    const TileCompileOptions compile = {
+        .bounds = bounds, .exact_f32 = options.exact_f32, .reuse_memory = options.reuse_memory};
+    c.status = run_passes(graph);
+    if (!c.status.ok()) return c;
+    auto program = compile_tiles(std::move(graph), compile, c.device, *c.team);
+    c.status = program.status();
+    if (program.ok())
+      c.runner = std::make_unique<TileRunner>(std::move(program).value(),
+                                              TileRunnerOptions{options.persistent ? int64_t{1} << 30 : 0});
+    return c;
+  }
+  void set_machine(const emu::MachineOptions& options) { emu::set_machine_options(device->table(), options); }
+};
+
+/// Writes an input of any runner.
+inline void put(Runner& runner, const Graph& graph, const std::string& name, const HostTensor& t) {
+  const DType dtype = graph.value(graph.find_input(name)).dtype;
+  void* to = runner.host_input(name);
+  ASSERT_NE(to, nullptr) << name;
+  for (size_t i = 0; i < t.data.size(); ++i) {
+    if (dtype == DType::kI32) static_cast<int32_t*>(to)[i] = static_cast<int32_t>(t.data[i]);
+    else static_cast<float*>(to)[i] = static_cast<float>(t.data[i]);
+  }
+}
+inline std::vector<float> get(const Runner& runner, const std::string& name, int64_t count) {
+  const auto* data = static_cast<const float*>(runner.host_output(name));
+  return {data, data + count};
+}
+
+/// Builds the graph (inputs, and the output "y"), runs it at each number of rows in both ways of the tile runner, and at the last
+/// one with another number of multiprocessors too, and compares with the references. `tolerance` is relative to the largest value of the
+/// reference. All ways must give the same bits.
+inline void expect_tiles_like_reference(
+    const BuildGraph& build, const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
+    const std::vector<int64_t>& row_counts, double tolerance, bool exact_f32 = true) {
+  const int64_t most = *std::max_element(row_counts.begin(), row_counts.end());
+  uint64_t seed = 11;
+  for (const int64_t rows : row_counts) {
+    ++seed;
+    std::vector<float> first;
+    for (const auto& [persistent, multiprocessors] : {std::pair{false, 3}, {true, 3}, {true, 7}}) {
+      if (multiprocessors == 7 && rows != row_counts.back()) continue;
+      Numbers numbers(7);
+      GraphBuilder g("test");
+      build(g, numbers);
+      auto finished = g.finish();
+      ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+      const Graph graph = std::move(finished).value();
+      Numbers input_numbers(seed);
+      const auto in = inputs(input_numbers, rows);
+      const SymbolValues now = sizes(rows, rows);
+      auto interpreter = Interpreter::make(graph);
+      ASSERT_TRUE(interpreter.ok());
+      auto expected = interpreter->run(in, now);
+      ASSERT_TRUE(expected.ok()) << expected.status().to_string();
+      const HostTensor& want = (*expected)["y"];
+
+      TileCompiled c =
+          TileCompiled::make(graph, sizes(most, most),
+                             {.exact_f32 = exact_f32, .multiprocessors = multiprocessors, .persistent = persistent});
+      ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+      StepContext step;
+      step.sizes = now;
+      for (int again = 0; again < 2; ++again) {  // counters must serve a second step as well as the first
+        for (const auto& [name, tensor] : in) put(*c.runner, graph, name, tensor);
+        const Status status = c.runner->step(step);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+      }
+      const std::vector<float> got = get(*c.runner, "y", static_cast<int64_t>(want.data.size()));
+      double largest = 0, worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_FALSE(std::isnan(got[i])) << "rows " << rows << ", element " << i;
+        largest = std::max(largest, std::abs(want.data[i]));
+        worst = std::max(worst, std::abs(want.data[i] - static_cast<double>(got[i])));
+      }
+      EXPECT_LE(worst, tolerance * largest) << "rows " << rows;
+      if (first.empty()) first = got;
+      EXPECT_TRUE(got.empty() || std::memcmp(first.data(), got.data(), got.size() * sizeof(float)) == 0)
+          << "rows " << rows << ": " << multiprocessors << " multiprocessors give other bits";
+    }
+  }
+}
+
+}  // namespace redline::test

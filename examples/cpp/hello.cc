@@ -48,7 +48,7 @@ int draw(const char* path, const char* png) {
     return true;
   });
   if (!result.ok()) return fail(result.status());
-  const redline::RgbImage& image = result.value().pictures[0];
+  const redline::RgbImage& image = result.value().images[0];
   const redline::Status saved = redline::save_png(png, image);
   if (!saved.ok()) return fail(saved);
   std::fprintf(stderr, "\n");

@@ -5,7 +5,7 @@
 //   redline::ImageRequest request = (*engine)->defaults();
 //   request.prompts = {"a large red circle on a blue background"};
 //   auto result = (*engine)->generate(request);
-//   redline::save_png("out.png", result->pictures[0]);
+//   redline::save_png("out.png", result->images[0]);
 #pragma once
 
 #include <cstdint>
@@ -118,7 +118,7 @@ struct PromptEmbeds {
 };
 
 struct ImageResult {
-  std::vector<RgbImage> pictures;
+  std::vector<RgbImage> images;
   FloatArray latents;  ///< final latents [batch, channels, h, w] of the solver, if keep_latents
   std::vector<double> step_ms;
   std::vector<int64_t> computed;  ///< per step: images whose step was computed, not forecast

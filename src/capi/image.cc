@@ -354,11 +354,11 @@ redline_code redline_image_generate(redline_image_pipeline* pipeline, const redl
 }
 
 size_t redline_image_result_count(const redline_image_result* result) {
-  return result != nullptr ? result->result.pictures.size() : 0;
+  return result != nullptr ? result->result.images.size() : 0;
 }
 redline_image redline_image_result_image(const redline_image_result* result, size_t index) {
-  if (result == nullptr || index >= result->result.pictures.size()) return {};
-  const RgbImage& image = result->result.pictures[index];
+  if (result == nullptr || index >= result->result.images.size()) return {};
+  const RgbImage& image = result->result.images[index];
   return {image.width, image.height, image.rgb.data()};
 }
 redline_float_array redline_image_result_latents(const redline_image_result* result) {
@@ -421,7 +421,7 @@ redline_code redline_image_decode(redline_image_pipeline* pipeline, const redlin
     REDLINE_ASSIGN(const FloatArray array, read_array(*latents, "latents"));
     const std::lock_guard turn(contents->turn);
     auto made = std::make_unique<redline_image_result>();
-    REDLINE_ASSIGN(made->result.pictures, contents->engine->decode(array));
+    REDLINE_ASSIGN(made->result.images, contents->engine->decode(array));
     *result = made.release();
     return {};
   });

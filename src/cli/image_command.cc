@@ -215,7 +215,7 @@ class ImageOutput {
   Status write(const std::vector<DrawnImage>& images, Terminal& terminal) {
     Status status;
     for (size_t i = 0; i < images.size(); ++i) {
-      const Result<std::string> bytes = encode_image(images[i].result.pictures[i], format_, image_text(images[i]));
+      const Result<std::string> bytes = encode_image(images[i].result.images[i], format_, image_text(images[i]));
       if (!bytes.ok()) return bytes.status();
       if (is_stdout_) {
         terminal.write(*bytes);
@@ -356,7 +356,7 @@ Result<ImageResult> generate(ImageEngine& engine, const ImageArgs& args, const I
 }
 
 Status show_images(const ImageResult& result, ImageProtocol protocol, const Screen& screen, Terminal& terminal) {
-  for (const RgbImage& image : result.pictures) {
+  for (const RgbImage& image : result.images) {
     REDLINE_ASSIGN(const std::string shown, terminal_image(image, protocol, screen));
     terminal.write(shown);
   }
@@ -404,7 +404,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
 
   for (const std::string& warning : result.warnings) terminal.note("redline: warning: {}", with_flag_names(warning));
   std::vector<DrawnImage> images;
-  for (size_t i = 0; i < result.pictures.size(); ++i)
+  for (size_t i = 0; i < result.images.size(); ++i)
     images.push_back({args, request, result, engine->is_guidance_distilled(), i});
   Status written = output.write(images, terminal);
   if (!args.save_latents.empty()) {

@@ -189,7 +189,7 @@ bool is_number(const std::string& text) {
 double computed_steps(const ImageResult& result) {
   double sum = 0;
   for (const int64_t images : result.computed) sum += static_cast<double>(images);
-  return result.pictures.empty() ? sum : sum / static_cast<double>(result.pictures.size());
+  return result.images.empty() ? sum : sum / static_cast<double>(result.images.size());
 }
 
 Json settings_json(const DrawnImage& image) {

@@ -55,7 +55,7 @@ void CachedDenoiser::set_spans(CacheRow& row, int64_t index) const {
 
 Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
                                 const StepPoint& at, std::span<float> out) {
-  const int64_t pictures = denoiser_->batch().pictures;
+  const int64_t pictures = denoiser_->batch().images;
   const auto n = static_cast<size_t>(denoiser_->batch().layout.elements());
   if (at.step != step_) {
     step_ = at.step;

@@ -43,7 +43,7 @@ Status DenoiseLoop::make_solver() {
 }
 
 void DenoiseLoop::init_latents() {
-  latents_.shape = {in_.pictures, in_.layout.channels, in_.layout.height, in_.layout.width};
+  latents_.shape = {in_.images, in_.layout.channels, in_.layout.height, in_.layout.width};
   std::vector<float>& x = latents_.data;
   x.resize(in_.noise.size());
   // As in diffusers: inpainting at full strength starts from pure noise.
@@ -54,7 +54,7 @@ void DenoiseLoop::init_latents() {
 }
 
 Status DenoiseLoop::begin_denoiser() {
-  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.layout, in_.pictures, in_.request->guidance_scale,
+  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.layout, in_.images, in_.request->guidance_scale,
                                                           in_.positive, in_.guided() ? &in_.negative : nullptr));
   rows_.resize(static_cast<size_t>(batch.rows));
   std::iota(rows_.begin(), rows_.end(), 0);
@@ -81,7 +81,7 @@ bool DenoiseLoop::is_guided(int index) const {
 
 // The model's output of the branches that the step needs.
 Status DenoiseLoop::evaluate(CachedDenoiser& denoiser, int index, const StepPoint& at) {
-  const auto pictures = static_cast<size_t>(in_.pictures);
+  const auto pictures = static_cast<size_t>(in_.images);
   const std::span<const int64_t> all = rows_, positive = all.first(pictures);
   const double timestep = solver_->timesteps()[static_cast<size_t>(index)];
   solver_->scale_input(index, latents_.data, scaled_);
@@ -108,8 +108,8 @@ void DenoiseLoop::keep_unmasked(int next) {
 
 // The VAE decodes means of squares of the latents.
 Result<RgbImage> DenoiseLoop::preview(int index, int64_t image, int64_t max_side) const {
-  if (image < 0 || image >= in_.pictures)
-    return invalid_argument("there is no image {} in a batch of {}", image, in_.pictures);
+  if (image < 0 || image >= in_.images)
+    return invalid_argument("there is no image {} in a batch of {}", image, in_.images);
   const LatentLayout& layout = in_.layout;
   const auto n = static_cast<size_t>(layout.elements()), first = static_cast<size_t>(image) * n;
   std::vector<float> clean(n);

@@ -12,7 +12,7 @@ namespace redline {
 /// What the loop starts from.
 struct DenoiseInputs {
   const ImageRequest* request = nullptr;  ///< with its open fields filled in
-  int64_t pictures = 0;
+  int64_t images = 0;
   LatentLayout layout;
   double guidance_scale = 1;            ///< of classifier-free guidance; 1: one branch
   PromptConditions positive, negative;  ///< negative: with guidance

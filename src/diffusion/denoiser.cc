@@ -108,7 +108,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
   const size_t told = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
-  if (batch_.mask_latents.size() != told && batch_.mask_latents.size() != told * static_cast<size_t>(batch_.pictures))
+  if (batch_.mask_latents.size() != told && batch_.mask_latents.size() != told * static_cast<size_t>(batch_.images))
     return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
                             told);
   invariants_.begin(batch_, one);
@@ -175,14 +175,14 @@ Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float>
   if (is_inpainting()) taken.channels = model_.in_channels;
   float* to = front_.input("latents");
   for (const int64_t row : rows) {
-    const float* planes = x.data() + row % batch_.pictures * n;
+    const float* planes = x.data() + row % batch_.images * n;
     if (is_inpainting()) {
       planes_.assign(planes, planes + n);
       const size_t told =
           static_cast<size_t>((batch_.layout.channels + 1) * batch_.layout.height * batch_.layout.width);
       const bool is_shared = batch_.mask_latents.size() == told;
       const float* mask =
-          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.pictures) * told);
+          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.images) * told);
       planes_.insert(planes_.end(), mask, mask + told);
       planes = planes_.data();
     }

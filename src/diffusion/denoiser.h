@@ -16,7 +16,7 @@ namespace redline {
 /// Inputs that stay constant over the steps of a run. A row is one guidance branch of one image: row r belongs to image
 /// r % images.
 struct DenoiserBatch {
-  int64_t pictures = 0, rows = 0;
+  int64_t images = 0, rows = 0;
   LatentLayout layout;
   int64_t text_tokens = 0;
   /// Inputs other than latents and timestep, by name: "text" [rows, text_tokens, text_width], "pooled" [rows,

@@ -5,7 +5,7 @@ namespace redline {
 Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t pictures, double distilled_guidance,
                                           const PromptConditions& positive, const PromptConditions* negative) {
   DenoiserBatch batch;
-  batch.pictures = pictures;
+  batch.images = pictures;
   batch.rows = pictures * (negative ? 2 : 1);
   batch.layout = layout;
   batch.text_tokens = positive.tokens;

@@ -44,10 +44,10 @@ Status DenoiserNetwork::read_latents(const NamedTensor& latents, Call& call) con
                       ? 2
                       : 1;
   b.rows = rows;
-  b.pictures = rows / call.branches;
+  b.images = rows / call.branches;
   // Of two equal halves, the first has the latents of all.
   const int64_t plane = height * width, all = channels * plane, own = model.latent_channels * plane;
-  for (int64_t i = 0; i < b.pictures; ++i) {
+  for (int64_t i = 0; i < b.images; ++i) {
     const auto row = given.begin() + i * all;
     call.x.insert(call.x.end(), row, row + own);
     b.mask_latents.insert(b.mask_latents.end(), row + own, row + all);
@@ -101,7 +101,7 @@ Result<DenoiserNetwork::Call> DenoiserNetwork::read_call(std::span<const NamedTe
 Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& context) {
   const DenoiserBatch &now = denoiser_->batch(), &given = call.batch;
   const LatentLayout &a = now.layout, &b = given.layout;
-  bool goes_on = !contexts_.empty() && a.height == b.height && a.width == b.width && now.pictures == given.pictures &&
+  bool goes_on = !contexts_.empty() && a.height == b.height && a.width == b.width && now.images == given.images &&
                  now.text_tokens == given.text_tokens && now.timesteps == given.timesteps &&
                  now.mask_latents == given.mask_latents;
   int64_t first = 0;
@@ -122,7 +122,7 @@ Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& conte
         return first;
       goes_on = false;
     } else {
-      first += contexts_[i].branches * now.pictures;
+      first += contexts_[i].branches * now.images;
     }
   }
   DenoiserBatch next = given;

@@ -77,11 +77,11 @@ Status GenerateTask::resolve() {
   if (r.max_sequence_length < 1 || r.max_sequence_length > kMaxTextTokens)
     return invalid_argument("max_sequence_length {} is outside [1, {}]", r.max_sequence_length, kMaxTextTokens);
   in_.request = &request_;
-  in_.pictures = std::max(r.batch, prompts);
+  in_.images = std::max(r.batch, prompts);
   REDLINE_TRY(take_guidance_scale());
   const DenoiserModel& model = p_.denoiser->model();
   in_.layout = {model.latent_channels, r.height / p_.vae.scale(), r.width / p_.vae.scale(), model.patch};
-  generators_ = std::make_unique<TorchGenerators>(r.seed, r.seed_each ? in_.pictures : 1);
+  generators_ = std::make_unique<TorchGenerators>(r.seed, r.seed_each ? in_.images : 1);
   in_.generator = generators_.get();
   return {};
 }
@@ -105,8 +105,8 @@ Status GenerateTask::take_guidance_scale() {
   scale = p_.row->is_distilled ? request_.true_cfg_scale : request_.guidance_scale;
   if (!(scale >= 0 && scale <= 100)) return invalid_argument("guidance {} is outside [0, 100]", scale);
   if (scale <= 1) scale = 1;  // as in diffusers: guidance begins above one
-  if (in_.pictures * (in_.guided() ? 2 : 1) > p_.options.max_batch)
-    return invalid_argument("{} images{} are more than max_batch {}", in_.pictures,
+  if (in_.images * (in_.guided() ? 2 : 1) > p_.options.max_batch)
+    return invalid_argument("{} images{} are more than max_batch {}", in_.images,
                             in_.guided() ? " with two branches of guidance each" : "", p_.options.max_batch);
   return {};
 }
@@ -135,9 +135,9 @@ Status GenerateTask::take_embeds(const char* name, const FloatArray& text, const
                                  PromptConditions& branch) const {
   const DenoiserModel& model = p_.denoiser->model();
   if (text.shape.size() != 3 || text.shape[2] != model.text_width || text.shape[1] < 1 ||
-      text.shape[1] > kMaxTextTokens || (text.shape[0] != 1 && text.shape[0] != in_.pictures))
+      text.shape[1] > kMaxTextTokens || (text.shape[0] != 1 && text.shape[0] != in_.images))
     return invalid_argument("{} is [{}], the request asks for [{}, tokens, {}]", name, fmt::join(text.shape, ", "),
-                            in_.pictures, model.text_width);
+                            in_.images, model.text_width);
   PromptConditions& c = branch;
   c.prompts = text.shape[0];
   c.tokens = text.shape[1];
@@ -191,14 +191,14 @@ void GenerateTask::add_time_ids() {
 
 Status GenerateTask::draw_noise() {
   const LatentLayout& l = in_.layout;
-  const std::vector<int64_t> shape = {in_.pictures, l.channels, l.height, l.width};
+  const std::vector<int64_t> shape = {in_.images, l.channels, l.height, l.width};
   if (const FloatArray* given = request_.init_noise) {
     if (given->shape != shape)
       return invalid_argument("init_noise is [{}], the request asks for [{}]", fmt::join(given->shape, ", "),
                               fmt::join(shape, ", "));
     in_.noise = given->data;
   } else {
-    in_.noise.resize(static_cast<size_t>(l.elements() * in_.pictures));
+    in_.noise.resize(static_cast<size_t>(l.elements() * in_.images));
     generators_->draw(in_.noise);
   }
   return {};
@@ -219,11 +219,11 @@ Status GenerateTask::encode_init_image() {
   if (takes_mask && r.strength == 1) return {};
   const std::vector<float> pixels = pixel_values(r.init_image, nullptr, r.width, r.height);
   REDLINE_ASSIGN(const std::vector<float> drawn, p_.vae.encode(pixels, in_.layout, *generators_));
-  for (int64_t i = 0; i < in_.pictures / generators_->count(); ++i)
+  for (int64_t i = 0; i < in_.images / generators_->count(); ++i)
     in_.init_latents.insert(in_.init_latents.end(), drawn.begin(), drawn.end());
   if (!r.mask || takes_mask) return {};
   const std::vector<float> plane = latent_mask(r.mask, in_.layout, p_.vae.scale());
-  for (int64_t i = 0; i < in_.pictures * in_.layout.channels; ++i)
+  for (int64_t i = 0; i < in_.images * in_.layout.channels; ++i)
     in_.mask.insert(in_.mask.end(), plane.begin(), plane.end());
   return {};
 }
@@ -255,10 +255,10 @@ Status GenerateTask::decode() {
         "decoding the whole image at once would take more than 4 GiB: the vae decodes blended tiles of {} pixels; use "
         "--vae-tile off to decode it whole",
         tile));
-  for (size_t i = 0; i < static_cast<size_t>(in_.pictures); ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(in_.images); ++i) {
     REDLINE_ASSIGN(RgbImage image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), layout));
     if (request_.keep_unmasked && request_.mask) keep_unmasked(*request_.init_image, *request_.mask, image);
-    result_.pictures.push_back(std::move(image));
+    result_.images.push_back(std::move(image));
   }
   result_.decode_ms = ms_since(begin);
   return {};

@@ -35,7 +35,7 @@ class DenoiserNetwork final : public ImageNetwork {
     DenoiserBatch batch;
     std::vector<float> x;  ///< [images, latent_channels, height, width]
     /// Row of the call that becomes row r of `batch`.
-    int64_t given_row(int64_t r) const { return branches == 2 ? (r + batch.pictures) % batch.rows : r; }
+    int64_t given_row(int64_t r) const { return branches == 2 ? (r + batch.images) % batch.rows : r; }
   };
 
   DenoiserNetwork() = default;

@@ -236,8 +236,8 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
   Result<ImageResult> result = draw();
   Status error = result.status();
   std::vector<std::shared_ptr<const std::string>> outputs;
-  for (size_t i = 0; result.ok() && i < result->pictures.size(); ++i) {
-    auto file = encode_image(result->pictures[i], job.format);
+  for (size_t i = 0; result.ok() && i < result->images.size(); ++i) {
+    auto file = encode_image(result->images[i], job.format);
     error = file.status();
     if (!file.ok()) break;
     outputs.push_back(std::make_shared<const std::string>(std::move(file).value()));

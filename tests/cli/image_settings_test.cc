@@ -57,7 +57,7 @@ TEST(ImageSettings, OfAnImageWithAdaptersAndAStepCache) {
   result.cache = "fbcache:threshold=0.08,warmup=2";
   result.step_ms = {1, 1, 1};
   result.computed = {2, 1, 1};
-  result.pictures.resize(2);
+  result.images.resize(2);
   const ImageText text = image_text({args, request, result, true, 1});
   EXPECT_EQ(
       text.at("parameters").substr(0, text.at("parameters").find(", Version")),

@@ -41,7 +41,7 @@ struct AdaptersOpened {
     EXPECT_TRUE(made.ok()) << made.status().message();
     denoiser = std::move(made).value();
     DenoiserBatch batch;
-    batch.pictures = batch.rows = 1;
+    batch.images = batch.rows = 1;
     batch.layout = layout;
     batch.text_tokens = static_cast<int64_t>(sizes[3]);
     for (const char* name : {"text", "pooled", "guidance"}) {

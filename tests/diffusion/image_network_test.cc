@@ -73,7 +73,7 @@ struct Inputs {
 /// The values of rows [begin, begin + count) of a batch.
 DenoiserBatch rows_of(const DenoiserBatch& all, int64_t begin, int64_t count) {
   DenoiserBatch some = all;
-  some.rows = some.pictures = count;
+  some.rows = some.images = count;
   const auto cut = [&](auto& conditions) {
     for (auto& [name, values] : conditions) {
       const auto n = std::ssize(values) / all.rows;

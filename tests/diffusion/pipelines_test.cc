@@ -88,7 +88,7 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     const size_t pixels = expected.size() / 2;
     double squares = 0;
     for (size_t i = 0; i < expected.size(); ++i)
-      squares += std::pow(static_cast<double>(result->pictures.at(i / pixels).rgb.at(i % pixels)) - expected[i], 2);
+      squares += std::pow(static_cast<double>(result->images.at(i / pixels).rgb.at(i % pixels)) - expected[i], 2);
     const double psnr = 10 * std::log10(255.0 * 255.0 * static_cast<double>(expected.size()) / std::max(squares, 1e-9));
     // The decoders of these models turn a relative error e of the latents into at least 8 - 20 log10(e) dB: 30 at the
     // bound above.
@@ -167,9 +167,9 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
       decode.input("latents")[i * 4 + c] = latents.data[static_cast<size_t>(c * height * width + i)];
   ASSERT_TRUE(decode.run(sizes).ok());
   const float* picture = decode.output("picture");
-  for (size_t i = 0; i < result->pictures.at(0).rgb.size(); ++i) {
+  for (size_t i = 0; i < result->images.at(0).rgb.size(); ++i) {
     const float value = std::clamp(picture[i] * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f;
-    EXPECT_NEAR(result->pictures[0].rgb[i], value, 0.51) << i;  // rounded to whole numbers
+    EXPECT_NEAR(result->images[0].rgb[i], value, 0.51) << i;  // rounded to whole numbers
   }
   options.vae_folder = root + "tiny";
   EXPECT_THAT(ImageEngine::open(root + "pipeline_sd1", options).status().message(),
@@ -201,7 +201,7 @@ TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
   request.mask = &white;
   const auto masked = (*engine)->generate(request);
   ASSERT_TRUE(masked.ok()) << masked.status().message();
-  EXPECT_EQ(plain->pictures[0].rgb, masked->pictures[0].rgb);
+  EXPECT_EQ(plain->images[0].rgb, masked->images[0].rgb);
   request.init_image = nullptr;
   EXPECT_THAT((*engine)->generate(request).status().message(), ::testing::HasSubstr("needs the image"));
 }
@@ -236,7 +236,7 @@ TEST(UnetPipelines, AnImageOfABatchIsThatOfItsSeedAlone) {
     request.seed = 9;
     const auto alone = (*engine)->generate(request);
     ASSERT_TRUE(alone.ok());
-    EXPECT_EQ(both->pictures[1].rgb, alone->pictures[0].rgb) << pipeline;
+    EXPECT_EQ(both->images[1].rgb, alone->images[0].rgb) << pipeline;
     EXPECT_EQ(alone->solver, "euler-ancestral-karras");
   }
 }
@@ -336,7 +336,7 @@ TEST_P(PipelineParts, GiveWhatTheWholeGives) {
   parts.skip_decode = true;
   const auto latents = (*engine)->generate(parts);
   ASSERT_TRUE(latents.ok()) << latents.status().message();
-  EXPECT_TRUE(latents->pictures.empty());
+  EXPECT_TRUE(latents->images.empty());
   if (positive->text.shape[1] != negative->text.shape[1]) {
     // PixArt: embeddings have the length of their prompt, so that its padding is another one; the sums round differently.
     for (size_t i = 0; i < expected->latents.data.size(); ++i)
@@ -347,7 +347,7 @@ TEST_P(PipelineParts, GiveWhatTheWholeGives) {
   const auto pictures = (*engine)->decode(latents->latents);
   ASSERT_TRUE(pictures.ok()) << pictures.status().message();
   ASSERT_EQ(pictures->size(), 1u);
-  EXPECT_EQ((*pictures)[0].rgb, expected->pictures[0].rgb);
+  EXPECT_EQ((*pictures)[0].rgb, expected->images[0].rgb);
 }
 
 TEST_P(PipelineParts, RefuseWhatDoesNotFit) {

@@ -102,8 +102,8 @@ TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
   for (const Case& c : cases) {
     auto result = engine->generate(request_of(*engine, c));
     ASSERT_TRUE(result.ok()) << result.status().message();
-    ASSERT_EQ(result->pictures.size(), 1u);
-    EXPECT_GE(psnr(result->pictures[0], c.picture), GetParam().least_db) << c.prompt;
+    ASSERT_EQ(result->images.size(), 1u);
+    EXPECT_GE(psnr(result->images[0], c.picture), GetParam().least_db) << c.prompt;
     std::vector<float> packed(c.latents.size());
     pack_latents(c.layout(), result->latents.data.data(), packed.data());
     double error = 0, size = 0;
@@ -138,8 +138,8 @@ TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
     request.seed = 1;
     auto result = engine->generate(request);
     ASSERT_TRUE(result.ok()) << result.status().message();
-    if (type == ImageType::kF32) exact = std::move(result->pictures[0]);
-    else EXPECT_GE(psnr(result->pictures[0], exact), 35) << static_cast<int>(type);
+    if (type == ImageType::kF32) exact = std::move(result->images[0]);
+    else EXPECT_GE(psnr(result->images[0], exact), 35) << static_cast<int>(type);
   }
 }
 
@@ -158,13 +158,13 @@ TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSamePicture) {
     request.seed = 5;
     auto result = (*engine)->generate(request);
     ASSERT_TRUE(result.ok());
-    if (first.empty()) first = result->pictures[0].rgb;
-    EXPECT_EQ(result->pictures[0].rgb, first);
+    if (first.empty()) first = result->images[0].rgb;
+    EXPECT_EQ(result->images[0].rgb, first);
     // The branches of guidance one after the other are the same rows.
     request.split_guidance = true;
     auto split = (*engine)->generate(request);
     ASSERT_TRUE(split.ok());
-    EXPECT_GE(psnr(split->pictures[0], result->pictures[0]), 40);
+    EXPECT_GE(psnr(split->images[0], result->images[0]), 40);
   }
 }
 
@@ -209,13 +209,13 @@ TEST(RedlineShapes, PreviewsComeToResembleTheResult) {
     const std::vector<RgbImage>& of = previews[i];
     ASSERT_EQ(of.size(), static_cast<size_t>(result->step_ms.size()));
     // The last step of Euler ends at what the model expects there.
-    EXPECT_GE(psnr(of.back(), result->pictures[i]), 45);
-    EXPECT_GT(psnr(of[of.size() / 2], result->pictures[i]), psnr(of.front(), result->pictures[i]));
+    EXPECT_GE(psnr(of.back(), result->images[i]), 45);
+    EXPECT_GT(psnr(of[of.size() / 2], result->images[i]), psnr(of.front(), result->images[i]));
   }
   // Asking for previews does not change the result.
   const auto without = engine->generate(request);
   ASSERT_TRUE(without.ok());
-  EXPECT_EQ(without->pictures[0].rgb, result->pictures[0].rgb);
+  EXPECT_EQ(without->images[0].rgb, result->images[0].rgb);
 }
 
 TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
@@ -237,9 +237,9 @@ TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
     request.seed = 9;
     const auto second = engine->generate(request);
     ASSERT_TRUE(first.ok() && second.ok());
-    EXPECT_EQ(both->pictures[0].rgb, first->pictures[0].rgb);
-    EXPECT_EQ(both->pictures[1].rgb, second->pictures[0].rgb);
-    EXPECT_NE(first->pictures[0].rgb, second->pictures[0].rgb);
+    EXPECT_EQ(both->images[0].rgb, first->images[0].rgb);
+    EXPECT_EQ(both->images[1].rgb, second->images[0].rgb);
+    EXPECT_NE(first->images[0].rgb, second->images[0].rgb);
     EXPECT_EQ(first->solver, "flow-euler");
   }
 }
@@ -264,14 +264,14 @@ TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
   };
   const auto blended = engine->generate(request);
   ASSERT_TRUE(blended.ok()) << blended.status().message();
-  EXPECT_LT(outside(blended->pictures[0]), mask.rgb.size() / 2);
+  EXPECT_LT(outside(blended->images[0]), mask.rgb.size() / 2);
   request.keep_unmasked = true;
   const auto kept = engine->generate(request);
   ASSERT_TRUE(kept.ok());
-  EXPECT_EQ(outside(kept->pictures[0]), mask.rgb.size() / 2);
+  EXPECT_EQ(outside(kept->images[0]), mask.rgb.size() / 2);
   for (size_t i = 0; i < mask.rgb.size(); ++i) {
     if (mask.rgb[i] == 0) continue;
-    ASSERT_EQ(kept->pictures[0].rgb[i], blended->pictures[0].rgb[i]) << i;
+    ASSERT_EQ(kept->images[0].rgb[i], blended->images[0].rgb[i]) << i;
   }
 }
 

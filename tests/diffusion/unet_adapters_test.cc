@@ -27,7 +27,7 @@ struct UnetAdaptersOpened {
   UnetAdaptersOpened(const char* name, NetworkMode in_mode) : mode(in_mode), golden(testing::load_image_golden(name)) {
     const auto& sizes = golden.find("one", "sizes")->values;
     DenoiserBatch batch;
-    batch.pictures = batch.rows = 1;
+    batch.images = batch.rows = 1;
     layout = batch.layout = {4, static_cast<int64_t>(sizes[1]), static_cast<int64_t>(sizes[2])};
     batch.text_tokens = static_cast<int64_t>(sizes[3]);
     for (const char* condition : {"text", "pooled", "time_ids"})

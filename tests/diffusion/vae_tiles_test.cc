@@ -42,7 +42,7 @@ RgbImage draw_vae_tiles(int64_t vae_tile) {
   request.seed = 3;
   auto result = (*engine)->generate(request);
   EXPECT_TRUE(result.ok()) << result.status().message();
-  return result->pictures.at(0);
+  return result->images.at(0);
 }
 
 TEST(VaeTiles, NoSeams) {

@@ -52,8 +52,8 @@ inline DenoiserBatch random_batch(const DenoiserModel& model, const std::vector<
                                   int64_t branches = 1) {
   constexpr int64_t kSide = 4, kText = 5;
   DenoiserBatch batch;
-  batch.pictures = std::ssize(pictures);
-  batch.rows = batch.pictures * branches;
+  batch.images = std::ssize(pictures);
+  batch.rows = batch.images * branches;
   batch.layout = {model.latent_channels, kSide * model.patch, kSide * model.patch, model.patch};
   batch.text_tokens = kText;
   for (int64_t branch = 0; branch < branches; ++branch)

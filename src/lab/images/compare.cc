@@ -99,7 +99,7 @@ class Comparison {
 
  private:
   struct Reference {
-    std::vector<RgbImage> pictures;
+    std::vector<RgbImage> images;
     double loop_ms = 0;
   };
 
@@ -129,7 +129,7 @@ class Comparison {
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
       REDLINE_ASSIGN(ImageResult result, draw(i, "none", base_.num_inference_steps, "uncached"));
       times.push_back(result.loop_ms);
-      reference_.pictures.push_back(std::move(result.pictures[0]));
+      reference_.images.push_back(std::move(result.images[0]));
     }
     reference_.loop_ms = median_of(times);
     if (report_.prompts.empty()) {
@@ -141,7 +141,7 @@ class Comparison {
       report_.prompts = options_.prompts;
       report_.reference_loop_ms = reference_.loop_ms;
       for (int64_t i = 0; i < shown(); ++i) {
-        REDLINE_ASSIGN(std::string png, encode_png(reference_.pictures[static_cast<size_t>(i)]));
+        REDLINE_ASSIGN(std::string png, encode_png(reference_.images[static_cast<size_t>(i)]));
         report_.reference_png.push_back(std::move(png));
       }
     }
@@ -240,7 +240,7 @@ class Comparison {
       computed += static_cast<double>(
           std::count_if(result.computed.begin(), result.computed.end(), [](int64_t pictures) { return pictures > 0; }));
       times.push_back(result.loop_ms);
-      const RgbImage &picture = result.pictures[0], &reference = reference_.pictures[i];
+      const RgbImage &picture = result.images[0], &reference = reference_.images[i];
       REDLINE_ASSIGN(const double psnr_db, psnr(picture, reference));
       REDLINE_ASSIGN(const double similarity, ssim(picture, reference));
       s.psnr.push_back(psnr_db);

@@ -83,13 +83,18 @@ TEST_F(SettingsTest, WarnsOfUnknownNames) {
 
 TEST_F(SettingsTest, ListsEveryVariableWithHelp) {
   const auto list = list_settings();
-  EXPECT_EQ(list.size(), 6u);
+  EXPECT_EQ(list.size(), 7u);
   for (const SettingInfo& info : list) {
     EXPECT_THAT(std::string(info.name), ::testing::StartsWith("REDLINE_"));
     EXPECT_FALSE(info.help.empty());
   }
-  EXPECT_EQ(list[1].type, "integer");
-  EXPECT_EQ(list[2].default_value, "30");
+  const auto named = [&](std::string_view name) {
+    return std::ranges::find_if(list, [&](const SettingInfo& info) { return info.name == name; });
+  };
+  ASSERT_NE(named("REDLINE_THREADS"), list.end());
+  EXPECT_EQ(named("REDLINE_THREADS")->type, "integer");
+  ASSERT_NE(named("REDLINE_HANG_SECONDS"), list.end());
+  EXPECT_EQ(named("REDLINE_HANG_SECONDS")->default_value, "30");
 }
 
 }  // namespace

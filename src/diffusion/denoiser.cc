@@ -20,7 +20,7 @@ void hand_over(DenoiserModel& model) {
   for (Graph* part : parts) {
     for (const ValueId id : part->inputs) {
       std::string& name = part->values[static_cast<size_t>(id)].name;
-      if (handed.contains(name)) name = kIn + name;
+      if (handed.contains(name)) name.insert(0, kIn);
     }
     if (part == &model.tail) break;
     for (const ValueId id : part->outputs) {

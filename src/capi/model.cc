@@ -81,7 +81,7 @@ Json stats_json(const EngineStats& s) {
                {"page_tokens", s.page_tokens}};
   json["requests_finished"] = Json::object();
   for (size_t i = 0; i < kNumFinishReasons; ++i)
-    json["requests_finished"][finish_reason_name(static_cast<FinishReason>(i))] = s.requests_finished[i];
+    json["requests_finished"][std::string(finish_reason_name(static_cast<FinishReason>(i)))] = s.requests_finished[i];
   return json;
 }
 

@@ -354,6 +354,7 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
   }
   if (!args.plot.empty()) {
     std::vector<lab::LoadBar> bars;
+    bars.reserve(rows.size());
     for (const ServeRow& row : rows) bars.push_back({load_name(row), row.server->label, row.summary});
     REDLINE_TRY(write_file(args.plot, lab::load_svg("redline bench serve", bars)));
   }

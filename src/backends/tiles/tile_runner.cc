@@ -101,7 +101,7 @@ const T* TileRunner::append(std::span<const T> items) {
   const size_t at = (step_bytes_.size() + 15) / 16 * 16;
   step_bytes_.resize(at + items.size_bytes());
   if (!items.empty()) std::memcpy(step_bytes_.data() + at, items.data(), items.size_bytes());
-  return reinterpret_cast<const T*>(at);
+  return reinterpret_cast<const T*>(at);  // NOLINT(performance-no-int-to-ptr)
 }
 
 tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t group, int64_t& needed_partials) {
@@ -133,15 +133,16 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
     if (item.is_group) group_rows = std::max(group_rows, item.row_end);
     for (int32_t k = 0; item.split >= 0 && k < item.num_splits; ++k) {
       const AttentionSplit& split = work.splits[item.split + k];
-      parts.resize(std::max(parts.size(), static_cast<size_t>(item.split + k) + 1));
-      parts[static_cast<size_t>(item.split + k)] = {item.kv_head,
-                                                    split.row_begin,
-                                                    split.row_end,
-                                                    static_cast<int32_t>(split.chunks),
-                                                    static_cast<int32_t>(split.num_shared),
-                                                    split.partials,
-                                                    split.shared,
-                                                    split.shared_stride};
+      const size_t at = static_cast<size_t>(item.split) + static_cast<size_t>(k);
+      parts.resize(std::max(parts.size(), at + 1));
+      parts[at] = {item.kv_head,
+                   split.row_begin,
+                   split.row_end,
+                   static_cast<int32_t>(split.chunks),
+                   static_cast<int32_t>(split.num_shared),
+                   split.partials,
+                   split.shared,
+                   split.shared_stride};
     }
     if (item.split < 0) continue;
     const int64_t chunks = item.merges_chunks ? 1 : (item.kv_end - item.kv_begin + kKvChunk - 1) / kKvChunk;

@@ -21,8 +21,9 @@ set(REDLINE_SANITIZE "" CACHE STRING "address, undefined, thread, or a comma-sep
 
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  add_compile_options(-Wno-restrict -Wno-stringop-overflow)  # false alarms on std::string + (GCC bug 105651)
-  add_compile_options(-Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overread)  # and on whatever -O2 or a unity build inlines
+  # False alarms on std::string + (GCC bug 105651), and on whatever -O2 or a unity build inlines. The C compiler may be clang.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overflow>")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized;-Wno-array-bounds;-Wno-stringop-overread>")
 endif()
 add_compile_options($<$<CONFIG:Release>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)  # the binary names sources, not folders
 if(REDLINE_WERROR)

@@ -1,5 +1,5 @@
 // add, scale, soft_cap, silu_mul, activation, gated_activation: one kernel.
-#include "backends/tiles/tile_lowering.h"
+#include "backends/tiles/shared_lowering.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/scale.h"
@@ -7,45 +7,53 @@
 #include "graph/ops/soft_cap.h"
 
 namespace redline {
-namespace {
 
 using ElementwiseStage = TileStageBuilder<tiles::Elementwise>;
-using ElementOp = tiles::Elementwise::Op;
 
-/// Inputs `a` and, unless negative, `b` of the op.
-Status lower_elementwise(TileLowerContext& c, ElementOp op, int a, int b, float number = 0,
-                         Activation activation = Activation::kSilu) {
+void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, std::optional<ValueId> b, float number,
+                     Activation activation) {
   constexpr int64_t kCols = 1024;
   ElementwiseStage s(c, tiles::KernelId::kElementwise);
   s.args.op = op;
   s.args.number = number;
   s.args.activation = activation;
   s.args.cols = s.args.a_stride = static_cast<int32_t>(c.out().shape[1].constant());
-  s.read(&ElementwiseStage::Args::a, c.op().inputs[static_cast<size_t>(a)], Reads::kTile);
-  if (b >= 0) s.read(&ElementwiseStage::Args::b, c.op().inputs[static_cast<size_t>(b)], Reads::kTile);
+  s.read(&ElementwiseStage::Args::a, a, Reads::kTile);
+  if (b) s.read(&ElementwiseStage::Args::b, *b, Reads::kTile);
   s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
-  s.plan().in_place_of = c.op().inputs[static_cast<size_t>(a)];
+  s.plan().in_place_of = a;
   s.stage().set_grid(c.out().shape[0], c.out().shape[1].constant(), kCols, 8, c.row_parts());
   s.add();
+}
+
+namespace {
+
+using ElementOp = tiles::Elementwise::Op;
+
+/// All inputs of the op, one or two.
+Status lower_elementwise(TileLowerContext& c, ElementOp op, float number = 0,
+                         Activation activation = Activation::kSilu) {
+  const auto& inputs = c.op().inputs;
+  add_elementwise(c, op, inputs[0], inputs.size() > 1 ? std::optional(inputs[1]) : std::nullopt, number, activation);
   return {};
 }
 
-Status lower_add(TileLowerContext& c) { return lower_elementwise(c, ElementOp::kAdd, 0, 1); }
+Status lower_add(TileLowerContext& c) { return lower_elementwise(c, ElementOp::kAdd); }
 Status lower_scale(TileLowerContext& c) {
-  return lower_elementwise(c, ElementOp::kScale, 0, -1, std::any_cast<ScaleAttrs>(c.op().attrs).factor);
+  return lower_elementwise(c, ElementOp::kScale, std::any_cast<ScaleAttrs>(c.op().attrs).factor);
 }
 Status lower_soft_cap(TileLowerContext& c) {
-  return lower_elementwise(c, ElementOp::kSoftCap, 0, -1, std::any_cast<SoftCapAttrs>(c.op().attrs).cap);
+  return lower_elementwise(c, ElementOp::kSoftCap, std::any_cast<SoftCapAttrs>(c.op().attrs).cap);
 }
-Status lower_silu_mul(TileLowerContext& c) { return lower_elementwise(c, ElementOp::kGated, 0, 1); }
+Status lower_silu_mul(TileLowerContext& c) { return lower_elementwise(c, ElementOp::kGated); }
 Status lower_activation(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const ActivationAttrs&>(c.op().attrs);
-  return lower_elementwise(c, ElementOp::kActivation, 0, -1, 0, attrs.kind);
+  return lower_elementwise(c, ElementOp::kActivation, 0, attrs.kind);
 }
 Status lower_gated_activation(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const ActivationAttrs&>(c.op().attrs);
   if (attrs.halves) return unsupported("a gate and a value in one matrix do not run on this device yet");
-  return lower_elementwise(c, ElementOp::kGated, 0, 1, 0, attrs.kind);
+  return lower_elementwise(c, ElementOp::kGated, 0, attrs.kind);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Mixtures of experts: moe_router, expert_gated_linear, expert_linear, expert_sum; and concat_cols, concat_heads.
-#include "backends/tiles/product_lowering.h"
+#include "backends/tiles/shared_lowering.h"
 #include "graph/ops/concat.h"
 #include "graph/ops/expert_linear.h"
 #include "graph/ops/head_linear.h"
@@ -11,7 +11,6 @@ namespace {
 using RouterStage = TileStageBuilder<tiles::MoeRouter>;
 using SumStage = TileStageBuilder<tiles::ExpertSum>;
 using ConcatStage = TileStageBuilder<tiles::Concat>;
-using GateStage = TileStageBuilder<tiles::Elementwise>;
 
 Status lower_moe_router(TileLowerContext& c) {
   const auto& a = std::any_cast<const RouterAttrs&>(c.op().attrs);
@@ -77,17 +76,7 @@ Status lower_expert_gated_linear(TileLowerContext& c) {
   const int bias = a.has_bias ? static_cast<int>(kFirstMatrix + 2 * experts) : -1;
   REDLINE_TRY(expert_product(c, ".gate", kFirstMatrix, bias, true, gate));
   REDLINE_TRY(expert_product(c, ".up", kFirstMatrix + experts, bias < 0 ? -1 : bias + 1, true, up));
-  GateStage s(c, tiles::KernelId::kElementwise);
-  s.args.op = tiles::Elementwise::Op::kGated;
-  s.args.activation = a.activation;
-  s.args.number = a.limit;
-  s.args.cols = s.args.a_stride = static_cast<int32_t>(c.out().shape[1].constant());
-  s.read(&GateStage::Args::a, gate, Reads::kTile);
-  s.read(&GateStage::Args::b, up, Reads::kTile);
-  s.write(&GateStage::Args::y, c.op().outputs[0]);
-  s.plan().in_place_of = gate;
-  s.stage().set_grid(c.out().shape[0], c.out().shape[1].constant(), 1024, 8, c.row_parts());
-  s.add();
+  add_elementwise(c, tiles::Elementwise::Op::kGated, gate, up, a.limit, a.activation);
   return {};
 }
 

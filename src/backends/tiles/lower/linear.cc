@@ -1,7 +1,7 @@
 // linear and head_linear.
 #include "graph/ops/linear.h"
 
-#include "backends/tiles/product_lowering.h"
+#include "backends/tiles/shared_lowering.h"
 #include "graph/ops/head_linear.h"
 #include "tensor/packed_weight.h"
 

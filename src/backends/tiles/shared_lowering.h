@@ -1,5 +1,7 @@
-// What the lowerings of products share.
+// What several lowerings share.
 #pragma once
+
+#include <optional>
 
 #include "backends/tiles/tile_lowering.h"
 
@@ -11,5 +13,9 @@ Status set_product(tiles::LinearArgs& args, const ValueInfo& matrix);
 /// Whether products with the type are in float32: asked for, or because rounding float16 or float32 weights to bfloat16
 /// would lose bits that the model has.
 bool multiplies_in_f32(const TileLowerContext& c, DType weight);
+
+/// Adds the stage y = op(a, b), in place of a. `b`: absent for ops of one operand.
+void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, std::optional<ValueId> b, float number,
+                     Activation activation);
 
 }  // namespace redline

@@ -81,7 +81,8 @@ void Fiber::switch_out([[maybe_unused]] bool last) {
 }
 
 void Fiber::entry(unsigned high, unsigned low) {
-  auto* self = reinterpret_cast<Fiber*>((static_cast<uintptr_t>(high) << 32) | low);
+  auto* self =
+      reinterpret_cast<Fiber*>((static_cast<uintptr_t>(high) << 32) | low);  // NOLINT(performance-no-int-to-ptr)
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &self->caller_stack_, &self->caller_bytes_);
 #endif

@@ -56,7 +56,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     block.generation = 0;
     if (grid.prepare) grid.prepare(block);
     for (int w = 0; w < warps; ++w) {
-      WarpState& state = *warps_[static_cast<size_t>(b * warps + w)];
+      WarpState& state = *warps_[static_cast<size_t>(b) * static_cast<size_t>(warps) + static_cast<size_t>(w)];
       state.block = &block;
       state.warp = w;
       state.waits = {};
@@ -107,7 +107,8 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
 }
 
 void Machine::wait(Block& block, int warp, WaitFor what) {
-  WarpState& state = *warps_[static_cast<size_t>(block.index * warps_of_block_ + warp)];
+  WarpState& state =
+      *warps_[static_cast<size_t>(block.index) * static_cast<size_t>(warps_of_block_) + static_cast<size_t>(warp)];
   state.waits = what;
   if (options_.seed == 0 && can_run(state)) {
     state.waits = {};

@@ -1,5 +1,9 @@
 #include "capi/boundary.h"
 
+#include <fmt/ranges.h>
+
+#include <span>
+
 #include <cstdlib>
 #include <exception>
 
@@ -83,6 +87,15 @@ Status give_text(std::string_view text, char** out, size_t* length) {
   (*out)[text.size()] = '\0';
   if (length != nullptr) *length = text.size();
   return {};
+}
+
+Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std::string_view what) {
+  const std::span<const int64_t> shape(sides, num_axes);
+  int64_t size = 1;
+  for (const int64_t n : shape)
+    if (n <= 0 || __builtin_mul_overflow(size, n, &size) || size > int64_t{1} << 40)
+      return invalid_argument("{}: shape [{}]", what, fmt::join(shape, ", "));
+  return std::vector<int64_t>(shape.begin(), shape.end());
 }
 
 Status check_struct_size(size_t size, size_t first_size, const char* name) {

@@ -78,6 +78,14 @@ void init_struct(T* out, size_t size, T defaults) noexcept {
   std::memcpy(static_cast<void*>(out), &defaults, std::min(size, sizeof(T)));
 }
 
+/// NULL: a call that cannot be cancelled.
+inline bool is_cancelled(const redline_canceller* canceller) {
+  return canceller != nullptr && canceller->is_cancelled.load(std::memory_order_relaxed);
+}
+
+/// The shape of a caller's array: sides of at least 1 and at most 2^40 elements. `what`: for errors.
+Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std::string_view what);
+
 /// Checks struct_size of a caller's struct. `first_size`: the size in the first version of the interface.
 Status check_struct_size(size_t size, size_t first_size, const char* name);
 Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name);

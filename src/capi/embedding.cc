@@ -34,7 +34,7 @@ std::function<bool()> goes_on(const void* engine, const redline_embed_options& o
   if (o.canceller == nullptr && o.on_step == nullptr) return {};
   return [engine, canceller = o.canceller, on_step = o.on_step, user_data = o.user_data] {
     const CallbackScope scope(engine);
-    if (canceller != nullptr && canceller->is_cancelled.load(std::memory_order_relaxed)) return false;
+    if (is_cancelled(canceller)) return false;
     return on_step == nullptr || on_step(user_data) == 0;
   };
 }

@@ -67,7 +67,7 @@ inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
   return handle->shared;
 }
 
-/// What the options of every kind of model have in common. `type_from_name`: reads the dtype, which may be NULL.
+/// What the options of every kind of model or network have in common. `type_from_name`: reads the dtype, which may be NULL.
 template <class Options, class Given, class TypeFromName>
 Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
   Options options;
@@ -81,9 +81,22 @@ Result<Options> common_options(const Given& given, const TypeFromName& type_from
   if (given.dtype != nullptr) {
     REDLINE_ASSIGN(options.dtype, type_from_name(given.dtype));
   }
-  options.use_interpreter = given.use_interpreter != 0;
-  options.trace_file = text_or_empty(given.trace_file);
+  if constexpr (requires { options.use_interpreter; }) options.use_interpreter = given.use_interpreter != 0;
+  if constexpr (requires { options.trace_file; }) options.trace_file = text_or_empty(given.trace_file);
   return options;
+}
+
+/// Opens an engine with the adapters of `given`, and room for all of them together.
+template <class Engine, class Contents, class Options, class Given>
+Status open_engine(Contents& contents, const char* path, Options options, const Given& given,
+                   Result<int64_t> (*rank_of)(const std::string&)) {
+  REDLINE_ASSIGN(contents.adapters, OpenedAdapters::read(given.adapters, given.num_adapters));
+  REDLINE_ASSIGN(const int64_t rank, contents.adapters->rank(rank_of));
+  options.max_adapter_rank = std::max(options.max_adapter_rank, rank);
+  REDLINE_ASSIGN(contents.engine, Engine::open(path, options));
+  for (size_t i = 0; i < contents.adapters->names.size(); ++i)
+    REDLINE_TRY(contents.engine->load_adapter(contents.adapters->names[i], contents.adapters->paths[i]));
+  return {};
 }
 
 }  // namespace redline::capi

@@ -1,6 +1,7 @@
 // Image pipelines.
 #include <chrono>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "capi/handles.h"
@@ -80,11 +81,8 @@ Result<FloatArray> read_array(const redline_float_array& given, const char* what
     return invalid_argument("{}: {} axes; an array has 1 to 8", what, given.num_axes);
   REDLINE_TRY(required(given.shape, what));
   REDLINE_TRY(required(given.data, what));
-  array.shape.assign(given.shape, given.shape + given.num_axes);
-  int64_t size = 1;
-  for (const int64_t n : array.shape)
-    if (n <= 0 || __builtin_mul_overflow(size, n, &size) || size > int64_t{1} << 40)
-      return invalid_argument("{}: shape [{}]", what, fmt::join(array.shape, ", "));
+  REDLINE_ASSIGN(array.shape, shape_of(given.shape, given.num_axes, what));
+  const int64_t size = std::accumulate(array.shape.begin(), array.shape.end(), int64_t{1}, std::multiplies<>());
   array.data.assign(given.data, given.data + size);
   return array;
 }
@@ -165,12 +163,8 @@ redline_float_array borrow(const FloatArray& array) {
   return {array.data.data(), array.shape.data(), array.shape.size()};
 }
 
-bool is_cancelled(const redline_image_request& o) {
-  return o.canceller != nullptr && o.canceller->is_cancelled.load(std::memory_order_relaxed);
-}
-
 bool show_progress(const void* engine, const redline_image_request& o, const ImageProgress& p) {
-  if (is_cancelled(o)) return false;
+  if (is_cancelled(o.canceller)) return false;
   if (o.on_step == nullptr) return true;
   const CallbackScope scope(engine);
   redline_image_progress progress = {};
@@ -179,8 +173,7 @@ bool show_progress(const void* engine, const redline_image_request& o, const Ima
   progress.steps = p.steps;
   progress.step_ms = p.step_ms;
   progress.computed = p.computed;
-  if (p.latents != nullptr)
-    progress.latents = {p.latents->data.data(), p.latents->shape.data(), p.latents->shape.size()};
+  if (p.latents != nullptr) progress.latents = borrow(*p.latents);
   progress.sigma = p.sigma;
   progress.next_sigma = p.next_sigma;
   progress.preview = p.preview ? &p.preview : nullptr;
@@ -191,7 +184,7 @@ bool show_progress(const void* engine, const redline_image_request& o, const Ima
 Result<std::unique_lock<std::timed_mutex>> take_turn(std::timed_mutex& turn, const redline_image_request& o) {
   std::unique_lock lock(turn, std::try_to_lock);
   while (!lock.owns_lock()) {
-    if (is_cancelled(o) || (o.on_wait != nullptr && o.on_wait(o.user_data) != 0))
+    if (is_cancelled(o.canceller) || (o.on_wait != nullptr && o.on_wait(o.user_data) != 0))
       return cancelled("image: cancelled while it waited for other calls of the pipeline");
     (void)lock.try_lock_for(kTurnPoll);
   }
@@ -216,7 +209,6 @@ Json result_json(const redline_image_result& r) {
 Json pipeline_json(const ImageContents& contents) {
   const ImageEngine& engine = *contents.engine;
   const ImageRequest& d = contents.defaults;
-  const ImageEngine::MemoryReport memory = engine.memory();
   Json json;
   json["family"] = engine.family();
   json["is_guidance_distilled"] = engine.is_guidance_distilled();
@@ -230,8 +222,7 @@ Json pipeline_json(const ImageContents& contents) {
                       {"negative_prompt", d.negative_prompt},
                       {"scheduler", d.solver},
                       {"cache", d.cache}};
-  json["memory"] = {
-      {"packed_weights", memory.packed_weights}, {"arena", memory.arena}, {"arena_touched", memory.arena_touched}};
+  json["memory"] = memory_json(engine.memory());
   return json;
 }
 
@@ -250,13 +241,8 @@ redline_code redline_image_pipeline_open(const char* path, const redline_image_p
     REDLINE_ASSIGN(const redline_image_pipeline_options o,
                    read_struct(options, default_pipeline_options(), "redline_image_pipeline_options"));
     auto contents = std::make_shared<ImageContents>();
-    REDLINE_ASSIGN(contents->adapters, OpenedAdapters::read(o.adapters, o.num_adapters));
-    REDLINE_ASSIGN(ImageOptions given, image_engine_options(o));
-    REDLINE_ASSIGN(const int64_t rank, contents->adapters->rank(adapter_rank));
-    given.max_adapter_rank = std::max(given.max_adapter_rank, rank);
-    REDLINE_ASSIGN(contents->engine, ImageEngine::open(path, given));
-    for (size_t i = 0; i < contents->adapters->names.size(); ++i)
-      REDLINE_TRY(contents->engine->load_adapter(contents->adapters->names[i], contents->adapters->paths[i]));
+    REDLINE_ASSIGN(const ImageOptions given, image_engine_options(o));
+    REDLINE_TRY(open_engine<ImageEngine>(*contents, path, given, o, adapter_rank));
     if (o.num_adapters > 0) REDLINE_TRY(contents->engine->set_adapters(contents->adapters->pairs()));
     contents->defaults = contents->engine->defaults();
     *pipeline = new redline_image_pipeline(std::move(contents));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "capi/boundary.h"
+#include "redline/image.h"
 
 namespace redline::capi {
 
@@ -13,6 +14,10 @@ using Json = nlohmann::ordered_json;
 /// Text of bytes that are no UTF-8 has replacement characters.
 inline Status give_json(const Json& json, char** out) {
   return give_text(json.dump(-1, ' ', false, Json::error_handler_t::replace), out, nullptr);
+}
+
+inline Json memory_json(const ImageEngine::MemoryReport& m) {
+  return {{"packed_weights", m.packed_weights}, {"arena", m.arena}, {"arena_touched", m.arena_touched}};
 }
 
 }  // namespace redline::capi

@@ -30,8 +30,7 @@ redline_logits_options default_logits_options() {
 }
 
 bool is_stopped(const redline_logits_options& o) {
-  return (o.canceller != nullptr && o.canceller->is_cancelled.load(std::memory_order_relaxed)) ||
-         (o.on_step != nullptr && o.on_step(o.user_data) != 0);
+  return is_cancelled(o.canceller) || (o.on_step != nullptr && o.on_step(o.user_data) != 0);
 }
 
 /// Appends in steps, between which the caller may cancel.

@@ -152,13 +152,8 @@ redline_code redline_model_open(const char* path, const redline_model_options* o
     REDLINE_ASSIGN(const redline_model_options o,
                    read_struct(options, default_model_options(), "redline_model_options"));
     auto contents = std::make_shared<TextContents>();
-    REDLINE_ASSIGN(contents->adapters, OpenedAdapters::read(o.adapters, o.num_adapters));
-    REDLINE_ASSIGN(TextEngineOptions given, model_engine_options(o));
-    REDLINE_ASSIGN(const int64_t rank, contents->adapters->rank(text_adapter_rank));
-    given.max_adapter_rank = std::max(given.max_adapter_rank, rank);
-    REDLINE_ASSIGN(contents->engine, TextEngine::open(path, given));
-    for (size_t i = 0; i < contents->adapters->names.size(); ++i)
-      REDLINE_TRY(contents->engine->load_adapter(contents->adapters->names[i], contents->adapters->paths[i]));
+    REDLINE_ASSIGN(const TextEngineOptions given, model_engine_options(o));
+    REDLINE_TRY(open_engine<TextEngine>(*contents, path, given, o, text_adapter_rank));
     *model = new redline_model(std::move(contents));
     return {};
   });

@@ -22,13 +22,7 @@ redline_network_options default_network_options() {
 }
 
 Result<NetworkOptions> read_network_options(const redline_network_options& o) {
-  REDLINE_TRY(check_device(o.device));
-  NetworkOptions options;
-  REDLINE_ASSIGN(options.runtime, runtime_of(o.runtime));
-  options.threads = o.threads;
-  if (o.dtype != nullptr) {
-    REDLINE_ASSIGN(options.dtype, image_type_from_name(o.dtype));
-  }
+  REDLINE_ASSIGN(NetworkOptions options, common_options<NetworkOptions>(o, image_type_from_name));
   options.max_batch = o.max_batch;
   options.max_latent_side = o.max_latent_side;
   options.max_text_tokens = o.max_text_tokens;
@@ -60,12 +54,8 @@ Result<NamedTensor> read_tensor(const redline_tensor& given, const char* what) {
   if (given.num_axes > 8) return invalid_argument("{}: {} axes; a tensor has at most 8", tensor.name, given.num_axes);
   if (given.num_axes > 0) {
     REDLINE_TRY(required(given.shape, "shape").within(tensor.name));
-    tensor.shape.assign(given.shape, given.shape + given.num_axes);
+    REDLINE_ASSIGN(tensor.shape, shape_of(given.shape, given.num_axes, tensor.name));
   }
-  int64_t size = 1;
-  for (const int64_t n : tensor.shape)
-    if (n <= 0 || __builtin_mul_overflow(size, n, &size) || size > int64_t{1} << 40)
-      return invalid_argument("{}: shape [{}]", tensor.name, fmt::join(tensor.shape, ", "));
   REDLINE_TRY(required(given.data, "data").within(tensor.name));
   tensor.data = given.data;
   return tensor;
@@ -125,9 +115,7 @@ Json network_json(const ImageNetwork::Report& r) {
                {"computed", r.computed},
                {"executed_share", r.executed_share},
                {"warnings", r.warnings}};
-  json["memory"] = {{"packed_weights", r.memory.packed_weights},
-                    {"arena", r.memory.arena},
-                    {"arena_touched", r.memory.arena_touched}};
+  json["memory"] = memory_json(r.memory);
   return json;
 }
 

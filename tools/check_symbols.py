@@ -41,9 +41,11 @@ def leaks(isa, objects):
 def registers(objects, pattern):
     """Objects whose code names a register that matches, with the first such line."""
     for path in objects:
-        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(path)], check=True, capture_output=True, text=True)
-        if hit := re.search(rf"^.*%({pattern})\d+.*$", code.stdout, re.MULTILINE):
-            yield path, hit.group(0).strip()
+        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(path)], check=True, capture_output=True).stdout
+        # The listings are long: the register is searched for alone, and its line is cut out afterwards.
+        if hit := re.search(rb"%%(%b)\d" % pattern.encode(), code):
+            line = code[code.rfind(b"\n", 0, hit.start()) + 1:code.find(b"\n", hit.end())]
+            yield path, line.decode().strip()
 
 
 def main():
@@ -58,7 +60,7 @@ def main():
         # kernels_tests is the test program of the floor of that name.
         if folder and isa != "tests":
             kernels.setdefault(isa, []).append(path)
-        else:
+        elif "tests" not in path.relative_to(build).parts:  # tests run on the machine that built them
             others.append(path)
     if not kernels:
         print(f"check_symbols: no kernels_<isa> objects below {build}: build first", file=sys.stderr)

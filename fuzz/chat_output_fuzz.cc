@@ -1,6 +1,6 @@
-// Any bytes as what a chat model writes: the first byte chooses the format, the second how the text is cut into pieces. The
-// deltas joined do not depend on the pieces, calls have a name and a JSON object as arguments, and nothing is made up: without
-// calls and reasoning the content is the text, but for ignored markers.
+// Any bytes as what a chat model writes: the first byte chooses the format, the second how the text is cut into pieces.
+// The deltas joined do not depend on the pieces, calls have a name and a JSON object as arguments, and nothing is made
+// up: without calls and reasoning the content is the text, but for ignored markers.
 #include <nlohmann/json.hpp>
 
 #include "fuzz_input.h"

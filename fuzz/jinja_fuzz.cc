@@ -1,5 +1,6 @@
-// Any bytes as a chat template, with JSON messages behind a zero byte if there is one. A template either has an error with
-// a place, or gives the same text twice, within its limits. Any text survives a variable, and comes back out of tojson.
+// Any bytes as a chat template, with JSON messages behind a zero byte if there is one. A template either has an error
+// with a place, or gives the same text twice, within its limits. Any text survives a variable, and comes back out of
+// tojson.
 #include <nlohmann/json.hpp>
 
 #include "fuzz_input.h"

@@ -1,8 +1,9 @@
 // What a call through the C interface costs over the same call of the C++ API: call_cost MODEL [ROUNDS]
 //
-// Both run the same engine code, the C++ one from the static library, the C one from libredline.so, in turn. The model should
-// be tiny (build/dev/golden/llama_gqa): its steps take microseconds, so that the difference is seen. Prints JSON: medians of the
-// time of a call with one token, and of what each further token adds, and the differences, in microseconds.
+// Both run the same engine code, the C++ one from the static library, the C one from libredline.so, in turn. The model
+// should be tiny (build/dev/golden/llama_gqa): its steps take microseconds, so that the difference is seen. Prints
+// JSON: medians of the time of a call with one token, and of what each further token adds, and the differences, in
+// microseconds.
 #include <redline/c_api.h>
 #include <redline/text.h>
 

@@ -1,5 +1,5 @@
-/* Redline's C interface (C99): libredline.so, which exports the functions below and nothing else. (over 600 lines: one file is the
- * whole interface.)
+/* Redline's C interface (C99): libredline.so, which exports the functions below and nothing else. (over 600 lines: one
+ * file is the whole interface.)
  *
  *   redline_error* error = NULL;
  *   redline_model* model = NULL;
@@ -13,28 +13,29 @@
  *
  * Rules that hold for every function
  *
- * Errors. A function that can fail returns a redline_code. Its last parameter takes an error object, which the caller frees;
- * NULL: not wanted. On failure all other out parameters are NULL or 0. A handle or pointer that must not be NULL and is gives
- * invalid_argument. No C++ exception leaves a function.
+ * Errors. A function that can fail returns a redline_code. Its last parameter takes an error object, which the caller
+ * frees; NULL: not wanted. On failure all other out parameters are NULL or 0. A handle or pointer that must not be NULL
+ * and is gives invalid_argument. No C++ exception leaves a function.
  *
- * Handles are counted references. redline_X_release(NULL) does nothing. What a handle needs stays alive: a model is closed when
- * its last handle, generation and sequence are released. A handle that has no retain function has one owner.
+ * Handles are counted references. redline_X_release(NULL) does nothing. What a handle needs stays alive: a model is
+ * closed when its last handle, generation and sequence are released. A handle that has no retain function has one
+ * owner.
  *
- * Structs that may grow begin with struct_size, the size that the caller was compiled with. redline_X_init(&x, sizeof x) sets it
- * and fills in the defaults. A caller that is newer than the library may set only fields that the library knows: others must be
- * zero, or the call is an error (unsupported). Structs without struct_size never change.
+ * Structs that may grow begin with struct_size, the size that the caller was compiled with. redline_X_init(&x, sizeof
+ * x) sets it and fills in the defaults. A caller that is newer than the library may set only fields that the library
+ * knows: others must be zero, or the call is an error (unsupported). Structs without struct_size never change.
  *
- * Strings are UTF-8. Strings with a length may contain zero bytes; REDLINE_STRING_END as length: up to the first one. Options
- * are read during the call only. Text and arrays that a function gives in a `char**`, `int32_t**` or `uint8_t**` are freed with
- * redline_free(); text has a zero byte after its end.
+ * Strings are UTF-8. Strings with a length may contain zero bytes; REDLINE_STRING_END as length: up to the first one.
+ * Options are read during the call only. Text and arrays that a function gives in a `char**`, `int32_t**` or
+ * `uint8_t**` are freed with redline_free(); text has a zero byte after its end.
  *
- * Threads. Every function may be called by several threads at once, also on one handle, except that a redline_sequence and a
- * redline_chat_reader serve one call at a time, and that redline_generation_next has one caller at a time. A callback may release
- * handles and submit prompts; it must not wait for the model that calls it, and calls that would give invalid_argument. Callbacks
- * must not throw C++ exceptions or leave with longjmp.
+ * Threads. Every function may be called by several threads at once, also on one handle, except that a redline_sequence
+ * and a redline_chat_reader serve one call at a time, and that redline_generation_next has one caller at a time. A
+ * callback may release handles and submit prompts; it must not wait for the model that calls it, and calls that would
+ * give invalid_argument. Callbacks must not throw C++ exceptions or leave with longjmp.
  *
- * fork(). A child process has none of the threads that compute: there, handles that the parent opened give invalid_argument, and
- * releasing them leaves their memory as it is. Open models after fork().
+ * fork(). A child process has none of the threads that compute: there, handles that the parent opened give
+ * invalid_argument, and releasing them leaves their memory as it is. Open models after fork().
  */
 #ifndef REDLINE_C_API_H
 #define REDLINE_C_API_H
@@ -88,8 +89,8 @@ REDLINE_C_API void redline_error_free(redline_error* error);
 
 REDLINE_C_API void redline_free(void* text_or_array);
 
-/* Cancels calls that get it in their options, from any thread or signal handler: they end as REDLINE_CANCELLED after the step in
- * progress. It stays cancelled until reset. */
+/* Cancels calls that get it in their options, from any thread or signal handler: they end as REDLINE_CANCELLED after
+ * the step in progress. It stays cancelled until reset. */
 typedef struct redline_canceller redline_canceller;
 REDLINE_C_API redline_code redline_canceller_create(redline_canceller** canceller, redline_error** error);
 REDLINE_C_API void redline_canceller_cancel(redline_canceller* canceller);
@@ -154,7 +155,8 @@ typedef struct redline_model_options {
   const redline_adapter* adapters; /* loaded at once, and the default of redline_generate_options_init */
   size_t num_adapters;
   int64_t max_adapter_rank; /* maximum sum of the ranks of one request's adapters; at least what `adapters` need */
-  /* Called, by any thread, with a sentence about what is ignored: a broken cache file, a full disk. Must not use the model. */
+  /* Called, by any thread, with a sentence about what is ignored: a broken cache file, a full disk. Must not use the
+   * model. */
   void (*on_notice)(const char* message, void* user_data);
   void* user_data;
 } redline_model_options;
@@ -175,8 +177,8 @@ typedef struct redline_model_info {
 } redline_model_info;
 REDLINE_C_API redline_code redline_model_get_info(redline_model* model, redline_model_info* info,
                                                   redline_error** error);
-/* Everything that is known about the model, its memory, its counters and its default sampling, as a JSON object with the
- * members "model", "memory", "stats" and "sampling". */
+/* Everything that is known about the model, its memory, its counters and its default sampling, as a JSON object with
+ * the members "model", "memory", "stats" and "sampling". */
 REDLINE_C_API redline_code redline_model_describe(redline_model* model, char** json, redline_error** error);
 
 /* Text to token ids. `parse_special`: special-token names in the text become those tokens. not_found: no tokenizer. */
@@ -187,21 +189,24 @@ REDLINE_C_API redline_code redline_model_encode(redline_model* model, const char
 REDLINE_C_API redline_code redline_model_decode(redline_model* model, const int32_t* tokens, size_t num_tokens,
                                                 int32_t special, char** text, size_t* length, redline_error** error);
 
-/* The text of a conversation in the model's format, for redline_prompt or encode() with parse_special. `messages_json`: a list of
- * messages as in OpenAI's API; `tools_json`: a list of tools, or NULL; `variables_json`: an object of further variables of the
- * template, or NULL. not_found: the model has no chat template. invalid_argument: JSON that is none, and the template's errors. */
+/* The text of a conversation in the model's format, for redline_prompt or encode() with parse_special. `messages_json`:
+ * a list of messages as in OpenAI's API; `tools_json`: a list of tools, or NULL; `variables_json`: an object of further
+ * variables of the template, or NULL. not_found: the model has no chat template. invalid_argument: JSON that is none,
+ * and the template's errors. */
 REDLINE_C_API redline_code redline_model_render_chat(redline_model* model, const char* messages_json,
                                                      const char* tools_json, const char* variables_json,
                                                      int32_t add_generation_prompt, char** text, size_t* length,
                                                      redline_error** error);
 
-/* Reads an answer that was generated with skip_special_tokens = 0, in pieces of any size: content, reasoning and tool calls. */
+/* Reads an answer that was generated with skip_special_tokens = 0, in pieces of any size: content, reasoning and tool
+ * calls. */
 typedef struct redline_chat_reader redline_chat_reader;
 REDLINE_C_API redline_code redline_chat_reader_open(redline_model* model, const char* prompt, size_t length,
                                                     const char* tools_json, redline_chat_reader** reader,
                                                     redline_error** error);
-/* `json`: a list, perhaps empty, of {"type": "content" or "reasoning", "text"} and of {"type": "tool_call", "index", "id", "name",
- * "arguments"}, whose arguments are a JSON text. `is_last`: no text follows; what was held back is given. */
+/* `json`: a list, perhaps empty, of {"type": "content" or "reasoning", "text"} and of {"type": "tool_call", "index",
+ * "id", "name", "arguments"}, whose arguments are a JSON text. `is_last`: no text follows; what was held back is given.
+ * */
 REDLINE_C_API redline_code redline_chat_reader_push(redline_chat_reader* reader, const char* text, size_t length,
                                                     int32_t is_last, char** json, redline_error** error);
 REDLINE_C_API void redline_chat_reader_release(redline_chat_reader* reader);
@@ -269,8 +274,8 @@ typedef struct redline_generate_options {
   const char* const* samplers; /* their order; NULL: all, in the default order */
   size_t num_samplers;
 } redline_generate_options;
-/* Fills in the defaults. With a model: its own sampling (generation_config.json, GGUF), and the adapters it was opened with,
- * which are borrowed from it. `model` may be NULL. */
+/* Fills in the defaults. With a model: its own sampling (generation_config.json, GGUF), and the adapters it was opened
+ * with, which are borrowed from it. `model` may be NULL. */
 REDLINE_C_API void redline_generate_options_init(redline_generate_options* options, size_t struct_size,
                                                  redline_model* model);
 
@@ -299,8 +304,8 @@ enum {
 /* "stop", "length", "cancelled", "context", "timeout"; "none" otherwise. */
 REDLINE_C_API const char* redline_finish_reason_name(redline_finish_reason reason);
 
-/* What one step added to the text of one prompt. The text may be empty: bytes of an incomplete character, and text that may
- * become a stop string, are held back. */
+/* What one step added to the text of one prompt. The text may be empty: bytes of an incomplete character, and text that
+ * may become a stop string, are held back. */
 typedef struct redline_piece {
   size_t struct_size;
   size_t index;     /* of the prompt */
@@ -316,14 +321,14 @@ typedef struct redline_piece {
 /* A list of prompts that are being continued, together with all others of the model, as one batch. */
 typedef struct redline_generation redline_generation;
 
-/* Called for every piece, with is_last once for each prompt, by a thread of the model, one call at a time. The piece is valid
- * during the call. Not 0: the text of this prompt ends here (REDLINE_FINISH_CANCELLED), and no call but that with is_last
- * follows for it. */
+/* Called for every piece, with is_last once for each prompt, by a thread of the model, one call at a time. The piece is
+ * valid during the call. Not 0: the text of this prompt ends here (REDLINE_FINISH_CANCELLED), and no call but that with
+ * is_last follows for it. */
 typedef int32_t (*redline_on_piece)(const redline_piece* piece, void* user_data);
 
-/* Queues prompts and returns at once. `options`: pointers to none (the model's defaults), to one for all, or to one for each
- * prompt. `on_piece` NULL: pieces are read with redline_generation_next(), or not at all. What is wrong with a prompt or an option
- * is an error here, and ends prompts of the list that have begun. */
+/* Queues prompts and returns at once. `options`: pointers to none (the model's defaults), to one for all, or to one for
+ * each prompt. `on_piece` NULL: pieces are read with redline_generation_next(), or not at all. What is wrong with a
+ * prompt or an option is an error here, and ends prompts of the list that have begun. */
 REDLINE_C_API redline_code redline_submit(redline_model* model, const redline_prompt* prompts, size_t num_prompts,
                                           const redline_generate_options* const* options, size_t num_options,
                                           redline_on_piece on_piece, void* user_data, redline_generation** generation,
@@ -336,14 +341,16 @@ REDLINE_C_API redline_code redline_generate(redline_model* model, const redline_
 
 enum { REDLINE_NEXT_PIECE = 1, REDLINE_NEXT_TIMEOUT = 2, REDLINE_NEXT_END = 3 };
 /* The next piece of any of the prompts; its pointers are valid until the next call or the release. `what` becomes
- * REDLINE_NEXT_PIECE; REDLINE_NEXT_TIMEOUT if none came within timeout_ms (negative: waits without limit; 0: does not wait);
- * REDLINE_NEXT_END if all pieces have been read. `piece->struct_size` must be set. invalid_argument: there is a callback. */
+ * REDLINE_NEXT_PIECE; REDLINE_NEXT_TIMEOUT if none came within timeout_ms (negative: waits without limit; 0: does not
+ * wait); REDLINE_NEXT_END if all pieces have been read. `piece->struct_size` must be set. invalid_argument: there is a
+ * callback. */
 REDLINE_C_API redline_code redline_generation_next(redline_generation* generation, double timeout_ms, int32_t* what,
                                                    redline_piece* piece, redline_error** error);
 /* Waits until all prompts have ended; `is_done` becomes 0 if they have not within timeout_ms (negative: no limit). */
 REDLINE_C_API redline_code redline_generation_wait(redline_generation* generation, double timeout_ms, int32_t* is_done,
                                                    redline_error** error);
-/* Ends all prompts, or that with this index, with what they have; takes effect with the step in progress. From any thread. */
+/* Ends all prompts, or that with this index, with what they have; takes effect with the step in progress. From any
+ * thread. */
 REDLINE_C_API void redline_generation_cancel(redline_generation* generation);
 REDLINE_C_API void redline_generation_cancel_prompt(redline_generation* generation, size_t index);
 REDLINE_C_API size_t redline_generation_count(const redline_generation* generation);
@@ -365,7 +372,8 @@ typedef struct redline_completion {
   double prefill_ms;     /* from the call to the logits of the prompt */
   double decode_ms;      /* the steps after the first token */
   int64_t decode_tokens; /* tokens generated in decode_ms */
-  /* With `logprobs` >= 0: of each token. The most likely ones of token i are top[top_offsets[i]] .. top[top_offsets[i + 1] - 1]. */
+  /* With `logprobs` >= 0: of each token. The most likely ones of token i are top[top_offsets[i]] .. top[top_offsets[i +
+   * 1] - 1]. */
   const float* logprobs;
   const redline_token_logprob* top;
   const size_t* top_offsets; /* [num_tokens + 1] */
@@ -390,8 +398,8 @@ typedef struct redline_logits_options {
 } redline_logits_options;
 REDLINE_C_API void redline_logits_options_init(redline_logits_options* options, size_t struct_size);
 
-/* Logits after the last num_rows tokens (1: after the last one; num_tokens: after each), [num_rows, vocab_size], written to the
- * caller's `logits` of `num_floats` elements. `options` may be NULL. */
+/* Logits after the last num_rows tokens (1: after the last one; num_tokens: after each), [num_rows, vocab_size],
+ * written to the caller's `logits` of `num_floats` elements. `options` may be NULL. */
 REDLINE_C_API redline_code redline_model_logits(redline_model* model, const int32_t* tokens, size_t num_tokens,
                                                 const redline_logits_options* options, size_t num_rows, float* logits,
                                                 size_t num_floats, redline_error** error);
@@ -406,8 +414,8 @@ REDLINE_C_API redline_code redline_sequence_append(redline_sequence* sequence, c
                                                    size_t num_rows, float* logits, size_t num_floats,
                                                    redline_error** error);
 REDLINE_C_API int64_t redline_sequence_length(const redline_sequence* sequence);
-/* Drops tokens from position `length` on; `left` becomes the number of tokens left, which is smaller where the state at that
- * position is gone (sliding windows, recurrent models). */
+/* Drops tokens from position `length` on; `left` becomes the number of tokens left, which is smaller where the state at
+ * that position is gone (sliding windows, recurrent models). */
 REDLINE_C_API redline_code redline_sequence_truncate(redline_sequence* sequence, int64_t length, int64_t* left,
                                                      redline_error** error);
 /* A sequence with the same tokens; both share memory until one of them writes. */
@@ -454,7 +462,8 @@ REDLINE_C_API redline_code redline_embedding_model_open(const char* path, const 
                                                         redline_embedding_model** model, redline_error** error);
 REDLINE_C_API redline_embedding_model* redline_embedding_model_retain(redline_embedding_model* model);
 REDLINE_C_API void redline_embedding_model_release(redline_embedding_model* model);
-/* JSON: "dimensions", "max_length", "pooling", "normalizes", "num_labels", "prompts", "default_prompt", "architecture", ... */
+/* JSON: "dimensions", "max_length", "pooling", "normalizes", "num_labels", "prompts", "default_prompt", "architecture",
+ * ... */
 REDLINE_C_API redline_code redline_embedding_model_describe(redline_embedding_model* model, char** json,
                                                             redline_error** error);
 REDLINE_C_API int64_t redline_embedding_model_dimensions(const redline_embedding_model* model);
@@ -472,8 +481,8 @@ typedef struct redline_embed_options {
   void* user_data;
 } redline_embed_options;
 REDLINE_C_API void redline_embed_options_init(redline_embed_options* options, size_t struct_size);
-/* Embeddings of texts, or of token ids where redline_prompt::tokens is set, [num_texts, dimensions], written to `values` of
- * `num_floats` elements. `tokens_computed` (or NULL): over all texts. */
+/* Embeddings of texts, or of token ids where redline_prompt::tokens is set, [num_texts, dimensions], written to
+ * `values` of `num_floats` elements. `tokens_computed` (or NULL): over all texts. */
 REDLINE_C_API redline_code redline_embed(redline_embedding_model* model, const redline_prompt* texts, size_t num_texts,
                                          const redline_embed_options* options, float* values, size_t num_floats,
                                          int64_t* tokens_computed, redline_error** error);
@@ -485,7 +494,8 @@ REDLINE_C_API redline_code redline_embed_tokens(redline_embedding_model* model, 
 /* Those of a text, [tokens, hidden_size]; borrowed; all zero if there is none of this index. */
 REDLINE_C_API redline_float_array redline_token_states_of(const redline_token_states* states, size_t index);
 REDLINE_C_API void redline_token_states_release(redline_token_states* states);
-/* Relevance of each document for the query: `scores` [num_documents]. Of the options, truncate and those of cancelling. */
+/* Relevance of each document for the query: `scores` [num_documents]. Of the options, truncate and those of cancelling.
+ * */
 REDLINE_C_API redline_code redline_rank(redline_embedding_model* model, const char* query, const char* const* documents,
                                         size_t num_documents, const redline_embed_options* options, float* scores,
                                         int64_t* tokens_computed, redline_error** error);
@@ -545,10 +555,11 @@ typedef struct redline_image_progress {
   double sigma, next_sigma;    /* noise level of the latents before and after the step */
   const void* preview;         /* for redline_image_preview */
 } redline_image_progress;
-/* Called after every step, on the thread of the call, with what is valid during it. Not 0 ends the call as REDLINE_CANCELLED. */
+/* Called after every step, on the thread of the call, with what is valid during it. Not 0 ends the call as
+ * REDLINE_CANCELLED. */
 typedef int32_t (*redline_on_image_step)(const redline_image_progress* progress, void* user_data);
-/* Within such a callback: image `index` of the batch as the model expects it at this step; the longer side has at most max_side
- * pixels. `rgb` is freed with redline_free(). */
+/* Within such a callback: image `index` of the batch as the model expects it at this step; the longer side has at most
+ * max_side pixels. `rgb` is freed with redline_free(). */
 REDLINE_C_API redline_code redline_image_preview(const redline_image_progress* progress, int64_t index,
                                                  int64_t max_side, uint8_t** rgb, int64_t* width, int64_t* height,
                                                  redline_error** error);
@@ -604,14 +615,14 @@ REDLINE_C_API redline_image redline_image_result_image(const redline_image_resul
 /* Final latents, with keep_latents; borrowed from the result. */
 REDLINE_C_API redline_float_array redline_image_result_latents(const redline_image_result* result);
 REDLINE_C_API uint64_t redline_image_result_seed(const redline_image_result* result);
-/* JSON: "seed", "cache", "solver", "step_ms", "computed", "text_ms", "loop_ms", "decode_ms", "operations", "executed_share",
- * "warnings". */
+/* JSON: "seed", "cache", "solver", "step_ms", "computed", "text_ms", "loop_ms", "decode_ms", "operations",
+ * "executed_share", "warnings". */
 REDLINE_C_API redline_code redline_image_result_describe(const redline_image_result* result, char** json,
                                                          redline_error** error);
 REDLINE_C_API void redline_image_result_release(redline_image_result* result);
 
-/* What the text encoders make of prompts: for prompt_embeds and pooled_embeds of a request. `max_sequence_length`: text tokens (T5);
- * 0: the model's default. */
+/* What the text encoders make of prompts: for prompt_embeds and pooled_embeds of a request. `max_sequence_length`: text
+ * tokens (T5); 0: the model's default. */
 typedef struct redline_prompt_embeds redline_prompt_embeds;
 REDLINE_C_API redline_code redline_image_encode_prompts(redline_image_pipeline* pipeline, const char* const* prompts,
                                                         size_t num_prompts, int64_t max_sequence_length,
@@ -630,8 +641,8 @@ REDLINE_C_API redline_code redline_save_png(const char* path, const redline_imag
 
 /* ---- Networks of image pipelines ---- */
 
-/* One network (denoiser, text encoder or autoencoder) from tensors in the caller's memory, for programs that keep their own
- * denoising loop, scheduler and tokenizers. */
+/* One network (denoiser, text encoder or autoencoder) from tensors in the caller's memory, for programs that keep their
+ * own denoising loop, scheduler and tokenizers. */
 typedef struct redline_network redline_network;
 /* A dense tensor, C order. */
 typedef struct redline_tensor {
@@ -656,19 +667,19 @@ typedef struct redline_network_options {
   int64_t vae_tile;         /* side of an autoencoder's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles */
 } redline_network_options;
 REDLINE_C_API void redline_network_options_init(redline_network_options* options, size_t struct_size);
-/* `class_name`: of diffusers or transformers ("UNet2DConditionModel"); `config_json`: its config; `tensors`: as in its safetensors
- * file, F32, F16 or BF16. Weights are packed into the engine's memory: the tensors are not read after the call. unsupported: a class
- * that the engine does not have; the message lists those that it has. invalid_argument: a tensor that is missing, of another shape
- * or without a place in the network. */
+/* `class_name`: of diffusers or transformers ("UNet2DConditionModel"); `config_json`: its config; `tensors`: as in its
+ * safetensors file, F32, F16 or BF16. Weights are packed into the engine's memory: the tensors are not read after the
+ * call. unsupported: a class that the engine does not have; the message lists those that it has. invalid_argument: a
+ * tensor that is missing, of another shape or without a place in the network. */
 REDLINE_C_API redline_code redline_network_open(const char* class_name, const char* config_json,
                                                 const redline_tensor* tensors, size_t num_tensors,
                                                 const redline_network_options* options, redline_network** network,
                                                 redline_error** error);
 REDLINE_C_API redline_network* redline_network_retain(redline_network* network);
 REDLINE_C_API void redline_network_release(redline_network* network);
-/* JSON: "kind" ("denoiser", "text_encoder", "autoencoder"), "family", "inputs", "outputs", "latent_channels", "scale", "width",
- * "pooled_width", "memory", "cache", "computed" (of the last loop with a step cache, by step: images whose step was computed),
- * "executed_share", "warnings". */
+/* JSON: "kind" ("denoiser", "text_encoder", "autoencoder"), "family", "inputs", "outputs", "latent_channels", "scale",
+ * "width", "pooled_width", "memory", "cache", "computed" (of the last loop with a step cache, by step: images whose
+ * step was computed), "executed_share", "warnings". */
 REDLINE_C_API redline_code redline_network_describe(redline_network* network, char** json, redline_error** error);
 
 /* Where an output is written: `num_floats` elements. */
@@ -680,32 +691,36 @@ typedef struct redline_network_output {
 /* The place of a denoiser's run in the caller's loop. A step cache needs step and steps. */
 typedef struct redline_network_step {
   size_t struct_size;
-  const char*
-      context; /* branches of guidance in calls of their own have names of their own, the conditional one first; NULL: "" */
+  /* Names the guidance branch when each branch is a call of its own, the conditional one first. NULL: "". */
+  const char* context;
   int64_t step, steps;      /* step in [0, steps) */
   double sigma, next_sigma; /* share of noise in [0, 1] before and after the step: flow time, or sigma / (1 + sigma) */
   double step_size;         /* Euler: the solver adds step_size * model_output to the latents; 0: another solver */
-  const double*
-      timesteps; /* of the loop, exactly as they are passed: what depends on them alone is computed ahead; may be NULL */
+  /* All timesteps of the loop, exactly as they are passed: what depends on them only is precomputed. NULL: none. */
+  const double* timesteps;
   size_t num_timesteps;
 } redline_network_step;
 REDLINE_C_API void redline_network_step_init(redline_network_step* step, size_t struct_size);
-/* Computes on the calling thread and the network's workers; calls take turns. `step` may be NULL. Inputs and outputs by kind; float
- * inputs are F32, outputs that are not wanted are left out.
- *   denoiser      "latents" [batch, channels, height, width] as the scheduler has them, "timestep" [1] in the scheduler's units
- *                 (0 .. 1000), "text" [batch, tokens, width], and what the family has of "pooled" [batch, width], "guidance" [batch],
- *                 "time_ids" [batch, n], "key_lengths" [batch] I32 -> "model_output" [batch, latent_channels, height, width]
- *   text_encoder  "tokens" [batch, tokens] I32, "key_lengths" [batch] I32 (T5; left out: all tokens) -> "hidden" [batch, tokens,
- *                 width]; of CLIP "penultimate", the same shape, and "pooled" [batch, pooled_width]
- *   autoencoder   "latents" [batch, latent_channels, height, width], its own, not scaled -> "image" [batch, 3, scale * height,
- *                 scale * width] in [-1, 1]; or "image" -> "moments" [batch, 2 * latent_channels, height, width], means then log
- *                 variances (tiny ones: means alone) */
+/* Computes on the calling thread and the network's workers; calls take turns. `step` may be NULL. Inputs and outputs by
+ * kind; float inputs are F32, outputs that are not wanted are left out.
+ *   denoiser      "latents" [batch, channels, height, width] as the scheduler has them, "timestep" [1] in the
+ *                 scheduler's units (0 .. 1000), "text" [batch, tokens, width], and what the family has of "pooled"
+ *                 [batch, width], "guidance" [batch], "time_ids" [batch, n], "key_lengths" [batch] I32
+ *                 -> "model_output" [batch, latent_channels, height, width]
+ *   text_encoder  "tokens" [batch, tokens] I32, "key_lengths" [batch] I32 (T5; left out: all tokens)
+ *                 -> "hidden" [batch, tokens, width]; of CLIP "penultimate", the same shape, and "pooled"
+ *                 [batch, pooled_width]
+ *   autoencoder   "latents" [batch, latent_channels, height, width], its own, not scaled
+ *                 -> "image" [batch, 3, scale * height, scale * width] in [-1, 1]; or "image"
+ *                 -> "moments" [batch, 2 * latent_channels, height, width], means then log variances (tiny ones: means
+ *                 alone) */
 REDLINE_C_API redline_code redline_network_run(redline_network* network, const redline_tensor* inputs,
                                                size_t num_inputs, const redline_network_output* outputs,
                                                size_t num_outputs, const redline_network_step* step,
                                                redline_error** error);
 
-/* Low-rank factors of one linear layer or convolution of a LoRA adapter: `down` [rank, in] or [rank, in, k, k], `up` [out, rank]. */
+/* Low-rank factors of one linear layer or convolution of a LoRA adapter: `down` [rank, in] or [rank, in, k, k], `up`
+ * [out, rank]. */
 typedef struct redline_adapter_pair {
   const char* adapter; /* pairs of one module under several names are summed */
   const char* module;  /* "transformer_blocks.0.attn.to_q" */
@@ -715,8 +730,8 @@ typedef struct redline_adapter_pair {
 /* Replaces the active adapters for the runs that follow; the factors are copied. */
 REDLINE_C_API redline_code redline_network_set_adapters(redline_network* network, const redline_adapter_pair* pairs,
                                                         size_t num_pairs, redline_error** error);
-/* The rule of a denoiser's step cache, as redline_image_request: `rule` may be NULL, `quality` -1 and `steps_budget` 0 for unset.
- * "none": every step is computed. */
+/* The rule of a denoiser's step cache, as redline_image_request: `rule` may be NULL, `quality` -1 and `steps_budget` 0
+ * for unset. "none": every step is computed. */
 REDLINE_C_API redline_code redline_network_set_cache(redline_network* network, const char* rule, double quality,
                                                      int64_t steps_budget, redline_error** error);
 

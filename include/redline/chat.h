@@ -15,8 +15,8 @@ struct ChatInput {
   std::string_view tools_json;      ///< a list of tools; "": none are given
   std::string_view variables_json;  ///< an object of further variables, such as enable_thinking or documents; "": none
   bool add_generation_prompt = true;  ///< end with the beginning of the assistant's answer
-  /// Arguments of tool calls become what the template expects, an object or a JSON text: OpenAI's clients send text, and most
-  /// templates take objects. False: as transformers does it, they stay what they are.
+  /// Arguments of tool calls become what the template expects, an object or a JSON text: OpenAI's clients send text,
+  /// and most templates take objects. False: as transformers does it, they stay what they are.
   bool adapt_arguments = false;
 };
 
@@ -37,7 +37,8 @@ struct ChatDelta {
 };
 
 /// Splits generated text into content, reasoning and tool calls, in the format of the model's family. Takes the text in
-/// pieces of any size, with its control tokens (GenerateRequest::special); the deltas joined do not depend on the pieces.
+/// pieces of any size, with its control tokens (GenerateRequest::special); the deltas joined do not depend on the
+/// pieces.
 class ChatReader {
  public:
   virtual ~ChatReader() = default;

@@ -77,7 +77,7 @@ struct EmbedRequest {
   std::optional<bool> normalize;             ///< to length 1; unset: as the model's files say
   int64_t dimensions = 0;                    ///< keep this many and normalize again (Matryoshka); 0: all
   bool keep_token_states = false;            ///< the result has token_states too; unsupported: the model is a decoder
-  std::function<bool()> goes_on;             ///< asked before each step; false ends the call as `cancelled`. Empty: yes
+  std::function<bool()> goes_on;  ///< called before each step; false ends the call as `cancelled`. Empty: yes
 };
 
 struct Embeddings {
@@ -123,16 +123,16 @@ class EmbeddingEngine {
   /// invalid_argument, with the index of the text: it is longer than max_length (both numbers), has no tokens, or an id
   /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
-  /// Several requests whose texts share steps. `done` gets the number of a request and its result as soon as that is known,
-  /// on the calling thread; what is wrong with one does not concern the others.
+  /// Several requests whose texts share steps. `done` gets the number of a request and its result as soon as that is
+  /// known, on the calling thread; what is wrong with one does not concern the others.
   virtual void embed_all(std::span<const EmbedRequest> requests,
                          const std::function<void(size_t, Result<Embeddings>)>& done) = 0;
 
-  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score; a language model that judges
-  /// (Qwen3-Reranker) the probability of "yes" against "no"; any other model the cosine of the embeddings, with the prompts
-  /// "query" and "document" where it has them.
-  /// invalid_argument: as embed(); a classifier with several labels. unsupported: a language model whose files do not say
-  /// that it is for embeddings.
+  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score; a language model that
+  /// judges (Qwen3-Reranker) the probability of "yes" against "no"; any other model the cosine of the embeddings, with
+  /// the prompts "query" and "document" where it has them.
+  /// invalid_argument: as embed(); a classifier with several labels. unsupported: a language model whose files do not
+  /// say that it is for embeddings.
   virtual Result<Ranking> rank(const RankRequest& request) = 0;
 };
 

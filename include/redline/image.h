@@ -180,6 +180,6 @@ class ImageEngine {
 Result<int64_t> adapter_rank(const std::string& path);
 
 /// io: the file cannot be written.
-Status save_png(const std::string& path, const RgbImage& picture);
+Status save_png(const std::string& path, const RgbImage& image);
 
 }  // namespace redline

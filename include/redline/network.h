@@ -49,7 +49,7 @@ struct NetworkOptions {
 struct NetworkStep {
   /// Branches of guidance that come in calls of their own have names of their own, the conditional one first.
   std::string context;
-  int64_t step = 0, steps = 0;       ///< step in [0, steps); steps 0: not told
+  int64_t step = 0, steps = 0;       ///< step in [0, steps); steps 0: unknown
   double sigma = 0, next_sigma = 0;  ///< share of noise in [0, 1] before and after: flow time, or sigma / (1 + sigma)
   double step_size = 0;              ///< Euler: the solver adds step_size * model_output; 0: another solver
   /// The timesteps of the loop, exactly as they are passed: what depends on them alone is computed ahead.
@@ -67,8 +67,8 @@ struct AdapterFactorPair {
 /// Thread-safe: calls take turns.
 class ImageNetwork {
  public:
-  /// `class_name`: of diffusers or transformers, `config`: the JSON of its config. Weights are packed into memory of the
-  /// engine: the caller's tensors are not read after the call.
+  /// `class_name`: of diffusers or transformers, `config`: the JSON of its config. Weights are packed into memory of
+  /// the engine: the caller's tensors are not read after the call.
   /// unsupported: no such class (the message lists those that there are), or a setting of the config. invalid_argument:
   /// tensors that are missing, have another shape, or have no place in the network; the message names one.
   static Result<std::unique_ptr<ImageNetwork>> open(const std::string& class_name, const std::string& config,
@@ -82,7 +82,8 @@ class ImageNetwork {
   ///                 [batch, width], "guidance" [batch], "time_ids" [batch, n], "key_lengths" [batch] kI32
   ///                 -> "model_output" [batch, latent_channels, height, width]
   ///   text_encoder  "tokens" [batch, tokens] kI32, "key_lengths" [batch] kI32 (T5; left out: all tokens)
-  ///                 -> "hidden" [batch, tokens, width]; of CLIP "penultimate", the same shape, and "pooled" [batch, width]
+  ///                 -> "hidden" [batch, tokens, width]; of CLIP "penultimate", the same shape, and "pooled"
+  ///                 [batch, width]
   ///   autoencoder   "latents" [batch, latent_channels, height, width], its own: not scaled
   ///                 -> "image" [batch, 3, scale * height, scale * width] in [-1, 1]; or "image" -> "moments"
   ///                 [batch, 2 * latent_channels, height, width], means then log variances (tiny ones: means alone)
@@ -99,8 +100,8 @@ class ImageNetwork {
   virtual Status set_adapters(std::span<const AdapterFactorPair> pairs) = 0;
 
   /// The rule of a denoiser's step cache (ImageRequest::cache, quality, steps_budget); "none": every step is computed.
-  /// unsupported: the network is no denoiser, or is not divided into the parts that the rule skips. invalid_argument: the
-  /// rule, or other numbers of front or tail blocks than the network was opened with.
+  /// unsupported: the network is no denoiser, or is not divided into the parts that the rule skips. invalid_argument:
+  /// the rule, or other numbers of front or tail blocks than the network was opened with.
   virtual Status set_cache(const std::string& rule, double quality, int64_t steps_budget) = 0;
 
   struct Report {

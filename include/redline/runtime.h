@@ -20,8 +20,8 @@ struct RuntimeOptions {
 
 class RuntimeResources;
 
-/// Thread-safe. Steps of the models that share a runtime take turns on its workers. An engine that is opened without one
-/// makes its own.
+/// Thread-safe. Steps of the models that share a runtime take turns on its workers. An engine that is opened without
+/// one makes its own.
 class Runtime {
  public:
   /// invalid_argument: an impossible number of threads. io: the timeline cannot be written.

@@ -49,26 +49,28 @@ struct MachineQuestion {
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
-  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE names,
-  /// else the CPU. An op that has no kernel there is `unsupported`, by name.
+  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
+  /// names, else the CPU. An op that has no kernel there is `unsupported`, by name.
   std::string device = "auto";
   int64_t context = 0;             ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
-  /// A step that decodes takes at most about so many times as long with prompts as without, by what the steps before took:
-  /// prompts are read in smaller chunks, of 16 tokens at least. 0: no limit.
+  /// A step that decodes takes at most about so many times as long with prompts as without, by what the steps before
+  /// took: prompts are read in smaller chunks, of 16 tokens at least. 0: no limit.
   double max_slowdown = 0;
   int64_t cache_tokens = 0;  ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens
-  /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
-  /// memory.
+  /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the
+  /// available memory.
   bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
   /// Whole pages of the prefix cache are kept in this folder too, and read back when memory has them no more, also by a
-  /// later engine with the same model, adapters and kernels. Texts can be read from them, so nobody else should. "": none.
+  /// later engine with the same model, adapters and kernels. Texts can be recovered from the files: restrict access to
+  /// them. "": none.
   std::string cache_folder;
   int64_t cache_folder_bytes = int64_t{16} << 30;  ///< maximum; pages used least recently go first
-  /// Called, by any thread, with a sentence about what is ignored: a broken file, a full disk. Must not call the engine.
+  /// Called, by any thread, with a sentence about a problem that does not stop the engine, such as a damaged file or a
+  /// full disk. Must not call the engine.
   std::function<void(const std::string&)> on_notice;
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
   /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
@@ -100,9 +102,9 @@ struct ModelInfo {
   std::vector<int32_t> stop_tokens;  ///< tokens that end a text, sorted
 };
 
-/// How the next token is chosen. Logits get `logit_bias`, and tokens that would complete one of `bad_words` are excluded.
-/// The samplers in `samplers` follow, in their order; each sees the tokens that the one before has left. One of the last
-/// ones is drawn with its probability. Definitions are those of llama.cpp, unless a member says otherwise.
+/// How the next token is chosen. Logits get `logit_bias`, and tokens that would complete one of `bad_words` are
+/// excluded. The samplers in `samplers` follow, in their order; each sees the tokens that the one before has left. One
+/// of the last ones is drawn with its probability. Definitions are those of llama.cpp, unless a member says otherwise.
 struct SamplingOptions {
   float temperature = 0.8f;         ///< 0: greedy, the most likely token after bias, penalties and dry
   int64_t top_k = 0;                ///< only the k most likely tokens; 0: off
@@ -143,12 +145,12 @@ const std::vector<std::string>& default_samplers();
 /// The name of a sampler as default_samplers() has it, from that or another spelling: "typ_p", "temp", "top-k".
 /// invalid_argument: there is no such sampler; the message has the list.
 Result<std::string> sampler_name(std::string_view text);
-/// The samplers that have an effect with these options, in their order, and "mirostat". The last one is "greedy" or "draw".
-/// invalid_argument: as for requests with these options.
+/// The samplers that have an effect with these options, in their order, and "mirostat". The last one is "greedy" or
+/// "draw". invalid_argument: as for requests with these options.
 Result<std::vector<std::string>> active_samplers(const SamplingOptions& options);
 
-/// LoRA adapters by the names under which they were loaded, each with its weight (1: as trained). Their products are added
-/// up.
+/// LoRA adapters by the names under which they were loaded, each with its weight (1: as trained). Their products are
+/// added up.
 using AdapterWeights = std::vector<std::pair<std::string, double>>;
 
 /// What a text must match, from its first to its last byte. Every token that would make that impossible is excluded
@@ -214,7 +216,7 @@ enum class CacheMiss : uint8_t {
   kNone,          ///< everything was there but the last token, which is always computed, for its logits
   kDisabled,      ///< the engine has no prefix cache
   kNotStored,     ///< no stored text goes on like this prompt
-  kOtherAdapter,  ///< one with other adapters does (what is stored under other salts is not told)
+  kOtherAdapter,  ///< one with other adapters does (entries under other salts are not reported)
   kEvicted,       ///< one did; its pages were needed
   kWindow,        ///< one does, and the sliding window at this position is no longer stored
   kSnapshot,      ///< one does, without a snapshot of the recurrent state at this position
@@ -241,8 +243,8 @@ struct GenerateResult {
 class Generation {
  public:
   virtual ~Generation() = default;
-  /// Takes effect with the step in progress; the result is then what was generated so far (kCancelled). Neither cancel()
-  /// nor dropping waits for a callback that is running: wait() before what `on_piece` refers to goes away.
+  /// Takes effect with the step in progress; the result is then what was generated so far (kCancelled). Neither
+  /// cancel() nor dropping waits for a callback that is running: wait() before what `on_piece` refers to goes away.
   virtual void cancel() = 0;
   virtual bool is_done() const = 0;
   /// Waits for the end of the request and takes its result. No callback runs after it. invalid_argument: the result has
@@ -258,17 +260,17 @@ class Sequence {
   /// Appends tokens and writes the logits after the last of them: logits.size() / vocab_size rows, which the caller
   /// owns. Empty `logits`: none are computed. On error the sequence is unchanged.
   /// invalid_argument: no tokens, an id outside the vocabulary, more tokens than the context holds (the message gives
-  /// both numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few free
-  /// pages.
+  /// both numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few
+  /// free pages.
   virtual Status append(std::span<const int32_t> tokens, std::span<float> logits) = 0;
   /// The same, with the logits after the last token, [vocab_size], or after each token if `all`, [tokens, vocab_size].
   Result<std::vector<float>> forward(std::span<const int32_t> tokens, bool all = false);
 
   /// Number of tokens so far.
   virtual int64_t length() const = 0;
-  /// Drops tokens from position `length` on and returns the number of tokens left. Besides for a shorter sequence, it is
-  /// smaller than `length` when the state at that position is gone: a sliding window keeps 256 positions more than it
-  /// reads, a recurrent state that before the last step. The caller then appends the missing tokens again.
+  /// Drops tokens from position `length` on and returns the number of tokens left. Besides for a shorter sequence, it
+  /// is smaller than `length` when the state at that position is gone: a sliding window keeps 256 positions more than
+  /// it reads, a recurrent state that before the last step. The caller then appends the missing tokens again.
   virtual int64_t truncate(int64_t length) = 0;
   /// A sequence with the same tokens. Both share the pages of their cache until one of them writes to a page (copy on
   /// write).
@@ -311,8 +313,8 @@ struct EngineStats {
   double step_seconds = 0;
   /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
   bool is_stalled = false;
-  /// What the steps since TextEngine::count_bounds() would have taken at the limits of the machine: each weight and each
-  /// cached page read once per step, or its multiply-adds, whichever takes longer. 0: the limits are unknown.
+  /// What the steps since TextEngine::count_bounds() would have taken at the limits of the machine: each weight and
+  /// each cached page read once per step, or its multiply-adds, whichever takes longer. 0: the limits are unknown.
   double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
   int64_t requests_failed = 0;                                    ///< ended with an error
@@ -345,8 +347,8 @@ class TextEngine {
   /// chat template. invalid_argument: JSON that is none, and errors of the template with line and column.
   virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
 
-  /// A reader of the answer to `prompt`, the rendered text (its end suffices). `tools_json`: types of parameters, for formats
-  /// that write values without quotes; "": none. Without a chat template everything is content.
+  /// A reader of the answer to `prompt`, the rendered text (its end suffices). `tools_json`: types of parameters, for
+  /// formats that write values without quotes; "": none. Without a chat template everything is content.
   virtual std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const = 0;
 
   /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
@@ -355,16 +357,16 @@ class TextEngine {
 
   /// Reads a LoRA adapter as `name`, for requests and sequences that name it: a PEFT folder, or a GGUF adapter as
   /// llama.cpp has it. Requests of one step may use different adapters. Thread-safe.
-  /// not_found: no such file. invalid_argument: a name in use, an adapter of another model (the message gives the module
-  /// and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants; the
+  /// not_found: no such file. invalid_argument: a name in use, an adapter of another model (the message gives the
+  /// module and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants; the
   /// message names what is not supported.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
   /// Requests and sequences that use it keep it. not_found: no such name.
   virtual Status unload_adapter(const std::string& name) = 0;
 
-  /// One step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt chunks and
-  /// single tokens may be mixed in any order. Where batches are invariant (TextEngineOptions::batch_invariant) the logits
-  /// of a sequence are bit-identical whatever else is in the batch. On error every sequence is unchanged.
+  /// One step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt chunks
+  /// and single tokens may be mixed in any order. Where batches are invariant (TextEngineOptions::batch_invariant) the
+  /// logits of a sequence are bit-identical whatever else is in the batch. On error every sequence is unchanged.
   /// invalid_argument, with the index of the entry: no tokens, an id outside the vocabulary, more tokens than the
   /// context holds, a sequence that occurs twice or belongs to another engine, logits that are not whole rows or more
   /// rows than tokens, or a limit of batch_limits() exceeded.
@@ -376,18 +378,18 @@ class TextEngine {
   virtual int64_t free_cache_tokens() const = 0;
   /// Does not wait for the step in progress.
   virtual EngineStats stats() const = 0;
-  /// From now on EngineStats::bound_seconds counts every step. Asks for TextEngineOptions::machine_limits, whose measurement
-  /// takes half a second: while requests run, only for limits that are known already; if they are not, a later call asks
-  /// again. Thread-safe; steps wait meanwhile.
+  /// From now on EngineStats::bound_seconds counts every step. Asks for TextEngineOptions::machine_limits, whose
+  /// measurement takes half a second: while requests run, only for limits that are known already; if they are not, a
+  /// later call asks again. Thread-safe; steps wait meanwhile.
   virtual void count_bounds() {}
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
-  /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own (submit),
-  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread; where the
-  /// engine's own thread runs the steps, callbacks run on a second one, beside the next step. A callback may use the
-  /// engine, but not wait for another request: generate() inside it is an error (submit() is not), and it must not wait
-  /// for a lock that another caller of generate() holds. An exception ends its request with an error.
+  /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own
+  /// (submit), runs them and calls the callbacks of all, one at a time. With one request that is the calling thread;
+  /// where the engine's own thread runs the steps, callbacks run on a second one, beside the next step. A callback may
+  /// use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it must
+  /// not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
   /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is
   /// alone ends as kLength, or with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
@@ -425,8 +427,8 @@ struct Beam {
 
 /// Beam search as in vLLM: in each step every beam is continued by its 2 beam_width most likely tokens; stop tokens
 /// among these end a text, and of all others the beam_width most likely texts go on. The result has the beam_width best
-/// texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are left out. Beams share
-/// the pages of their common beginnings (copy on write).
+/// texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are left out. Beams
+/// share the pages of their common beginnings (copy on write).
 ///
 /// `on_step` is called with the number of tokens after every step; returning false ends the search (kCancelled).
 /// invalid_argument: an empty prompt or one that is longer than the context, beam_width < 1, max_tokens < 0, or a

@@ -28,7 +28,7 @@ class HostStateMemory final : public StateMemory {
   void clear_page(size_t group, int64_t page) override {
     std::memset(groups_[group].at(page), 0, static_cast<size_t>(groups_[group].page_bytes));
   }
-  // Only whole pages of the system: what is around them belongs to others.
+  // Only whole pages of the system: partial pages may hold other data.
   void discard_pages(size_t group, int64_t begin, int64_t end) override {
     const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     uint8_t *const from = groups_[group].at(begin), *const to = groups_[group].at(end);

@@ -35,8 +35,8 @@ class OutputFile {
 /// Writes a whole file. Errors as OutputFile's.
 Status write_file(const std::string& path, std::string_view bytes);
 
-/// Whether a file can be written later: its folder is created if it is missing. Called before work whose result would be
-/// lost. Errors as OutputFile::create and create_folder.
+/// Whether a file can be written later: its folder is created if it is missing. Called before work whose result would
+/// be lost. Errors as OutputFile::create and create_folder.
 Status prepare_output(const std::string& path);
 
 /// Creates a folder and those around it, if they are missing. io: it cannot be created, or is not writable.

@@ -99,7 +99,7 @@ Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std
 }
 
 Status check_struct_size(size_t size, size_t first_size, const char* name) {
-  constexpr size_t kMaxSize = 65536;  // more is no size but memory that nobody has set
+  constexpr size_t kMaxSize = 65536;  // larger values are uninitialized memory
   if (size >= first_size && size <= kMaxSize) return {};
   return invalid_argument(
       "{}: struct_size is {}, the struct has {} bytes; set struct_size to its sizeof, which the "

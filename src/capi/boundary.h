@@ -1,5 +1,5 @@
-// What every function of the C interface passes through: errors become objects, exceptions become errors, structs are read and
-// written up to the size that the caller knows.
+// What every function of the C interface passes through: errors become objects, exceptions become errors, structs are
+// read and written up to the size that the caller knows.
 #pragma once
 
 #include <unistd.h>
@@ -145,8 +145,8 @@ inline Status check_not_in_callback(const void* engine, const char* what) {
   return invalid_argument("a callback of the {} must not call it: it takes one call at a time", what);
 }
 
-/// Drops a reference that may be the last one. An engine joins its threads when it closes: in one of its callbacks it is left to
-/// another thread, and in a forked child, where its threads are not, it stays as it is.
+/// Drops a reference that may be the last one. An engine joins its threads when it closes: in one of its callbacks it
+/// is left to another thread, and in a forked child, where its threads are not, it stays as it is.
 template <class T>
 void drop(std::shared_ptr<T> last, const Process& process) noexcept {
   if (!last) return;

@@ -67,7 +67,8 @@ inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
   return handle->shared;
 }
 
-/// What the options of every kind of model or network have in common. `type_from_name`: reads the dtype, which may be NULL.
+/// What the options of every kind of model or network have in common. `type_from_name`: reads the dtype, which may be
+/// NULL.
 template <class Options, class Given, class TypeFromName>
 Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
   Options options;

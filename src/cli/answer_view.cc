@@ -51,7 +51,7 @@ void AnswerView::end_reasoning() {
 
 bool AnswerView::take(const ChatDelta& delta) {
   if (delta.kind == ChatDelta::Kind::kToolCall)
-    return write(delta.call.name + delta.call.arguments);  // no tools were given: text of a call that nobody takes
+    return write(delta.call.name + delta.call.arguments);  // no tools were given: the call is plain text
   if (delta.kind == ChatDelta::Kind::kContent) {
     if (is_reasoning_ && !delta.text.empty()) end_reasoning();
     return write(delta.text);

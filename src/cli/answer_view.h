@@ -20,7 +20,7 @@ class AnswerView {
  public:
   AnswerView(Terminal& terminal, ReasoningView reasoning);
 
-  /// False: nobody reads it any more.
+  /// False: the reader has closed the output.
   bool take(const ChatDelta& delta);
   /// Ends the answer with a line break.
   void finish();

@@ -249,7 +249,7 @@ class Chat {
     if (!is_full) return;
     const std::string more =
         info.model_context > info.context ? fmt::format(", --context N allows up to {}", info.model_context) : "";
-    terminal_.note("(the context of {} tokens is full: /reset begins anew{})", info.context, more);
+    terminal_.note("(the context of {} tokens is full: /reset starts a new conversation{})", info.context, more);
   }
 
   ReasoningView shown_reasoning() const {

@@ -79,7 +79,7 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
     options.speedups.push_back(value);
   }
   options.tune_prompts = args.tune;
-  options.shown_pictures = args.pictures;
+  options.shown_images = args.pictures;
   options.lpips_weights = args.lpips;
   for (const std::string& file : {args.output, args.json_file})
     if (!file.empty()) REDLINE_TRY(prepare_output(file));

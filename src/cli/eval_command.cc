@@ -1,4 +1,5 @@
-// redline eval: perplexity of a model on a text, its distance from another model, and its answers to multiple-choice questions.
+// redline eval: perplexity of a model on a text, its distance from another model, and its answers to multiple-choice
+// questions.
 #include <chrono>
 
 #include "base/elapsed.h"

@@ -60,7 +60,7 @@ const std::vector<JsonRecord>& json_records() {
         {"files", "list of HubFile", ""},
         {"bytes", "integer", "of all files"},
         {"missing_bytes", "integer", "that were not there before"},
-        {"fetched_bytes", "integer", "received in this call; what breaks off and begins anew is not counted twice"}}},
+        {"fetched_bytes", "integer", "received in this call; bytes of a resumed transfer are not counted twice"}}},
       {"redline list --json",
        "list",
        "",

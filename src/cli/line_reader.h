@@ -17,7 +17,8 @@ struct TypedLine {
   };
   Kind kind = Kind::kLine;
   std::string
-      text;  ///< what was typed, also before Ctrl-C; without the line break at its end; lines that were pasted together are one text
+      text;  ///< what was typed, also before Ctrl-C; without the line break at its end; lines that were pasted together
+             ///< are one text
 };
 
 class LineReader {
@@ -26,8 +27,8 @@ class LineReader {
     std::string history_file;        ///< "": the history is not kept
     std::vector<std::string> words;  ///< that Tab completes at the beginning of a line
   };
-  /// An editor with arrow keys and history where standard input and a standard output are terminals and the program was built
-  /// with libedit; plain lines elsewhere.
+  /// An editor with arrow keys and history where standard input and a standard output are terminals and the program was
+  /// built with libedit; plain lines elsewhere.
   static std::unique_ptr<LineReader> open(Terminal& terminal, const Options& options);
   virtual ~LineReader() = default;
 

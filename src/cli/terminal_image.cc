@@ -20,24 +20,24 @@ using Pixel = std::array<int, 3>;
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 // For half blocks and graphics protocols: about 8 image pixels per column, with a minimum size that stays visible.
-int64_t columns_of(const RgbImage& picture, const Screen& screen) {
-  return std::clamp<int64_t>((picture.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
+int64_t columns_of(const RgbImage& image, const Screen& screen) {
+  return std::clamp<int64_t>((image.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
 }
 
 // Resizes: each new pixel is the mean of the old ones that it covers, or the nearest if it covers less than one.
-RgbImage resized(const RgbImage& picture, int64_t width, int64_t height) {
+RgbImage resized(const RgbImage& image, int64_t width, int64_t height) {
   RgbImage result{width, height, {}};
   result.rgb.reserve(static_cast<size_t>(width * height * 3));
   for (int64_t y = 0; y < height; ++y)
     for (int64_t x = 0; x < width; ++x) {
-      const int64_t x0 = x * picture.width / width, y0 = y * picture.height / height;
-      const int64_t x1 = std::max((x + 1) * picture.width / width, x0 + 1);
-      const int64_t y1 = std::max((y + 1) * picture.height / height, y0 + 1);
+      const int64_t x0 = x * image.width / width, y0 = y * image.height / height;
+      const int64_t x1 = std::max((x + 1) * image.width / width, x0 + 1);
+      const int64_t y1 = std::max((y + 1) * image.height / height, y0 + 1);
       for (int64_t c = 0; c < 3; ++c) {
         int64_t sum = 0;
         for (int64_t row = y0; row < y1; ++row)
           for (int64_t column = x0; column < x1; ++column)
-            sum += picture.rgb[static_cast<size_t>((row * picture.width + column) * 3 + c)];
+            sum += image.rgb[static_cast<size_t>((row * image.width + column) * 3 + c)];
         const int64_t count = (x1 - x0) * (y1 - y0);
         result.rgb.push_back(static_cast<uint8_t>((sum + count / 2) / count));
       }
@@ -45,8 +45,8 @@ RgbImage resized(const RgbImage& picture, int64_t width, int64_t height) {
   return result;
 }
 
-Pixel pixel(const RgbImage& picture, int64_t x, int64_t y) {
-  const uint8_t* at = picture.rgb.data() + (y * picture.width + x) * 3;
+Pixel pixel(const RgbImage& image, int64_t x, int64_t y) {
+  const uint8_t* at = image.rgb.data() + (y * image.width + x) * 3;
   return {at[0], at[1], at[2]};
 }
 
@@ -71,10 +71,10 @@ std::string iterm(std::string_view png, int64_t columns) {
 }
 
 // 6 x 7 x 6 colours, most for green, to which the eye is most sensitive; Floyd-Steinberg error diffusion (1976).
-std::string sixel(const RgbImage& picture) {
+std::string sixel(const RgbImage& image) {
   constexpr std::array<int, 3> kLevels = {6, 7, 6};
-  const auto width = static_cast<size_t>(picture.width), height = static_cast<size_t>(picture.height);
-  std::vector<float> values(picture.rgb.begin(), picture.rgb.end());
+  const auto width = static_cast<size_t>(image.width), height = static_cast<size_t>(image.height);
+  std::vector<float> values(image.rgb.begin(), image.rgb.end());
   std::vector<uint8_t> colours(width * height);
   for (size_t y = 0; y < height; ++y)
     for (size_t x = 0; x < width; ++x) {
@@ -146,18 +146,18 @@ int colour_256(const Pixel& p) {
   return distance({value, value, value}) < distance(cube) ? 232 + grey : 16 + 36 * step[0] + 6 * step[1] + step[2];
 }
 
-std::string blocks(const RgbImage& picture, bool is_24_bit) {
+std::string blocks(const RgbImage& image, bool is_24_bit) {
   std::string out;
   const auto set = [&](int ground, const Pixel& p) {
     out += is_24_bit ? fmt::format("\x1b[{};2;{};{};{}m", ground, p[0], p[1], p[2])
                      : fmt::format("\x1b[{};5;{}m", ground, colour_256(p));
   };
-  for (int64_t y = 0; y < picture.height; y += 2) {
+  for (int64_t y = 0; y < image.height; y += 2) {
     Pixel above = {-1, -1, -1}, below = above;  // not yet set on this line
-    for (int64_t x = 0; x < picture.width; ++x) {
-      if (const Pixel p = pixel(picture, x, y); p != above) set(38, above = p);
-      if (y + 1 < picture.height)
-        if (const Pixel p = pixel(picture, x, y + 1); p != below) set(48, below = p);
+    for (int64_t x = 0; x < image.width; ++x) {
+      if (const Pixel p = pixel(image, x, y); p != above) set(38, above = p);
+      if (y + 1 < image.height)
+        if (const Pixel p = pixel(image, x, y + 1); p != below) set(48, below = p);
       out += "\u2580";
     }
     out += "\x1b[0m\n";
@@ -224,34 +224,34 @@ Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& scre
                           flag);
 }
 
-Result<std::string> terminal_image(const RgbImage& picture, ImageProtocol protocol, const Screen& screen) {
+Result<std::string> terminal_image(const RgbImage& image, ImageProtocol protocol, const Screen& screen) {
   if (protocol == ImageProtocol::kNone) return std::string();
-  REDLINE_ASSIGN(const std::string png, encode_png(picture));  // also validates the image
-  const int64_t columns = columns_of(picture, screen);
+  REDLINE_ASSIGN(const std::string png, encode_png(image));  // also validates the image
+  const int64_t columns = columns_of(image, screen);
   switch (protocol) {
     case ImageProtocol::kKitty: return kitty(png, columns);
     case ImageProtocol::kIterm: return iterm(png, columns);
     case ImageProtocol::kSixel: {
       // In screen pixels: small images are enlarged by integer factors, large ones shrink to 640.
-      const int64_t most = std::max(picture.width, picture.height);
+      const int64_t most = std::max(image.width, image.height);
       const int64_t grow = std::max<int64_t>(1, 256 / most);
       const double scale = most > 640 ? 640.0 / static_cast<double>(most) : static_cast<double>(grow);
       const auto scaled = [&](int64_t side) {
         return std::max<int64_t>(1, std::llround(static_cast<double>(side) * scale));
       };
-      return sixel(resized(picture, scaled(picture.width), scaled(picture.height)));
+      return sixel(resized(image, scaled(image.width), scaled(image.height)));
     }
     case ImageProtocol::kBlocks24:
     case ImageProtocol::kBlocks256: {
       // A cell is two pixels high. The whole image should be visible, with one line left for the prompt.
-      const int64_t most_rows = std::max<int64_t>(2, 2 * (screen.rows - 1));
-      int64_t width = std::min(std::max<int64_t>(columns, std::min<int64_t>(64, screen.columns)), picture.width);
-      int64_t height = std::max<int64_t>(1, (width * picture.height + picture.width / 2) / picture.width);
-      if (height > most_rows) {
-        height = most_rows;
-        width = std::clamp<int64_t>(height * picture.width / picture.height, 1, width);
+      const int64_t max_rows = std::max<int64_t>(2, 2 * (screen.rows - 1));
+      int64_t width = std::min(std::max<int64_t>(columns, std::min<int64_t>(64, screen.columns)), image.width);
+      int64_t height = std::max<int64_t>(1, (width * image.height + image.width / 2) / image.width);
+      if (height > max_rows) {
+        height = max_rows;
+        width = std::clamp<int64_t>(height * image.width / image.height, 1, width);
       }
-      return blocks(resized(picture, width, height), protocol == ImageProtocol::kBlocks24);
+      return blocks(resized(image, width, height), protocol == ImageProtocol::kBlocks24);
     }
     case ImageProtocol::kNone: break;
   }

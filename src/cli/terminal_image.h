@@ -36,6 +36,6 @@ Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& scre
 
 /// The bytes that show the image, at most as wide as the screen, followed by a line feed; "" for kNone.
 /// Errors as encode_png.
-Result<std::string> terminal_image(const RgbImage& picture, ImageProtocol protocol, const Screen& screen);
+Result<std::string> terminal_image(const RgbImage& image, ImageProtocol protocol, const Screen& screen);
 
 }  // namespace redline::cli

@@ -55,11 +55,11 @@ void CachedDenoiser::set_spans(CacheRow& row, int64_t index) const {
 
 Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
                                 const StepPoint& at, std::span<float> out) {
-  const int64_t pictures = denoiser_->batch().images;
+  const int64_t images = denoiser_->batch().images;
   const auto n = static_cast<size_t>(denoiser_->batch().layout.elements());
   if (at.step != step_) {
     step_ = at.step;
-    computed_.assign(static_cast<size_t>(pictures), false);
+    computed_.assign(static_cast<size_t>(images), false);
   }
   const size_t parts = denoiser_->has_parts() ? 3 : 1;
   for (size_t part = 0; part < parts; ++part) full_flops_ += denoiser_->flops(part, std::ssize(rows));
@@ -67,10 +67,10 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
   std::vector<CacheRow> cached;
   for (const int64_t index : rows) {
     CacheRow row;
-    row.request = static_cast<uint64_t>(index % pictures);
-    row.branch = index / pictures;
+    row.request = static_cast<uint64_t>(index % images);
+    row.branch = index / images;
     row.at = at;
-    row.latents = x.subspan(static_cast<size_t>(index % pictures) * n, n);
+    row.latents = x.subspan(static_cast<size_t>(index % images) * n, n);
     row.model_output = out.subspan(static_cast<size_t>(index) * n, n);
     cached.push_back(row);
   }
@@ -93,7 +93,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
   REDLINE_TRY(cache_.after_front(cached));
   const std::vector<int64_t> computed = with(CacheAction::kCompute),
                              finished = with(CacheAction::kCompute, CacheAction::kSkipMiddle);
-  for (const int64_t index : computed) computed_[static_cast<size_t>(index % pictures)] = true;
+  for (const int64_t index : computed) computed_[static_cast<size_t>(index % images)] = true;
   if (parts > 1 && !finished.empty()) {
     if (!computed.empty()) {
       count(kMiddlePart, computed.size());
@@ -108,7 +108,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
   return cache_.after_tail(cached);
 }
 
-int64_t CachedDenoiser::computed_pictures() const { return std::count(computed_.begin(), computed_.end(), true); }
+int64_t CachedDenoiser::computed_images() const { return std::count(computed_.begin(), computed_.end(), true); }
 
 StepPoint step_point(const Solver& solver, int64_t index) {
   const std::span<const float> sigmas = solver.sigmas();

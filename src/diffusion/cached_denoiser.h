@@ -22,7 +22,7 @@ class CachedDenoiser {
 
   const StepCache& cache() const { return cache_; }
   /// Number of images with a row that was computed, not forecast, at the step of the last evaluate().
-  int64_t computed_pictures() const;
+  int64_t computed_images() const;
   /// Floating-point operations of the matrix products that were executed.
   double executed_operations() const { return executed_flops_; }
   /// The same as a share of what the same calls take without a cache.

@@ -81,14 +81,14 @@ bool DenoiseLoop::is_guided(int index) const {
 
 // The model's output of the branches that the step needs.
 Status DenoiseLoop::evaluate(CachedDenoiser& denoiser, int index, const StepPoint& at) {
-  const auto pictures = static_cast<size_t>(in_.images);
-  const std::span<const int64_t> all = rows_, positive = all.first(pictures);
+  const auto images = static_cast<size_t>(in_.images);
+  const std::span<const int64_t> all = rows_, positive = all.first(images);
   const double timestep = solver_->timesteps()[static_cast<size_t>(index)];
   solver_->scale_input(index, latents_.data, scaled_);
   if (!is_guided(index)) return denoiser.evaluate(positive, scaled_, timestep, at, outputs_);
   if (!in_.request->split_guidance) return denoiser.evaluate(all, scaled_, timestep, at, outputs_);
   REDLINE_TRY(denoiser.evaluate(positive, scaled_, timestep, at, outputs_));
-  return denoiser.evaluate(all.subspan(pictures), scaled_, timestep, at, outputs_);
+  return denoiser.evaluate(all.subspan(images), scaled_, timestep, at, outputs_);
 }
 
 void DenoiseLoop::guide(std::span<float> output) const {
@@ -141,7 +141,7 @@ Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step
     REDLINE_TRY(solver_->step(i, output, latents_.data, *in_.generator));
     keep_unmasked(i + 1);
     result.step_ms.push_back(ms_since(step_begin));
-    result.computed.push_back(denoiser.computed_pictures());
+    result.computed.push_back(denoiser.computed_images());
     ImageProgress progress = progress_of(result, i + 1, steps, at);
     progress.latents = &latents_;
     progress.output = output.data();

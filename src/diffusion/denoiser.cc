@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <set>
 
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 
 namespace redline {
 
 namespace {
 
-// Ports through which a part hands values to later ones are external (graph/bound_values.h). A part may read and write
-// values of one name, which are different ports.
-const std::string kIn = std::string(kBoundPrefix) + "in.", kOut = std::string(kBoundPrefix) + "out.";
+// Ports through which a part hands values to later ones are external (graph/external_values.h). A part may read and
+// write values of one name, which are different ports.
+const std::string kIn = std::string(kExternalPrefix) + "in.", kOut = std::string(kExternalPrefix) + "out.";
 
 /// Makes the outputs of the first two parts, and the inputs of later parts that read them, external.
 void hand_over(DenoiserModel& model) {
@@ -25,7 +25,7 @@ void hand_over(DenoiserModel& model) {
     if (part == &model.tail) break;
     for (const ValueId id : part->outputs) {
       ValueInfo& value = part->values[static_cast<size_t>(id)];
-      if (is_bound_name(value.name)) continue;  // a step invariant
+      if (is_external_name(value.name)) continue;  // a step invariant
       REDLINE_CHECK(value.kind == ValueKind::kComputed);
       handed.insert(value.name);
       value.name = kOut + value.name;
@@ -107,10 +107,11 @@ Status Denoiser::begin(DenoiserBatch batch) {
   if (model_.position_table) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
-  const size_t told = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
-  if (batch_.mask_latents.size() != told && batch_.mask_latents.size() != told * static_cast<size_t>(batch_.images))
+  const size_t mask_elements = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
+  if (batch_.mask_latents.size() != mask_elements &&
+      batch_.mask_latents.size() != mask_elements * static_cast<size_t>(batch_.images))
     return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
-                            told);
+                            mask_elements);
   invariants_.begin(batch_, one);
   return batch_.timesteps.empty() ? Status() : invariants_.prepare(batch_.timesteps[0], adapters_);
 }
@@ -178,12 +179,12 @@ Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float>
     const float* planes = x.data() + row % batch_.images * n;
     if (is_inpainting()) {
       planes_.assign(planes, planes + n);
-      const size_t told =
+      const size_t mask_elements =
           static_cast<size_t>((batch_.layout.channels + 1) * batch_.layout.height * batch_.layout.width);
-      const bool is_shared = batch_.mask_latents.size() == told;
+      const bool is_shared = batch_.mask_latents.size() == mask_elements;
       const float* mask =
-          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.images) * told);
-      planes_.insert(planes_.end(), mask, mask + told);
+          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.images) * mask_elements);
+      planes_.insert(planes_.end(), mask, mask + mask_elements);
       planes = planes_.data();
     }
     pack_latents(taken, planes, to);

@@ -2,11 +2,11 @@
 
 namespace redline {
 
-Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t pictures, double distilled_guidance,
+Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t images, double distilled_guidance,
                                           const PromptConditions& positive, const PromptConditions* negative) {
   DenoiserBatch batch;
-  batch.images = pictures;
-  batch.rows = pictures * (negative ? 2 : 1);
+  batch.images = images;
+  batch.rows = images * (negative ? 2 : 1);
   batch.layout = layout;
   batch.text_tokens = positive.tokens;
   if (negative && negative->tokens != positive.tokens)
@@ -18,7 +18,7 @@ Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t pi
         auto& to = out[name];
         const int64_t given = branch->prompts;
         const auto n = static_cast<std::ptrdiff_t>(static_cast<int64_t>(values.size()) / std::max<int64_t>(given, 1));
-        for (int64_t p = 0; p < pictures; ++p) {
+        for (int64_t p = 0; p < images; ++p) {
           const auto from = values.begin() + (given == 1 ? 0 : p) * n;
           to.insert(to.end(), from, from + n);
         }

@@ -96,8 +96,8 @@ Result<DenoiserNetwork::Call> DenoiserNetwork::read_call(std::span<const NamedTe
   return call;
 }
 
-// The first row of the call in the denoiser's batch. Calls with the same conditions go on in it; a new context joins it;
-// anything else begins a new one.
+// The first row of the call in the denoiser's batch. Calls with the same conditions go on in it; a new context joins
+// it; anything else begins a new one.
 Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& context) {
   const DenoiserBatch &now = denoiser_->batch(), &given = call.batch;
   const LatentLayout &a = now.layout, &b = given.layout;
@@ -165,7 +165,7 @@ Status DenoiserNetwork::evaluate(const Call& call, std::span<const int64_t> rows
   REDLINE_TRY(cached_->evaluate(rows, call.x, timestep, at, outputs_));
   if (step.step < last_step_) computed_.clear();
   if (step.step != last_step_ || computed_.empty()) computed_.push_back(0);
-  computed_.back() = cached_->computed_pictures();
+  computed_.back() = cached_->computed_images();
   last_step_ = step.step;
   return {};
 }

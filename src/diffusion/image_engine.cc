@@ -333,12 +333,12 @@ Result<std::vector<RgbImage>> DiffusionEngine::decode(const FloatArray& latents)
     return invalid_argument("latents [{}] have {} elements", fmt::join(shape, ", "), latents.data.size());
   if (!std::all_of(latents.data.begin(), latents.data.end(), [](float value) { return std::isfinite(value); }))
     return invalid_argument("the latents have values that are not finite");
-  std::vector<RgbImage> pictures;
+  std::vector<RgbImage> images;
   for (size_t i = 0; i < static_cast<size_t>(shape[0]); ++i) {
-    REDLINE_ASSIGN(RgbImage picture, p.vae.decode(std::span(latents.data).subspan(i * n, n), layout));
-    pictures.push_back(std::move(picture));
+    REDLINE_ASSIGN(RgbImage image, p.vae.decode(std::span(latents.data).subspan(i * n, n), layout));
+    images.push_back(std::move(image));
   }
-  return pictures;
+  return images;
 }
 
 Status DiffusionEngine::load_adapter(const std::string& name, const std::string& path) {
@@ -374,7 +374,7 @@ std::string DiffusionEngine::describe_program() const {
   return text;
 }
 
-Status save_png(const std::string& path, const RgbImage& picture) { return write_png(path, picture); }
+Status save_png(const std::string& path, const RgbImage& image) { return write_png(path, image); }
 
 Result<int64_t> adapter_rank(const std::string& path) {
   REDLINE_ASSIGN(const AdapterFile file, AdapterFile::open(path));

@@ -28,7 +28,7 @@ Status check_network_options(const NetworkOptions& o) {
   return {};
 }
 
-/// The caller's weights as a checkpoint whose tensors nobody keeps alive: they are packed or copied before open() returns.
+/// The caller's weights as a checkpoint that does not own its tensors: they are packed or copied before open() returns.
 Result<Checkpoint> checkpoint_of(const std::string& class_name, const std::string& config,
                                  std::span<const NamedTensor> tensors) {
   Checkpoint checkpoint;

@@ -25,8 +25,8 @@ Status expect_room(const NamedOutput& output, int64_t elements);
 /// `known`: the names that there are.
 Status unknown_output(const NamedOutput& output, const char* known);
 
-/// Loads the pairs as adapters of their names and makes those the active ones, in place of the names in `active`. An error
-/// leaves the active ones as they are.
+/// Loads the pairs as adapters of their names and makes those the active ones, in place of the names in `active`. An
+/// error leaves the active ones as they are.
 Status replace_adapters(NetworkAdapters& bank, std::span<const AdapterFactorPair> pairs, int64_t max_rank,
                         std::vector<std::string>& active);
 

@@ -222,16 +222,16 @@ DynamicShift::DynamicShift(SolverFields& fields)
     : enabled(fields.boolean("use_dynamic_shifting", false)),
       is_linear(fields.choice("time_shift_type", {"exponential", "linear"}, "exponential") == "linear"),
       base_tokens(static_cast<double>(fields.integer("base_image_seq_len", 1, 1 << 30, 256))),
-      most_tokens(static_cast<double>(fields.integer("max_image_seq_len", 1, 1 << 30, 4096))),
-      base_shift(fields.number("base_shift", -100, 100, 0.5)), most_shift(fields.number("max_shift", -100, 100, 1.15)) {
-  if (enabled && base_tokens == most_tokens)
+      max_tokens(static_cast<double>(fields.integer("max_image_seq_len", 1, 1 << 30, 4096))),
+      base_shift(fields.number("base_shift", -100, 100, 0.5)), max_shift(fields.number("max_shift", -100, 100, 1.15)) {
+  if (enabled && base_tokens == max_tokens)
     fields.fail(invalid_argument("config: base_image_seq_len and max_image_seq_len are both {}", base_tokens));
 }
 
 Result<double> DynamicShift::mu(int64_t image_tokens) const {
   if (image_tokens <= 0)
     return invalid_argument("this schedule depends on the image size and needs its number of tokens");
-  const double slope = (most_shift - base_shift) / (most_tokens - base_tokens);
+  const double slope = (max_shift - base_shift) / (max_tokens - base_tokens);
   return static_cast<double>(image_tokens) * slope + (base_shift - slope * base_tokens);
 }
 

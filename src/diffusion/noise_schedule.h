@@ -68,7 +68,7 @@ struct SigmaCurve {
 struct DynamicShift {
   bool enabled = false;
   bool is_linear = false;
-  double base_tokens = 256, most_tokens = 4096, base_shift = 0.5, most_shift = 1.15;
+  double base_tokens = 256, max_tokens = 4096, base_shift = 0.5, max_shift = 1.15;
   DynamicShift() = default;
   explicit DynamicShift(SolverFields& fields);
   /// invalid_argument: not enabled without the number of tokens.

@@ -1,5 +1,5 @@
-// Values of the rows of a batch in the memory of the back end. Executables that run some of the rows read and write them
-// in place.
+// Values of the rows of a batch in the memory of the back end. Executables that run some of the rows read and write
+// them in place.
 #pragma once
 
 #include <map>

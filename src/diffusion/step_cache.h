@@ -12,15 +12,15 @@
 //
 // Rows may come in any order and grouping (guidance branches in one call, or in one call each with the conditional
 // branch first). State is kept for each (request, branch), so requests of one batch may be at different steps of
-// different runs and decide differently. A row's state starts anew when its step is not the successor of the last one,
+// different runs and decide differently. A row's state is reset when its step is not the successor of the last one,
 // when the number of steps, a length or the kind of solver changes, or when sigma increases: a new image, another size,
 // an interrupted run, a branch that guidance had left out.
 //
 // Repay: an Euler step is x += step_size * model_output, so forecast errors stay in x. When step c is computed after
-// skips that began at step b, the outputs in between are known better: on the line from v_b to v_c, in the clock of
-// sigma. The correction, sum step_size_k (line_k - forecast_k) divided by the step size of c, is added to the output
-// that the solver gets at c. Stored values stay as computed. For solvers that are not Euler step_size is 0, and nothing
-// is corrected.
+// skips that began at step b, the outputs in between are known better: on the line from v_b to v_c, as a function of
+// u(sigma) (forecaster.h). The correction, sum step_size_k (line_k - forecast_k) divided by the step size of c, is
+// added to the output that the solver gets at c. Stored values stay as computed. For solvers that are not Euler
+// step_size is 0, and nothing is corrected.
 #pragma once
 
 #include <map>

@@ -26,7 +26,7 @@ Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const ExecutableOptions&
 }
 
 Result<std::span<const float>> VaeCodec::encode_rows(std::span<const float> pixels, const LatentLayout& layout) {
-  std::copy(pixels.begin(), pixels.end(), encode_.input("picture"));
+  std::copy(pixels.begin(), pixels.end(), encode_.input("image"));
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
   set_latent_size(sizes, layout.height, layout.width);
@@ -86,7 +86,7 @@ Result<std::span<const float>> VaeCodec::decode_rows(std::span<const float> z, L
   pack_latents(layout, z.data(), decode_.input("latents"));
   REDLINE_TRY(decode_.run(sizes).within("vae"));
   const auto pixels = static_cast<size_t>(layout.height * layout.width * model_.scale * model_.scale);
-  return std::span(decode_.output("picture"), pixels * 3);
+  return std::span(decode_.output("image"), pixels * 3);
 }
 
 Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {

@@ -29,8 +29,8 @@ class VaeCodec {
   Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);
   /// One image from its latents, as the solver leaves them.
   Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
-  /// The same without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]; gives rows of pixels
-  /// [height * width * scale^2, 3] in -1 .. 1, valid until the next call.
+  /// The same without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]; gives rows of
+  /// pixels [height * width * scale^2, 3] in -1 .. 1, valid until the next call.
   Result<std::span<const float>> decode_rows(std::span<const float> z, LatentLayout layout);
   /// Rows of pixels in -1 .. 1 to rows of moments [height * width, columns], valid until the next call.
   Result<std::span<const float>> encode_rows(std::span<const float> pixels, const LatentLayout& layout);

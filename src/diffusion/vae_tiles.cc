@@ -55,14 +55,14 @@ Status decode_in_tiles(Executable& decode, const LatentLayout& layout, std::span
                       cut.data() + (c * tile_height + y) * tile_width);
       pack_latents(part, cut.data(), decode.input("latents"));
       REDLINE_TRY(decode.run(sizes));
-      const float* picture = decode.output("picture");
+      const float* image = decode.output("image");
       const std::vector<float> down = ramps(rows, i, tile_height, scale), across = ramps(columns, j, tile_width, scale);
       for (int64_t y = 0; y < tile_height * scale; ++y)
-        for (int64_t x = 0; x < tile_width * scale; ++x, picture += 3) {
+        for (int64_t x = 0; x < tile_width * scale; ++x, image += 3) {
           const int64_t at = (rows[i] * scale + y) * width + columns[j] * scale + x;
           const float weight = down[static_cast<size_t>(y)] * across[static_cast<size_t>(x)];
           weights[static_cast<size_t>(at)] += weight;
-          for (int64_t k = 0; k < 3; ++k) rgb[static_cast<size_t>(at * 3 + k)] += weight * picture[k];
+          for (int64_t k = 0; k < 3; ++k) rgb[static_cast<size_t>(at * 3 + k)] += weight * image[k];
         }
     }
   for (size_t p = 0; p < weights.size(); ++p)

@@ -1,4 +1,5 @@
-// A language model as an encoder: the hidden state after the last token of each text (Qwen3-Embedding, arXiv:2506.05176).
+// A language model as an encoder: the hidden state after the last token of each text (Qwen3-Embedding,
+// arXiv:2506.05176).
 #include <algorithm>
 #include <mutex>
 #include <numeric>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int64_t kMaxDecoderSequences = 64;
 
-/// Takes the output matrix off, with a soft cap behind it: rows of "logits" are then hidden states after the last norm.
+/// Removes the LM head and the soft cap after it: rows of "logits" are then hidden states after the last norm.
 Status keep_hidden(Graph& graph) {
   const auto cap = std::find_if(graph.ops.begin(), graph.ops.end(),
                                 [&](const Op& op) { return op.def == &kSoftCap && op.outputs[0] == graph.outputs[0]; });

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "base/mapped_file.h"
-#include "embedding/judge.h"
+#include "embedding/causal_reranker.h"
 #include "formats/gguf.h"
 #include "models/config_reader.h"
 #include "models/registry.h"
@@ -106,7 +106,7 @@ bool is_embedding_model(const std::string& path) {
     Checkpoint checkpoint;
     checkpoint.config = *json;
     return checkpoint.config.is_object() &&
-           (find_encoder_family(checkpoint) != nullptr || is_judge_folder(path, checkpoint.config));
+           (find_encoder_family(checkpoint) != nullptr || is_causal_reranker_folder(path, checkpoint.config));
   }
   const auto file = GgufFile::open(path);
   if (!file.ok()) return false;

@@ -12,7 +12,7 @@ struct EmbeddingConfig {
   bool include_prompt = true;  ///< false: pooling leaves the tokens of the prompt out
   bool lowercase = false;
   bool is_sentence_transformer = false;  ///< the folder has a modules.json
-  int64_t max_length = 0;                ///< 0: not told
+  int64_t max_length = 0;                ///< 0: unspecified
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;
 };

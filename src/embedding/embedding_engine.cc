@@ -67,7 +67,7 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
 
 Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options) {
   // The output matrix is not used, and folders of embedding models leave it out.
-  REDLINE_ASSIGN(judge_, take_judge(checkpoint));
+  REDLINE_ASSIGN(reranker_, take_causal_reranker(checkpoint));
   if (!checkpoint.tensors.count("lm_head.weight")) checkpoint.config["tie_word_embeddings"] = true;
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   info_.num_layers = model.config.num_layers;
@@ -82,10 +82,10 @@ Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOption
   REDLINE_ASSIGN(network_, make_decoder_network(model, options, runtime_->resources()));
   info_.cache_bytes = network_->cache_bytes();
   is_plain_decoder_ = !config_.is_sentence_transformer && !config_.pooling && !options.pooling;
-  if (!judge_) return {};
+  if (!reranker_) return {};
   info_.num_labels = 1;
   head_rows_ = network_->limits().sequences;
-  REDLINE_ASSIGN(head_, make_head(std::move(judge_->head), head_rows_, options, runtime_->resources()));
+  REDLINE_ASSIGN(head_, make_head(std::move(reranker_->head), head_rows_, options, runtime_->resources()));
   return {};
 }
 
@@ -180,7 +180,7 @@ Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const std::funct
   const TextNetwork::Limits limits = network_->limits();
   std::vector<TokenSequence> batch;
   for (size_t first = 0; first < texts.size(); first += batch.size()) {
-    if (goes_on && !goes_on()) return cancelled("nobody waits for the result");
+    if (goes_on && !goes_on()) return cancelled("the caller has cancelled the request");
     batch.clear();
     int64_t tokens = 0;
     for (size_t i = first; i < texts.size() && std::ssize(batch) < limits.sequences; ++i) {
@@ -268,7 +268,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
   for (size_t next = 0; next < texts.size();) {
     for (size_t r = 0; r < requests.size(); ++r)
       if (encodings[r] && requests[r].goes_on && !requests[r].goes_on())
-        end(r, cancelled("nobody waits for the result"));
+        end(r, cancelled("the caller has cancelled the request"));
     batch.clear();
     members.clear();
     for (int64_t tokens = 0; next < texts.size() && std::ssize(batch) < limits.sequences; ++next) {
@@ -304,7 +304,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
 }
 
 Result<Ranking> TextEmbeddingEngine::rank(const RankRequest& request) {
-  if (judge_) return rank_by_judge(request);
+  if (reranker_) return rank_by_causal_reranker(request);
   if (is_plain_decoder_)
     return unsupported(
         "{}: a language model that is neither a reranker nor, by its files, an embedding model (modules.json of "
@@ -379,7 +379,7 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
 Status TextEmbeddingEngine::run_head(std::span<const float> pooled,
                                      const std::function<void(const float* scores)>& add) {
   const auto width = static_cast<size_t>(info_.hidden_size), texts = pooled.size() / width;
-  const int64_t num_scores = judge_ ? judge_->num_scores : info_.num_labels;
+  const int64_t num_scores = reranker_ ? reranker_->num_scores : info_.num_labels;
   for (size_t first = 0; first < texts; first += static_cast<size_t>(head_rows_)) {
     const size_t count = std::min(texts - first, static_cast<size_t>(head_rows_));
     std::copy_n(pooled.begin() + static_cast<int64_t>(first * width), count * width, head_.input("pooled"));
@@ -391,12 +391,13 @@ Status TextEmbeddingEngine::run_head(std::span<const float> pooled,
   return {};
 }
 
-Result<Ranking> TextEmbeddingEngine::rank_by_judge(const RankRequest& request) {
-  const int64_t around = std::ssize(judge_->prefix) + std::ssize(judge_->suffix), most = info_.max_length - around;
+Result<Ranking> TextEmbeddingEngine::rank_by_causal_reranker(const RankRequest& request) {
+  const int64_t around = std::ssize(reranker_->prefix) + std::ssize(reranker_->suffix),
+                most = info_.max_length - around;
   Ranking ranking;
   std::vector<Encoded> texts;
   for (size_t i = 0; i < request.documents.size(); ++i) {
-    std::vector<int32_t> inner = encode_plain(Judge::text_of(request.query, request.documents[i]));
+    std::vector<int32_t> inner = encode_plain(CausalReranker::text_of(request.query, request.documents[i]));
     if (std::ssize(inner) > most) {
       if (!request.truncate || most <= 0)
         return too_long(around + std::ssize(inner), info_.max_length).within(fmt::format("query and document {}", i));
@@ -404,7 +405,8 @@ Result<Ranking> TextEmbeddingEngine::rank_by_judge(const RankRequest& request) {
       ++ranking.truncated;
     }
     Encoded text;
-    for (const auto* part : {&std::as_const(judge_->prefix), &std::as_const(inner), &std::as_const(judge_->suffix)})
+    for (const auto* part :
+         {&std::as_const(reranker_->prefix), &std::as_const(inner), &std::as_const(reranker_->suffix)})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
     REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
     ranking.tokens += std::ssize(text.ids);
@@ -417,7 +419,7 @@ Result<Ranking> TextEmbeddingEngine::rank_by_judge(const RankRequest& request) {
     std::copy_n(hidden, width, pooled.begin() + static_cast<int64_t>(i * width));
   }));
   REDLINE_TRY(run_head(pooled, [&](const float* scores) {
-    ranking.scores.push_back(sigmoid(judge_->num_scores == 1 ? scores[0] : scores[0] - scores[1]));
+    ranking.scores.push_back(sigmoid(reranker_->num_scores == 1 ? scores[0] : scores[0] - scores[1]));
   }));
   return ranking;
 }

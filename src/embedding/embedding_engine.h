@@ -3,8 +3,8 @@
 
 #include <mutex>
 
+#include "embedding/causal_reranker.h"
 #include "embedding/embedding_config.h"
-#include "embedding/judge.h"
 #include "embedding/text_network.h"
 
 namespace redline {
@@ -49,7 +49,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Status run(std::span<const Encoded> texts, const std::function<bool()>& goes_on, const TextNetwork::Take& take);
   Result<Ranking> rank_by_cosine(const RankRequest& request);
   Result<Ranking> rank_by_classifier(const RankRequest& request);
-  Result<Ranking> rank_by_judge(const RankRequest& request);
+  Result<Ranking> rank_by_causal_reranker(const RankRequest& request);
   /// Calls add(scores) with those of each row of `pooled`, [texts, hidden_size].
   Status run_head(std::span<const float> pooled, const std::function<void(const float* scores)>& add);
 
@@ -63,9 +63,9 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   bool is_encoder_ = false;
   bool has_second_type_ = true;  ///< of tokens
   bool head_means_ = false;
-  std::unique_ptr<Judge> judge_;   ///< of a decoder that ranks; head_ is its head
-  bool is_plain_decoder_ = false;  ///< nothing says that its hidden states are embeddings
-  std::mutex mutex_;               // of the network and the head
+  std::unique_ptr<CausalReranker> reranker_;  ///< of a decoder that ranks; head_ is its head
+  bool is_plain_decoder_ = false;             ///< nothing says that its hidden states are embeddings
+  std::mutex mutex_;                          // of the network and the head
 };
 
 }  // namespace redline

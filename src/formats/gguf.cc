@@ -10,10 +10,10 @@ namespace redline {
 namespace {
 
 // Minimum bytes per entry: impossible counts are rejected before anything is allocated.
-constexpr uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;             // length, name, type, value
-constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, rank, one size, type, offset
-constexpr uint64_t kMaxKeyBytes = 65535;                       // the format's own limit
-constexpr uint64_t kMaxNameBytes = 1024;                       // ggml stops at 63, stable-diffusion.cpp at 127
+constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, name, type, value
+constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, rank, one size, type, offset
+constexpr uint64_t kMaxKeyBytes = 65535;                     // the format's own limit
+constexpr uint64_t kMaxNameBytes = 1024;                     // ggml stops at 63, stable-diffusion.cpp at 127
 constexpr uint32_t kGgufMaxRank = 4;
 
 /// Longer strings need a heap allocation besides the std::string.
@@ -183,12 +183,12 @@ class GgufParser {
       return unsupported("{}: at byte 4: GGUF version {}; Redline reads 2 and 3", file.path(), part.version);
     REDLINE_TRY(in.read(part.num_tensors, "tensor count"));
     REDLINE_TRY(in.read(part.num_keys, "metadata count"));
-    if (part.num_tensors > in.remaining() / kLeastTensorBytes)
+    if (part.num_tensors > in.remaining() / kMinTensorBytes)
       return in.error_at(8, "incomplete: {} tensors declared, the {} bytes left hold at most {}", part.num_tensors,
-                         in.remaining(), in.remaining() / kLeastTensorBytes);
-    if (part.num_keys > in.remaining() / kLeastKeyBytes)
+                         in.remaining(), in.remaining() / kMinTensorBytes);
+    if (part.num_keys > in.remaining() / kMinKeyBytes)
       return in.error_at(16, "incomplete: {} metadata keys declared, the {} bytes left hold at most {}", part.num_keys,
-                         in.remaining(), in.remaining() / kLeastKeyBytes);
+                         in.remaining(), in.remaining() / kMinKeyBytes);
     // Besides the entry: its shape, and the indices and offsets that the checks sort.
     constexpr uint64_t kPerTensor = sizeof(GgufTensor) + 48 + 2 * sizeof(uint32_t) + sizeof(uint64_t);
     constexpr uint64_t kPerKey = sizeof(KeyValue) + sizeof(uint32_t);

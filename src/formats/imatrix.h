@@ -1,5 +1,5 @@
-// Importance matrices: mean squares of the activations that each weight matrix of a model is multiplied with, by column. A
-// quantizer weighs errors by them. Files of llama.cpp's imatrix tool: GGUF, and the older binary format.
+// Importance matrices: mean squares of the activations that each weight matrix of a model is multiplied with, by
+// column. A quantizer weighs errors by them. Files of llama.cpp's imatrix tool: GGUF, and the older binary format.
 #pragma once
 
 #include <map>
@@ -22,8 +22,8 @@ struct ImportanceMatrix {
   std::vector<std::string> datasets;     ///< what the activations come from: names of files
   int64_t chunks = 0, chunk_size = 0;    ///< how much of it; 0 where the file does not say
 
-  /// Either format. invalid_argument: another kind of file, or one that is damaged; values that are negative or not finite
-  /// (the message names the tensor). Errors of MappedFile::open.
+  /// Either format. invalid_argument: another kind of file, or one that is damaged; values that are negative or not
+  /// finite (the message names the tensor). Errors of MappedFile::open.
   static Result<ImportanceMatrix> read(const std::string& path);
   /// As GGUF. Errors of GgufWriter::write.
   Status write(const std::string& path) const;

@@ -169,23 +169,21 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   const auto& jpeg = session.jpeg;
   if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
     return unsupported("{}: a CMYK image; convert it to RGB", name);
-  RgbImage picture;
-  picture.width = jpeg.image_width;
-  picture.height = jpeg.image_height;
-  if (picture.width > kMaxImageSide || picture.height > kMaxImageSide ||
-      picture.width * picture.height > kMaxImagePixels)
-    return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them, and sides up to {}", name,
-                            picture.width, picture.height, kMaxImagePixels, kMaxImageSide);
+  RgbImage image;
+  image.width = jpeg.image_width;
+  image.height = jpeg.image_height;
+  if (image.width > kMaxImageSide || image.height > kMaxImageSide || image.width * image.height > kMaxImagePixels)
+    return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them, and sides up to {}", name, image.width,
+                            image.height, kMaxImagePixels, kMaxImageSide);
   // Rejects impossible sizes: an 8 x 8 block takes at least two bits, and blocks cover at most 32 x 32 pixels.
-  if (picture.width * picture.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
-    return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
-                            picture.height);
+  if (image.width * image.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
+    return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), image.width, image.height);
   const std::string exif(jpeg_exif(jpeg));  // libjpeg frees its markers at the end
-  picture.rgb.resize(static_cast<size_t>(picture.width * picture.height) * 3);
-  if (!read_jpeg_rows(session, picture.rgb.data()))
+  image.rgb.resize(static_cast<size_t>(image.width * image.height) * 3);
+  if (!read_jpeg_rows(session, image.rgb.data()))
     return is_incomplete() ? incomplete() : invalid_argument("{}: damaged JPEG: {}", name, session.message);
   if (text) read_exif(exif, *text);
-  return apply_orientation(std::move(picture), exif_orientation(exif));
+  return apply_orientation(std::move(image), exif_orientation(exif));
 }
 
 }  // namespace redline

@@ -146,11 +146,11 @@ Result<NpyHeader> parse_npy_header(std::string_view bytes, const std::string& na
   return header;
 }
 
-Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t most_values) {
+Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t max_values) {
   REDLINE_ASSIGN(NpyHeader header, parse_npy_header(bytes, name));
-  if (header.count > most_values)
+  if (header.count > max_values)
     return invalid_argument("{}: shape [{}], expected at most {} values", name, fmt::join(header.shape, ", "),
-                            most_values);
+                            max_values);
   NpyArray array;
   if (header.type == "<f4") {
     REDLINE_TRY(convert<float>(header, name, array.values, [](float x) { return x; }));
@@ -166,9 +166,9 @@ Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int6
   return array;
 }
 
-Result<NpyArray> read_npy(const std::string& path, int64_t most_values) {
+Result<NpyArray> read_npy(const std::string& path, int64_t max_values) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
-  return parse_npy(file->text(), path, most_values);
+  return parse_npy(file->text(), path, max_values);
 }
 
 Result<NpyWriter> NpyWriter::create(const std::string& path, std::span<const int64_t> shape) {

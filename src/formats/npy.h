@@ -17,10 +17,10 @@ struct NpyArray {
 };
 
 /// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: not an .npy file,
-/// corrupt, or more than `most_values`. unsupported: another type or order; the message says how to save it instead.
-Result<NpyArray> read_npy(const std::string& path, int64_t most_values = int64_t{1} << 28);
+/// corrupt, or more than `max_values`. unsupported: another type or order; the message says how to save it instead.
+Result<NpyArray> read_npy(const std::string& path, int64_t max_values = int64_t{1} << 28);
 /// The same from the bytes of a whole file; `name` is for messages.
-Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t most_values = int64_t{1} << 28);
+Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t max_values = int64_t{1} << 28);
 
 /// The header, and the bytes that follow.
 struct NpyHeader {

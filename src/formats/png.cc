@@ -101,29 +101,27 @@ bool read_png_rows(PngSession& session, uint8_t** rows, size_t row_bytes) {
   return true;
 }
 
-bool write_all_png(PngSession& session, const RgbImage& picture, png_text* texts, int num_texts) {
+bool write_all_png(PngSession& session, const RgbImage& image, png_text* texts, int num_texts) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_write_fn(session.png, &session, PngSession::on_write, PngSession::on_flush);
   png_set_user_limits(session.png, kMaxImageSide, kMaxImageSide);
-  png_set_IHDR(session.png, session.info, static_cast<uint32_t>(picture.width), static_cast<uint32_t>(picture.height),
-               8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_set_IHDR(session.png, session.info, static_cast<uint32_t>(image.width), static_cast<uint32_t>(image.height), 8,
+               PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   png_set_text(session.png, session.info, texts, num_texts);
   png_write_info(session.png, session.info);
-  for (int64_t row = 0; row < picture.height; ++row)
-    png_write_row(session.png, picture.rgb.data() + row * picture.width * 3);
+  for (int64_t row = 0; row < image.height; ++row) png_write_row(session.png, image.rgb.data() + row * image.width * 3);
   png_write_end(session.png, nullptr);
   return true;
 }
 
 }  // namespace
 
-Result<std::string> encode_png(const RgbImage& picture, const ImageText& text) {
-  if (picture.width < 1 || picture.height < 1 || picture.width > kMaxImageSide || picture.height > kMaxImageSide)
-    return invalid_argument("PNG: an image of {} x {} pixels; expected 1 to {} each way", picture.width, picture.height,
+Result<std::string> encode_png(const RgbImage& image, const ImageText& text) {
+  if (image.width < 1 || image.height < 1 || image.width > kMaxImageSide || image.height > kMaxImageSide)
+    return invalid_argument("PNG: an image of {} x {} pixels; expected 1 to {} each way", image.width, image.height,
                             kMaxImageSide);
-  if (static_cast<int64_t>(picture.rgb.size()) != picture.width * picture.height * 3)
-    return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", picture.rgb.size(), picture.width,
-                            picture.height);
+  if (static_cast<int64_t>(image.rgb.size()) != image.width * image.height * 3)
+    return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", image.rgb.size(), image.width, image.height);
   std::string bytes;
   PngSession session(true);
   if (!session.info) return out_of_memory("PNG: libpng could not begin");
@@ -139,13 +137,13 @@ Result<std::string> encode_png(const RgbImage& picture, const ImageText& text) {
     entry.text_length = value.size();
     texts.push_back(entry);
   }
-  if (!write_all_png(session, picture, texts.data(), static_cast<int>(texts.size())))
+  if (!write_all_png(session, image, texts.data(), static_cast<int>(texts.size())))
     return invalid_argument("PNG: {}", session.message);
   return bytes;
 }
 
-Status write_png(const std::string& path, const RgbImage& picture, const ImageText& text) {
-  REDLINE_ASSIGN(const std::string bytes, encode_png(picture, text));
+Status write_png(const std::string& path, const RgbImage& image, const ImageText& text) {
+  REDLINE_ASSIGN(const std::string bytes, encode_png(image, text));
   REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
   REDLINE_TRY(file.write(bytes));
   return file.close();
@@ -160,28 +158,27 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Ima
   session.input = bytes;
   Header header;
   if (!read_png_header(session, header)) return invalid_argument("{}: not a readable PNG: {}", name, session.message);
-  RgbImage picture;
-  picture.width = header.width;
-  picture.height = header.height;
-  if (picture.width * picture.height > kMaxImagePixels)
-    return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, picture.width, picture.height,
+  RgbImage image;
+  image.width = header.width;
+  image.height = header.height;
+  if (image.width * image.height > kMaxImagePixels)
+    return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, image.width, image.height,
                             kMaxImagePixels);
   // Deflate expands by at most a factor of 1032.
-  const int64_t packed = (picture.width * header.bits * header.channels / 8 + 1) * picture.height;
+  const int64_t packed = (image.width * header.bits * header.channels / 8 + 1) * image.height;
   if (packed / 1032 > static_cast<int64_t>(bytes.size()))
-    return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
-                            picture.height);
-  const auto row_bytes = static_cast<size_t>(picture.width) * 3;
-  picture.rgb.resize(row_bytes * static_cast<size_t>(picture.height));
+    return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), image.width, image.height);
+  const auto row_bytes = static_cast<size_t>(image.width) * 3;
+  image.rgb.resize(row_bytes * static_cast<size_t>(image.height));
   std::vector<uint8_t*> rows;
-  for (size_t row = 0; row < static_cast<size_t>(picture.height); ++row)
-    rows.push_back(picture.rgb.data() + row * row_bytes);
+  for (size_t row = 0; row < static_cast<size_t>(image.height); ++row)
+    rows.push_back(image.rgb.data() + row * row_bytes);
   if (!read_png_rows(session, rows.data(), row_bytes))
     return invalid_argument("{}: damaged PNG: {}", name, session.message);
   png_textp texts = nullptr;
   const int num_texts = png_get_text(session.png, session.info, &texts, nullptr);
   for (int i = 0; text && i < num_texts; ++i) (*text)[texts[i].key] = std::string(texts[i].text ? texts[i].text : "");
-  return picture;
+  return image;
 }
 
 Result<RgbImage> read_png(const std::string& path, ImageText* text) {

@@ -11,9 +11,9 @@ namespace redline {
 
 /// Encodes 8 bits per channel, with text chunks ({"parameters", "..."}; keys of 1 to 79 Latin-1 characters, values
 /// UTF-8). invalid_argument: an empty image, or rgb of another size.
-Result<std::string> encode_png(const RgbImage& picture, const ImageText& text = {});
+Result<std::string> encode_png(const RgbImage& image, const ImageText& text = {});
 /// Writes to a temporary name first. io: system error.
-Status write_png(const std::string& path, const RgbImage& picture, const ImageText& text = {});
+Status write_png(const std::string& path, const RgbImage& image, const ImageText& text = {});
 
 /// Decodes any PNG to 8-bit RGB like Pillow's convert("RGB"): gray is replicated, palettes are looked up, alpha is
 /// dropped, 16-bit samples keep the upper 8. `text`, if given, receives the text chunks. invalid_argument: corrupt, or

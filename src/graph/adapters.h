@@ -1,7 +1,7 @@
-// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685). A site is an epilogue of a linear or conv2d, so passes fuse
-// ops with sites like any others. Every step names the adapters of its rows by segments: requests in one batch may use
-// different adapters, several, or none (Punica: Chen et al. 2023, arXiv:2310.18547). Nothing is recompiled, and weights of
-// any type stay as they are.
+// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685). A site is an epilogue of a linear or conv2d, so passes
+// fuse ops with sites like any others. Every step names the adapters of its rows by segments: requests in one batch may
+// use different adapters, several, or none (Punica: Chen et al. 2023, arXiv:2310.18547). Nothing is recompiled, and
+// weights of any type stay as they are.
 #pragma once
 
 #include <algorithm>
@@ -35,9 +35,9 @@ struct AdapterSite {
 };
 using AdapterSites = std::vector<std::shared_ptr<AdapterSite>>;
 
-/// One adapter at one site: y += scale * (x down^T) up^T. For a conv2d, `down` has the same kernel, stride and padding as
-/// the op, and `up` is a 1x1 convolution. For a lookup, x down^T is a row of down^T, which is stored as such: [in_features,
-/// rank] in row-major float32, in `down` and `plain_down`.
+/// One adapter at one site: y += scale * (x down^T) up^T. For a conv2d, `down` has the same kernel, stride and padding
+/// as the op, and `up` is a 1x1 convolution. For a lookup, x down^T is a row of down^T, which is stored as such:
+/// [in_features, rank] in row-major float32, in `down` and `plain_down`.
 struct AdapterFactors {
   int64_t rank = 0;            ///< 0: the adapter does not change this site
   const void* down = nullptr;  ///< AdapterSite::down_shape packed as its down_type (tensor/packed_weight.h)
@@ -60,8 +60,8 @@ struct WeightedAdapter {
   float weight = 1;
 };
 
-/// The adapters of rows [row_begin, row_end) of a step, which are added up. Rows count `unit`: tokens or logit rows of a
-/// language model, items of a batch of images; they may extend past the end of the step. Segments of one unit do not
+/// The adapters of rows [row_begin, row_end) of a step, which are added up. Rows count `unit`: tokens or logit rows of
+/// a language model, items of a batch of images; they may extend past the end of the step. Segments of one unit do not
 /// overlap; rows in none have no adapter. At every site the ranks of a segment's adapters sum to at most max_rank.
 struct AdapterSegment {
   Symbol unit = Symbol::kTokens;

@@ -2,7 +2,7 @@
 // offset first.
 #include <algorithm>
 
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 #include "graph/planning.h"
 
 namespace redline {
@@ -27,7 +27,7 @@ struct LiveRange {
 std::vector<bool> external_values(const Graph& graph) {
   std::vector<bool> external(graph.values.size(), false);
   for (const std::vector<ValueId>* ids : {&graph.inputs, &graph.outputs})
-    for (ValueId id : *ids) external[static_cast<size_t>(id)] = is_bound_name(graph.value(id).name);
+    for (ValueId id : *ids) external[static_cast<size_t>(id)] = is_external_name(graph.value(id).name);
   return external;
 }
 
@@ -56,23 +56,23 @@ int64_t value_bytes(const ValueInfo& info, const SymbolValues& bounds) {
   return num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes;
 }
 
-/// A slot for each value that lives, in order of value id, without its offset.
-std::vector<ArenaSlot> make_slots(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds,
-                                  int64_t alignment) {
+/// A block for each value that lives, in order of value id, without its offset.
+std::vector<ArenaBlock> make_slots(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds,
+                                   int64_t alignment) {
   const std::vector<bool> external = external_values(graph);
   const std::vector<LiveRange> live = live_ranges(graph, stages, external);
-  std::vector<ArenaSlot> slots;
+  std::vector<ArenaBlock> blocks;
   for (size_t v = 0; v < live.size(); ++v) {
     if (live[v].first == LiveRange::kNone) continue;
     // External values get one cache line each: an address of their own until the caller binds another.
     const int64_t bytes = external[v] ? alignment : value_bytes(graph.values[v], bounds);
-    slots.push_back({.value = static_cast<ValueId>(v),
-                     .offset = 0,
-                     .bytes = (bytes + alignment - 1) / alignment * alignment,
-                     .first_stage = live[v].first,
-                     .last_stage = live[v].last});
+    blocks.push_back({.value = static_cast<ValueId>(v),
+                      .offset = 0,
+                      .bytes = (bytes + alignment - 1) / alignment * alignment,
+                      .first_stage = live[v].first,
+                      .last_stage = live[v].last});
   }
-  return slots;
+  return blocks;
 }
 
 /// Values that share memory intentionally (in-place chains) move as one block.
@@ -83,31 +83,32 @@ struct Block {
 
 struct Blocks {
   std::vector<Block> blocks;
-  std::vector<size_t> of_slot;
+  std::vector<size_t> of_block;
 };
 
-/// The slot that the value of `slot` is written over, or nullptr. Producers come before consumers in order of value id.
-const ArenaSlot* slot_under(std::span<const ArenaSlot> before, const ArenaSlot& slot,
-                            std::span<const StagePlan> stages) {
-  if (slot.first_stage < 0 || slot.first_stage >= static_cast<int>(stages.size())) return nullptr;
-  const StagePlan& stage = stages[static_cast<size_t>(slot.first_stage)];
+/// The block that the value of `block` is written over, or nullptr. Producers come before consumers in order of value
+/// id.
+const ArenaBlock* slot_under(std::span<const ArenaBlock> before, const ArenaBlock& block,
+                             std::span<const StagePlan> stages) {
+  if (block.first_stage < 0 || block.first_stage >= static_cast<int>(stages.size())) return nullptr;
+  const StagePlan& stage = stages[static_cast<size_t>(block.first_stage)];
   const auto under = std::lower_bound(before.begin(), before.end(), stage.in_place_of,
-                                      [](const ArenaSlot& a, ValueId id) { return a.value < id; });
+                                      [](const ArenaBlock& a, ValueId id) { return a.value < id; });
   if (under == before.end() || !may_overwrite(stage, under->value)) return nullptr;
-  const bool dies = under->last_stage == slot.first_stage && under->first_stage >= 0;
-  return dies && under->bytes == slot.bytes ? &*under : nullptr;
+  const bool dies = under->last_stage == block.first_stage && under->first_stage >= 0;
+  return dies && under->bytes == block.bytes ? &*under : nullptr;
 }
 
-Blocks make_blocks(std::span<const ArenaSlot> slots, std::span<const StagePlan> stages) {
+Blocks make_blocks(std::span<const ArenaBlock> blocks, std::span<const StagePlan> stages) {
   Blocks made;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const ArenaSlot& slot = slots[i];
-    if (const ArenaSlot* under = slot_under(slots.first(i), slot, stages)) {
-      made.of_slot.push_back(made.of_slot[static_cast<size_t>(under - slots.data())]);
-      made.blocks[made.of_slot.back()].last = slot.last_stage;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const ArenaBlock& block = blocks[i];
+    if (const ArenaBlock* under = slot_under(blocks.first(i), block, stages)) {
+      made.of_block.push_back(made.of_block[static_cast<size_t>(under - blocks.data())]);
+      made.blocks[made.of_block.back()].last = block.last_stage;
     } else {
-      made.of_slot.push_back(made.blocks.size());
-      made.blocks.push_back({slot.bytes, -1, slot.first_stage, slot.last_stage});
+      made.of_block.push_back(made.blocks.size());
+      made.blocks.push_back({block.bytes, -1, block.first_stage, block.last_stage});
     }
   }
   return made;
@@ -140,28 +141,28 @@ int64_t place(std::vector<Block>& blocks) {
 ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds, bool reuse,
                      int64_t alignment) {
   ArenaPlan plan;
-  plan.slots = make_slots(graph, stages, bounds, alignment);
-  for (ArenaSlot& slot : plan.slots) {
-    slot.offset = plan.bytes_without_reuse;
-    plan.bytes_without_reuse += slot.bytes;
+  plan.blocks = make_slots(graph, stages, bounds, alignment);
+  for (ArenaBlock& block : plan.blocks) {
+    block.offset = plan.bytes_without_reuse;
+    plan.bytes_without_reuse += block.bytes;
   }
   plan.bytes = plan.bytes_without_reuse;
   if (!reuse) return plan;
-  Blocks made = make_blocks(plan.slots, stages);
+  Blocks made = make_blocks(plan.blocks, stages);
   plan.bytes = place(made.blocks);
-  for (size_t i = 0; i < plan.slots.size(); ++i) plan.slots[i].offset = made.blocks[made.of_slot[i]].offset;
+  for (size_t i = 0; i < plan.blocks.size(); ++i) plan.blocks[i].offset = made.blocks[made.of_block[i]].offset;
   return plan;
 }
 
 Status check_arena(const ArenaPlan& plan, std::span<const StagePlan> stages) {
-  for (const ArenaSlot& a : plan.slots) {
+  for (const ArenaBlock& a : plan.blocks) {
     if (a.offset < 0 || a.offset + a.bytes > plan.bytes)
       return internal("arena: value {} lies outside the arena", a.value);
-    for (const ArenaSlot& b : plan.slots) {
+    for (const ArenaBlock& b : plan.blocks) {
       if (&a == &b || a.bytes == 0 || b.bytes == 0) continue;
       if (a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset) continue;
       if (!meet(a.first_stage, a.last_stage, b.first_stage, b.last_stage)) continue;
-      auto over = [&](const ArenaSlot& dying, const ArenaSlot& born) {
+      auto over = [&](const ArenaBlock& dying, const ArenaBlock& born) {
         return born.first_stage >= 0 && dying.last_stage == born.first_stage && dying.first_stage < born.first_stage &&
                dying.offset == born.offset && may_overwrite(stages[static_cast<size_t>(born.first_stage)], dying.value);
       };

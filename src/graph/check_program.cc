@@ -70,11 +70,11 @@ Status ProgramChecker::check_events() {
 
 void ProgramChecker::place_values() {
   int64_t beyond = program_.arena_plan.bytes;
-  for (const ArenaSlot& slot : program_.arena_plan.slots) {
-    ValueRows& value = values_[slot.value];
-    value = {slot.offset, slot.bytes, 1};
+  for (const ArenaBlock& block : program_.arena_plan.blocks) {
+    ValueRows& value = values_[block.value];
+    value = {block.offset, block.bytes, 1};
     // Values without bytes order stages: here, each has a place of its own, of which every task has a share.
-    if (slot.bytes == 0) {
+    if (block.bytes == 0) {
       value = {beyond, kTokenBytes, 0};
       beyond += kTokenBytes;
     }

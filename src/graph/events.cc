@@ -147,9 +147,9 @@ Status EventPlanner::add_values(size_t c, Needs& needs) const {
 // What stage c needs because it overwrites bytes that earlier stages read or write.
 void EventPlanner::add_memory(size_t c, Needs& needs) const {
   const int stage = static_cast<int>(c);
-  for (const ArenaSlot& born : program_.arena_plan.slots) {
+  for (const ArenaBlock& born : program_.arena_plan.blocks) {
     if (born.first_stage != stage || born.bytes == 0) continue;
-    for (const ArenaSlot& dead : program_.arena_plan.slots) {
+    for (const ArenaBlock& dead : program_.arena_plan.blocks) {
       if (dead.value == born.value || dead.bytes == 0 || dead.first_stage > stage) continue;
       if (dead.offset + dead.bytes <= born.offset || born.offset + born.bytes <= dead.offset) continue;
       if (const auto at = readers_.find(dead.value); at != readers_.end())
@@ -179,7 +179,7 @@ std::vector<EventPlanner::Dependency> EventPlanner::reduce(size_t c, const Needs
   return kept;
 }
 
-// One event for all tasks of stage p, whoever waits for it.
+// One event for all tasks of stage p, shared by all waiting stages.
 void EventPlanner::emit_whole(size_t c, size_t p) {
   if (stage_event_[p] < 0) {
     stage_event_[p] = new_event(stages_[p].name);

@@ -43,8 +43,8 @@ std::string Program::to_string() const {
           fmt::format("{}{} >= {}", wait_text.empty() ? "" : ", ", event_names[waits[w].event], waits[w].count);
     std::string placed;
     for (ValueId id : stage.writes)
-      for (const ArenaSlot& slot : arena_plan.slots)
-        if (slot.value == id && slot.bytes > 0) placed += fmt::format(" -> %{}@{}+{}", id, slot.offset, slot.bytes);
+      for (const ArenaBlock& block : arena_plan.blocks)
+        if (block.value == id && block.bytes > 0) placed += fmt::format(" -> %{}@{}+{}", id, block.offset, block.bytes);
     text += fmt::format("  {:>4} {:<34} {:<12} {}{}{}\n", s, stage.name, stage.op, stage.grid.to_string(), placed,
                         wait_text.empty() ? "" : "  waits " + wait_text);
   }

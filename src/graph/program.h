@@ -50,7 +50,7 @@ struct Wait {
   uint32_t count;  ///< notifications per step
 };
 
-struct ArenaSlot {
+struct ArenaBlock {
   ValueId value;
   int64_t offset, bytes;
   int first_stage, last_stage;  ///< live in [first_stage, last_stage]; inputs from -1, outputs to the end
@@ -58,7 +58,7 @@ struct ArenaSlot {
 
 /// Bytes of the values, with and without memory reuse.
 struct ArenaPlan {
-  std::vector<ArenaSlot> slots;
+  std::vector<ArenaBlock> blocks;
   int64_t bytes = 0;
   int64_t bytes_without_reuse = 0;
 };
@@ -80,7 +80,7 @@ struct Program {
   std::vector<uint32_t> notifies;
   uint32_t num_events = 0;
   std::vector<std::string> event_names;  ///< for debug dumps
-  int attention_slots = 0;               ///< tasks of each attention stage: work partitions of the attention plan
+  int attention_partitions = 0;          ///< tasks of each attention stage: work partitions of the attention plan
   ArenaPlan arena_plan;
   StatePlan states;
   int64_t weight_bytes = 0;
@@ -141,7 +141,8 @@ class Runner {
   virtual const void* host_output(std::string_view name) const = 0;
   /// Resident bytes of the arena: pages that no step has touched do not count.
   virtual int64_t resident_arena_bytes() const = 0;
-  /// Sets the address of an external input or output (graph/bound_values.h) from the next step on. False: unknown name.
+  /// Sets the address of an external input or output (graph/external_values.h) from the next step on. False: unknown
+  /// name.
   virtual bool bind(std::string_view name, void* data) = 0;
   /// The program, or the interpreted graph, as text.
   virtual std::string describe() const = 0;

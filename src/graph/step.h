@@ -18,7 +18,7 @@ struct SequenceRows {
 };
 
 /// Query rows from which a kernel may use tile products, for one KV head of a sequence in one step.
-inline constexpr int64_t kAttentionTileLines = 9;
+inline constexpr int64_t kAttentionTileRows = 9;
 
 /// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances. Or the
 /// rows of a group of sequences over the positions that they share.
@@ -33,7 +33,7 @@ struct AttentionItem {
   int32_t num_splits = 1;      ///< of a group: one per sequence, in the order of its rows
   int64_t partials = 0;        ///< offset of the piece's partial results in AttentionWork::partials
   bool is_group = false;       ///< rows of several sequences
-  bool takes_vectors = false;  ///< alone, each sequence of the group has fewer lines than kAttentionTileLines
+  bool takes_vectors = false;  ///< alone, each sequence of the group has fewer query rows than kAttentionTileRows
   bool merges_chunks = false;  ///< AttentionArgs::merges_chunks
 };
 
@@ -47,10 +47,10 @@ struct AttentionSplit {
 };
 
 /// The attention plan of one step, made once on the host and read by every layer of a state group. Work partition s
-/// owns items [slot_begin[s], slot_begin[s+1]).
+/// owns items [partition_begin[s], partition_begin[s+1]).
 struct AttentionWork {
   const AttentionItem* items = nullptr;
-  const int32_t* slot_begin = nullptr;  ///< [work partitions + 1]
+  const int32_t* partition_begin = nullptr;  ///< [work partitions + 1]
   const AttentionSplit* splits = nullptr;
   const int32_t* group_rows = nullptr;       ///< rows of the step, by group
   std::atomic<int32_t>* finished = nullptr;  ///< [splits] finished pieces; reset to zero by the last one
@@ -61,8 +61,8 @@ struct AttentionWork {
 struct StateStep {
   uint8_t* memory = nullptr;  ///< page p is at memory + p * page_bytes
   int64_t page_bytes = 0;
-  /// [sequences]. kKeyValue: the page of every kKvPageTokens positions; entries of pages that have left the window are 0.
-  /// kRecurrent: the page that the step reads, then the page that it writes.
+  /// [sequences]. kKeyValue: the page of every kKvPageTokens positions; entries of pages that have left the window are
+  /// 0. kRecurrent: the page that the step reads, then the page that it writes.
   const int32_t* const* pages = nullptr;
   const int32_t* slots = nullptr;  ///< kKeyValue: [tokens] page * kKvPageTokens + offset of the token in its page
   AttentionWork attention;         ///< kKeyValue

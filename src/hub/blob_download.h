@@ -14,7 +14,7 @@ struct BlobDownload {
   const HubSettings& settings;
   std::string repository, commit;
   HubFile file;                                 ///< with its size and etag
-  std::function<void(int64_t bytes)> on_bytes;  ///< received; negative when a transfer begins anew
+  std::function<void(int64_t bytes)> on_bytes;  ///< received; negative when a transfer restarts
   std::function<void(const std::string&)> on_notice;
 };
 

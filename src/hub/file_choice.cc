@@ -142,7 +142,8 @@ Result<FileChoice> choose_selected(const std::vector<HubFile>& all, const std::s
   return not_found("has no file or quantization \"{}\"; it has {}", selection, fmt::join(tags, ", "));
 }
 
-/// Text that belongs to a model: configuration, vocabulary, templates. Results and logs of a training are large and no part of it.
+/// Text that belongs to a model: configuration, vocabulary, templates. Results and logs of a training are large and no
+/// part of it.
 bool is_description(std::string_view path) {
   static constexpr std::string_view kNot[] = {"trainer_state.json", "all_results.json", "train_results.json",
                                               "eval_results.json",  "requirements.txt", "params.json"};
@@ -152,8 +153,8 @@ bool is_description(std::string_view path) {
   return std::any_of(std::begin(kEndings), std::end(kEndings), [&](auto ending) { return name.ends_with(ending); });
 }
 
-/// The safetensors files of a folder, as its library reads them: the file of one of these names, whole or in parts. Without any,
-/// every safetensors file in it that has no variant in its name, such as "fp16".
+/// The safetensors files of a folder, as its library reads them: the file of one of these names, whole or in parts.
+/// Without any, every safetensors file in it that has no variant in its name, such as "fp16".
 Status take_weights(const std::vector<HubFile>& all, std::string_view folder, std::vector<HubFile>& out) {
   const std::string prefix = folder.empty() ? "" : fmt::format("{}/", folder);
   for (const char* stem : {"model", "diffusion_pytorch_model", "adapter_model", "pytorch_lora_weights"}) {

@@ -34,9 +34,9 @@ struct FileChoice {
   std::string model;
 };
 
-/// The files that are needed, from all files of a repository. `selection` is a path, or the quantization of a GGUF file, in any
-/// case. Without one: the folder if the repository has config.json or model_index.json with safetensors beside it, else the
-/// GGUF file of the most usual quantization (Q4_K_M, then Q8_0, as llama.cpp and Ollama choose).
+/// The files that are needed, from all files of a repository. `selection` is a path, or the quantization of a GGUF
+/// file, in any case. Without one: the folder if the repository has config.json or model_index.json with safetensors
+/// beside it, else the GGUF file of the most usual quantization (Q4_K_M, then Q8_0, as llama.cpp and Ollama choose).
 /// not_found: no such file or quantization (the message lists what there is), or a part of a split file is missing.
 /// unsupported: there are weights, and none in a format that Redline reads.
 Result<FileChoice> choose_files(const std::vector<HubFile>& all, const std::string& selection);

@@ -42,7 +42,8 @@ class HubCache {
   /// Remembers it. io: it cannot be written.
   Status set_commit(const HubName& name, const std::string& commit) const;
 
-  /// Makes `path` of a snapshot a link to a blob, as huggingface_hub does; where the file system has no links, the file itself.
+  /// Makes `path` of a snapshot a link to a blob, as huggingface_hub does; where the file system has no links, the file
+  /// itself.
   Status link(const std::string& repository, const std::string& commit, const HubFile& file) const;
 
   /// The model that the name opens. not_found: it is not there, or not as a whole; the message says which.
@@ -63,8 +64,8 @@ class HubCache {
 /// A file whose lock is held: by flock(), as huggingface_hub does it.
 class FileLock {
  public:
-  /// Waits, calling `while_waiting` every tenth of a second; false ends the wait. cancelled: that. io: the file cannot be
-  /// created.
+  /// Waits, calling `while_waiting` every tenth of a second; false ends the wait. cancelled: that. io: the file cannot
+  /// be created.
   static Result<FileLock> acquire(const std::string& path, const std::function<bool()>& while_waiting);
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileLock& operator=(FileLock&&) = delete;

@@ -82,7 +82,8 @@ Result<HubName> parse_hub_name(std::string_view text) {
     if (!text.starts_with("hf:")) return bad_name(text);
     std::string_view rest = text.substr(3);
     if (rest.starts_with("//")) rest.remove_prefix(2);
-    // A revision may hold slashes, and a file too: the first ':' begins the selection, the first '@' before it the revision.
+    // A revision may hold slashes, and a file too: the first ':' begins the selection, the first '@' before it the
+    // revision.
     std::string_view head = take_until(rest, ':');
     name.selection = rest;
     const bool has_revision = head.find('@') != std::string_view::npos;

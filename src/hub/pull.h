@@ -27,11 +27,12 @@ struct PullResult {
   int64_t missing_bytes = 0;   ///< before the pull
 };
 
-/// Asks the Hub for the commit of the revision and fetches the files of the model that are not in the cache, each checked by
-/// size and checksum. Broken transfers go on where they ended, in this call and in the next. The model appears in the cache
-/// when all of its files are there. Several processes may pull the same model. A progress bar is on standard error.
-/// not_found: no such repository, revision, file or quantization. unsupported: no weights in a format that Redline reads.
-/// io: the network, access, a full disk, or files that are not what the Hub says. cancelled: is_cancelled.
+/// Asks the Hub for the commit of the revision and fetches the files of the model that are not in the cache, each
+/// checked by size and checksum. Broken transfers go on where they ended, in this call and in the next. The model
+/// appears in the cache when all of its files are there. Several processes may pull the same model. A progress bar is
+/// on standard error. not_found: no such repository, revision, file or quantization. unsupported: no weights in a
+/// format that Redline reads. io: the network, access, a full disk, or files that are not what the Hub says. cancelled:
+/// is_cancelled.
 Result<PullResult> pull_model(const HubName& name, const HubSettings& settings, const PullOptions& options);
 
 }  // namespace redline

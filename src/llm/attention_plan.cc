@@ -9,9 +9,9 @@ namespace {
 /// Address space for partial results before they are reduced; memory is used only where a split or a group writes.
 constexpr int64_t kPartialBytes = 32 << 20;
 /// If a work partition has more than this factor of its share, the plan splits items into pieces of a share over
-/// kPiecesPerSlot.
+/// kPiecesPerPartition.
 constexpr double kTolerated = 1.1;
-constexpr int64_t kPiecesPerSlot = 4;
+constexpr int64_t kPiecesPerPartition = 4;
 constexpr int64_t kChunkPages = kKvChunk / kKvPageTokens;
 
 int64_t chunks_for(int64_t positions) { return (positions + kKvChunk - 1) / kKvChunk; }
@@ -19,15 +19,17 @@ int64_t chunks_for(int64_t positions) { return (positions + kKvChunk - 1) / kKvC
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
-    : shape_(shape), load_(static_cast<size_t>(shape.slots)), slot_begin_(static_cast<size_t>(shape.slots) + 1),
-      finished_(static_cast<size_t>(2 * kPiecesPerSlot * shape.slots + shape.max_sequences * shape.num_kv_heads)) {
+    : shape_(shape), load_(static_cast<size_t>(shape.partitions)),
+      partition_begin_(static_cast<size_t>(shape.partitions) + 1),
+      finished_(
+          static_cast<size_t>(2 * kPiecesPerPartition * shape.partitions + shape.max_sequences * shape.num_kv_heads)) {
   const auto most = static_cast<size_t>((shape.max_tokens / kRowGrain + shape.max_sequences + 1) * shape.num_kv_heads) +
                     finished_.size();
   unsorted_.reserve(most);
   items_.reserve(most);
   cost_.reserve(most);
   order_.reserve(most);
-  slot_of_.reserve(most);
+  partition_of_.reserve(most);
   splits_.reserve(finished_.size());
   const auto sequences = static_cast<size_t>(shape.max_sequences);
   by_pages_.reserve(sequences);
@@ -48,7 +50,7 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
   deal();
   int64_t total = 0;
   for (const int64_t load : load_) total += load;
-  const double share = static_cast<double>(total) / shape_.slots;
+  const double share = static_cast<double>(total) / shape_.partitions;
   if (static_cast<double>(*std::max_element(load_.begin(), load_.end())) > kTolerated * share) {
     split(window);
     if (!splits_.empty()) deal();
@@ -57,24 +59,24 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
   items_.resize(unsorted_.size());
   std::fill(load_.begin(), load_.end(), 0);
   for (int32_t i : order_) {
-    const auto slot = static_cast<size_t>(slot_of_[static_cast<size_t>(i)]);
-    items_[static_cast<size_t>(slot_begin_[slot] + load_[slot]++)] = unsorted_[static_cast<size_t>(i)];
+    const auto partition = static_cast<size_t>(partition_of_[static_cast<size_t>(i)]);
+    items_[static_cast<size_t>(partition_begin_[partition] + load_[partition]++)] = unsorted_[static_cast<size_t>(i)];
   }
 }
 
 AttentionWork AttentionPlan::work() {
-  return {items_.data(),      slot_begin_.data(), splits_.data(),
-          group_rows_.data(), finished_.data(),   static_cast<float*>(partials_.data())};
+  return {items_.data(),      partition_begin_.data(), splits_.data(),
+          group_rows_.data(), finished_.data(),        static_cast<float*>(partials_.data())};
 }
 
 void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages) {
   // A piece of one chunk should not be more than the share of a work partition.
   int64_t cost = 0;
   for (const SequenceRows& s : sequences) cost += s.rows * (s.first_position + s.rows) * shape_.num_kv_heads;
-  most_lines_ = std::min(kMaxLines, cost / (shape_.slots * kKvChunk) * group_heads());
+  max_query_rows_ = std::min(kMaxQueryRows, cost / (shape_.partitions * kKvChunk) * group_heads());
   by_pages_.clear();
   for (size_t s = 0; s < sequences.size(); ++s)
-    if (sequences[s].first_position >= kKvChunk && 2 * lines(sequences[s]) <= most_lines_)
+    if (sequences[s].first_position >= kKvChunk && 2 * query_rows(sequences[s]) <= max_query_rows_)
       by_pages_.push_back(static_cast<int32_t>(s));
   if (by_pages_.size() < 2) return;
   // Whole chunks before the step, which every row attends to.
@@ -82,7 +84,9 @@ void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::sp
     const int64_t chunks = sequences[static_cast<size_t>(s)].first_position / kKvChunk;
     return std::span(pages[static_cast<size_t>(s)], static_cast<size_t>(chunks * kChunkPages));
   };
-  const auto takes_tiles = [&](int32_t s) { return lines(sequences[static_cast<size_t>(s)]) >= kAttentionTileLines; };
+  const auto takes_tiles = [&](int32_t s) {
+    return query_rows(sequences[static_cast<size_t>(s)]) >= kAttentionTileRows;
+  };
   std::sort(by_pages_.begin(), by_pages_.end(), [&](int32_t a, int32_t b) {
     if (takes_tiles(a) != takes_tiles(b)) return takes_tiles(b);
     const auto x = table(a), y = table(b);
@@ -127,10 +131,10 @@ int64_t AttentionPlan::saved_bytes(std::span<const SequenceRows> sequences, cons
   int64_t all_lines = 0, partials = 0;
   for (size_t i = group.begin; i < group.end; ++i) {
     const SequenceRows& s = sequences[static_cast<size_t>(by_pages_[i])];
-    all_lines += lines(s);
-    partials += lines(s) * (1 + chunks_for(s.first_position + s.rows) - group.chunks);
+    all_lines += query_rows(s);
+    partials += query_rows(s) * (1 + chunks_for(s.first_position + s.rows) - group.chunks);
   }
-  const int64_t reads = (all_lines + most_lines_ - 1) / most_lines_;
+  const int64_t reads = (all_lines + max_query_rows_ - 1) / max_query_rows_;
   const int64_t saved_reads = static_cast<int64_t>(group.end - group.begin) - reads;
   return saved_reads * shared_bytes - partials * 2 * partial_bytes;
 }
@@ -141,8 +145,8 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
   const auto own_chunks = [&](const SequenceRows& s) { return chunks_for(s.first_position + s.rows) - group.chunks; };
   int64_t all_lines = 0, floats = 0;
   for (size_t i = group.begin; i < group.end; ++i) {
-    all_lines += lines(rows_of(i));
-    floats += lines(rows_of(i)) * (1 + own_chunks(rows_of(i))) * line_floats * heads;
+    all_lines += query_rows(rows_of(i));
+    floats += query_rows(rows_of(i)) * (1 + own_chunks(rows_of(i))) * line_floats * heads;
   }
   const auto members = static_cast<int32_t>(group.end - group.begin);
   if (used_ + floats > capacity() || splits_.size() + static_cast<size_t>(members * heads) > finished_.size()) return;
@@ -160,10 +164,10 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
     shared.num_splits = members;
     shared.partials = used_;
     shared.is_group = shared.merges_chunks = true;
-    shared.takes_vectors = lines(rows_of(group.begin)) < kAttentionTileLines;
+    shared.takes_vectors = query_rows(rows_of(group.begin)) < kAttentionTileRows;
     unsorted_.push_back(shared);
     cost_.push_back((rows_end - rows_begin) * border);
-    int64_t line = used_;
+    int64_t query_row = used_;
     used_ += all_lines * line_floats;
     for (size_t i = group.begin; i < group.end; ++i) {
       const SequenceRows& s = rows_of(i);
@@ -174,9 +178,9 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
       own.partials = used_;
       unsorted_.push_back(own);
       cost_.push_back(s.rows * (s.first_position + s.rows - border));
-      splits_.push_back({2, s.row_begin, s.row_begin + s.rows, chunks, used_, 1, line, all_lines * line_floats});
-      line += lines(s) * line_floats;
-      used_ += lines(s) * chunks * line_floats;
+      splits_.push_back({2, s.row_begin, s.row_begin + s.rows, chunks, used_, 1, query_row, all_lines * line_floats});
+      query_row += query_rows(s) * line_floats;
+      used_ += query_rows(s) * chunks * line_floats;
     }
   }
 }
@@ -189,11 +193,11 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   used_ = shared_positions_ = 0;
   is_grouped_.assign(sequences.size(), 0);
   for (const Group& group : groups_) {
-    // Parts of at most most_lines_; one sequence alone shares nothing.
+    // Parts of at most max_query_rows_; one sequence alone shares nothing.
     for (Group part{group.begin, group.begin, group.chunks}; part.begin < group.end; part.begin = part.end) {
       for (int64_t all = 0; part.end < group.end; ++part.end) {
-        all += lines(sequences[static_cast<size_t>(by_pages_[part.end])]);
-        if (all > most_lines_) break;
+        all += query_rows(sequences[static_cast<size_t>(by_pages_[part.end])]);
+        if (all > max_query_rows_) break;
       }
       if (part.end - part.begin > 1) cut_group(sequences, part);
     }
@@ -203,9 +207,10 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   // Large items reuse the prepared keys for more query rows; they are smaller if there would be too few items to
   // balance.
   auto grain =
-      static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMaxLines / group_heads()))));
+      static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMaxQueryRows / group_heads()))));
   grain = std::max(grain, kRowGrain);
-  while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerSlot * shape_.slots) grain /= 2;
+  while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerPartition * shape_.partitions)
+    grain /= 2;
   for (size_t s = 0; s < sequences.size(); ++s) {
     if (is_grouped_[s]) continue;
     const SequenceRows& rows = sequences[s];
@@ -225,7 +230,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
 void AttentionPlan::split(int64_t window) {
   int64_t total = 0;
   for (const int64_t cost : cost_) total += cost;
-  const int64_t piece_cost = std::max<int64_t>(1, total / (kPiecesPerSlot * shape_.slots));
+  const int64_t piece_cost = std::max<int64_t>(1, total / (kPiecesPerPartition * shape_.partitions));
   const size_t whole = unsorted_.size();
   for (size_t i = 0; i < whole; ++i) {
     const AttentionItem& item = unsorted_[i];
@@ -290,7 +295,7 @@ void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks
 void AttentionPlan::deal() {
   const size_t n = unsorted_.size();
   order_.resize(n);
-  slot_of_.resize(n);
+  partition_of_.resize(n);
   for (size_t i = 0; i < n; ++i) order_[i] = static_cast<int32_t>(i);
   // Ties are broken by position, so the plan is the same on every machine.
   std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
@@ -298,14 +303,14 @@ void AttentionPlan::deal() {
     return ca != cb ? ca > cb : a < b;
   });
   std::fill(load_.begin(), load_.end(), 0);
-  std::fill(slot_begin_.begin(), slot_begin_.end(), 0);
+  std::fill(partition_begin_.begin(), partition_begin_.end(), 0);
   for (int32_t i : order_) {
-    const auto slot = static_cast<size_t>(std::min_element(load_.begin(), load_.end()) - load_.begin());
-    load_[slot] += cost_[static_cast<size_t>(i)];
-    slot_of_[static_cast<size_t>(i)] = static_cast<int32_t>(slot);
-    ++slot_begin_[slot + 1];
+    const auto partition = static_cast<size_t>(std::min_element(load_.begin(), load_.end()) - load_.begin());
+    load_[partition] += cost_[static_cast<size_t>(i)];
+    partition_of_[static_cast<size_t>(i)] = static_cast<int32_t>(partition);
+    ++partition_begin_[partition + 1];
   }
-  for (size_t s = 1; s < slot_begin_.size(); ++s) slot_begin_[s] += slot_begin_[s - 1];
+  for (size_t s = 1; s < partition_begin_.size(); ++s) partition_begin_[s] += partition_begin_[s - 1];
 }
 
 }  // namespace redline

@@ -11,16 +11,16 @@
 namespace redline {
 
 struct AttentionPlanShape {
-  int slots;
+  int partitions;
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t max_tokens, max_sequences;
   int64_t element_bytes = 2;  ///< of cached keys and values
-  /// Of one core (L2). What sequences share of a KV head is read again from there if it fits, one sequence after the other,
-  /// at no cost: such sequences form no group.
+  /// Of one core (L2). What sequences share of a KV head is read again from there if it fits, one sequence after the
+  /// other, at no cost: such sequences form no group.
   int64_t cached_bytes = 0;
 };
 
-/// Splits the step into (sequence, KV head, query rows) items and assigns them to `slots` work partitions, longest
+/// Splits the step into (sequence, KV head, query rows) items and assigns them to `partitions` work partitions, longest
 /// first, each to the partition with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost =
 /// query rows x visible positions). If some partitions would stay idle, long items are also split at chunks of
 /// positions.
@@ -42,7 +42,7 @@ class AttentionPlan {
   std::span<const int32_t> group_rows() const { return group_rows_; }
   /// Positions that are not read again, because a sequence before reads them.
   int64_t shared_positions() const { return shared_positions_; }
-  std::span<const int32_t> slot_begin() const { return slot_begin_; }
+  std::span<const int32_t> partition_begin() const { return partition_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
   AttentionWork work();
   void set_cached_bytes(int64_t bytes) { shape_.cached_bytes = bytes; }
@@ -51,7 +51,7 @@ class AttentionPlan {
   /// kernel gets few rows or many depends only on the step.
   static constexpr int32_t kRowGrain = 16;
   /// Maximum query rows (rows x query heads per KV head) of an item: a chunk of keys is prepared once for all of them.
-  static constexpr int64_t kMaxLines = 256;
+  static constexpr int64_t kMaxQueryRows = 256;
 
  private:
   /// Neighbours in by_pages_ that read their first `chunks` chunks together.
@@ -60,7 +60,7 @@ class AttentionPlan {
     int64_t chunks;
   };
   int64_t group_heads() const { return shape_.num_heads / shape_.num_kv_heads; }
-  int64_t lines(const SequenceRows& rows) const { return rows.rows * group_heads(); }
+  int64_t query_rows(const SequenceRows& rows) const { return rows.rows * group_heads(); }
   void find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages);
   int64_t choose_groups(std::span<const SequenceRows> sequences, size_t begin, size_t end);
   int64_t saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const;
@@ -76,14 +76,14 @@ class AttentionPlan {
   std::vector<int32_t> by_pages_;       ///< sequences in the order of their page tables
   std::vector<int64_t> shared_chunks_;  ///< of each with the one before it
   std::vector<Group> groups_;
-  int64_t most_lines_ = 0;  ///< of a group
+  int64_t max_query_rows_ = 0;  ///< of a group
   int64_t shared_positions_ = 0;
   std::vector<uint8_t> is_grouped_;
   std::vector<int32_t> group_rows_;
   int64_t used_ = 0;  ///< floats of partials_
   std::vector<AttentionItem> unsorted_, items_;
   std::vector<int64_t> cost_, load_;
-  std::vector<int32_t> order_, slot_of_, slot_begin_;
+  std::vector<int32_t> order_, partition_of_, partition_begin_;
   std::vector<AttentionSplit> splits_;
   std::vector<std::atomic<int32_t>> finished_;
   AlignedBuffer partials_;

@@ -32,8 +32,8 @@ class Candidates {
   /// Null if the token is not among them. The weights are computed again.
   float* logit_of(int32_t id);
   void set_temperature(float temperature);
-  /// exp((logit - largest logit) / temperature) of each, as kernel block_exp_sum computes it. The largest logit is that of
-  /// the last set_temperature or change of a logit.
+  /// exp((logit - largest logit) / temperature) of each, as kernel block_exp_sum computes it. The largest logit is that
+  /// of the last set_temperature or change of a logit.
   std::span<const float> weights();
   /// In units of 2^-42, exact.
   int64_t units();
@@ -49,8 +49,8 @@ class Candidates {
   void keep_top_n_sigma(double n);
   /// Removes the top choices: all but the least likely of the tokens with a probability of at least `threshold`.
   void drop_top_choices(double threshold);
-  /// Mirostat 1: as many of the most likely tokens as a Zipf distribution, fitted to the first 100, needs for a surprise
-  /// of mu bits.
+  /// Mirostat 1: as many of the most likely tokens as a Zipf distribution, fitted to the first 100, needs for a
+  /// surprise of mu bits.
   void keep_zipf(double mu, int64_t vocab_size);
   /// Mirostat 2: tokens with a surprise of at most mu bits.
   void keep_surprise(double mu);

@@ -21,9 +21,10 @@ namespace redline {
 
 /// Called by the thread that runs the steps, except for cancel(), is_done() and wait(), which are thread-safe.
 ///
-/// sample() takes a token and decides by it alone whether the request goes on, so that the next step can begin. What the
-/// token means to the outside (constraint, text, stop strings, callback) is its delivery: begin_delivery() hands it over,
-/// prepare() and deliver() may run on another thread beside the next step, and settle() takes back what they found.
+/// sample() takes a token and decides by it alone whether the request goes on, so that the next step can begin. What
+/// the token means to the outside (constraint, text, stop strings, callback) is its delivery: begin_delivery() hands it
+/// over, prepare() and deliver() may run on another thread beside the next step, and settle() takes back what they
+/// found.
 class TextGeneration {
  public:
   using Callback = std::function<bool(const TextPiece&)>;
@@ -58,15 +59,15 @@ class TextGeneration {
   bool has_ended() const { return reason_.has_value() || !status_.ok(); }
   bool has_output() const { return num_sampled_ > 0; }
 
-  /// Takes what the last step gave for delivery: a token, the end, or, if the request `ran`, the progress of its prompt.
-  /// False: there is nothing.
+  /// Takes what the last step gave for delivery: a token, the end, or, if the request `ran`, the progress of its
+  /// prompt. False: there is nothing.
   bool begin_delivery(bool ran);
   /// Moves the constraint on by the token and computes what may follow.
   void prepare();
   /// Without the stepper's mutex, after prepare(): passes on the token or the end and calls the callback.
   void deliver();
-  /// After deliver(): an end that it found counts from now on, also against a later one. Returns the number of tokens that
-  /// were delivered.
+  /// After deliver(): an end that it found counts from now on, also against a later one. Returns the number of tokens
+  /// that were delivered.
   int64_t settle();
   /// The end has been delivered.
   bool is_settled() const { return is_settled_; }

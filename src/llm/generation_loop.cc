@@ -7,8 +7,8 @@
 namespace redline {
 namespace {
 
-/// Pages that are free for this long, and at most twice as long, give their memory back. Touching it again takes about a
-/// thousandth of the time of computing what is in it.
+/// Pages that are free for this long, and at most twice as long, give their memory back. Touching it again takes about
+/// a thousandth of the time of computing what is in it.
 constexpr std::chrono::seconds kUnusedTime(15);
 
 /// The loop whose steps this thread runs: a callback must not wait for another request of it.

@@ -1,5 +1,5 @@
 // Runs all requests of an engine together, step after step. One thread at a time runs the steps: a caller of run(), or
-// the loop's own thread for requests that nobody waits for in run(). The own thread has what a step gave delivered
+// the loop's own thread for requests from submit(). The own thread has what a step gave delivered
 // beside the next step.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace redline {
 /// Thread-safe.
 class GenerationLoop : private SchedulerHost {
  public:
-  /// Stepper and model must outlive the loop. `max_prefill_tokens`, `max_slowdown`: as in TextEngineOptions. `prefixes` may
-  /// be null.
+  /// Stepper and model must outlive the loop. `max_prefill_tokens`, `max_slowdown`: as in TextEngineOptions. `prefixes`
+  /// may be null.
   GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens, double max_slowdown,
                  std::unique_ptr<PrefixCache> prefixes = nullptr);
   /// Cancels what is still running.

@@ -11,8 +11,9 @@
 namespace redline {
 namespace {
 
-/// Pages that the prefix cache may hold beside those of requests. The pool is address space for max_sequences contexts,
-/// which may be more than the machine has; without a limit of the user, a quarter of the memory that is available.
+/// Pages that the prefix cache may hold in addition to those of requests. The pool is address space for max_sequences
+/// contexts, which may be more than the machine has; without a limit of the user, a quarter of the memory that is
+/// available.
 int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) {
   if (options.cache_tokens > 0 || options.cache_memory > 0) return INT64_MAX;
   int64_t page_bytes = states.bytes_per_token() * kKvPageTokens;
@@ -22,7 +23,8 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
   return available_memory() / 4 / page_bytes;
 }
 
-/// Raised with every change of what cached keys and values are: graphs, rope, the layout of pages, roundings of kernels.
+/// Raised with every change of what cached keys and values are: graphs, rope, the layout of pages, roundings of
+/// kernels.
 constexpr int kStateVersion = 1;
 
 /// Of everything besides tokens, adapters and salt that cached keys and values depend on. 0: unknown.
@@ -124,7 +126,7 @@ void LlmEngine::count_bounds() {
   if (limits.read_bytes_per_s <= 0 && limits.operations_per_s.empty() && !question.may_measure) return;
   if (!steps.owns_lock()) steps.lock();
   stepper_->set_bound(
-      [this, limits = std::move(limits)](const StepWork& work) { return least_seconds(costs(work), limits); });
+      [this, limits = std::move(limits)](const StepWork& work) { return min_seconds(costs(work), limits); });
   counts_bounds_ = true;
 }
 

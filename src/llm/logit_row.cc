@@ -157,7 +157,8 @@ LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
     range.sum += double{weights_[i]};
     range.squares += double{weights_[i]} * double{weights_[i]};
   }
-  // From the least likely ones, whose weights differ little: the sum of those below a logit, and its standard deviation.
+  // From the least likely ones, whose weights differ little: the sum of those below a logit, and its standard
+  // deviation.
   const double wanted =
       static_cast<double>(rest) * kWeightUnit * static_cast<double>(sample_.size()) / static_cast<double>(vocab_size_);
   const auto logit_at = [&](size_t range) { return best_ - static_cast<float>(range) / per_unit; };
@@ -222,8 +223,8 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
 }
 
 bool LogitRow::min_p(float p, float temperature, Candidates& out) {
-  constexpr float kLeast = 1e-30F;  // smaller weights are less accurate
-  if (!has_blocks() || p < kLeast) return false;
+  constexpr float kMin = 1e-30F;  // smaller weights are less accurate
+  if (!has_blocks() || p < kMin) return false;
   // With room for the rounding of weights, which decide.
   const double distance = double{temperature} * (std::log(double{p}) * (1 + 1e-5) - 1e-6);
   const double least = std::max(best_ + distance, double{kLowest});

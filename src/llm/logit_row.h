@@ -2,10 +2,10 @@
 // sort and without a look at most tokens. Results are those of Candidates with the whole vocabulary, to the last bit.
 //
 // The maximum of each block of logits is computed first. The k-th largest maximum is a lower bound of the k-th largest
-// logit, so that only blocks with a larger maximum have to be searched for the k most likely tokens. Weights of tokens and
-// exact sums of them come from a kernel (BlockExpSumArgs). Top-p reads the blocks with the largest maxima again if the
-// tokens that are left are few; if not, a sample of the logits tells between which two logits the last one lies, and one
-// more pass lists the tokens there.
+// logit, so that only blocks with a larger maximum have to be searched for the k most likely tokens. Weights of tokens
+// and exact sums of them come from a kernel (BlockExpSumArgs). Top-p reads the blocks with the largest maxima again if
+// the tokens that are left are few; if not, a sample of the logits tells between which two logits the last one lies,
+// and one more pass lists the tokens there.
 #pragma once
 
 #include <span>
@@ -23,8 +23,8 @@ class LogitRow {
  public:
   LogitRow(const CpuKernels& kernels, int64_t vocab_size);
 
-  /// internal: a logit is NaN or +inf (the message gives its index and the position), or all are -inf; invalid_argument:
-  /// the number of logits is not the vocabulary size.
+  /// internal: a logit is NaN or +inf (the message gives its index and the position), or all are -inf;
+  /// invalid_argument: the number of logits is not the vocabulary size.
   Status scan(std::span<const float> logits, int64_t position);
   int64_t vocab_size() const { return static_cast<int64_t>(vocab_size_); }
   float best() const { return best_; }

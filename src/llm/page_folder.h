@@ -10,11 +10,13 @@
 
 namespace redline {
 
-/// Who writes holds the lock of the folder, so that its files together never take more than the limit. The lock is a file,
-/// `usage`, which also has the sum: the files are listed only when some must go, or after a writer died. Not thread-safe.
+/// Who writes holds the lock of the folder, so that its files together never take more than the limit. The lock is a
+/// file, `usage`, which also has the sum: the files are listed only when some must go, or after a writer died. Not
+/// thread-safe.
 class PageFolder {
  public:
-  /// Also removes what dead writers have left, and files beyond the limit. io: the folder cannot be created or written to.
+  /// Also removes what dead writers have left, and files beyond the limit. io: the folder cannot be created or written
+  /// to.
   static Result<PageFolder> open(std::string folder, int64_t max_bytes);
   ~PageFolder();
   PageFolder(PageFolder&& other) noexcept;
@@ -24,8 +26,8 @@ class PageFolder {
     bool is_there = false;  ///< false: there is no room
     std::vector<std::string> evicted;
   };
-  /// Gives the file `name` these contents, unless it is there already. Files that were used least recently go when the limit
-  /// is reached, but not `parent` ("": none). Counts as used just before the parent, so that it goes before it.
+  /// Gives the file `name` these contents, unless it is there already. Files that were used least recently go when the
+  /// limit is reached, but not `parent` ("": none). Counts as used just before the parent, so that it goes before it.
   Result<Added> add(const std::string& name, const std::string& parent, std::span<const uint8_t> contents);
   /// The first name is the one used most recently.
   void use(std::span<const std::string> names);

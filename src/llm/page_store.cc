@@ -287,7 +287,7 @@ bool PageStore::read(const PageOfText& page, const std::string& key, uint64_t gr
   Result<Layout> at = check_head(*file, page, key);
   for (size_t g = 0; at.ok() && g < options_.page_bytes.size(); ++g) {
     if (!(groups >> g & 1)) continue;
-    if (at->pages[g] == 0) return false;  // another engine has written the file anew
+    if (at->pages[g] == 0) return false;  // another engine has rewritten the file
     const uint8_t* from = file->data() + at->pages[g];
     uint64_t sum;
     std::memcpy(&sum, file->data() + at->sum(g), sizeof sum);

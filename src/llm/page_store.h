@@ -1,5 +1,5 @@
-// Pages of the prefix cache on disk: what is evicted from memory, or was stored by an engine before, is read back instead
-// of computed again.
+// Pages of the prefix cache on disk: what is evicted from memory, or was stored by an engine before, is read back
+// instead of computed again.
 #pragma once
 
 #include <condition_variable>
@@ -60,17 +60,18 @@ class PageStore {
   PageOfText page(const PageName& parent, const std::string& key, std::span<const int32_t> tokens) const;
   /// Whether the page is there or queued. Another engine may have removed it.
   bool has(const PageName& name) const;
-  /// Queues the page of each state group, nullptr where the text has none; the bytes are copied. False: too much is queued,
-  /// or the page before it is not there. What follows it can not be kept either then.
+  /// Queues the page of each state group, nullptr where the text has none; the bytes are copied. False: too much is
+  /// queued, or the page before it is not there. What follows it can not be kept either then.
   bool write(const PageOfText& page, const std::string& key, std::span<const uint8_t* const> pages);
-  /// Bit g: the file has the page of state group g. nullopt, after a notice unless there is no such file: it is not that of
-  /// this text, or broken.
+  /// Bit g: the file has the page of state group g. nullopt, after a notice unless there is no such file: it is not
+  /// that of this text, or broken.
   std::optional<uint64_t> groups(const PageOfText& page, const std::string& key);
-  /// Fills the pages of `groups`, which the file has, from it: `place(g)` is called for each. False: as groups(), or a place
-  /// is null; some pages may have been written.
+  /// Fills the pages of `groups`, which the file has, from it: `place(g)` is called for each. False: as groups(), or a
+  /// place is null; some pages may have been written.
   bool read(const PageOfText& page, const std::string& key, uint64_t groups,
             const std::function<uint8_t*(size_t g)>& place);
-  /// A text is used: its pages are the last to go, the first page after the others. Without effect if too much is queued.
+  /// A text is used: its pages are the last to go, the first page after the others. Without effect if too much is
+  /// queued.
   void use(std::span<const PageName> names);
   /// Waits until nothing is queued.
   void flush();

@@ -43,9 +43,9 @@ struct PrefixRestored {
   CacheMiss miss = CacheMiss::kNotStored;  ///< why it is not longer
 };
 
-/// A node of the tree is one page of kKvPageTokens tokens, or fewer at the end of a text, with its pages of all groups of
-/// the pool and, for recurrent groups, the state after its last token. A sequence that starts from a prefix shares these
-/// pages, so paths in use are locked by the references to their pages; it copies a page that it writes to.
+/// A node of the tree is one page of kKvPageTokens tokens, or fewer at the end of a text, with its pages of all groups
+/// of the pool and, for recurrent groups, the state after its last token. A sequence that starts from a prefix shares
+/// these pages, so paths in use are locked by the references to their pages; it copies a page that it writes to.
 ///
 /// When the pool needs a page of the layers that keep every position, the leaf goes that was used least recently and
 /// that no sequence holds. Pages of sliding windows and recurrent states are given up one by one, least recently used
@@ -55,8 +55,8 @@ struct PrefixRestored {
 /// Called by the thread that runs the steps, with the stepper's mutex held.
 class PrefixCache final : public PageReclaimer {
  public:
-  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages are kept there too as they are
-  /// stored, and read back when memory has them no more; not for recurrent states.
+  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages are kept there too as
+  /// they are stored, and read back when memory has them no more; not for recurrent states.
   explicit PrefixCache(StatePool& pool, int64_t max_unused_pages = INT64_MAX,
                        std::unique_ptr<PageStore> disk = nullptr);
   ~PrefixCache() override;
@@ -72,8 +72,8 @@ class PrefixCache final : public PageReclaimer {
   void store(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state, bool is_final);
 
   void reclaim(size_t g) override;
-  /// Evicts until at most max_unused_pages, of the group that StatePool::free_tokens() counts, are held by the cache alone:
-  /// memory that was written is not given up by itself.
+  /// Evicts until at most max_unused_pages, of the group that StatePool::free_tokens() counts, are held by the cache
+  /// alone: written memory is not released automatically.
   void trim();
   /// Drops everything. Sequences keep the pages that they hold.
   void clear();
@@ -176,7 +176,8 @@ class PrefixCache final : public PageReclaimer {
   std::vector<std::set<Use>> held_;  ///< by group, except whole_group_: the nodes with a page
   uint64_t now_ = 0, next_id_ = 0;
   int64_t num_nodes_ = 0;
-  /// Of removed nodes: hashes up to the first and the last token, each at a place of its own until another one takes it.
+  /// Of removed nodes: hashes up to the first and the last token, each at a place of its own until another one takes
+  /// it.
   std::vector<uint64_t> evicted_;
 };
 

@@ -22,16 +22,16 @@ namespace redline {
 /// from a counter and a key, without state.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-/// A number in [0, 1) with 53 random bits that depends only on (seed, position, stream): the random number for the token
-/// at `position` does not depend on earlier samples or on the number of threads.
+/// A number in [0, 1) with 53 random bits that depends only on (seed, position, stream): the random number for the
+/// token at `position` does not depend on earlier samples or on the number of threads.
 double uniform_at(uint64_t seed, uint64_t position, uint32_t stream = 0);
 
 /// Samples the tokens of one sequence. Not thread-safe.
 ///
-/// Ties are resolved in favour of the lower id: greedy takes the lowest id among the best, and a truncation inside a tie
-/// keeps the lower ids. The vocabulary is not sorted, and where the first truncation allows it, most of it is not looked
-/// at (LogitRow). A sequence of positions has to be sampled in its order only with mirostat, whose state is updated by
-/// sample().
+/// Ties are resolved in favour of the lower id: greedy takes the lowest id among the best, and a truncation inside a
+/// tie keeps the lower ids. The vocabulary is not sorted, and where the first truncation allows it, most of it is not
+/// looked at (LogitRow). A sequence of positions has to be sampled in its order only with mirostat, whose state is
+/// updated by sample().
 class Sampler {
  public:
   /// `vocabulary`: the texts of tokens, if needs_texts(options); null if the model has no tokenizer.
@@ -67,7 +67,8 @@ class Sampler {
   friend Result<std::vector<std::string>> active_samplers(const SamplingOptions& options);
 
   bool changes_logits() const;
-  /// Bias, excluded words and the penalties that come first, on a copy of the logits. Returns the first step that is left.
+  /// Bias, excluded words and the penalties that come first, on a copy of the logits. Returns the first step that is
+  /// left.
   size_t change_logits(std::span<const float> logits);
   void penalize(Step step, const TokenHistory::LogitOf& logit_of);
   void apply(Step step, int64_t position);

@@ -35,11 +35,12 @@ class Scheduler::Step {
   struct Entry {
     size_t request;
     int64_t tokens;
-    int64_t pages;  ///< that nobody else can have
+    int64_t pages;  ///< that are reserved
     double price;
     int64_t charged_before;
   };
-  /// The order of prompts. Only `served` changes during a step, and only grows, and a request that is preempted comes first.
+  /// The order of prompts. Only `served` changes during a step, and only grows, and a request that is preempted comes
+  /// first.
   using Turn = std::tuple<int, bool, double, double, uint64_t>;
 
   int64_t pages(int64_t tokens) const {
@@ -246,10 +247,10 @@ class Scheduler::Step {
   std::vector<size_t> prompts_;  ///< running requests whose prompt is not complete
   std::vector<size_t> blocked_;  ///< waiting requests that do not fit
   int64_t tokens_left_, num_running_ = 0;
-  int64_t available_ = 0;  ///< pages that nobody has, and no entry of this step takes
+  int64_t available_ = 0;  ///< free pages that no entry of this step has reserved
   int64_t taken_ = 0;      ///< pages that entries of this step take
   int64_t committed_ = 0;
-  bool is_closed_ = false;  ///< admits nobody any more
+  bool is_closed_ = false;  ///< admits no further request
 };
 
 std::vector<ScheduledTokens> Scheduler::plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
@@ -274,14 +275,14 @@ std::optional<size_t> Scheduler::victim(std::span<const ScheduledRequest> reques
 void Scheduler::update(std::span<const ScheduledRequest> requests) {
   ++plans_;
   double least = kNobody;
-  std::unordered_map<const Client*, double> least_of;
+  std::unordered_map<const Client*, double> min_of;
   for (const ScheduledRequest& r : requests) {
     const auto known = requests_.find(r.id);
     if (known == requests_.end()) continue;
     Request& request = known->second;
     request.plan = request.client->plan = plans_;
     least = std::min(least, request.client->served);
-    const auto [at, is_first] = least_of.emplace(request.client.get(), request.served);
+    const auto [at, is_first] = min_of.emplace(request.client.get(), request.served);
     at->second = std::min(at->second, request.served);
   }
   for (const ScheduledRequest& r : requests) {
@@ -294,7 +295,7 @@ void Scheduler::update(std::span<const ScheduledRequest> requests) {
     if (client->plan != plans_ && least < kNobody) client->served = std::max(client->served, least);
     request.client = client;
     request.plan = client->plan = plans_;
-    const auto [at, is_first] = least_of.emplace(client.get(), 0);
+    const auto [at, is_first] = min_of.emplace(client.get(), 0);
     request.served = at->second;
     least = std::min(least, client->served);
   }

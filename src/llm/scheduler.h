@@ -72,25 +72,25 @@ class SchedulerHost {
 };
 
 /// Sampled tokens of running requests come first, then prompts in chunks that fill the step (Sarathi-Serve,
-/// arXiv:2403.02310). Prompts, whether running or waiting to be admitted, are taken by priority and then from the client
-/// that has been served the least, and of this client from the request that has been served the least (virtual token
-/// counters, VTC: arXiv:2401.00588). So a long prompt and many short ones take turns, and nobody waits forever.
+/// arXiv:2403.02310). Prompts, whether running or waiting to be admitted, are taken by priority and then from the
+/// client that has been served the least, and of this client from the request that has been served the least (virtual
+/// token counters, VTC: arXiv:2401.00588). Long and short prompts therefore alternate, and no request starves.
 ///
 /// - A request is admitted when the cache has room for all of its tokens besides what running requests still need. One
 ///   that does not fit is overtaken by others, but only by kMaxOvertaken times its own tokens.
 /// - A request that shares its beginning with a prompt that is being computed waits for the shared pages.
 /// - When pages run out, the request of the lowest priority that came last is preempted: its pages are released, and
 ///   what the prefix cache does not keep is computed again. It is admitted again before any that never was, in order of
-///   arrival: what it has been served already would put it behind every newcomer, of which there may be no end. A waiting
-///   request preempts those of lower priority.
+///   arrival: its service counter would otherwise rank it after every new request. A waiting request preempts those of
+///   lower priority.
 /// - Cancelled and late requests end before the step.
 class Scheduler {
  public:
   static constexpr int64_t kPromptCost = 1, kSampledCost = 2;  ///< of a token in virtual counters
   static constexpr int64_t kMaxOvertaken = 4;
 
-  /// `requests` are all that have not ended, in order of arrival; what has nothing pending is left alone. Returns at most one entry per request. Schedules
-  /// nothing only if no request is running and none can be admitted.
+  /// `requests` are all that have not ended, in order of arrival; what has nothing pending is left alone. Returns at
+  /// most one entry per request. Schedules nothing only if no request is running and none can be admitted.
   std::vector<ScheduledTokens> plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
                                     SchedulerHost& host);
 

@@ -1,4 +1,4 @@
-// What a step must read and compute, and the least time that this takes on a machine.
+// Bytes and operations of a step, and its lower bound in time (roofline).
 #pragma once
 
 #include <span>
@@ -17,7 +17,8 @@ struct StepWork {
   double kv_bytes = 0;
   double pairs = 0;  ///< of a token and a position that it attends to, summed over the layers
 
-  /// The attention of all layers for one sequence: `tokens` more behind `depth`. Layers with a window read no further back.
+  /// The attention of all layers for one sequence: `tokens` more behind `depth`. Layers with a window read no further
+  /// back.
   void add_attention(std::span<const StateGroup> groups, double tokens, double depth);
 };
 /// Of one position in the layers of a group.
@@ -26,10 +27,10 @@ double position_bytes(const StateGroup& group);
 /// `kv_type`: of cached keys and values ("f16").
 std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
-/// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds nothing.
-/// Kinds of work follow one another, so the bound of a step is the sum of its kinds' (lab/machine/roofline.h).
-double least_seconds(const EngineProfile::OpCost& op, double read_bytes_per_s, double operations_per_s);
+/// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds
+/// nothing. Kinds of work follow one another, so the bound of a step is the sum of its kinds' (lab/machine/roofline.h).
+double min_seconds(const EngineProfile::OpCost& op, double read_bytes_per_s, double operations_per_s);
 
-double least_seconds(std::span<const EngineProfile::OpCost> costs, const MachineLimits& limits);
+double min_seconds(std::span<const EngineProfile::OpCost> costs, const MachineLimits& limits);
 
 }  // namespace redline

@@ -62,7 +62,7 @@ int64_t StepTime::prompt_tokens_within(double ratio, int64_t rows) const {
   if (samplings_ == 0 || token_seconds_ <= 0 || sampling <= 0) return kUnknown;
   const double tokens = (ratio - 1) * sampling / token_seconds_;
   if (tokens >= 1e9) return kNoLimit;
-  return std::max(kLeast, static_cast<int64_t>(tokens));
+  return std::max(kMin, static_cast<int64_t>(tokens));
 }
 
 }  // namespace redline

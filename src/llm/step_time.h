@@ -7,20 +7,19 @@
 namespace redline {
 
 /// A step that only samples takes a + b * rows: a line through the steps before, of which old ones are forgotten, since
-/// caches fill up and other programs come and go. What a step with prompts takes beyond that is theirs. The two are kept
-/// apart: where every step has prompts, one fit of both cannot tell them apart, and believes more and more of the time to be
-/// that of sampling.
+/// caches fill up and other programs come and go. What a step with prompts takes beyond that is theirs. The two are
+/// kept apart: where every step has prompts, a joint fit is ill-conditioned and attributes prompt time to sampling.
 class StepTime {
  public:
   /// A step with `rows` sequences that sample and `prompt_tokens` tokens of prompts took `seconds`.
   void add(int64_t rows, int64_t prompt_tokens, double seconds);
-  /// Prompt tokens beside `rows` sampled ones with which a step takes at most `ratio` times as long as without; at least
-  /// kLeast, so that prompts are read to their end. kUnknown before there were steps of both kinds. Now and then 1, so that
-  /// there is a step that shows the time of sampling.
+  /// Prompt tokens beside `rows` sampled ones with which a step takes at most `ratio` times as long as without; at
+  /// least kMin, so that prompts are read to their end. kUnknown before there were steps of both kinds. Now and then 1,
+  /// so that there is a step that shows the time of sampling.
   int64_t prompt_tokens_within(double ratio, int64_t rows) const;
 
-  static constexpr int64_t kLeast = 4;
-  /// Few enough that the first prompt beside others' texts is hardly felt, and enough to measure.
+  static constexpr int64_t kMin = 4;
+  /// Small enough not to delay running requests noticeably, large enough to measure.
   static constexpr int64_t kUnknown = 16;
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -28,7 +27,8 @@ class StepTime {
   double sampling_seconds(int64_t rows) const;
   void add_sampling(int64_t rows, double seconds);
 
-  // Of the steps without prompts, weighted by their age: sum of the weights, means, sums of squares and products around them.
+  // Of the steps without prompts, weighted by their age: sum of the weights, means, sums of squares and products around
+  // them.
   double weight_ = 0, mean_rows_ = 0, mean_seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
   double row_seconds_ = 0;    ///< b
   double token_seconds_ = 0;  ///< of a prompt token; 0: unknown

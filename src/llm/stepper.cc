@@ -17,8 +17,8 @@ constexpr int64_t kMaxSequences = 4096, kMaxBatchTokens = int64_t{1} << 20;
 constexpr int64_t kUsualLogitRows = 64;
 // Page numbers and slots of tokens are int32.
 constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
-// Recurrent states of a sequence: its state, the next one and the one before the last step; and snapshots, of which there
-// are as many as fit in a quarter of the memory that is available.
+// Recurrent states of a sequence: its state, the next one and the one before the last step; and snapshots, of which
+// there are as many as fit in a quarter of the memory that is available.
 constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (program)
       step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+          program->attention_partitions, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
           s.kv_format_ == KvFormat::kF32 ? 4 : 2, std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
   }
   s.states_.resize(s.groups_.size());

@@ -40,8 +40,8 @@ class Stepper {
   const float* logits() const { return executable_.output("logits"); }
   /// As AttentionPlanShape::cached_bytes, for tests. The caller holds mutex().
   void set_cached_bytes(int64_t bytes);
-  /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. By the calling thread
-  /// alone where that is little, or while the workers serve another engine, whose step may be long.
+  /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. By the calling
+  /// thread alone where that is little, or while the workers serve another engine, whose step may be long.
   void for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn);
 
   /// Serializes steps and every change to the state of a sequence.

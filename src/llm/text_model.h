@@ -1,4 +1,4 @@
-// What is known of a language model beside its graph: description, tokenizer, defaults, adapters, and what a step
+// Everything about a language model except its graph: description, tokenizer, defaults, adapters, and what a step
 // costs.
 #pragma once
 

@@ -67,8 +67,8 @@ void TokenHistory::penalize(const LogitOf& logit_of) const {
   }
 }
 
-/// Writes to continuations_, for each token that followed an earlier occurrence of the last n tokens, the largest such n
-/// of at least dry_allowed_length. Ordered by token.
+/// Writes to continuations_, for each token that followed an earlier occurrence of the last n tokens, the largest such
+/// n of at least dry_allowed_length. Ordered by token.
 void TokenHistory::find_repetitions() {
   continuations_.clear();
   const int64_t size = std::ssize(tokens_), allowed = options_.dry_allowed_length;

@@ -1,4 +1,4 @@
-// The tokens of a text so far, and what samplers make of them: penalties for repetition.
+// The tokens of a text so far, and the repetition penalties computed from them.
 #pragma once
 
 #include <functional>

@@ -37,8 +37,8 @@ inline int64_t units_at(double u, int64_t units) {
 class WeightSearch {
  public:
   void reserve(size_t tokens) { chosen_.reserve(tokens); }
-  /// The last of the smallest number of likeliest tokens whose units reach `wanted`, from 1 to their sum. The tokens are in
-  /// the order of ids.
+  /// The last of the smallest number of likeliest tokens whose units reach `wanted`, from 1 to their sum. The tokens
+  /// are in the order of ids.
   Candidate last(std::span<const Candidate> tokens, std::span<const float> weights, int64_t wanted);
 
  private:

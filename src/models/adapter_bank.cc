@@ -30,7 +30,7 @@ std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<in
   std::vector<uint8_t> rounded(static_cast<size_t>(rows * bytes));
   for (int64_t r = 0; r < rows; ++r) round_row(type, values.data() + r * cols, cols, rounded.data() + r * bytes);
   std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
-  pack_strips({type, shape, rounded.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data());
+  pack_row_panels({type, shape, rounded.data()}, 0, (rows + kRowPanelRows - 1) / kRowPanelRows, packed.data());
   return packed;
 }
 

@@ -47,10 +47,10 @@ class AdapterBank {
 
   /// Files may have factors of this module, which the network does not compute: they have no effect.
   void ignore(std::string module) { idle_.insert(std::move(module)); }
-  /// Call it when the programs are compiled, which chooses the types of packed factors. `plain`: keeps float32 copies for
-  /// the interpreter.
-  /// invalid_argument: a module that the model does not have (the message names the first and counts the others), shapes
-  /// that differ, a rank above that of the sites, or a name that is in use.
+  /// Call it when the programs are compiled, which chooses the types of packed factors. `plain`: keeps float32 copies
+  /// for the interpreter.
+  /// invalid_argument: a module that the model does not have (the message names the first and counts the others),
+  /// shapes that differ, a rank above that of the sites, or a name that is in use.
   Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
   /// Steps in progress keep the adapters that they use. False: no such name.
   bool unload(const std::string& name) { return adapters_.erase(name) > 0; }

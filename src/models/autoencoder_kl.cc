@@ -95,7 +95,7 @@ class KlBuilder {
       if (i < last) x = b_.upsample(x, block + ".upsamplers.0.conv", x.height * Dim(2), x.width * Dim(2));
     }
     x = b_.conv(b_.norm(x, "decoder.conv_norm_out", true), "decoder.conv_out", c_.image_channels);
-    g_.output("picture", x.value);
+    g_.output("image", x.value);
     return finish({"encoder.", "quant_conv."});
   }
 
@@ -103,7 +103,7 @@ class KlBuilder {
     const int64_t last = c_.levels() - 1;
     const Dim scale = int64_t{1} << last;
     FeatureMap x = {{}, kHeight * scale, kWidth * scale};
-    x.value = g_.input("picture", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
+    x.value = g_.input("image", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
     x = b_.conv(x, "encoder.conv_in", c_.channels[0]);
     for (int64_t i = 0; i <= last; ++i) {
       const std::string block = fmt::format("encoder.down_blocks.{}", i);

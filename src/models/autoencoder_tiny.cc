@@ -93,14 +93,14 @@ class TinyBuilder {
       ++index_;  // the upsampling layer, which has no weights
       x = conv_without_bias(x, x.height * Dim(2), x.width * Dim(2), {.upsample = true});
     }
-    g_.output("picture", scaled(x.value, 2, -1));  // from [0, 1]
+    g_.output("image", scaled(x.value, 2, -1));  // from [0, 1]
     return finish("encoder.");
   }
 
   Result<Graph> encode() {
     const auto stages = static_cast<int64_t>(c_.encoder_blocks.size());
     FeatureMap x = {{}, kHeight * (int64_t{1} << (stages - 1)), kWidth * (int64_t{1} << (stages - 1))};
-    x.value = g_.input("picture", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
+    x.value = g_.input("image", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
     x.value = scaled(x.value, 0.5f, 0.5f);
     for (int64_t stage = 0; stage < stages; ++stage) {
       const Dim left = int64_t{1} << (stages - 1 - stage);

@@ -19,9 +19,11 @@ uint32_t file_type(DType type) {
   return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : type == DType::kMXFP4 ? kMxfp4 : kBf16;
 }
 
-// The model card --------------------------------------------------------------------------------------------------------
+// The model card
+// --------------------------------------------------------------------------------------------------------
 
-/// The scalars at the head of README.md ("license: mit" between two lines "---"), as Hugging Face's model cards have them.
+/// The scalars at the head of README.md ("license: mit" between two lines "---"), as Hugging Face's model cards have
+/// them.
 std::map<std::string, std::string> read_model_card(const std::string& folder) {
   std::map<std::string, std::string> card;
   const auto text = read_text_file(folder + "/README.md");
@@ -84,7 +86,8 @@ void set_general(const Checkpoint& checkpoint, int64_t parameters, DType type, G
   }
 }
 
-// Settings --------------------------------------------------------------------------------------------------------------
+// Settings
+// --------------------------------------------------------------------------------------------------------------
 
 void add_factors(const char* name, const std::vector<float>& factors, GgufWriter& writer) {
   if (factors.empty()) return;
@@ -207,7 +210,8 @@ Status set_vocabulary(const Checkpoint& checkpoint, int64_t vocab_size, GgufWrit
   return {};
 }
 
-// Tensors ---------------------------------------------------------------------------------------------------------------
+// Tensors
+// ---------------------------------------------------------------------------------------------------------------
 
 /// Rows of float, float16 or bfloat16 as rows of another of these types.
 Status convert_row(const WeightSource& source, const uint8_t* row, DType type, int64_t elements, uint8_t* out) {

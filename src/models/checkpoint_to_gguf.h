@@ -14,8 +14,8 @@ struct GgufExport {
 };
 
 /// Metadata, vocabulary and tensors of a model that Redline runs, named as llama.cpp's converter names them: vectors in
-/// float32, q and k rows in interleaved rope order where the family's row says so. The tensors are read while the writer
-/// writes: `checkpoint` must live until then.
+/// float32, q and k rows in interleaved rope order where the family's row says so. The tensors are read while the
+/// writer writes: `checkpoint` must live until then.
 /// not_found: no tokenizer. unsupported: another family or format, int8 weights, or settings that GGUF cannot express
 /// (dynamic rope scaling, other windows than those that llama.cpp takes for granted, pre-tokenizers without a name).
 Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& options, GgufWriter& writer);

@@ -1,4 +1,4 @@
-// Command R of Cohere: attention and feed-forward of a layer beside each other, layer norm without bias, scaled logits, rope
+// Command R of Cohere: attention and feed-forward of a layer in parallel, layer norm without bias, scaled logits, rope
 // with neighbouring elements as pairs.
 #include "graph/ops/add.h"
 #include "models/llama.h"

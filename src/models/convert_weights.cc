@@ -1,6 +1,6 @@
 #include "models/convert_weights.h"
 
-#include "kernels/cpu/conv2d.h"
+#include "tensor/row_panel.h"
 
 namespace redline {
 namespace {

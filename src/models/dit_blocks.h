@@ -3,9 +3,9 @@
 #pragma once
 
 #include "graph/ops/joint_attention.h"
-#include "kernels/cpu/activation.h"
 #include "models/image_models.h"
 #include "models/weight_reader.h"
+#include "tensor/activation.h"
 
 namespace redline {
 

@@ -1,5 +1,5 @@
-// Falcon 7B to 180B: attention and feed-forward beside each other, few key-value heads, layer norms with biases (Almazrouei et
-// al. 2023, arXiv:2311.16867). Falcon 3 is a Llama.
+// Falcon 7B to 180B: attention and feed-forward in parallel, few key-value heads, layer norms with biases (Almazrouei
+// et al. 2023, arXiv:2311.16867). Falcon 3 is a Llama.
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
 #include "models/llama.h"

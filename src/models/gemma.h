@@ -8,11 +8,12 @@
 namespace redline {
 
 /// Sets norms with factors 1 + weight, scaled embeddings and the scale of attention, which is that of
-/// "query_pre_attn_scalar". GGUF files do not state it: their scale is that of head_dim, but for the 27B model, known by its
-/// number of layers.
+/// "query_pre_attn_scalar". GGUF files do not state it: their scale is that of head_dim, but for the 27B model, known
+/// by its number of layers.
 Status set_gemma(const Checkpoint& checkpoint, int64_t layers_of_27b, DecoderConfig& c);
 
-/// A layer with norms before and after `attention` (of the normed input, up to the output projection) and the gated MLP.
+/// A layer with norms before and after `attention` (of the normed input, up to the output projection) and the gated
+/// MLP.
 Value gemma_layer(LayerBuilder& b, Value x, const std::function<Value(Value)>& attention);
 
 inline constexpr GgufName kGemmaGgufNorms[] = {

@@ -1,5 +1,5 @@
-// Gemma 2: norms before and after each block with factors 1 + weight, scaled embeddings, a window in every second layer,
-// and soft caps of attention scores and logits (Gemma Team 2024, arXiv:2408.00118).
+// Gemma 2: norms before and after each block with factors 1 + weight, scaled embeddings, a window in every second
+// layer, and soft caps of attention scores and logits (Gemma Team 2024, arXiv:2408.00118).
 #include "models/gemma.h"
 #include "models/llama.h"
 

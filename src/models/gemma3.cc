@@ -1,5 +1,6 @@
-// Gemma 3 (text): norms before and after each block with factors 1 + weight, RMS norm of queries and keys per head, scaled
-// embeddings, and windows in five of six layers, with a rope base of their own (Gemma Team 2025, arXiv:2503.19786).
+// Gemma 3 (text): norms before and after each block with factors 1 + weight, RMS norm of queries and keys per head,
+// scaled embeddings, and windows in five of six layers, with a rope base of their own (Gemma Team 2025,
+// arXiv:2503.19786).
 #include "models/gemma.h"
 #include "models/llama.h"
 #include "models/rope_config.h"

@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t kMaxGgufLayers = 4096;
 constexpr int64_t kMaxFrequencies = 4096;
 
-// Reads an integer that GGUF may store once or per layer; all layers must agree, but for zeros where `zeros` allows them.
+// Reads an integer that GGUF may store once or per layer; all layers must agree, but for zeros where `zeros` allows
+// them.
 Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key, bool zeros = false) {
   const GgufValue* value = file.find(key);
   if (!value) return std::optional<int64_t>();

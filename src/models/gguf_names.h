@@ -18,7 +18,7 @@ struct GgufNames {
   std::span<const GgufName> top;  ///< outside of the layers: "token_embd", "model.embed_tokens"
   /// Within a layer, after "blk.N." and `hf_layers` N ".".
   std::span<const GgufName> layer;
-  std::span<const GgufName> more_layer = {};  ///< the same, what the family adds to a list that it shares
+  std::span<const GgufName> more_layer = {};  ///< further names of this family, appended to the shared list
   std::string_view hf_layers = "model.layers.";
   /// The rows of q_proj and k_proj are in interleaved rope order.
   bool interleaves_rope = false;

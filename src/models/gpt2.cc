@@ -34,7 +34,7 @@ nlohmann::json gpt2_common_config(const nlohmann::json& own_config) {
   return config;
 }
 
-/// Projections are transposed; the causal masks beside them are no weights.
+/// Projections are transposed; the causal-mask buffers are not weights.
 GgufForm gpt2_gguf_form(const Checkpoint&, const DecoderConfig&, std::string_view name) {
   GgufForm form;
   form.is_left_out = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");

@@ -1,4 +1,4 @@
-// GPT-NeoX and Pythia: attention and feed-forward beside each other, each with a layer norm of its own, rope on a quarter of
+// GPT-NeoX and Pythia: attention and feed-forward in parallel, each with a layer norm of its own, rope on a quarter of
 // each head (Black et al. 2022, arXiv:2204.06745).
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
@@ -7,8 +7,8 @@
 namespace redline {
 namespace {
 
-/// Queries (which = 0), keys or values. Hugging Face's weight has those of the first head, then of the second; GGUF's all
-/// queries first.
+/// Queries (which = 0), keys or values. Hugging Face's weight has those of the first head, then of the second; GGUF's
+/// all queries first.
 Value project_neox_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool by_head) {
   constexpr const char* kNames[] = {"attention.query", "attention.key", "attention.value"};
   const DecoderConfig& c = b.config();

@@ -1,5 +1,5 @@
-// Granite 4, its dense models: Granite's factors, layers of attention or Mamba-2, mostly without rope, gate and up in one
-// weight (IBM 2025, granite-4.0-micro and granite-4.0-h-micro).
+// Granite 4, its dense models: Granite's factors, layers of attention or Mamba-2, mostly without rope, gate and up in
+// one weight (IBM 2025, granite-4.0-micro and granite-4.0-h-micro).
 #include <algorithm>
 
 #include "models/llama.h"

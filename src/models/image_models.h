@@ -60,7 +60,8 @@ struct DenoiserModel {
   /// input.
   std::function<std::vector<float>(int64_t text_tokens, int64_t height, int64_t width)> rope_table;
   int64_t rotary_dim = 0;
-  /// Layers of the checkpoint whose output nothing reads, "transformer_blocks.23.attn.add_q_proj": LoRA files have them.
+  /// Layers of the checkpoint whose output nothing reads, "transformer_blocks.23.attn.add_q_proj": LoRA files have
+  /// them.
   std::vector<std::string> idle_modules;
   /// [height * width, width of the network] for that many tokens each way, the same for every item; empty: no
   /// "positions" input. invalid_argument: more tokens than the network has positions for.
@@ -72,9 +73,9 @@ struct DenoiserModel {
 
 /// An autoencoder. Images are rows of pixels (graph/ops/conv2d.h) in [-1, 1]. Latents z are the autoencoder's own; the
 /// denoiser's are (z - shift) * scaling.
-///   decode  input "latents" [batch * height * width, latent_channels], output "picture" [batch * s height * s width,
+///   decode  input "latents" [batch * height * width, latent_channels], output "image" [batch * s height * s width,
 ///   3]
-///   encode  input "picture", output "moments" [batch * height * width, 2 * latent_channels]: means, log variances
+///   encode  input "image", output "moments" [batch * height * width, 2 * latent_channels]: means, log variances
 ///           (tiny autoencoders: means alone)
 struct AutoencoderModel {
   Graph decode, encode;

@@ -1,5 +1,5 @@
-// ModernBERT (Warner et al. 2024, arXiv:2412.13663): pre-norm encoder with rope and gated GELU; most layers attend within
-// a window around each token, every third to all.
+// ModernBERT (Warner et al. 2024, arXiv:2412.13663): pre-norm encoder with rope and gated GELU; most layers attend
+// within a window around each token, every third to all.
 #include <cmath>
 
 #include "graph/ops/activation.h"

@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4: a Llama whose queries, keys and values are one projection, gate and up another, with long rope (Abdin et
-// al. 2024, arXiv:2404.14219).
+// Phi-3 and Phi-4: a Llama whose queries, keys and values are one projection, gate and up another, with long rope
+// (Abdin et al. 2024, arXiv:2404.14219).
 #include "graph/ops/add.h"
 #include "models/llama.h"
 

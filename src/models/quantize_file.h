@@ -32,8 +32,8 @@ struct QuantizeOptions {
 class ModelQuantizer {
  public:
   /// `path`: a GGUF file of any architecture, or a Hugging Face folder of a language model (checkpoint_to_gguf.h).
-  /// unsupported: block formats without `requantizes`. invalid_argument: an importance matrix of another model (the message
-  /// names the tensor and both sizes). Errors of the readers.
+  /// unsupported: block formats without `requantizes`. invalid_argument: an importance matrix of another model (the
+  /// message names the tensor and both sizes). Errors of the readers.
   static Result<ModelQuantizer> open(const std::string& path, const QuantizeOptions& options);
 
   struct Tensor {
@@ -51,9 +51,9 @@ class ModelQuantizer {
   /// The files that are read.
   std::vector<std::string> sources() const;
 
-  /// Writes the file with the team's workers; memory stays at some MiB for each. `on_elements`: called by one thread after
-  /// so many more elements; false ends it (cancelled). invalid_argument: an element that is not finite, or too large for
-  /// F16. Errors of GgufWriter::write.
+  /// Writes the file with the team's workers; memory stays at some MiB for each. `on_elements`: called by one thread
+  /// after so many more elements; false ends it (cancelled). invalid_argument: an element that is not finite, or too
+  /// large for F16. Errors of GgufWriter::write.
   Status write(const std::string& path, WorkerTeam& team, const std::function<bool(int64_t)>& on_elements);
 
  private:

@@ -1,4 +1,5 @@
-// Which type each tensor of a quantized model gets: the named mixes of llama.cpp's quantizer (llama-quant.cpp), by its rules.
+// Which type each tensor of a quantized model gets: the named mixes of llama.cpp's quantizer (llama-quant.cpp), by its
+// rules.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,7 @@
 
 namespace redline {
 
-/// A mix has a type for most matrices, and others for those that suffer most.
+/// A mix has a type for most matrices, and higher precision for sensitive ones.
 struct QuantizeMix {
   std::string_view name;  ///< "Q4_K_M"
   DType type;
@@ -21,7 +22,7 @@ const std::vector<QuantizeMix>& quantize_mixes();
 /// In any case of letters; "Q4_K" is Q4_K_M as in llama.cpp. not_found: the message lists the mixes.
 Result<QuantizeMix> find_quantize_mix(std::string_view name);
 
-/// What the rules ask of a model.
+/// Model properties that the rules use.
 struct QuantizeFacts {
   std::string architecture;  ///< general.architecture
   int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, num_experts = 0;
@@ -34,7 +35,8 @@ struct QuantizeFacts {
 class QuantizeRules {
  public:
   QuantizeRules(const QuantizeMix& mix, const QuantizeFacts& facts) : mix_(mix), facts_(facts) {}
-  /// Whether a tensor is quantized at all: matrices named ".weight" that are no norm, router, position or small parameter.
+  /// Whether a tensor is quantized at all: matrices named ".weight" that are no norm, router, position or small
+  /// parameter.
   static bool quantizes(std::string_view name, size_t axes);
   DType type_of(const std::string& name, size_t axes);
 

@@ -1,5 +1,5 @@
-// Qwen3-Next: gated delta networks, gated attention in every fourth layer, and a mixture of experts with a gated expert of
-// all tokens (Qwen3-Next-80B-A3B; the delta rule: arXiv:2412.06464).
+// Qwen3-Next: gated delta networks, gated attention in every fourth layer, and a mixture of experts with a gated expert
+// of all tokens (Qwen3-Next-80B-A3B; the delta rule: arXiv:2412.06464).
 #include "models/gated_delta.h"
 #include "models/llama.h"
 #include "models/moe.h"

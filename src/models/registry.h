@@ -41,7 +41,8 @@ struct ModelFamily {
   std::string_view architecture;  ///< config.json's architectures[0]
   GgufNames gguf;                 ///< how GGUF files of the family name it and its tensors
   Result<LanguageModel> (*build)(const Checkpoint& checkpoint);
-  /// Numbers that GGUF files of the family have beside the common ones; `set` takes the key without the architecture.
+  /// Numbers that GGUF files of the family have in addition to the common ones; `set` takes the key without the
+  /// architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
   void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
   /// Of a tensor by the checkpoint's name. nullptr: as the checkpoint has it.
@@ -51,7 +52,8 @@ struct ModelFamily {
   /// The tensors that are made of one of the checkpoint. nullptr: one, by gguf_form.
   std::vector<GgufForm> (*gguf_parts)(const Checkpoint& checkpoint, const DecoderConfig& config,
                                       std::string_view name) = nullptr;
-  /// Keys of the family beside the common ones, or in place of them. unsupported: a setting that files do not state.
+  /// Keys of the family in addition to the common ones, or in place of them. unsupported: a setting that files do not
+  /// state.
   Status (*gguf_keys)(const Checkpoint& checkpoint, const DecoderConfig& config, const GgufKeys& set) = nullptr;
   /// general.architecture of files that are written, if it depends on the model. nullptr: as GgufNames say.
   std::string_view (*gguf_architecture)(const Checkpoint& checkpoint) = nullptr;

@@ -10,13 +10,13 @@
 namespace redline {
 
 /// Reads rope_parameters (transformers 5) or rope_theta and rope_scaling (transformers 4) for heads of `head_dim`.
-/// Types: default, linear, dynamic (NTK), llama3, longrope, yarn (Peng et al. 2023, arXiv:2309.00071), and "factors", which a
-/// GGUF file's rope_freqs tensor becomes: one divisor per frequency in "factors".
+/// Types: default, linear, dynamic (NTK), llama3, longrope, yarn (Peng et al. 2023, arXiv:2309.00071), and "factors",
+/// which a GGUF file's rope_freqs tensor becomes: one divisor per frequency in "factors".
 /// unsupported: another type; invalid_argument: a missing or impossible number.
 Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions);
 
-/// `config` with the rope settings of the layers of one type ("full_attention") as the only ones: those in rope_parameters
-/// (transformers 5), or else rope_theta and rope_scaling as they are.
+/// `config` with the rope settings of the layers of one type ("full_attention") as the only ones: those in
+/// rope_parameters (transformers 5), or else rope_theta and rope_scaling as they are.
 nlohmann::json rope_of_layer_type(nlohmann::json config, const char* type);
 
 /// `config` with rope_theta, if it states none: of families whose default is not 10000.
@@ -35,7 +35,8 @@ struct GgufRope {
   std::vector<float> within, beyond;           ///< rope_factors_short and rope_factors_long: of longrope
   std::optional<double> attention_factor;      ///< rope.scaling.attn_factor: of longrope
 };
-/// unsupported: a scaling that these keys cannot express (dynamic; yarn with another "truncate" than readers take for granted).
+/// unsupported: a scaling that these keys cannot express (dynamic; yarn with another "truncate" than readers take for
+/// granted).
 Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions,
                                 bool truncates_yarn = true);
 

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kMaxRank = 1 << 16;
 
-// PEFT -------------------------------------------------------------------------------------------------------------------
+// PEFT
+// -------------------------------------------------------------------------------------------------------------------
 
 /// Members of adapter_config.json with which the adapter is more than low-rank factors beside linear layers.
 constexpr std::pair<const char*, const char*> kRefused[] = {
@@ -216,7 +217,8 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
   return adapter;
 }
 
-// GGUF -------------------------------------------------------------------------------------------------------------------
+// GGUF
+// -------------------------------------------------------------------------------------------------------------------
 
 Result<TextAdapterFile> open_gguf(const std::string& path) {
   TextAdapterFile adapter;

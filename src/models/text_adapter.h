@@ -15,11 +15,11 @@ struct TextAdapterFile {
   int64_t max_rank = 0;
   std::shared_ptr<const MappedFile> file;  ///< the matrices point into it
 
-  /// `path`: a PEFT folder (adapter_config.json with adapter_model.safetensors or .bin), its adapter_model file, or a GGUF
-  /// file with general.type "adapter" and adapter.type "lora".
-  /// not_found: no such file, or a folder without adapter_config.json. invalid_argument: an incomplete pair, shapes that
-  /// do not match, a rank that differs from the config, or no pair. unsupported, by name: DoRA and other variants, biases,
-  /// modules_to_save, initializations that change the base weights, tensors that belong to no pair.
+  /// `path`: a PEFT folder (adapter_config.json with adapter_model.safetensors or .bin), its adapter_model file, or a
+  /// GGUF file with general.type "adapter" and adapter.type "lora".
+  /// not_found: no such file, or a folder without adapter_config.json. invalid_argument: an incomplete pair, shapes
+  /// that do not match, a rank that differs from the config, or no pair. unsupported, by name: DoRA and other variants,
+  /// biases, modules_to_save, initializations that change the base weights, tensors that belong to no pair.
   static Result<TextAdapterFile> open(const std::string& path);
 
   /// The matrices under Hugging Face's module names ("model.layers.0.self_attn.q_proj") in its row order.

@@ -14,8 +14,8 @@ namespace redline {
 /// "language_model." or "model.language_model.".
 class TextPart {
  public:
-  /// Replaces `config` by that of the text part if it has one; settings that only the whole model has (special tokens, how
-  /// weights are stored) stay.
+  /// Replaces `config` by that of the text part if it has one; settings that only the whole model has (special tokens,
+  /// how weights are stored) stay.
   static TextPart take(nlohmann::json& config);
 
   bool is_part() const { return is_part_; }

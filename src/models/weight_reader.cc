@@ -174,7 +174,7 @@ Result<WeightSource> WeightReader::find(const std::string& name, const std::vect
     return invalid_argument("tensor {} is missing", missing_.back());
   }
   if (!is_shape(at->second.view.shape, shape))
-    return invalid_argument("tensor {} is [{}], the config asks for [{}]", checkpoint_.file_name(name),
+    return invalid_argument("tensor {} is [{}], the config requires [{}]", checkpoint_.file_name(name),
                             fmt::join(at->second.view.shape, ", "), fmt::join(shape, ", "));
   taken_.insert(name);
   WeightSource source = at->second;
@@ -187,7 +187,7 @@ Status WeightReader::expect_all_taken() const {
   for (const auto& [name, source] : checkpoint_.tensors)
     if (!taken_.count(name) && !name.ends_with("rotary_emb.inv_freq")) left.push_back(checkpoint_.file_name(name));
   if (left.empty()) return {};
-  return invalid_argument("tensor {}{} has no place in this architecture; is model_type right?", left.front(),
+  return invalid_argument("tensor {}{} is not used by this architecture; check model_type", left.front(),
                           and_more(left));
 }
 

@@ -50,10 +50,10 @@ Result<CudaDriver> find_cuda_driver() {
   CudaDriver driver;
   if (const int error = f.driver_version(&driver.version); error != 0)
     return unsupported("cuda: the NVIDIA driver does not say its version: {}", error_name(f, error));
-  if (driver.version < kLeastCudaVersion)
+  if (driver.version < kMinCudaVersion)
     return unsupported("cuda: the NVIDIA driver supports CUDA {}.{}; Redline needs CUDA {}.{}, which driver 580 brings",
-                       driver.version / 1000, driver.version % 1000 / 10, kLeastCudaVersion / 1000,
-                       kLeastCudaVersion % 1000 / 10);
+                       driver.version / 1000, driver.version % 1000 / 10, kMinCudaVersion / 1000,
+                       kMinCudaVersion % 1000 / 10);
   if (const int error = f.init(0); error != 0) {
     if (error == kNoDevice) return unsupported("cuda: the NVIDIA driver finds no GPU");
     return unsupported("cuda: the NVIDIA driver does not start: {}", error_name(f, error));

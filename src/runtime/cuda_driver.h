@@ -1,4 +1,4 @@
-// What the NVIDIA driver of this machine says, asked without linking against it.
+// Queries the NVIDIA driver through dlopen, without linking against it.
 #pragma once
 
 #include <string>
@@ -19,15 +19,15 @@ struct CudaDriver {
   std::vector<CudaGpu> gpus;
 };
 
-/// The least CUDA version that a driver must support (driver 580), and the least compute capability.
-inline constexpr int kLeastCudaVersion = 13000, kLeastCapability = 90;
+/// Minimum CUDA version of the driver (driver 580) and minimum compute capability.
+inline constexpr int kMinCudaVersion = 13000, kMinCapability = 90;
 
-/// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which, with
-/// both versions.
+/// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which,
+/// with both versions.
 Result<CudaDriver> find_cuda_driver();
 
-/// The module with the CUDA kernels, "redline_cuda.so": beside the program or the library, or where an installation has it
-/// (lib/redline). "": this build has none.
+/// The module with the CUDA kernels, "redline_cuda.so": beside the program or the library, or where an installation has
+/// it (lib/redline). "": this build has none.
 std::string find_cuda_module();
 
 }  // namespace redline

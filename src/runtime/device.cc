@@ -27,9 +27,9 @@ Result<DeviceChoice> parse_device(std::string_view name) {
 
 /// Whether the module of this build runs on a GPU.
 Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
-  if (10 * gpu.major + gpu.minor < kLeastCapability)
+  if (10 * gpu.major + gpu.minor < kMinCapability)
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
-                       gpu.minor, kLeastCapability / 10, kLeastCapability % 10);
+                       gpu.minor, kMinCapability / 10, kMinCapability % 10);
   if (module.empty())
     return unsupported(
         "cuda:{}: {} is there, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,

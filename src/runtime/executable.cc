@@ -5,7 +5,7 @@
 #include "backends/cpu/executor.h"
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 #include "graph/passes/passes.h"
 #include "runtime/interpreter.h"
 
@@ -16,7 +16,7 @@ KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
   return kernels.has_tile_unit || kernels.has_fast_bf16_dot ? KvFormat::kBF16 : KvFormat::kF16;
 }
 
-bool Executable::Port::is_bound() const { return is_bound_name(name); }
+bool Executable::Port::is_bound() const { return is_external_name(name); }
 
 Result<Executable> Executable::make(Graph graph, const ExecutableOptions& options, RuntimeResources& runtime) {
   Executable e;

@@ -33,7 +33,7 @@ class Executable {
     std::string name;
     DType dtype = DType::kF32;
     Shape shape;
-    /// Its address is set by bind() (graph/bound_values.h).
+    /// Its address is set by bind() (graph/external_values.h).
     bool is_bound() const;
   };
   const std::vector<Port>& inputs() const { return input_ports_; }

@@ -1,7 +1,7 @@
 #include "runtime/interpreter.h"
 
 #include "backends/host_memory.h"
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 
 namespace redline {
 
@@ -84,7 +84,7 @@ class InterpreterRunner final : public Runner {
     const Graph& graph = interpreter_.graph();
     for (const ValueId id : graph.inputs) {
       const ValueInfo& value = graph.value(id);
-      if (is_bound_name(value.name)) continue;
+      if (is_external_name(value.name)) continue;
       inputs_[value.name].resize(static_cast<size_t>(num_elements(value.shape).eval(bounds)));
     }
     for (const ValueId id : graph.outputs) outputs_[graph.value(id).name];
@@ -120,7 +120,7 @@ class InterpreterRunner final : public Runner {
       HostTensor& tensor = inputs[value.name];
       for (const Dim& dim : value.shape) tensor.shape.push_back(dim.eval(context.sizes));
       const auto size = static_cast<size_t>(num_elements(value.shape).eval(context.sizes));
-      if (is_bound_name(value.name)) {
+      if (is_external_name(value.name)) {
         const float* from = bound_[value.name];
         tensor.data.assign(from, from + size);
         continue;
@@ -133,7 +133,7 @@ class InterpreterRunner final : public Runner {
     }
     REDLINE_ASSIGN(const auto outputs, interpreter_.run(inputs, context));
     for (const auto& [name, tensor] : outputs) {
-      if (is_bound_name(name)) std::copy(tensor.data.begin(), tensor.data.end(), bound_[name]);
+      if (is_external_name(name)) std::copy(tensor.data.begin(), tensor.data.end(), bound_[name]);
       else outputs_[name].assign(tensor.data.begin(), tensor.data.end());
     }
     return {};

@@ -27,8 +27,8 @@ class ApiKeys {
     std::string name;
     double retry_after_s = 0;  ///< more than 0: too many requests
   };
-  /// Of "Authorization: Bearer KEY", "X-Api-Key: KEY" or "Api-Key: KEY". Takes the same time for every wrong key, and counts
-  /// a request of a known one.
+  /// Of "Authorization: Bearer KEY", "X-Api-Key: KEY" or "Api-Key: KEY". Takes the same time for every wrong key, and
+  /// counts a request of a known one.
   Verdict check(const HttpRequest& request);
 
  private:

@@ -37,8 +37,8 @@ const Schema request_schema{
        .choices = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"}}},
      {"body", kObject, "the request as it is sent to that path", {.required = true}}}};
 
-/// Calls fn(line, next) for each line without its end, until that returns an error; `next`: where the next line begins, or
-/// npos after a line without an end.
+/// Calls fn(line, next) for each line without its end, until that returns an error; `next`: where the next line begins,
+/// or npos after a line without an end.
 template <class F>
 Status for_each_line(std::string_view text, const F& fn) {
   for (size_t begin = 0; begin < text.size();) {

@@ -1,5 +1,5 @@
-// Conversations: from messages to a prompt, and from generated text to messages. The APIs differ in their shapes only; all are
-// brought to OpenAI's.
+// Conversations: from messages to a prompt, and from generated text to messages. The APIs differ in their shapes only;
+// all are brought to OpenAI's.
 #pragma once
 
 #include "redline/chat.h"
@@ -27,8 +27,8 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
 /// tokens. `param`: the field that errors name.
 std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const char* param, GenerateRequest& request);
 
-/// Has a call demanded: of `name`, or of any tool ("").  400: there are no tools, or none of that name, or the text has a
-/// format already. After generation_request(), which takes that; before set_prompt().
+/// Has a call demanded: of `name`, or of any tool ("").  400: there are no tools, or none of that name, or the text has
+/// a format already. After generation_request(), which takes that; before set_prompt().
 std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name);
 
 /// A message as far as it is known.

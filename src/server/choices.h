@@ -14,7 +14,7 @@
 
 namespace redline::server {
 
-/// The generations of one API request and what they have produced and nobody has taken yet. Destroying it cancels them.
+/// The generations of one API request and their output that has not been read yet. Destroying it cancels them.
 class Choices {
  public:
   struct Event {
@@ -43,7 +43,7 @@ class Choices {
   const Result<GenerateResult>& result(size_t choice) const { return *results_[choice]; }
   size_t size() const { return generations_.size(); }
   bool all_ended() const { return num_ended_ == generations_.size(); }
-  /// The reader was so slow that the request was given up: its queue was full.
+  /// The request was aborted because its output queue was full (slow reader).
   bool has_overflowed() const;
 
  private:

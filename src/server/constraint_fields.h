@@ -8,8 +8,8 @@ namespace redline::server {
 
 const std::vector<Field>& constraint_fields();
 
-/// A format {"type": "text" | "json_object" | "json_schema", ...}, the schema being in `json_schema` (chat) or in the format
-/// itself (Responses, Anthropic).
+/// A format {"type": "text" | "json_object" | "json_schema", ...}, the schema being in `json_schema` (chat) or in the
+/// format itself (Responses, Anthropic).
 const Schema& format_schema();
 
 struct NamedConstraint {

@@ -35,8 +35,8 @@ class EmbeddingModel final : public Resident {
   /// nullopt: it was never loaded.
   std::optional<EmbeddingInfo> known_info() const;
   int64_t created() const { return created_; }
-  /// Waits for the request in progress; those that wait get an error. The owner calls it before letting go: a request in
-  /// progress must not be the last to hold the model, whose thread computes it.
+  /// Waits for the request in progress; those that wait get an error. The owner calls it before letting go: a request
+  /// in progress must not be the last to hold the model, whose thread computes it.
   void close();
 
   /// What a request computes: the body of its answer, and the tokens that it took.
@@ -44,7 +44,7 @@ class EmbeddingModel final : public Resident {
     std::string body;
     int64_t tokens = 0;
   };
-  /// `goes_on`: false when nobody waits for the answer any more.
+  /// `goes_on`: false when the client is gone.
   using Work = std::function<Outcome<Result>(EmbeddingEngine& engine, const std::function<bool()>& goes_on)>;
   /// `model`: as EmbeddingModels::find() gives it; it is kept loaded until the work is done.
   /// An answer that waits for its turn; without a client that waits for it, the work ends with its step.

@@ -1,7 +1,7 @@
 // An endpoint describes itself: its row is what routes to it, checks its requests and documents it in /openapi.json.
 //
-// To add one: a file endpoints/NAME.cc that defines `std::vector<Endpoint> NAME_endpoints()`, and its test. The build finds
-// the file.
+// To add one: a file endpoints/NAME.cc that defines `std::vector<Endpoint> NAME_endpoints()`, and its test. The build
+// finds the file.
 #pragma once
 
 #include <memory>

@@ -20,8 +20,8 @@ struct Form {
 };
 
 bool is_form(std::string_view content_type);
-/// Text fields become values of the types that `schema` gives them; "name[]", and a name that comes more than once, become
-/// arrays. Parts with a file name are files. invalid_request_error: no boundary, or a malformed part.
+/// Text fields become values of the types that `schema` gives them; "name[]", and a name that comes more than once,
+/// become arrays. Parts with a file name are files. invalid_request_error: no boundary, or a malformed part.
 Outcome<Form> parse_form(std::string_view content_type, std::string_view body, const Schema& schema);
 
 }  // namespace redline::server

@@ -11,16 +11,16 @@ const std::vector<Field>& generation_fields();
 /// Names that other servers have, and what to write instead.
 const std::vector<std::pair<std::string, std::string>>& refused_generation_fields();
 
-/// Sampling, stop strings, adapters, constraint, client, priority and time limit of a checked body. The seed of choice i is
-/// seed + i. The endpoint may have set call.constraint.
+/// Sampling, stop strings, adapters, constraint, client, priority and time limit of a checked body. The seed of choice
+/// i is seed + i. The endpoint may have set call.constraint.
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);
 /// Choices::start, whose errors name the field of the constraint if that is at fault.
 Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
                                                 const std::vector<GenerateRequest>& requests);
 /// use_beam_search and length_penalty, of chats and completions.
 const std::vector<Field>& beam_fields();
-/// Whether a request asks for a beam search. 400: with something that a search cannot do. Fields of sampling have no effect
-/// then, which the answer says.
+/// Whether a request asks for a beam search. 400: with something that a search cannot do. Fields of sampling have no
+/// effect then, which the answer says.
 Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request);
 /// Searches with n beams for each prompt.
 Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shared_ptr<ServedModel>& model,

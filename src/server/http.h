@@ -49,15 +49,16 @@ class Answer {
   std::string content_type = "application/json";
   Headers headers;
   AnswerFacts facts;
-  /// Sent part by part as poll() gives them, the head at once. Otherwise head and body are sent when poll() is done, and
-  /// poll() may change the head until then.
+  /// Sent part by part as poll() gives them, the head at once. Otherwise head and body are sent when poll() is done,
+  /// and poll() may change the head until then.
   bool is_stream = false;
 
   /// `wake` may be called from any thread, when poll() has something new. It must not be called before this.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
   virtual void on_ready(std::function<void()> wake) {}
   virtual Progress poll(std::string& body) = 0;
-  /// After the last poll(), of an answer that is no stream: makes the answer that is sent instead. Runs on a handler thread.
+  /// After the last poll(), of an answer that is no stream: makes the answer that is sent instead. Runs on a handler
+  /// thread.
   virtual std::function<std::unique_ptr<Answer>()> continuation() { return {}; }
   /// Sent when a stream has been silent for its tick_s; "": nothing.
   virtual std::string_view ping() const { return {}; }

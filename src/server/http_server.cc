@@ -355,7 +355,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     }
   }
 
-  /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took nothing.
+  /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took
+  /// nothing.
   asio::awaitable<bool> write_all(std::string_view rest) {
     while (!rest.empty()) {
       ErrorCode error;
@@ -553,7 +554,8 @@ class AsioServer final : public HttpServer {
       }
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);
-      // What a slow reader has not taken waits in its queue, where it is bounded, rather than in megabytes of the kernel.
+      // What a slow reader has not taken waits in its queue, where it is bounded, rather than in megabytes of the
+      // kernel.
       socket.set_option(asio::socket_base::send_buffer_size(256 << 10), error);
       const int idle_s = 30, unacknowledged_ms = 30000;
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

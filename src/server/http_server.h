@@ -47,8 +47,8 @@ class HttpApplication {
 
 class HttpServer {
  public:
-  /// Binds and listens. `application` must outlive the server. invalid_argument: the host, or TLS files that do not fit.
-  /// io: the port is in use.
+  /// Binds and listens. `application` must outlive the server. invalid_argument: the host, or TLS files that do not
+  /// fit. io: the port is in use.
   static Result<std::unique_ptr<HttpServer>> listen(const HttpServerOptions& options, HttpApplication& application);
   virtual ~HttpServer() = default;  ///< stops
   virtual int port() const = 0;

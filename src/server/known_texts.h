@@ -15,7 +15,7 @@
 
 namespace redline::server {
 
-/// What a model writes is often not what its tokenizer would make of the same text. A conversation therefore goes on from
+/// Generated tokens often differ from the tokenization of the same text. A conversation therefore goes on from
 /// the tokens themselves: they are what the model has written, and their cached state is found. Thread-safe.
 class KnownTexts {
  public:
@@ -26,9 +26,9 @@ class KnownTexts {
   void add(const std::string& scope, std::string text, std::vector<int32_t> tokens);
   void clear();
 
-  /// The tokens of `text`, a rendered conversation: those of the longest known text that it begins with, then those of the
-  /// rest. A known text counts if nothing or a control token follows, across which no token can reach. Without one, that
-  /// is engine.encode(text, true, add_bos), whose errors it returns.
+  /// The tokens of `text`, a rendered conversation: those of the longest known text that it begins with, then those of
+  /// the rest. A known text counts if nothing or a control token follows, across which no token can reach. Without one,
+  /// that is engine.encode(text, true, add_bos), whose errors it returns.
   Result<std::vector<int32_t>> encode(const TextEngine& engine, const std::string& scope, std::string_view text,
                                       bool add_bos);
 

@@ -85,7 +85,7 @@ class ServedModel final : public Resident {
   const Opener open_;
   const int64_t created_, max_in_flight_;
   mutable std::atomic<int64_t> in_flight_{0};
-  mutable std::mutex mutex_;  // of what follows; engine_ only changes while nobody uses it
+  mutable std::mutex mutex_;  // of what follows; engine_ changes only while it is not in use
   std::shared_ptr<TextEngine> engine_;
   std::optional<ModelInfo> info_;
   EngineStats past_;  ///< of earlier loads
@@ -114,8 +114,8 @@ class ModelTable {
   /// One that load() opens; see Residency::add.
   void add(std::shared_ptr<ServedModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ServedModel>> all() const;
-  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest. 404 model_not_found with the names there
-  /// are. The model may be unloaded.
+  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest. 404 model_not_found with the names
+  /// there are. The model may be unloaded.
   Outcome<ModelChoice> resolve(const std::string& name) const;
   /// The same, loaded; else an error with `load`.
   Outcome<ModelChoice> find(const std::string& name) const;

@@ -1,4 +1,4 @@
-// Images: what is asked for, the queue of each image model, and what became of it.
+// Image requests, the queue of each image model, and results.
 #pragma once
 
 #include <array>
@@ -69,7 +69,8 @@ class Prediction {
   int64_t queue_position() const;
   /// Takes effect at once in the queue, else after the step in progress.
   void cancel();
-  /// `changed` is called from another thread after every change of the state, until unlisten() with the number returned.
+  /// `changed` is called from another thread after every change of the state, until unlisten() with the number
+  /// returned.
   uint64_t listen(std::function<void()> changed);
   /// No call runs after it.
   void unlisten(uint64_t number);
@@ -94,8 +95,8 @@ class Prediction {
   uint64_t next_listener_ = 0;
 };
 
-/// An image model behind the server: one request at a time, the others wait in order of arrival. Its engine may come and
-/// go. Thread-safe.
+/// An image model behind the server: one request at a time, the others wait in order of arrival. Its engine may be
+/// unloaded and reloaded. Thread-safe.
 class ImageModel final : public Resident, public std::enable_shared_from_this<ImageModel> {
  public:
   using Opener = std::function<Result<std::unique_ptr<ImageEngine>>()>;
@@ -105,7 +106,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   ~ImageModel() override;
   const std::string& name() const override { return name_; }
   std::string_view purpose() const override { return "images; see /v1/images/generations"; }
-  /// Of a loaded model, in the hands of one who has it from ImageModels::find().
+  /// Requires a loaded model obtained from ImageModels::find().
   const ImageEngine& engine() const { return *engine_; }
   Result<int64_t> load() override;
   void unload() override;
@@ -129,7 +130,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   const std::string name_;
   const Opener open_;
   const int64_t max_side_, max_batch_, max_waiting_, created_;
-  mutable std::mutex mutex_;  // of what follows; engine_ only changes while nobody uses it
+  mutable std::mutex mutex_;  // of what follows; engine_ changes only while it is not in use
   std::condition_variable changed_;
   std::shared_ptr<ImageEngine> engine_;
   bool was_loaded_ = false;
@@ -148,8 +149,8 @@ class ImageModels {
   /// See Residency::add.
   void add(std::shared_ptr<ImageModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ImageModel>> all() const;
-  /// "": the only model. 404 model_not_found with the names there are. The pointer keeps the model loaded; an error with
-  /// `load`: it is not.
+  /// "": the only model. 404 model_not_found with the names there are. The pointer keeps the model loaded; an error
+  /// with `load`: it is not.
   Outcome<std::shared_ptr<ImageModel>> find(const std::string& name) const;
 
   /// Keeps a prediction until there are kMaxKept, or until its files and those of later ones exceed kMaxKeptBytes.

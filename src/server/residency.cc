@@ -90,7 +90,7 @@ struct Residency::Shared {
     return **found;
   }
   bool has_room(int64_t bytes) const { return options.memory_bytes == 0 || used_bytes + bytes <= options.memory_bytes; }
-  /// By unloading what nobody uses.
+  /// By unloading models that are not in use.
   bool can_make_room(int64_t bytes) const {
     int64_t idle = 0;
     for (const auto& s : slots)

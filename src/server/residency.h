@@ -23,14 +23,14 @@ class Resident {
   virtual std::string_view purpose() const { return ""; }
   /// Returns the bytes that it takes: weights, and caches at their limit. The working memory of a step is not counted.
   virtual Result<int64_t> load() = 0;
-  /// Nobody uses it.
+  /// Called only when the model is not in use.
   virtual void unload() = 0;
 };
 
 /// A line on standard error: an adapter could be read when the model was loaded first, and not again.
 void note_dropped_adapter(const std::string& model, const std::string& adapter, const Status& status);
 
-/// A request that waits for a model. Dropping it gives up; what nobody waits for is not loaded.
+/// A request that waits for a model. Destroying it cancels the wait; models without waiters are not loaded.
 class PendingLoad {
  public:
   /// `wake` is called once, from another thread or at once, when the load has ended.
@@ -55,8 +55,8 @@ struct ResidencyOptions {
   bool unloads() const { return memory_bytes > 0 || keep_alive_s >= 0; }
 };
 
-/// Thread-safe. Loads one model at a time, in the order in which they were asked for, on a thread of its own. Makes room by
-/// unloading models that nobody uses, the one that was used longest ago first.
+/// Thread-safe. Loads one model at a time, in the order in which they were asked for, on a thread of its own. Makes
+/// room by unloading models that are not in use, the one that was used longest ago first.
 class Residency {
  public:
   enum class State : uint8_t { kUnloaded, kLoading, kLoaded, kUnloading };
@@ -65,7 +65,7 @@ class Residency {
     int64_t bytes = 0;                   ///< what it takes; expected, before it was ever loaded
     int64_t uses = 0;                    ///< of now
     int64_t loads = 0;                   ///< how often it was loaded
-    std::optional<double> expires_in_s;  ///< when it is unloaded if nobody uses it; while in use, from the end of that
+    std::optional<double> expires_in_s;  ///< seconds until it is unloaded; while in use, counted from the end of that
   };
 
   explicit Residency(const ResidencyOptions& options = {});
@@ -79,11 +79,12 @@ class Residency {
 
   /// Loads it on the calling thread, if there is room without unloading another. False: there is none.
   Result<bool> load_if_it_fits(const Resident& model);
-  /// Keeps a loaded model in memory until the pointer goes; null: it is not loaded. `renews`: its age starts again then.
+  /// Keeps a loaded model in memory until the pointer goes; null: it is not loaded. `renews`: its age starts again
+  /// then.
   std::shared_ptr<void> use(const Resident& model, bool renews = true);
   /// Has the model loaded.
   std::shared_ptr<PendingLoad> load(const Resident& model);
-  /// Until it is unloaded, instead of the option. 0: as soon as nobody uses it; negative: never.
+  /// Until it is unloaded, instead of the option. 0: as soon as it is not in use; negative: never.
   void set_keep_alive(const Resident& model, double seconds);
   Entry entry(const Resident& model) const;
   /// Why there is no model of this name for what a request wants, if it is one for something else; else "".

@@ -14,8 +14,8 @@
 
 namespace redline::server {
 
-/// "v1," and the base64 of HMAC-SHA256 over "ID.TIMESTAMP.BODY". A secret that begins with "whsec_" is base64 after that,
-/// another one is taken as it is.
+/// "v1," and the base64 of HMAC-SHA256 over "ID.TIMESTAMP.BODY". A secret that begins with "whsec_" is base64 after
+/// that, another one is taken as it is.
 std::string webhook_signature(std::string_view secret, std::string_view id, int64_t timestamp, std::string_view body);
 
 /// Sends events one after the other on a thread of its own. Thread-safe.
@@ -25,7 +25,8 @@ class WebhookSender {
   explicit WebhookSender(std::string secret);
   /// Waits for the events that were posted, each for at most one more attempt.
   ~WebhookSender();
-  /// An answer other than 2xx, or none within 10 seconds, is followed by up to 4 more attempts, 1, 2, 4 and 8 seconds apart.
+  /// An answer other than 2xx, or none within 10 seconds, is followed by up to 4 more attempts, 1, 2, 4 and 8 seconds
+  /// apart.
   void post(std::string url, std::string body);
   /// Events that were given up.
   int64_t num_failed() const;

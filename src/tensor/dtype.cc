@@ -22,11 +22,13 @@ constexpr DTypeInfo kTypes[] = {
     {DType::kI64, "i64", 1, 8, 27, false, false, 0},
     {DType::kF64, "f64", 1, 8, 28, true, false, 0},
 #define REDLINE_ROW(F) \
-    {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, false, true, 0},
+    {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, \
+     false,             true,            0},
     REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
 #define REDLINE_ROW(F) \
-    {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, -1, false, true, blocks::F::kRowBytes},
+    {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, -1, \
+     false,             true,            blocks::F::kRowBytes},
     REDLINE_ROW_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
 };

@@ -62,8 +62,8 @@ uint16_t f32_to_f16(float value);  ///< round to nearest even
 inline float bf16_to_f32(uint16_t b) { return __builtin_bit_cast(float, static_cast<uint32_t>(b) << 16); }
 uint16_t f32_to_bf16(float value);  ///< round to nearest even; NaN stays NaN
 
-/// Unpacks `elements` (whole blocks; one whole row where a row has a scale) of any type to float32, bit-identical to ggml.
-/// For code that is not performance-critical: inspect, tests, the interpreter, packing.
+/// Unpacks `elements` (whole blocks; one whole row where a row has a scale) of any type to float32, bit-identical to
+/// ggml. For code that is not performance-critical: inspect, tests, the interpreter, packing.
 void unpack_row(DType dtype, const void* source, float* target, int64_t elements);
 /// The reverse, rounded to nearest, where can_round_to(dtype).
 void round_row(DType dtype, const float* source, int64_t elements, void* target);

@@ -12,8 +12,8 @@ constexpr int64_t kLaneBytes = 4;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// How a quantized format is packed. A block format has units of 16 rows x one block, which its layout orders; the codes of a
-// format with a scale per row are ordered one by one.
+// How a quantized format is packed. A block format has units of 16 rows x one block, which its layout orders; the codes
+// of a format with a scale per row are ordered one by one.
 struct Packing {
   int64_t unit_bytes;
   int64_t (*panel_bytes)(int64_t in_features);
@@ -23,17 +23,17 @@ struct Packing {
 };
 template <class Format>
 struct PackBlocks {
-  static constexpr int64_t kUnitBytes = blocks::Strip<Format>::kBytes;
+  static constexpr int64_t kUnitBytes = blocks::RowPanel<Format>::kBytes;
   static int64_t panel_bytes(int64_t in_features) { return in_features / Format::kElements * kUnitBytes; }
   static Layout layout(int64_t panels, int64_t in_features) {
     const int64_t units = in_features / Format::kElements;
     return Layout({{panels, units}, {units, 1}});
   }
   static void pack_panel(const uint8_t* const* rows, int64_t in_features, uint8_t* panel) {
-    const uint8_t* at[kStripRows];
-    std::copy_n(rows, kStripRows, at);
+    const uint8_t* at[kRowPanelRows];
+    std::copy_n(rows, kRowPanelRows, at);
     for (int64_t k = 0; k < in_features; k += Format::kElements, panel += kUnitBytes) {
-      blocks::Strip<Format>::pack(at, panel);
+      blocks::RowPanel<Format>::pack(at, panel);
       for (const uint8_t*& row : at)
         if (row) row += Format::kBytes;
     }
@@ -44,9 +44,9 @@ struct PackRows {
   static constexpr int64_t kUnitBytes = 1;
   static int64_t panel_bytes(int64_t in_features) { return Format::panel_bytes(in_features); }
   static Layout layout(int64_t panels, int64_t in_features) {
-    constexpr int64_t kLine = kStripRows * kLaneBytes;
+    constexpr int64_t kLine = kRowPanelRows * kLaneBytes;
     return Layout({{panels, Format::panel_bytes(in_features)},
-                   {kStripRows, kLaneBytes},
+                   {kRowPanelRows, kLaneBytes},
                    {Format::codes_bytes(in_features) / kLine, kLine},
                    {kLaneBytes, 1}});
   }
@@ -77,9 +77,6 @@ const Packing* packing_of(DType dtype) {
 // Adjacent elements of one row in a packed plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
 
-// Adjacent input channels of a convolution, where they are a multiple of it (kernels/cpu/conv2d.h).
-constexpr int64_t kConvBlock = 32;
-
 // One row of [in, taps] elements as [in / block, taps, block].
 template <class Element>
 void transpose_row(const uint8_t* from, int64_t in, int64_t taps, uint8_t* to) {
@@ -107,17 +104,18 @@ int64_t packed_unit_bytes(DType dtype) {
 }
 
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
-  const int64_t strips = round_up(out_features, kStripRows) / kStripRows;
-  if (const Packing* packing = packing_of(dtype)) return packing->layout(strips, in_features);
+  const int64_t row_panels = round_up(out_features, kRowPanelRows) / kRowPanelRows;
+  if (const Packing* packing = packing_of(dtype)) return packing->layout(row_panels, in_features);
   const int64_t lane = lane_elements(dtype);
   const int64_t steps = round_up(in_features, lane) / lane;
   // Logical index: row n = (panel, row in panel), element k = (step, element in lane).
-  return Layout({{strips, steps * kStripRows * lane}, {kStripRows, lane}, {steps, kStripRows * lane}, {lane, 1}});
+  return Layout(
+      {{row_panels, steps * kRowPanelRows * lane}, {kRowPanelRows, lane}, {steps, kRowPanelRows * lane}, {lane, 1}});
 }
 
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
-  const int64_t rows = round_up(out_features, kStripRows);
-  if (const Packing* packing = packing_of(dtype)) return rows / kStripRows * packing->panel_bytes(in_features);
+  const int64_t rows = round_up(out_features, kRowPanelRows);
+  if (const Packing* packing = packing_of(dtype)) return rows / kRowPanelRows * packing->panel_bytes(in_features);
   return rows * round_up(in_features, lane_elements(dtype)) * packed_unit_bytes(dtype);
 }
 
@@ -132,8 +130,8 @@ int64_t packed_bytes(const TensorView& weight) {
   return packed_bytes(weight.dtype, size.out_features, size.in_features);
 }
 
-void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_end, void* target,
-                 const std::function<int64_t(int64_t)>& source_row) {
+void pack_row_panels(const TensorView& weight, int64_t row_panel_begin, int64_t row_panel_end, void* target,
+                     const std::function<int64_t(int64_t)>& source_row) {
   const auto [out_features, in_features] = packed_matrix(weight);
   const DTypeInfo& type = dtype_info(weight.dtype);
   const int64_t taps = weight.shape.size() == 4 ? weight.shape[2] * weight.shape[3] : 1;
@@ -142,10 +140,10 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
   if (in_features == 0 && type.row_bytes == 0) return;  // the target may be null
   const int64_t source_bytes = row_bytes(weight.dtype, in_features);
   const auto* source = static_cast<const uint8_t*>(weight.data);
-  std::vector<uint8_t> patches(static_cast<size_t>(taps > 1 ? kStripRows * source_bytes : 0));
-  const auto rows_of = [&, out_features = out_features](int64_t strip, const uint8_t** rows) {
-    for (int64_t r = 0; r < kStripRows; ++r) {
-      const int64_t n = strip * kStripRows + r;
+  std::vector<uint8_t> patches(static_cast<size_t>(taps > 1 ? kRowPanelRows * source_bytes : 0));
+  const auto rows_of = [&, out_features = out_features](int64_t row_panel, const uint8_t** rows) {
+    for (int64_t r = 0; r < kRowPanelRows; ++r) {
+      const int64_t n = row_panel * kRowPanelRows + r;
       rows[r] = n < out_features ? source + (source_row ? source_row(n) : n) * source_bytes : nullptr;
       if (taps == 1 || !rows[r]) continue;
       uint8_t* own = patches.data() + r * source_bytes;
@@ -156,38 +154,38 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
 
   if (const Packing* packing = packing_of(weight.dtype)) {
     const int64_t panel_bytes = packing->panel_bytes(in_features);
-    for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
-      const uint8_t* rows[kStripRows];
-      rows_of(strip, rows);
-      packing->pack_panel(rows, in_features, static_cast<uint8_t*>(target) + strip * panel_bytes);
+    for (int64_t row_panel = row_panel_begin; row_panel < row_panel_end; ++row_panel) {
+      const uint8_t* rows[kRowPanelRows];
+      rows_of(row_panel, rows);
+      packing->pack_panel(rows, in_features, static_cast<uint8_t*>(target) + row_panel * panel_bytes);
     }
     return;
   }
 
   const int64_t lane = lane_elements(weight.dtype);
   const int64_t lane_bytes = lane * type.block_bytes;  // contribution of one row to a 64-byte line
-  const int64_t line_bytes = kStripRows * lane_bytes;
+  const int64_t line_bytes = kRowPanelRows * lane_bytes;
   const int64_t full_lines = in_features / lane;
   const int64_t lines = round_up(in_features, lane) / lane;
 
-  for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
-    uint8_t* strip_target = static_cast<uint8_t*>(target) + strip * lines * line_bytes;
-    const uint8_t* rows[kStripRows];
-    rows_of(strip, rows);
-    if (strip * kStripRows + kStripRows > out_features || full_lines < lines)
-      std::memset(strip_target, 0, static_cast<size_t>(lines * line_bytes));
+  for (int64_t row_panel = row_panel_begin; row_panel < row_panel_end; ++row_panel) {
+    uint8_t* row_panel_target = static_cast<uint8_t*>(target) + row_panel * lines * line_bytes;
+    const uint8_t* rows[kRowPanelRows];
+    rows_of(row_panel, rows);
+    if (row_panel * kRowPanelRows + kRowPanelRows > out_features || full_lines < lines)
+      std::memset(row_panel_target, 0, static_cast<size_t>(lines * line_bytes));
 
     // Lines in runs, so that the 16 rows being read and the lines being written both stay in L1.
     const int64_t run = std::max<int64_t>(1, 1024 / lane_bytes);
     for (int64_t begin = 0; begin < full_lines; begin += run) {
       const int64_t end = std::min(begin + run, full_lines);
-      for (int64_t r = 0; r < kStripRows; ++r) {
+      for (int64_t r = 0; r < kRowPanelRows; ++r) {
         if (!rows[r]) continue;
         const uint8_t* from = rows[r] + begin * lane_bytes;
-        uint8_t* to = strip_target + begin * line_bytes + r * lane_bytes;
+        uint8_t* to = row_panel_target + begin * line_bytes + r * lane_bytes;
         if (lane_bytes == kLaneBytes) {
           // A copy of constant size compiles to one move.
-          for (int64_t line = begin; line < end; ++line, from += kLaneBytes, to += kStripRows * kLaneBytes)
+          for (int64_t line = begin; line < end; ++line, from += kLaneBytes, to += kRowPanelRows * kLaneBytes)
             std::memcpy(to, from, kLaneBytes);
         } else {
           for (int64_t line = begin; line < end; ++line, from += lane_bytes, to += line_bytes)
@@ -196,9 +194,9 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
       }
     }
     if (full_lines < lines) {
-      for (int64_t r = 0; r < kStripRows; ++r)
+      for (int64_t r = 0; r < kRowPanelRows; ++r)
         if (rows[r])
-          std::memcpy(strip_target + full_lines * line_bytes + r * lane_bytes, rows[r] + full_lines * lane_bytes,
+          std::memcpy(row_panel_target + full_lines * line_bytes + r * lane_bytes, rows[r] + full_lines * lane_bytes,
                       static_cast<size_t>(source_bytes - full_lines * lane_bytes));
     }
   }

@@ -4,17 +4,18 @@
 #include <functional>
 
 #include "tensor/layout.h"
-#include "tensor/strip_rows.h"
+#include "tensor/row_panel.h"
 #include "tensor/tensor_view.h"
 
 namespace redline {
 
-/// Row panels (Strip in names) of 16 output rows, each streamed by a kernel in order.
+/// Row panels of 16 output rows, each streamed by a kernel in order.
 ///   plain types   unit = element: [N/16][K/e][16][e] with e = 4 / element bytes (f32 1, f16 and bf16 2): each 64-byte
 ///                 line is 16 rows x 4 bytes of K, the operand order of vpdpbusd, vpdpbf16ps and the AMX tiles alike
 ///   block types   unit = panel block, 16 rows x one block of K: [N/16][K/block]. Inside, the scales of the 16 rows
 ///                 come first, then planes of codes that a shift and a mask turn into such lines
-///                 (tensor/blocks/strip.h). That changes bits, not just element order, so the layout ends at the unit
+///                 (tensor/blocks/row_panel.h). That changes bits, not only the order of elements, so the layout ends
+///                 at the unit
 ///   row types     unit = a byte: tiles of 64 elements of K, each 16 x 64 bytes of 16 rows x 4; then the scales of the
 ///                 rows (tensor/blocks/w8a8.h), which the layout omits
 /// The logical index of a plain and of a row type is row * (K padded) + k; of a block type panel * (K / block) + block.
@@ -33,10 +34,10 @@ struct MatrixSize {
 MatrixSize packed_matrix(const TensorView& weight);
 int64_t packed_bytes(const TensorView& weight);
 
-/// Packs row panels [strip_begin, strip_end) of `weight` (its packed_matrix, row-major) into `target`, following
-/// packed_layout. `source_row`, if given, maps row n to a row of `weight` (for checkpoints with another rope order).
-/// Row panels are independent and may be packed from several threads.
-void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_end, void* target,
-                 const std::function<int64_t(int64_t)>& source_row = {});
+/// Packs row panels [row_panel_begin, row_panel_end) of `weight` (its packed_matrix, row-major) into `target`,
+/// following packed_layout. `source_row`, if given, maps row n to a row of `weight` (for checkpoints with another rope
+/// order). Row panels are independent and may be packed from several threads.
+void pack_row_panels(const TensorView& weight, int64_t row_panel_begin, int64_t row_panel_end, void* target,
+                     const std::function<int64_t(int64_t)>& source_row = {});
 
 }  // namespace redline

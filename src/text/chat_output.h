@@ -45,8 +45,8 @@ struct ChatOutputOptions {
   std::string_view tools_json;     ///< types of parameters, for formats that write values without quotes
 };
 
-/// Takes the generated text in pieces of any size, special tokens included. The deltas joined do not depend on the pieces.
-/// Text that looks like a call and is none is content.
+/// Takes the generated text in pieces of any size, special tokens included. The deltas joined do not depend on the
+/// pieces. Text that looks like a call and is none is content.
 class ChatOutputParser final : public ChatReader {
  public:
   explicit ChatOutputParser(const ChatOutputOptions& options);

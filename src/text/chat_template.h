@@ -36,8 +36,8 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  /// The same text as transformers' apply_chat_template(tokenize=False). invalid_argument: JSON that is none (named), an
-  /// error of the template, also its own raise_exception, with line and column, or a limit exceeded.
+  /// The same text as transformers' apply_chat_template(tokenize=False). invalid_argument: JSON that is none (named),
+  /// an error of the template, also its own raise_exception, with line and column, or a limit exceeded.
   Result<std::string> render(const ChatInput& input) const;
 
   const std::string& source() const;

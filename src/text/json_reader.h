@@ -12,7 +12,8 @@ namespace redline {
 
 using Json = nlohmann::json;
 
-/// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the file.
+/// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the
+/// file.
 Result<Json> parse_json(std::string_view text, std::string_view name);
 /// As parse_json. invalid_argument: it is JSON, but no object.
 Result<Json> parse_json_object(std::string_view text, std::string_view name);

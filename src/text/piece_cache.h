@@ -33,8 +33,8 @@ class PieceCache {
     return cache;
   }
 
-  /// Appends the ids of `piece`, of 1 to kMaxBytes bytes, or calls encode(piece), which appends them. Up to 16 bytes from the
-  /// piece's begin are read if they lie before `end`.
+  /// Appends the ids of `piece`, of 1 to kMaxBytes bytes, or calls encode(piece), which appends them. Up to 16 bytes
+  /// from the piece's begin are read if they lie before `end`.
   template <class Encode>
   void append(std::string_view piece, const char* end, std::vector<TokenId>& ids, const Encode& encode) {
     const Key key = key_of(piece, end);

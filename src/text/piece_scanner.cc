@@ -87,9 +87,9 @@ size_t match_gpt2(const char* at, const char* end) {
 
 /// What follows the letters in the patterns of Llama 3 and later ones. `tail`: what may follow other characters.
 template <unsigned tail>
-size_t match_rest(const char* at, const char* end, int most_digits) {
+size_t match_rest(const char* at, const char* end, int max_digits) {
   if (class_of(at) == kDigit) {
-    const char* const limit = end - at > most_digits ? at + most_digits : end;
+    const char* const limit = end - at > max_digits ? at + max_digits : end;
     const char* const to = skip<1u << kDigit>(at, limit);
     return to == limit ? static_cast<size_t>(to - at) : unless_beyond(at, to, end);
   }
@@ -109,7 +109,7 @@ size_t match_rest(const char* at, const char* end, int most_digits) {
   return match_spaces(at, end, true);
 }
 
-size_t match_llama3(const char* at, const char* end, int most_digits) {
+size_t match_llama3(const char* at, const char* end, int max_digits) {
   const CharClass first = class_of(at);
   if (first == kBeyond) return 0;
   if (const Contraction c = contraction_at(at, end, true); c.found != Found::no)
@@ -120,11 +120,11 @@ size_t match_llama3(const char* at, const char* end, int most_digits) {
     if (second == kBeyond) return 0;
     if (is_letter(second)) return unless_beyond(at, skip<kLetters>(at + 1, end), end);
   }
-  return match_rest<0>(at, end, most_digits);
+  return match_rest<0>(at, end, max_digits);
 }
 
 /// [^\r\n\p{L}\p{N}]? before upper case letters, lower case letters and a contraction.
-size_t match_gpt4o(const char* at, const char* end, int most_digits) {
+size_t match_gpt4o(const char* at, const char* end, int max_digits) {
   const CharClass first = class_of(at);
   if (first == kBeyond) return 0;
   const char* word = at;
@@ -138,7 +138,7 @@ size_t match_gpt4o(const char* at, const char* end, int most_digits) {
     if (c.found == Found::beyond) return 0;
     return static_cast<size_t>(to - at) + c.bytes;
   }
-  return match_rest<1>(at, end, most_digits);
+  return match_rest<1>(at, end, max_digits);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Finds the pieces of a text as the patterns of the common byte-level tokenizers do, without a regular expression: ASCII by
-// tables. Where any other character takes part, the caller asks the expression.
+// Finds the pieces of a text as the patterns of the common byte-level tokenizers do, without a regular expression:
+// ASCII by tables. Where any other character takes part, the caller asks the expression.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ class PieceScanner {
   /// The patterns of GPT-2, Llama 3, Qwen 2 and GPT-4o, spelled as in their files.
   static std::optional<PieceScanner> of(std::string_view pattern);
 
-  /// The length of the match at `at`, of a text that ends at `end`; 0: a character outside of ASCII takes part. Requires
-  /// at < end.
+  /// The length of the match at `at`, of a text that ends at `end`; 0: a character outside of ASCII takes part.
+  /// Requires at < end.
   size_t match(const char* at, const char* end) const;
 
  private:

@@ -170,7 +170,8 @@ class PipelineTokenizer final : public Tokenizer {
     parts_.model->encode(spelled, ids);
   }
 
-  /// Calls visit(piece) for all pieces of well-formed text. False: the expression leaves a gap, which no tokenizer's does.
+  /// Calls visit(piece) for all pieces of well-formed text. False: the expression leaves a gap, which no tokenizer's
+  /// does.
   template <class Visit>
   bool scan(std::string_view text, const Visit& visit) const {
     const char* const end = text.data() + text.size();

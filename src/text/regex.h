@@ -29,8 +29,8 @@ class Regex {
   /// search exceeds its work limit, the rest of its run is unmatched: a hostile pattern costs time proportional to the
   /// limit and never hangs.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
-  /// The end of the match that begins at `from`, of text that is well-formed UTF-8; `from` itself: there is none, or it is
-  /// empty.
+  /// The end of the match that begins at `from`, of text that is well-formed UTF-8; `from` itself: there is none, or it
+  /// is empty.
   size_t match_at(std::string_view text, size_t from) const;
   const std::string& pattern() const { return pattern_; }
 

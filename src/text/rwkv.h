@@ -7,8 +7,8 @@
 
 namespace redline {
 
-/// Greedy longest match in a trie of all plain tokens (Peng et al. 2024, arXiv:2404.05892, section 5). A byte that begins no
-/// token becomes `unk`, or nothing if that is -1.
+/// Greedy longest match in a trie of all plain tokens (Peng et al. 2024, arXiv:2404.05892, section 5). A byte that
+/// begins no token becomes `unk`, or nothing if that is -1.
 class LongestMatchModel : public TokenModel {
  public:
   /// invalid_argument: a token longer than PrefixMatcher::kMaxBytes.

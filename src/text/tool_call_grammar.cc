@@ -285,7 +285,8 @@ class ToolCallGrammar {
     return g_.sequence({literal(syntax_.begin), g_.bytes(tool.name + "\n"), arguments, literal(syntax_.end)});
   }
 
-  // Parameters one by one ----------------------------------------------------------------------------------------------
+  // Parameters one by one
+  // ----------------------------------------------------------------------------------------------
 
   static std::string pointer_to(const std::string& name) {
     std::string pointer = "/properties/";

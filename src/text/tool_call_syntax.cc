@@ -10,7 +10,8 @@ using namespace tool_calls;
 
 namespace {
 
-// JSON -----------------------------------------------------------------------------------------------------------------
+// JSON
+// -----------------------------------------------------------------------------------------------------------------
 
 /// The end of the JSON value at `at`: npos while it is incomplete. Only brackets and strings are looked at.
 size_t json_end(std::string_view text, size_t at) {

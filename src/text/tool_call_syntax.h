@@ -1,4 +1,5 @@
-// The ways in which models write tool calls. Each reads one block behind its opening marker, from text that may still grow.
+// The ways in which models write tool calls. Each reads one block behind its opening marker, from text that may still
+// grow.
 #pragma once
 
 #include <map>

@@ -725,7 +725,8 @@ static void embeddings(void) {
     redline_float_array of_text;
     OK(redline_embed_tokens(model, texts, 3, NULL, &states, &error));
     of_text = redline_token_states_of(states, 1);
-    CHECK(of_text.num_axes == 2 && of_text.shape[0] >= 2 && of_text.shape[1] == dimensions && isfinite(of_text.data[0]));
+    CHECK(of_text.num_axes == 2 && of_text.shape[0] >= 2 && of_text.shape[1] == dimensions);
+    CHECK(isfinite(of_text.data[0]));
     CHECK(redline_token_states_of(states, 3).data == NULL && redline_token_states_of(NULL, 0).data == NULL);
     redline_token_states_release(states);
     FAILS(redline_embed_tokens(NULL, texts, 3, NULL, &states, &error), REDLINE_INVALID_ARGUMENT, "model is NULL");
@@ -1069,7 +1070,8 @@ static double text_error(const float* hidden, const int32_t* tokens, int64_t len
   return worst;
 }
 
-static redline_tensor input_of(const char* name, const char* dtype, const int64_t* shape, size_t num_axes, const void* data) {
+static redline_tensor input_of(const char* name, const char* dtype, const int64_t* shape, size_t num_axes,
+                               const void* data) {
   redline_tensor tensor;
   tensor.name = name;
   tensor.dtype = dtype;

@@ -26,7 +26,7 @@ struct Drawn {
   std::vector<float> latents;        ///< of all pictures
   std::vector<std::string> actions;  ///< of each row: # computed, + head alone, . nothing
   double share = 0;
-  int64_t computed_pictures = 0;  ///< over the steps
+  int64_t computed_images = 0;  ///< over the steps
 };
 
 /// An Euler run of some pictures; with two branches guided, in one call or one after the other.
@@ -63,7 +63,7 @@ Drawn draw_cached_denoiser(GoldenDenoiser& made, const std::string& rule, const 
       } else {
         evaluate(all);
       }
-      drawn.computed_pictures += cached->computed_pictures();
+      drawn.computed_images += cached->computed_images();
       for (size_t i = 0; i < x.size(); ++i) {
         float v = out[i];
         if (branches == 2) v = out[x.size() + i] + 2 * (v - out[x.size() + i]);
@@ -88,7 +88,7 @@ TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
   ASSERT_TRUE(made.denoiser);
   const Drawn plain = draw_cached_denoiser(made, "none", {1, 2});
   EXPECT_EQ(plain.share, 1);
-  EXPECT_EQ(plain.computed_pictures, 2 * kSteps);
+  EXPECT_EQ(plain.computed_images, 2 * kSteps);
   for (const std::string rule : {"fbcache:threshold=0", "mask:steps=0-11", "redline:budget=12"}) {
     const Drawn same = draw_cached_denoiser(made, rule, {1, 2});
     EXPECT_EQ(same.latents, plain.latents) << rule;
@@ -143,7 +143,7 @@ TEST(CachedDenoiser, GuardsAndCapsHold) {
   EXPECT_EQ(draw_cached_denoiser(made, "mask:steps=0+4+8,span=network", {1}).actions[0], "#...#...#...");
   const Drawn half = draw_cached_denoiser(made, "redline:steps=0+1+2+4+6+8", {1, 2});
   EXPECT_EQ(half.share, 0.5);
-  EXPECT_EQ(half.computed_pictures, 12);
+  EXPECT_EQ(half.computed_images, 12);
 }
 
 TEST(CachedDenoiser, ANewRunBeginsAnew) {
@@ -204,7 +204,7 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
         const std::vector<int64_t> rows = {0, 1};
         ASSERT_TRUE(cached->evaluate(rows, x, 900, {0, 5, 0.9, 0.8, -0.1}, first).ok());
         ASSERT_TRUE(cached->evaluate(rows, x, 900, {1, 5, 0.8, 0.7, -0.1}, second).ok());
-        EXPECT_EQ(cached->computed_pictures(), 0);
+        EXPECT_EQ(cached->computed_images(), 0);
         EXPECT_LT(cached->executed_share(), 1);
         double most = 0, error = 0;
         for (size_t i = 0; i < x.size(); ++i) {

@@ -137,8 +137,8 @@ TEST_P(ImageNetworkGolden, HasTheBitsOfTheNetworkFromAFile) {
   EXPECT_EQ(run(**memory, inputs), expected);
   EXPECT_EQ(run(**memory, inputs), expected);  // goes on in the same batch
 
-  // Branches of guidance: in one call with the unconditional half first, and in calls of their own. Each row is what it is alone, to the
-  // rounding of sums.
+  // Branches of guidance: in one call with the unconditional half first, and in calls of their own. Each row is what it
+  // is alone, to the rounding of sums.
   const size_t half = x.size() / 2;
   const std::vector<float> one(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half));
   const Inputs first(model, rows_of(batch, 0, 1), one), second(model, rows_of(batch, 1, 1), one);

@@ -166,7 +166,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
     for (int64_t c = 0; c < 4; ++c)
       decode.input("latents")[i * 4 + c] = latents.data[static_cast<size_t>(c * height * width + i)];
   ASSERT_TRUE(decode.run(sizes).ok());
-  const float* picture = decode.output("picture");
+  const float* picture = decode.output("image");
   for (size_t i = 0; i < result->images.at(0).rgb.size(); ++i) {
     const float value = std::clamp(picture[i] * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f;
     EXPECT_NEAR(result->images[0].rgb[i], value, 0.51) << i;  // rounded to whole numbers
@@ -338,7 +338,8 @@ TEST_P(PipelineParts, GiveWhatTheWholeGives) {
   ASSERT_TRUE(latents.ok()) << latents.status().message();
   EXPECT_TRUE(latents->images.empty());
   if (positive->text.shape[1] != negative->text.shape[1]) {
-    // PixArt: embeddings have the length of their prompt, so that its padding is another one; the sums round differently.
+    // PixArt: embeddings have the length of their prompt, so that its padding is another one; the sums round
+    // differently.
     for (size_t i = 0; i < expected->latents.data.size(); ++i)
       ASSERT_NEAR(latents->latents.data[i], expected->latents.data[i], 1e-3) << i;
     return;

@@ -89,7 +89,7 @@ ImageRequest request_of(const ImageEngine& engine, const Case& c) {
 struct Precision {
   ImageType type;
   const char* name;
-  double least_db, most_latent_error;
+  double min_db, max_latent_error;
 };
 
 class RedlineShapes : public ::testing::TestWithParam<Precision> {};
@@ -103,7 +103,7 @@ TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
     auto result = engine->generate(request_of(*engine, c));
     ASSERT_TRUE(result.ok()) << result.status().message();
     ASSERT_EQ(result->images.size(), 1u);
-    EXPECT_GE(psnr(result->images[0], c.picture), GetParam().least_db) << c.prompt;
+    EXPECT_GE(psnr(result->images[0], c.picture), GetParam().min_db) << c.prompt;
     std::vector<float> packed(c.latents.size());
     pack_latents(c.layout(), result->latents.data.data(), packed.data());
     double error = 0, size = 0;
@@ -111,7 +111,7 @@ TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
       error += std::pow(static_cast<double>(packed[i]) - c.latents[i], 2);
       size += std::pow(c.latents[i], 2);
     }
-    EXPECT_LE(std::sqrt(error / size), GetParam().most_latent_error) << c.prompt;
+    EXPECT_LE(std::sqrt(error / size), GetParam().max_latent_error) << c.prompt;
     EXPECT_EQ(result->step_ms.size(), 20u);
   }
 }

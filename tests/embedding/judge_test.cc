@@ -1,5 +1,5 @@
 // A language model that ranks by the logits of "yes" and "no": the golden Qwen3 with a small vocabulary.
-#include "embedding/judge.h"
+#include "embedding/causal_reranker.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
-// Adapters as epilogues of linear ops and convolutions. The references are float64 loops of this file; for convolutions,
-// whose op test covers the reference of the op, the interpreter.
+// Adapters as epilogues of linear ops and convolutions. The references are float64 loops of this file; for
+// convolutions, whose op test covers the reference of the op, the interpreter.
 #include "graph/adapters.h"
 
 #include "graph/ops/activation.h"
@@ -71,8 +71,9 @@ void expect_near(const std::vector<float>& got, const HostTensor& want, double t
   EXPECT_LE(error, tolerance * most);
 }
 
-/// x rounded once per product: not at all; to 2^-9 of each; to 1/254 of the largest of a group or a row, 0.6 % of a normal
-/// row, and the largest of the results is 2.5 times as large as most for up to 4.5 deviations. x down^T is rounded again.
+/// x rounded once per product: not at all; to 2^-9 of each; to 1/254 of the largest of a group or a row, 0.6 % of a
+/// normal row, and the largest of the results is 2.5 times as large as most for up to 4.5 deviations. x down^T is
+/// rounded again.
 double tolerance(DType type, bool exact) {
   return exact ? 1e-5 : type == DType::kBF16 || type == DType::kF32 ? 1.5e-2 : 2.5e-2;
 }
@@ -255,8 +256,8 @@ TEST_P(AdapterEpilogue, OfAGatedResidualFollowsTheItems) {
 double silu(double v) { return v / (1 + std::exp(-v)); }
 double gelu(double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }
 
-// A gated MLP, from two matrices and from the halves of one, and a product with an activation. The fused op has the sites
-// of its matrices.
+// A gated MLP, from two matrices and from the halves of one, and a product with an activation. The fused op has the
+// sites of its matrices.
 TEST_P(AdapterEpilogue, OfAGatedLinearComesBeforeTheActivation) {
   const auto& [isa, type, exact] = GetParam();
   constexpr int64_t kIn = 64, kWide = 352, kOut = 48, kMaxRows = 70;

@@ -116,16 +116,16 @@ std::string hazard(const RandomProgram& r, const Task& task, int64_t rows,
   }
   // Memory: whoever reads or writes a value that lies under this stage's output must be done, apart from this tile's
   // own place in an in-place pair.
-  const auto& slots = r.program.arena_plan.slots;
-  const ArenaSlot* born = nullptr;
-  for (const ArenaSlot& slot : slots)
-    if (slot.value == c.writes[0]) born = &slot;
+  const auto& blocks = r.program.arena_plan.blocks;
+  const ArenaBlock* born = nullptr;
+  for (const ArenaBlock& block : blocks)
+    if (block.value == c.writes[0]) born = &block;
   for (const StageRead& read : c.reads)  // a tile that reads beyond its own place must not lie over what it reads
-    for (const ArenaSlot& slot : slots)
-      if (slot.value == read.value && read.reads != Reads::kTile && slot.offset < born->offset + born->bytes &&
-          born->offset < slot.offset + slot.bytes)
+    for (const ArenaBlock& block : blocks)
+      if (block.value == read.value && read.reads != Reads::kTile && block.offset < born->offset + born->bytes &&
+          born->offset < block.offset + block.bytes)
         return fmt::format("{} writes over value {} that it reads", c.name, read.value);
-  for (const ArenaSlot& dead : slots) {
+  for (const ArenaBlock& dead : blocks) {
     if (dead.value == born->value || dead.first_stage > static_cast<int>(task.stage)) continue;
     if (dead.offset + dead.bytes <= born->offset || born->offset + born->bytes <= dead.offset) continue;
     for (size_t s = 0; s < task.stage; ++s) {
@@ -288,7 +288,7 @@ TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
     p.stages[1].in_place_of = 1;
     const ArenaPlan plan = plan_arena(graph, p.stages, sizes(64), true);
     EXPECT_TRUE(check_arena(plan, p.stages).ok());
-    EXPECT_EQ(plan.slots[1].offset == plan.slots[2].offset, reads == Reads::kTile);
+    EXPECT_EQ(plan.blocks[1].offset == plan.blocks[2].offset, reads == Reads::kTile);
   }
 }
 
@@ -326,13 +326,13 @@ TEST(Arena, SharingBytesSavesMemoryAndTheCheckerSeesAPlantedOverlap) {
   const ArenaPlan apart = plan_arena(r.graph, r.program.stages, r.program.bounds, false);
   EXPECT_EQ(apart.bytes, apart.bytes_without_reuse);
   // Two values of one stage, moved onto each other.
-  ArenaSlot* in = nullptr;
-  ArenaSlot* out = nullptr;
+  ArenaBlock* in = nullptr;
+  ArenaBlock* out = nullptr;
   for (size_t s = 0; s < r.program.stages.size() && !in; ++s) {
     if (r.program.stages[s].in_place_of >= 0) continue;
-    for (ArenaSlot& slot : plan.slots) {
-      if (slot.value == r.program.stages[s].reads[0].value) in = &slot;
-      if (slot.value == r.program.stages[s].writes[0]) out = &slot;
+    for (ArenaBlock& block : plan.blocks) {
+      if (block.value == r.program.stages[s].reads[0].value) in = &block;
+      if (block.value == r.program.stages[s].writes[0]) out = &block;
     }
   }
   ASSERT_NE(in, nullptr);

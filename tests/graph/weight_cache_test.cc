@@ -29,7 +29,7 @@ class WeightCacheTest : public ::testing::Test {
 
   void SetUp() override {
     options_.cache = {folder_.path() + "/cache", int64_t{1} << 30};
-    options_.least_bytes = 1;
+    options_.min_bytes = 1;
     options_.kernels = "test";
     write_model(1);
   }
@@ -79,8 +79,8 @@ class WeightCacheTest : public ::testing::Test {
   AlignedBuffer packed() const {
     AlignedBuffer buffer = region();
     for (const PackedWeight& w : weights())
-      pack_strips(w.value->weight.view, 0, (w.value->weight.view.shape[0] + 15) / 16,
-                  static_cast<uint8_t*>(buffer.data()) + w.offset);
+      pack_row_panels(w.value->weight.view, 0, (w.value->weight.view.shape[0] + 15) / 16,
+                      static_cast<uint8_t*>(buffer.data()) + w.offset);
     return buffer;
   }
   bool store(const AlignedBuffer& from) const {
@@ -117,9 +117,9 @@ TEST_F(WeightCacheTest, GivesBackWhatWasPacked) {
 }
 
 TEST_F(WeightCacheTest, WhatIsTooSmallOrTurnedOffOrOfNoFileIsNotKept) {
-  options_.least_bytes = int64_t{64} << 20;
+  options_.min_bytes = int64_t{64} << 20;
   EXPECT_FALSE(cache().enabled());
-  options_.least_bytes = 1;
+  options_.min_bytes = 1;
   options_.cache.max_bytes = 1000;
   EXPECT_FALSE(cache().enabled());
   options_.cache.max_bytes = int64_t{1} << 30;
@@ -168,7 +168,7 @@ TEST_F(WeightCacheTest, ACutOrDamagedFileIsRemovedAndCanBeMadeAgain) {
   }
 }
 
-TEST_F(WeightCacheTest, AChangedOrderOfPackingIsFoundByTheStrips) {
+TEST_F(WeightCacheTest, AChangedOrderOfPackingIsFoundByTheRowPanels) {
   AlignedBuffer buffer = packed();
   auto* bytes = static_cast<uint8_t*>(buffer.data());
   for (int64_t i = 0; i + 1 < buffer.size(); i += 2) std::swap(bytes[i], bytes[i + 1]);
@@ -272,7 +272,7 @@ TEST_F(WeightCacheTest, AKilledWriterLeavesNothingThatIsRead) {
     loads();  // compares when a file is there
     EXPECT_EQ(fs::exists(path()), loads());
   }
-  RecordProperty("most_files", static_cast<int>(unfinished));
+  RecordProperty("max_files", static_cast<int>(unfinished));
   ASSERT_TRUE(store(buffer));  // and sweeps what the dead have left
   EXPECT_TRUE(loads());
   EXPECT_EQ(num_files(), 1u);

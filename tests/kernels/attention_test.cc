@@ -209,8 +209,8 @@ std::vector<float> run(AttentionFn attend, Cache& cache, const AttentionCase& c,
   return y;
 }
 
-/// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines and a table
-/// with fast bfloat16 dots for bfloat16 pages.
+/// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines and a
+/// table with fast bfloat16 dots for bfloat16 pages.
 struct AttentionKernel {
   KvFormat format;
   bool tiles;

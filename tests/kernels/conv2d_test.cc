@@ -142,12 +142,13 @@ struct Convolution {
     }
     const TensorView view = {DType::kBF16, {c.out_channels, c.channels, c.kernel, c.kernel}, rounded.data()};
     packed.resize(static_cast<size_t>(packed_bytes(view)) + 64);
-    pack_strips(view, 0, (c.out_channels + 15) / 16, aligned<void>(packed));
+    pack_row_panels(view, 0, (c.out_channels + 15) / 16, aligned<void>(packed));
   }
   int64_t cols() const { return c.kernel * c.kernel * c.channels; }
 
-  /// Lines `lines` and columns `strip` at a time, into y, which holds the residual where there is one and `in_place`.
-  void run(const CpuKernels& kernels, int64_t lines, int64_t strip, bool in_place, bool streams, float* y) {
+  /// Lines `lines` and columns `row_panel` at a time, into y, which holds the residual where there is one and
+  /// `in_place`.
+  void run(const CpuKernels& kernels, int64_t lines, int64_t row_panel, bool in_place, bool streams, float* y) {
     // What no line was brought to holds the bits of a NaN.
     std::vector<uint8_t> lines_bytes(static_cast<size_t>(conv_buffer_bytes(c.channels, c.kernel, c.stride)) + 64, 0xff);
     std::vector<uint8_t> scratch(static_cast<size_t>(kScratchBytes) + 64, 0xff);
@@ -166,10 +167,10 @@ struct Convolution {
     ConvPatchesArgs a = {
         x.data(), c.in_height, c.in_width, c.channels, c.out_height,           c.out_width, c.kernel, c.stride,
         c.pad,    c.upsample,  0,          0,          ActivationLayout::kF32, 0,           nullptr,  &t};
-    for (t.line_begin = 0; t.line_begin < c.out_height; t.line_begin = t.line_end)
-      for (t.n_begin = 0, t.line_end = std::min(t.line_begin + lines, c.out_height); t.n_begin < c.out_channels;
+    for (t.image_row_begin = 0; t.image_row_begin < c.out_height; t.image_row_begin = t.image_row_end)
+      for (t.n_begin = 0, t.image_row_end = std::min(t.image_row_begin + lines, c.out_height); t.n_begin < c.out_channels;
            t.n_begin = t.n_end) {
-        t.n_end = std::min(t.n_begin + strip, c.out_channels);
+        t.n_end = std::min(t.n_begin + row_panel, c.out_channels);
         kernels.conv_patches(a);
       }
   }
@@ -185,8 +186,8 @@ struct Convolution {
 
 // bfloat16 rounds f(x) by at most 2^-9 of itself and silu is made to 2^-12, together less than 2^-8; the norm before it
 // errs by less than 2^-20 of its two terms, here at most 9, and silu passes that on less than twice. Sums as in
-// linear_tiles_test.cc: 18 roundings within a tile, one for every 32 elements of K, two for bias and residual. Dot products
-// sum all elements of K in a row, two roundings for a pair.
+// linear_tiles_test.cc: 18 roundings within a tile, one for every 32 elements of K, two for bias and residual. Dot
+// products sum all elements of K in a row, two roundings for a pair.
 void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
   SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}x{}, kernel {} /{} pad {}{}{}{}", c.in_height, c.in_width, c.channels,
                            c.out_height, c.out_width, c.out_channels, c.kernel, c.stride, c.pad,
@@ -274,7 +275,7 @@ std::vector<float> convolve_items(const CpuKernels& kernels, const TilesCase& c,
     t.silu = true;
     t.weight = aligned<void>(weights.packed);
     t.out_channels = t.n_end = c.out_channels;
-    t.line_end = c.out_height;
+    t.image_row_end = c.out_height;
     t.bias = bias.data() + item * c.out_channels;
     t.bias_stride = c.out_channels;
     t.residual = residual.data() + item * out_size;
@@ -317,9 +318,9 @@ TEST(ConvRegion, FitsItsBuffer) {
         for (int64_t width = 1; width < 1200; ++width) {
           const ConvRegion region = conv_region(width, channels, kernel, stride);
           ASSERT_GE(region.width, 1);
-          ASSERT_GE(region.lines, 1);
-          ASSERT_LE(region.lines, kConvRegionLines);
-          ASSERT_LE((region.width + 15) / 16 * region.lines, 2 * kConvRegionLines);
+          ASSERT_GE(region.image_rows, 1);
+          ASSERT_LE(region.image_rows, kConvRegionRows);
+          ASSERT_LE((region.width + 15) / 16 * region.image_rows, 2 * kConvRegionRows);
           ASSERT_LE(2 * (region.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride))
               << width << " wide, " << channels << " channels, kernel " << kernel << " /" << stride;
           for (int64_t height : {int64_t{1}, int64_t{8}, width, int64_t{64}, int64_t{300}}) {
@@ -327,7 +328,7 @@ TEST(ConvRegion, FitsItsBuffer) {
             if (items == 1) continue;
             const ConvRegion all = conv_region_of(width, height, channels, kernel, stride, items);
             ASSERT_LE(items, kConvMaxItems);
-            ASSERT_LE((width + 15) / 16 * height * items, 2 * kConvRegionLines);
+            ASSERT_LE((width + 15) / 16 * height * items, 2 * kConvRegionRows);
             ASSERT_LE(2 * (all.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride));
           }
         }

@@ -1,5 +1,6 @@
-// choose_linear where bench/traces has measurements for this machine's kernels: its choice is about the fastest measured one. (That
-// the table follows from the traces by the rules of tools/kernel_records is tested in tests/tools/kernel_records_test.py.)
+// choose_linear where bench/traces has measurements for this machine's kernels: its choice is about the fastest
+// measured one. (That the table follows from the traces by the rules of tools/kernel_records is tested in
+// tests/tools/kernel_records_test.py.)
 #include "kernels/cpu/linear_record.h"
 
 #include <fstream>
@@ -51,7 +52,8 @@ Measured read_traces(std::string_view type, int isa, bool has_tile_unit) {
 
 using LinearRecord = IsaTest;
 
-// tools/kernel_records prefers float32 by 5 % and a range less by 2 %; a sixth is beyond both and the scatter of a shape.
+// tools/kernel_records prefers float32 by 5 % and a range less by 2 %; a sixth is beyond both and the scatter of a
+// shape.
 TEST_P(LinearRecord, ChoosesAboutTheFastestOfWhatIsMeasured) {
   constexpr double kSlack = 1.0 / 6;
   int compared = 0, recorded = 0;

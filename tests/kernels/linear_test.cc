@@ -393,7 +393,7 @@ TEST(Linear, NaNAndInfinityGoWherePlainArithmeticSendsThem) {
       bits[3 * 5 + 1] = 0x0001;  // the smallest subnormal
       const TensorView view{type, {16, k}, bits.data()};
       std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, 16, k)));
-      pack_strips(view, 0, 1, packed.data());
+      pack_row_panels(view, 0, 1, packed.data());
       const float x[5] = {0, 1, 1, 1, 1};
       float y[16];
       LinearArgs a = {};
@@ -455,7 +455,7 @@ TEST(LinearQ8, EverySetGivesTheSameBitsWhereFloatIsExact) {
   for (int64_t k = 0; k < kIn; ++k) x[static_cast<size_t>(k)] = k % 3 == 0 ? 127.0f : k % 3 == 1 ? -127.0f : 126.0f;
   const TensorView view{DType::kQ8_0, {kOut, kIn}, q8.data()};
   std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(DType::kQ8_0, kOut, kIn)));
-  pack_strips(view, 0, kOut / 16, packed.data());
+  pack_row_panels(view, 0, kOut / 16, packed.data());
   for (const Isa& isa : supported_isas()) {
     SCOPED_TRACE(isa.name);
     float y[kOut];

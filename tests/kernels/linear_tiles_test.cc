@@ -150,8 +150,8 @@ TEST_P(LinearTiles, RealSizes) {
   if (unit) linear_tiles_check_type(kernels(), DType::kQ8_0, 896, 896, 67);
 }
 
-// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in linear_tiles_scratch. N
-// has a strip alone, K more steps than are expanded ahead.
+// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in
+// linear_tiles_scratch. N has a row panel alone, K more steps than are expanded ahead.
 TEST_P(LinearTiles, AFewRows) {
   // All of them take the stand-in a minute.
   const std::vector<int64_t> counts = kernels().has_tile_unit
@@ -318,7 +318,7 @@ TEST_P(LinearTiles, NaNAndInfinityInTheWeight) {
     bits[4 * 5 + 1] = 0xffff;
     const TensorView view{type, {16, k}, bits.data()};
     std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, 16, k)));
-    pack_strips(view, 0, 1, packed.data());
+    pack_row_panels(view, 0, 1, packed.data());
     const float x[5] = {0, 1, 1, 1, 1};
     alignas(64) uint8_t tiles[1024] = {};
     kernels().prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)]({x, k, k, 0, 1, 0, k, tiles});
@@ -348,7 +348,7 @@ TEST_P(LinearTiles, ScalesOfAnySize) {
     }
     const TensorView view{DType::kQ4_0, {16, 32}, bytes.data()};
     std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(DType::kQ4_0, 16, 32)));
-    pack_strips(view, 0, 1, packed.data());
+    pack_row_panels(view, 0, 1, packed.data());
     const std::vector<float> x = test_values(32, 7, 2.0f);
     alignas(64) uint8_t tiles[1024] = {};
     kernels().prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)]({x.data(), 32, 32, 0, 1, 0, 32, tiles});

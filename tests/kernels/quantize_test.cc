@@ -84,9 +84,9 @@ TEST_P(Quantize, RowsAndSourcesDoNotMatter) {
   }
 }
 
-// The error of each format relative to the values, for values spread evenly: a bound that a wrong scale, code or order of
-// elements would exceed. With b bits a step is 2 / 2^b of the range, and its error at most half of it; the ternary ones and
-// MXFP4's largest steps are a half and a sixth of the range.
+// The error of each format relative to the values, for values spread evenly: a bound that a wrong scale, code or order
+// of elements would exceed. With b bits a step is 2 / 2^b of the range, and its error at most half of it; the ternary
+// ones and MXFP4's largest steps are a half and a sixth of the range.
 TEST_P(Quantize, ErrorsAreThoseOfTheBits) {
   constexpr int64_t kCols = 512, kRows = 5;
   const std::vector<float> x = test_values(kRows * kCols, 9);

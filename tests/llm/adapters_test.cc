@@ -142,7 +142,8 @@ TEST(TextEngineAdapters, ABatchHasTheBitsOfEachAlone) {
   EXPECT_NE(together[0], together[4]) << "another weight";
 }
 
-/// Logits of a tiny model with two random adapters of all projections, embedding and lm_head in two sequences of one step.
+/// Logits of a tiny model with two random adapters of all projections, embedding and lm_head in two sequences of one
+/// step.
 std::vector<float> tiny_logits(const std::string& base, const std::string& adapters, TextEngineOptions options) {
   options.max_adapter_rank = 11;
   const auto engine = open_engine(base, options);
@@ -188,7 +189,8 @@ TEST(TextEngineAdapters, CompiledEqualsTheInterpreter) {
       return worst / most;
     };
     EXPECT_LE(error(f32), 1e-4);
-    // Keys and values in float16 and, on some CPUs, products in bfloat16; the factors are rounded to bfloat16, 2^-9 each.
+    // Keys and values in float16 and, on some CPUs, products in bfloat16; the factors are rounded to bfloat16, 2^-9
+    // each.
     EXPECT_LE(error(automatic), 5e-2);
   }
 }

@@ -14,7 +14,7 @@ TEST(AttentionPlan, EveryRowOfEveryHeadIsComputedOnceWhateverTheSlots) {
   std::mt19937 random(3);
   bool any_split = false;
   for (int round = 0; round < 300; ++round) {
-    const int slots = 1 + static_cast<int>(random() % 8);
+    const int partitions = 1 + static_cast<int>(random() % 8);
     const int64_t heads = 1 + random() % 5;
     std::vector<SequenceRows> sequences;
     int32_t rows = 0;
@@ -23,12 +23,12 @@ TEST(AttentionPlan, EveryRowOfEveryHeadIsComputedOnceWhateverTheSlots) {
       sequences.push_back({rows, n, static_cast<int64_t>(random() % 5000)});
       rows += n;
     }
-    AttentionPlan plan({slots, heads * 2, heads, 64, rows, 4});
+    AttentionPlan plan({partitions, heads * 2, heads, 64, rows, 4});
     const int64_t window = round % 3 == 0 ? 300 : 0;
     plan.make(sequences, window);
-    ASSERT_EQ(plan.slot_begin().size(), static_cast<size_t>(slots) + 1);
-    EXPECT_EQ(plan.slot_begin().front(), 0);
-    EXPECT_EQ(plan.slot_begin().back(), static_cast<int32_t>(plan.items().size()));
+    ASSERT_EQ(plan.partition_begin().size(), static_cast<size_t>(partitions) + 1);
+    EXPECT_EQ(plan.partition_begin().front(), 0);
+    EXPECT_EQ(plan.partition_begin().back(), static_cast<int32_t>(plan.items().size()));
     std::map<std::pair<int, int>, int> seen;
     std::map<std::tuple<int, int, int64_t>, int> pieces;
     std::map<std::pair<int, int>, int64_t> chunks;
@@ -121,7 +121,7 @@ TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
   std::mt19937 random(5);
   int with_groups = 0, with_pieces = 0, nested = 0;
   for (int round = 0; round < 400; ++round) {
-    const int slots = 1 + static_cast<int>(random() % 8);
+    const int partitions = 1 + static_cast<int>(random() % 8);
     const int64_t heads = 1 + random() % 4, group = 1 + random() % 4, head_dim = 64;
     // A page table is that of an earlier sequence up to some page, then its own pages.
     std::vector<SequenceRows> sequences;
@@ -143,7 +143,7 @@ TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
     }
     std::vector<const int32_t*> pages;
     for (const std::vector<int32_t>& table : tables) pages.push_back(table.data());
-    AttentionPlan plan({slots, heads * group, heads, head_dim, rows, 16});
+    AttentionPlan plan({partitions, heads * group, heads, head_dim, rows, 16});
     plan.make(sequences, 0, pages);
     auto seen = chunks_in_order(plan, group, head_dim);
     std::set<int> group_sizes;
@@ -162,7 +162,7 @@ TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
       group_sizes.insert(item.num_splits * 10000 + static_cast<int>(item.kv_end));
       with_pieces += item.kv_begin > 0;
       EXPECT_GE(item.first_position, item.kv_end);
-      EXPECT_LE((item.row_end - item.row_begin) * group, AttentionPlan::kMaxLines);
+      EXPECT_LE((item.row_end - item.row_begin) * group, AttentionPlan::kMaxQueryRows);
       // Its pages are those of every sequence in it.
       for (int32_t i = item.row_begin; i < item.row_end; ++i) {
         const int32_t row = plan.group_rows()[static_cast<size_t>(i)];
@@ -170,7 +170,7 @@ TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
           return row >= s.row_begin && row < s.row_begin + s.rows;
         });
         EXPECT_LE(item.kv_end, of->first_position);
-        EXPECT_EQ(of->rows * group < kAttentionTileLines, item.takes_vectors);
+        EXPECT_EQ(of->rows * group < kAttentionTileRows, item.takes_vectors);
         const auto& table = tables[static_cast<size_t>(of - sequences.begin())];
         const auto& shared = tables[static_cast<size_t>(item.sequence)];
         const auto end = item.kv_end / kKvPageTokens;
@@ -234,37 +234,37 @@ TEST(AttentionPlan, WhatTheCacheOfACoreHoldsIsNotGrouped) {
 }
 
 TEST(AttentionPlan, DecodingAtDepthKeepsEverySlotBusy) {
-  // Few heads, more slots: pieces of positions. Where heads divide among the slots nothing is split.
-  for (const int slots : {1, 2, 3, 5, 16, 64}) {
+  // Few heads, more partitions: pieces of positions. Where heads divide among the partitions nothing is split.
+  for (const int partitions : {1, 2, 3, 5, 16, 64}) {
     for (const int64_t heads : {1, 2, 8}) {
-      AttentionPlan plan({slots, heads * 4, heads, 64, 16, 4});
+      AttentionPlan plan({partitions, heads * 4, heads, 64, 16, 4});
       const std::vector<SequenceRows> sequences = {{0, 1, 32767}};
       plan.make(sequences, 0);
-      EXPECT_EQ(plan.splits().empty(), heads % slots == 0) << slots << " slots, " << heads << " heads";
+      EXPECT_EQ(plan.splits().empty(), heads % partitions == 0) << partitions << " partitions, " << heads << " heads";
       int64_t most = 0;
-      for (int s = 0; s < slots; ++s) {
+      for (int s = 0; s < partitions; ++s) {
         int64_t positions = 0;
-        for (int32_t i = plan.slot_begin()[static_cast<size_t>(s)]; i < plan.slot_begin()[static_cast<size_t>(s) + 1];
-             ++i) {
+        for (int32_t i = plan.partition_begin()[static_cast<size_t>(s)];
+             i < plan.partition_begin()[static_cast<size_t>(s) + 1]; ++i) {
           const AttentionItem& item = plan.items()[static_cast<size_t>(i)];
           positions += std::min<int64_t>(item.kv_end, 32768) - item.kv_begin;
         }
         most = std::max(most, positions);
       }
-      EXPECT_LE(static_cast<double>(most), 1.3 * static_cast<double>(32768 * heads) / slots + kKvChunk)
-          << slots << " slots, " << heads << " heads";
+      EXPECT_LE(static_cast<double>(most), 1.3 * static_cast<double>(32768 * heads) / partitions + kKvChunk)
+          << partitions << " partitions, " << heads << " heads";
     }
   }
 }
 
 TEST(AttentionPlan, WhetherRowsComeAloneDependsOnTheStepAlone) {
   for (const int32_t rows : {1, 15, 16, 17, 31, 33, 65, 97, 300}) {
-    for (const int slots : {1, 2, 7, 64}) {
-      AttentionPlan plan({slots, 32, 8, 64, 512, 1});
+    for (const int partitions : {1, 2, 7, 64}) {
+      AttentionPlan plan({partitions, 32, 8, 64, 512, 1});
       const std::vector<SequenceRows> sequences = {{0, rows, 10}};
       plan.make(sequences, 0);
       for (const AttentionItem& item : plan.items())
-        EXPECT_GE(item.row_end - item.row_begin, std::min(rows, AttentionPlan::kRowGrain)) << rows << " " << slots;
+        EXPECT_GE(item.row_end - item.row_begin, std::min(rows, AttentionPlan::kRowGrain)) << rows << " " << partitions;
     }
   }
 }
@@ -273,20 +273,20 @@ TEST(AttentionPlan, NoSlotHasMoreThanItsShareAndOneItem) {
   const std::vector<SequenceRows> sequences = {{0, 512, 0}};
   AttentionPlan plan({4, 32, 8, 64, 512, 1});
   plan.make(sequences, 0);
-  int64_t total = 0, largest_item = 0, largest_slot = 0;
+  int64_t total = 0, largest_item = 0, largest_partition = 0;
   for (int s = 0; s < 4; ++s) {
     int64_t load = 0;
-    for (int32_t i = plan.slot_begin()[static_cast<size_t>(s)]; i < plan.slot_begin()[static_cast<size_t>(s) + 1];
-         ++i) {
+    for (int32_t i = plan.partition_begin()[static_cast<size_t>(s)];
+         i < plan.partition_begin()[static_cast<size_t>(s) + 1]; ++i) {
       const AttentionItem& item = plan.items()[static_cast<size_t>(i)];
       const int64_t cost = (item.row_end - item.row_begin) * (item.first_position + item.row_end - item.row_begin);
       load += cost;
       largest_item = std::max(largest_item, cost);
     }
     total += load;
-    largest_slot = std::max(largest_slot, load);
+    largest_partition = std::max(largest_partition, load);
   }
-  EXPECT_LE(largest_slot, total / 4 + largest_item);
+  EXPECT_LE(largest_partition, total / 4 + largest_item);
 }
 
 TEST(AttentionPlan, MakingAPlanIsRepeatable) {

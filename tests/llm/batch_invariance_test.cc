@@ -28,7 +28,8 @@ std::vector<BatchInvarianceText> texts(const TextEngine& engine, size_t count, i
   return all;
 }
 
-/// Logits after the prompt and after each further token, of all sequences in common steps; prompts in chunks of `chunk`.
+/// Logits after the prompt and after each further token, of all sequences in common steps; prompts in chunks of
+/// `chunk`.
 std::vector<std::vector<float>> run_batch_invariance(TextEngine& engine, std::span<const BatchInvarianceText> texts,
                                                      int64_t chunk) {
   const auto vocab = static_cast<size_t>(engine.info().vocab_size);
@@ -130,8 +131,8 @@ TEST(BatchInvariance, BundledModel) {
   }
 }
 
-// Greedy texts with their log probabilities: alone in an engine that reuses nothing, and 64 at once, twice, in one whose
-// cache holds some of them at a time.
+// Greedy texts with their log probabilities: alone in an engine that reuses nothing, and 64 at once, twice, in one
+// whose cache holds some of them at a time.
 TEST(BatchInvariance, GreedyTextsWhateverIsReused) {
   for (TextEngineOptions options : promised()) {
     options.context = 256;

@@ -1,4 +1,5 @@
-// Beam search against the same search by hand, in which every text is computed from its beginning, and against all texts.
+// Beam search against the same search by hand, in which every text is computed from its beginning, and against all
+// texts.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -158,14 +159,14 @@ TEST(BeamSearch, BeamsShareThePagesOfThePrompt) {
   request.beam_width = 8;
   request.max_tokens = 5;
   request.ignore_stop_tokens = true;
-  int64_t most_pages = 0;
+  int64_t max_pages = 0;
   ASSERT_TRUE(beam_search(*engine, request, [&](int64_t) {
-                most_pages = std::max(most_pages, engine->stats().cache_pages_used);
+                max_pages = std::max(max_pages, engine->stats().cache_pages_used);
                 return true;
               }).ok());
   const int64_t page = engine->stats().page_tokens;
-  EXPECT_GT(most_pages, 0);
-  EXPECT_LE(most_pages, 90 / page + 8 * 2);  // each beam has its own last pages
+  EXPECT_GT(max_pages, 0);
+  EXPECT_LE(max_pages, 90 / page + 8 * 2);  // each beam has its own last pages
   EXPECT_EQ(engine->stats().cache_pages_used, 0);
 }
 

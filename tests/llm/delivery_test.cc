@@ -95,7 +95,8 @@ TEST(Delivery, TextsDoNotDependOnThreadsNorOnWhoRunsTheSteps) {
   }
 }
 
-// The callback of a submitted request waits for the next step, which would never come if it had to wait for the callback.
+// The callback of a submitted request waits for the next step, which would never come if it had to wait for the
+// callback.
 TEST(Delivery, CallbacksRunBesideTheNextStep) {
   const auto engine = open_delivery(2);
   GenerateRequest r;

@@ -48,7 +48,8 @@ class RecurrentEngine : public ::testing::TestWithParam<const char*> {
   }
 };
 
-// Steps of a prompt end at multiples of 256 and at the last page border; states are stored there, and at the end of a text.
+// Steps of a prompt end at multiples of 256 and at the last page border; states are stored there, and at the end of a
+// text.
 TEST_P(RecurrentEngine, PromptsStartFromTheNearestStateThatIsStored) {
   const auto plain = open(false), engine = open(true);
   ASSERT_TRUE(plain && engine);

@@ -124,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Sampler, KeepsTheSameSetAsASortWould) {
-  // Every token that the sampler_reference keeps is drawn by some position, none that it drops is: large vocabulary, many cuts.
+  // Every token that the sampler_reference keeps is drawn by some position, none that it drops is: large vocabulary,
+  // many cuts.
   for (const float top_p : {0.05f, 0.3f, 0.7f, 0.95f, 0.999f}) {
     for (const int64_t top_k : {0, 1, 40, 999, 1000, 5000}) {
       SamplingOptions o{.temperature = 1.0f, .top_k = top_k, .top_p = top_p};

@@ -104,9 +104,9 @@ TEST(SharedPages, ChoicesOfOnePromptComputeItOnce) {
     first.prompt = {5};
     first.max_tokens = 2;
     first.ignore_stop_tokens = true;
-    int64_t most_pages = 0;
+    int64_t max_pages = 0;
     const auto count_pages = [&](const TextPiece& piece) {
-      if (piece.token >= 0) most_pages = std::max(most_pages, engine->stats().cache_pages_used);
+      if (piece.token >= 0) max_pages = std::max(max_pages, engine->stats().cache_pages_used);
       return true;
     };
     ASSERT_TRUE(engine
@@ -127,7 +127,7 @@ TEST(SharedPages, ChoicesOfOnePromptComputeItOnce) {
     }
     const auto n = static_cast<int64_t>(kChoices);
     EXPECT_EQ(cached, prefix_cache ? (n - 1) * kWhole * kKvPageTokens : 0);
-    EXPECT_EQ(most_pages, prefix_cache ? kWhole + n : n * (kWhole + 1));
+    EXPECT_EQ(max_pages, prefix_cache ? kWhole + n : n * (kWhole + 1));
     EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
   }
 }

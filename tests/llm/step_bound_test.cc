@@ -149,10 +149,10 @@ TEST(StepBound, SharedPagesCountOnce) {
 
 TEST(StepBound, UnknownLimitsBoundNothing) {
   const EngineProfile::OpCost op{"layers", "f16", 100, 200};
-  EXPECT_EQ(least_seconds(op, 0, 0), 0);
-  EXPECT_EQ(least_seconds(op, 50, 0), 2);
-  EXPECT_EQ(least_seconds(op, 50, 10), 20);
-  EXPECT_EQ(least_seconds(std::span(&op, 1), {50, {{"f32", 10}}}), 2);
+  EXPECT_EQ(min_seconds(op, 0, 0), 0);
+  EXPECT_EQ(min_seconds(op, 50, 0), 2);
+  EXPECT_EQ(min_seconds(op, 50, 10), 20);
+  EXPECT_EQ(min_seconds(std::span(&op, 1), {50, {{"f32", 10}}}), 2);
 }
 
 }  // namespace

@@ -33,10 +33,10 @@ TEST(StepTime, FindsHowManyPromptTokensFit) {
   for (const int64_t rows : {1, 8, 16, 40})
     for (const double ratio : {1.5, 2.5}) {
       const auto want = static_cast<double>((ratio - 1) * seconds(rows, 0) / 0.0008);
-      EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(ratio, rows)), std::max(want, double{StepTime::kLeast}),
+      EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(ratio, rows)), std::max(want, double{StepTime::kMin}),
                   0.02 * want + 1);
     }
-  EXPECT_EQ(time.prompt_tokens_within(1, 8), StepTime::kLeast);
+  EXPECT_EQ(time.prompt_tokens_within(1, 8), StepTime::kMin);
   EXPECT_EQ(time.prompt_tokens_within(1e9, 8), StepTime::kNoLimit);
 }
 

@@ -94,7 +94,8 @@ TEST(TokenGap, NoPromptSlowsAStepBeyondTheBound) {
       const Gaps bound = run_token_gap(machine, traffic, kSlowdown);
       EXPECT_LE(bound.slowdown_p99, kMostGap) << machine.step_ms << " " << share;
       EXPECT_LE(bound.end_ms, 1.25 * run_token_gap(machine, traffic, 0).end_ms) << "what it costs";
-      // Two long prompts whose tokens take longer and longer, in turn with short ones: the first steps of each are learned.
+      // Two long prompts whose tokens take longer and longer, in turn with short ones: the first steps of each are
+      // learned.
       machine.deep_tokens = 8192;
       traffic[10].prompt = 32768;
       traffic[60].prompt = 16384;

@@ -48,7 +48,7 @@ TEST_P(AutoencoderPictures, Bundled) {
           network.input("latents")[(y * width + x) * C + c] = static_cast<float>(
               latents->row(y / 2 * (width / 2) + x / 2)[c * 4 + y % 2 * 2 + x % 2] / model->scaling + model->shift);
     ASSERT_TRUE(network.run(testing::latent_sizes(1, height, width)).ok());
-    EXPECT_GE(psnr(network.output("picture"), *picture), least()) << "case " << i;
+    EXPECT_GE(psnr(network.output("image"), *picture), least()) << "case " << i;
   }
 }
 
@@ -71,7 +71,7 @@ TEST_P(AutoencoderPictures, Taef2) {
     for (int64_t c = 0; c < C; ++c)
       network.input("latents")[p * C + c] = static_cast<float>(latents->values[static_cast<size_t>(c * pixels + p)]);
   ASSERT_TRUE(network.run(sizes).ok());
-  EXPECT_GE(psnr(network.output("picture"), *picture), least());
+  EXPECT_GE(psnr(network.output("image"), *picture), least());
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, AutoencoderPictures, ::testing::Values(NetworkMode::kF32, NetworkMode::kAuto),

@@ -22,7 +22,7 @@ TEST(AutoencoderTinyGolden, FilesOfTheOriginalAreTheSameNetwork) {
   for (const char* key : {"num_encoder_blocks", "num_decoder_blocks", "latent_channels"})
     EXPECT_EQ(original->config[key], golden.checkpoint.config[key]) << key;
   for (const std::string& run : golden.runs())
-    for (const char* input : {"latents", "picture"}) {
+    for (const char* input : {"latents", "image"}) {
       const auto expected =
           testing::run_autoencoder(golden, testing::build_autoencoder_tiny, run, input, NetworkMode::kF32, 1);
       std::swap(golden.checkpoint, *original);

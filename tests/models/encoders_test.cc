@@ -1,5 +1,5 @@
-// Every golden encoder, from its folder and from its GGUF twin, against PyTorch transformers: texts packed into one step,
-// alone, and in any order.
+// Every golden encoder, from its folder and from its GGUF twin, against PyTorch transformers: texts packed into one
+// step, alone, and in any order.
 #include <gmock/gmock.h>
 
 #include <numeric>

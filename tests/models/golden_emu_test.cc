@@ -1,5 +1,5 @@
-// The golden language models on the emulated device: against PyTorch transformers in float32, within the bound of rounded
-// activations otherwise, and their schedules for a whole GPU by the static check.
+// The golden language models on the emulated device: against PyTorch transformers in float32, within the bound of
+// rounded activations otherwise, and their schedules for a whole GPU by the static check.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -151,7 +151,8 @@ std::vector<float> run_program(const Golden& golden, const std::string& path, bo
   return logits;
 }
 
-// Dense, a mixture of experts, latent attention and recurrent layers: as one launch per step, in any order of the warps.
+// Dense, a mixture of experts, latent attention and recurrent layers: as one launch per step, in any order of the
+// warps.
 TEST(EmulatedPersistent, GivesTheBitsOfLaunches) {
   for (const char* model : {"llama_gqa", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next"}) {
     const Golden golden = load_golden(golden_folder(model));

@@ -60,8 +60,8 @@ TEST_P(GoldenModel, Float32MatchesTransformers) {
 }
 
 // "auto" keeps float weights in float32 sums too and rounds only the cached keys and values, to float16:
-// docs/numerics.md derives 2.2e-3 for a row of these models. Where the CPU multiplies bfloat16 faster, it rounds the operands
-// of products with BF16 weights, on tile units also those with F16 weights and of attention.
+// docs/numerics.md derives 2.2e-3 for a row of these models. Where the CPU multiplies bfloat16 faster, it rounds the
+// operands of products with BF16 weights, on tile units also those with F16 weights and of attention.
 TEST_P(GoldenModel, AutoStaysWithinItsBound) {
   TextEngineOptions options = options_for(golden_.tokens, 2);
   options.dtype = ComputeType::kAuto;

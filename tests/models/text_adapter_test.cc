@@ -1,5 +1,5 @@
-// LoRA adapters of language models: what the readers take and refuse, and a decoder with adapters against one with merged
-// weights.
+// LoRA adapters of language models: what the readers take and refuse, and a decoder with adapters against one with
+// merged weights.
 #include "models/text_adapter.h"
 
 #include <gmock/gmock.h>
@@ -119,7 +119,8 @@ TEST(TextAdapters, EqualMergedWeights) {
     }
 }
 
-// Families whose rope takes neighbouring rows as pairs have the rows of queries and keys in another order than their files.
+// Families whose rope takes neighbouring rows as pairs have the rows of queries and keys in another order than their
+// files.
 TEST(TextAdapters, OfInterleavedRopeEqualMergedWeights) {
   for (const auto& [name, architecture] : {std::pair{"glm4", "glm4"}, {"cohere", "command-r"}}) {
     SCOPED_TRACE(name);

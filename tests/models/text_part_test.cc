@@ -1,5 +1,5 @@
-// A folder of a model that sees: the golden Gemma 3 with its settings in "text_config", its tensors under a prefix, and an
-// image encoder beside it.
+// A folder of a model that sees: the golden Gemma 3 with its settings in "text_config", its tensors under a prefix, and
+// an image encoder beside it.
 #include "models/text_part.h"
 
 #include "support/golden.h"

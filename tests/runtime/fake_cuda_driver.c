@@ -1,4 +1,5 @@
-/* Plays an NVIDIA driver for tests: FAKE_CUDA is "version,GPUs,major,minor" of compute capability, such as "13000,1,9,0";
+/* Plays an NVIDIA driver for tests: FAKE_CUDA is "version,GPUs,major,minor" of compute capability, such as
+ * "13000,1,9,0";
    or "fails", a driver that does not start. The names and numbers are those of cuda.h. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -91,7 +91,7 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
       for (const auto& [name, tensor] : in) put(runner, graph, name, tensor);
       const StepContext step = sequences[i]->begin(rows);
       if (const AttentionWork& work = step.states[0].attention; pieces && i == 1)
-        for (int32_t k = 0; k < work.slot_begin[multiprocessors]; ++k) *pieces += work.items[k].split >= 0;
+        for (int32_t k = 0; k < work.partition_begin[multiprocessors]; ++k) *pieces += work.items[k].split >= 0;
       const Status status = runner.step(step);
       ASSERT_TRUE(status.ok()) << status.to_string();
       sequences[i]->commit();
@@ -129,7 +129,8 @@ TEST(TileAttention, SplitPositionsAreMerged) {
   EXPECT_GT(pieces, 1);
 }
 
-/// A layer of a language model without its cache: products that wait for norms, an epilogue in place, two rows of columns.
+/// A layer of a language model without its cache: products that wait for norms, an epilogue in place, two rows of
+/// columns.
 Graph mlp_graph(Numbers& n) {
   GraphBuilder g("mlp");
   const Value x = g.input("x", DType::kF32, {kTileTokens, Dim(96)});
@@ -177,8 +178,8 @@ TEST_F(PersistentStep, AnyOrderOfWarpsGivesTheSameBits) {
   }
 }
 
-// Each fault is planted at several places of a step. It is found where some order of the warps ends in an error or in other
-// bits; a place may be harmless, as when a block notifies two events one after the other.
+// Each fault is planted at several places of a step. It is found where some order of the warps ends in an error or in
+// other bits; a place may be harmless, as when a block notifies two events one after the other.
 TEST_F(PersistentStep, PlantedFaultsAreFound) {
   const auto want = run(compiled_, {});
   ASSERT_TRUE(want.ok());

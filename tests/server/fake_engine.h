@@ -11,8 +11,8 @@
 
 namespace redline::testing {
 
-/// Every request gives `script`, in pieces of `piece_bytes`, before submit() returns. A token is a byte; kControl has no
-/// text.
+/// Every request gives `script`, in pieces of `piece_bytes`, before submit() returns. A token is a byte; kControl has
+/// no text.
 class FakeEngine final : public TextEngine {
  public:
   explicit FakeEngine(std::string script, std::string chat_template = "") : script_(std::move(script)) {

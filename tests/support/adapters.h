@@ -46,7 +46,7 @@ struct RandomAdapter {
       round_row(type, values.data() + r * cols, cols, stored.data() + r * bytes);
       unpack_row(type, stored.data() + r * bytes, values.data() + r * cols, cols);
     }
-    pack_strips({type, shape, stored.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data());
+    pack_row_panels({type, shape, stored.data()}, 0, (rows + kRowPanelRows - 1) / kRowPanelRows, packed.data());
     return packed;
   }
 };

@@ -1,5 +1,5 @@
-// Golden autoencoders: runs have "sizes" [batch, height, width] of the latent, "latents" -> "picture" of the decoder,
-// and "picture" -> "moments" (or the means) of the encoder.
+// Golden autoencoders: runs have "sizes" [batch, height, width] of the latent, "latents" -> "image" of the decoder,
+// and "image" -> "moments" (or the means) of the encoder.
 #pragma once
 
 #include "models/image_models.h"
@@ -17,7 +17,7 @@ inline SymbolValues latent_sizes(int64_t batch, int64_t height, int64_t width) {
   return sizes;
 }
 
-/// What comes of `input`: "latents" go through the decoder, a "picture" through the encoder.
+/// What comes of `input`: "latents" go through the decoder, a "image" through the encoder.
 inline std::vector<float> run_autoencoder(const ImageGolden& golden, BuildAutoencoder build, const std::string& run,
                                           const std::string& input, NetworkMode mode, int threads) {
   auto model = build(golden.checkpoint);
@@ -38,7 +38,7 @@ inline std::vector<float> run_autoencoder(const ImageGolden& golden, BuildAutoen
   const NpyArray* in = golden.find(run, input);
   const auto scale = static_cast<int64_t>(model->scale * model->scale);
   const int64_t rows = static_cast<int64_t>(in->values.size()) / (decodes ? model->latent_channels : 3);
-  const float* out = network.output(decodes ? "picture" : "moments");
+  const float* out = network.output(decodes ? "image" : "moments");
   const int64_t count =
       decodes ? rows * scale * 3 : rows / scale * model->latent_channels * (model->has_variance ? 2 : 1);
   return {out, out + count};
@@ -48,7 +48,7 @@ inline void expect_like_autoencoder(const ImageGolden& golden, BuildAutoencoder 
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
     for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
-      for (const auto& [input, output] : {std::pair{"latents", "picture"}, {"picture", "moments"}}) {
+      for (const auto& [input, output] : {std::pair{"latents", "image"}, {"image", "moments"}}) {
         // `auto` rounds activations to bfloat16 (2^-9 each) before every product: some twenty in a row, whose errors
         // add up as a random walk, and norms of a few values make the most of them.
         const double bound = mode == NetworkMode::kAuto ? 5e-2 : 1e-4;

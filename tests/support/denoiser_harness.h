@@ -20,8 +20,8 @@ struct GoldenDenoiser {
   std::unique_ptr<Denoiser> denoiser;
 };
 
-/// In float32, for up to `most_rows` rows. The denoiser is missing where something failed, which the test is told.
-inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks = 0, int64_t most_rows = 8) {
+/// In float32, for up to `max_rows` rows. The denoiser is missing where something failed, which the test is told.
+inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks = 0, int64_t max_rows = 8) {
   GoldenDenoiser made;
   made.golden = load_image_golden(name);
   made.blocks = blocks;
@@ -30,7 +30,7 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
   EXPECT_TRUE(model.ok()) << model.status().to_string();
   if (!model.ok()) return made;
   ExecutableOptions options = network_options(NetworkMode::kF32);
-  options.compile.bounds[Symbol::kBatch] = most_rows;
+  options.compile.bounds[Symbol::kBatch] = max_rows;
   options.compile.bounds[Symbol::kTextTokens] = 8;
   options.compile.bounds[Symbol::kImageTokens] = 64;
   set_latent_size(options.compile.bounds, 16, 16);

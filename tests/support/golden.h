@@ -30,23 +30,23 @@ inline std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What `auto` rounds to bfloat16 in steps of some rows, with float weights and the kernel table in use. Asked of the choice
-/// that the engine makes, so that no kind of CPU can be forgotten.
+/// What `auto` rounds to bfloat16 in steps of some rows, with float weights and the kernel table in use. Asked of the
+/// choice that the engine makes, so that no kind of CPU can be forgotten.
 struct AutoRounding {
   bool bf16_products = false;  ///< x of BF16 weights
   bool f16_products = false;   ///< x and w of F16 weights
   bool attention = false;      ///< weights and values of attention
 
   bool any() const { return bf16_products || f16_products || attention; }
-  /// Bound on the rms error of a golden model (2 layers, scores up to t = 3): 1.5 times what docs/numerics.md derives, the
-  /// parts being independent.
+  /// Bound on the rms error of a golden model (2 layers, scores up to t = 3): 1.5 times what docs/numerics.md derives,
+  /// the parts being independent.
   double golden_rms() const {
     const double products = f16_products ? 1.6e-2 : bf16_products ? 1.1e-2 : 0;
     return 1.5 * std::hypot(1.2e-3, products, attention ? 3.4e-3 : 0);
   }
   /// Of the largest error relative to the largest logit: errors within 4.5 standard deviations, the largest of a few
-  /// thousand logits at least 2.5 times their root mean square. A row's errors come from few probabilities, so one row may
-  /// have twice the rms of all. Not relative to the row's own largest logit, which may be small.
+  /// thousand logits at least 2.5 times their root mean square. A row's errors come from few probabilities, so one row
+  /// may have twice the rms of all. Not relative to the row's own largest logit, which may be small.
   double golden_largest() const { return 2 * 4.5 / 2.5 * golden_rms(); }
 };
 /// `weight_types` as ModelInfo has it: "bf16 x57, f32 x17".
@@ -150,9 +150,9 @@ Difference difference(const A* got, const B* want, int64_t rows, int64_t width,
   return d;
 }
 
-/// How much more than the others a row magnifies roundings, seen in the errors of a float32 run: its rms error over three
-/// times the median one, at least 1. A norm of numbers that nearly cancel does that, such as the gated norm of a delta rule
-/// whose few heads of few channels hold keys almost orthogonal to the query: docs/numerics.md.
+/// How much more than the others a row magnifies roundings, seen in the errors of a float32 run: its rms error over
+/// three times the median one, at least 1. A norm of numbers that nearly cancel does that, such as the gated norm of a
+/// delta rule whose few heads of few channels hold keys almost orthogonal to the query: docs/numerics.md.
 template <class Want>
 std::vector<double> row_conditions(const float* f32, const Want* want, int64_t rows, int64_t width) {
   std::vector<double> errors;

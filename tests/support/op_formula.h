@@ -1,5 +1,5 @@
-// An op against a formula that stands in its test: what the compiled op computes, and the reference of its OpDef, which the tests
-// of whole graphs trust.
+// An op against a formula that stands in its test: what the compiled op computes, and the reference of its OpDef, which
+// the tests of whole graphs trust.
 #pragma once
 
 #include "support/graph_harness.h"
@@ -60,9 +60,9 @@ double error_of(const std::vector<T>& got, const std::vector<double>& want) {
 /// References are loops in float64, like formulas: some thousand sums of random signs.
 constexpr double kReferenceError = 1e-12;
 
-/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at the sizes of each step on 1, 2 and 5
-/// workers, and compares with `formula`. `tolerance` is relative to the largest value of the formula: the caller derives it. All
-/// worker counts must give the same bits.
+/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at the sizes of each step on 1, 2
+/// and 5 workers, and compares with `formula`. `tolerance` is relative to the largest value of the formula: the caller
+/// derives it. All worker counts must give the same bits.
 inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, const Formula& formula,
                            const std::vector<SymbolValues>& steps, double tolerance,
                            const CompileOptions& options = {}) {

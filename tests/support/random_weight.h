@@ -93,7 +93,7 @@ struct RandomWeight {
   if (type == DType::k##F) add_mins<blocks::F>();
     REDLINE_BLOCK_FORMATS(REDLINE_PARTS)
 #undef REDLINE_PARTS
-    pack_strips(view(), 0, (n + 15) / 16, packed.data());
+    pack_row_panels(view(), 0, (n + 15) / 16, packed.data());
   }
 
  private:

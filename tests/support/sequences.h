@@ -14,7 +14,7 @@ namespace redline::test {
 
 class TestSequences {
  public:
-  /// `shape`: of the attention plan; slots 0 for the interpreter, which needs none.
+  /// `shape`: of the attention plan; partitions 0 for the interpreter, which needs none.
   TestSequences(const StatePlan& plan, std::unique_ptr<StateMemory> memory, int64_t pages, size_t count,
                 AttentionPlanShape shape = {})
       : pool_(plan, std::vector<int64_t>(plan.groups.size(), pages), std::move(memory)), shape_(shape),
@@ -46,7 +46,7 @@ class TestSequences {
     for (size_t g = 0; g < groups_.size(); ++g) {
       states_[g] = {
           pool_.memory().pages(g), pool_.group(g).page_bytes, groups_[g].pages.data(), groups_[g].slots.data(), {}};
-      if (shape_.slots == 0 || pool_.group(g).kind != StateKind::kKeyValue) continue;
+      if (shape_.partitions == 0 || pool_.group(g).kind != StateKind::kKeyValue) continue;
       groups_[g].plan = std::make_unique<AttentionPlan>(shape_);
       groups_[g].plan->make(rows_, pool_.group(g).window);
       states_[g].attention = groups_[g].plan->work();

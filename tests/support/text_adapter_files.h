@@ -106,8 +106,8 @@ struct TextAdapter {
     if (!written.ok()) throw std::runtime_error(written.to_string());
   }
 
-  /// Replaces the weights of the checkpoint by W + weight * alpha / rank * B A, summed in float64 and rounded to float32.
-  /// `kept` owns the result.
+  /// Replaces the weights of the checkpoint by W + weight * alpha / rank * B A, summed in float64 and rounded to
+  /// float32. `kept` owns the result.
   void merge(Checkpoint& checkpoint, double weight, std::list<std::vector<float>>& kept) const {
     for (const auto& [module, f] : modules) {
       TensorView& view = checkpoint.tensors.at(module + ".weight").view;

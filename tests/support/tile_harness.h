@@ -58,9 +58,9 @@ inline std::vector<float> get(const Runner& runner, const std::string& name, int
   return {data, data + count};
 }
 
-/// Builds the graph (inputs, and the output "y"), runs it at each number of rows in both ways of the tile runner, and at the last
-/// one with another number of multiprocessors too, and compares with the references. `tolerance` is relative to the largest value of the
-/// reference. All ways must give the same bits.
+/// Builds the graph (inputs, and the output "y"), runs it at each number of rows in both ways of the tile runner, and
+/// at the last one with another number of multiprocessors too, and compares with the references. `tolerance` is
+/// relative to the largest value of the reference. All ways must give the same bits.
 inline void expect_tiles_like_reference(
     const BuildGraph& build, const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
     const std::vector<int64_t>& row_counts, double tolerance, bool exact_f32 = true) {

@@ -1,5 +1,6 @@
-// Every block format against values that ggml's reference code computed (tests/golden/blocks.npz of make_block_vectors.py, and
-// files of llama.cpp in ../shared/models/quant-vectors), and its two forms, codes with scales and values, against each other.
+// Every block format against values that ggml's reference code computed (tests/golden/blocks.npz of
+// make_block_vectors.py, and files of llama.cpp in ../shared/models/quant-vectors), and its two forms, codes with
+// scales and values, against each other.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -76,11 +76,11 @@ Layout tiled(Sizes* shape) {
 }
 /// Anything: strides on all axes, of both signs, iters of one element, replicas, an offset.
 Layout any_layout(bool memory_only = false) {
-  const auto iters = [&](size_t most, int64_t least_stride) {
+  const auto iters = [&](size_t most, int64_t min_stride) {
     std::vector<Iter> list(pick_layout<size_t>(0, most + 1));
     for (Iter& iter : list) {
       iter.extent = pick_layout<int64_t>(1, 5);
-      iter.stride = pick_layout<int64_t>(least_stride, 13);
+      iter.stride = pick_layout<int64_t>(min_stride, 13);
       if (!memory_only) iter.axis = static_cast<Axis>(pick_layout<int>(0, kNumAxes));
     }
     return list;
@@ -251,9 +251,9 @@ TEST(Layout, SliceRefusesWhatIsNoBox) {
   EXPECT_FALSE(layout.slice({4, 6}, {-1, 0}, {2, 6}));
   EXPECT_FALSE(layout.slice({4, 6}, {0}, {4}));
   EXPECT_FALSE(layout.slice({5, 5}, {0, 0}, {1, 1}));
-  const Layout strips({{2, 100, Axis::kMemory}, {4, 1, Axis::kMemory}});
-  EXPECT_TRUE(strips.slice({8}, {5}, {3}));
-  EXPECT_FALSE(strips.slice({8}, {2}, {4}));  // crosses from one strip to the next
+  const Layout row_panels({{2, 100, Axis::kMemory}, {4, 1, Axis::kMemory}});
+  EXPECT_TRUE(row_panels.slice({8}, {5}, {3}));
+  EXPECT_FALSE(row_panels.slice({8}, {2}, {4}));  // crosses from one row panel to the next
 }
 
 RC_GTEST_PROP(Layout, CopyRunsCoverOnceAndAreMaximal, ()) {
@@ -314,15 +314,15 @@ TEST(Layout, CopyRefusesOtherSizesAndAxes) {
   EXPECT_FALSE(plan_copy(Layout::row_major({2}), Layout({{2, 1, Axis::kMemory}}, {{2, 1, Axis::kPage}})).ok());
 }
 
-TEST(Layout, VnniStripsOfTheWeights) {
-  // 32 rows x 12 bytes in strips of 16 rows x 4 bytes: [N/16][K/4][16][4].
-  const Layout strips(
+TEST(Layout, VnniRowPanelsOfTheWeights) {
+  // 32 rows x 12 bytes in row panels of 16 rows x 4 bytes: [N/16][K/4][16][4].
+  const Layout row_panels(
       {{2, 16 * 12, Axis::kMemory}, {16, 4, Axis::kMemory}, {3, 64, Axis::kMemory}, {4, 1, Axis::kMemory}});
   const Layout tile = Layout::row_major({2, 3}).tile({2, 3}, Layout::row_major({16, 4}), {16, 4}).value();
-  EXPECT_EQ(strips, tile);
-  EXPECT_EQ(strips.contiguous_run(), 4);
-  EXPECT_EQ(plan_copy(Layout::row_major({32, 12}), strips).value().size(), 32u * 3 - 1);  // the two strips meet
-  EXPECT_EQ(strips.span(Axis::kMemory), 32 * 12);
+  EXPECT_EQ(row_panels, tile);
+  EXPECT_EQ(row_panels.contiguous_run(), 4);
+  EXPECT_EQ(plan_copy(Layout::row_major({32, 12}), row_panels).value().size(), 32u * 3 - 1);  // the two row panels meet
+  EXPECT_EQ(row_panels.span(Axis::kMemory), 32 * 12);
 }
 
 TEST(Layout, EmptyAndScalar) {

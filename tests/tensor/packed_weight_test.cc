@@ -1,5 +1,5 @@
 // Plain types: packing equals packed_layout, element by element; what no element maps to is zero. Block formats: what
-// the strips hold are the values of the file's own blocks, bit for bit.
+// the row panels hold are the values of the file's own blocks, bit for bit.
 #include "tensor/packed_weight.h"
 #include "tensor/blocks/w8a8.h"
 
@@ -28,14 +28,14 @@ void check(DType dtype, int64_t n, int64_t k, const std::function<int64_t(int64_
   // Two calls, and bytes around that must stay.
   std::vector<uint8_t> target(static_cast<size_t>(bytes + 64), 0xee);
   const TensorView view{dtype, {n, k}, source.data()};
-  const int64_t strips = (n + 15) / 16;
-  pack_strips(view, strips / 2, strips, target.data(), source_row);
-  pack_strips(view, 0, strips / 2, target.data(), source_row);
+  const int64_t row_panels = (n + 15) / 16;
+  pack_row_panels(view, row_panels / 2, row_panels, target.data(), source_row);
+  pack_row_panels(view, 0, row_panels / 2, target.data(), source_row);
   for (size_t i = static_cast<size_t>(bytes); i < target.size(); ++i) ASSERT_EQ(target[i], 0xee);
 
   const Layout layout = packed_layout(dtype, n, k);
   const int64_t units = k;
-  const int64_t padded_rows = strips * 16;
+  const int64_t padded_rows = row_panels * 16;
   ASSERT_EQ(layout.size() * unit, bytes);
   ASSERT_EQ(layout.span(Axis::kMemory) * unit, bytes);
   const int64_t padded_units = layout.size() / padded_rows;
@@ -59,35 +59,35 @@ TEST(PackedWeight, EqualsItsLayout) {
 }
 
 template <class Format>
-void check_strips(int64_t n, int64_t units, const std::function<int64_t(int64_t)>& source_row = {}) {
-  using Strip = blocks::Strip<Format>;
+void check_row_panels(int64_t n, int64_t units, const std::function<int64_t(int64_t)>& source_row = {}) {
+  using RowPanel = blocks::RowPanel<Format>;
   constexpr int kGroups = Format::kElements / Format::kGroup;
   SCOPED_TRACE(::testing::Message() << Format::kName << " " << n << " x " << units << " blocks");
-  const int64_t k = units * Format::kElements, strips = (n + 15) / 16;
+  const int64_t k = units * Format::kElements, row_panels = (n + 15) / 16;
   // Every bit is random: scales may be infinite or NaN.
   const std::vector<uint8_t> source = random_bytes(row_bytes(Format::kDType, k) * n, static_cast<uint32_t>(n * 31 + k));
   const int64_t bytes = packed_bytes(Format::kDType, n, k);
-  ASSERT_EQ(bytes, strips * units * Strip::kBytes);
+  ASSERT_EQ(bytes, row_panels * units * RowPanel::kBytes);
   std::vector<uint8_t> target(static_cast<size_t>(bytes + 64), 0xee);
   const TensorView view{Format::kDType, {n, k}, source.data()};
-  pack_strips(view, strips / 2, strips, target.data(), source_row);
-  pack_strips(view, 0, strips / 2, target.data(), source_row);
+  pack_row_panels(view, row_panels / 2, row_panels, target.data(), source_row);
+  pack_row_panels(view, 0, row_panels / 2, target.data(), source_row);
   for (size_t i = static_cast<size_t>(bytes); i < target.size(); ++i) ASSERT_EQ(target[i], 0xee);
   const Layout layout = packed_layout(Format::kDType, n, k);
-  ASSERT_EQ(packed_unit_bytes(Format::kDType), Strip::kBytes);
-  ASSERT_EQ(layout.size() * Strip::kBytes, bytes);
+  ASSERT_EQ(packed_unit_bytes(Format::kDType), RowPanel::kBytes);
+  ASSERT_EQ(layout.size() * RowPanel::kBytes, bytes);
 
   std::vector<float> values(static_cast<size_t>(n * k));
   unpack_row(Format::kDType, source.data(), values.data(), n * k);
-  for (int64_t strip = 0; strip < strips; ++strip) {
+  for (int64_t row_panel = 0; row_panel < row_panels; ++row_panel) {
     for (int64_t u = 0; u < units; ++u) {
-      const uint8_t* unit = target.data() + layout.memory(strip * units + u) * Strip::kBytes;
+      const uint8_t* unit = target.data() + layout.memory(row_panel * units + u) * RowPanel::kBytes;
       uint8_t lines[2][Format::kElements * 16];
       float scales[kGroups * 16], mins[kGroups * 16] = {};
-      Strip::template unpack<true>(unit, lines[0], scales, mins);
-      Strip::template unpack<false>(unit, lines[1], scales, mins);
+      RowPanel::template unpack<true>(unit, lines[0], scales, mins);
+      RowPanel::template unpack<false>(unit, lines[1], scales, mins);
       for (int64_t row = 0; row < 16; ++row) {
-        const int64_t at = strip * 16 + row;
+        const int64_t at = row_panel * 16 + row;
         for (int64_t i = 0; i < Format::kElements; ++i) {
           const auto place = static_cast<size_t>(i / 4 * 64 + row * 4 + i % 4);
           const auto group = static_cast<size_t>(i / Format::kGroup * 16 + row);
@@ -118,16 +118,16 @@ void check_strips(int64_t n, int64_t units, const std::function<int64_t(int64_t)
   }
 }
 
-TEST(PackedWeight, StripsHoldTheValuesOfEveryBlockFormat) {
+TEST(PackedWeight, RowPanelsHoldTheValuesOfEveryBlockFormat) {
 #define REDLINE_CHECK_FORMAT(F)             \
   for (int64_t n : {1, 15, 16, 17, 48, 97}) \
-    for (int64_t units : {1, 2, 7}) check_strips<blocks::F>(n, units);
+    for (int64_t units : {1, 2, 7}) check_row_panels<blocks::F>(n, units);
   REDLINE_BLOCK_FORMATS(REDLINE_CHECK_FORMAT)
 #undef REDLINE_CHECK_FORMAT
 }
 
 // Memory stays near the file's: 4 % more, but for two rare formats that are packed in whole bits.
-TEST(PackedWeight, StripsAreHardlyLargerThanTheFile) {
+TEST(PackedWeight, RowPanelsAreHardlyLargerThanTheFile) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const DTypeInfo& t = dtype_info(static_cast<DType>(i));
     if (!t.is_block || t.row_bytes > 0) continue;
@@ -150,7 +150,7 @@ TEST(PackedWeight, W8A8HoldsCodesByItsLayoutAndScales) {
     }
     std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(DType::kW8A8, n, k)), 0xee);
     ASSERT_EQ(packed.size(), static_cast<size_t>(3 * blocks::W8A8::panel_bytes(k)));
-    pack_strips({DType::kW8A8, {n, k}, source.data()}, 0, 3, packed.data(), reversed);
+    pack_row_panels({DType::kW8A8, {n, k}, source.data()}, 0, 3, packed.data(), reversed);
     const Layout layout = packed_layout(DType::kW8A8, n, k);
     const int64_t padded = (k + 63) / 64 * 64;
     for (int64_t i = 0; i < 48; ++i) {
@@ -172,7 +172,7 @@ TEST(PackedWeight, RowsFromAnotherOrder) {
   // Interleaved pairs to halves, as a rotary checkpoint needs.
   const auto row = [](int64_t n) { return n / 8 * 8 + (n % 8 < 4 ? n % 8 * 2 : (n % 8 - 4) * 2 + 1); };
   check(DType::kBF16, 40, 33, row);
-  check_strips<blocks::Q4_0>(40, 2, row);
+  check_row_panels<blocks::Q4_0>(40, 2, row);
 }
 
 TEST(PackedWeight, OneLineIsSixteenRowsByFourBytes) {
@@ -181,7 +181,7 @@ TEST(PackedWeight, OneLineIsSixteenRowsByFourBytes) {
   EXPECT_EQ(bf16.memory(1), 1);              // k = 1 beside k = 0
   EXPECT_EQ(bf16.memory(2), 32);             // the next line
   EXPECT_EQ(bf16.memory(64), 2);             // row 1
-  EXPECT_EQ(bf16.memory(16 * 64), 16 * 64);  // the next strip
+  EXPECT_EQ(bf16.memory(16 * 64), 16 * 64);  // the next row panel
   EXPECT_EQ(packed_bytes(DType::kBF16, 17, 3), 2 * 16 * 4 * 2);
   EXPECT_EQ(packed_bytes(DType::kQ4_K, 17, 512), 2 * 16 * 2 * 148);
 }
@@ -189,7 +189,7 @@ TEST(PackedWeight, OneLineIsSixteenRowsByFourBytes) {
 TEST(PackedWeight, NothingToPack) {
   EXPECT_EQ(packed_bytes(DType::kF32, 0, 5), 0);
   EXPECT_EQ(packed_bytes(DType::kF32, 5, 0), 0);
-  pack_strips({DType::kF32, {5, 0}, nullptr}, 0, 1, nullptr);
+  pack_row_panels({DType::kF32, {5, 0}, nullptr}, 0, 1, nullptr);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What chat models write, split into content, reasoning and tool calls: each family's format, pieces of any size, and what
-// the families' own templates render as the assistant's message.
+// What chat models write, split into content, reasoning and tool calls: each family's format, pieces of any size, and
+// what the families' own templates render as the assistant's message.
 #include "text/chat_output.h"
 
 #include <gmock/gmock.h>

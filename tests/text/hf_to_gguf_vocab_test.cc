@@ -34,7 +34,8 @@ class HfToGgufVocab : public ::testing::Test {
     return merge.is_array() ? merge[0].get<std::string>() + merge[1].get<std::string>()
                             : replace_all(merge.get<std::string>(), " ", "");
   }
-  /// As a converted SentencePiece model has its merges: of each piece, in the order of the scores, every way to make it.
+  /// As a converted SentencePiece model has its merges: of each piece, in the order of the scores, every way to make
+  /// it.
   static nlohmann::json sentencepiece_like(const std::string& name) {
     auto json = nlohmann::json::parse(golden(name));
     const nlohmann::json& vocab = json["model"]["vocab"];

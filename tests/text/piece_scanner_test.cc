@@ -13,8 +13,8 @@ namespace {
 const std::pair<const char*, std::string_view> kPatterns[] = {
     {"gpt2", kGpt2Pattern}, {"llama3", kLlama3Pattern}, {"qwen2", kQwen2Pattern}, {"gpt4o", kGpt4oPattern}};
 
-/// Characters of every class, those that patterns name more often, and some outside of ASCII: the long s and the Kelvin sign
-/// are an s and a k in any case.
+/// Characters of every class, those that patterns name more often, and some outside of ASCII: the long s and the Kelvin
+/// sign are an s and a k in any case.
 std::string random_text(std::mt19937& random, bool ascii) {
   constexpr const char* kAscii[] = {"a", "Z",  "s",  "T",    "re",   "VE",   "ll",  "'",    "'",       " ",
                                     " ", "  ", "\n", "\r\n", "\t",   "\v",   "7",   "42",   "1234567", ".",

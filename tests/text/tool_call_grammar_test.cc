@@ -1,4 +1,5 @@
-// Demanded calls: what the grammar lets a model write is what the family's reader takes for a call with valid arguments.
+// Demanded calls: what the grammar lets a model write is what the family's reader takes for a call with valid
+// arguments.
 #include "text/tool_call_grammar.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// WordPiece from vocab.txt, tokenizer.json and GGUF; pairs; decoding. Ids of tokenizer.json files: tokenizer_shapes_test.
+// WordPiece from vocab.txt, tokenizer.json and GGUF; pairs; decoding. Ids of tokenizer.json files:
+// tokenizer_shapes_test.
 #include "text/word_piece.h"
 
 #include <gmock/gmock.h>

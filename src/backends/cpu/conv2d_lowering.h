@@ -19,9 +19,9 @@ struct Conv2dAdapters {
   int64_t at = 0;     ///< offset in WorkerContext::buffer of x down^T for some rows; its prepared copy follows
   int64_t bytes = 0;  ///< of the float32 copy
 
-  /// For at most `most_rows` rows at a time. The space follows the first `buffer_bytes` bytes of the buffer, which
+  /// For at most `max_rows` rows at a time. The space follows the first `buffer_bytes` bytes of the buffer, which
   /// become the bytes of both.
-  void reserve(const LowerContext& c, AdapterSite& site, int64_t most_rows, int64_t& buffer_bytes);
+  void reserve(const LowerContext& c, AdapterSite& site, int64_t max_rows, int64_t& buffer_bytes);
   float* rows(const WorkerContext& worker) const {
     return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + at);
   }

@@ -17,7 +17,7 @@ class CpuTarget final : public Target {
   int workers() const override { return workers_; }
   ActivationLayouts activation_layouts(DType weight) const override;
   bool fuses_group_norm(const Graph& graph, const Op& conv) const override;
-  int64_t head_dim_grain() const override { return kStripRows; }
+  int64_t head_dim_grain() const override { return kRowPanelRows; }
   int64_t max_prepared_row_bytes() const override { return kScratchBytes; }
 
  private:

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "backends/host_memory.h"
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline {
@@ -57,7 +57,7 @@ Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
     workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program_.tasks[w].size());
   for (const std::vector<Program::Port>* ports : {&program_.inputs, &program_.outputs})
     for (const Program::Port& port : *ports) {
-      if (!is_bound_name(port.name)) continue;
+      if (!is_external_name(port.name)) continue;
       std::vector<OperandAddress*>& uses = uses_[port.name];
       for (const CpuStage& stage : code_.stages)
         for (const CpuStage::Use& use : stage.operands)
@@ -103,15 +103,15 @@ Status Executor::step(const StepContext& context) {
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
   ++step_;
-  const int64_t least_ns = std::min(static_cast<int64_t>(options_.slice_ms * 1e6), kMaxSliceNs);
-  slice_ns_ = least_ns;
+  const int64_t min_ns = std::min(static_cast<int64_t>(options_.slice_ms * 1e6), kMaxSliceNs);
+  slice_ns_ = min_ns;
   for (;;) {
     REDLINE_TRY(run_slice());
     if (!pauses_.exchange(false)) return {};
     const int64_t begin_ns = Timeline::now_ns();
     options_.turns->unlock();
     options_.turns->lock();
-    slice_ns_ = std::clamp(Timeline::now_ns() - begin_ns, least_ns, kMaxSliceNs);
+    slice_ns_ = std::clamp(Timeline::now_ns() - begin_ns, min_ns, kMaxSliceNs);
   }
 }
 
@@ -194,20 +194,19 @@ void Executor::run_worker(int worker) {
 
 bool Executor::help(Worker& self, int64_t& since_ns) {
   if (workers_.size() < 2) return false;
-  self.neighbour = (self.neighbour + 1) % workers_.size();
-  if (self.neighbour == static_cast<size_t>(self.context.worker))
-    self.neighbour = (self.neighbour + 1) % workers_.size();
-  Worker& other = workers_[self.neighbour];
-  const std::vector<Task>& tasks = program_.tasks[self.neighbour];
+  self.victim = (self.victim + 1) % workers_.size();
+  if (self.victim == static_cast<size_t>(self.context.worker)) self.victim = (self.victim + 1) % workers_.size();
+  Worker& other = workers_[self.victim];
+  const std::vector<Task>& tasks = program_.tasks[self.victim];
   // Search from the far end of the window: the victim is about to start its next tasks itself, unless it has not woken
   // up for this step yet.
   const uint32_t at = other.task.load(std::memory_order_relaxed);
   for (uint32_t i = std::min<uint32_t>(at + kLooksAhead, static_cast<uint32_t>(tasks.size())); i-- > at;) {
     if (is_taken(other, i) || missing(tasks[i]) || !take(other, i)) continue;
-    self.helps.store(&tasks[i], std::memory_order_relaxed);
+    self.stolen.store(&tasks[i], std::memory_order_relaxed);
     run_task(self, tasks[i], since_ns);
-    self.helps.store(nullptr, std::memory_order_relaxed);
-    self.helped.fetch_add(1, std::memory_order_relaxed);
+    self.stolen.store(nullptr, std::memory_order_relaxed);
+    self.num_stolen.fetch_add(1, std::memory_order_relaxed);
     since_ns = now_ns();
     return true;
   }
@@ -258,7 +257,7 @@ void Executor::give_up(const Worker& self) {
   bool somebody_runs = false;
   for (size_t w = 0; w < workers_.size(); ++w)
     somebody_runs |=
-        &workers_[w] != &self && (workers_[w].helps.load() != nullptr ||
+        &workers_[w] != &self && (workers_[w].stolen.load() != nullptr ||
                                   (workers_[w].event.load() < 0 && workers_[w].task.load() < program_.tasks[w].size()));
   const std::string text = fmt::format("redline: no progress for {} s\n{}", options_.hang_seconds, dump());
   if (!aborted_.exchange(true) && somebody_runs) std::fputs(text.c_str(), stderr);
@@ -267,7 +266,7 @@ void Executor::give_up(const Worker& self) {
 int64_t Executor::progress() const {
   int64_t progress = 0;
   for (const Worker& w : workers_)
-    progress += w.task.load(std::memory_order_relaxed) + w.helped.load(std::memory_order_relaxed);
+    progress += w.task.load(std::memory_order_relaxed) + w.num_stolen.load(std::memory_order_relaxed);
   return progress;
 }
 
@@ -293,9 +292,9 @@ std::string Executor::dump() const {
   for (size_t w = 0; w < workers_.size(); ++w) {
     const auto& tasks = program_.tasks[w];
     const uint32_t at = workers_[w].task.load();
-    if (const Task* helps = workers_[w].helps.load()) {
+    if (const Task* stolen = workers_[w].stolen.load()) {
       text +=
-          fmt::format("  worker {}: task {} of {}; running for a neighbour {}\n", w, at, tasks.size(), name_of(*helps));
+          fmt::format("  worker {}: task {} of {}; running stolen task {}\n", w, at, tasks.size(), name_of(*stolen));
       continue;
     }
     if (at >= tasks.size()) {

@@ -22,8 +22,8 @@ struct ExecutorOptions {
   double hang_seconds = 30;          ///< a step that makes no progress for this long fails with a dump; 0: never
   Timeline* timeline = nullptr;      ///< must outlive the executor
   StepWatchdog* watchdog = nullptr;  ///< as well; looks after steps of executors that take turns
-  /// Held by the caller of step(). A long step gives it up between two tasks, so that others who wait for the workers have
-  /// their turn: as long as theirs took, then it is this step's again. nullptr: a step keeps the workers.
+  /// Held by the caller of step(). A long step gives it up between two tasks, so that other steps can run; it resumes
+  /// after the time that they used. nullptr: a step keeps the workers.
   FairMutex* turns = nullptr;
   double slice_ms = 5;  ///< how long a step keeps the workers at least
 };
@@ -61,10 +61,10 @@ class Executor final : public Runner, private StepWatchdog::Step {
   struct alignas(64) Worker {
     std::atomic<uint32_t> task{0};                   ///< index in its task list
     std::atomic<int64_t> event{-1};                  ///< the event it waits for; -1: running
-    std::atomic<const Task*> helps{nullptr};         ///< the stolen task it is running
+    std::atomic<const Task*> stolen{nullptr};        ///< the stolen task it is running
     std::unique_ptr<std::atomic<uint32_t>[]> taken;  ///< [its tasks] the last step in which any worker took each
-    std::atomic<int64_t> helped{0};                  ///< number of tasks it has stolen
-    size_t neighbour = 0;                            ///< worker from which it last tried to steal
+    std::atomic<int64_t> num_stolen{0};              ///< number of tasks it has stolen
+    size_t victim = 0;                               ///< worker from which it last tried to steal
     WorkerContext context;
   };
   int64_t scratch_bytes_per_worker() const;
@@ -84,7 +84,8 @@ class Executor final : public Runner, private StepWatchdog::Step {
   bool take(Worker& owner, uint32_t task);
   /// Steals and runs one task of the next victim that has one. `since_ns` is then the end of that task.
   bool help(Worker& self, int64_t& since_ns);
-  /// Waits until its own task number `own` can run or another worker has taken it. False: the step was aborted or pauses.
+  /// Waits until its own task number `own` can run or another worker has taken it. False: the step was aborted or
+  /// pauses.
   bool wait(Worker& self, uint32_t own, int64_t& since_ns);
   /// Progress of the other workers as observed during one wait.
   struct Watch {

@@ -122,13 +122,13 @@ struct ColumnRange {
   int64_t begin, end;
 };
 inline ColumnRange column_tile(int64_t features, int64_t i, int64_t n) {
-  const int64_t panels = (features + kStripRows - 1) / kStripRows;
-  return {std::min(features, panels * i / n * kStripRows), std::min(features, panels * (i + 1) / n * kStripRows)};
+  const int64_t panels = (features + kRowPanelRows - 1) / kRowPanelRows;
+  return {std::min(features, panels * i / n * kRowPanelRows), std::min(features, panels * (i + 1) / n * kRowPanelRows)};
 }
 /// Number of column tiles that are worth a task of their own.
-inline int64_t most_column_tiles(int64_t features, int64_t col_bytes) {
+inline int64_t max_column_tiles(int64_t features, int64_t col_bytes) {
   constexpr int64_t kMinBytes = 32 << 10;
-  return std::clamp<int64_t>(features * col_bytes / kMinBytes, 1, (features + kStripRows - 1) / kStripRows);
+  return std::clamp<int64_t>(features * col_bytes / kMinBytes, 1, (features + kRowPanelRows - 1) / kRowPanelRows);
 }
 
 }  // namespace redline

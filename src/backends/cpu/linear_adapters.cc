@@ -6,7 +6,7 @@ namespace redline {
 namespace {
 
 // Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
-constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kStripRows;
+constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
 
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;

@@ -28,8 +28,8 @@ struct AdapterExpand {
 };
 
 /// Adapters of the matrices of one linear op. A stage of its own computes x down^T for all matrices, once for all tasks
-/// of the op; it returns at once if no row has an adapter. The op's tasks then add the up projection to the columns that
-/// they compute.
+/// of the op; it returns at once if no row has an adapter. The op's tasks then add the up projection to the columns
+/// that they compute.
 class LinearAdapters {
  public:
   struct Matrix {

@@ -16,7 +16,7 @@ int64_t packed_col_bytes(const ValueInfo& weight);
 /// single row may be wider than that.
 inline constexpr int64_t kFormGrain = 32;  // of all layouts but kI8
 int64_t block_cols(int64_t rows, int64_t matrices);
-int64_t block_bytes(int64_t most_rows, int64_t matrices);
+int64_t block_bytes(int64_t max_rows, int64_t matrices);
 /// Number of column tiles of a linear with `cols` columns of `weight_bytes` each: enough for workers to finish
 /// together, each tile with enough weight bytes to be worth its events and at least the minimum width.
 int linear_tiles(const LowerContext& c, int64_t cols, int64_t weight_bytes);

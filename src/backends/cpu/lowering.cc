@@ -132,11 +132,11 @@ void CpuCompiler::pack_all(CpuProgram& code) {
     for (const PackedWeight& job : weights) {
       const WeightSource& source = job.value->weight;
       void* target = static_cast<uint8_t*>(region_.data()) + job.offset;
-      const int64_t strips = (source.view.shape[0] + kStripRows - 1) / kStripRows;
-      const int64_t strip_bytes = std::max<int64_t>(1, source.view.bytes() / std::max<int64_t>(strips, 1));
-      team_.parallel_for(strips, std::max<int64_t>(1, (1 << 20) / strip_bytes), [&](int64_t begin, int64_t end) {
-        pack_strips(source.view, begin, end, target, source.source_row);
-      });
+      const int64_t row_panels = (source.view.shape[0] + kRowPanelRows - 1) / kRowPanelRows;
+      const int64_t row_panel_bytes = std::max<int64_t>(1, source.view.bytes() / std::max<int64_t>(row_panels, 1));
+      team_.parallel_for(
+          row_panels, std::max<int64_t>(1, (1 << 20) / row_panel_bytes),
+          [&](int64_t begin, int64_t end) { pack_row_panels(source.view, begin, end, target, source.source_row); });
       if (source.file && !source.is_shared) {
         const auto* data = static_cast<const uint8_t*>(source.view.data);
         source.file->release(data - source.file->data(), source.view.bytes());
@@ -149,8 +149,8 @@ void CpuCompiler::pack_all(CpuProgram& code) {
 
 void CpuCompiler::resolve(Program& program, CpuProgram& code) {
   std::map<ValueId, void*> address;
-  for (const ArenaSlot& slot : program.arena_plan.slots)
-    address[slot.value] = static_cast<uint8_t*>(code.arena.data()) + slot.offset;
+  for (const ArenaBlock& block : program.arena_plan.blocks)
+    address[block.value] = static_cast<uint8_t*>(code.arena.data()) + block.offset;
   for (size_t s = 0; s < code.stages.size(); ++s) code.stages[s].plan = &program.stages[s];
   for (const CpuStage& stage : code.stages)
     for (const CpuStage::Use& use : stage.operands) use.operand->data = address[use.value];
@@ -185,7 +185,7 @@ Result<Program> CpuCompiler::run() {
   Program program;
   program.name = graph_.name;
   program.workers = team_.size();
-  program.attention_slots = team_.size();
+  program.attention_partitions = team_.size();
   program.bounds = options_.bounds;
   program.states = std::move(states);
   auto payload = std::make_unique<CpuProgram>();

@@ -31,7 +31,7 @@ void StepWatchdog::begin(const Step& step, double seconds) {
   if (thread_.joinable()) return;
   try {
     thread_ = std::thread([this] { watch(); });
-  } catch (const std::system_error&) {  // without a thread nobody watches
+  } catch (const std::system_error&) {  // no thread: the watchdog is disabled
   }
 }
 

@@ -51,7 +51,9 @@ int64_t data_offset(const std::string& table) {
   return round_up(static_cast<int64_t>(sizeof(Header) + table.size()), kHugePage);
 }
 
-int64_t num_strips(const PackedWeight& w) { return (w.value->weight.view.shape[0] + kStripRows - 1) / kStripRows; }
+int64_t num_row_panels(const PackedWeight& w) {
+  return (w.value->weight.view.shape[0] + kRowPanelRows - 1) / kRowPanelRows;
+}
 
 class Writer final : public WeightCacheWriter {
  public:
@@ -114,7 +116,7 @@ WeightCache::WeightCache(WeightCacheOptions options, std::vector<PackedWeight> w
     bytes_ = std::max(bytes_, w.offset + w.bytes);
     enabled_ = enabled_ && w.value->weight.file && w.value->weight.file->identity() != 0;
   }
-  enabled_ = enabled_ && bytes_ >= options_.least_bytes && bytes_ <= options_.cache.max_bytes;
+  enabled_ = enabled_ && bytes_ >= options_.min_bytes && bytes_ <= options_.cache.max_bytes;
   if (!enabled_) return;
   const std::filesystem::path model = weights_[0].value->weight.file->path();
   std::string stem = (model.extension() == ".gguf" ? model.stem() : model.parent_path().filename()).string();
@@ -131,24 +133,26 @@ std::string WeightCache::table() const {
   return text;
 }
 
-bool WeightCache::check_strips(const uint8_t* region, WorkerTeam& team) const {
+bool WeightCache::check_row_panels(const uint8_t* region, WorkerTeam& team) const {
   std::atomic<bool> is_same{true};
   const uint32_t seed = std::random_device()();
   team.parallel_for(static_cast<int64_t>(weights_.size()), 1, [&](int64_t begin, int64_t end) {
     std::vector<uint8_t> expected;
     for (int64_t i = begin; i < end; ++i) {
       const PackedWeight& w = weights_[static_cast<size_t>(i)];
-      const int64_t strips = num_strips(w);
-      if (strips == 0 || w.bytes == 0) continue;
-      const int64_t strip_bytes = w.bytes / strips;
-      const int64_t strip = (seed + i * 7919) % strips;
-      expected.assign(static_cast<size_t>(strip_bytes), 0);
+      const int64_t row_panels = num_row_panels(w);
+      if (row_panels == 0 || w.bytes == 0) continue;
+      const int64_t row_panel_bytes = w.bytes / row_panels;
+      const int64_t row_panel = (seed + i * 7919) % row_panels;
+      expected.assign(static_cast<size_t>(row_panel_bytes), 0);
       const auto& source_row = w.value->weight.source_row;
       TensorView rows = w.value->weight.view;
-      rows.shape[0] = std::min(kStripRows, rows.shape[0] - strip * kStripRows);
-      pack_strips(rows, 0, 1, expected.data(),
-                  [&](int64_t n) { return source_row ? source_row(strip * kStripRows + n) : strip * kStripRows + n; });
-      if (std::memcmp(expected.data(), region + w.offset + strip * strip_bytes, expected.size()) != 0) is_same = false;
+      rows.shape[0] = std::min(kRowPanelRows, rows.shape[0] - row_panel * kRowPanelRows);
+      pack_row_panels(rows, 0, 1, expected.data(), [&](int64_t n) {
+        return source_row ? source_row(row_panel * kRowPanelRows + n) : row_panel * kRowPanelRows + n;
+      });
+      if (std::memcmp(expected.data(), region + w.offset + row_panel * row_panel_bytes, expected.size()) != 0)
+        is_same = false;
       // Only this row panel is needed, but the system may have mapped many pages around it.
       const MappedFile& file = *w.value->weight.file;
       file.release(static_cast<const uint8_t*>(w.value->weight.view.data) - file.data(), w.value->weight.view.bytes());
@@ -183,7 +187,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
   // Mapped elsewhere first: the region stays intact until the file is validated.
   void* place = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED, file.get(), data_offset(want));
   if (place == MAP_FAILED) return false;
-  const bool is_true = check_strips(static_cast<const uint8_t*>(place), team);
+  const bool is_true = check_row_panels(static_cast<const uint8_t*>(place), team);
   ::munmap(place, static_cast<size_t>(mapped));
   if (!is_true) {
     ::unlink(path.c_str());

@@ -14,8 +14,8 @@ namespace redline {
 
 struct WeightCacheOptions {
   CacheSettings cache;
-  int64_t least_bytes = int64_t{64} << 20;  ///< smaller models are packed faster than a file is worth
-  std::string kernels;                      ///< instruction set in use, which determines the packed order
+  int64_t min_bytes = int64_t{64} << 20;  ///< smaller models are packed faster than a file is worth
+  std::string kernels;                    ///< instruction set in use, which determines the packed order
 };
 
 /// A packed weight and its position in the region of all weights.
@@ -51,7 +51,7 @@ class WeightCache {
 
  private:
   std::string table() const;
-  bool check_strips(const uint8_t* region, WorkerTeam& team) const;
+  bool check_row_panels(const uint8_t* region, WorkerTeam& team) const;
 
   WeightCacheOptions options_;
   std::vector<PackedWeight> weights_;

@@ -8,7 +8,8 @@
 
 namespace redline {
 
-/// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last one.
+/// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last
+/// one.
 class OpenDevice {
  public:
   /// Takes the table.

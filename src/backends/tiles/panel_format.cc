@@ -56,18 +56,18 @@ struct HeadKind<blocks::NibbleScaleMinHead<kAt>> {
 
 template <class Format>
 PanelFormat format_of() {
-  using Strip = blocks::Strip<Format>;
+  using RowPanel = blocks::RowPanel<Format>;
   PanelFormat f = {};
   f.planes = planes_of<Format>();
   f.head = HeadKind<typename Format::Head>::kKind;
   f.has_mins = Format::kHasMins;
   f.elements = Format::kElements;
-  f.unit_bytes = Strip::kBytes;
-  f.head_bytes = Strip::kHeadBytes;
-  f.step_bytes = Strip::kStepBytes;
+  f.unit_bytes = RowPanel::kBytes;
+  f.head_bytes = RowPanel::kHeadBytes;
+  f.step_bytes = RowPanel::kStepBytes;
   f.group = Format::kGroup;
   f.offset = Format::kOffset;
-  if constexpr (Strip::kHasTable) {
+  if constexpr (RowPanel::kHasTable) {
     f.has_table = 1;
     std::copy_n(Format::kTable, 16, f.table);
   }

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 #include "graph/planning.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
 namespace {
 
-/// Of arguments, weights and values of the arena: what bulk copies and vector loads need, and a cache line of 128 bytes.
+/// Of arguments, weights and values of the arena: what bulk copies and vector loads need, and a cache line of 128
+/// bytes.
 constexpr int64_t kDeviceAlignment = 256;
 int64_t round_up_device(int64_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment; }
 
@@ -113,7 +114,7 @@ Result<int64_t> TileCompiler::packed_weights(std::span<const ValueId> ids, int64
   for (size_t i = 0; i < ids.size(); ++i) {
     REDLINE_ASSIGN(const int64_t at, packed_weight(ids[i]));
     if (at != packed_[ids[0]] + static_cast<int64_t>(i) * stride)
-      return unsupported("{} is read by another op too, and does not lie with its neighbours",
+      return unsupported("{} is read by another op too, and is not contiguous with the adjacent values",
                          graph_.value(ids[i]).name);
   }
   return packed_[ids[0]];
@@ -142,7 +143,7 @@ Status TileCompiler::lower_all(const StatePlan& states) {
     return unsupported("{} groups of states; {} has room for {}", states.groups.size(), device_->name(),
                        tiles::kMaxStateGroups);
   for (const ValueId id : graph_.inputs)
-    if (is_bound_name(graph_.value(id).name))
+    if (is_external_name(graph_.value(id).name))
       return unsupported("{}: image networks do not run on {} yet", graph_.value(id).name, device_->name());
   // By value: a lowering may add values to the graph.
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
@@ -190,18 +191,18 @@ Status TileCompiler::plan(Program& program) {
 // Packs a piece at a time on all workers, so that the host never holds a second copy of the model.
 Status TileCompiler::pack_weight(const WeightSource& source, uint8_t* to) {
   constexpr int64_t kPieceBytes = int64_t{64} << 20;
-  const int64_t panels = (packed_matrix(source.view).out_features + kStripRows - 1) / kStripRows;
+  const int64_t panels = (packed_matrix(source.view).out_features + kRowPanelRows - 1) / kRowPanelRows;
   if (panels == 0) return {};
   const int64_t panel_bytes = packed_bytes(source.view) / panels;
   const int64_t piece = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(panel_bytes, 1));
   REDLINE_ASSIGN(AlignedBuffer staging, AlignedBuffer::make(std::min(piece, panels) * panel_bytes));
   for (int64_t first = 0; first < panels; first += piece) {
-    const int64_t count = std::min(piece, panels - first), first_row = first * kStripRows;
+    const int64_t count = std::min(piece, panels - first), first_row = first * kRowPanelRows;
     TensorView part = source.view;
-    part.shape[0] = std::min(count * kStripRows, source.view.shape[0] - first_row);
+    part.shape[0] = std::min(count * kRowPanelRows, source.view.shape[0] - first_row);
     const auto row = [&](int64_t n) { return source.source_row ? source.source_row(first_row + n) : first_row + n; };
     team_.parallel_for(count, std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(panel_bytes, 1)),
-                       [&](int64_t begin, int64_t end) { pack_strips(part, begin, end, staging.data(), row); });
+                       [&](int64_t begin, int64_t end) { pack_row_panels(part, begin, end, staging.data(), row); });
     REDLINE_TRY(device_->upload(to + first * panel_bytes, staging.data(), count * panel_bytes));
   }
   if (source.file && !source.is_shared) {
@@ -221,7 +222,7 @@ Status TileCompiler::pack(DeviceMemory& weights) {
 
 Status TileCompiler::resolve(Program& program, TileProgram& code) {
   std::map<ValueId, uint8_t*> address;
-  for (const ArenaSlot& slot : program.arena_plan.slots) address[slot.value] = code.arena.data() + slot.offset;
+  for (const ArenaBlock& block : program.arena_plan.blocks) address[block.value] = code.arena.data() + block.offset;
   std::vector<uint8_t> constants;
   for (TileStage& stage : stages_) {
     for (const TileStage::Address& a : stage.addresses) {
@@ -268,7 +269,7 @@ Result<Program> TileCompiler::run() {
   Program program;
   program.name = graph_.name;
   program.workers = options_.multiprocessors;
-  program.attention_slots = options_.multiprocessors;
+  program.attention_partitions = options_.multiprocessors;
   program.bounds = options_.bounds;
   program.states = plan_states(graph_, StateStorage::kDevice);
   REDLINE_TRY(lower_all(program.states));

@@ -39,8 +39,8 @@ struct TileStage {
   };
   std::vector<RowDim> row_dims;
 
-  /// `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every `row_tile` rows; a persistent
-  /// step cuts all rows into `row_parts`.
+  /// `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every `row_tile` rows; a
+  /// persistent step cuts all rows into `row_parts`.
   void set_grid(const Dim& rows, int64_t cols, int64_t col_tile, int row_tile, int row_parts);
   void set_work_partitions(int count, int64_t cols);
 };
@@ -174,8 +174,8 @@ struct TileLowering {
 /// nullptr: the op has none. Rows are in lowerings.cc.
 const TileLowering* find_tile_lowering(const OpDef* op);
 
-/// unsupported: an op or a weight type that has no kernel; the message names the op. `team` packs the weights. The graph has
-/// been through run_passes().
+/// unsupported: an op or a weight type that has no kernel; the message names the op. `team` packs the weights. The
+/// graph has been through run_passes().
 Result<Program> compile_tiles(Graph graph, const TileCompileOptions& options, std::shared_ptr<OpenDevice> device,
                               WorkerTeam& team);
 

@@ -121,11 +121,11 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
   t.page_begin = append(std::span<const int32_t>(page_begin));
   if (is_recurrent) return t;
   const AttentionWork& work = state.attention;
-  const auto partitions = static_cast<size_t>(program_.attention_slots);
+  const auto partitions = static_cast<size_t>(program_.attention_partitions);
   std::vector<tiles::AttentionTask> tasks;
   std::vector<tiles::AttentionPart> parts;
   int32_t group_rows = 0;
-  for (int32_t i = 0; i < work.slot_begin[partitions]; ++i) {
+  for (int32_t i = 0; i < work.partition_begin[partitions]; ++i) {
     const AttentionItem& item = work.items[i];
     tasks.push_back({item.sequence, item.kv_head, item.row_begin, item.row_end, clamp_position(item.first_position),
                      clamp_position(item.kv_begin), clamp_position(item.kv_end), item.split, item.is_group ? 1 : 0,
@@ -151,11 +151,11 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
   }
   t.slots = append(std::span(state.slots, static_cast<size_t>(context.sizes[Symbol::kTokens])));
   t.tasks = append(std::span<const tiles::AttentionTask>(tasks));
-  t.task_begin = append(std::span(work.slot_begin, partitions + 1));
+  t.task_begin = append(std::span(work.partition_begin, partitions + 1));
   t.parts = append(std::span<const tiles::AttentionPart>(parts));
   t.group_rows = append(std::span(work.group_rows, static_cast<size_t>(group_rows)));
   t.num_parts = static_cast<int32_t>(parts.size());
-  t.num_partitions = program_.attention_slots;
+  t.num_partitions = program_.attention_partitions;
   return t;
 }
 
@@ -173,7 +173,7 @@ Status TileRunner::append_adapters(const StepContext& context, tiles::StepTables
   constexpr int64_t kIdleSteps = 256;
   ++steps_;
   std::erase_if(adapters_, [&](const auto& entry) { return entry.second.last_step + kIdleSteps < steps_; });
-  tables.num_partitions = program_.attention_slots;
+  tables.num_partitions = program_.attention_partitions;
   if (context.adapters.empty()) return {};
   std::vector<tiles::AdapterPart> parts;
   std::vector<int32_t> begin = {0};

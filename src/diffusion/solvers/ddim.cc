@@ -33,11 +33,11 @@ class Ddim final : public VariancePreserving {
     const float direction = std::sqrt(1 - next - deviation * deviation);
     const std::span<const float> fresh = eta_ > 0 ? draw(noise, s.x.size()) : std::span<const float>();
     for (size_t i = 0; i < s.x.size(); ++i) {
-      const float picture = prediction_.picture(s.x[i], s.output[i], signal, spread);
+      const float original = prediction_.original_sample(s.x[i], s.output[i], signal, spread);
       float epsilon = s.output[i];
       if (prediction_.kind == PredictionType::kSample) epsilon = (s.x[i] - signal * s.output[i]) / spread;
       if (prediction_.kind == PredictionType::kVelocity) epsilon = signal * s.output[i] + spread * s.x[i];
-      s.x[i] = next_signal * picture + direction * epsilon;
+      s.x[i] = next_signal * original + direction * epsilon;
       if (eta_ > 0) s.x[i] += deviation * fresh[i];
     }
   }

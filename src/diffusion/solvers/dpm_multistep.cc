@@ -13,7 +13,7 @@ class DpmMultistep final : public Multistep {
                                                                "dpmsolver++") == "sde-dpmsolver++"),
         is_heun_(fields.choice("solver_type", {"midpoint", "heun"}, "midpoint") == "heun"),
         ends_with_euler_(fields.boolean("euler_at_final", false)),
-        least_lambda_(fields.optional_number("lambda_min_clipped", -1.7976931348623157e308, 1e3)) {
+        min_lambda_(fields.optional_number("lambda_min_clipped", -1.7976931348623157e308, 1e3)) {
     fields.only("use_lu_lambdas", false);
     fields.only("variance_type", nullptr);
     if (dynamic_.enabled && dynamic_.is_linear)
@@ -56,11 +56,11 @@ class DpmMultistep final : public Multistep {
   // Number of timesteps whose lambda is at least lambda_min_clipped; all without that field.
   int64_t used_timesteps() const {
     int64_t used = training_.size();
-    if (!least_lambda_) return used;
+    if (!min_lambda_) return used;
     const auto lambda = [&](int64_t t) {
       return std::log(std::sqrt(training_.alpha(t))) - std::log(std::sqrt(1 - training_.alpha(t)));
     };
-    while (used > 2 && lambda(used - 1) < static_cast<float>(*least_lambda_)) --used;
+    while (used > 2 && lambda(used - 1) < static_cast<float>(*min_lambda_)) --used;
     return used;
   }
 
@@ -84,7 +84,7 @@ class DpmMultistep final : public Multistep {
 
     previous_.resize(s.x.size());
     for (size_t i = 0; i < s.x.size(); ++i) {
-      const float now = picture(here, sigma, s.x[i], s.output[i]);
+      const float now = original_sample(here, sigma, s.x[i], s.output[i]);
       float x = keep * s.x[i];
       x = is_stochastic_ ? x + take * now : x - take * now;
       if (second) {
@@ -98,7 +98,7 @@ class DpmMultistep final : public Multistep {
   }
 
   bool is_stochastic_, is_heun_, ends_with_euler_;
-  std::optional<double> least_lambda_;
+  std::optional<double> min_lambda_;
   std::vector<float> previous_;  ///< the predicted sample of the previous step
 };
 

@@ -50,8 +50,8 @@ class Lcm final : public VariancePreserving {
     const float keep = 0.25f / square, take = scaled / std::sqrt(square);
     const std::span<const float> fresh = is_last ? std::span<const float>() : draw(noise, s.x.size());
     for (size_t i = 0; i < s.x.size(); ++i) {
-      const float picture = prediction_.picture(s.x[i], s.output[i], signal, spread);
-      s.x[i] = take * picture + keep * s.x[i];
+      const float original = prediction_.original_sample(s.x[i], s.output[i], signal, spread);
+      s.x[i] = take * original + keep * s.x[i];
       if (!is_last) s.x[i] = next_signal * s.x[i] + next_spread * fresh[i];
     }
   }

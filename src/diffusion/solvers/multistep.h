@@ -51,7 +51,7 @@ class Multistep : public Solver {
   PredictionType prediction_type() const override { return prediction_; }
 
   /// The sample (x0) predicted by a model output.
-  float picture(const At& here, float sigma, float x, float output) const {
+  float original_sample(const At& here, float sigma, float x, float output) const {
     switch (prediction_) {
       case PredictionType::kEpsilon: return (x - here.sigma * output) / here.alpha;
       case PredictionType::kVelocity: return here.alpha * x - here.sigma * output;

@@ -24,7 +24,7 @@ class UniPc final : public Multistep {
  private:
   Result<Layout> lay_out(const StepPlan& plan) override {
     REDLINE_TRY(check(plan));
-    pictures_.clear();
+    samples_.clear();
     const auto all = static_cast<double>(training_.size());
     std::vector<double> timesteps, sigmas;
     double last = 0;
@@ -100,7 +100,7 @@ class UniPc final : public Multistep {
     const At here = at(s.index), next = at(s.index + 1);
     const float sigma = layout().sigmas[s.index];
     std::vector<float> now(size);
-    for (size_t i = 0; i < size; ++i) now[i] = picture(here, sigma, s.x[i], s.output[i]);
+    for (size_t i = 0; i < size; ++i) now[i] = original_sample(here, sigma, s.x[i], s.output[i]);
 
     const bool corrects = s.taken > 0 && std::find(uncorrected_.begin(), uncorrected_.end(),
                                                    static_cast<int64_t>(s.index) - 1) == uncorrected_.end();
@@ -113,24 +113,24 @@ class UniPc final : public Multistep {
         ratio = (at(s.index - 2).lambda - before.lambda) / (here.lambda - before.lambda);
         solve_corrector(c, ratio, rho);
       }
-      const std::vector<float>& m0 = pictures_.back();
+      const std::vector<float>& m0 = samples_.back();
       for (size_t i = 0; i < size; ++i) {
         float sum = rho[1] * (now[i] - m0[i]);
-        if (second) sum = rho[0] * ((pictures_[pictures_.size() - 2][i] - m0[i]) / ratio) + sum;
+        if (second) sum = rho[0] * ((samples_[samples_.size() - 2][i] - m0[i]) / ratio) + sum;
         s.x[i] = c.keep * last_x_[i] - c.take * m0[i] - c.scale * sum;
       }
     }
-    if (pictures_.size() == order_) std::rotate(pictures_.begin(), pictures_.begin() + 1, pictures_.end());
-    else pictures_.emplace_back();
-    pictures_.back().swap(now);
+    if (samples_.size() == order_) std::rotate(samples_.begin(), samples_.begin() + 1, samples_.end());
+    else samples_.emplace_back();
+    samples_.back().swap(now);
     last_x_.assign(s.x.begin(), s.x.end());
 
     const size_t allowed = lowers_order_at_end_ ? std::min(order_, steps - s.index) : order_;
     last_order_ = std::min(allowed, s.taken + 1);
     const Coefficients c = coefficients(here, next);
-    const std::vector<float>& m0 = pictures_.back();
+    const std::vector<float>& m0 = samples_.back();
     if (last_order_ == 2) {
-      const std::vector<float>& m1 = pictures_[pictures_.size() - 2];
+      const std::vector<float>& m1 = samples_[samples_.size() - 2];
       const float ratio = (at(s.index - 1).lambda - here.lambda) / (next.lambda - here.lambda);
       for (size_t i = 0; i < size; ++i)
         s.x[i] = c.keep * s.x[i] - c.take * m0[i] - c.scale * (0.5f * ((m1[i] - m0[i]) / ratio));
@@ -142,8 +142,8 @@ class UniPc final : public Multistep {
   bool is_bh1_;
   double terminal_;
   std::vector<int64_t> uncorrected_;
-  std::vector<std::vector<float>> pictures_;  ///< up to order_ predicted samples, oldest first
-  std::vector<float> last_x_;                 ///< before the last prediction
+  std::vector<std::vector<float>> samples_;  ///< up to order_ predicted samples, oldest first
+  std::vector<float> last_x_;                ///< before the last prediction
   size_t last_order_ = 1;
 };
 

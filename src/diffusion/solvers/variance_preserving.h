@@ -50,7 +50,7 @@ class VariancePreserving : public Solver {
       fields.only("thresholding", false);
     }
     /// `signal` and `noise` are the square roots of alpha and 1 - alpha.
-    float picture(float x, float output, float signal, float noise) const {
+    float original_sample(float x, float output, float signal, float noise) const {
       const float value = kind == PredictionType::kEpsilon  ? (x - noise * output) / signal
                           : kind == PredictionType::kSample ? output
                                                             : signal * x - noise * output;

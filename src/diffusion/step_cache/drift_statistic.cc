@@ -1,8 +1,8 @@
 // drift: the expected error of a skip, extrapolated from the change between the last two computed steps.
 //
-// The rate of change is e = rms(v_b - v_a) / rms(v_b) over the last two computed outputs, per unit of the forecast
-// clock u (forecaster.h); measuring it is free. At a later step i the output is assumed to have changed by e (u_i -
-// u_b). The statistic is that times the length of the step, u_(i+1) - u_i. The clock also serves as the weight because
+// The rate of change is e = rms(v_b - v_a) / rms(v_b) over the last two computed outputs, per unit of
+// u(sigma) (forecaster.h); measuring it is free. At a later step i the output is assumed to have changed by
+// e (u_i - u_b). The statistic is that times the length of the step, u_(i+1) - u_i. u also serves as the weight because
 // early errors persist through all later steps and are amplified by guidance.
 #include <cmath>
 #include <limits>

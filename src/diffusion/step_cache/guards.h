@@ -77,7 +77,7 @@ struct Guards {
 
   /// A run of `steps` begins.
   void begin(int64_t steps);
-  /// Whether some guard asks for the step; `step_of_run` counts from where the row's state began.
+  /// Whether a guard forces the step to be computed; `step_of_run` counts from where the row's state began.
   bool computes(const StepPoint& at, int64_t step_of_run);
   /// The statistic of a step that no guard forced.
   void measured(double statistic);

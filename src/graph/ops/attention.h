@@ -14,8 +14,8 @@ struct AttentionAttrs {
 /// Causal grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over the cache of one layer:
 ///   kv_append(k, v, cache), then for each token t and head h, over the visible positions p,
 ///   y[t, h] = sum_p softmax_p(cap(scale * q[t, h] . K[p, h / group])) V[p, h / group]
-/// cap is the soft cap of `attrs` (Gemma Team 2024, arXiv:2408.00118). With `sinks` the softmax's divisor has e^sinks[h]
-/// besides: a head may attend to nothing (OpenAI 2025, arXiv:2508.10925).
+/// cap is the soft cap of `attrs` (Gemma Team 2024, arXiv:2408.00118). With `sinks` the softmax's divisor has
+/// e^sinks[h] besides: a head may attend to nothing (OpenAI 2025, arXiv:2508.10925).
 ///
 /// q          [tokens, num_heads * head_dim]     f32
 /// k, v       [tokens, num_kv_heads * head_dim]  f32

@@ -31,7 +31,7 @@ struct GatedScanAttrs {
 ///   step = clamp(softplus(step[t] + bias)),  a = e^(decay step)
 ///   S[t] = a S[t-1] + k[t] u[t]^T,  y[t] = S[t]^T q[t] (+ skip v[t])
 ///   u = step v[t]                                          Mamba-2 (Dao and Gu 2024, arXiv:2405.21060)
-///   u = sigmoid(beta[t]) (v[t] - a S[t-1]^T k[t])          is_delta (Yang, Kautz and Hatamizadeh 2024, arXiv:2412.06464)
+///   u = sigmoid(beta[t]) (v[t] - a S[t-1]^T k[t])          is_delta (Yang et al. 2024, arXiv:2412.06464)
 /// With is_delta q and k are divided by sqrt(|x|^2 + 1e-6) first, q also by sqrt(key_dim).
 ///
 /// Computed in chunks of kScanChunkTokens at fixed places of the sequence (kernels/cpu/recurrence.h), so that the bits

@@ -31,7 +31,7 @@ struct PackedSequences {
 };
 
 /// Packs the keys and values of all segments of each item, in the given order, into the tiled layout that attention
-/// reads (cpu_kernels.h KvHeadView). Attention ops of several streams share the result.
+/// reads (tensor/kv_page.h KvHeadView). Attention ops of several streams share the result.
 Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
               int64_t head_dim);
 
@@ -66,8 +66,8 @@ struct HeadSteps {
   bool any() const { return has_norm || has_rope; }
 };
 
-/// Inputs: k and v of each segment; the offsets of sequences; then, for each segment that has them, the norm's weight [head_dim] and the rope
-/// table [batch * tokens, rotary_dim] f32
+/// Inputs: k and v of each segment; the offsets of sequences; then, for each segment that has them, the norm's weight
+/// [head_dim] and the rope table [batch * tokens, rotary_dim] f32
 struct PackKvAttrs {
   std::vector<Dim> tokens;       ///< of each segment
   std::vector<HeadSteps> steps;  ///< of each segment's keys

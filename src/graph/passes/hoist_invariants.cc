@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 #include "graph/ops/group_norm.h"
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/rms_norm.h"
@@ -227,7 +227,7 @@ Result<HoistedGraphs> hoist_invariants(std::span<Graph* const> graphs, const Hoi
   std::vector<std::string> names(kept.size());
   int64_t count = 0;
   for (size_t v = 0; v < kept.size(); ++v)
-    if (kept[v]) names[v] = fmt::format("{}{}.{}", kBoundPrefix, options.name, count++);
+    if (kept[v]) names[v] = fmt::format("{}{}.{}", kExternalPrefix, options.name, count++);
   split.once = extract(joined, choice, names, options.name);
 
   size_t first = 0;  // index of the graph's first op among all ops

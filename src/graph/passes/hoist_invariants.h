@@ -20,7 +20,7 @@ struct HoistOptions {
 };
 
 struct HoistedGraphs {
-  Graph once;  ///< has no ops if nothing is worth storing. Outputs are named "bound.NAME.0", "bound.NAME.1", ..
+  Graph once;  ///< has no ops if nothing is worth storing. Outputs are named "external.NAME.0", "external.NAME.1", ..
   /// Outputs of the given graphs that are now outputs of `once`, by their old names.
   std::map<std::string, std::string> moved_outputs;
 };

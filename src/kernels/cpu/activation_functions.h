@@ -4,8 +4,8 @@
 //                                (silu: 6 u)
 //   gelu                         relative error below 9 u; without fused multiply-add (9 + x^2 / 2) u
 //   tanh, tanh3                  absolute error at most 4 u, 10 u
-// -inf gives NaN in all but relu, tanh and tanh3, as the formulas do. Where e^s overflows, or nearly so, the result is zero,
-// with an absolute error below 2e-36.
+// -inf gives NaN in all but relu, tanh and tanh3, as the formulas do. Where e^s overflows, or nearly so, the result is
+// zero, with an absolute error below 2e-36.
 #pragma once
 
 #include "kernels/cpu/activation.h"

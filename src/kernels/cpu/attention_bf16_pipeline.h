@@ -14,16 +14,16 @@ namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
 
 constexpr int64_t kTile = 16, kTileElements = 512;
-constexpr int64_t kStep = 32;                     ///< reduction elements of one product; positions of a block
-constexpr int64_t kLines = 32, kLineBytes = 128;  ///< query rows of a pass; bytes of a row of them
+constexpr int64_t kStep = 32;                             ///< reduction elements of one product; positions of a block
+constexpr int64_t kQueryRows = 32, kQueryRowBytes = 128;  ///< query rows of a pass; bytes of a row of them
 constexpr int64_t kBlocks = kKvChunk / kStep;
-constexpr int64_t kAhead = 1;                     ///< blocks of the next pass that may be scored early
-constexpr int64_t kSlots = kAhead + 1;            ///< blocks of scores that are not yet weights
-constexpr int64_t kScores = kStep * kLines;       ///< of a block: [32 positions][query rows]
-constexpr int64_t kWeights = kStep / 2 * kLines;  ///< of a block, a word per two positions: [16 pairs][query rows]
+constexpr int64_t kAhead = 1;                         ///< blocks of the next pass that may be scored early
+constexpr int64_t kSlots = kAhead + 1;                ///< blocks of scores that are not yet weights
+constexpr int64_t kScores = kStep * kQueryRows;       ///< of a block: [32 positions][query rows]
+constexpr int64_t kWeights = kStep / 2 * kQueryRows;  ///< of a block, a word per two positions: [16 pairs][query rows]
 constexpr int64_t kWeightSlots = kBlocks + kAhead;
-constexpr int64_t kQueries = kStep / 2 * kLines * 2;  ///< a step of head_dim: [16 pairs][query rows][2]
-constexpr int64_t kColumn = kTile * kLines;           ///< sums of a tile of head_dim: [16][query rows]
+constexpr int64_t kQueries = kStep / 2 * kQueryRows * 2;  ///< a step of head_dim: [16 pairs][query rows][2]
+constexpr int64_t kColumn = kTile * kQueryRows;           ///< sums of a tile of head_dim: [16][query rows]
 constexpr int64_t kJobPairs = kTile / 2;
 constexpr float kLn2 = 0.693147181f;
 static_assert(kStep == kKvPageTokens);
@@ -55,16 +55,16 @@ struct Exponential {
 
 /// Reference scores of 32 query rows, relative to which weights are computed.
 struct Reference {
-  float quick[kLines];  ///< score + quick = 2 + (exponent - reference + 95) 2^-13
-  float exact[kLines];  ///< exponent + exact = log2(weight), exponent = score * kScoreUnit
-  float total[kLines];  ///< sums of weights, where no column of ones adds them
-  bool lacking;         ///< some query row has not seen a score yet
+  float quick[kQueryRows];  ///< score + quick = 2 + (exponent - reference + 95) 2^-13
+  float exact[kQueryRows];  ///< exponent + exact = log2(weight), exponent = score * kScoreUnit
+  float total[kQueryRows];  ///< sums of weights, where no column of ones adds them
+  bool lacking;             ///< some query row has not seen a score yet
 };
 
 /// 16 positions of scores of a pass, to be turned into weights.
 struct Job {
-  const float* scores;  ///< [16][kLines]
-  int32_t* weights;     ///< [8][kLines]
+  const float* scores;  ///< [16][kQueryRows]
+  int32_t* weights;     ///< [8][kQueryRows]
   Reference* reference;
 };
 struct JobQueue {
@@ -88,21 +88,21 @@ REDLINE_INLINE void store_lanes(int32_t* to, VecI32 from, uint32_t lanes) {
 }
 
 /// Weights of a job and their totals, in float32, for the query rows in the bit mask.
-[[gnu::noinline]] inline void weigh_exactly(Job job, uint32_t lines) {
+[[gnu::noinline]] inline void weigh_exactly(Job job, uint32_t query_rows) {
   const Exponential exponential;
   const VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
-  for (int64_t i = 0; i < kLines; i += kWidth) {
+  for (int64_t i = 0; i < kQueryRows; i += kWidth) {
     const VecF32 start = load(job.reference->exact + i, Full{});
     VecF32 total = load(job.reference->total + i, Full{});
     for (int64_t pair = 0; pair < kJobPairs; ++pair) {
-      const float* scores = job.scores + 2 * pair * kLines + i;
+      const float* scores = job.scores + 2 * pair * kQueryRows + i;
       const VecF32 first = load(scores, Full{}) * set1(kScoreUnit) + start;
-      const VecF32 second = load(scores + kLines, Full{}) * set1(kScoreUnit) + start;
+      const VecF32 second = load(scores + kQueryRows, Full{}) * set1(kScoreUnit) + start;
       const VecI32 a = exponential.bits(first), b = exponential.bits(second) & upper;
-      store_lanes(job.weights + pair * kLines + i, shr<16>(a) | b, lines >> i);
+      store_lanes(job.weights + pair * kQueryRows + i, shr<16>(a) | b, query_rows >> i);
       total = total + (bits_f32(a & upper) + bits_f32(b));
     }
-    store_lanes(reinterpret_cast<int32_t*>(job.reference->total + i), bits_i32(total), lines >> i);
+    store_lanes(reinterpret_cast<int32_t*>(job.reference->total + i), bits_i32(total), query_rows >> i);
   }
 }
 
@@ -121,9 +121,9 @@ struct Weighing {
   struct Quick {
     __m512h c2, c1, c0;
     __m512i fraction, one, swap;
-    __m512 start[kLines / kWidth];
-    __m512i seen[kLines / kWidth];
-    __m512 total[kLines / kWidth];
+    __m512 start[kQueryRows / kWidth];
+    __m512i seen[kQueryRows / kWidth];
+    __m512 total[kQueryRows / kWidth];
     __m512i unity;
     Quick()
         : c2(_mm512_set1_ph(static_cast<_Float16>(-11011.7f))), c1(_mm512_set1_ph(static_cast<_Float16>(1.6881769f))),
@@ -136,7 +136,7 @@ struct Weighing {
     REDLINE_INLINE void pair(const float* scores, int32_t* weights) {
       // The lower half of a float near 2 is the value; the upper half is 0x4000 if the score is in range.
       const __m512i a = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + i * kWidth)));
-      const __m512i b = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + kLines + i * kWidth)));
+      const __m512i b = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + kQueryRows + i * kWidth)));
       seen[i] = _mm512_ternarylogic_epi32(seen[i], a, b, 0xfe);
       const __m512i x = _mm512_mask_shuffle_epi8(a, 0xccccccccccccccccull, b, swap);
       const __m512h t = _mm512_castsi512_ph(_mm512_ternarylogic_epi32(x, fraction, one, 0xea));  // 2^-14 (1 + f / 2)
@@ -150,7 +150,7 @@ struct Weighing {
     if (queue.empty()) return;
     job = queue.ring[queue.taken++ % (2 * kSlots)];
     scores = job.scores, weights = job.weights, left = kJobPairs;
-    for (int64_t i = 0; i < kLines / kWidth; ++i) {
+    for (int64_t i = 0; i < kQueryRows / kWidth; ++i) {
       quick.start[i] = _mm512_loadu_ps(job.reference->quick + i * kWidth);
       quick.seen[i] = _mm512_setzero_si512();
       if constexpr (summed) quick.total[i] = _mm512_loadu_ps(job.reference->total + i * kWidth);
@@ -160,11 +160,11 @@ struct Weighing {
   REDLINE_INLINE void some(Quick& quick) {
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; ++i) {
-      quick.template pair<0>(scores + 2 * i * kLines, weights + i * kLines);
-      quick.template pair<1>(scores + 2 * i * kLines, weights + i * kLines);
+      quick.template pair<0>(scores + 2 * i * kQueryRows, weights + i * kQueryRows);
+      quick.template pair<1>(scores + 2 * i * kQueryRows, weights + i * kQueryRows);
     }
-    scores += 2 * pairs * kLines;
-    weights += pairs * kLines;
+    scores += 2 * pairs * kQueryRows;
+    weights += pairs * kQueryRows;
     left -= pairs;
   }
   REDLINE_INLINE void end(Quick& quick) {
@@ -175,7 +175,7 @@ struct Weighing {
                          static_cast<uint32_t>(_mm512_test_epi32_mask(quick.seen[1], upper)) << kWidth;
     if (far != 0) [[unlikely]]
       weigh_exactly(job, far);
-    for (int64_t i = 0; summed && i < kLines / kWidth; ++i)
+    for (int64_t i = 0; summed && i < kQueryRows / kWidth; ++i)
       _mm512_mask_storeu_ps(job.reference->total + i * kWidth, static_cast<__mmask16>(~far >> i * kWidth),
                             quick.total[i]);
     job.scores = nullptr;
@@ -209,7 +209,7 @@ struct Chunk {
 /// 32 query rows over blocks [begin, end) of a chunk.
 struct Pass {
   const Chunk* chunk;
-  int64_t line, count;  ///< query rows of the scratch
+  int64_t query_row, count;  ///< query rows of the scratch
   int64_t begin, end;
   Span all_see;  ///< positions that all query rows of the pass attend to
   int32_t* weights[kBlocks];
@@ -248,10 +248,10 @@ struct Pipeline {
   /// One reduction step: 2 x 16 query rows times tile x into tiles 0 and 1, times tile y into 2 and 3. After each
   /// product, `work` pairs of positions are turned into weights.
   template <bool with_x, bool with_y, int work>
-  REDLINE_INLINE void round(const void* lines, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
+  REDLINE_INLINE void round(const void* query_rows, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
     if constexpr (Unit::kHasPairs) {
-      unit.template load<6>(lines, kLineBytes);
-      unit.template load<7>(static_cast<const char*>(lines) + 64, kLineBytes);
+      unit.template load<6>(query_rows, kQueryRowBytes);
+      unit.template load<7>(static_cast<const char*>(query_rows) + 64, kQueryRowBytes);
       if constexpr (with_x) {
         unit.template load_once<4>(x, 64);
         unit.template dot_bf16_pair<0, 4, 6>();
@@ -263,13 +263,13 @@ struct Pipeline {
         weighing.template some<2 * work>(quick);
       }
     } else {
-      unit.template load<6>(lines, kLineBytes);
+      unit.template load<6>(query_rows, kQueryRowBytes);
       if constexpr (with_x) {
         unit.template load_once<4>(x, 64);
         unit.template dot_bf16<0, 4, 6>();
         weighing.template some<work>(quick);
       }
-      unit.template load<7>(static_cast<const char*>(lines) + 64, kLineBytes);
+      unit.template load<7>(static_cast<const char*>(query_rows) + 64, kQueryRowBytes);
       if constexpr (with_x) {
         unit.template dot_bf16<1, 4, 7>();
         weighing.template some<work>(quick);
@@ -290,8 +290,8 @@ struct Pipeline {
   }
   template <int first>
   REDLINE_INLINE void store_pair(float* to) {
-    unit.template store<first>(to, kLineBytes);
-    unit.template store<first + 1>(to + kTile, kLineBytes);
+    unit.template store<first>(to, kQueryRowBytes);
+    unit.template store<first + 1>(to + kTile, kQueryRowBytes);
   }
 
   /// Reduction steps [begin, end) of scores, interleaved with one job.
@@ -345,20 +345,20 @@ struct Pipeline {
   /// Stores the sums of tile `tile` to `at`; with `more`, loads those of two columns further.
   template <int tile>
   REDLINE_INLINE void exchange(float* at, bool more) {
-    unit.template store<tile>(at, kLineBytes);
-    if (more) unit.template load<tile>(at + 2 * kColumn, kLineBytes);
+    unit.template store<tile>(at, kQueryRowBytes);
+    if (more) unit.template load<tile>(at + 2 * kColumn, kQueryRowBytes);
   }
-  /// into += values . weights of a pass; [column][16 of head_dim][kLines]. The order of blocks does not depend on which
-  /// of them the pass has, so the bits of a query row do not either. Meanwhile sums are prefetched from L2: those of
-  /// the following columns, then the first ones at `next`.
+  /// into += values . weights of a pass; [column][16 of head_dim][kQueryRows]. The order of blocks does not depend on
+  /// which of them the pass has, so the bits of a query row do not either. Meanwhile sums are prefetched from L2: those
+  /// of the following columns, then the first ones at `next`.
   void add_values(const Pass& p, float* into, const float* next) {
     Quick quick;
     Weighing weighing;
-    unit.template load<0>(into, kLineBytes);
-    unit.template load<1>(into + kTile, kLineBytes);
+    unit.template load<0>(into, kQueryRowBytes);
+    unit.template load<1>(into + kTile, kQueryRowBytes);
     if (columns > 1) {
-      unit.template load<2>(into + kColumn, kLineBytes);
-      unit.template load<3>(into + kColumn + kTile, kLineBytes);
+      unit.template load<2>(into + kColumn, kQueryRowBytes);
+      unit.template load<3>(into + kColumn + kTile, kQueryRowBytes);
     }
     for (int64_t column = 0; column < columns; column += 2, into += 2 * kColumn) {
       const int64_t left = columns - column;

@@ -57,14 +57,14 @@ struct Buffers {
   BF16* values;
 };
 
-/// Transposes [16 of head_dim][kLines] to query rows: `width` elements of `count` rows, times their scale if given.
+/// Transposes [16 of head_dim][kQueryRows] to query rows: `width` elements of `count` rows, times their scale if given.
 template <class Row>
 REDLINE_INLINE void write_rows(const float* tile, const float* scale, int64_t width, int64_t count, Row&& row) {
   for (int64_t l = 0; l < count; l += kWidth) {
     for (int64_t d = 0; d < width; d += kWidth) {
       VecF32 block[kWidth];
       for (int i = 0; i < kWidth; ++i) {
-        block[i] = load(tile + (d + i) * kLines + l, Full{});
+        block[i] = load(tile + (d + i) * kQueryRows + l, Full{});
         if (scale != nullptr) block[i] = block[i] * load(scale + l, Full{});
       }
       transpose(block);
@@ -89,83 +89,83 @@ struct Call {
   const AttentionArgs& a;
   const Buffers& b;
   Pipeline<Unit, pairs, summed> pipe;
-  int64_t first, lines;  ///< query rows of the call
-  Span span;             ///< positions that any of them attends to
+  int64_t first, query_rows;  ///< query rows of the call
+  Span span;                  ///< positions that any of them attends to
   int64_t position = 0;
   int64_t first_group = 0, end_group = 0, group = 0;  ///< groups of 32 query rows; the next pass
   Chunk chunks[2];
   int64_t chunk_turn = 0, score_turn = 0, weight_turn = 0;
 
-  int64_t groups() const { return (lines + kLines - 1) / kLines; }
+  int64_t groups() const { return (query_rows + kQueryRows - 1) / kQueryRows; }
   int64_t deep() const { return pipe.steps * kStep; }
   int64_t wide() const { return pipe.columns * kTile; }
 
   void load_queries() {
     alignas(64) BF16 words[kTile * kStep];
-    for (int64_t l = 0; l < round_up(lines, kLines); l += kTile) {
+    for (int64_t l = 0; l < round_up(query_rows, kQueryRows); l += kTile) {
       for (int64_t s = 0; s < pipe.steps; ++s) {
         const int64_t width = min_i64(kStep, a.head_dim - s * kStep);
         for (int64_t i = 0; i < kTile; ++i) {
           for (int64_t d = 0; d < kStep; d += kWidth) store(words + i * kStep + d, zero_f32(), Full{});
-          if (l + i >= lines) continue;
-          const int64_t line = first + l + i;
-          const float* q = a.q + line / a.group * a.q_stride + line % a.group * a.head_dim + s * kStep;
+          if (l + i >= query_rows) continue;
+          const int64_t query_row = first + l + i;
+          const float* q = a.q + query_row / a.group * a.q_stride + query_row % a.group * a.head_dim + s * kStep;
           for_lanes(width, [&](int64_t d, auto lanes) {
             store(words + i * kStep + d, load(q + d, lanes) * set1(a.scale * kLog2E) * set1(1 / kScoreUnit), Full{});
           });
         }
         // A word is a pair of head_dim of one query row; a row of the tile is one pair of all query rows.
         const auto* from = reinterpret_cast<const float*>(words);
-        auto* to = reinterpret_cast<float*>(b.q + l / kLines * deep() * kLines + s * kQueries) + l % kLines;
+        auto* to = reinterpret_cast<float*>(b.q + l / kQueryRows * deep() * kQueryRows + s * kQueries) + l % kQueryRows;
         for (int64_t i = 0; i < kTile; i += kWidth) {
           for (int64_t d = 0; d < kTile; d += kWidth) {
             VecF32 block[kWidth];
             for (int j = 0; j < kWidth; ++j) block[j] = load(from + (i + j) * kTile + d, Full{});
             transpose(block);
-            for (int j = 0; j < kWidth; ++j) store(to + (d + j) * kLines + i, block[j], Full{});
+            for (int j = 0; j < kWidth; ++j) store(to + (d + j) * kQueryRows + i, block[j], Full{});
           }
         }
       }
     }
-    for (int64_t l = 0; l < round_up(lines, kLines); ++l) {
-      b.seen[l] = visible(a, first + min_i64(l, lines - 1));
+    for (int64_t l = 0; l < round_up(query_rows, kQueryRows); ++l) {
+      b.seen[l] = visible(a, first + min_i64(l, query_rows - 1));
       b.sees[l] =
-          a.partials == nullptr ? b.seen[l].end - b.seen[l].begin : sees_in_parts(first + min_i64(l, lines - 1));
+          a.partials == nullptr ? b.seen[l].end - b.seen[l].begin : sees_in_parts(first + min_i64(l, query_rows - 1));
       b.top[l] = -__builtin_inff();
     }
-    for (int64_t g = 0; g < groups(); ++g) set_references(g), clear_sums(g * kLines);
+    for (int64_t g = 0; g < groups(); ++g) set_references(g), clear_sums(g * kQueryRows);
   }
 
-  int64_t sees_in_parts(int64_t line) const {
-    const int64_t position = a.first_position + line / a.group;
+  int64_t sees_in_parts(int64_t query_row) const {
+    const int64_t position = a.first_position + query_row / a.group;
     return a.window > 0 ? min_i64(position + 1, a.window) : position + 1;
   }
   void set_references(int64_t g) const {
     b.reference[g].lacking = false;
-    for (int64_t l = 0; l < kLines; ++l) {
-      b.reference[g].lacking |= b.top[g * kLines + l] == -__builtin_inff();
-      const float top = b.top[g * kLines + l], from = -kHeadroom - (top == -__builtin_inff() ? 0.0f : top);
-      const bool few = b.sees[g * kLines + l] < kFewPositions;
+    for (int64_t l = 0; l < kQueryRows; ++l) {
+      b.reference[g].lacking |= b.top[g * kQueryRows + l] == -__builtin_inff();
+      const float top = b.top[g * kQueryRows + l], from = -kHeadroom - (top == -__builtin_inff() ? 0.0f : top);
+      const bool few = b.sees[g * kQueryRows + l] < kFewPositions;
       b.reference[g].quick[l] = few ? __builtin_nanf("") : 2.0f + (from + 127.0f) * (1 / kScoreUnit) + 0x1p-21f;
       b.reference[g].exact[l] = from + kQuickGain;
     }
   }
   /// Updates references from 16 positions: the largest score, as an integer exponent of 2.
-  [[gnu::noinline]] void find_tops(int64_t line, const float* scores, bool all) const {
+  [[gnu::noinline]] void find_tops(int64_t query_row, const float* scores, bool all) const {
     // Infinities and NaN are ignored: max and min return their second operand for a NaN.
-    for (int64_t i = 0; i < kLines; i += kWidth) {
+    for (int64_t i = 0; i < kQueryRows; i += kWidth) {
       const VecF32 none = set1(-__builtin_inff()), most = set1(0x1p24f / kScoreUnit);
       VecF32 largest = none;
-      for (int64_t t = 0; t < kTile; ++t) largest = max(load(scores + t * kLines + i, Full{}), largest);
+      for (int64_t t = 0; t < kTile; ++t) largest = max(load(scores + t * kQueryRows + i, Full{}), largest);
       alignas(64) float found[kWidth];
       store(found, min(largest, most) * set1(kScoreUnit), Full{});
       for (int64_t l = 0; l < kWidth; ++l) {
-        float& top = b.top[line + i + l];
+        float& top = b.top[query_row + i + l];
         if (!all && top != -__builtin_inff()) continue;
         if (found[l] > -0x1p24f && found[l] > top) top = static_cast<float>(static_cast<int32_t>(found[l]));
       }
     }
-    set_references(line / kLines);
+    set_references(query_row / kQueryRows);
   }
   bool whole_page(int64_t at) const { return at >= span.begin && at + kStep <= span.end; }
   bool copies_keys() const { return a.head_dim % kStep != 0; }
@@ -237,13 +237,13 @@ struct Call {
     for (; position < span.end; position += kKvChunk, group = first_group) {
       if (group == first_group && span.begin < position + kKvChunk && span.end > position) open_chunk();
       while (group < end_group) {
-        const int64_t line = group++ * kLines, count = min_i64(kLines, lines - line);
-        const Span low = b.seen[line], high = b.seen[line + count - 1];
+        const int64_t query_row = group++ * kQueryRows, count = min_i64(kQueryRows, query_rows - query_row);
+        const Span low = b.seen[query_row], high = b.seen[query_row + count - 1];
         const int64_t from = max_i64(low.begin, position) - position,
                       to = min_i64(high.end, position + kKvChunk) - position;
         if (from >= to) continue;
-        p = {&chunks[(chunk_turn - 1) % 2], line, count, from / kStep, (to + kStep - 1) / kStep,
-             {high.begin, low.end},         {},   0};
+        p = {&chunks[(chunk_turn - 1) % 2], query_row, count, from / kStep, (to + kStep - 1) / kStep,
+             {high.begin, low.end},         {},        0};
         for (int64_t i = p.begin; i < p.end; ++i) p.weights[i] = b.weights + weight_turn++ % kWeightSlots * kWeights;
         return true;
       }
@@ -257,9 +257,9 @@ struct Call {
   /// Sets masked scores at positions [at, at + 16) to -inf.
   [[gnu::noinline]] void hide(const Pass& p, int64_t at, float* scores) const {
     for (int64_t t = 0; t < kTile; ++t) {
-      for (int64_t l = 0; l < kLines; ++l) {
-        const Span s = b.seen[p.line + l];
-        float& score = scores[t * kLines + l];
+      for (int64_t l = 0; l < kQueryRows; ++l) {
+        const Span s = b.seen[p.query_row + l];
+        float& score = scores[t * kQueryRows + l];
         score = at + t >= s.begin && at + t < s.end ? score : -__builtin_inff();
       }
     }
@@ -275,7 +275,7 @@ struct Call {
 
   void score(const Pass& p, int64_t from, int64_t to) {
     pipe.score_blocks(
-        b.q + p.line * deep(), *p.chunk, from, to,
+        b.q + p.query_row * deep(), *p.chunk, from, to,
         [&](int64_t) __attribute__((always_inline)) {
           pipe.finish_jobs(2 * (score_turn - kSlots + 1));  // jobs that still read this buffer
           return b.scores + score_turn++ % kSlots * kScores;
@@ -283,19 +283,19 @@ struct Call {
         [&](int64_t block, int64_t i, float* scores) __attribute__((always_inline)) {
           cap_some(i, scores);
           hide_some(p, block, i, scores);
-          Reference& reference = b.reference[p.line / kLines];
-          if (reference.lacking) find_tops(p.line, scores + i * kScores / 2, false);
+          Reference& reference = b.reference[p.query_row / kQueryRows];
+          if (reference.lacking) find_tops(p.query_row, scores + i * kScores / 2, false);
           pipe.queue.add({scores + i * kScores / 2, p.weights[block] + i * kWeights / 2, &reference});
         });
   }
 
-  float* sums_of(int64_t line) const { return b.sums + line * wide(); }
-  void clear_sums(int64_t line) const {
-    for (float& total : b.reference[line / kLines].total) total = 0.0f;
-    for (int64_t i = 0; i < kLines * wide(); i += kWidth) store(sums_of(line) + i, zero_f32(), Full{});
+  float* sums_of(int64_t query_row) const { return b.sums + query_row * wide(); }
+  void clear_sums(int64_t query_row) const {
+    for (float& total : b.reference[query_row / kQueryRows].total) total = 0.0f;
+    for (int64_t i = 0; i < kQueryRows * wide(); i += kWidth) store(sums_of(query_row) + i, zero_f32(), Full{});
   }
-  const float* totals_of(int64_t line) const {
-    return summed ? b.reference[line / kLines].total : sums_of(line) + a.head_dim * kLines;
+  const float* totals_of(int64_t query_row) const {
+    return summed ? b.reference[query_row / kQueryRows].total : sums_of(query_row) + a.head_dim * kQueryRows;
   }
 
   /// All passes of groups [from, to) of 32 query rows.
@@ -314,7 +314,7 @@ struct Call {
         score(then, then.begin, then.begin + done);
       }
       pipe.finish_jobs(now.last_job);
-      pipe.add_values(now, sums_of(now.line), sums_of(early && more ? then.line : now.line));
+      pipe.add_values(now, sums_of(now.query_row), sums_of(early && more ? then.query_row : now.query_row));
       if (!early) more = next(then);
       now = then;
     }
@@ -323,55 +323,55 @@ struct Call {
   /// Recomputes a group in which a reference was too low, with the true maximum for those query rows. The other rows
   /// get the same bits as before.
   void mend(int64_t g) {
-    const int64_t line = g * kLines;
-    bool bad[kLines], any = false;
-    float before[kLines];
-    for (int64_t l = 0; l < kLines; ++l) {
-      before[l] = b.top[line + l];
-      any = any | (bad[l] = before[l] != -__builtin_inff() && !(totals_of(line)[l] <= kMaxTotal));
+    const int64_t query_row = g * kQueryRows;
+    bool bad[kQueryRows], any = false;
+    float before[kQueryRows];
+    for (int64_t l = 0; l < kQueryRows; ++l) {
+      before[l] = b.top[query_row + l];
+      any = any | (bad[l] = before[l] != -__builtin_inff() && !(totals_of(query_row)[l] <= kMaxTotal));
     }
     if (!any) return;
     first_group = group = g, end_group = g + 1;
     position = span.begin / kKvChunk * kKvChunk;
     for (Pass p; next(p);) {
       pipe.score_blocks(
-          b.q + p.line * deep(), *p.chunk, p.begin, p.end, [&](int64_t) { return b.scores; },
+          b.q + p.query_row * deep(), *p.chunk, p.begin, p.end, [&](int64_t) { return b.scores; },
           [&](int64_t block, int64_t i, float* scores) {
             cap_some(i, scores);
             hide_some(p, block, i, scores);
-            find_tops(line, scores + i * kScores / 2, true);
+            find_tops(query_row, scores + i * kScores / 2, true);
           });
     }
-    for (int64_t l = 0; l < kLines; ++l)
-      if (!bad[l]) b.top[line + l] = before[l];
+    for (int64_t l = 0; l < kQueryRows; ++l)
+      if (!bad[l]) b.top[query_row + l] = before[l];
     set_references(g);
-    clear_sums(line);
+    clear_sums(query_row);
     sweep(g, g + 1);
   }
 
   void write_lines() {
-    alignas(64) float scale[kLines];
+    alignas(64) float scale[kQueryRows];
     for (int64_t g = 0; g < groups(); ++g) {
-      const int64_t line = g * kLines, count = min_i64(kLines, lines - line);
-      const float* total = totals_of(line);
+      const int64_t query_row = g * kQueryRows, count = min_i64(kQueryRows, query_rows - query_row);
+      const float* total = totals_of(query_row);
       if (a.partials != nullptr) {
         const auto row = [&](int64_t i) {
-          return a.partials + (first + line + i) * attention_partial_floats(a.head_dim);
+          return a.partials + (first + query_row + i) * attention_partial_floats(a.head_dim);
         };
-        write_rows(sums_of(line), nullptr, a.head_dim, count, row);
+        write_rows(sums_of(query_row), nullptr, a.head_dim, count, row);
         for (int64_t l = 0; l < count; ++l) {
           const float top = total[l] == 0.0f ? -__builtin_inff() : -b.reference[g].exact[l] * kLn2;
           store_tail({row(l), top, total[l]}, a.head_dim);
         }
         continue;
       }
-      for (int64_t l = 0; l < kLines; ++l) scale[l] = 1.0f / total[l];
+      for (int64_t l = 0; l < kQueryRows; ++l) scale[l] = 1.0f / total[l];
       for (int64_t l = 0; l < count && a.sinks != nullptr; ++l) {
-        const float sink = a.sinks[(first + line + l) % a.group];
+        const float sink = a.sinks[(first + query_row + l) % a.group];
         scale[l] = 1.0f / (total[l] + exp_f32(sink + b.reference[g].exact[l] * kLn2));
       }
-      write_rows(sums_of(line), scale, a.head_dim, count, [&](int64_t i) {
-        const int64_t at = first + line + i;
+      write_rows(sums_of(query_row), scale, a.head_dim, count, [&](int64_t i) {
+        const int64_t at = first + query_row + i;
         return a.y + at / a.group * a.y_stride + at % a.group * a.head_dim;
       });
     }
@@ -396,20 +396,20 @@ void attend(Unit& unit, const AttentionArgs& a) {
   b.keys = take<BF16>(free, a.head_dim % kStep != 0 ? kKvChunk * deep : 0);
   b.values = take<BF16>(free, (a.head_dim % kTile != 0 ? kKvChunk : 2 * kStep) * wide);
   const int64_t left = kScratchBytes - (free - static_cast<char*>(a.scratch)) - 512;
-  const int64_t per_line =
-      deep * 2 + wide * 4 + 4 + static_cast<int64_t>(sizeof(Span) + 8 + sizeof(Reference) / kLines);
-  const int64_t most = left / per_line / kLines * kLines, num_lines = a.rows * a.group;
+  const int64_t per_query_row =
+      deep * 2 + wide * 4 + 4 + static_cast<int64_t>(sizeof(Span) + 8 + sizeof(Reference) / kQueryRows);
+  const int64_t most = left / per_query_row / kQueryRows * kQueryRows, num_query_rows = a.rows * a.group;
   b.q = take<BF16>(free, most * deep);
   b.sums = take<float>(free, most * wide);
   b.top = take<float>(free, most);
-  b.reference = take<Reference>(free, most / kLines);
+  b.reference = take<Reference>(free, most / kQueryRows);
   b.seen = take<Span>(free, most);
   b.sees = take<int64_t>(free, most);
-  for (int64_t first = 0; first < num_lines; first += most) {
-    const int64_t lines = min_i64(most, num_lines - first);
+  for (int64_t first = 0; first < num_query_rows; first += most) {
+    const int64_t query_rows = min_i64(most, num_query_rows - first);
     // Rows are in order of position: the first query row has the earliest visible position, the last one the latest.
-    const Span span = {visible(a, first).begin, visible(a, first + lines - 1).end};
-    Call<Unit, pairs, summed> call = {a, b, {unit, steps, columns}, first, lines, span};
+    const Span span = {visible(a, first).begin, visible(a, first + query_rows - 1).end};
+    Call<Unit, pairs, summed> call = {a, b, {unit, steps, columns}, first, query_rows, span};
     call.run();
   }
 }

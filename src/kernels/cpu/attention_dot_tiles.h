@@ -1,11 +1,11 @@
-// The tile unit of attention_bf16_pipeline.h by vdpbf16ps: tiles of sums are memory, which stays in L1, and the operands
-// of a product are read where they lie.
+// The tile unit of attention_bf16_pipeline.h by vdpbf16ps: tiles of sums are memory, which stays in L1, and the
+// operands of a product are read where they lie.
 //
-// Pairs of k are summed in rising order into the sums themselves; the tile instruction sums even and odd k apart and adds
-// both at the end.
+// Pairs of k are summed in rising order into the sums themselves; the tile instruction sums even and odd k apart and
+// adds both at the end.
 #pragma once
 
-#include "kernels/cpu/simd_strip.h"
+#include "kernels/cpu/simd_row_panel.h"
 
 namespace redline::REDLINE_ISA_NS {
 

@@ -86,21 +86,21 @@ REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
 }
 
 /// The query of a row and head of the group.
-REDLINE_INLINE const float* query_of(const AttentionArgs& a, int64_t line) {
-  const int64_t row = line / a.group;
-  return a.q + (a.row_places != nullptr ? a.row_places[row] : row) * a.q_stride + line % a.group * a.head_dim;
+REDLINE_INLINE const float* query_of(const AttentionArgs& a, int64_t query_row) {
+  const int64_t row = query_row / a.group;
+  return a.q + (a.row_places != nullptr ? a.row_places[row] : row) * a.q_stride + query_row % a.group * a.head_dim;
 }
 /// The sink of a query row, or nullptr.
-REDLINE_INLINE const float* sink_of(const float* sinks, int64_t group, int64_t line) {
-  return sinks == nullptr ? nullptr : sinks + line % group;
+REDLINE_INLINE const float* sink_of(const float* sinks, int64_t group, int64_t query_row) {
+  return sinks == nullptr ? nullptr : sinks + query_row % group;
 }
 /// Whether the results of chunks are merged by the call, not by attention_merge.
 REDLINE_INLINE bool merges(const AttentionArgs& a) { return a.partials == nullptr || a.merges_chunks; }
 
 /// One query row of AttentionArgs::partials.
-REDLINE_INLINE Partial partial_at(const float* line, int64_t head_dim) {
-  const float* tail = line + attention_partial_floats(head_dim) - 16;
-  return {const_cast<float*>(line), tail[0], tail[1]};
+REDLINE_INLINE Partial partial_at(const float* query_row, int64_t head_dim) {
+  const float* tail = query_row + attention_partial_floats(head_dim) - 16;
+  return {const_cast<float*>(query_row), tail[0], tail[1]};
 }
 REDLINE_INLINE void store_tail(const Partial& p, int64_t head_dim) {
   float* tail = p.sums + attention_partial_floats(head_dim) - 16;
@@ -122,7 +122,7 @@ REDLINE_INLINE float share_beside_sink(const Partial& p, float sink) {
   return own / (p.total * own + exp_f32(sink - top));
 }
 /// `sink`: the logit that is added to the divisor, or nullptr.
-REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y, const float* sink) {
+REDLINE_INLINE void write_row(const Partial& p, int64_t head_dim, float* y, const float* sink) {
   const VecF32 scale = set1(sink == nullptr ? 1.0f / p.total : share_beside_sink(p, *sink));
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
 }
@@ -131,8 +131,8 @@ REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y, con
 struct Span {
   int64_t begin, end;
 };
-REDLINE_INLINE Span visible(const AttentionArgs& a, int64_t line) {
-  const int64_t position = a.first_position + line / a.group;
+REDLINE_INLINE Span visible(const AttentionArgs& a, int64_t query_row) {
+  const int64_t position = a.first_position + query_row / a.group;
   const int64_t begin = a.window > 0 ? max_i64(0, position + 1 - a.window) : 0;
   return {max_i64(begin, a.kv_begin), min_i64(position + 1, a.kv_end)};
 }

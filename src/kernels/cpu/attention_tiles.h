@@ -26,12 +26,12 @@ namespace redline::REDLINE_ISA_NS {
 namespace tiled {
 
 constexpr int64_t kTileRows = 16, kTileBytes = 1024, kTileElements = kTileBytes / 2;
-constexpr int64_t kStep = 32;       ///< reduction elements of one product
-constexpr int64_t kPassLines = 32;  ///< query rows of one pass over a chunk
+constexpr int64_t kStep = 32;      ///< reduction elements of one product
+constexpr int64_t kPassRows = 32;  ///< query rows of one pass over a chunk
 /// Positions scored at a time, and strides of scores and weights. The extra cache line keeps rows in different cache
 /// sets.
 constexpr int64_t kSpan = 64;
-constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassLines * kScoreStride;
+constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassRows * kScoreStride;
 constexpr int64_t kWeightStride = kKvChunk + 32;
 /// Sums of weights beyond this mean that the reference of a query row was far too low.
 constexpr float kMaxWeight = 0x1p64f;
@@ -74,10 +74,10 @@ struct Buffers {
   BF16* keys;     ///< [16 tokens][step of head_dim] tiles
   BF16* values;   ///< [step of 32 tokens][16 of head_dim] tiles
   BF16* q;        ///< [query rows][head_dim rounded up to kStep], scaled by log2(e) scale
-  float* scores;  ///< two of [kPassLines][kSpan]
-  BF16* weights;  ///< [kPassLines][kKvChunk]
-  float* totals;  ///< [kPassLines][kWidth]
-  float* sums;    ///< of one chunk, [kPassLines][head_dim rounded up to 16]
+  float* scores;  ///< two of [kPassRows][kSpan]
+  BF16* weights;  ///< [kPassRows][kKvChunk]
+  float* totals;  ///< [kPassRows][kWidth]
+  float* sums;    ///< of one chunk, [kPassRows][head_dim rounded up to 16]
   float* folded;  ///< the same over all chunks, [query rows]
   float* max;     ///< over all chunks, [query rows]
   float* total;
@@ -159,10 +159,10 @@ struct Pass {
   Unit& unit;
   const AttentionArgs& a;
   const Buffers& b;
-  int64_t call_line;    ///< index of the first query row in the call
-  int64_t line, count;  ///< query rows of the buffers
-  int64_t chunk;        ///< first position of the chunk
-  Span span;            ///< positions of the chunk that any row of the call attends to
+  int64_t call_row;          ///< index of the first query row in the call
+  int64_t query_row, count;  ///< query rows of the buffers
+  int64_t chunk;             ///< first position of the chunk
+  Span span;                 ///< positions of the chunk that any row of the call attends to
   /// Positions of the chunk that are multiplied: from a multiple of kSpan to one of kStep, or none.
   int64_t low = 0, high = 0;
   int64_t steps = round_up(a.head_dim, kStep) / kStep, columns = round_up(a.head_dim, kTileRows) / kTileRows;
@@ -173,7 +173,7 @@ struct Pass {
   template <int tall>
   REDLINE_INLINE void score(int64_t begin, int64_t end, float* scores) const {
     const int64_t q_bytes = 2 * steps * kStep * 2, score_bytes = kScoreStride * 4, rest = kKvChunk * steps * kStep;
-    const BF16* q = b.q + line * 2 * steps * kStep;
+    const BF16* q = b.q + query_row * 2 * steps * kStep;
     const BF16* all_keys = b.keys;
     const int64_t num_steps = steps;
     Unit& tiles = unit;
@@ -252,9 +252,9 @@ struct Pass {
 
   /// Weights of the scores of positions [at, at + size) of the chunk. The reference of a row is its largest score in
   /// the first kStep positions with a visible one; with `exact` it is already set.
-  REDLINE_INLINE void weigh_lines(float* scores, int64_t at, int64_t size, bool exact, float* reference) const {
+  REDLINE_INLINE void weigh_rows(float* scores, int64_t at, int64_t size, bool exact, float* reference) const {
     const float none = -__builtin_inff();
-    const Span* seen = b.seen + line;
+    const Span* seen = b.seen + query_row;
     for (int64_t l = 0; l < count; ++l) {
       float* row = scores + l * kScoreStride;
       if (a.soft_cap > 0) cap_scores(row, size, a.soft_cap * kLog2E);
@@ -280,7 +280,7 @@ struct Pass {
     for (int64_t at = low; at < high; at += kSpan, turn ^= 1) {
       const int64_t next = at + kSpan;
       if (next < high) score<tall>(next, min_i64(high, next + kSpan), b.scores + (turn ^ 1) * kScores);
-      weigh_lines(b.scores + turn * kScores, at, min_i64(kSpan, high - at), exact, reference);
+      weigh_rows(b.scores + turn * kScores, at, min_i64(kSpan, high - at), exact, reference);
     }
     for (int64_t l = 0; l < count; ++l) total[l] = reduce_add(load(b.totals + l * kWidth, Full{}));
   }
@@ -289,7 +289,7 @@ struct Pass {
   template <int tall>
   [[gnu::noinline]] static void find_exact_references(Pass p, float* reference) {
     const Buffers& b = p.b;
-    const Span* seen = b.seen + p.line;
+    const Span* seen = b.seen + p.query_row;
     for (int64_t l = 0; l < p.count; ++l) reference[l] = -__builtin_inff();
     for (int64_t at = p.low; at < p.high; at += kStep) {
       p.template score<tall>(at, at + kStep, b.scores);
@@ -312,7 +312,7 @@ struct Pass {
     if (!good) {
       // Each row's own sum decides which of its two references is used, so that its bits do not depend on the other
       // rows.
-      float exact[kPassLines];
+      float exact[kPassRows];
       find_exact_references<tall>(*this, exact);
       for (int64_t l = 0; l < count; ++l) top[l] = total[l] <= kMaxWeight ? top[l] : exact[l];
       find_weights<tall>(true, top, total);
@@ -326,20 +326,20 @@ struct Pass {
   /// fold() of attention_page.h for the query rows of the pass, with the same bits; their exponentials are computed
   /// together.
   REDLINE_INLINE void fold(const float* top, const float* total) const {
-    alignas(64) float old_scale[kPassLines] = {}, scale[kPassLines] = {};
+    alignas(64) float old_scale[kPassRows] = {}, scale[kPassRows] = {};
     const float none = -__builtin_inff();
     for (int64_t l = 0; l < count; ++l) {
-      const float old = b.max[line + l], highest = top[l] > old ? top[l] : old;
-      old_scale[l] = old == none && b.total[line + l] == 0.0f ? none : old - highest;
+      const float old = b.max[query_row + l], highest = top[l] > old ? top[l] : old;
+      old_scale[l] = old == none && b.total[query_row + l] == 0.0f ? none : old - highest;
       scale[l] = top[l] - highest;
     }
-    for (int64_t l = 0; l < kPassLines; l += kWidth) {
+    for (int64_t l = 0; l < kPassRows; l += kWidth) {
       store(old_scale + l, exp(load(old_scale + l, Full{})), Full{});
       store(scale + l, exp(load(scale + l, Full{})), Full{});
     }
     for (int64_t l = 0; l < count; ++l) {
       if (top[l] == none && total[l] == 0.0f) continue;
-      const int64_t i = line + l, width = wide();
+      const int64_t i = query_row + l, width = wide();
       b.max[i] = top[l] > b.max[i] ? top[l] : b.max[i];
       b.total[i] = b.total[i] * old_scale[l] + total[l] * scale[l];
       float* into = b.folded + i * width;
@@ -353,7 +353,7 @@ struct Pass {
   /// Stores partials for attention_merge.
   REDLINE_INLINE void write_partials(const float* top, const float* total) const {
     const int64_t width = wide(), floats = attention_partial_floats(a.head_dim);
-    float* out = a.partials + ((chunk - a.kv_begin) / kKvChunk * a.rows * a.group + call_line) * floats;
+    float* out = a.partials + ((chunk - a.kv_begin) / kKvChunk * a.rows * a.group + call_row) * floats;
     for (int64_t l = 0; l < count; ++l, out += floats) {
       for (int64_t d = 0; d < width && low < high; d += kWidth)
         store(out + d, load(b.sums + l * width + d, Full{}), Full{});
@@ -364,11 +364,11 @@ struct Pass {
 
 template <int tall, class Unit>
 void run_pass(Pass<Unit> p) {
-  const Span* seen = p.b.seen + p.line;
+  const Span* seen = p.b.seen + p.query_row;
   const int64_t begin = max_i64(p.span.begin, seen[0].begin) - p.chunk,
                 end = min_i64(p.span.end, seen[p.count - 1].end) - p.chunk;
   if (begin >= end && merges(p.a)) return;
-  float top[kPassLines], total[kPassLines];
+  float top[kPassRows], total[kPassRows];
   if (begin >= end) {
     for (int64_t l = 0; l < p.count; ++l) top[l] = -__builtin_inff(), total[l] = 0.0f;
   } else {
@@ -398,26 +398,26 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
   b.keys = take<BF16>(free, 2 * kKvChunk * deep);
   b.values = take<BF16>(free, kKvChunk * wide);
   b.scores = take<float>(free, 2 * kScores);
-  b.weights = take<BF16>(free, kPassLines * kWeightStride);
-  b.totals = take<float>(free, kPassLines * kWidth);
-  b.sums = take<float>(free, kPassLines * wide);
+  b.weights = take<BF16>(free, kPassRows * kWeightStride);
+  b.totals = take<float>(free, kPassRows * kWidth);
+  b.sums = take<float>(free, kPassRows * wide);
   const int64_t left = kScratchBytes - (free - static_cast<char*>(a.scratch)) - 256;
-  const int64_t per_line = 2 * deep * 2 + wide * 4 + 8 + static_cast<int64_t>(sizeof(Span));
-  const int64_t most = left / per_line / kPassLines * kPassLines, num_lines = a.rows * a.group;
+  const int64_t per_query_row = 2 * deep * 2 + wide * 4 + 8 + static_cast<int64_t>(sizeof(Span));
+  const int64_t most = left / per_query_row / kPassRows * kPassRows, num_query_rows = a.rows * a.group;
   b.q = take<BF16>(free, most * 2 * deep);
   b.folded = take<float>(free, most * wide);
   b.max = take<float>(free, most);
   b.total = take<float>(free, most);
   b.seen = take<Span>(free, most);
-  for (int64_t first = 0; first < num_lines; first += most) {
-    const int64_t lines = min_i64(most, num_lines - first);
+  for (int64_t first = 0; first < num_query_rows; first += most) {
+    const int64_t query_rows = min_i64(most, num_query_rows - first);
     // Rows are in order of position: the first query row has the earliest visible position, the last one the latest.
     const Span span = {max_i64(a.kv_begin, visible(a, first).begin),
-                       min_i64(a.kv_end, visible(a, first + lines - 1).end)};
-    for (int64_t l = 0; l < round_up(lines, kPassLines); ++l) {
+                       min_i64(a.kv_end, visible(a, first + query_rows - 1).end)};
+    for (int64_t l = 0; l < round_up(query_rows, kPassRows); ++l) {
       BF16* out = b.q + l * 2 * deep;
       for (int64_t d = 0; d < 2 * deep; d += kWidth) store(out + d, zero_f32(), Full{});
-      if (l >= lines) continue;
+      if (l >= query_rows) continue;
       const float* q = query_of(a, first + l);
       const VecF32 scale = set1(a.scale * kLog2E);
       for_lanes(a.head_dim, [&](int64_t d, auto lanes) {
@@ -435,13 +435,13 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
     for (int64_t chunk = begin; chunk < end; chunk += kKvChunk) {
       const Span here = {max_i64(span.begin, chunk), min_i64(span.end, chunk + kKvChunk)};
       convert_chunk<Element>(a, chunk, here, b);
-      for (int64_t l = 0; l < lines; l += kPassLines) {
-        const int64_t count = min_i64(kPassLines, lines - l);
+      for (int64_t l = 0; l < query_rows; l += kPassRows) {
+        const int64_t count = min_i64(kPassRows, query_rows - l);
         const Pass<Unit> pass = {.unit = unit,
                                  .a = a,
                                  .b = b,
-                                 .call_line = first + l,
-                                 .line = l,
+                                 .call_row = first + l,
+                                 .query_row = l,
                                  .count = count,
                                  .chunk = chunk,
                                  .span = here};
@@ -449,14 +449,14 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
         else run_pass<1>(pass);
       }
     }
-    for (int64_t l = 0; l < lines && merges(a); ++l) {
-      const int64_t line = first + l;
+    for (int64_t l = 0; l < query_rows && merges(a); ++l) {
+      const int64_t query_row = first + l;
       const Partial all = {b.folded + l * wide, b.max[l], b.total[l]};
       if (a.partials != nullptr)
-        write_partial(all, a.head_dim, a.partials + line * attention_partial_floats(a.head_dim));
+        write_partial(all, a.head_dim, a.partials + query_row * attention_partial_floats(a.head_dim));
       else
-        write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim,
-                   sink_of(a.sinks, a.group, line));
+        write_row(all, a.head_dim, a.y + query_row / a.group * a.y_stride + query_row % a.group * a.head_dim,
+                  sink_of(a.sinks, a.group, query_row));
     }
   }
 }

@@ -1,6 +1,6 @@
 // A depthwise convolution over the tokens of one sequence: lanes are channels, the inputs of the last tokens stay in
-// registers. A channel's sum begins with the bias and adds its taps from the oldest to the newest, so bits do not depend
-// on how rows are cut into calls. Error: (taps + 1) 2^-24 of sum |weight x|, then that of silu.
+// registers. A channel's sum begins with the bias and adds its taps from the oldest to the newest, so bits do not
+// depend on how rows are cut into calls. Error: (taps + 1) 2^-24 of sum |weight x|, then that of silu.
 #include "kernels/cpu/activation_functions.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/recurrence.h"

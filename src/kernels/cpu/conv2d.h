@@ -4,11 +4,9 @@
 #include <cstdint>
 
 #include "tensor/activation_layout.h"
+#include "tensor/row_panel.h"
 
 namespace redline {
-
-/// Channels that are contiguous in a patch and in the weight (tensor/packed_weight.h).
-inline constexpr int64_t kConvBlock = 32;
 
 struct ConvTiles;
 
@@ -36,8 +34,8 @@ struct ConvPatchesArgs {
 
 /// y[oy, ox, n] = sum_{dy, dx, c} w[n, c, dy, dx] f(x[stride oy + dy - pad, stride ox + dx - pad, c]) (+ bias[n])
 ///                (+ residual[oy, ox, n])
-/// for output rows [line_begin, line_end) of one item and n in [n_begin, n_end), or for all rows of a few small items,
-/// which then share one read of the weight. x is zero outside the feature map, and
+/// for output rows [image_row_begin, image_row_end) of one item and n in [n_begin, n_end), or for all rows of a few
+/// small items, which then share one read of the weight. x is zero outside the feature map, and
 ///   f(v) = v, or v * scale[c] + shift[c] if there is a scale, then with `silu` v / (1 + e^-v), rounded to bfloat16.
 /// Uses tile products on the tile unit, dot products where vdpbf16ps is there, a portable emulation in other tables.
 /// Channels are a multiple of 32, kernel is at most kConvMaxKernel. Each sum has one fixed order, whatever rows and
@@ -48,7 +46,7 @@ struct ConvTiles {
   bool silu;
   const void* weight;                    ///< bfloat16, packed
   int64_t out_channels, n_begin, n_end;  ///< n_begin is a multiple of 16
-  int64_t line_begin, line_end;
+  int64_t image_row_begin, image_row_end;
   const float* bias;      ///< [out_channels] or nullptr
   int64_t bias_stride;    ///< elements to the bias of the next item
   const float* residual;  ///< layout of y, may be y; or nullptr
@@ -63,10 +61,10 @@ inline constexpr int64_t kConvMaxKernel = 7;
 /// Output pixels computed in one pass over the weight: items x rows x width. Their input is buffered as bfloat16,
 /// [channels / 32][items][input rows][pitch][32].
 struct ConvRegion {
-  int64_t width, lines;
+  int64_t width, image_rows;
   int64_t plane_bytes, bytes;
 };
-inline constexpr int64_t kConvRegionPixels = 512, kConvRegionLines = 64;
+inline constexpr int64_t kConvRegionPixels = 512, kConvRegionRows = 64;
 /// Input bytes of a region. L2, less what streams through it, holds two regions; or one with many channels, whose
 /// weights are so large that reading them less often matters more.
 inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 << 16, kConvWideChannels = 1024;
@@ -77,24 +75,24 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
 [[gnu::always_inline]] inline constexpr int64_t conv_extent(int64_t out, int64_t kernel, int64_t stride) {
   return (out - 1) * stride + kernel;
 }
-[[gnu::always_inline]] inline constexpr ConvRegion conv_region_of(int64_t width, int64_t lines, int64_t channels,
+[[gnu::always_inline]] inline constexpr ConvRegion conv_region_of(int64_t width, int64_t image_rows, int64_t channels,
                                                                   int64_t kernel, int64_t stride, int64_t items = 1) {
-  const int64_t pixels = items * conv_extent(width, kernel, stride) * conv_extent(lines, kernel, stride);
+  const int64_t pixels = items * conv_extent(width, kernel, stride) * conv_extent(image_rows, kernel, stride);
   // An odd number of cache lines, so that planes start in different cache sets. Tiles may read past the last pixel.
   const int64_t plane = (pixels | 1) * 2 * kConvBlock, past = (16 + kernel) * stride * 2 * kConvBlock;
-  return {width, lines, plane, channels / kConvBlock * plane + past};
+  return {width, image_rows, plane, channels / kConvBlock * plane + past};
 }
 /// Depends only on these arguments, so that the partition, and with it the result, does not depend on the workers.
 [[gnu::always_inline]] inline constexpr ConvRegion conv_region(int64_t out_width, int64_t channels, int64_t kernel,
                                                                int64_t stride) {
   int64_t width = out_width <= 96 ? out_width : 64;
-  int64_t lines = kConvRegionPixels / width;
-  if (lines > kConvRegionLines) lines = kConvRegionLines;
-  ConvRegion region = conv_region_of(width, lines, channels, kernel, stride);
-  while (region.bytes > conv_region_limit(channels) && (lines > 1 || width > 16)) {
-    if (lines > 1) lines -= (lines + 7) / 8;
+  int64_t image_rows = kConvRegionPixels / width;
+  if (image_rows > kConvRegionRows) image_rows = kConvRegionRows;
+  ConvRegion region = conv_region_of(width, image_rows, channels, kernel, stride);
+  while (region.bytes > conv_region_limit(channels) && (image_rows > 1 || width > 16)) {
+    if (image_rows > 1) image_rows -= (image_rows + 7) / 8;
     else width = (width / 2 + 15) / 16 * 16;
-    region = conv_region_of(width, lines, channels, kernel, stride);
+    region = conv_region_of(width, image_rows, channels, kernel, stride);
   }
   return region;
 }
@@ -104,11 +102,11 @@ inline constexpr int64_t kConvMaxItems = 8;
 [[gnu::always_inline]] inline constexpr int64_t conv_items_at_once(int64_t out_width, int64_t out_height,
                                                                    int64_t channels, int64_t kernel, int64_t stride) {
   const ConvRegion one = conv_region(out_width > 1 ? out_width : 1, channels, kernel, stride);
-  if (one.width < out_width || one.lines < out_height) return 1;
+  if (one.width < out_width || one.image_rows < out_height) return 1;
   int64_t items = 1;
-  const int64_t most_panels = 2 * kConvRegionLines, panels = (out_width + 15) / 16 * out_height;
+  const int64_t max_panels = 2 * kConvRegionRows, panels = (out_width + 15) / 16 * out_height;
   while (items < kConvMaxItems && (items + 1) * out_width * out_height <= kConvRegionPixels &&
-         (items + 1) * panels <= most_panels &&
+         (items + 1) * panels <= max_panels &&
          conv_region_of(out_width, out_height, channels, kernel, stride, items + 1).bytes <=
              conv_region_limit(channels))
     ++items;

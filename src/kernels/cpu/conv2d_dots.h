@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/conv2d.h"
-#include "kernels/cpu/simd_strip.h"
+#include "kernels/cpu/simd_row_panel.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -33,15 +33,15 @@ struct ConvDotTile {
 };
 
 // Between row panels in `from` and `to`.
-constexpr int64_t kConvDotPanel = 16 * kStripRows;
+constexpr int64_t kConvDotPanel = 16 * kRowPanelRows;
 
-template <int kPixels, int kStrips, bool kIsDense>
+template <int kPixels, int kRowPanels, bool kIsDense>
 [[gnu::noinline]] void conv_dots(const ConvDotTile& t) {
   const int64_t pixel_bytes = kIsDense ? 2 * kConvBlock : t.pixel_bytes;
-  VecF32 sum[kPixels][kStrips];
+  VecF32 sum[kPixels][kRowPanels];
   unroll<kPixels>([&](auto r) REDLINE_LAMBDA {
-    unroll<kStrips>([&](auto s) REDLINE_LAMBDA {
-      sum[r][s] = t.from ? load(t.from + s * kConvDotPanel + r * kStripRows, Full{}) : zero_f32();
+    unroll<kRowPanels>([&](auto s) REDLINE_LAMBDA {
+      sum[r][s] = t.from ? load(t.from + s * kConvDotPanel + r * kRowPanelRows, Full{}) : zero_f32();
     });
   });
   const uint8_t *plane = t.x, *w0 = t.w[0], *w1 = t.w[1];
@@ -50,30 +50,30 @@ template <int kPixels, int kStrips, bool kIsDense>
       const uint8_t* x = plane + t.tap_at[tap];
       for (int pair = 0; pair < kConvBlock / 2; ++pair, x += 4, w0 += 64, w1 += 64) {
         VecI32 w[2] = {load_i32(w0)};
-        if (kStrips == 2) w[1] = load_i32(w1);
+        if (kRowPanels == 2) w[1] = load_i32(w1);
         unroll<kPixels>([&](auto r) REDLINE_LAMBDA {
           int32_t both;
           __builtin_memcpy(&both, x + r * pixel_bytes, 4);
-          unroll<kStrips>([&](auto s) REDLINE_LAMBDA { sum[r][s] = dot2_bf16(sum[r][s], w[s], set1_i32(both)); });
+          unroll<kRowPanels>([&](auto s) REDLINE_LAMBDA { sum[r][s] = dot2_bf16(sum[r][s], w[s], set1_i32(both)); });
         });
       }
     }
   unroll<kPixels>([&](auto r) REDLINE_LAMBDA {
-    unroll<kStrips>([&](auto s)
-                        REDLINE_LAMBDA { store(t.to + s * kConvDotPanel + r * kStripRows, sum[r][s], Full{}); });
+    unroll<kRowPanels>([&](auto s)
+                           REDLINE_LAMBDA { store(t.to + s * kConvDotPanel + r * kRowPanelRows, sum[r][s], Full{}); });
   });
 }
 
 /// All 16 pixels: two row panels as 16 sums that share a broadcast, or one.
-template <int kStrips>
+template <int kRowPanels>
 void conv_dots_panel(ConvDotTile t) {
-  constexpr int kPixels = 16 / kStrips;
+  constexpr int kPixels = 16 / kRowPanels;
   for (int pixel = 0; pixel < 16; pixel += kPixels) {
-    if (t.pixel_bytes == 2 * kConvBlock) conv_dots<kPixels, kStrips, true>(t);
-    else conv_dots<kPixels, kStrips, false>(t);
+    if (t.pixel_bytes == 2 * kConvBlock) conv_dots<kPixels, kRowPanels, true>(t);
+    else conv_dots<kPixels, kRowPanels, false>(t);
     t.x += kPixels * t.pixel_bytes;
-    if (t.from) t.from += kPixels * kStripRows;
-    t.to += kPixels * kStripRows;
+    if (t.from) t.from += kPixels * kRowPanelRows;
+    t.to += kPixels * kRowPanelRows;
   }
 }
 

@@ -36,7 +36,7 @@ struct TileRow {
 
   TileRow(const ConvPatchesArgs& a, int64_t row, int64_t cols)
       : out(static_cast<BF16*>(a.out) + row / kXTileRows * (tiles_panel_bytes(cols) / 2) + row % kXTileRows * kLine) {}
-  REDLINE_INLINE void line(const float* from) {
+  REDLINE_INLINE void image_row(const float* from) {
 #pragma GCC unroll 8
     for (int i = 0; i < kLine / kWidth; ++i) store(out + i * kWidth, load(from + i * kWidth, Full{}), Full{});
     out += kTile;
@@ -52,14 +52,14 @@ struct TileRow {
     for (int64_t i = 0; i < taken; ++i) waiting[fill + i] = value(i);
     fill += taken;
     if (fill == kLine) {
-      line(waiting);
+      image_row(waiting);
       fill = 0;
     }
     return taken;
   }
   REDLINE_INLINE void copy(const float* from, int64_t count) {
     int64_t i = fill > 0 ? wait(count, [&](int64_t at) { return from[at]; }) : 0;
-    for (; i + kLine <= count; i += kLine) line(from + i);
+    for (; i + kLine <= count; i += kLine) image_row(from + i);
     if (i < count) wait(count - i, [&](int64_t at) { return from[i + at]; });
   }
   REDLINE_INLINE void zeros(int64_t count) {
@@ -111,9 +111,9 @@ void conv_patches_as(const ConvPatchesArgs& a) {
       }
       if (first > 0) row.zeros(first * channels);
       if (a.upsample) {
-        const float* line = a.x + y * a.in_height / a.out_height * a.in_width * channels;
+        const float* image_row = a.x + y * a.in_height / a.out_height * a.in_width * channels;
         for (int64_t dx = first; dx < last; ++dx)
-          row.copy(line + (x0 + dx) * a.in_width / a.out_width * channels, channels);
+          row.copy(image_row + (x0 + dx) * a.in_width / a.out_width * channels, channels);
       } else if (last > first) {
         row.copy(a.x + (y * a.in_width + x0 + first) * channels, (last - first) * channels);
       }

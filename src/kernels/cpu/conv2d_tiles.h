@@ -14,8 +14,8 @@
 // and the sums of the previous block get bias and residual and are written to y. Both, and their memory latency, are
 // hidden behind the tile unit.
 //
-// Without a tile unit the same regions are multiplied by dot products (conv2d_dots.h). There K is always split, so that the
-// weights of a step are in L1, and input rows are loaded between regions: nothing can be hidden.
+// Without a tile unit the same regions are multiplied by dot products (conv2d_dots.h). There K is always split, so that
+// the weights of a step are in L1, and input rows are loaded between regions: nothing can be hidden.
 //
 // Pixels are grouped into pixel panels of 16: of one row, or, where the width does not divide well, of consecutive
 // positions in the buffer, whose results between rows are discarded.
@@ -33,8 +33,8 @@ namespace {
 constexpr int64_t kConvTileBytes = 1024;
 constexpr int64_t kConvPixelBytes = 2 * kConvBlock;
 constexpr int64_t kConvPanel = 16;
-constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kStripRows;  // [2 pixel panels][2 row panels][16][16]
-constexpr int64_t kConvMaxPanels = 2 * kConvRegionLines;
+constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kRowPanelRows;  // [2 pixel panels][2 row panels][16][16]
+constexpr int64_t kConvMaxPanels = 2 * kConvRegionRows;
 constexpr int64_t kConvMaxSteps = 160;  // maximum steps of K whose sums stay in tiles
 
 constexpr int64_t kConvPixels = 2 * kConvPanel;  // pixels of a block of products
@@ -42,7 +42,7 @@ constexpr int64_t kConvAskedAhead = 8;           // pixels of y prefetched ahead
 
 #if defined(__AVX512F__)
 /// Without -mprfchw the builtin would prefetch the cache line in shared state.
-REDLINE_INLINE void ask_to_write(const float* line) { asm volatile("prefetchw %0" : : "m"(*line)); }
+REDLINE_INLINE void ask_to_write(const float* image_row) { asm volatile("prefetchw %0" : : "m"(*image_row)); }
 /// silu to 2^-12 relative, for results that are rounded to bfloat16 (2^-9), in half the instructions: 2^t to 7.5e-5 as
 /// in attention_bf16_pipeline.h, the reciprocal to 2^-14. -inf gives NaN, as the formula does.
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
@@ -53,14 +53,14 @@ REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
   return x * VecF32{_mm512_rcp14_ps(y.v)};
 }
 #else
-REDLINE_INLINE void ask_to_write(const float* line) { __builtin_prefetch(line, 1, 3); }
+REDLINE_INLINE void ask_to_write(const float* image_row) { __builtin_prefetch(image_row, 1, 3); }
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) { return silu(x); }
 #endif
 
 struct ConvTilesScratch {
   alignas(64) float sums[kConvMaxPanels / 2][kConvSumsFloats];
-  alignas(64) float done[2][kConvSumsFloats];    // of the previous block and of the current one
-  alignas(64) float bias[2][2][2 * kStripRows];  // of each, per pixel panel: its item may have its own bias
+  alignas(64) float done[2][kConvSumsFloats];       // of the previous block and of the current one
+  alignas(64) float bias[2][2][2 * kRowPanelRows];  // of each, per pixel panel: its item may have its own bias
 };
 static_assert(sizeof(ConvTilesScratch) <= kScratchBytes);
 
@@ -74,12 +74,12 @@ class ConvTilesRun {
                   ? conv_region_of(picture.out_width, picture.out_height, picture.channels, picture.kernel,
                                    picture.stride, conv.items)
                   : conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel, picture.stride)),
-        streams_(kHasStreams && conv.streams && conv.out_channels % kStripRows == 0 &&
+        streams_(kHasStreams && conv.streams && conv.out_channels % kRowPanelRows == 0 &&
                  reinterpret_cast<uintptr_t>(conv.y) % 64 == 0) {}
 
   void run() {
-    if (a_.line_begin >= a_.line_end || a_.n_begin >= a_.n_end || p_.out_width <= 0) return;
-    Region now = region(0, a_.line_begin, 0);
+    if (a_.image_row_begin >= a_.image_row_end || a_.n_begin >= a_.n_end || p_.out_width <= 0) return;
+    Region now = region(0, a_.image_row_begin, 0);
     for (Bringing all = bringing(now, nullptr); all.there;) bring(all);
     for (int side = 1; now.there; side ^= 1) {
       const Region next = after(now, side);
@@ -98,34 +98,34 @@ class ConvTilesRun {
   struct Region {
     bool there;
     int64_t x0, width, pitch;  // output pixels; pixels of a buffer row
-    int64_t line, lines;
+    int64_t image_row, image_rows;
     uint8_t* buffer;
     int64_t per_line, item_panels, panels;
     int64_t item_bytes;  // in a plane
     bool is_flat;
   };
 
-  Region region(int64_t x0, int64_t line, int side) const {
+  Region region(int64_t x0, int64_t image_row, int side) const {
     Region r;
     r.there = x0 < p_.out_width;
     r.x0 = x0;
     r.width = min_i64(size_.width, p_.out_width - x0);
     r.pitch = conv_extent(r.width, p_.kernel, p_.stride);
-    r.line = line;
-    r.lines = min_i64(size_.lines, a_.line_end - line);
+    r.image_row = image_row;
+    r.image_rows = min_i64(size_.image_rows, a_.image_row_end - image_row);
     r.buffer = static_cast<uint8_t*>(a_.buffer) + side * ((size_.bytes + 63) / 64 * 64);
     r.per_line = (r.width + kConvPanel - 1) / kConvPanel;
-    r.item_panels = r.lines * r.per_line;
-    const int64_t flat = ((r.lines - 1) * r.pitch + r.width + kConvPanel - 1) / kConvPanel;
+    r.item_panels = r.image_rows * r.per_line;
+    const int64_t flat = ((r.image_rows - 1) * r.pitch + r.width + kConvPanel - 1) / kConvPanel;
     r.is_flat = p_.stride == 1 && flat < r.item_panels;
     if (r.is_flat) r.item_panels = flat;
     r.panels = a_.items * r.item_panels;
-    r.item_bytes = conv_extent(r.lines, p_.kernel, p_.stride) * r.pitch * kConvPixelBytes;
+    r.item_bytes = conv_extent(r.image_rows, p_.kernel, p_.stride) * r.pitch * kConvPixelBytes;
     return r;
   }
   Region after(const Region& r, int side) const {
-    if (r.line + r.lines < a_.line_end) return region(r.x0, r.line + r.lines, side);
-    return region(r.x0 + size_.width, a_.line_begin, side);
+    if (r.image_row + r.image_rows < a_.image_row_end) return region(r.x0, r.image_row + r.image_rows, side);
+    return region(r.x0 + size_.width, a_.image_row_begin, side);
   }
   /// Offset of a pixel panel in a plane.
   int64_t panel_at(const Region& r, int64_t panel) const {
@@ -142,8 +142,8 @@ class ConvTilesRun {
     bool there;
     const Region* region;
     int64_t item;
-    int64_t line, end;      // buffer rows of the item
-    int64_t x, last, left;  // next and end column in the buffer; feature-map x of column 0
+    int64_t image_row, end;  // buffer rows of the item
+    int64_t x, last, left;   // next and end column in the buffer; feature-map x of column 0
     int64_t block;
     const float* from_line;
     const float* from;
@@ -155,23 +155,23 @@ class ConvTilesRun {
     Bringing b = {};
     b.region = &r;
     if (!r.there) return b;
-    b.end = conv_extent(r.lines, p_.kernel, p_.stride);
+    b.end = conv_extent(r.image_rows, p_.kernel, p_.stride);
     b.left = r.x0 * p_.stride - p_.pad;
     int64_t have = 0;
     if (before && before->x0 == r.x0 && p_.kernel > p_.stride) {
       have = p_.kernel - p_.stride;
-      const int64_t line_bytes = r.pitch * kConvPixelBytes, from = before->lines * p_.stride * line_bytes;
+      const int64_t line_bytes = r.pitch * kConvPixelBytes, from = before->image_rows * p_.stride * line_bytes;
       for (int64_t i = 0; i < blocks_; ++i)
         __builtin_memcpy(r.buffer + i * size_.plane_bytes, before->buffer + i * size_.plane_bytes + from,
                          static_cast<size_t>(have * line_bytes));
     }
-    b.line = have - 1;
+    b.image_row = have - 1;
     next_line(b);
     return b;
   }
 
   uint8_t* place(const Bringing& b, int64_t x) const {
-    return b.region->buffer + b.item * b.region->item_bytes + (b.line * b.region->pitch + x) * kConvPixelBytes;
+    return b.region->buffer + b.item * b.region->item_bytes + (b.image_row * b.region->pitch + x) * kConvPixelBytes;
   }
   void zero(const Bringing& b, int64_t x, int64_t pixels) const {
     for (int64_t block = 0; block < blocks_ && pixels > 0; ++block)
@@ -184,12 +184,12 @@ class ConvTilesRun {
     const bool is_empty = p_.in_height == 0 || p_.in_width == 0;
     const int64_t height = is_empty ? 0 : p_.upsample ? p_.out_height : p_.in_height;
     const int64_t width = p_.upsample ? p_.out_width : p_.in_width;
-    const int64_t top = r.line * p_.stride - p_.pad;
+    const int64_t top = r.image_row * p_.stride - p_.pad;
     b.x = min_i64(max_i64(-b.left, 0), r.pitch);
     b.last = max_i64(b.x, min_i64(r.pitch, width - b.left));
-    for (++b.line; b.item < a_.items; ++b.item, b.line = 0)
-      for (; b.line < b.end; ++b.line) {
-        int64_t y = top + b.line;
+    for (++b.image_row; b.item < a_.items; ++b.item, b.image_row = 0)
+      for (; b.image_row < b.end; ++b.image_row) {
+        int64_t y = top + b.image_row;
         if (y < 0 || y >= height || b.x == b.last) {
           zero(b, 0, r.pitch);
           continue;
@@ -217,21 +217,21 @@ class ConvTilesRun {
 
   REDLINE_INLINE void bring(Bringing& b) const {
     const float* x = b.from + b.block * kConvBlock;
-    StripF32 v[2] = {load_strip(x), load_strip(x + kStripRows)};
+    RowPanelF32 v[2] = {load_row_panel(x), load_row_panel(x + kRowPanelRows)};
     if (a_.scale) {
       const float *scale = b.scale + b.block * kConvBlock, *shift = b.shift + b.block * kConvBlock;
 #pragma GCC unroll 2
       for (int s = 0; s < 2; ++s)
 #pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) {
-          const int64_t lane = s * kStripRows + i * kWidth;
+        for (int i = 0; i < kRowPanelVecs; ++i) {
+          const int64_t lane = s * kRowPanelRows + i * kWidth;
           v[s].v[i] = fma(v[s].v[i], load(scale + lane, Full{}), load(shift + lane, Full{}));
         }
       if (a_.silu) {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s)
 #pragma GCC unroll 4
-          for (int i = 0; i < kStripVecs; ++i) v[s].v[i] = rough_silu(v[s].v[i]);
+          for (int i = 0; i < kRowPanelVecs; ++i) v[s].v[i] = rough_silu(v[s].v[i]);
       }
     }
     store_tile_line(b.to + b.block * size_.plane_bytes, v[0], v[1], false);
@@ -257,35 +257,37 @@ class ConvTilesRun {
 
   void multiply_all(const Region& r, Bringing& bringing) {
     for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
-    const int64_t strip_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
+    const int64_t row_panel_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
     const int64_t most = kIsConvDots<Unit>                  ? max_i64(1, kConvDotSteps / taps_)
                          : blocks_ * taps_ <= kConvMaxSteps ? blocks_
                                                             : max_i64(1, kConvMaxSteps / 2 / taps_);
-    const int64_t all_steps = (a_.n_end - a_.n_begin + 2 * kStripRows - 1) / (2 * kStripRows) * pairs * blocks_ * taps_;
-    const int64_t to_bring =
-        bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;  // for one item
+    const int64_t all_steps =
+        (a_.n_end - a_.n_begin + 2 * kRowPanelRows - 1) / (2 * kRowPanelRows) * pairs * blocks_ * taps_;
+    const int64_t to_bring = bringing.there
+                                 ? (bringing.end - bringing.image_row) * (bringing.last - bringing.x) * blocks_
+                                 : 0;  // for one item
     Block block;
     block.brings = (to_bring + all_steps - 1) / all_steps;
-    for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kStripRows) {
-      const bool alone = n + kStripRows >= a_.n_end;
-      const uint8_t* w = static_cast<const uint8_t*>(a_.weight) + n / kStripRows * strip_bytes;
+    for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kRowPanelRows) {
+      const bool alone = n + kRowPanelRows >= a_.n_end;
+      const uint8_t* w = static_cast<const uint8_t*>(a_.weight) + n / kRowPanelRows * row_panel_bytes;
       for (int64_t b = 0; b < blocks_; b += most) {
         block.blocks = min_i64(most, blocks_ - b);
         block.first = b == 0;
         block.w[0] = w + b * taps_ * kConvTileBytes;
-        block.w[1] = alone ? block.w[0] : block.w[0] + strip_bytes;
+        block.w[1] = alone ? block.w[0] : block.w[0] + row_panel_bytes;
         const bool last = b + block.blocks == blocks_;
         // The following weights are prefetched meanwhile, a share with every step.
         const int64_t steps = block.blocks * taps_;
-        const bool more = !last || n + 4 * kStripRows <= a_.n_end;
-        const uint8_t* next = last ? w + 2 * strip_bytes : block.w[0] + steps * kConvTileBytes;
+        const bool more = !last || n + 4 * kRowPanelRows <= a_.n_end;
+        const uint8_t* next = last ? w + 2 * row_panel_bytes : block.w[0] + steps * kConvTileBytes;
         const int64_t share = (steps * (kConvTileBytes / 64) + pairs - 1) / pairs;
         block.finishes = (kConvPixels + steps - 1) / steps;
         for (int64_t p = 0; p < r.panels; p += 2) {
           const int64_t asked = p / 2 * share;
           block.asks = !more ? 0 : kIsConvDots<Unit> ? share : (share + steps - 1) / steps;
           block.ask[0] = next + asked * 64;
-          block.ask[1] = alone ? next : next + strip_bytes + asked * 64;
+          block.ask[1] = alone ? next : next + row_panel_bytes + asked * 64;
           const bool single = p + 1 == r.panels;
           const uint8_t* plane = r.buffer + b * size_.plane_bytes;
           block.x[0] = plane + panel_at(r, p);
@@ -300,13 +302,13 @@ class ConvTilesRun {
     }
   }
 
-  template <int kPanels, int kStrips>
+  template <int kPanels, int kRowPanels>
   [[gnu::noinline]] void multiply(const Block& block, Bringing& bringing) {
-    if constexpr (kIsConvDots<Unit>) return multiply_by_dots<kPanels, kStrips>(block);
-    else multiply_by_tiles<kPanels, kStrips>(block, bringing);
+    if constexpr (kIsConvDots<Unit>) return multiply_by_dots<kPanels, kRowPanels>(block);
+    else multiply_by_tiles<kPanels, kRowPanels>(block, bringing);
   }
 
-  template <int kPanels, int kStrips>
+  template <int kPanels, int kRowPanels>
   REDLINE_INLINE void multiply_by_dots(const Block& block) {
     while (pending_.asked < pending_.count) ask(pending_.asked++);
     for (int64_t i = 0; i < block.asks; ++i) {
@@ -315,21 +317,21 @@ class ConvTilesRun {
     }
     for (int p = 0; p < kPanels; ++p) {
       const int64_t at = p * 2 * kConvDotPanel;
-      conv_dots_panel<kStrips>({.x = block.x[p],
-                                .w = {block.w[0], block.w[1]},
-                                .blocks = block.blocks,
-                                .taps = taps_,
-                                .tap_at = tap_at_,
-                                .pixel_bytes = p_.stride * kConvPixelBytes,
-                                .plane_bytes = size_.plane_bytes,
-                                .from = block.first ? nullptr : block.sums + at,
-                                .to = block.out + at});
+      conv_dots_panel<kRowPanels>({.x = block.x[p],
+                                   .w = {block.w[0], block.w[1]},
+                                   .blocks = block.blocks,
+                                   .taps = taps_,
+                                   .tap_at = tap_at_,
+                                   .pixel_bytes = p_.stride * kConvPixelBytes,
+                                   .plane_bytes = size_.plane_bytes,
+                                   .from = block.first ? nullptr : block.sums + at,
+                                   .to = block.out + at});
     }
   }
 
-  template <int kPanels, int kStrips>
+  template <int kPanels, int kRowPanels>
   REDLINE_INLINE void multiply_by_tiles(const Block& block, Bringing& bringing) {
-    constexpr bool kTwoPanels = kPanels == 2, kTwoStrips = kStrips == 2;
+    constexpr bool kTwoPanels = kPanels == 2, kTwoRowPanels = kRowPanels == 2;
     Unit t;
     if (block.first) {
       t.template zero<0>();
@@ -351,14 +353,14 @@ class ConvTilesRun {
         t.template load<6>(w0, 64);
         t.template load<4>(x0 + at, row);
         t.template dot_bf16<0, 4, 6>();
-        if constexpr (kTwoStrips) {
+        if constexpr (kTwoRowPanels) {
           t.template load<7>(w1, 64);
           t.template dot_bf16<1, 4, 7>();
         }
         if constexpr (kTwoPanels) {
           t.template load<5>(x1 + at, row);
           t.template dot_bf16<2, 5, 6>();
-          if constexpr (kTwoStrips) t.template dot_bf16<3, 5, 7>();
+          if constexpr (kTwoRowPanels) t.template dot_bf16<3, 5, 7>();
         }
         for (int64_t i = asks; i > 0; --i, ask0 += 64, ask1 += 64) {
           __builtin_prefetch(ask0, 0, 2);
@@ -371,9 +373,9 @@ class ConvTilesRun {
         for (int64_t i = block.brings; i > 0 && bringing.there; --i) bring(bringing);
       }
     t.template store<0>(block.out, 64);
-    if constexpr (kTwoStrips) t.template store<1>(block.out + 256, 64);
+    if constexpr (kTwoRowPanels) t.template store<1>(block.out + 256, 64);
     if constexpr (kTwoPanels) t.template store<2>(block.out + 512, 64);
-    if constexpr (kTwoPanels && kTwoStrips) t.template store<3>(block.out + 768, 64);
+    if constexpr (kTwoPanels && kTwoRowPanels) t.template store<3>(block.out + 768, 64);
   }
 
   // Epilogue: bias, residual, store.
@@ -392,41 +394,43 @@ class ConvTilesRun {
   void hand_over(const Region& r, int64_t panel, int64_t panels, int64_t n) {
     while (pending_.next < pending_.count) finish();
     pending_.sums = scratch_.done[side_];
-    pending_.lanes = min_i64(2 * kStripRows, a_.n_end - n);
+    pending_.lanes = min_i64(2 * kRowPanelRows, a_.n_end - n);
     pending_.next = pending_.count = pending_.asked = 0;
     pending_.bias = scratch_.bias[side_][0];
     for (int64_t p = 0; p < panels; ++p) {
       const float* from = a_.bias ? a_.bias + (panel + p) / r.item_panels * a_.bias_stride + n : nullptr;
       for (int64_t i = 0; i < 2; ++i) {
-        const int64_t lanes = pending_.lanes - i * kStripRows;
-        store_strip(scratch_.bias[side_][p] + i * kStripRows,
-                    from && lanes > 0 ? load_strip(from + i * kStripRows, lanes) : zero_strip());
+        const int64_t lanes = pending_.lanes - i * kRowPanelRows;
+        store_row_panel(scratch_.bias[side_][p] + i * kRowPanelRows,
+                        from && lanes > 0 ? load_row_panel(from + i * kRowPanelRows, lanes) : zero_row_panel());
       }
-      list_pixels(r, panel + p, n, p * 2 * kConvPanel * kStripRows);
+      list_pixels(r, panel + p, n, p * 2 * kConvPanel * kRowPanelRows);
       if (p == 0) pending_.of_first = pending_.count;
     }
     side_ ^= 1;
   }
   /// Lists the pixels of a pixel panel that are part of y.
   void list_pixels(const Region& r, int64_t panel, int64_t n, int64_t sums_at) {
-    const int64_t first_line = panel / r.item_panels * p_.out_height + r.line;
+    const int64_t first_line = panel / r.item_panels * p_.out_height + r.image_row;
     panel %= r.item_panels;
-    int64_t line = panel / r.per_line, x = panel % r.per_line * kConvPanel, rows = min_i64(kConvPanel, r.width - x);
+    int64_t image_row = panel / r.per_line, x = panel % r.per_line * kConvPanel,
+            rows = min_i64(kConvPanel, r.width - x);
     if (r.is_flat) {
-      line = panel * kConvPanel / r.pitch;
+      image_row = panel * kConvPanel / r.pitch;
       x = panel * kConvPanel % r.pitch;
       rows = kConvPanel;
     }
     // A run of pixels of one row, then the padding between rows.
-    for (int64_t count; rows > 0 && line < r.lines; rows -= count, sums_at += count * kStripRows, ++line) {
+    for (int64_t count; rows > 0 && image_row < r.image_rows;
+         rows -= count, sums_at += count * kRowPanelRows, ++image_row) {
       const int64_t there = min_i64(rows, r.width - x);
       count = min_i64(rows, r.pitch - x);
-      const int64_t y_at = ((first_line + line) * p_.out_width + r.x0 + x) * a_.out_channels + n;
+      const int64_t y_at = ((first_line + image_row) * p_.out_width + r.x0 + x) * a_.out_channels + n;
       int64_t* y_list = pending_.y_at + pending_.count;
       int64_t* sums_list = pending_.sums_at + pending_.count;
       for (int64_t i = 0; i < there; ++i) {
         y_list[i] = y_at + i * a_.out_channels;
-        sums_list[i] = sums_at + i * kStripRows;
+        sums_list[i] = sums_at + i * kRowPanelRows;
       }
       if (there > 0) pending_.count += there;
       x = 0;
@@ -435,40 +439,41 @@ class ConvTilesRun {
   /// Prefetches what finish() reads and writes: stores that miss the cache would delay those of tiles.
   REDLINE_INLINE void ask(int64_t i) const {
     const int64_t y_at = pending_.y_at[i];
-    for (int64_t strip = 0; strip < 2; ++strip) {
-      if (a_.residual) __builtin_prefetch(a_.residual + y_at + strip * kStripRows, 0, 3);
-      if (!streams_) ask_to_write(a_.y + y_at + strip * kStripRows);
+    for (int64_t row_panel = 0; row_panel < 2; ++row_panel) {
+      if (a_.residual) __builtin_prefetch(a_.residual + y_at + row_panel * kRowPanelRows, 0, 3);
+      if (!streams_) ask_to_write(a_.y + y_at + row_panel * kRowPanelRows);
     }
   }
   REDLINE_INLINE void finish() {
     const int64_t i = pending_.next++, y_at = pending_.y_at[i], lanes = pending_.lanes;
     const float* sums = pending_.sums + pending_.sums_at[i];
-    const float* bias = pending_.bias + (i < pending_.of_first ? 0 : 2 * kStripRows);
-    if (lanes < 2 * kStripRows) [[unlikely]] {
-      finish_strip_of(y_at, sums, bias, min_i64(lanes, kStripRows));
-      if (lanes > kStripRows)
-        finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, bias + kStripRows, lanes - kStripRows);
+    const float* bias = pending_.bias + (i < pending_.of_first ? 0 : 2 * kRowPanelRows);
+    if (lanes < 2 * kRowPanelRows) [[unlikely]] {
+      finish_row_panel_of(y_at, sums, bias, min_i64(lanes, kRowPanelRows));
+      if (lanes > kRowPanelRows)
+        finish_row_panel_of(y_at + kRowPanelRows, sums + kConvPanel * kRowPanelRows, bias + kRowPanelRows,
+                            lanes - kRowPanelRows);
       return;
     }
-    finish_strip_of(y_at, sums, bias, kStripRows);
-    finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, bias + kStripRows, kStripRows);
+    finish_row_panel_of(y_at, sums, bias, kRowPanelRows);
+    finish_row_panel_of(y_at + kRowPanelRows, sums + kConvPanel * kRowPanelRows, bias + kRowPanelRows, kRowPanelRows);
   }
-  REDLINE_INLINE void finish_strip_of(int64_t y_at, const float* sums, const float* bias, int64_t lanes) const {
-    StripF32 v = load_strip(sums);
-    const StripF32 b = load_strip(bias);
+  REDLINE_INLINE void finish_row_panel_of(int64_t y_at, const float* sums, const float* bias, int64_t lanes) const {
+    RowPanelF32 v = load_row_panel(sums);
+    const RowPanelF32 b = load_row_panel(bias);
 #pragma GCC unroll 4
-    for (int i = 0; i < kStripVecs; ++i) v.v[i] = v.v[i] + b.v[i];
+    for (int i = 0; i < kRowPanelVecs; ++i) v.v[i] = v.v[i] + b.v[i];
     if (a_.residual) {
-      const StripF32 rest = load_strip(a_.residual + y_at, lanes);
+      const RowPanelF32 rest = load_row_panel(a_.residual + y_at, lanes);
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) v.v[i] = v.v[i] + rest.v[i];
+      for (int i = 0; i < kRowPanelVecs; ++i) v.v[i] = v.v[i] + rest.v[i];
     }
     float* y = a_.y + y_at;
     if (streams_) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) stream(y + i * kWidth, v.v[i]);
+      for (int i = 0; i < kRowPanelVecs; ++i) stream(y + i * kWidth, v.v[i]);
     } else {
-      store_strip(y, v, lanes);
+      store_row_panel(y, v, lanes);
     }
   }
 

@@ -17,7 +17,7 @@
 #include "tensor/activation_layout.h"
 #include "tensor/dtype.h"
 #include "tensor/kv_page.h"
-#include "tensor/strip_rows.h"
+#include "tensor/row_panel.h"
 
 namespace redline {
 
@@ -89,7 +89,7 @@ struct PrepareXArgs {
 struct LinearEnd;  // linear_end.h
 
 /// y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in [n_begin, n_end). `weight` is
-/// packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows. Every output element is summed in one fixed
+/// packed (tensor/packed_weight.h); n_begin is a multiple of kRowPanelRows. Every output element is summed in one fixed
 /// order that does not depend on rows, n_begin or n_end: one kernel gives the same bits for any chunks of rows and any
 /// number of workers.
 struct LinearArgs {
@@ -172,8 +172,8 @@ struct AttentionMergeArgs {
   int64_t chunks, rows, group, head_dim;
   float* y;  ///< layout as in AttentionArgs
   int64_t y_stride;
-  /// Partials of rows of several sequences, from the first query row of these: [num_shared], shared_stride floats apart.
-  /// The first one may be of many chunks (AttentionArgs::merges_chunks).
+  /// Partials of rows of several sequences, from the first query row of these: [num_shared], shared_stride floats
+  /// apart. The first one may be of many chunks (AttentionArgs::merges_chunks).
   const float* shared = nullptr;
   int64_t num_shared = 0, shared_stride = 0;
   const float* sinks = nullptr;  ///< as in AttentionArgs

@@ -30,7 +30,8 @@ struct PlainRow {
   REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
     constexpr int64_t kBytes = 4 / Lane::kLaneElements;
     const int64_t lines = (k + Lane::kLaneElements - 1) / Lane::kLaneElements;
-    const uint8_t* lane = static_cast<const uint8_t*>(weight) + row / kStripRows * lines * 64 + row % kStripRows * 4;
+    const uint8_t* lane =
+        static_cast<const uint8_t*>(weight) + row / kRowPanelRows * lines * 64 + row % kRowPanelRows * 4;
     for (int64_t i = 0; i < k; ++i)
       y[i] = Lane::value(lane + i / Lane::kLaneElements * 64 + i % Lane::kLaneElements * kBytes);
   }
@@ -38,18 +39,18 @@ struct PlainRow {
 template <class Format>
 struct BlockRow {
   REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
-    using Strip = blocks::Strip<Format>;
+    using RowPanel = blocks::RowPanel<Format>;
     constexpr int kGroups = Format::kElements / Format::kGroup;
-    const int64_t units = k / Format::kElements, lane = row % kStripRows;
-    const uint8_t* block = static_cast<const uint8_t*>(weight) + row / kStripRows * units * Strip::kBytes;
-    for (int64_t b = 0; b < units; ++b, block += Strip::kBytes, y += Format::kElements) {
+    const int64_t units = k / Format::kElements, lane = row % kRowPanelRows;
+    const uint8_t* block = static_cast<const uint8_t*>(weight) + row / kRowPanelRows * units * RowPanel::kBytes;
+    for (int64_t b = 0; b < units; ++b, block += RowPanel::kBytes, y += Format::kElements) {
       // Unpacks all 16 rows to use one: their elements are interleaved, and a reader of single rows is not worth its
       // code.
-      alignas(64) int8_t codes[Format::kElements * kStripRows];
-      alignas(64) float scales[kGroups * kStripRows], mins[kGroups * kStripRows];
-      Strip::template unpack<true>(block, reinterpret_cast<uint8_t*>(codes), scales, mins);
+      alignas(64) int8_t codes[Format::kElements * kRowPanelRows];
+      alignas(64) float scales[kGroups * kRowPanelRows], mins[kGroups * kRowPanelRows];
+      RowPanel::template unpack<true>(block, reinterpret_cast<uint8_t*>(codes), scales, mins);
       for (int64_t i = 0; i < Format::kElements; ++i) {
-        const int64_t g = i / Format::kGroup * kStripRows + lane;
+        const int64_t g = i / Format::kGroup * kRowPanelRows + lane;
         const float product = scales[g] * static_cast<float>(codes[i / 4 * 64 + lane * 4 + i % 4]);
         y[i] = Format::kHasMins ? product - mins[g] : product;
       }
@@ -60,10 +61,10 @@ struct BlockRow {
 template <class Format>
 struct ScaledRow {
   REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
-    const uint8_t* strip = static_cast<const uint8_t*>(weight) + row / kStripRows * Format::panel_bytes(k);
-    const uint8_t* lane = strip + row % kStripRows * 4;
+    const uint8_t* row_panel = static_cast<const uint8_t*>(weight) + row / kRowPanelRows * Format::panel_bytes(k);
+    const uint8_t* lane = row_panel + row % kRowPanelRows * 4;
     float scale;
-    __builtin_memcpy(&scale, strip + Format::codes_bytes(k) + row % kStripRows * 4, 4);
+    __builtin_memcpy(&scale, row_panel + Format::codes_bytes(k) + row % kRowPanelRows * 4, 4);
     for (int64_t i = 0; i < k; ++i) y[i] = scale * static_cast<float>(static_cast<int8_t>(lane[i / 4 * 64 + i % 4]));
   }
 };

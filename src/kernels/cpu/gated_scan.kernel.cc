@@ -1,15 +1,15 @@
-// One chunk of a scan with a decay per head and token (recurrence.h). With G[t] the sum of log_decay up to token t of the
-// chunk and S the state before it,
+// One chunk of a scan with a decay per head and token (recurrence.h). With G[t] the sum of log_decay up to token t of
+// the chunk and S the state before it,
 //   y[t] = e^G[t] S^T q[t] + sum_{s <= t} e^(G[t] - G[s]) (q[t] . k[s]) u[s]
 //   kDelta: u[t] = scale[t] (v[t] - e^G[t] S^T k[t] - sum_{s < t} e^(G[t] - G[s]) (k[t] . k[s]) u[s])
 // and after the last token S becomes e^G S + sum_s e^(G - G[s]) k[s] u[s]^T. The products with S and between keys are
 // small matrix products; what is sequential, u of kDelta, is one short sum per token.
 //
-// Every sum runs in one order, over key_dim or over tokens, so bits depend neither on the rows of a call nor on the heads.
-// G is kept in float64: it may be large where a token forgets everything, and differences of later tokens stay exact.
-// Error, with e = 2^-24: a product with S is off by key_dim e |q||S|, a sum over tokens by (chunk + key_dim + 4) e
-// sum |(q . k) u|. One chunk multiplies the error of S by its decay and adds (chunk + 4) e sum |k||u|, so errors do not
-// grow beyond those of the tokens that the state still remembers.
+// Every sum runs in one order, over key_dim or over tokens, so bits depend neither on the rows of a call nor on the
+// heads. G is kept in float64: it may be large where a token forgets everything, and differences of later tokens stay
+// exact. Error, with e = 2^-24: a product with S is off by key_dim e |q||S|, a sum over tokens by (chunk + key_dim + 4)
+// e sum |(q . k) u|. One chunk multiplies the error of S by its decay and adds (chunk + 4) e sum |k||u|, so errors do
+// not grow beyond those of the tokens that the state still remembers.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/recurrence.h"
 #include "kernels/cpu/simd.h"
@@ -34,7 +34,8 @@ struct Scratch {
 };
 static_assert(sizeof(Scratch) <= kScratchBytes);
 
-/// out[r][c] = factor init[r][c] + sum_d x[r, d] matrix[d][c], in order of d. x[r, d] is at x + r * x_row + d * x_depth.
+/// out[r][c] = factor init[r][c] + sum_d x[r, d] matrix[d][c], in order of d. x[r, d] is at x + r * x_row + d *
+/// x_depth.
 struct Product {
   const float* x;
   int64_t x_row, x_depth, depth;

@@ -15,7 +15,7 @@ namespace {
 
 // Floats prefetched ahead of each row. Rows are short and read three times, so the hardware prefetcher starts too late.
 // Prefetching past the end of x is harmless.
-constexpr int64_t kAskedAhead = 1280, kLineFloats = 16;
+constexpr int64_t kPrefetchFloats = 1280, kLineFloats = 16;
 
 float sum(const float* x, int64_t count) {
   VecF32 part[4] = {zero_f32(), zero_f32(), zero_f32(), zero_f32()};
@@ -50,7 +50,7 @@ void layer_norm(const LayerNormArgs& a) {
   for (int64_t row = 0; row < a.rows; ++row) {
     const float* x = a.x + row * a.x_stride;
     float* y = a.y + row * a.y_stride;
-    for (int64_t i = 0; i < a.cols; i += kLineFloats) __builtin_prefetch(x + kAskedAhead + i, 0, 3);
+    for (int64_t i = 0; i < a.cols; i += kLineFloats) __builtin_prefetch(x + kPrefetchFloats + i, 0, 3);
     const float mean = a.centred ? sum(x, a.cols) / cols : 0.0f;
     const VecF32 centre = set1(mean);
     const VecF32 inverse = set1(1.0f / __builtin_sqrtf(sum_of_squares(x, a.cols, mean) / cols + a.eps));

@@ -5,7 +5,7 @@
 // the residual. Register blocking and the K chunks do not change this order, so results are bit-identical for any
 // blocking.
 //
-// A tile is kTileRows rows of x by kTileStrips row panels of W. For each k, one load per panel and one broadcast per
+// A tile is kTileRows rows of x by kTileRowPanels row panels of W. For each k, one load per panel and one broadcast per
 // row feed rows * panels FMAs; both sums of every element stay in registers. Block formats are unpacked to float32 in
 // scratch, kBlockChunk elements of K at a time, and use the f32 tile.
 #include "kernels/cpu/cpu_kernels.h"
@@ -17,7 +17,7 @@ namespace {
 
 // Register blocking: accumulators take 24 of 32, 12 of 16 or 8 of 16 vector registers; the rest hold weights.
 constexpr int kTileRows = kWidth == 16 ? 6 : kWidth == 8 ? 3 : 1;
-constexpr int kTileStrips = kWidth == 16 ? 2 : 1;
+constexpr int kTileRowPanels = kWidth == 16 ? 2 : 1;
 // Elements of K between spills of the accumulators. The weights and the x of a tile's chunk stay in L1.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kBlockChunk = 256;
@@ -26,107 +26,109 @@ constexpr int64_t kPrefetchBytes = 2048;
 // Rows whose accumulators fit into scratch.
 constexpr int64_t kPanelRows = 1024;
 
-constexpr int64_t kSumFloats = 2 * kStripRows;  // even and odd
-constexpr int64_t kSumBytes = kPanelRows * kTileStrips * kSumFloats * 4;
-constexpr int64_t kLinesBytes = kTileStrips * kBlockChunk * kStripRows * 4;
+constexpr int64_t kSumFloats = 2 * kRowPanelRows;  // even and odd
+constexpr int64_t kSumBytes = kPanelRows * kTileRowPanels * kSumFloats * 4;
+constexpr int64_t kLinesBytes = kTileRowPanels * kBlockChunk * kRowPanelRows * 4;
 static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
 // Loads of the two 16-row vectors for k and k + 1.
 struct F32Lines {
   static constexpr int64_t kPairBytes = 128, kElementBytes = 4;
-  REDLINE_INLINE static StripF32 even(const uint8_t* pair) { return load_strip(reinterpret_cast<const float*>(pair)); }
-  REDLINE_INLINE static StripF32 odd(const uint8_t* pair) { return even(pair + 64); }
+  REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
+    return load_row_panel(reinterpret_cast<const float*>(pair));
+  }
+  REDLINE_INLINE static RowPanelF32 odd(const uint8_t* pair) { return even(pair + 64); }
 };
 struct BF16Lines {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
-  REDLINE_INLINE static StripF32 even(const uint8_t* pair) {
-    const StripI32 line = load_strip_i32(pair);
-    StripF32 s;
+  REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
+    const RowPanelI32 line = load_row_panel_i32(pair);
+    RowPanelF32 s;
 #pragma GCC unroll 4
-    for (int i = 0; i < kStripVecs; ++i) s.v[i] = bits_f32(shl<16>(line.v[i]));
+    for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = bits_f32(shl<16>(line.v[i]));
     return s;
   }
-  REDLINE_INLINE static StripF32 odd(const uint8_t* pair) {
-    const StripI32 line = load_strip_i32(pair);
-    StripF32 s;
+  REDLINE_INLINE static RowPanelF32 odd(const uint8_t* pair) {
+    const RowPanelI32 line = load_row_panel_i32(pair);
+    RowPanelF32 s;
 #pragma GCC unroll 4
-    for (int i = 0; i < kStripVecs; ++i) s.v[i] = bits_f32(line.v[i] & set1_i32(static_cast<int32_t>(0xffff0000u)));
+    for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = bits_f32(line.v[i] & set1_i32(static_cast<int32_t>(0xffff0000u)));
     return s;
   }
 };
 struct F16Lines {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
-  REDLINE_INLINE static StripF32 even(const uint8_t* pair) {
-    const StripI32 line = load_strip_i32(pair);
-    StripF32 s;
+  REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
+    const RowPanelI32 line = load_row_panel_i32(pair);
+    RowPanelF32 s;
 #pragma GCC unroll 4
-    for (int i = 0; i < kStripVecs; ++i) s.v[i] = low_half_f32(line.v[i]);
+    for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = low_half_f32(line.v[i]);
     return s;
   }
-  REDLINE_INLINE static StripF32 odd(const uint8_t* pair) {
-    const StripI32 line = load_strip_i32(pair);
-    StripF32 s;
+  REDLINE_INLINE static RowPanelF32 odd(const uint8_t* pair) {
+    const RowPanelI32 line = load_row_panel_i32(pair);
+    RowPanelF32 s;
 #pragma GCC unroll 4
-    for (int i = 0; i < kStripVecs; ++i) s.v[i] = low_half_f32(shr<16>(line.v[i]));
+    for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = low_half_f32(shr<16>(line.v[i]));
     return s;
   }
 };
 
 struct Tile {
   const LinearArgs* a;
-  int64_t row, n;        // of the first output element
-  int64_t k_begin, k;    // chunk of K
-  const uint8_t* lines;  // weights of the chunk, first row panel
-  int64_t strip_bytes;   // stride between row panels
-  float* sums;           // [rows][panels][even, odd][16]; unused when the chunk is all of K
+  int64_t row, n;           // of the first output element
+  int64_t k_begin, k;       // chunk of K
+  const uint8_t* lines;     // weights of the chunk, first row panel
+  int64_t row_panel_bytes;  // stride between row panels
+  float* sums;              // [rows][panels][even, odd][16]; unused when the chunk is all of K
   bool first, last;
 };
 
-template <class Lines, int kRows, int kStrips>
+template <class Lines, int kRows, int kRowPanels>
 [[gnu::noinline]] void run_tile(const Tile& t) {
   const LinearArgs& a = *t.a;
   const float* x = static_cast<const float*>(a.x) + t.row * a.x_stride + t.k_begin;
   const int64_t x_stride = a.x_stride;
-  StripF32 even[kRows][kStrips], odd[kRows][kStrips];
+  RowPanelF32 even[kRows][kRowPanels], odd[kRows][kRowPanels];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int s = 0; s < kStrips; ++s) {
-      const float* sums = t.sums + (r * kStrips + s) * kSumFloats;
-      even[r][s] = t.first ? zero_strip() : load_strip(sums);
-      odd[r][s] = t.first ? zero_strip() : load_strip(sums + kStripRows);
+    for (int s = 0; s < kRowPanels; ++s) {
+      const float* sums = t.sums + (r * kRowPanels + s) * kSumFloats;
+      even[r][s] = t.first ? zero_row_panel() : load_row_panel(sums);
+      odd[r][s] = t.first ? zero_row_panel() : load_row_panel(sums + kRowPanelRows);
     }
   }
 
   const uint8_t* pair = t.lines;
   int64_t k = 0;
   for (; k + 1 < t.k; k += 2, pair += Lines::kPairBytes) {
-    StripF32 w[kStrips];
+    RowPanelF32 w[kRowPanels];
     if constexpr (kRows == 1) {
 #pragma GCC unroll 2
-      for (int s = 0; s < kStrips; ++s) __builtin_prefetch(pair + s * t.strip_bytes + kPrefetchBytes);
+      for (int s = 0; s < kRowPanels; ++s) __builtin_prefetch(pair + s * t.row_panel_bytes + kPrefetchBytes);
     }
 #pragma GCC unroll 2
-    for (int s = 0; s < kStrips; ++s) w[s] = Lines::even(pair + s * t.strip_bytes);
+    for (int s = 0; s < kRowPanels; ++s) w[s] = Lines::even(pair + s * t.row_panel_bytes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const VecF32 xk = set1(x[r * x_stride + k]);
 #pragma GCC unroll 2
-      for (int s = 0; s < kStrips; ++s) even[r][s] = fma(w[s], xk, even[r][s]);
+      for (int s = 0; s < kRowPanels; ++s) even[r][s] = fma(w[s], xk, even[r][s]);
     }
 #pragma GCC unroll 2
-    for (int s = 0; s < kStrips; ++s) w[s] = Lines::odd(pair + s * t.strip_bytes);
+    for (int s = 0; s < kRowPanels; ++s) w[s] = Lines::odd(pair + s * t.row_panel_bytes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const VecF32 xk = set1(x[r * x_stride + k + 1]);
 #pragma GCC unroll 2
-      for (int s = 0; s < kStrips; ++s) odd[r][s] = fma(w[s], xk, odd[r][s]);
+      for (int s = 0; s < kRowPanels; ++s) odd[r][s] = fma(w[s], xk, odd[r][s]);
     }
   }
   if (k < t.k) {  // odd K: the other half of the pair is padding, and x ends here
 #pragma GCC unroll 2
-    for (int s = 0; s < kStrips; ++s) {
-      const StripF32 w = Lines::even(pair + s * t.strip_bytes);
+    for (int s = 0; s < kRowPanels; ++s) {
+      const RowPanelF32 w = Lines::even(pair + s * t.row_panel_bytes);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) even[r][s] = fma(w, set1(x[r * x_stride + k]), even[r][s]);
     }
@@ -135,33 +137,33 @@ template <class Lines, int kRows, int kStrips>
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int s = 0; s < kStrips; ++s) {
+    for (int s = 0; s < kRowPanels; ++s) {
       if (!t.last) {
-        float* sums = t.sums + (r * kStrips + s) * kSumFloats;
-        store_strip(sums, even[r][s]);
-        store_strip(sums + kStripRows, odd[r][s]);
+        float* sums = t.sums + (r * kRowPanels + s) * kSumFloats;
+        store_row_panel(sums, even[r][s]);
+        store_row_panel(sums + kRowPanelRows, odd[r][s]);
         continue;
       }
-      StripF32 y;
+      RowPanelF32 y;
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) y.v[i] = even[r][s].v[i] + odd[r][s].v[i];
-      finish_strip(a, t.row + r, t.n + s * kStripRows, y);
+      for (int i = 0; i < kRowPanelVecs; ++i) y.v[i] = even[r][s].v[i] + odd[r][s].v[i];
+      finish_row_panel(a, t.row + r, t.n + s * kRowPanelRows, y);
     }
   }
 }
 
-template <class Lines, int kStrips>
+template <class Lines, int kRowPanels>
 void run_rows(int rows, const Tile& t) {
   if constexpr (kTileRows >= 6) {
-    if (rows == 6) return run_tile<Lines, 6, kStrips>(t);
-    if (rows == 5) return run_tile<Lines, 5, kStrips>(t);
-    if (rows == 4) return run_tile<Lines, 4, kStrips>(t);
+    if (rows == 6) return run_tile<Lines, 6, kRowPanels>(t);
+    if (rows == 5) return run_tile<Lines, 5, kRowPanels>(t);
+    if (rows == 4) return run_tile<Lines, 4, kRowPanels>(t);
   }
   if constexpr (kTileRows >= 3) {
-    if (rows == 3) return run_tile<Lines, 3, kStrips>(t);
-    if (rows == 2) return run_tile<Lines, 2, kStrips>(t);
+    if (rows == 3) return run_tile<Lines, 3, kRowPanels>(t);
+    if (rows == 2) return run_tile<Lines, 2, kRowPanels>(t);
   }
-  run_tile<Lines, 1, kStrips>(t);
+  run_tile<Lines, 1, kRowPanels>(t);
 }
 
 // Source of a chunk's weights: the packed weight itself, or blocks unpacked into scratch.
@@ -173,8 +175,9 @@ struct PlainWeight {
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int, int64_t k_begin, int64_t, Tile& t) {
     const int64_t pairs = (a.in_features + 1) / 2;
     // float32 stores one k per 64 bytes, so K is not padded to pairs.
-    t.strip_bytes = Lines::kElementBytes == 4 ? a.in_features * 64 : pairs * 64;
-    t.lines = static_cast<const uint8_t*>(a.weight) + n / kStripRows * t.strip_bytes + k_begin / 2 * Lines::kPairBytes;
+    t.row_panel_bytes = Lines::kElementBytes == 4 ? a.in_features * 64 : pairs * 64;
+    t.lines =
+        static_cast<const uint8_t*>(a.weight) + n / kRowPanelRows * t.row_panel_bytes + k_begin / 2 * Lines::kPairBytes;
   }
 };
 template <class Format>
@@ -182,37 +185,38 @@ struct BlockWeight {
   using Lines = F32Lines;
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
-  using Strip = blocks::Strip<Format>;
+  using RowPanel = blocks::RowPanel<Format>;
   // Same two roundings as blocks::unpack, four k at a time.
   REDLINE_INLINE static void unpack_block(const uint8_t* block, float* y) {
     constexpr int kGroupLines = Format::kGroup / 4;
     const VecI32 low = set1_i32(255), offset = set1_i32(Format::kOffset);
-    for (int line = 0; line < Format::kElements / 4; ++line, y += 4 * kStripRows) {
-      const uint8_t* step = Strip::step(block, line / blocks::kStepLines);
+    for (int line = 0; line < Format::kElements / 4; ++line, y += 4 * kRowPanelRows) {
+      const uint8_t* step = RowPanel::step(block, line / blocks::kStepLines);
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) {
-        const VecI32 four = bytes_i32(Strip::line(step, line % blocks::kStepLines, i));
+      for (int i = 0; i < kRowPanelVecs; ++i) {
+        const VecI32 four = bytes_i32(RowPanel::line(step, line % blocks::kStepLines, i));
         const VecF32 scale = floats_f32(Format::Head::scale(block, line / kGroupLines, i));
         const VecF32 min = floats_f32(Format::Head::min(block, line / kGroupLines, i));
         const VecI32 codes[4] = {four & low, shr<8>(four) & low, shr<16>(four) & low, shr<24>(four)};
 #pragma GCC unroll 4
         for (int k = 0; k < 4; ++k) {
           const VecF32 product = scale * to_f32(codes[k] - offset);
-          store(y + k * kStripRows + i * kWidth, Format::kHasMins ? product - min : product, Full{});
+          store(y + k * kRowPanelRows + i * kWidth, Format::kHasMins ? product - min : product, Full{});
         }
       }
     }
   }
-  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int strips, int64_t k_begin, int64_t k, Tile& t) {
+  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,
+                                   Tile& t) {
     float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
-    const int64_t strip_bytes = a.in_features / Format::kElements * Strip::kBytes;
+    const int64_t row_panel_bytes = a.in_features / Format::kElements * RowPanel::kBytes;
     t.lines = reinterpret_cast<const uint8_t*>(lines);
-    t.strip_bytes = kBlockChunk * kStripRows * 4;
-    for (int s = 0; s < strips; ++s) {
-      const uint8_t* block = static_cast<const uint8_t*>(a.weight) + (n / kStripRows + s) * strip_bytes +
-                             k_begin / Format::kElements * Strip::kBytes;
-      for (int64_t at = 0; at < k; at += Format::kElements, block += Strip::kBytes)
-        unpack_block(block, lines + (s * kBlockChunk + at) * kStripRows);
+    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
+    for (int s = 0; s < row_panels; ++s) {
+      const uint8_t* block = static_cast<const uint8_t*>(a.weight) + (n / kRowPanelRows + s) * row_panel_bytes +
+                             k_begin / Format::kElements * RowPanel::kBytes;
+      for (int64_t at = 0; at < k; at += Format::kElements, block += RowPanel::kBytes)
+        unpack_block(block, lines + (s * kBlockChunk + at) * kRowPanelRows);
     }
   }
 };
@@ -222,24 +226,27 @@ struct RowWeight {
   using Lines = F32Lines;
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
-  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int strips, int64_t k_begin, int64_t k, Tile& t) {
+  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,
+                                   Tile& t) {
     float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
     t.lines = reinterpret_cast<const uint8_t*>(lines);
-    t.strip_bytes = kBlockChunk * kStripRows * 4;
-    for (int s = 0; s < strips; ++s) {
-      const uint8_t* strip =
-          static_cast<const uint8_t*>(a.weight) + (n / kStripRows + s) * Format::panel_bytes(a.in_features);
-      const StripF32 scale = load_strip(reinterpret_cast<const float*>(strip + Format::codes_bytes(a.in_features)));
-      const uint8_t* four = strip + k_begin / 4 * 64;
-      float* line = lines + s * kBlockChunk * kStripRows;
-      for (int64_t i = 0; i < k; i += 4, four += 64, line += 4 * kStripRows) {
-        const StripI32 codes = load_strip_i32(four);
+    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
+    for (int s = 0; s < row_panels; ++s) {
+      const uint8_t* row_panel =
+          static_cast<const uint8_t*>(a.weight) + (n / kRowPanelRows + s) * Format::panel_bytes(a.in_features);
+      const RowPanelF32 scale =
+          load_row_panel(reinterpret_cast<const float*>(row_panel + Format::codes_bytes(a.in_features)));
+      const uint8_t* four = row_panel + k_begin / 4 * 64;
+      float* line = lines + s * kBlockChunk * kRowPanelRows;
+      for (int64_t i = 0; i < k; i += 4, four += 64, line += 4 * kRowPanelRows) {
+        const RowPanelI32 codes = load_row_panel_i32(four);
 #pragma GCC unroll 4
-        for (int v = 0; v < kStripVecs; ++v) {
+        for (int v = 0; v < kRowPanelVecs; ++v) {
           const VecI32 code[4] = {sar<24>(shl<24>(codes.v[v])), sar<24>(shl<16>(codes.v[v])),
                                   sar<24>(shl<8>(codes.v[v])), sar<24>(codes.v[v])};
 #pragma GCC unroll 4
-          for (int j = 0; j < 4; ++j) store(line + j * kStripRows + v * kWidth, scale.v[v] * to_f32(code[j]), Full{});
+          for (int j = 0; j < 4; ++j)
+            store(line + j * kRowPanelRows + v * kWidth, scale.v[v] * to_f32(code[j]), Full{});
         }
       }
     }
@@ -254,8 +261,8 @@ void linear(const LinearArgs& a) {
     // A single tile of rows does not spill: accumulators stay in registers over all of K.
     const bool whole = !Weight::kIsUnpacked && tiles == 1;
     const int64_t chunk = whole ? max_i64(a.in_features, 1) : Weight::kChunkElements;
-    for (int64_t n = a.n_begin; n < a.n_end; n += kTileStrips * kStripRows) {
-      const int strips = a.n_end - n > kStripRows ? kTileStrips : 1;
+    for (int64_t n = a.n_begin; n < a.n_end; n += kTileRowPanels * kRowPanelRows) {
+      const int row_panels = a.n_end - n > kRowPanelRows ? kTileRowPanels : 1;
       int64_t k = 0;
       do {  // runs once for K = 0 too: y = bias + residual
         Tile t;
@@ -265,16 +272,16 @@ void linear(const LinearArgs& a) {
         t.k = min_i64(chunk, a.in_features - k);
         t.first = k == 0;
         t.last = k + t.k == a.in_features;
-        Weight::lines(a, n, strips, k, t.k, t);
+        Weight::lines(a, n, row_panels, k, t.k, t);
         int64_t row = 0;
         for (int64_t left = tiles; left > 0; --left) {
           const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced: no pass for one leftover row
           t.row = panel + row;
-          t.sums = static_cast<float*>(a.scratch) + row * kTileStrips * kSumFloats;
-          if (strips == 1) {
+          t.sums = static_cast<float*>(a.scratch) + row * kTileRowPanels * kSumFloats;
+          if (row_panels == 1) {
             run_rows<typename Weight::Lines, 1>(static_cast<int>(tile_rows), t);
           } else {
-            run_rows<typename Weight::Lines, kTileStrips>(static_cast<int>(tile_rows), t);
+            run_rows<typename Weight::Lines, kTileRowPanels>(static_cast<int>(tile_rows), t);
           }
           row += tile_rows;
         }

@@ -8,9 +8,9 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int kDotRows = 12, kDotStrips = 2;  // 24 accumulators, two weights and a broadcast
-constexpr int64_t kStepElements = 32;         // of K in a tile
-constexpr int64_t kTileColumns = kDotStrips * kStripRows;
+constexpr int kDotRows = 12, kDotRowPanels = 2;  // 24 accumulators, two weights and a broadcast
+constexpr int64_t kStepElements = 32;            // of K in a tile
+constexpr int64_t kTileColumns = kDotRowPanels * kRowPanelRows;
 // Steps between spills of the accumulators: two row panels of a chunk stay in L1.
 constexpr int64_t kChunkSteps = 12;
 constexpr int64_t kPanelRows = 512, kGroupColumns = 1024;
@@ -28,24 +28,24 @@ struct DotTile {
   int64_t row, n;
   int64_t step_begin, step_end;
   const uint8_t* lines;  // of the first row panel
-  int64_t strip_bytes;
+  int64_t row_panel_bytes;
   float* sums;  // [rows][row panels][16]
   bool first, last;
 };
 
-template <int kRows, int kStrips, bool kIsStream>
+template <int kRows, int kRowPanels, bool kIsStream>
 [[gnu::noinline]] void run_tile(const DotTile& t) {
   const LinearArgs& a = *t.a;
   const int64_t panel_bytes = tiles_panel_bytes(a.in_features);
   const uint8_t* x[kRows];
-  VecF32 sum[kRows][kStrips];
+  VecF32 sum[kRows][kRowPanels];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = t.row + r;
     x[r] = static_cast<const uint8_t*>(a.x) + row / kXTileRows * panel_bytes + row % kXTileRows * kXTileBytes;
 #pragma GCC unroll 4
-    for (int s = 0; s < kStrips; ++s)
-      sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kStrips + s) * kStripRows, Full{});
+    for (int s = 0; s < kRowPanels; ++s)
+      sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kRowPanels + s) * kRowPanelRows, Full{});
   }
   // K may end inside a tile of x; a packed row panel ends with the last pair.
   const int64_t pairs_total = (a.in_features + 1) / 2;
@@ -56,34 +56,35 @@ template <int kRows, int kStrips, bool kIsStream>
     for (int64_t p = 0; p < pairs; ++p) {
       if constexpr (kIsStream) {
 #pragma GCC unroll 4
-        for (int s = 0; s < kStrips; ++s) __builtin_prefetch(lines + s * t.strip_bytes + p * 64 + kPrefetchBytes);
+        for (int s = 0; s < kRowPanels; ++s)
+          __builtin_prefetch(lines + s * t.row_panel_bytes + p * 64 + kPrefetchBytes);
       }
-      VecI32 w[kStrips];
+      VecI32 w[kRowPanels];
 #pragma GCC unroll 4
-      for (int s = 0; s < kStrips; ++s) w[s] = load_i32(lines + s * t.strip_bytes + p * 64);
+      for (int s = 0; s < kRowPanels; ++s) w[s] = load_i32(lines + s * t.row_panel_bytes + p * 64);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         int32_t pair;
         __builtin_memcpy(&pair, x[r] + x_at + p * 4, 4);
         const VecI32 both = set1_i32(pair);
 #pragma GCC unroll 4
-        for (int s = 0; s < kStrips; ++s) sum[r][s] = dot2_bf16(sum[r][s], w[s], both);
+        for (int s = 0; s < kRowPanels; ++s) sum[r][s] = dot2_bf16(sum[r][s], w[s], both);
       }
     }
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int s = 0; s < kStrips; ++s) {
-      if (t.last) finish_strip(a, t.row + r, t.n + s * kStripRows, {{sum[r][s]}});
-      else store(t.sums + (r * kStrips + s) * kStripRows, sum[r][s], Full{});
+    for (int s = 0; s < kRowPanels; ++s) {
+      if (t.last) finish_row_panel(a, t.row + r, t.n + s * kRowPanelRows, {{sum[r][s]}});
+      else store(t.sums + (r * kRowPanels + s) * kRowPanelRows, sum[r][s], Full{});
     }
   }
 }
 
 template <bool kIsStream, int kRows = kDotRows>
 void run_rows(int rows, const DotTile& t) {
-  if (rows == kRows) return run_tile<kRows, kDotStrips, kIsStream>(t);
+  if (rows == kRows) return run_tile<kRows, kDotRowPanels, kIsStream>(t);
   if constexpr (kRows > 1) run_rows<kIsStream, kRows - 1>(rows, t);
 }
 
@@ -99,9 +100,9 @@ void run_panel(DotTile t, int64_t panel, int64_t rows, float* sums) {
   }
 }
 
-// A single tile of rows has nothing to gain from blocking: the weights are used once, and two row panels are two streams
-// from memory over all of K. Chunks of K would make them short runs, which read 25 of 37 GB/s on Zen 5.
-void run_few(const LinearArgs& a, int64_t strip_bytes, int64_t steps) {
+// A single tile of rows has nothing to gain from blocking: the weights are used once, and two row panels are two
+// streams from memory over all of K. Chunks of K would make them short runs, which read 25 of 37 GB/s on Zen 5.
+void run_few(const LinearArgs& a, int64_t row_panel_bytes, int64_t steps) {
   DotTile t;
   t.a = &a;
   t.row = 0;
@@ -110,16 +111,16 @@ void run_few(const LinearArgs& a, int64_t strip_bytes, int64_t steps) {
   t.sums = nullptr;
   t.first = t.last = true;
   t.n = a.n_begin;
-  if (a.rows == 1 && (a.n_end - a.n_begin + kStripRows - 1) / kStripRows * strip_bytes <= kCachedBytes) {
-    t.strip_bytes = strip_bytes;
-    for (; t.n + 3 * kStripRows < a.n_end; t.n += 4 * kStripRows) {
-      t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kStripRows * strip_bytes;
+  if (a.rows == 1 && (a.n_end - a.n_begin + kRowPanelRows - 1) / kRowPanelRows * row_panel_bytes <= kCachedBytes) {
+    t.row_panel_bytes = row_panel_bytes;
+    for (; t.n + 3 * kRowPanelRows < a.n_end; t.n += 4 * kRowPanelRows) {
+      t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kRowPanelRows * row_panel_bytes;
       run_tile<1, 4, true>(t);
     }
   }
   for (; t.n < a.n_end; t.n += kTileColumns) {
-    t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kStripRows * strip_bytes;
-    t.strip_bytes = a.n_end - t.n > kStripRows ? strip_bytes : 0;
+    t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kRowPanelRows * row_panel_bytes;
+    t.row_panel_bytes = a.n_end - t.n > kRowPanelRows ? row_panel_bytes : 0;
     run_rows<true>(static_cast<int>(a.rows), t);
   }
 }
@@ -127,9 +128,9 @@ void run_few(const LinearArgs& a, int64_t strip_bytes, int64_t steps) {
 // Where x of all K does not fit in L2, the chunks of K are the outer loop and a group of columns the inner one: a chunk
 // of x is read from L2 by the whole group, and the sums of the group are in scratch meanwhile.
 void linear_bf16_dot(const LinearArgs& a) {
-  const int64_t strip_bytes = (a.in_features + 1) / 2 * 64;
+  const int64_t row_panel_bytes = (a.in_features + 1) / 2 * 64;
   const int64_t steps = (a.in_features + kStepElements - 1) / kStepElements;
-  if (a.rows <= kDotRows) return run_few(a, strip_bytes, steps);
+  if (a.rows <= kDotRows) return run_few(a, row_panel_bytes, steps);
   for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
     const int64_t rows = min_i64(kPanelRows, a.rows - panel);
     const int64_t columns = rows * a.in_features * 2 <= kResidentBytes ? kTileColumns : kGroupColumns;
@@ -143,9 +144,9 @@ void linear_bf16_dot(const LinearArgs& a) {
         t.first = t.step_begin == 0;
         t.last = t.step_end == steps;
         for (t.n = group; t.n < end; t.n += kTileColumns) {
-          t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kStripRows * strip_bytes;
+          t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kRowPanelRows * row_panel_bytes;
           // A single last panel is computed twice and stored once.
-          t.strip_bytes = a.n_end - t.n > kStripRows ? strip_bytes : 0;
+          t.row_panel_bytes = a.n_end - t.n > kRowPanelRows ? row_panel_bytes : 0;
           run_panel(t, panel, rows, static_cast<float*>(a.scratch) + (t.n - group) * kPanelRows);
         }
         t.step_begin = t.step_end;

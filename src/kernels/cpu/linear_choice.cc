@@ -84,8 +84,8 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
 }
 
 /// Keeps one layout for any number of rows, if there is one that takes no longer than the others for few rows and none
-/// of the others is faster for many: a row then has the same bits in every step. Measured for 1 to 6 rows: bf16 dots and
-/// tiles of BF16 weights against float32, int8 with scales per 1024 elements against groups of 32.
+/// of the others is faster for many: a row then has the same bits in every step. Measured for 1 to 6 rows: bf16 dots
+/// and tiles of BF16 weights against float32, int8 with scales per 1024 elements against groups of 32.
 void keep_one(LinearKernels& kernels, DType weight, BatchInvariance rows) {
   int kept = rows == BatchInvariance::kAlways ? 0 : -1;
   for (int i = 0; i < kernels.layouts.count; ++i) {

@@ -30,8 +30,8 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
 /// The kernel of a weight type that reads x in `layout`; nullptr: none.
 void (*linear_kernel(const CpuKernels& table, DType weight, ActivationLayout layout))(const LinearArgs&);
 
-/// For weights that are made at run time: the first type that can_round_to and whose kernels read x in all of `layouts`, of
-/// f32 (`exact_f32` only), bf16, then the quantized types. nullopt: none.
+/// For weights that are made at run time: the first type that can_round_to and whose kernels read x in all of
+/// `layouts`, of f32 (`exact_f32` only), bf16, then the quantized types. nullopt: none.
 std::optional<DType> weight_type_reading(const CpuKernels& table, const ActivationLayouts& layouts, bool exact_f32);
 
 }  // namespace redline

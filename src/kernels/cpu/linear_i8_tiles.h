@@ -20,7 +20,7 @@ namespace {
 using Weight = blocks::W8A8;
 
 // Rows and row panels of W whose accumulators stay in L2 together with a chunk of x.
-inline constexpr int64_t kI8MaxRows = 512, kI8MaxStrips = 64;
+inline constexpr int64_t kI8MaxRows = 512, kI8MaxRowPanels = 64;
 // Full-K rows of x up to kI8WholeBytes stay in L2. If that holds at least kI8WholeRows rows, each pair of row panels
 // runs over all of K at once and only its accumulators are kept.
 inline constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
@@ -31,10 +31,11 @@ inline constexpr int64_t kI8SumsFloats = TilesEnd::kSumsFloats;
 inline constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
 
 struct I8Scratch {
-  alignas(64) float sums[kI8MaxStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
-  alignas(64) int32_t products[2][kI8SumsFloats];                            // current and previous product
+  alignas(
+      64) float sums[kI8MaxRowPanels / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
+  alignas(64) int32_t products[2][kI8SumsFloats];                           // current and previous product
   alignas(64) float done[kI8SumsFloats];
-  alignas(64) float firsts[kI8MaxRows * kStripRows];  // for TilesEnd
+  alignas(64) float firsts[kI8MaxRows * kRowPanelRows];  // for TilesEnd
 };
 
 template <class Unit>
@@ -43,18 +44,18 @@ class LinearI8Tiles {
   explicit LinearI8Tiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<I8Scratch*>(args.scratch)), panel_bytes_(i8_panel_bytes(args.in_features)),
         scales_at_(i8_scales_at(args.in_features)), codes_bytes_(Weight::codes_bytes(args.in_features)),
-        strip_bytes_(Weight::panel_bytes(args.in_features)), most_rows_(rows_at_once(args.in_features)),
-        most_strips_(args.rows <= kI8FewRows || most_rows_ * args.in_features <= kI8WholeBytes ? 2 : kI8MaxStrips),
+        row_panel_bytes_(Weight::panel_bytes(args.in_features)), max_rows_(rows_at_once(args.in_features)),
+        max_row_panels_(args.rows <= kI8FewRows || max_rows_ * args.in_features <= kI8WholeBytes ? 2 : kI8MaxRowPanels),
         end_(args, scratch_.firsts) {}
 
   void run() {
     if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
     const int64_t chunks = (a_.in_features + kI8Chunk - 1) / kI8Chunk;
     if (chunks == 0) return run_nothing();
-    for (int64_t row = 0; row < a_.rows; row += most_rows_) {
-      const int64_t panels = (min_i64(most_rows_, a_.rows - row) + kXTileRows - 1) / kXTileRows;
-      for (int64_t n = a_.n_begin; n < a_.n_end; n += most_strips_ / 2 * end_.columns()) {
-        const int64_t n_end = min_i64(a_.n_end, n + most_strips_ / 2 * end_.columns());
+    for (int64_t row = 0; row < a_.rows; row += max_rows_) {
+      const int64_t panels = (min_i64(max_rows_, a_.rows - row) + kXTileRows - 1) / kXTileRows;
+      for (int64_t n = a_.n_begin; n < a_.n_end; n += max_row_panels_ / 2 * end_.columns()) {
+        const int64_t n_end = min_i64(a_.n_end, n + max_row_panels_ / 2 * end_.columns());
         for (int64_t chunk = 0; chunk < chunks; ++chunk) {
           float* sums = scratch_.sums;
           for (int64_t column = n; column < n_end; column += end_.columns())
@@ -82,14 +83,14 @@ class LinearI8Tiles {
     int64_t row, row_in_range, n;
 
     REDLINE_INLINE void next() {
-      const int64_t panel = line / (2 * kXTileRows), strip = line / kXTileRows % 2, row = line % kXTileRows;
+      const int64_t panel = line / (2 * kXTileRows), row_panel = line / kXTileRows % 2, row = line % kXTileRows;
       const VecF32 x_scale = set1(x_scales[panel][row]);
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) {
-        const int64_t at = line * kStripRows + i * kWidth;
+      for (int i = 0; i < kRowPanelVecs; ++i) {
+        const int64_t at = line * kRowPanelRows + i * kWidth;
         VecF32 sum = sums_in ? load(sums_in + at, Full{}) : zero_f32();
         sum = fma(to_f32(load_i32(products + at)), x_scale, sum);
-        if (w_scales[0]) sum = sum * load(w_scales[strip] + i * kWidth, Full{});
+        if (w_scales[0]) sum = sum * load(w_scales[row_panel] + i * kWidth, Full{});
         store(sums_out + at, sum, Full{});
       }
       ++line;
@@ -101,29 +102,30 @@ class LinearI8Tiles {
     fold_.lines = fold_.line = 0;
   }
 
-  const uint8_t* strip(int64_t column, int which) const {
+  const uint8_t* row_panel(int64_t column, int which) const {
     const void* weight = a_.weight;
     if (end_.is_gated()) {
       if (which == 1) weight = a_.end->up_weight;
     } else {
-      column += which * kStripRows;
+      column += which * kRowPanelRows;
     }
-    return static_cast<const uint8_t*>(weight) + column / kStripRows * strip_bytes_;
+    return static_cast<const uint8_t*>(weight) + column / kRowPanelRows * row_panel_bytes_;
   }
 
   float* multiply_round(int64_t row, int64_t panels, int64_t column, int64_t n_end, int64_t chunk, bool last,
                         float* sums) {
-    const bool alone = !end_.is_gated() && column + kStripRows >= a_.n_end;
+    const bool alone = !end_.is_gated() && column + kRowPanelRows >= a_.n_end;
     const int64_t at = chunk * (kI8Chunk / Weight::kTileElements) * Weight::kTileBytes;
     const int64_t steps =
         min_i64(codes_bytes_ - at, kI8Chunk / Weight::kTileElements * Weight::kTileBytes) / Weight::kTileBytes;
-    const uint8_t* const w[2] = {strip(column, 0) + at, alone ? strip(column, 0) + at : strip(column, 1) + at};
+    const uint8_t* const w[2] = {row_panel(column, 0) + at,
+                                 alone ? row_panel(column, 0) + at : row_panel(column, 1) + at};
     // Prefetch the row panels of the next round, a share per step.
     const uint8_t* ask[2] = {w[0] + steps * Weight::kTileBytes, w[1] + steps * Weight::kTileBytes};
     if (column + end_.columns() < n_end || last) {
       const int64_t next = column + end_.columns();
       const int64_t ask_at = next < n_end ? at : 0;
-      ask[0] = strip(next, 0) + ask_at, ask[1] = strip(next, 1) + ask_at;
+      ask[0] = row_panel(next, 0) + ask_at, ask[1] = row_panel(next, 1) + ask_at;
     }
     const int64_t pairs = (panels + 1) / 2, asks = (kI8TileBytes / 64 + pairs - 1) / pairs;
     for (int64_t p = 0; p < panels; p += 2, sums += kI8SumsFloats) {
@@ -140,7 +142,7 @@ class LinearI8Tiles {
         return reinterpret_cast<const float*>(panel + which * panel_bytes_ + scales_at_ + chunk * kI8ChunkLines);
       };
       const auto w_scales = [&](int which) {
-        return reinterpret_cast<const float*>(strip(column, alone ? 0 : which) + codes_bytes_);
+        return reinterpret_cast<const float*>(row_panel(column, alone ? 0 : which) + codes_bytes_);
       };
       fold_ = {0,
                one ? 2 * kXTileRows : 4 * kXTileRows,
@@ -159,7 +161,7 @@ class LinearI8Tiles {
   }
 
   /// With one panel of x or of W, the accumulators of the missing one are not touched.
-  template <int kPanels, int kStrips>
+  template <int kPanels, int kRowPanels>
   [[gnu::noinline]] void multiply(const uint8_t* x, const uint8_t* const* w, int64_t steps, int32_t* products,
                                   const uint8_t* const* ask, int64_t asks) {
     Unit& t = unit_;
@@ -182,7 +184,7 @@ class LinearI8Tiles {
       t.template load_once<4>(x, 64);
       t.template dot_s8s8<0, 4, 6>();
       some();
-      if constexpr (kStrips == 2) {
+      if constexpr (kRowPanels == 2) {
         t.template load<7>(w1, 64);
         t.template dot_s8s8<1, 4, 7>();
       }
@@ -192,7 +194,7 @@ class LinearI8Tiles {
         t.template dot_s8s8<2, 5, 6>();
       }
       some();
-      if constexpr (kPanels == 2 && kStrips == 2) t.template dot_s8s8<3, 5, 7>();
+      if constexpr (kPanels == 2 && kRowPanels == 2) t.template dot_s8s8<3, 5, 7>();
       some();
       for (int64_t i = asks; i > 0; --i, ask0 += 64, ask1 += 64) {
         __builtin_prefetch(ask0, 0, 2);
@@ -201,9 +203,9 @@ class LinearI8Tiles {
     }
     fold_ = fold;
     t.template store<0>(products, 64);
-    if constexpr (kStrips == 2) t.template store<1>(products + 256, 64);
+    if constexpr (kRowPanels == 2) t.template store<1>(products + 256, 64);
     if constexpr (kPanels == 2) t.template store<2>(products + 512, 64);
-    if constexpr (kPanels == 2 && kStrips == 2) t.template store<3>(products + 768, 64);
+    if constexpr (kPanels == 2 && kRowPanels == 2) t.template store<3>(products + 768, 64);
   }
 
   void run_nothing() const {
@@ -217,7 +219,7 @@ class LinearI8Tiles {
 
   const LinearArgs& a_;
   I8Scratch& scratch_;
-  const int64_t panel_bytes_, scales_at_, codes_bytes_, strip_bytes_, most_rows_, most_strips_;
+  const int64_t panel_bytes_, scales_at_, codes_bytes_, row_panel_bytes_, max_rows_, max_row_panels_;
   const TilesEnd end_;
   Fold fold_ = {};
   int side_ = 0;

@@ -26,17 +26,17 @@ namespace {
 
 inline constexpr int64_t kStepsOfRound = 16;
 inline constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-inline constexpr int64_t kMaxRows = 512, kMaxStrips = 64;  // with accumulators in scratch
+inline constexpr int64_t kMaxRows = 512, kMaxRowPanels = 64;  // with accumulators in scratch
 inline constexpr int64_t kPanelPairs = kMaxRows / (2 * kXTileRows);
 inline constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
 inline constexpr int64_t kLine = 64;
-inline constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
+inline constexpr int64_t kXBytesAtHand = 1 << 20, kMinPrefetchRowPanels = 32;
 
 struct TilesScratch {
-  alignas(64) float sums[kMaxStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
-  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];          // of this round and the next
-  alignas(64) float done[2][kSumsFloats];                              // one in its epilogue, and the next
-  alignas(64) float firsts[kMaxRows * kStripRows];                     // for TilesEnd
+  alignas(64) float sums[kMaxRowPanels / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
+  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];             // of this round and the next
+  alignas(64) float done[2][kSumsFloats];                                 // one in its epilogue, and the next
+  alignas(64) float firsts[kMaxRows * kRowPanelRows];                     // for TilesEnd
 };
 
 template <class Unit, class Weight>
@@ -44,10 +44,10 @@ class LinearTiles {
  public:
   explicit LinearTiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<TilesScratch*>(args.scratch)),
-        panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
+        panel_bytes_(tiles_panel_bytes(args.in_features)), row_panel_bytes_(Weight::row_panel_bytes(args.in_features)),
         end_(args, scratch_.firsts), range_rows_(near_equal(args.rows, kMaxRows, 2 * kXTileRows)),
-        range_strips_(
-            near_equal((args.n_end - args.n_begin + end_.columns() - 1) / end_.columns() * 2, kMaxStrips, 4)) {}
+        range_row_panels_(
+            near_equal((args.n_end - args.n_begin + end_.columns() - 1) / end_.columns() * 2, kMaxRowPanels, 4)) {}
 
   void run() {
     if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
@@ -70,7 +70,7 @@ class LinearTiles {
 
  private:
   struct Round {
-    int64_t row, n, k, strip;  // first row and column of the accumulators in scratch; k; W panel within the range
+    int64_t row, n, k, row_panel;  // first row and column of the accumulators in scratch; k; W panel within the range
     bool there;
   };
   /// Splits `all` into as few parts as possible, each at most `most`, and returns their size.
@@ -81,41 +81,42 @@ class LinearTiles {
   Round first_round() const { return {0, a_.n_begin, 0, 0, true}; }
   int64_t panels(const Round& r) const { return (min_i64(range_rows_, a_.rows - r.row) + kXTileRows - 1) / kXTileRows; }
   /// For a gated product, row panels of the two matrices alternate.
-  int64_t strips(const Round& r) const {
-    const int64_t of_matrix = (a_.n_end - r.n + kStripRows - 1) / kStripRows;
-    return min_i64(range_strips_, end_.is_gated() ? 2 * of_matrix : of_matrix);
+  int64_t row_panels(const Round& r) const {
+    const int64_t of_matrix = (a_.n_end - r.n + kRowPanelRows - 1) / kRowPanelRows;
+    return min_i64(range_row_panels_, end_.is_gated() ? 2 * of_matrix : of_matrix);
   }
   int64_t elements(const Round& r) const { return min_i64(kRoundElements, a_.in_features - r.k); }
   int64_t steps(const Round& r) const { return (elements(r) + kStepElements - 1) / kStepElements; }
   const uint8_t* x(const Round& r) const {
     return static_cast<const uint8_t*>(a_.x) + r.row / kXTileRows * panel_bytes_ + r.k / kStepElements * kTileBytes;
   }
-  const uint8_t* strip(const Round& r, int64_t which) const {
+  const uint8_t* row_panel(const Round& r, int64_t which) const {
     if (end_.is_gated())
       return static_cast<const uint8_t*>(which == 0 ? a_.weight : a_.end->up_weight) +
-             column(r) / kStripRows * strip_bytes_;
-    return static_cast<const uint8_t*>(a_.weight) + (column(r) / kStripRows + which) * strip_bytes_;
+             column(r) / kRowPanelRows * row_panel_bytes_;
+    return static_cast<const uint8_t*>(a_.weight) + (column(r) / kRowPanelRows + which) * row_panel_bytes_;
   }
   /// First column of a round.
-  int64_t column(const Round& r) const { return r.n + r.strip / 2 * end_.columns(); }
-  bool is_alone(const Round& r) const { return r.strip + 1 == strips(r); }
+  int64_t column(const Round& r) const { return r.n + r.row_panel / 2 * end_.columns(); }
+  bool is_alone(const Round& r) const { return r.row_panel + 1 == row_panels(r); }
   /// W is read directly, without conversion.
   bool in_place(const Round& r) const { return Weight::kIsInTileOrder && elements(r) % kStepElements == 0; }
 
   /// Prefetch the next range of x when x is too large for L2 and there are enough row panels to spread the prefetch
   /// over.
-  bool asks_for_x(const Round& r) const {
-    return a_.rows > kMaxRows || (a_.rows * a_.in_features * 2 > kXBytesAtHand && strips(r) >= kLeastStripsAsking);
+  bool prefetches_x(const Round& r) const {
+    return a_.rows > kMaxRows ||
+           (a_.rows * a_.in_features * 2 > kXBytesAtHand && row_panels(r) >= kMinPrefetchRowPanels);
   }
 
   Round after(Round r) const {
-    r.strip += 2;
-    if (r.strip < strips(r)) return r;
-    r.strip = 0;
+    r.row_panel += 2;
+    if (r.row_panel < row_panels(r)) return r;
+    r.row_panel = 0;
     r.k += kRoundElements;
     if (r.k < a_.in_features) return r;
     r.k = 0;
-    r.n += range_strips_ / 2 * end_.columns();
+    r.n += range_row_panels_ / 2 * end_.columns();
     if (r.n < a_.n_end) return r;
     r.n = a_.n_begin;
     r.row += range_rows_;
@@ -125,21 +126,21 @@ class LinearTiles {
 
   /// The first round that reads other elements of x than r.
   Round after_range(Round r) const {
-    r.strip = strips(r);
+    r.row_panel = row_panels(r);
     return after(r);
   }
 
   /// Conversion of a round's row panels to tile order, [step][panel], one part at a time.
   struct Expansion {
-    const uint8_t* strip[2];
+    const uint8_t* row_panel[2];
     int64_t step, count;  // elements of K from this step on
     uint8_t* tile;
-    int64_t strips, parts;  // parts: remaining
+    int64_t row_panels, parts;  // parts: remaining
     int64_t which = 0, part = 0;
     Weight weight = {};
 
     REDLINE_INLINE void next(const typename Weight::Constants& constants) {
-      if (part > 0 || weight.begin(constants, strip[which], step, min_i64(kStepElements, count), tile)) [[likely]] {
+      if (part > 0 || weight.begin(constants, row_panel[which], step, min_i64(kStepElements, count), tile)) [[likely]] {
         weight.expand(constants, part, tile);
         --parts;
         if (++part < kTileParts) return;
@@ -148,7 +149,7 @@ class LinearTiles {
       }
       part = 0;
       tile += kTileBytes;
-      if (++which < strips) return;
+      if (++which < row_panels) return;
       which = 0;
       ++step;
       count -= kStepElements;
@@ -156,13 +157,13 @@ class LinearTiles {
   };
   Expansion expansion(const Round& r, int side) const {
     if (!r.there || in_place(r)) return {{}, 0, 0, nullptr, 0, 0};
-    const int64_t strips = is_alone(r) ? 1 : 2;
-    return {{strip(r, 0), is_alone(r) ? nullptr : strip(r, 1)},
+    const int64_t row_panels = is_alone(r) ? 1 : 2;
+    return {{row_panel(r, 0), is_alone(r) ? nullptr : row_panel(r, 1)},
             r.k / kStepElements,
             elements(r),
             scratch_.tiles[side][0][0],
-            strips,
-            strips * steps(r) * kTileParts};
+            row_panels,
+            row_panels * steps(r) * kTileParts};
   }
   void start(const Round& r) const {
     Expansion e = expansion(r, 0);
@@ -176,35 +177,36 @@ class LinearTiles {
     int64_t second;             // offset of the second stream in bytes
   };
   struct Wanted {
-    const uint8_t *strip[2], *x;
-    int64_t strip_lines;             // of each; 0: already prefetched
+    const uint8_t *row_panel[2], *x;
+    int64_t row_panel_lines;         // of each; 0: already prefetched
     int64_t x_bytes, x_line, x_end;  // of an x panel; in lines
   };
-  void ask_for(const Round& strips_of, const Round& r, int64_t steps_here) {
+  void ask_for(const Round& row_panels_of, const Round& r, int64_t steps_here) {
     wanted_ = {};
-    if (strips_of.there) {
-      const int64_t step = strips_of.k / kStepElements, at = Weight::step_at(step);
-      wanted_.strip_lines = (Weight::step_at(step + steps(strips_of)) - at + kLine - 1) / kLine;
-      for (int64_t i = 0; i < 2; ++i) wanted_.strip[i] = strip(strips_of, is_alone(strips_of) ? 0 : i) + at;
+    if (row_panels_of.there) {
+      const int64_t step = row_panels_of.k / kStepElements, at = Weight::step_at(step);
+      wanted_.row_panel_lines = (Weight::step_at(step + steps(row_panels_of)) - at + kLine - 1) / kLine;
+      for (int64_t i = 0; i < 2; ++i)
+        wanted_.row_panel[i] = row_panel(row_panels_of, is_alone(row_panels_of) ? 0 : i) + at;
     }
     const Round beyond = after_range(r);
-    if (beyond.there && asks_for_x(r)) {
-      const int64_t share = (strips(r) + 1) / 2;
+    if (beyond.there && prefetches_x(r)) {
+      const int64_t share = (row_panels(r) + 1) / 2;
       wanted_.x = x(beyond);
       wanted_.x_bytes = steps(beyond) * kTileBytes;
       const int64_t lines = panels(beyond) * wanted_.x_bytes / kLine;
-      wanted_.x_line = lines * (r.strip / 2) / share;
-      wanted_.x_end = lines * (r.strip / 2 + 1) / share;
+      wanted_.x_line = lines * (r.row_panel / 2) / share;
+      wanted_.x_end = lines * (r.row_panel / 2 + 1) / share;
     }
-    asks_ = (wanted_.strip_lines + (wanted_.x_end - wanted_.x_line + 1) / 2 + steps_here - 1) / steps_here;
+    prefetches_ = (wanted_.row_panel_lines + (wanted_.x_end - wanted_.x_line + 1) / 2 + steps_here - 1) / steps_here;
     asked_ = next_lines();
   }
   [[gnu::noinline]] Lines next_lines() {
     Wanted& w = wanted_;
-    if (w.strip_lines > 0) {
-      const int64_t bytes = w.strip_lines * kLine;
-      w.strip_lines = 0;
-      return {w.strip[0], w.strip[0] + bytes, w.strip[1] - w.strip[0]};
+    if (w.row_panel_lines > 0) {
+      const int64_t bytes = w.row_panel_lines * kLine;
+      w.row_panel_lines = 0;
+      return {w.row_panel[0], w.row_panel[0] + bytes, w.row_panel[1] - w.row_panel[0]};
     }
     if (w.x_line < w.x_end) {
       const int64_t byte = w.x_line * kLine, in_panel = byte % w.x_bytes,
@@ -221,16 +223,18 @@ class LinearTiles {
     const bool place = in_place(r), alone = is_alone(r), last = r.k + kRoundElements >= a_.in_features;
     Block b;
     b.steps = steps(r);
-    b.w[0] = place ? strip(r, 0) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][0];
-    b.w[1] = alone ? b.w[0] : place ? strip(r, 1) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][1];
+    b.w[0] = place ? row_panel(r, 0) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][0];
+    b.w[1] = alone   ? b.w[0]
+             : place ? row_panel(r, 1) + Weight::step_at(r.k / kStepElements)
+                     : scratch_.tiles[side][0][1];
     b.w_step = place || alone ? kTileBytes : 2 * kTileBytes;
     const bool next_in_place = !next.there || in_place(next);
     ask_for(next_in_place ? next : later, r, pairs * b.steps);
     Expansion between = expansion(next, 1 - side);
     b.parts = (between.parts + pairs * b.steps - 1) / (pairs * b.steps);
-    float* sums = scratch_.sums + r.strip / 2 * pairs * kSumsFloats;
+    float* sums = scratch_.sums + r.row_panel / 2 * pairs * kSumsFloats;
     const float* const next_sums =
-        next.there && next.k > 0 ? scratch_.sums + next.strip / 2 * pairs * kSumsFloats : nullptr;
+        next.there && next.k > 0 ? scratch_.sums + next.row_panel / 2 * pairs * kSumsFloats : nullptr;
     for (int64_t p = 0; p < num_panels; p += 2, sums += kSumsFloats) {
       b.x = x(r) + p * panel_bytes_;
       b.soon = sums + kSumsFloats + kSumsFloats / 2;
@@ -293,12 +297,12 @@ class LinearTiles {
   }
 
   /// Initial accumulators are already in the tiles. With one panel of x or W, those of the missing one are undefined.
-  template <int kPanels, int kStrips, bool kLast = false>
+  template <int kPanels, int kRowPanels, bool kLast = false>
   [[gnu::noinline]] void multiply(const Block& b, Expansion& expansion) {
     Unit& t = unit_;
     const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1];
     const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, parts = b.parts;
-    const int64_t asks = asks_;
+    const int64_t prefetches = prefetches_;
     Lines asked = asked_;
     // Accumulators of the next products are prefetched from L2 meanwhile.
     const float* soon = b.soon;
@@ -310,7 +314,7 @@ class LinearTiles {
       t.template load<6>(w0, 64);
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
-      if constexpr (kStrips == 2) {
+      if constexpr (kRowPanels == 2) {
         t.template load<7>(w1, 64);
         t.template dot_bf16<1, 4, 7>();
       }
@@ -318,10 +322,10 @@ class LinearTiles {
         t.template load_once<5>(x + panel_bytes, 64);
         t.template dot_bf16<2, 5, 6>();
       }
-      if constexpr (kPanels == 2 && kStrips == 2) t.template dot_bf16<3, 5, 7>();
+      if constexpr (kPanels == 2 && kRowPanels == 2) t.template dot_bf16<3, 5, 7>();
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) __builtin_prefetch(soon + 16 * i, 0, 3);
-      for (int64_t i = asks; i > 0; --i) {
+      for (int64_t i = prefetches; i > 0; --i) {
         __builtin_prefetch(asked.next, 0, 2);
         __builtin_prefetch(asked.next + asked.second, 0, 2);
         asked.next += kLine;
@@ -332,7 +336,7 @@ class LinearTiles {
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i, rest += y_stride) {
           __builtin_prefetch(rest, 0, 3);
-          __builtin_prefetch(rest + kStripRows, 0, 3);
+          __builtin_prefetch(rest + kRowPanelRows, 0, 3);
         }
       }
       if constexpr (kLast) end_rows(2);
@@ -358,12 +362,12 @@ class LinearTiles {
 
   const LinearArgs& a_;
   TilesScratch& scratch_;
-  const int64_t panel_bytes_, strip_bytes_;
+  const int64_t panel_bytes_, row_panel_bytes_;
   const TilesEnd end_;
-  const int64_t range_rows_, range_strips_;
+  const int64_t range_rows_, range_row_panels_;
   Ending ending_;
   int64_t done_ = 0;
-  int64_t asks_ = 0;  // prefetched lines per step
+  int64_t prefetches_ = 0;  // prefetched lines per step
   Lines asked_ = {};
   Wanted wanted_;
   Unit unit_;

@@ -24,7 +24,7 @@ REDLINE_INLINE void stream_fence() {}
 #endif
 
 /// Two row panels of a row as one 64-byte tile row, rounded to nearest even.
-REDLINE_INLINE void store_tile_line(uint8_t* line, const StripF32& first, const StripF32& second, bool streams) {
+REDLINE_INLINE void store_tile_line(uint8_t* line, const RowPanelF32& first, const RowPanelF32& second, bool streams) {
 #if defined(__AVX512BF16__)
   const auto both = (__m512i)_mm512_cvtne2ps_pbh(second.v[0].v, first.v[0].v);
   if (streams) _mm512_stream_si512(reinterpret_cast<__m512i*>(line), both);
@@ -32,26 +32,26 @@ REDLINE_INLINE void store_tile_line(uint8_t* line, const StripF32& first, const 
 #else
   auto* halves = reinterpret_cast<BF16*>(line);
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) {
+  for (int i = 0; i < kRowPanelVecs; ++i) {
     store(halves + i * kWidth, first.v[i], Full{});
-    store(halves + kStripRows + i * kWidth, second.v[i], Full{});
+    store(halves + kRowPanelRows + i * kWidth, second.v[i], Full{});
   }
 #endif
 }
-REDLINE_INLINE StripF32 keep(const StripF32& s, int64_t lanes) {
-  alignas(64) float values[kStripRows];
-  if (lanes >= kStripRows) return s;
-  store_strip(values, s);
-  return load_strip(values, max_i64(lanes, 0));
+REDLINE_INLINE RowPanelF32 keep(const RowPanelF32& s, int64_t lanes) {
+  alignas(64) float values[kRowPanelRows];
+  if (lanes >= kRowPanelRows) return s;
+  store_row_panel(values, s);
+  return load_row_panel(values, max_i64(lanes, 0));
 }
 
 class TilesEnd {
  public:
-  static constexpr int64_t kPanels = 2, kStrips = 2;
-  static constexpr int64_t kTileFloats = kXTileRows * kStripRows, kPanelFloats = kStrips * kTileFloats;
+  static constexpr int64_t kPanels = 2, kRowPanels = 2;
+  static constexpr int64_t kTileFloats = kXTileRows * kRowPanelRows, kPanelFloats = kRowPanels * kTileFloats;
   static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 x panels][2 W panels][16][16]
 
-  /// firsts: room for 16 columns of `most_rows` rows.
+  /// firsts: room for 16 columns of `max_rows` rows.
   TilesEnd(const LinearArgs& args, float* firsts)
       : a_(args), end_(args.end ? *args.end : LinearEnd{}), firsts_(firsts), streams_(streams()) {}
 
@@ -59,7 +59,7 @@ class TilesEnd {
   /// Non-temporal stores; a few rows at a time do not stall the products.
   bool is_streaming() const { return streams_; }
   /// Columns of y per block.
-  int64_t columns() const { return is_gated() ? kStripRows : kStrips * kStripRows; }
+  int64_t columns() const { return is_gated() ? kRowPanelRows : kRowPanels * kRowPanelRows; }
 
   /// Accumulators of rows [row, row + 32) and columns from n on; for a gated product the second row panel is that of
   /// the second matrix. row_in_range: index of the first row in the current range of rows.
@@ -76,15 +76,15 @@ class TilesEnd {
       else tile_lines(row, n, begin, end, sums);
     } else if (is_gated()) {
       for (int64_t r = begin; r < end; ++r)
-        store_strip(a_.y + (row + r) * a_.y_stride + n, load_strip(at(sums, r, 0)), a_.n_end - n);
+        store_row_panel(a_.y + (row + r) * a_.y_stride + n, load_row_panel(at(sums, r, 0)), a_.n_end - n);
     } else if (streams_ && n + columns() <= a_.n_end) {
       whole_rows(row, n, begin, end, sums);
     } else {
       LinearArgs rest = a_;
       rest.bias = nullptr;
       for (int64_t r = begin; r < end; ++r) {
-        finish_strip(rest, row + r, n, load_strip(at(sums, r, 0)));
-        finish_strip(rest, row + r, n + kStripRows, load_strip(at(sums, r, 1)));
+        finish_row_panel(rest, row + r, n, load_row_panel(at(sums, r, 0)));
+        finish_row_panel(rest, row + r, n + kRowPanelRows, load_row_panel(at(sums, r, 1)));
       }
     }
   }
@@ -97,15 +97,15 @@ class TilesEnd {
   }
 
  private:
-  static REDLINE_INLINE float* at(float* sums, int64_t row, int64_t strip) {
-    return sums + row / kXTileRows * kPanelFloats + strip * kTileFloats + row % kXTileRows * kStripRows;
+  static REDLINE_INLINE float* at(float* sums, int64_t row, int64_t row_panel) {
+    return sums + row / kXTileRows * kPanelFloats + row_panel * kTileFloats + row % kXTileRows * kRowPanelRows;
   }
   bool streams() const {
-    constexpr int64_t kLeastBytes = 1 << 20;
+    constexpr int64_t kMinBytes = 1 << 20;
     const int64_t bytes = a_.rows * (a_.n_end - a_.n_begin) * (end_.tiles ? 2 : 4);
     const bool whole_lines = end_.tiles || (a_.y_stride % 16 == 0 && reinterpret_cast<uintptr_t>(a_.y) % 64 == 0);
     // For an in-place residual the lines of y are in cache when they are written.
-    return kHasStreams && bytes >= kLeastBytes && whole_lines && a_.residual != a_.y;
+    return kHasStreams && bytes >= kMinBytes && whole_lines && a_.residual != a_.y;
   }
 
   /// Biases, activation and second matrix, in place; results of a gated product go into the first row panel. Rows and
@@ -120,15 +120,15 @@ class TilesEnd {
   template <class F>
   void values_of(int64_t n, int64_t begin, int64_t end, float* sums, const F& f) const {
     const bool gated = is_gated();
-    for (int64_t s = 0; s < (gated ? 1 : kStrips); ++s) {
-      const int64_t first = n + s * kStripRows, lanes = a_.n_end - first;
+    for (int64_t s = 0; s < (gated ? 1 : kRowPanels); ++s) {
+      const int64_t first = n + s * kRowPanelRows, lanes = a_.n_end - first;
       if (lanes <= 0) break;
-      const StripF32 bias = a_.bias ? load_strip(a_.bias + first, lanes) : zero_strip();
-      const StripF32 up_bias = end_.up_bias ? load_strip(end_.up_bias + first, lanes) : zero_strip();
+      const RowPanelF32 bias = a_.bias ? load_row_panel(a_.bias + first, lanes) : zero_row_panel();
+      const RowPanelF32 up_bias = end_.up_bias ? load_row_panel(end_.up_bias + first, lanes) : zero_row_panel();
       for (int64_t r = begin; r < end; ++r) {
         float* value = at(sums, r, s);
 #pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) {
+        for (int i = 0; i < kRowPanelVecs; ++i) {
           VecF32 v = load(value + i * kWidth, Full{});
           if (a_.bias) v = v + bias.v[i];
           v = f(v);
@@ -143,7 +143,7 @@ class TilesEnd {
     }
   }
 
-  /// finish_strip for two whole row panels, with few enough instructions per row that the next products begin while
+  /// finish_row_panel for two whole row panels, with few enough instructions per row that the next products begin while
   /// these wait for the tile unit's stores.
   void plain_rows(int64_t row, int64_t n, int64_t begin, int64_t end, const float* sums) const {
     if (a_.gate || (a_.bias && a_.residual)) return plain_rows_of<true, true, true>(row, n, begin, end, sums);
@@ -157,23 +157,23 @@ class TilesEnd {
     const int64_t stride = a_.y_stride;
     float* y = a_.y + (row + begin) * stride + n;
     const float* residual = has_residual ? a_.residual + (row + begin) * stride + n : nullptr;
-    StripF32 bias[kStrips] = {}, gate[kStrips] = {};
+    RowPanelF32 bias[kRowPanels] = {}, gate[kRowPanels] = {};
 #pragma GCC unroll 2
-    for (int64_t s = 0; s < kStrips; ++s) {
-      if (has_bias) bias[s] = load_strip(a_.bias + n + s * kStripRows, kStripRows);
-      if (has_gate) gate[s] = load_strip(a_.gate + n + s * kStripRows, kStripRows);
+    for (int64_t s = 0; s < kRowPanels; ++s) {
+      if (has_bias) bias[s] = load_row_panel(a_.bias + n + s * kRowPanelRows, kRowPanelRows);
+      if (has_gate) gate[s] = load_row_panel(a_.gate + n + s * kRowPanelRows, kRowPanelRows);
     }
     for (int64_t r = begin; r < end; ++r, y += stride) {
-      const float* from = sums + r / kXTileRows * kPanelFloats + r % kXTileRows * kStripRows;
+      const float* from = sums + r / kXTileRows * kPanelFloats + r % kXTileRows * kRowPanelRows;
 #pragma GCC unroll 2
-      for (int64_t s = 0; s < kStrips; ++s)
+      for (int64_t s = 0; s < kRowPanels; ++s)
 #pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) {
+        for (int i = 0; i < kRowPanelVecs; ++i) {
           VecF32 v = load(from + s * kTileFloats + i * kWidth, Full{});
           if (has_bias) v = v + bias[s].v[i];
           if (has_gate) v = v * gate[s].v[i];
-          if (has_residual) v = v + load(residual + s * kStripRows + i * kWidth, Full{});
-          store(y + s * kStripRows + i * kWidth, v, Full{});
+          if (has_residual) v = v + load(residual + s * kRowPanelRows + i * kWidth, Full{});
+          store(y + s * kRowPanelRows + i * kWidth, v, Full{});
         }
       if (has_residual) residual += stride;
     }
@@ -183,10 +183,10 @@ class TilesEnd {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t y_at = (row + r) * a_.y_stride + n;
 #pragma GCC unroll 2
-      for (int64_t s = 0; s < kStrips; ++s)
+      for (int64_t s = 0; s < kRowPanels; ++s)
 #pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) {
-          const int64_t lane = s * kStripRows + i * kWidth;
+        for (int i = 0; i < kRowPanelVecs; ++i) {
+          const int64_t lane = s * kRowPanelRows + i * kWidth;
           VecF32 v = load(at(sums, r, s) + i * kWidth, Full{});
           if (a_.gate) v = v * load(a_.gate + n + lane, Full{});
           if (a_.residual) v = v + load(a_.residual + y_at + lane, Full{});
@@ -202,18 +202,18 @@ class TilesEnd {
   void tile_lines(int64_t row, int64_t n, int64_t begin, int64_t end, float* sums) const {
     const int64_t columns = a_.out_features - n;
     for (int64_t r = begin; r < end; ++r)
-      store_tile_line(tile_line(row + r, n), keep(load_strip(at(sums, r, 0)), columns),
-                      keep(load_strip(at(sums, r, 1)), columns - kStripRows), streams_);
+      store_tile_line(tile_line(row + r, n), keep(load_row_panel(at(sums, r, 0)), columns),
+                      keep(load_row_panel(at(sums, r, 1)), columns - kRowPanelRows), streams_);
   }
   /// A 64-byte row of a tile takes two blocks: the first is kept until the second is there.
   void gated_tile_lines(int64_t row, int64_t row_in_range, int64_t n, int64_t begin, int64_t end, float* sums) const {
     const int64_t columns = a_.out_features - n;
     for (int64_t r = begin; r < end; ++r) {
-      float* first = firsts_ + (row_in_range + r) * kStripRows;
-      const StripF32 value = keep(load_strip(at(sums, r, 0)), columns);
-      if (n % 32 != 0) store_tile_line(tile_line(row + r, n - kStripRows), load_strip(first), value, streams_);
-      else if (columns > kStripRows) store_strip(first, value);
-      else store_tile_line(tile_line(row + r, n), value, zero_strip(), streams_);
+      float* first = firsts_ + (row_in_range + r) * kRowPanelRows;
+      const RowPanelF32 value = keep(load_row_panel(at(sums, r, 0)), columns);
+      if (n % 32 != 0) store_tile_line(tile_line(row + r, n - kRowPanelRows), load_row_panel(first), value, streams_);
+      else if (columns > kRowPanelRows) store_row_panel(first, value);
+      else store_tile_line(tile_line(row + r, n), value, zero_row_panel(), streams_);
     }
   }
 

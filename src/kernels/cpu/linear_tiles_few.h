@@ -21,7 +21,7 @@ class FewTiles {
  public:
   explicit FewTiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<TilesScratch*>(args.scratch)),
-        panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
+        panel_bytes_(tiles_panel_bytes(args.in_features)), row_panel_bytes_(Weight::row_panel_bytes(args.in_features)),
         steps_((args.in_features + kStepElements - 1) / kStepElements), end_(args, scratch_.firsts) {}
 
   /// Whether this kernel handles the call. (The last step of an odd K is not in tile order.)
@@ -31,15 +31,15 @@ class FewTiles {
   }
 
   void run() {
-    feed_ = {a_.n_begin, {strip(a_.n_begin, 0), strip(a_.n_begin, 1)}, 0, 0, 0};
+    feed_ = {a_.n_begin, {row_panel(a_.n_begin, 0), row_panel(a_.n_begin, 1)}, 0, 0, 0};
     switch ((a_.rows + kXTileRows - 1) / kXTileRows) {
       case 1: return run_pairs<1>();
       case 2: return run_pairs<2>();
       default: break;
     }
     if constexpr (kMaxPanels > 2) {
-      if (a_.rows <= 3 * kXTileRows) run_strips<3>();
-      else run_strips<4>();
+      if (a_.rows <= 3 * kXTileRows) run_row_panels<3>();
+      else run_row_panels<4>();
     }
   }
 
@@ -55,33 +55,33 @@ class FewTiles {
   /// The next step to convert.
   struct Feed {
     int64_t n;
-    const uint8_t* strip[2];
+    const uint8_t* row_panel[2];
     int64_t which, step, slot;
   };
 
   /// For a gated product the second row panel is that of the second matrix. An unpaired last panel is passed twice and
   /// converted once; the second one's tiles are ignored.
-  const uint8_t* strip(int64_t n, int which) const {
+  const uint8_t* row_panel(int64_t n, int which) const {
     const void* weight = a_.weight;
     if (end_.is_gated()) {
       if (which == 1) weight = a_.end->up_weight;
     } else if (!is_alone(n)) {
-      n += which * kStripRows;
+      n += which * kRowPanelRows;
     }
-    return static_cast<const uint8_t*>(weight) + n / kStripRows * strip_bytes_;
+    return static_cast<const uint8_t*>(weight) + n / kRowPanelRows * row_panel_bytes_;
   }
-  REDLINE_INLINE bool is_alone(int64_t n) const { return !end_.is_gated() && n + kStripRows >= a_.n_end; }
+  REDLINE_INLINE bool is_alone(int64_t n) const { return !end_.is_gated() && n + kRowPanelRows >= a_.n_end; }
   uint8_t* ring(int64_t slot, int which) const { return scratch_.tiles[0][slot % kRingSteps][which]; }
   REDLINE_INLINE void next_pair() {
     feed_.step = 0;
     feed_.n += end_.columns();
-    feed_.strip[0] = strip(feed_.n, 0), feed_.strip[1] = strip(feed_.n, 1);
+    feed_.row_panel[0] = row_panel(feed_.n, 0), feed_.row_panel[1] = row_panel(feed_.n, 1);
   }
   REDLINE_INLINE bool is_done() const { return Weight::kIsInTileOrder || feed_.n >= a_.n_end; }
-  REDLINE_INLINE static void ask(const uint8_t* strip, int64_t step) {
+  REDLINE_INLINE static void ask(const uint8_t* row_panel, int64_t step) {
     const int64_t end = Weight::step_at(step + 1);
     for (int64_t byte = Weight::step_at(step); byte < end; byte += kLine)
-      __builtin_prefetch(strip + byte + kAheadBytes, 0, 2);
+      __builtin_prefetch(row_panel + byte + kAheadBytes, 0, 2);
   }
 
   REDLINE_INLINE static void ask_step(const uint8_t* at) {
@@ -101,11 +101,11 @@ class FewTiles {
   };
   REDLINE_INLINE void begin(const Constants& constants, int which, uint8_t* to, Tile& t) const {
     t.is_there = false;
-    const uint8_t* strip = feed_.strip[which];
-    if (is_done() || (which == 1 && strip == feed_.strip[0])) return;
-    ask(strip, feed_.step);
+    const uint8_t* row_panel = feed_.row_panel[which];
+    if (is_done() || (which == 1 && row_panel == feed_.row_panel[0])) return;
+    ask(row_panel, feed_.step);
     t.tile = to;
-    t.is_there = t.weight.begin(constants, strip, feed_.step,
+    t.is_there = t.weight.begin(constants, row_panel, feed_.step,
                                 min_i64(kStepElements, a_.in_features - feed_.step * kStepElements), to);
   }
 
@@ -156,7 +156,7 @@ class FewTiles {
       }
       if constexpr (Weight::kIsInTileOrder) multiply_in_place<kPanels>(n, step, count);
       else if (is_done()) multiply_steps<kPanels, 0>(step, count, constants);
-      else if (feed_.strip[1] == feed_.strip[0]) multiply_steps<kPanels, 1>(step, count, constants);
+      else if (feed_.row_panel[1] == feed_.row_panel[0]) multiply_steps<kPanels, 1>(step, count, constants);
       else multiply_steps<kPanels, 2>(step, count, constants);
     }
     if constexpr (kPanels == 2) end_pair();
@@ -172,7 +172,7 @@ class FewTiles {
   template <int kPanels>
   REDLINE_INLINE void multiply_in_place(int64_t n, int64_t first, int64_t count) {
     Unit& t = unit_;
-    const uint8_t* place[2] = {strip(n, 0), strip(n, 1)};
+    const uint8_t* place[2] = {row_panel(n, 0), row_panel(n, 1)};
     const auto* x = static_cast<const uint8_t*>(a_.x) + first * kTileBytes;
     for (int64_t step = first; step < first + count; ++step, x += kTileBytes) {
       ask(place[0], step), ask(place[1], step);
@@ -188,16 +188,17 @@ class FewTiles {
       if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
     }
   }
-  /// kStrips: row panels being converted, from step feed_.step on. The loop uses local copies only: it stores through
-  /// uint8_t*, after which the compiler would reload members.
-  template <int kPanels, int kStrips>
+  /// kRowPanels: row panels being converted, from step feed_.step on. The loop uses local copies only: it stores
+  /// through uint8_t*, after which the compiler would reload members.
+  template <int kPanels, int kRowPanels>
   REDLINE_INLINE void multiply_steps(int64_t first, int64_t count, const Constants& constants) {
     Unit& t = unit_;
     const auto* x = static_cast<const uint8_t*>(a_.x) + first * kTileBytes;
     const int64_t panel_bytes = panel_bytes_;
     uint8_t* const tiles = scratch_.tiles[0][0][0];
-    const uint8_t *from0 = feed_.strip[0], *from1 = feed_.strip[1];
-    const int64_t strip_bytes = strip_bytes_, skipped = end_.is_gated() ? 0 : strip_bytes_, elements = a_.in_features;
+    const uint8_t *from0 = feed_.row_panel[0], *from1 = feed_.row_panel[1];
+    const int64_t row_panel_bytes = row_panel_bytes_, skipped = end_.is_gated() ? 0 : row_panel_bytes_,
+                  elements = a_.in_features;
     int64_t feed = feed_.step, slot = slot_ * 2 * kTileBytes;
     for (const uint8_t* const end = x + count * kTileBytes; x < end; x += kTileBytes, ++feed, slot += 2 * kTileBytes) {
       uint8_t* const w = tiles + (slot & (kRingBytes - 1));
@@ -208,8 +209,8 @@ class FewTiles {
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
       int64_t ahead = feed * Weight::kStepBytes + kAheadBytes;
-      if (ahead >= strip_bytes) ahead += skipped;
-      if constexpr (kStrips > 0) {
+      if (ahead >= row_panel_bytes) ahead += skipped;
+      if constexpr (kRowPanels > 0) {
         ask_step(from0 + ahead);
         is_there = weight.begin(constants, from0, feed, min_i64(kStepElements, elements - feed * kStepElements), to);
         if (is_there) {
@@ -228,7 +229,7 @@ class FewTiles {
       is_there = false;
       t.template load<7>(w + kTileBytes, 64);
       t.template dot_bf16<1, 4, 7>();
-      if constexpr (kStrips == 2) {
+      if constexpr (kRowPanels == 2) {
         ask_step(from1 + ahead);
         is_there = weight.begin(constants, from1, feed, min_i64(kStepElements, elements - feed * kStepElements),
                                 to + kTileBytes);
@@ -244,29 +245,29 @@ class FewTiles {
       }
     }
     slot_ += count;
-    if constexpr (kStrips == 0) return;
+    if constexpr (kRowPanels == 0) return;
     feed_.slot += count;
     feed_.step = feed;
     if (feed == steps_) next_pair();
   }
 
   template <int kPanels>
-  void run_strips() {
+  void run_row_panels() {
     const Constants constants;
     for (int64_t i = 0; i < kAheadSteps; ++i) {
       Tile tile;
       begin(constants, static_cast<int>(feed_.which), ring(feed_.slot, 0), tile);
       for (int part = 0; part < kTileParts; ++part) tile.expand(constants, part);
-      advance_strip();
+      advance_row_panel();
     }
     for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
-      for (int which = 0; which < (is_alone(n) ? 1 : 2); ++which) multiply_strip<kPanels>(which, constants);
+      for (int which = 0; which < (is_alone(n) ? 1 : 2); ++which) multiply_row_panel<kPanels>(which, constants);
       for (int64_t row = 0; row < a_.rows; row += TilesEnd::kPanels * kXTileRows)
         end_.block(row, row, n, scratch_.sums + row / kXTileRows * TilesEnd::kPanelFloats);
     }
     end_.finish();
   }
-  REDLINE_INLINE void advance_strip() {
+  REDLINE_INLINE void advance_row_panel() {
     if (is_done()) return;
     ++feed_.slot;
     if (++feed_.step < steps_) return;
@@ -276,7 +277,7 @@ class FewTiles {
   }
 
   template <int kPanels>
-  [[gnu::noinline]] void multiply_strip(int which, const Constants& all_constants) {
+  [[gnu::noinline]] void multiply_row_panel(int which, const Constants& all_constants) {
     Unit& t = unit_;
     t.template zero<0>();
     t.template zero<1>();
@@ -302,7 +303,7 @@ class FewTiles {
         t.template dot_bf16<3, 5, 6>();
       }
       tile.expand(constants, 3);
-      advance_strip();
+      advance_row_panel();
     }
     float* sums = scratch_.sums + which * TilesEnd::kTileFloats;
     t.template store<0>(sums, 64);
@@ -313,7 +314,7 @@ class FewTiles {
 
   const LinearArgs& a_;
   TilesScratch& scratch_;
-  const int64_t panel_bytes_, strip_bytes_, steps_;
+  const int64_t panel_bytes_, row_panel_bytes_, steps_;
   const TilesEnd end_;
   Feed feed_ = {};
   int64_t slot_ = 0;

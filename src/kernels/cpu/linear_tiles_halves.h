@@ -18,7 +18,7 @@
 
 #ifdef __AVX512FP16__
 
-#include "kernels/cpu/simd_strip.h"
+#include "kernels/cpu/simd_row_panel.h"
 #include "kernels/cpu/tiles.h"
 #include "tensor/blocks/all.h"
 
@@ -44,7 +44,7 @@ struct NibbleNumbers {
   constexpr NibbleNumbers() : of{} {
     for (int i = 0; i < 32; ++i) {
       int code = i % 16;
-      if constexpr (blocks::Strip<Format>::kHasTable) code = Format::kTable[code];
+      if constexpr (blocks::RowPanel<Format>::kHasTable) code = Format::kTable[code];
       of[i] = static_cast<_Float16>(Format::kHasMins ? code : code - Format::kOffset);
     }
   }
@@ -116,7 +116,7 @@ class HalfExpander {
   }
 
  private:
-  using Strip = blocks::Strip<Format>;
+  using RowPanel = blocks::RowPanel<Format>;
   static constexpr bool kIsNibbles = Format::Planes::kBytes == blocks::Planes4::kBytes;
   /// Values come signed from a table, so there is no base to add.
   static constexpr bool kIsProduct = kIsNibbles && !Format::kHasMins;
@@ -125,7 +125,7 @@ class HalfExpander {
   static constexpr int log2_up(int n) { return n <= 1 ? 0 : 1 + log2_up((n + 1) / 2); }
   /// Codes of kBits bits with 0 in the middle of the range, shifted to the top of a mantissa.
   static constexpr bool kIsFraction =
-      kIsOneHalf && !Strip::kHasTable && Format::kOffset >= 8 && (Format::kOffset & (Format::kOffset - 1)) == 0;
+      kIsOneHalf && !RowPanel::kHasTable && Format::kOffset >= 8 && (Format::kOffset & (Format::kOffset - 1)) == 0;
   static constexpr int kBits = log2_up(2 * Format::kOffset), kShifts = kIsNibbles ? 4 : 2;
   /// Scales up to this float16 give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4, so
   /// rounding to 9 bits keeps it.)
@@ -154,8 +154,8 @@ class HalfExpander {
       if constexpr (kIsNibbles) {
         four[0] = four[1] = kept(_mm512_loadu_si512(codes + part * 64));
       } else {
-        four[0] = kept((__m512i)Strip::line(codes, 2 * static_cast<int>(part), 0));
-        four[1] = kept((__m512i)Strip::line(codes, 2 * static_cast<int>(part) + 1, 0));
+        four[0] = kept((__m512i)RowPanel::line(codes, 2 * static_cast<int>(part), 0));
+        four[1] = kept((__m512i)RowPanel::line(codes, 2 * static_cast<int>(part) + 1, 0));
       }
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
@@ -172,7 +172,7 @@ class HalfExpander {
     } else {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        const auto four = (__m512i)Strip::line(codes, 2 * static_cast<int>(part) + i / 2, 0);
+        const auto four = (__m512i)RowPanel::line(codes, 2 * static_cast<int>(part) + i / 2, 0);
         const __m512h code = _mm512_cvtepu16_ph(_mm512_shuffle_epi8(four, pair_[i % 2]));
         store_line(tile + i * kXTileBytes, _mm512_castph_si512(code), row, finish);
       }
@@ -227,27 +227,27 @@ class HalfExpander {
     } else {
       // Values below 1; where there are both, scale and min together. One that rounds to 1 becomes the float16
       // infinity, whose bits are correct here.
-      constexpr int kLeast = 127 - 11, kMax = Format::kHasMins ? 127 - 1 : 127;
+      constexpr int kMin = 127 - 11, kMax = Format::kHasMins ? 127 - 1 : 127;
       __m512 scale, min;
       const __m512i largest = largest_of(block, group, scale, min);
       const __m512 power = _mm512_set1_ps(0x1p16f);
       set_rows(scale * power, min * power, row);
-      return _mm512_cmpge_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
-                                     _mm512_set1_epi32((kMax - kLeast) << 23)) == 0;
+      return _mm512_cmpge_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kMin << 23)),
+                                     _mm512_set1_epi32((kMax - kMin) << 23)) == 0;
     }
   }
   static bool compute_scaled_rows(const uint8_t* block, int group, HalfRows& row, __m512i& exponents) {
     __m512 scale, min;
     const __m512i largest = largest_of(block, group, scale, min);
-    constexpr int kTop = kIsFraction ? 11 : 13, kLeast = kTop + 15, kMax = 240;  // exponents
+    constexpr int kTop = kIsFraction ? 11 : 13, kMin = kTop + 15, kMax = 240;  // exponents
     const __mmask16 some = _mm512_test_epi32_mask(largest, largest);
-    const __mmask16 misfit = _mm512_cmpgt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
-                                                     _mm512_set1_epi32((kMax - kLeast) << 23));
+    const __mmask16 misfit = _mm512_cmpgt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kMin << 23)),
+                                                     _mm512_set1_epi32((kMax - kMin) << 23));
     if ((some & misfit) != 0) return false;
     const __m512i exponent = _mm512_and_si512(largest, _mm512_set1_epi32(0x7f800000));
     const auto power = (__m512)_mm512_sub_epi32(_mm512_set1_epi32((kTop + 2 * 127) << 23), exponent);
     set_rows(scale * power, min * power, row);
-    const __m512i low = _mm512_maskz_sub_epi32(some, _mm512_srli_epi32(exponent, 16), _mm512_set1_epi32(kLeast << 7));
+    const __m512i low = _mm512_maskz_sub_epi32(some, _mm512_srli_epi32(exponent, 16), _mm512_set1_epi32(kMin << 7));
     exponents = _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
     return true;
   }

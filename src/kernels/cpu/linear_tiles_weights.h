@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/cpu/linear_tiles_halves.h"
-#include "kernels/cpu/simd_strip.h"
+#include "kernels/cpu/simd_row_panel.h"
 #include "kernels/cpu/tiles.h"
 #include "tensor/blocks/all.h"
 
@@ -15,10 +15,10 @@ namespace {
 
 /// Adjacent elements of 16 rows as 64 bytes, rounded to nearest, ties away from zero: one instruction fewer than ties
 /// to even. Values are finite, infinite or the NaN made by clean(): adding half a unit must not turn a NaN into zero.
-REDLINE_INLINE void store_pair(uint8_t* line, const StripF32& even, const StripF32& odd) {
+REDLINE_INLINE void store_pair(uint8_t* line, const RowPanelF32& even, const RowPanelF32& odd) {
   const VecI32 half = set1_i32(0x8000), high = set1_i32(static_cast<int32_t>(0xffff0000u));
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i)
+  for (int i = 0; i < kRowPanelVecs; ++i)
     store(reinterpret_cast<int32_t*>(line) + i * kWidth,
           shr<16>(bits_i32(even.v[i]) + half) | ((bits_i32(odd.v[i]) + half) & high), Full{});
 }
@@ -39,11 +39,11 @@ inline constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 
 // A weight type and its conversion to tiles, a few tens of vector instructions at a time:
 //   kIsInTileOrder                       a packed row panel already is a sequence of tiles
-//   strip_bytes(in_features)             bytes of a packed row panel
+//   row_panel_bytes(in_features)             bytes of a packed row panel
 //   step_at(step)                        offset of 32 elements of K in a row panel
 //   kStepBytes                           bytes of 32 elements of K in a row panel, on average
 //   Constants                            what a loop over tiles keeps in registers
-//   begin(c, strip, step, count, tile)   starts the tile of elements [32 step, 32 step + count) of K, padded with
+//   begin(c, row_panel, step, count, tile)   starts the tile of elements [32 step, 32 step + count) of K, padded with
 //                                        zeros; false: the tile is already complete
 //   expand(c, part, tile)                64-byte rows [4 part, 4 part + 4) of that tile
 
@@ -52,7 +52,7 @@ struct NoConstants {};
 // Two bytes per element: already in tile row order. The packed row panel includes the padding of an odd K.
 struct HalfLines {
   using Constants = NoConstants;
-  static int64_t strip_bytes(int64_t in_features) { return (in_features + 1) / 2 * kXTileBytes; }
+  static int64_t row_panel_bytes(int64_t in_features) { return (in_features + 1) / 2 * kXTileBytes; }
   static int64_t step_at(int64_t step) { return step * kTileBytes; }
   static constexpr int64_t kStepBytes = kTileBytes;
 
@@ -61,8 +61,8 @@ struct HalfLines {
   int64_t lines_;
 
  public:
-  REDLINE_INLINE bool begin(Constants, const uint8_t* strip, int64_t step, int64_t count, uint8_t*) {
-    from_ = strip + step_at(step);
+  REDLINE_INLINE bool begin(Constants, const uint8_t* row_panel, int64_t step, int64_t count, uint8_t*) {
+    from_ = row_panel + step_at(step);
     lines_ = (count + 1) / 2;
     return true;
   }
@@ -95,10 +95,10 @@ struct F16Tiles : HalfLines {
       const __m512 high = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32)));
       _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 #else
-      const StripI32 halves = load_strip_i32(from);
-      StripF32 even, odd;
+      const RowPanelI32 halves = load_row_panel_i32(from);
+      RowPanelF32 even, odd;
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) {
+      for (int i = 0; i < kRowPanelVecs; ++i) {
         even.v[i] = clean(low_half_f32(halves.v[i]));
         odd.v[i] = clean(low_half_f32(shr<16>(halves.v[i])));
       }
@@ -110,15 +110,15 @@ struct F16Tiles : HalfLines {
 
 template <class Format>
 struct BlockTiles {
-  using Strip = blocks::Strip<Format>;
+  using RowPanel = blocks::RowPanel<Format>;
   static constexpr bool kIsInTileOrder = false;
   static constexpr int kGroups = 32 / Format::kGroup, kGroupLines = Format::kGroup / 4;
 
-  static int64_t strip_bytes(int64_t in_features) { return in_features / Format::kElements * Strip::kBytes; }
-  static constexpr int64_t kStepBytes = Strip::kBytes / Strip::kSteps;
+  static int64_t row_panel_bytes(int64_t in_features) { return in_features / Format::kElements * RowPanel::kBytes; }
+  static constexpr int64_t kStepBytes = RowPanel::kBytes / RowPanel::kSteps;
   static int64_t step_at(int64_t step) {
-    return step / Strip::kSteps * Strip::kBytes + (step % Strip::kSteps ? Strip::kHeadBytes : 0) +
-           step % Strip::kSteps * Strip::kStepBytes;
+    return step / RowPanel::kSteps * RowPanel::kBytes + (step % RowPanel::kSteps ? RowPanel::kHeadBytes : 0) +
+           step % RowPanel::kSteps * RowPanel::kStepBytes;
   }
 #ifdef __AVX512FP16__
   using Constants = HalfExpander<Format>;
@@ -126,10 +126,11 @@ struct BlockTiles {
   using Constants = NoConstants;
 #endif
   /// A step is complete: K is a multiple of 32.
-  REDLINE_INLINE bool begin(const Constants& constants, const uint8_t* strip, int64_t step, int64_t, uint8_t* tile) {
-    block_ = strip + step / Strip::kSteps * Strip::kBytes;
-    step_ = static_cast<int>(step % Strip::kSteps);
-    codes_ = Strip::step(block_, step_);
+  REDLINE_INLINE bool begin(const Constants& constants, const uint8_t* row_panel, int64_t step, int64_t,
+                            uint8_t* tile) {
+    block_ = row_panel + step / RowPanel::kSteps * RowPanel::kBytes;
+    step_ = static_cast<int>(step % RowPanel::kSteps);
+    codes_ = RowPanel::step(block_, step_);
 #ifdef __AVX512FP16__
     if (!constants.begin(block_, step_, rows_)) [[unlikely]] {
       expand_whole(block_, codes_, step_, tile);
@@ -169,19 +170,19 @@ struct BlockTiles {
       // value = scale * unsigned code - (scale * offset + min). scale * offset is exact: it needs at most 4 bits more
       // than the scale.
       const int group = step * kGroups + g;
-      StripF32 scale, base;
+      RowPanelF32 scale, base;
 #pragma GCC unroll 4
-      for (int i = 0; i < kStripVecs; ++i) {
+      for (int i = 0; i < kRowPanelVecs; ++i) {
         scale.v[i] = clean(floats_f32(Format::Head::scale(block, group, i)));
         base.v[i] = zero_f32() - offset * scale.v[i];
         if (Format::kHasMins) base.v[i] = base.v[i] - clean(floats_f32(Format::Head::min(block, group, i)));
       }
 #pragma GCC unroll blocks::kUnrollLines
       for (int l = g * kGroupLines; l < (g + 1) * kGroupLines; ++l) {
-        StripF32 value[4];
+        RowPanelF32 value[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) {
-          const VecI32 four = bytes_i32(Strip::line(codes, l, i));
+        for (int i = 0; i < kRowPanelVecs; ++i) {
+          const VecI32 four = bytes_i32(RowPanel::line(codes, l, i));
           const VecI32 code[4] = {four & low, shr<8>(four) & low, shr<16>(four) & low, shr<24>(four)};
 #pragma GCC unroll 4
           for (int j = 0; j < 4; ++j) value[j].v[i] = fma(to_f32(code[j]), scale.v[i], base.v[i]);

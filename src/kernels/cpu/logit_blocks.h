@@ -15,12 +15,13 @@ struct BlockMaxArgs {
   float* max;  ///< [num_logit_blocks(count)]
 };
 
-/// Sums of weights are exact: each is rounded to units of 2^-42, to nearest even, and up to this many logits do not overflow.
+/// Sums of weights are exact: each is rounded to units of 2^-42, to nearest even, and up to this many logits do not
+/// overflow.
 inline constexpr int64_t kMaxLogits = int64_t{1} << 20;
 
-/// The weight exp((x - best) * scale) of each x, none of which is above `best`, in float32. All instruction sets give the
-/// same bits, and sums are exact, so nothing depends on the order of additions. For d = (x - best) * scale, a weight is
-/// within (4 |d| + 4) 2^-24 of its value, relatively, and below 2^-102 within 2^-126.
+/// The weight exp((x - best) * scale) of each x, none of which is above `best`, in float32. All instruction sets give
+/// the same bits, and sums are exact, so nothing depends on the order of additions. For d = (x - best) * scale, a
+/// weight is within (4 |d| + 4) 2^-24 of its value, relatively, and below 2^-102 within 2^-126.
 ///
 /// Outputs that are null are not computed.
 struct BlockExpSumArgs {

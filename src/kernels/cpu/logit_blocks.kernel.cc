@@ -40,9 +40,9 @@ bool block_max(const BlockMaxArgs& a) {
   return has_nan == 0;
 }
 
-/// 2^(y + 20) for y <= 0, relative error below 4 2^-24; below -126 as at -126. y = n + f with |f| <= 1/2, then a polynomial
-/// of degree 5, fitted by reweighted least squares to 7.5e-8 relative; the rest is rounding. Shorter than exp(), which bounds
-/// the samplers' time.
+/// 2^(y + 20) for y <= 0, relative error below 4 2^-24; below -126 as at -126. y = n + f with |f| <= 1/2, then a
+/// polynomial of degree 5, fitted by reweighted least squares to 7.5e-8 relative; the rest is rounding. Shorter than
+/// exp(), which bounds the samplers' time.
 REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) {
   y = max(y, set1(-126.0f));
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, here with 20 more.

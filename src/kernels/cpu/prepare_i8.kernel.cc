@@ -1,6 +1,6 @@
 // Activations to kI8Tiled (tensor/activation_layout.h).
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/simd_strip.h"
+#include "kernels/cpu/simd_row_panel.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {

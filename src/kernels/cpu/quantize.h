@@ -1,4 +1,5 @@
-// Quantizing matrices to block formats. These kernels have a table of their own: files are made with them, no step calls them.
+// Quantizing matrices to block formats. These kernels have a table of their own: files are made with them, no step
+// calls them.
 #pragma once
 
 #include "tensor/dtype.h"

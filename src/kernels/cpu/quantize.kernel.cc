@@ -1,5 +1,5 @@
-// Quantizing to formats of 32 elements, and to ternary ones. Without weights the simple formats take the largest element
-// as it is; with weights a scale is searched (ggml: quantize_row_q4_0_ref, quantize_row_q4_0_impl, ...).
+// Quantizing to formats of 32 elements, and to ternary ones. Without weights the simple formats take the largest
+// element as it is; with weights a scale is searched (ggml: quantize_row_q4_0_ref, quantize_row_q4_0_impl, ...).
 #include "kernels/cpu/quantize_lanes.h"
 #include "tensor/blocks/all.h"
 
@@ -177,7 +177,8 @@ struct FourToAByte {
   }
 };
 
-// IQ4_NL, IQ4_XS ---------------------------------------------------------------------------------------------------------
+// IQ4_NL, IQ4_XS
+// ---------------------------------------------------------------------------------------------------------
 
 /// The nearest of the 16 values of the table; the upper one of two that are equally near.
 REDLINE_INLINE Floats nearest_value(Floats x) {
@@ -222,7 +223,7 @@ REDLINE_INLINE Floats search_table_scale(const Floats* x, const Floats* w) {
   }
   // Weights that are all zero say nothing: the scale of the largest element.
   scale = pick(scale == scale, scale, -peak / first);
-  return pick(size < kLeastGroup, Floats{}, scale);
+  return pick(size < kMinGroup, Floats{}, scale);
 }
 
 REDLINE_INLINE void table_weights(const LaneBlocks& block, int begin, Floats mean, Floats* w) {

@@ -1,5 +1,6 @@
 // Quantizing to IQ3_S: four elements at a time are the row of a grid that is nearest by the weighted error (ggml:
-// quantize_row_iq3_s_impl). The search depends on the elements at every turn, so one source serves all instruction sets.
+// quantize_row_iq3_s_impl). The search depends on the elements at every turn, so one source serves all instruction
+// sets.
 #include <algorithm>
 #include <array>
 #include <cfloat>

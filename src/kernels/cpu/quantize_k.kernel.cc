@@ -1,5 +1,5 @@
-// Quantizing to the K formats: 256 elements with scales of their own for each 16 or 32, which are quantized in turn. Codes
-// are chosen again for the scales as stored (ggml: quantize_row_q4_K_ref, quantize_row_q4_K_impl, ...).
+// Quantizing to the K formats: 256 elements with scales of their own for each 16 or 32, which are quantized in turn.
+// Codes are chosen again for the scales as stored (ggml: quantize_row_q4_K_ref, quantize_row_q4_K_impl, ...).
 #include "kernels/cpu/quantize_lanes.h"
 #include "tensor/blocks/all.h"
 
@@ -50,7 +50,8 @@ REDLINE_INLINE void put_pairs(const Floats* codes, int shift, int at, BlockBytes
     }
 }
 
-// With minima --------------------------------------------------------------------------------------------------------------
+// With minima
+// --------------------------------------------------------------------------------------------------------------
 
 /// Scales and minima of 256 elements: the quantized ones, and the two halves that they are multiples of.
 template <int kGroups>
@@ -63,20 +64,20 @@ struct Levels {
 /// Without weights: the largest scale and the largest minimum are the top levels.
 template <int kGroups>
 REDLINE_INLINE void level_by_largest(const Floats* scales, const Floats* mins, int top, Levels<kGroups>& levels) {
-  Floats most_scale = {}, most_min = {};
+  Floats max_scale = {}, max_min = {};
   for (int g = 0; g < kGroups; ++g) {
-    most_scale = greater(scales[g], most_scale);
-    most_min = greater(mins[g], most_min);
+    max_scale = greater(scales[g], max_scale);
+    max_min = greater(mins[g], max_min);
   }
   const auto highest = static_cast<float>(top);
-  const Floats inverse_scale = pick(most_scale > 0.0f, highest / most_scale, Floats{});
-  const Floats inverse_min = pick(most_min > 0.0f, highest / most_min, Floats{});
+  const Floats inverse_scale = pick(max_scale > 0.0f, highest / max_scale, Floats{});
+  const Floats inverse_min = pick(max_min > 0.0f, highest / max_min, Floats{});
   for (int g = 0; g < kGroups; ++g) {
     levels.scales[g] = clamp_code(nearest(inverse_scale * scales[g]), 0, highest);
     levels.mins[g] = clamp_code(nearest(inverse_min * mins[g]), 0, highest);
   }
-  levels.scale = round_to_half(most_scale / highest, levels.scale_half);
-  levels.low = round_to_half(most_min / highest, levels.low_half);
+  levels.scale = round_to_half(max_scale / highest, levels.scale_half);
+  levels.low = round_to_half(max_min / highest, levels.low_half);
 }
 
 /// With weights: both are searched, each group counting as its elements together.
@@ -169,7 +170,8 @@ struct EightGroups {
   }
 };
 
-// Around zero --------------------------------------------------------------------------------------------------------------
+// Around zero
+// --------------------------------------------------------------------------------------------------------------
 
 /// Codes 0 .. 7 for 16 elements without weights (make_q3_quants): single codes move while the error, weighted by the
 /// squares, falls.
@@ -199,7 +201,7 @@ REDLINE_INLINE Floats search_three_bits(const Floats* x, Floats* codes) {
     }
     if (!any_lane(changed)) break;
   }
-  const Ints is_zero = size < kLeastGroup;
+  const Ints is_zero = size < kMinGroup;
   for (int i = 0; i < 16; ++i) codes[i] = pick(is_zero, Floats{}, l[i] + 4.0f);
   return pick(is_zero, Floats{}, lx / l2);
 }
@@ -262,7 +264,7 @@ struct SixBits {
       size = pick(is_more, absolute(scales[g]), size);
       most = pick(is_more, scales[g], most);
     }
-    const Ints is_zero = size < kLeastGroup;
+    const Ints is_zero = size < kMinGroup;
     const Floats inverse = -128.0f / most;
     Ints half;
     const Floats scale = round_to_half(pick(is_zero, Floats{}, 1.0f / inverse), half);

@@ -1,6 +1,7 @@
-// Searches for the scales of block formats, several blocks at a time: lane i of every vector belongs to block i, so each
-// lane does what a scalar loop over one block would do, in the same order. The results are therefore the same on every
-// instruction set, and those of ggml's own quantizer (ggml-quants.c of the llama.cpp project, whose searches these are).
+// Searches for the scales of block formats, several blocks at a time: lane i of every vector belongs to block i, so
+// each lane does what a scalar loop over one block would do, in the same order. The results are therefore the same on
+// every instruction set, and those of ggml's own quantizer (ggml-quants.c of the llama.cpp project, whose searches
+// these are).
 #pragma once
 
 #include "kernels/cpu/quantize.h"
@@ -16,7 +17,7 @@ using Ints [[gnu::vector_size(blocks::kVecBytes)]] = int32_t;
 static_assert(kWidth == blocks::kPartRows);
 
 /// A group below this is all zeros (GROUP_MAX_EPS of ggml).
-inline constexpr float kLeastGroup = 1e-15f;
+inline constexpr float kMinGroup = 1e-15f;
 
 REDLINE_INLINE Floats splat(float value) { return value - Floats{}; }
 REDLINE_INLINE Floats pick(Ints mask, Floats a, Floats b) { return mask ? a : b; }
@@ -97,8 +98,8 @@ REDLINE_INLINE Floats signed_peak(const Floats* x, Floats& size) {
   return peak;
 }
 
-/// x ~ scale (code - kMaxCode), codes 0 .. 2 kMaxCode - 1 (make_qx_quants with rmse_type 1): the best of 19 scales by the
-/// weighted error. `w` nullptr: x^2. A group of zeros has scale 0 and codes 0.
+/// x ~ scale (code - kMaxCode), codes 0 .. 2 kMaxCode - 1 (make_qx_quants with rmse_type 1): the best of 19 scales by
+/// the weighted error. `w` nullptr: x^2. A group of zeros has scale 0 and codes 0.
 template <int kCount>
 REDLINE_INLINE Floats search_scale(const Floats* x, const Floats* w, int most, Floats* codes) {
   Floats size;
@@ -125,7 +126,7 @@ REDLINE_INLINE Floats search_scale(const Floats* x, const Floats* w, int most, F
     scale = pick(is_better, lx / l2, scale);
     best = pick(is_better, scale * lx, best);
   }
-  const Ints is_zero = size < kLeastGroup;
+  const Ints is_zero = size < kMinGroup;
   for (int i = 0; i < kCount; ++i)
     codes[i] = pick(is_zero, Floats{}, clamp_code(nearest(best_inverse * x[i]), low, high) - low);
   return pick(is_zero, Floats{}, scale);
@@ -193,8 +194,8 @@ REDLINE_INLINE Floats search_scale_min(const Floats* x, const Floats* w, int mos
   return pick(is_flat, Floats{}, scale);
 }
 
-/// x ~ scale code for x >= 0, codes 0 .. most (make_qp_quants): a search, then single codes are moved while the weighted
-/// error falls.
+/// x ~ scale code for x >= 0, codes 0 .. most (make_qp_quants): a search, then single codes are moved while the
+/// weighted error falls.
 template <int kCount>
 REDLINE_INLINE Floats search_positive(const Floats* x, const Floats* w, int most, Floats* codes) {
   const auto top = static_cast<float>(most);
@@ -245,7 +246,8 @@ REDLINE_INLINE Floats search_positive(const Floats* x, const Floats* w, int most
   return pick(is_zero | (l2 <= 0.0f), Floats{}, lx / l2);
 }
 
-// Blocks of a row, kWidth at a time ------------------------------------------------------------------------------------
+// Blocks of a row, kWidth at a time
+// ------------------------------------------------------------------------------------
 
 /// kWidth blocks with one lane each. `w`: weights of their columns, or nullptr. `row_mean_square`: of the row of each
 /// block, where weights are given.

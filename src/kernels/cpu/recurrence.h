@@ -32,8 +32,8 @@ inline constexpr int64_t kMaxScanKeyDim = 512, kMaxScanValueDim = 512;
 /// Rows of one chunk of a recurrence with one decay per head and token,
 ///   S[t] = e^log_decay[t] S[t-1] + k[t] u[t]^T,  y[t] = S[t]^T q[t] (+ skip v[t]),
 /// for neighbouring heads that share q and k. u is scale[t] v[t] (kSelective: Mamba-2's state-space dual, Dao and Gu
-/// 2024, arXiv:2405.21060), or scale[t] (v[t] - e^log_decay[t] S[t-1]^T k[t]) (kDelta: the gated delta rule, Yang, Kautz
-/// and Hatamizadeh 2024, arXiv:2412.06464), where q and k are divided by their lengths first.
+/// 2024, arXiv:2405.21060), or scale[t] (v[t] - e^log_decay[t] S[t-1]^T k[t]) (kDelta: the gated delta rule, Yang,
+/// Kautz and Hatamizadeh 2024, arXiv:2412.06464), where q and k are divided by their lengths first.
 ///
 /// Within a chunk everything is a product of small matrices, on the state S at its beginning and on the k, u and
 /// log_decay of its tokens. Those are kept until the chunk is complete, and S is replaced then. So a row's sums are the

@@ -1,6 +1,6 @@
 // Vectors beyond simd.h for the kernels of logits: lanes chosen by a comparison, sums of lanes of integers, and a
-// multiply-add that every instruction set rounds alike. The few intrinsics are of no use elsewhere, so they are not in the
-// sets' .inc files.
+// multiply-add that every instruction set rounds alike. The few intrinsics are of no use elsewhere, so they are not in
+// the sets' .inc files.
 #pragma once
 
 #include "kernels/cpu/simd.h"
@@ -21,7 +21,7 @@ REDLINE_INLINE int count(Lanes lanes) { return __builtin_popcount(lanes); }
 REDLINE_INLINE VecI32 add_where(Lanes lanes, VecI32 a, VecI32 b) {
   return {_mm512_mask_add_epi32(a.v, lanes, a.v, b.v)};
 }
-/// The chosen lanes one after the other. Writes kWidth values; those behind the chosen ones are undefined.
+/// Compress-store of the selected lanes. Writes kWidth values; those after the selected ones are undefined.
 REDLINE_INLINE void store_chosen(float* p, VecF32 a, Lanes lanes) {
   _mm512_storeu_ps(p, _mm512_maskz_compress_ps(lanes, a.v));
 }
@@ -82,9 +82,9 @@ REDLINE_INLINE LaneSums reduce_add(VecI32 a, VecI32 b) {
   }
   return {static_cast<int32_t>(sums[0]), static_cast<int32_t>(sums[1])};
 }
-/// In float64 the product is exact, and the sum is rounded to 53 bits. Rounding that to 24 bits is wrong only where it lies
-/// halfway between two of these and was itself rounded: then it is moved by a unit towards the exact sum. For results that
-/// are normal numbers.
+/// In float64 the product is exact, and the sum is rounded to 53 bits. Rounding that to 24 bits is wrong only where it
+/// lies halfway between two of these and was itself rounded: then it is moved by a unit towards the exact sum. For
+/// results that are normal numbers.
 REDLINE_INLINE VecF32 fused(VecF32 a, VecF32 b, VecF32 c) {
   constexpr uint64_t kBelow = (uint64_t{1} << 29) - 1, kHalf = uint64_t{1} << 28;
   VecF32 result;

@@ -107,7 +107,7 @@ class CudaDevice {
     }
     return d.check(cudaGetLastError(), "launch");
   }
-  /// Cooperative, so that all blocks are resident: a block that waits for another one would otherwise wait for ever.
+  /// Cooperative, so that all blocks are resident: a block that waits for another one could deadlock otherwise.
   static int32_t run_program(void* self, const ProgramTables* program, int32_t blocks) {
     CudaDevice& d = of(self);
     ProgramTables tables = *program;

@@ -11,8 +11,8 @@ namespace redline::emu {
 
 struct EmulatedDeviceOptions {
   int multiprocessors = 4;
-  /// Runs the blocks of a launch; nullptr: the calling thread. It must outlive the device, and the caller of launch() owns
-  /// its turn on the workers.
+  /// Runs the blocks of a launch; nullptr: the calling thread. It must outlive the device, and the caller of launch()
+  /// holds the runtime's mutex.
   WorkerTeam* team = nullptr;
   MachineOptions machine;
 };

@@ -1,6 +1,6 @@
-// The emulated device: blocks whose warps are fibers, with the memory and the barriers that a device promises and nothing
-// more. Shared memory starts as poison, bulk copies arrive late over poisoned bytes, mbarriers count arrivals, bytes and
-// parity, and stores of a block reach the others with a release only.
+// The emulated device: blocks whose warps are fibers, with only the guaranteed memory and barrier semantics. Shared
+// memory starts as poison, bulk copies arrive late over poisoned bytes, mbarriers count arrivals, bytes and parity, and
+// stores of a block reach the others with a release only.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ enum class Fault : uint8_t {
 };
 
 struct MachineOptions {
-  /// 0: fibers run until they wait, copies arrive when nothing else can run. Otherwise fibers are resumed, and copies arrive,
-  /// in a random order that this number determines.
+  /// 0: fibers run until they wait, copies arrive when nothing else can run. Otherwise fibers are resumed, and copies
+  /// arrive, in a random order that this number determines.
   uint64_t seed = 0;
   Fault fault = Fault::kNone;
   int fault_at = 0;  ///< which of the places where the fault can happen, in the order of this run

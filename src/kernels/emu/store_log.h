@@ -7,8 +7,8 @@
 
 namespace redline::emu {
 
-/// A device promises that stores are visible to other blocks only after a release. The log holds them until then, so that
-/// a missing release shows. Reads of the block itself see its own stores.
+/// A device promises that stores are visible to other blocks only after a release. The log holds them until then, so
+/// that a missing release shows. Reads of the block itself see its own stores.
 class StoreLog {
  public:
   template <class T>

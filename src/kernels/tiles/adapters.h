@@ -1,4 +1,5 @@
-// Low-rank adapters of a product: t = x down^T, then y += t up^T (graph/adapters.h). Factors are packed float32 row panels.
+// Low-rank adapters of a product: t = x down^T, then y += t up^T (graph/adapters.h). Factors are packed float32 row
+// panels.
 #pragma once
 
 #include "kernels/tiles/kernel.h"

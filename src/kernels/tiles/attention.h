@@ -1,9 +1,9 @@
-// Attention over the paged cache. A page of a state has, for keys and for values, [heads][kKvPageTokens][head_dim rounded up
-// to 2], each row of a token dense.
+// Attention over the paged cache. A page of a state has, for keys and for values, [heads][kKvPageTokens][head_dim
+// rounded up to 2], each row of a token dense.
 //
-// A warp computes one line: a query row of one head. Its lanes are the 32 tokens of a page for the scores, then elements of
-// head_dim for the sums. Chunks of kKvChunk positions are summed by themselves with an online softmax and folded in order of
-// position, so a line has the same bits whether or not the plan has split its positions.
+// A warp computes one line: a query row of one head. Its lanes are the 32 tokens of a page for the scores, then
+// elements of head_dim for the sums. Chunks of kKvChunk positions are summed by themselves with an online softmax and
+// folded in order of position, so a line has the same bits whether or not the plan has split its positions.
 #pragma once
 
 #include "kernels/tiles/kernel.h"

@@ -1,4 +1,5 @@
-// Operands of a tensor core product as registers of the lanes, in the order of PTX's mma.sync.m16n8k16 (PTX ISA 9.7.14).
+// Operands of a tensor core product as registers of the lanes, in the order of PTX's mma.sync.m16n8k16 (PTX ISA
+// 9.7.14).
 //
 //   A  16 x 16 bf16, row-major: lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8
 //        a[0] row g, columns 2t, 2t+1     a[1] row g + 8, the same
@@ -6,8 +7,9 @@
 //   B  16 x 8 bf16: b[0] rows 2t, 2t+1 of column g;  b[1] rows 2t+8, 2t+9
 //   C  16 x 8 float32: c[0], c[1] row g, columns 2t, 2t+1;  c[2], c[3] row g + 8
 //
-// A sum over K does not depend on the order of K, if A and B agree. The packed weights (tensor/packed_weight.h) use that:
-// lane (g, t) holds elements 4t .. 4t+3 of each 16, which are contiguous in memory in a row panel and in a row of x.
+// A sum over K does not depend on the order of K, if A and B agree. The packed weights (tensor/packed_weight.h) use
+// that: lane (g, t) holds elements 4t .. 4t+3 of each 16, which are contiguous in memory in a row panel and in a row of
+// x.
 #pragma once
 
 #include "kernels/tiles/warp.h"
@@ -46,8 +48,8 @@ inline float half_of(uint32_t pair, int high) {
 }
 }  // namespace detail
 
-/// c += a b. Sums in float32, K in order: a tensor core adds the products of one instruction in an order of its own, with
-/// at least as many bits.
+/// c += a b. Sums in float32, K in order: a tensor core adds the products of one instruction in an order of its own,
+/// with at least as many bits.
 inline void mma_bf16(Warp&, const FragmentA& a, const FragmentB& b, FragmentC& c) {
   float left[16][16], right[16][8], sum[16][8];
   for (int lane = 0; lane < kWarpLanes; ++lane) {

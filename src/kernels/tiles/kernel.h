@@ -2,12 +2,13 @@
 //
 //   struct Args            plain data; pointers are addresses of the device
 //   kLoads                 whether it has a load() that fills the ring (ring.h) with weights
-//   kLoaderWaits           whether what load() fills in depends on data of the step, so that it waits for the task's events
+//   kLoaderWaits           whether load() reads data of the step, and therefore waits for the events of the task
 //   load(args, tile, w, ring)                 run by the loader warp
 //   compute(args, tile, step, w, ring)        run by every consumer warp
 //
 // The same body serves as a kernel of its own, with a block for each tile, and as a task of a persistent step
-// (persistent.h). What it stores does not depend on how the rows and columns of a stage are cut, so both give the same bits.
+// (persistent.h). What it stores does not depend on how the rows and columns of a stage are cut, so both give the same
+// bits.
 #pragma once
 
 #include "kernels/tiles/ring.h"

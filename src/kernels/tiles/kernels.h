@@ -128,8 +128,8 @@ TILE_FN void wait_for_events(const ProgramTables& p, const ProgramTables::TaskEn
     w.event_wait(p.counters + uint64_t{p.waits[wait].event} * kCounterStride, p.waits[wait].count * p.epoch);
 }
 
-/// The warp's part of one persistent step. The loader goes through the list by itself: weights depend on no event, so the
-/// ring fills with those of the next tasks while the consumers compute or wait.
+/// The warp's part of one persistent step. The loader goes through the list by itself: weights depend on no event, so
+/// the ring fills with those of the next tasks while the consumers compute or wait.
 TILE_FN void run_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
   const bool is_loader = w.index() == kConsumerWarps;

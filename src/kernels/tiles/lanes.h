@@ -1,6 +1,7 @@
-// Values of the 32 lanes of a warp. Kernel bodies in this folder are written for one warp: on a device, Lanes<T> is T, the
-// value of this thread; on the host it holds the values of all 32 lanes, so that the same source runs on the emulated
-// device (kernels/emu). Values that are equal in all lanes are plain scalars, and only they may decide branches.
+// Values of the 32 lanes of a warp. Kernel bodies in this folder are written for one warp: on a device, Lanes<T> is T,
+// the value of this thread; on the host it holds the values of all 32 lanes, so that the same source runs on the
+// emulated device (kernels/emu). Values that are equal in all lanes are plain scalars, and only they may decide
+// branches.
 //
 // As in the kernel sources of the CPU, no std containers: nvcc compiles these headers for the device.
 #pragma once

@@ -1,13 +1,13 @@
-// y[m, n] = sum_k x[m, k] w[n, k] + bias[n] + residual[m, n]. A block has 128 columns of y, 16 for each consumer warp: a row
-// panel of w, which streams through the ring in chunks of at most 4 KiB. Rows of x are converted once per chunk, by all
-// warps, into shared memory.
+// y[m, n] = sum_k x[m, k] w[n, k] + bias[n] + residual[m, n]. A block has 128 columns of y, 16 for each consumer warp:
+// a row panel of w, which streams through the ring in chunks of at most 4 KiB. Rows of x are converted once per chunk,
+// by all warps, into shared memory.
 //
-// Linear multiplies on tensor cores: x is rounded to bfloat16; the codes of block formats are integers that bfloat16 holds
-// exactly, and scales and minima are applied to the float32 sums of a group, so weights are not rounded. LinearF32 computes
-// in float32 throughout, for --dtype f32 and for float32 and float16 weights.
+// Linear multiplies on tensor cores: x is rounded to bfloat16; the codes of block formats are integers that bfloat16
+// holds exactly, and scales and minima are applied to the float32 sums of a group, so weights are not rounded.
+// LinearF32 computes in float32 throughout, for --dtype f32 and for float32 and float16 weights.
 //
-// Both also multiply with many matrices: one for each head (the columns of a task lie in one head), or one for each expert,
-// whose rows are a part of an order that a kernel before has made.
+// Both also multiply with many matrices: one for each head (the columns of a task lie in one head), or one for each
+// expert, whose rows are a part of an order that a kernel before has made.
 #pragma once
 
 #include "kernels/tiles/fragment.h"
@@ -36,7 +36,8 @@ struct LinearArgs {
   const int32_t* offsets;
   const int32_t* order;  ///< pairs of token and choice
   int32_t
-      experts_per_token;  ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the row of y
+      experts_per_token;   ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the
+                           ///< row of y
   int32_t panel_bytes;     ///< of a row panel of w
   int32_t chunk_bytes;     ///< of a slot of the ring: whole units
   int32_t chunk_elements;  ///< of K, at most kMaxChunk

@@ -5,8 +5,8 @@
 
 namespace redline::tiles {
 
-/// Chooses the experts of each token and orders the pairs by expert (graph/ops/moe_router.h). One task: every pair's place
-/// depends on all tokens.
+/// Chooses the experts of each token and orders the pairs by expert (graph/ops/moe_router.h). One task: every pair's
+/// place depends on all tokens.
 struct MoeRouter {
   struct Args {
     const float* logits;

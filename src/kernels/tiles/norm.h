@@ -5,8 +5,8 @@
 
 namespace redline::tiles {
 
-/// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias over groups of `cols` elements; without `centred` the
-/// mean that is subtracted is zero.
+/// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias over groups of `cols` elements; without `centred`
+/// the mean that is subtracted is zero.
 struct Norm {
   struct Args {
     const float* x;

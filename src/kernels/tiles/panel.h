@@ -1,6 +1,7 @@
-// Decodes packed weights: row panels of 16 rows (tensor/packed_weight.h), the order that CPU kernels read too. A panel is an
-// A fragment of a tensor core product with its columns in another order (fragment.h), so one packing serves all devices.
-// There is a decoder for each kind of code planes (tensor/blocks/planes.h) and of heads (heads.h), not for each format.
+// Decodes packed weights: row panels of 16 rows (tensor/packed_weight.h), the order that CPU kernels read too. A panel
+// is an A fragment of a tensor core product with its columns in another order (fragment.h), so one packing serves all
+// devices. There is a decoder for each kind of code planes (tensor/blocks/planes.h) and of heads (heads.h), not for
+// each format.
 #pragma once
 
 #include "kernels/tiles/warp.h"

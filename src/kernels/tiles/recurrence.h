@@ -1,13 +1,13 @@
-// Layers with a recurrent state: causal_conv, gated_scan and gated_norm. Tokens of a sequence are taken one after the other,
-// so the bits of a row do not depend on how a prompt is cut into steps.
+// Layers with a recurrent state: causal_conv, gated_scan and gated_norm. Tokens of a sequence are taken one after the
+// other, so the bits of a row do not depend on how a prompt is cut into steps.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
 
 namespace redline::tiles {
 
-/// Where a kRecurrent state lies in the pages of its group: a sequence has the page that the step reads, then the one that it
-/// writes.
+/// Where a kRecurrent state lies in the pages of its group: a sequence has the page that the step reads, then the one
+/// that it writes.
 struct RecurrentAddress {
   int32_t group;  ///< of StepTables::groups
   int64_t offset;

@@ -1,7 +1,7 @@
-// A ring of stages in shared memory between the loader and the consumers of a block. Each stage has two mbarriers: `full`
-// completes when the loader has announced its bytes and all of them have arrived, `empty` when every consumer warp has
-// released the stage. Position and parity go on from task to task, so in a persistent step the loader fills stages for the
-// next task while the consumers still compute this one.
+// A ring of stages in shared memory between the loader and the consumers of a block. Each stage has two mbarriers:
+// `full` completes when the loader has announced its bytes and all of them have arrived, `empty` when every consumer
+// warp has released the stage. Position and parity go on from task to task, so in a persistent step the loader fills
+// stages for the next task while the consumers still compute this one.
 #pragma once
 
 #include "kernels/tiles/warp.h"
@@ -29,8 +29,8 @@ struct Ring {
       w.barrier_init(empty(stage), kConsumerWarps);
     }
   }
-  /// Loader: waits until the consumers have released the stage that is filled next. In the first round every stage is free:
-  /// the phase before the first one has the opposite parity and counts as complete.
+  /// Loader: waits until the consumers have released the stage that is filled next. In the first round every stage is
+  /// free: the phase before the first one has the opposite parity and counts as complete.
   static TILE_FN int acquire(Warp& w, const RingPosition& at) {
     w.barrier_wait(empty(at.stage()), at.parity() ^ 1);
     return at.stage();

@@ -15,9 +15,9 @@ TILE_FN Lanes<uint32_t> swizzled(const Lanes<uint32_t>& address) {
   return address ^ (((address >> uint32_t{M + S}) & kMask) << uint32_t{M});
 }
 
-/// kRows x kCols elements of kElementBytes, kCols * kElementBytes a power of two of at least 128. Units of 32 bytes, which the
-/// four lanes of a fragment's row read together, change places within 128 bytes by the row: the rows of half a warp lie in
-/// different banks.
+/// kRows x kCols elements of kElementBytes, kCols * kElementBytes a power of two of at least 128. Units of 32 bytes,
+/// which the four lanes of a fragment's row read together, change places within 128 bytes by the row: the rows of half
+/// a warp lie in different banks.
 template <int kRows, int kCols, int kElementBytes>
 struct SharedTile {
   static constexpr int kRowBytes = kCols * kElementBytes, kBytes = kRows * kRowBytes;

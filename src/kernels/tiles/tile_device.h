@@ -1,5 +1,5 @@
-// The functions of a device that runs tile programs, as one C table: the emulated device fills it, and a module of CUDA does.
-// Nothing else crosses the border, so the runner (backends/tiles) exists once.
+// The functions of a device that runs tile programs, as one C table: the emulated device fills it, and a module of CUDA
+// does. Nothing else crosses the border, so the runner (backends/tiles) exists once.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct TileDevice {
   int32_t (*download)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*copy)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*clear)(void* self, void* to, int64_t bytes);
-  /// Runs stage `stage` of a program with a block for each of its `blocks` tiles; `kernel` is the stage's. `program` is in
-  /// host memory, what it points to in the device's. After everything that was launched before.
+  /// Runs stage `stage` of a program with a block for each of its `blocks` tiles; `kernel` is the stage's. `program` is
+  /// in host memory, what it points to in the device's. After everything that was launched before.
   int32_t (*launch)(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks);
   /// Runs a whole step with a block for each task list.
   int32_t (*run_program)(void* self, const ProgramTables* program, int32_t blocks);

@@ -38,7 +38,7 @@ ExecutableOptions options_of(const SymbolValues& bounds, const CpuKernels& kerne
   return options;
 }
 
-/// The sequences of a network with recurrent states, as long as each other. Each step begins them anew, from a page of
+/// The sequences of a network with recurrent states, as long as each other. Each step resets them, from a page of
 /// zeros.
 class NetworkSequences {
  public:

@@ -108,7 +108,7 @@ class Calibration {
                      }));
       if (!is_euler || std::ssize(trajectory.velocity) != report_.request.num_inference_steps)
         return unsupported("calibrate: the solver is no Euler step; masks are searched for flow-euler and euler");
-      pictures_.push_back(std::move(result.images[0]));
+      images_.push_back(std::move(result.images[0]));
       trajectories_.push_back(std::move(trajectory));
     }
     return {};
@@ -125,7 +125,7 @@ class Calibration {
       if (options_.on_progress && !options_.on_progress(work_, (done_ + share) / static_cast<double>(budgets_.size())))
         return cancelled("calibrate: stopped at {}", work_);
       REDLINE_ASSIGN(const ImageResult result, draw(i, fmt::format("redline:steps={}", fmt::join(computed, "+")), {}));
-      REDLINE_ASSIGN(const double decibels, psnr(result.images[0], pictures_[i]));
+      REDLINE_ASSIGN(const double decibels, psnr(result.images[0], images_[i]));
       sum += decibels;
     }
     ++tried_;
@@ -135,7 +135,7 @@ class Calibration {
   const CalibrateOptions& options_;
   std::unique_ptr<ImageEngine> engine_;
   CalibrateReport report_;
-  std::vector<RgbImage> pictures_;
+  std::vector<RgbImage> images_;
   std::vector<Trajectory> trajectories_;
   std::vector<int64_t> budgets_;
   std::string work_;

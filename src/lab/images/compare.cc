@@ -148,7 +148,7 @@ class Comparison {
     return {};
   }
 
-  int64_t shown() const { return std::min<int64_t>(options_.shown_pictures, std::ssize(options_.prompts)); }
+  int64_t shown() const { return std::min<int64_t>(options_.shown_images, std::ssize(options_.prompts)); }
 
   Result<ImageResult> draw(size_t prompt, const std::string& rule, int64_t steps, const std::string& what) {
     ImageRequest request = base_;
@@ -238,19 +238,19 @@ class Comparison {
       REDLINE_ASSIGN(const ImageResult result, draw(i, rule, steps, name));
       share += result.executed_share * static_cast<double>(steps) / static_cast<double>(base_.num_inference_steps);
       computed += static_cast<double>(
-          std::count_if(result.computed.begin(), result.computed.end(), [](int64_t pictures) { return pictures > 0; }));
+          std::count_if(result.computed.begin(), result.computed.end(), [](int64_t images) { return images > 0; }));
       times.push_back(result.loop_ms);
-      const RgbImage &picture = result.images[0], &reference = reference_.images[i];
-      REDLINE_ASSIGN(const double psnr_db, psnr(picture, reference));
-      REDLINE_ASSIGN(const double similarity, ssim(picture, reference));
+      const RgbImage &image = result.images[0], &reference = reference_.images[i];
+      REDLINE_ASSIGN(const double psnr_db, psnr(image, reference));
+      REDLINE_ASSIGN(const double similarity, ssim(image, reference));
       s.psnr.push_back(psnr_db);
       s.ssim.push_back(similarity);
       if (lpips_) {
-        REDLINE_ASSIGN(const double distance, lpips_->distance(picture, reference));
+        REDLINE_ASSIGN(const double distance, lpips_->distance(image, reference));
         s.lpips.push_back(distance);
       }
       if (static_cast<int64_t>(i) < shown()) {
-        REDLINE_ASSIGN(std::string png, encode_png(picture));
+        REDLINE_ASSIGN(std::string png, encode_png(image));
         s.png.push_back(std::move(png));
       }
       if (i == 0) s.warnings = result.warnings;

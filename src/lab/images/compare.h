@@ -26,9 +26,9 @@ struct CompareOptions {
   std::vector<double> speedups;  ///< operations of the uncached run over those of the setting, above 1
   int64_t tune_prompts = 8;      ///< tunes on this many of the first prompts
   std::string lpips_weights;     ///< a safetensors file (src/lab/images/lpips.h names its tensors); "": no LPIPS
-  int64_t shown_pictures = 6;    ///< number of prompts whose images the HTML report contains
-  /// Current activity and overall progress in [0, 1]; returning false stops. Whatever stops it, the settings measured so
-  /// far are returned; the error, when there are none.
+  int64_t shown_images = 6;      ///< number of prompts whose images the HTML report contains
+  /// Current activity and overall progress in [0, 1]; returning false stops. Whatever stops it, the settings measured
+  /// so far are returned; the error, when there are none.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 

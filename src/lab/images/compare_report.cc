@@ -21,7 +21,7 @@ Json summary_of(const std::vector<double>& values, double worse_percentile) {
           {"each", values}};
 }
 
-std::string picture(const std::string& png, const std::string& label) {
+std::string image(const std::string& png, const std::string& label) {
   return fmt::format(
       "<figure><img alt=\"{0}\" src=\"data:image/png;base64,{1}\"><figcaption>{0}</figcaption></figure>\n",
       escaped(label), to_base64(png));
@@ -246,9 +246,9 @@ std::string CompareReport::to_html() const {
           "<h2>Prompts from worst to best</h2>\n" + spread_plot(*this);
   html += "<h2>Images</h2>\n";
   for (size_t i = 0; i < reference_png.size(); ++i) {
-    html += fmt::format("<p>{}</p>\n", escaped(prompts[i])) + picture(reference_png[i], "uncached");
+    html += fmt::format("<p>{}</p>\n", escaped(prompts[i])) + image(reference_png[i], "uncached");
     for (const ComparedSetting& s : settings)
-      if (i < s.png.size()) html += picture(s.png[i], fmt::format("{}: {:.1f} dB", s.name, s.psnr[i]));
+      if (i < s.png.size()) html += image(s.png[i], fmt::format("{}: {:.1f} dB", s.name, s.psnr[i]));
   }
   for (const ComparedSetting& s : settings)
     for (const std::string& warning : s.warnings)

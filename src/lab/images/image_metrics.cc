@@ -52,32 +52,32 @@ std::vector<double> window_means(const std::vector<double>& values, int64_t widt
 
 }  // namespace
 
-Result<double> psnr(const RgbImage& picture, const RgbImage& reference) {
-  REDLINE_TRY(check(picture, reference, 1));
+Result<double> psnr(const RgbImage& image, const RgbImage& reference) {
+  REDLINE_TRY(check(image, reference, 1));
   double sum = 0;
-  for (size_t i = 0; i < picture.rgb.size(); ++i) {
-    const double difference = (picture.rgb[i] - reference.rgb[i]) / 255.0;
+  for (size_t i = 0; i < image.rgb.size(); ++i) {
+    const double difference = (image.rgb[i] - reference.rgb[i]) / 255.0;
     sum += difference * difference;
   }
-  const double mean = sum / static_cast<double>(picture.rgb.size());
+  const double mean = sum / static_cast<double>(image.rgb.size());
   return mean < 1e-10 ? 100 : -10 * std::log10(mean);
 }
 
-Result<double> ssim(const RgbImage& picture, const RgbImage& reference) {
-  REDLINE_TRY(check(picture, reference, kWindow));
+Result<double> ssim(const RgbImage& image, const RgbImage& reference) {
+  REDLINE_TRY(check(image, reference, kWindow));
   constexpr double kC1 = 0.01 * 0.01, kC2 = 0.03 * 0.03;
-  const auto pixels = static_cast<size_t>(picture.width * picture.height);
+  const auto pixels = static_cast<size_t>(image.width * image.height);
   double sum = 0;
   size_t count = 0;
   for (size_t channel = 0; channel < 3; ++channel) {
     std::vector<double> a(pixels), b(pixels), aa(pixels), bb(pixels), ab(pixels);
     for (size_t i = 0; i < pixels; ++i) {
-      a[i] = picture.rgb[3 * i + channel] / 255.0;
+      a[i] = image.rgb[3 * i + channel] / 255.0;
       b[i] = reference.rgb[3 * i + channel] / 255.0;
       aa[i] = a[i] * a[i], bb[i] = b[i] * b[i], ab[i] = a[i] * b[i];
     }
     for (std::vector<double>* values : {&a, &b, &aa, &bb, &ab})
-      *values = window_means(*values, picture.width, picture.height);
+      *values = window_means(*values, image.width, image.height);
     for (size_t i = 0; i < a.size(); ++i) {
       const double product = a[i] * b[i], squares = a[i] * a[i] + b[i] * b[i];
       const double covariance = ab[i] - product, variances = aa[i] + bb[i] - squares;

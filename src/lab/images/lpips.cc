@@ -112,14 +112,14 @@ Lpips::Features Lpips::max_pool(const Features& in) {
   return out;
 }
 
-std::vector<Lpips::Features> Lpips::features(const RgbImage& picture) const {
+std::vector<Lpips::Features> Lpips::features(const RgbImage& image) const {
   Features x;
-  x.height = picture.height;
-  x.width = picture.width;
+  x.height = image.height;
+  x.width = image.width;
   x.channels = 3;
-  x.values.resize(picture.rgb.size());
-  for (size_t i = 0; i < picture.rgb.size(); ++i)
-    x.values[i] = (static_cast<float>(picture.rgb[i]) / 127.5F - 1 - kShift[i % 3]) / kScale[i % 3];
+  x.values.resize(image.rgb.size());
+  for (size_t i = 0; i < image.rgb.size(); ++i)
+    x.values[i] = (static_cast<float>(image.rgb[i]) / 127.5F - 1 - kShift[i % 3]) / kScale[i % 3];
   std::vector<Features> all;
   for (int i = 0; i < kStages; ++i) {
     const Features& before = i == 0 ? x : all.back();

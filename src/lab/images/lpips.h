@@ -21,7 +21,7 @@ class Lpips {
 
   /// 0 for identical images; below 0.05 the difference is hardly visible, 0.2 is a different image. invalid_argument:
   /// images of different sizes, or fewer than 31 pixels per side (too small for the last stage).
-  Result<double> distance(const RgbImage& picture, const RgbImage& reference) const;
+  Result<double> distance(const RgbImage& image, const RgbImage& reference) const;
 
  private:
   struct Stage {
@@ -35,7 +35,7 @@ class Lpips {
   };
   static Features convolve(const Features& in, const Stage& stage, int64_t stride, int64_t padding);
   static Features max_pool(const Features& in);
-  std::vector<Features> features(const RgbImage& picture) const;
+  std::vector<Features> features(const RgbImage& image) const;
 
   std::vector<Stage> stages_;
 };

@@ -68,7 +68,7 @@ class LinearCase : public ProductCase {
 
   void fill(uint64_t seed) override {
     fill_inputs(seed);
-    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.first());
+    pack_row_panels(matrix_->view(), 0, (n_ + kRowPanelRows - 1) / kRowPanelRows, weights_.first());
     weights_.copy_to_variants();
     for (int64_t v = 0; v < kInputVariants; ++v) {
       const float* x = x_.data() + v * rows_ * k_;
@@ -81,7 +81,7 @@ class LinearCase : public ProductCase {
   void spread() override { weights_.copy_to_all(); }
 
   void run(const KernelRun& run) const override {
-    const int64_t strips = (n_ + kStripRows - 1) / kStripRows;
+    const int64_t row_panels = (n_ + kRowPanelRows - 1) / kRowPanelRows;
     LinearArgs a = {};
     a.x = prepared_.get() + run.slot % kInputVariants * x_bytes_;
     a.x_stride = k_;
@@ -89,8 +89,8 @@ class LinearCase : public ProductCase {
     a.weight = weights_.of(run.slot);
     a.out_features = n_;
     a.in_features = k_;
-    a.n_begin = strips * run.worker / run.workers * kStripRows;
-    a.n_end = std::min(n_, strips * (run.worker + 1) / run.workers * kStripRows);
+    a.n_begin = row_panels * run.worker / run.workers * kRowPanelRows;
+    a.n_end = std::min(n_, row_panels * (run.worker + 1) / run.workers * kRowPanelRows);
     a.y = reinterpret_cast<float*>(output(run.output));
     a.y_stride = n_;
     a.scratch = run.scratch;

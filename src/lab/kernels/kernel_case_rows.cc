@@ -175,7 +175,7 @@ class EmbeddingCase : public KernelCase {
   }
   void fill(uint64_t seed) override {
     matrix_.emplace(type_, n_, k_, seed);
-    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.first());
+    pack_row_panels(matrix_->view(), 0, (n_ + kRowPanelRows - 1) / kRowPanelRows, weights_.first());
     weights_.copy_to_variants();
     uint64_t state = ~seed;
     tokens_.resize(static_cast<size_t>(kInputVariants * rows_));

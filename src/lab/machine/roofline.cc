@@ -46,8 +46,8 @@ Bound Roofline::bound_of(std::span<const EngineProfile::OpCost> costs) const {
   double memory_seconds = 0;
   for (const EngineProfile::OpCost& op : costs) {
     const Peak* peak = peak_of(op.type);
-    const double seconds = least_seconds(op, read_bytes_per_s_, operations_per_s(peak));
-    const bool is_memory = seconds == least_seconds(op, read_bytes_per_s_, 0);
+    const double seconds = min_seconds(op, read_bytes_per_s_, operations_per_s(peak));
+    const bool is_memory = seconds == min_seconds(op, read_bytes_per_s_, 0);
     bound.seconds += seconds;
     if (is_memory) memory_seconds += seconds;
     seconds_by[is_memory ? "read" : fmt::format("{} {}", peak->name, peak->instruction)] += seconds;

@@ -25,8 +25,8 @@ struct LoadOptions {
   std::vector<std::string> prompts;
   std::vector<std::string> models;  ///< names that the requests give in turn, such as adapters; empty: the target's
   int64_t adapters = 0;             ///< numbers from 0 that the requests give in turn as `lora`, in llama.cpp's shape
-  /// Each prompt begins a conversation of so many requests. Each sends all that was said before, and about so many tokens
-  /// more.
+  /// Each prompt begins a conversation of so many requests. Each sends the whole conversation so far, and about so many
+  /// tokens more.
   int64_t turns = 1, turn_tokens = 32;
   int64_t max_tokens = 64;
   uint64_t seed = 1;  ///< of the arrivals
@@ -46,13 +46,13 @@ struct LoadResult {
   std::vector<LoadRequest> requests;  ///< by prompt, then by turn
 };
 
-/// Sends every prompt once, and the turns that follow it. `on_done` is called after each answer; false ends the load (cancelled).
-/// io: no connection can be made.
+/// Sends every prompt once, and the turns that follow it. `on_done` is called after each answer; false ends the load
+/// (cancelled). io: no connection can be made.
 Result<LoadResult> run_load(const ServeTarget& target, const LoadOptions& options,
                             const std::function<bool()>& on_done = {});
 
-/// The same load without a server: requests of the engine, submitted and waited for by a thread per stream. Without `rate`,
-/// `models` and `adapters`.
+/// The same load without a server: requests of the engine, submitted and waited for by a thread per stream. Without
+/// `rate`, `models` and `adapters`.
 Result<LoadResult> run_engine_load(TextEngine& engine, const LoadOptions& options,
                                    const std::function<bool()>& on_done = {});
 

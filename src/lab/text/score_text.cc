@@ -233,7 +233,7 @@ Result<ChoiceScores> score_choices(TextEngine& model, const std::vector<Question
     const bool has_space = !q.prompt.empty() && (q.prompt.back() == ' ' || q.prompt.back() == '\n');
     REDLINE_ASSIGN(const std::vector<int32_t> prompt, model.encode(q.prompt));
     size_t best = 0, best_normalized = 0;
-    double most = 0, most_normalized = 0;
+    double most = 0, max_normalized = 0;
     for (size_t c = 0; c < q.choices.size(); ++c) {
       const std::string answer = (has_space || q.prompt.empty() ? "" : " ") + q.choices[c];
       REDLINE_ASSIGN(std::vector<int32_t> ids, model.encode(q.prompt + answer));
@@ -250,7 +250,7 @@ Result<ChoiceScores> score_choices(TextEngine& model, const std::vector<Question
         total += Row(reader.row(static_cast<int64_t>(i - begin))).log_probability(static_cast<size_t>(ids[i]));
       const double normalized = total / static_cast<double>(std::max<size_t>(1, q.choices[c].size()));
       if (c == 0 || total > most) best = c, most = total;
-      if (c == 0 || normalized > most_normalized) best_normalized = c, most_normalized = normalized;
+      if (c == 0 || normalized > max_normalized) best_normalized = c, max_normalized = normalized;
     }
     scores.chosen.push_back(best);
     scores.right.add(best == q.answer ? 1 : 0);

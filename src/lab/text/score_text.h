@@ -1,4 +1,5 @@
-// How well a language model predicts a text, alone or beside another model, and which of several answers it finds likely.
+// How well a language model predicts a text, alone or beside another model, and which of several answers it finds
+// likely.
 #pragma once
 
 #include <algorithm>
@@ -58,8 +59,8 @@ struct Question {
   std::vector<std::string> choices;
   size_t answer = 0;  ///< index of the right choice
 };
-/// From JSON, a list or one object per line: {"question" (or "prompt", "ctx", "query"): text, "choices" (or "endings"): list
-/// of texts or {"text": list, "label": list}, "answer" (or "label", "gold", "answerKey"): index, label or letter}.
+/// From JSON, a list or one object per line: {"question" (or "prompt", "ctx", "query"): text, "choices" (or "endings"):
+/// list of texts or {"text": list, "label": list}, "answer" (or "label", "gold", "answerKey"): index, label or letter}.
 /// invalid_argument: the message gives the number of the question.
 Result<std::vector<Question>> read_questions(std::string_view text);
 

@@ -1,4 +1,5 @@
-// LoRA adapters while serving: vLLM's /v1/load_lora_adapter and /v1/unload_lora_adapter, and llama.cpp's /lora-adapters.
+// LoRA adapters while serving: vLLM's /v1/load_lora_adapter and /v1/unload_lora_adapter, and llama.cpp's
+// /lora-adapters.
 #include <algorithm>
 #include <map>
 

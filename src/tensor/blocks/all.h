@@ -1,6 +1,6 @@
-// Every quantized format, in the order of DType: a new one needs its header, its entry and #include here, and its test. The
-// type table, packing, and the linear and embedding kernels are instantiated from these lists; dtype.h, which the formats
-// include, takes its enumerators from them.
+// Every quantized format, in the order of DType: a new one needs its header, its entry and #include here, and its test.
+// The type table, packing, and the linear and embedding kernels are instantiated from these lists; dtype.h, which the
+// formats include, takes its enumerators from them.
 #ifndef REDLINE_BLOCK_FORMATS
 #define REDLINE_BLOCK_FORMATS(F) \
   F(Q4_0)                        \

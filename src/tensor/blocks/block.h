@@ -16,7 +16,7 @@
 //     static constexpr bool kHasMins;    false: mins are all zero and not written
 //     static void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins);
 //     static void round(const float* values, uint8_t* block);      only where matrices are converted to it
-//     ... and the description of its packed row panels: strip.h
+//     ... and the description of its packed row panels: row_panel.h
 //   };
 //
 // A format whose scales belong to whole rows (REDLINE_ROW_FORMATS) states the layout of a row and of a packed row panel

@@ -5,7 +5,7 @@
 
 #include "tensor/blocks/code_tables.h"
 #include "tensor/blocks/iq3_s_grid.h"
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -6,8 +6,8 @@
 
 namespace redline::blocks {
 
-static constexpr int kStripRowsOf = 16;  ///< rows of a row panel
-static constexpr int kLineBytes = 64;    ///< a unit of 16 rows x 4 codes
+static constexpr int kRowPanelRowsOf = 16;  ///< rows of a row panel
+static constexpr int kLineBytes = 64;       ///< a unit of 16 rows x 4 codes
 #if defined(__AVX512BW__)
 static constexpr int kVecBytes = 64;
 #elif defined(__AVX2__)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tensor/blocks/code_tables.h"
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -2,7 +2,7 @@
 // f16 dmin. Element e: byte 32 (e / 128) + e % 32, bits 2 (e % 128 / 32). value = (d scale) q - (dmin min).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -3,7 +3,7 @@
 // 2 (g / 4)); f16 d. value = (d (scale - 32)) q, q = low bits - (high bit ? 0 : 4).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -1,7 +1,7 @@
 // Q4_0: 32 elements, 4 bits. f16 d; 16 bytes of nibbles, low nibbles are elements 0-15. value = d (q - 8).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

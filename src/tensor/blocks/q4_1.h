@@ -1,7 +1,7 @@
 // Q4_1: 32 elements, 4 bits. f16 d, f16 m; 16 bytes of nibbles as Q4_0. value = d q + m.
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -1,7 +1,7 @@
 // Q5_0: 32 elements, 5 bits. f16 d; 32 fifth bits, element i at bit i; nibbles as Q4_0. value = d (q - 16).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -1,7 +1,7 @@
 // Q5_1: 32 elements, 5 bits. f16 d, f16 m; fifth bits and nibbles as Q5_0. value = d q + m.
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

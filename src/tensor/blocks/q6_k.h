@@ -2,7 +2,7 @@
 // bytes of high bits as Q2_K, 16 int8 scales, f16 d. value = (d scale) (q - 32).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

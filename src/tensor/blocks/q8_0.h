@@ -1,7 +1,7 @@
 // Q8_0: 32 elements, 8 bits. f16 d; 32 int8. value = d q.
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

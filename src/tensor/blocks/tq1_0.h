@@ -3,7 +3,7 @@
 // number slowest; 4 bytes with 4 digits each: elements 240-255; f16 d. value = d (digit - 1).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -1,7 +1,7 @@
 // TQ2_0: 256 ternary elements, 2 bits each: 64 bytes as Q2_K, f16 d. value = d (q - 1).
 #pragma once
 
-#include "tensor/blocks/strip.h"
+#include "tensor/blocks/row_panel.h"
 
 namespace redline::blocks {
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "tensor/blocks/block.h"
-#include "tensor/strip_rows.h"
+#include "tensor/row_panel.h"
 
 namespace redline::blocks {
 
@@ -24,7 +24,7 @@ struct W8A8 {
     return (in_features + kTileElements - 1) / kTileElements * kTileBytes;
   }
   REDLINE_BLOCK_INLINE constexpr int64_t panel_bytes(int64_t in_features) {
-    return codes_bytes(in_features) + kStripRows * kRowBytes;
+    return codes_bytes(in_features) + kRowPanelRows * kRowBytes;
   }
 
   REDLINE_BLOCK_INLINE void unpack_row(const uint8_t* row, float* values, int64_t count) {
@@ -51,10 +51,10 @@ struct W8A8 {
   /// rows[r]: the stored row; nullptr past the last row, packed as zeros.
   REDLINE_BLOCK_INLINE void pack_panel(const uint8_t* const* rows, int64_t in_features, uint8_t* panel) {
     __builtin_memset(panel, 0, static_cast<size_t>(panel_bytes(in_features)));
-    for (int64_t r = 0; r < kStripRows; ++r) {
+    for (int64_t r = 0; r < kRowPanelRows; ++r) {
       if (!rows[r]) continue;
       uint8_t* to = panel + r * 4;
-      for (int64_t k = 0; k < in_features; k += 4, to += kStripRows * 4) __builtin_memcpy(to, rows[r] + k, 4);
+      for (int64_t k = 0; k < in_features; k += 4, to += kRowPanelRows * 4) __builtin_memcpy(to, rows[r] + k, 4);
       __builtin_memcpy(panel + codes_bytes(in_features) + r * kRowBytes, rows[r] + in_features, kRowBytes);
     }
   }

@@ -1,4 +1,5 @@
-// A pushdown automaton over bytes: one nondeterministic automaton per rule of a grammar, with edges that call other rules.
+// A pushdown automaton over bytes: one nondeterministic automaton per rule of a grammar, with edges that call other
+// rules.
 #pragma once
 
 #include <array>
@@ -36,14 +37,14 @@ class Automaton {
     uint32_t rule = 0;
     bool accepts = false;
     /// Least and greatest number of ticks up to the end of a counted rule.
-    uint32_t least_ticks = 0, greatest_ticks = 0;
+    uint32_t min_ticks = 0, greatest_ticks = 0;
   };
   struct Rule {
     uint32_t start = 0;
     uint32_t rank = 0;  ///< greater than the ranks of the rules that begin with a call of this one
     bool is_counted = false;
     uint32_t least = 0, greatest = kUnbounded;
-    uint32_t max_distance = 0;  ///< greatest of least_ticks and bounded greatest_ticks over its states
+    uint32_t max_distance = 0;  ///< greatest of min_ticks and bounded greatest_ticks over its states
   };
 
   /// invalid_argument: the grammar matches no text, takes more than the limits, or has left recursion through a

@@ -101,7 +101,7 @@ void ConstraintCache::add_entry(Entry e) {
   if (rule.is_counted) {
     if (rule.greatest == Automaton::kUnbounded) {
       e.count = std::min(e.count, rule.least);
-    } else if (state.least_ticks > rule.greatest || e.count > rule.greatest - state.least_ticks) {
+    } else if (state.min_ticks > rule.greatest || e.count > rule.greatest - state.min_ticks) {
       return;
     }
     if (state.greatest_ticks != Automaton::kUnbounded &&
@@ -299,7 +299,7 @@ bool ConstraintCache::is_next_round(uint32_t config, uint32_t next, const Automa
     const Entry a = entry(config, i), b = entry(next, i);
     const Automaton::State& state = automaton_.state(a.state);
     if (a.state != b.state || a.stack != b.stack || a.stack != kOpenStack || a.count + 1 != b.count) return false;
-    if (&automaton_.rules()[state.rule] != &rule || state.least_ticks > 1) return false;
+    if (&automaton_.rules()[state.rule] != &rule || state.min_ticks > 1) return false;
     if (state.greatest_ticks != Automaton::kUnbounded && a.count < rule.least) return false;
   }
   return true;

@@ -4,8 +4,8 @@
 // after the call, the repetitions there, and the stack below, so that all calls of a rule at one position share one
 // stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a transition
 // is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never leave the rule
-// are decided for every stack. Those that leave it are kept as a trie over their bytes behind the end of the rule, which
-// is walked with the parse state behind the call; the result is kept for the pair.
+// are decided for every stack. Those that leave it are kept as a trie over their bytes behind the end of the rule,
+// which is walked with the parse state behind the call; the result is kept for the pair.
 #pragma once
 
 #include <array>
@@ -121,8 +121,8 @@ class ConstraintCache {
   uint32_t canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const;
   /// Whether `next` is `config` after one more repetition of the rule, with as many to go as its bound allows.
   bool is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const;
-  /// As many plain characters may follow, whatever they are, and the rule does not end between them; nullopt: it depends
-  /// on the characters.
+  /// As many plain characters may follow, whatever they are, and the rule does not end between them; nullopt: it
+  /// depends on the characters.
   std::optional<size_t> free_plain_chars(uint32_t config, Entry entry);
   std::unique_ptr<StateMask> make_state_mask(uint32_t state, uint32_t count);
   /// The parse state after any plain character, if it is one for all; kDead if no plain character may follow; else

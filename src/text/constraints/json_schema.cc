@@ -1,4 +1,5 @@
-// A JSON Schema as a grammar; over 600 lines: the keywords of a schema refer to each other, and one class holds the tables that they share.
+// A JSON Schema as a grammar; over 600 lines: the keywords of a schema refer to each other, and one class holds the
+// tables that they share.
 #include "text/constraints/json_schema.h"
 
 #include <algorithm>
@@ -637,11 +638,11 @@ class SchemaCompiler {
     return language;
   }
 
-  static void bound_length(const Schemas& schemas, const char* least_key, const char* greatest_key, uint32_t& least,
+  static void bound_length(const Schemas& schemas, const char* min_key, const char* greatest_key, uint32_t& least,
                            uint32_t& greatest) {
     for (const Json* schema : schemas) {
       if (!schema->is_object()) continue;
-      if (const Json* v = find(*schema, least_key)) least = std::max(least, count_of(*v));
+      if (const Json* v = find(*schema, min_key)) least = std::max(least, count_of(*v));
       if (const Json* v = find(*schema, greatest_key)) greatest = std::min(greatest, count_of(*v));
     }
   }
@@ -743,12 +744,12 @@ class SchemaCompiler {
     if (greatest > prefix) {
       REDLINE_ASSIGN(const Grammar::Expr item, value_of(items_at(schemas, prefix)));
       const Grammar::Expr more = g_.sequence({comma(), item});
-      const uint32_t least_more = least > last ? least - last : 0;
+      const uint32_t min_more = least > last ? least - last : 0;
       const uint32_t greatest_more = greatest == kUnbounded ? kUnbounded : greatest - last;
       if (prefix > 0) {
-        rest = g_.repeat(more, least_more, greatest_more);
+        rest = g_.repeat(more, min_more, greatest_more);
       } else {
-        rest = g_.sequence({item, g_.repeat(more, least_more > 0 ? least_more - 1 : 0,
+        rest = g_.sequence({item, g_.repeat(more, min_more > 0 ? min_more - 1 : 0,
                                             greatest_more == kUnbounded ? kUnbounded : greatest_more - 1)});
         if (least == 0) rest = g_.optional(rest);
       }
@@ -973,7 +974,8 @@ class SchemaCompiler {
     return name;
   }
 
-  // Values of enum and const against the other keywords ----------------------------------------------------------------
+  // Values of enum and const against the other keywords
+  // ----------------------------------------------------------------
 
   static bool equals(const Json& a, const Json& b) {
     if (a.is_number() && b.is_number()) return a.get<double>() == b.get<double>();
@@ -1022,9 +1024,9 @@ class SchemaCompiler {
     if (const Json* one = find(schema, "const"); one && !equals(*one, value)) return false;
     if (const Json* list = find(schema, "enum"))
       if (std::none_of(list->begin(), list->end(), [&](const Json& v) { return equals(v, value); })) return false;
-    const auto within = [&](const char* least_key, const char* greatest_key, size_t count) {
+    const auto within = [&](const char* min_key, const char* greatest_key, size_t count) {
       uint32_t least = 0, greatest = kUnbounded;
-      bound_length({&schema}, least_key, greatest_key, least, greatest);
+      bound_length({&schema}, min_key, greatest_key, least, greatest);
       return count >= least && count <= greatest;
     };
     if (value.is_number()) {

@@ -11,7 +11,8 @@ struct JsonSchemaOptions {
 };
 
 /// A grammar of values that the schema accepts; not of all of them:
-/// - members of an object come in the order of `properties`; others only where additionalProperties allows them by name,
+/// - members of an object come in the order of `properties`; others only where additionalProperties allows them by
+/// name,
 ///   or where the schema names no properties;
 /// - numbers have at most 15 digits; with bounds, no exponent.
 /// Each keyword is enforced, is an annotation, or makes an error: unsupported, with the keyword and the JSON pointer of

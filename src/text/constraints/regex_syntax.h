@@ -1,5 +1,5 @@
-// Regular expressions in the syntax that JSON Schema's patterns and guided decoding use (ECMA-262), without what no
-// finite automaton matches.
+// Regular expressions in the syntax that JSON Schema's patterns and guided decoding use (ECMA-262), restricted to what
+// a finite automaton matches (no look-around, no back references).
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@ namespace redline {
 /// quantifiers. Groups do not capture, lazy quantifiers match the same texts as greedy ones.
 ///
 /// Dialects differ in \w \d \s and the dot. Both readings are kept: `strict` matches what is in the class for ECMA-262
-/// and for Python, `loose` what is for either. Text is generated from the strict one; what must not match is excluded by
-/// the loose one.
+/// and for Python, `loose` what is for either. Text is generated from the strict one; what must not match is excluded
+/// by the loose one.
 class RegexSyntax {
  public:
   enum class Reading : uint8_t { kStrict, kLoose };

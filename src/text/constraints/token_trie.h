@@ -54,8 +54,8 @@ inline bool has_bit(std::span<const uint32_t> bits, TokenId id) {
 
 /// Built once per tokenizer and shared. Special tokens have no text and are in no trie.
 ///
-/// Tokens that are whole characters, none of them a control character, a quote or a backslash, form a trie of their own:
-/// where any such character may follow, as within a JSON string, they are allowed without looking at each.
+/// Tokens that are whole characters, none of them a control character, a quote or a backslash, form a trie of their
+/// own: where any such character may follow, as within a JSON string, they are allowed without looking at each.
 class TokenTrie {
  public:
   /// `size`: of the logits. `end_tokens` end a text; they have no text here even if the vocabulary gives them one.

@@ -8,7 +8,8 @@
 namespace redline::jinja {
 namespace {
 
-// Collections ----------------------------------------------------------------------------------------------------------
+// Collections
+// ----------------------------------------------------------------------------------------------------------
 
 Value get_length(Evaluation& e, Value x, Values) { return Value::integer(length(e, x)); }
 
@@ -172,7 +173,8 @@ Value groupby(Evaluation& e, Value x, Values v) {
   return e.list(groups);
 }
 
-// Lazy filters: they take one item at a time, and an error in an item that nobody asks for does not occur ---------------
+// Lazy filters: they take one item at a time, and an error in an item that is never read does not occur
+// ---------------
 
 struct Batches final : Iterator {
   bool next(Evaluation& e, Value& out) override {
@@ -350,7 +352,8 @@ Value select(Evaluation& e, Value x, const Args& args) {
   return e.failed() ? x : Value::iterator(e.arena.make(selected));
 }
 
-// Others ---------------------------------------------------------------------------------------------------------------
+// Others
+// ---------------------------------------------------------------------------------------------------------------
 
 Value or_default(Evaluation& e, Value x, Values v) {
   const bool is_absent = x.is_undefined() || (is_given_and_true(e, v[1]) && !truthy(e, x));

@@ -11,7 +11,8 @@
 namespace redline::jinja {
 namespace {
 
-// Iterators ------------------------------------------------------------------------------------------------------------
+// Iterators
+// ------------------------------------------------------------------------------------------------------------
 
 struct ListIterator final : Iterator {
   explicit ListIterator(std::span<const Value> s) : items(s) { type_name = "list_iterator"; }
@@ -64,7 +65,8 @@ struct RangeIterator final : Iterator {
   int64_t first, step, count, at = 0;
 };
 
-// Hash -----------------------------------------------------------------------------------------------------------------
+// Hash
+// -----------------------------------------------------------------------------------------------------------------
 
 uint64_t mixed(uint64_t x) {
   x ^= x >> 33;
@@ -107,7 +109,8 @@ Entry* find_entry(const Dict& dict, uint64_t hash, Equal&& is_equal) {
   }
 }
 
-// Indexes --------------------------------------------------------------------------------------------------------------
+// Indexes
+// --------------------------------------------------------------------------------------------------------------
 
 /// The bounds of a slice over `size` items: first, count and step.
 struct SliceBounds {
@@ -152,7 +155,8 @@ Value char_at(Evaluation& e, Value string, int64_t index) {
 
 }  // namespace
 
-// Iteration ------------------------------------------------------------------------------------------------------------
+// Iteration
+// ------------------------------------------------------------------------------------------------------------
 
 bool is_iterable(Value value) {
   switch (value.kind()) {
@@ -215,7 +219,8 @@ bool collect(Evaluation& e, Value value, std::vector<Value>& items) {
   return !e.failed();
 }
 
-// Attributes and items -------------------------------------------------------------------------------------------------
+// Attributes and items
+// -------------------------------------------------------------------------------------------------
 
 Value own_attribute(Evaluation& e, Value object, std::string_view name) {
   switch (object.kind()) {
@@ -297,7 +302,8 @@ Value slice(Evaluation& e, Value object, Value start, Value stop, Value step) {
   return e.string_in_place(e.text(out)->text, object.is_markup());
 }
 
-// Dicts ----------------------------------------------------------------------------------------------------------------
+// Dicts
+// ----------------------------------------------------------------------------------------------------------------
 
 bool is_hashable(Value value) {
   if (value.is(Kind::kTuple)) {

@@ -1,5 +1,5 @@
-// What one rendering owns: memory, limits and the first error. Errors are sticky: after fail() every operation returns at
-// once, so callers check failed() only before loops and side effects.
+// What one rendering owns: memory, limits and the first error. Errors are sticky: after fail() every operation returns
+// at once, so callers check failed() only before loops and side effects.
 #pragma once
 
 #include <ctime>

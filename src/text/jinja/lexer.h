@@ -1,5 +1,5 @@
-// Template text to tokens, with jinja2's rules for white space: trim_blocks and lstrip_blocks are on, one line break at the
-// end of the template is dropped.
+// Template text to tokens, with jinja2's rules for white space: trim_blocks and lstrip_blocks are on, one line break at
+// the end of the template is dropped.
 #pragma once
 
 #include <string>

@@ -19,7 +19,8 @@ struct Method {
   Value (*call)(Evaluation& e, Value self, Values values);
 };
 
-// Arguments ------------------------------------------------------------------------------------------------------------
+// Arguments
+// ------------------------------------------------------------------------------------------------------------
 
 std::string_view text_of(Evaluation& e, Value value) {
   if (value.is_string()) return value.text();
@@ -66,7 +67,8 @@ std::optional<ByteRange> byte_range(Evaluation& e, Value self, Value start, Valu
   return ByteRange{begin, begin + char_offset(self.text().substr(begin), last - first)};
 }
 
-// str ------------------------------------------------------------------------------------------------------------------
+// str
+// ------------------------------------------------------------------------------------------------------------------
 
 template <std::string (*f)(std::string_view)>
 Value mapped(Evaluation& e, Value self, Values) {
@@ -346,7 +348,8 @@ const Method kStringMethods[] = {
     {"zfill", {1, {"_width"}}, zfill},
 };
 
-// list, tuple and dict -------------------------------------------------------------------------------------------------
+// list, tuple and dict
+// -------------------------------------------------------------------------------------------------
 
 Value list_index(Evaluation& e, Value self, Values v) {
   const auto items = self.as_list()->span();

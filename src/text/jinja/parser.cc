@@ -355,7 +355,8 @@ class Parser {
     return one;
   }
 
-  // Expressions, in jinja2's order of precedence -----------------------------------------------------------------------
+  // Expressions, in jinja2's order of precedence
+  // -----------------------------------------------------------------------
 
   NodePtr expression() { return conditional(); }
 

@@ -50,7 +50,8 @@ struct Renderer::ConditionIterator final : Iterator {
   Iterator* items = nullptr;
 };
 
-// Variables ------------------------------------------------------------------------------------------------------------
+// Variables
+// ------------------------------------------------------------------------------------------------------------
 
 Frame* Renderer::new_frame(uint32_t slots, Frame* parent) {
   e_.charge(1 + slots);
@@ -116,7 +117,8 @@ void Renderer::assign(const Target& target, Frame& frame, Value value) {
   }
 }
 
-// Statements -----------------------------------------------------------------------------------------------------------
+// Statements
+// -----------------------------------------------------------------------------------------------------------
 
 std::string Renderer::run(const Nodes& body, const Scope& root) {
   std::string text;
@@ -323,7 +325,8 @@ Renderer::Flow Renderer::run_loop(const For& node, Value iterable, Frame& frame,
   return run(node.otherwise, frame);
 }
 
-// Expressions ----------------------------------------------------------------------------------------------------------
+// Expressions
+// ----------------------------------------------------------------------------------------------------------
 
 bool Renderer::is_true(const Node& node, Frame& frame) {
   const Value value = eval(node, frame);

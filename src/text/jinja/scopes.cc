@@ -287,7 +287,8 @@ class Resolver {
     return functions_.back().get();
   }
 
-  // First pass over a scope: which names it reads and assigns, without the scopes within it ----------------------------
+  // First pass over a scope: which names it reads and assigns, without the scopes within it
+  // ----------------------------
 
   void collect(const Nodes& nodes, Symbols& symbols) {
     for (const NodePtr& node : nodes) collect(node.get(), symbols);
@@ -345,7 +346,8 @@ class Resolver {
     symbols.merge(branches);
   }
 
-  // Second pass: slots -------------------------------------------------------------------------------------------------
+  // Second pass: slots
+  // -------------------------------------------------------------------------------------------------
 
   SlotRef slot_of(const Name& name, const Symbols& symbols) {
     const auto place = symbols.find(name.name);

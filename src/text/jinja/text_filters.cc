@@ -14,7 +14,8 @@ namespace {
 /// soft_str(): Markup stays what it is.
 Value soft(Evaluation& e, Value value) { return to_string(e, value); }
 
-// Text -----------------------------------------------------------------------------------------------------------------
+// Text
+// -----------------------------------------------------------------------------------------------------------------
 
 Value upper(Evaluation& e, Value x, Values) { return call_method(e, soft(e, x), "upper"); }
 Value lower(Evaluation& e, Value x, Values) { return call_method(e, soft(e, x), "lower"); }
@@ -203,7 +204,8 @@ Value xmlattr(Evaluation& e, Value x, Values v) {
   return e.string(leads && !out.empty() ? " " + out : out);
 }
 
-// Numbers --------------------------------------------------------------------------------------------------------------
+// Numbers
+// --------------------------------------------------------------------------------------------------------------
 
 Value to_int(Evaluation& e, Value x, Values v) {
   const Value otherwise = is_given(v[0]) ? v[0] : Value::integer(0);

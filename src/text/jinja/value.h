@@ -1,5 +1,5 @@
-// Values of a template, with the semantics of Python's objects. Everything that a rendering makes lies in its Arena and is
-// freed with it: values are plain pointers, cycles need no care, and no destructor runs.
+// Values of a template, with the semantics of Python's objects. Everything that a rendering makes lies in its Arena and
+// is freed with it: values are plain pointers, cycles are harmless and destructors do not run.
 #pragma once
 
 #include <cstddef>

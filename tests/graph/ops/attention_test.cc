@@ -63,9 +63,9 @@ struct Answer {
   double bound = 0;
 };
 Answer answer(const AttentionCase& c, const History& h, int64_t position, const double* q) {
-  // Rounding of keys, values and weights in the cache format, and of float32 sums. A key's rounding changes a score by at
-  // most the same share of the sum of its absolute products, a score's error d changes a weight by about d, and both sums
-  // of the softmax have it.
+  // Rounding of keys, values and weights in the cache format, and of float32 sums. A key's rounding changes a score by
+  // at most the same share of the sum of its absolute products, a score's error d changes a weight by about d, and both
+  // sums of the softmax have it.
   const double unit = c.format == KvFormat::kF32 ? 0x1p-24 : c.format == KvFormat::kF16 ? 0x1p-11 : 0x1p-8;
   const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
   const int64_t first = c.window > 0 ? std::max<int64_t>(0, position - c.window + 1) : 0;
@@ -116,7 +116,8 @@ void check_attention(const AttentionCase& c, const AttentionSteps& steps) {
     const int64_t pages = total / kKvPageTokens + 4 * static_cast<int64_t>(count);
     TestSequences sequences(
         compiled.program->states, compiled.executor->make_state_memory(std::vector<int64_t>{pages}).value(), pages,
-        count, {compiled.program->attention_slots, c.heads, c.kv_heads, c.head_dim, most, static_cast<int64_t>(count)});
+        count,
+        {compiled.program->attention_partitions, c.heads, c.kv_heads, c.head_dim, most, static_cast<int64_t>(count)});
     std::vector<History> histories(count);
     Numbers numbers(11);
     std::vector<std::vector<float>> outputs;

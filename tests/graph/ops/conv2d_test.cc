@@ -64,8 +64,9 @@ double conv2d_tolerance(const Network& net) {
   return static_cast<double>(net.in * net.attrs.kernel * net.attrs.kernel + 8) * 6e-8;
 }
 
-// y[i, oy, ox, n] = sum over taps dy, dx and channels c of x[i, stride oy + dy - pad, stride ox + dx - pad, c] w[n, c, dy, dx],
-// zero outside; then the biases. With `upsample` x is first resized to y's size: pixel p of P is pixel floor(p / P * size of x).
+// y[i, oy, ox, n] = sum over taps dy, dx and channels c of x[i, stride oy + dy - pad, stride ox + dx - pad, c] w[n, c,
+// dy, dx], zero outside; then the biases. With `upsample` x is first resized to y's size: pixel p of P is pixel floor(p
+// / P * size of x).
 Formula conv2d_formula(const Network& net) {
   return [net](const FormulaInputs& in, int64_t rows, int64_t cols) {
     const int64_t height = net.in_height.eval(in.sizes), width = net.in_width.eval(in.sizes);

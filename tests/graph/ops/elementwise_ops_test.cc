@@ -1,4 +1,5 @@
-// add, add_row, scale, soft_cap, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
+// add, add_row, scale, soft_cap, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one
+// matrix.
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"

@@ -92,8 +92,9 @@ double joint_attention_relative_error(const std::vector<float>& got, const std::
   return all > 0 ? std::sqrt(error / all) : std::sqrt(error);
 }
 
-/// Row t of item i and head h: the mean of the values of its keys, text before picture, by the softmax of q . k / sqrt(head_dim).
-/// Causal rows see keys [0, t]; keys from the item's length on are not seen; no keys give zeros. A product multiplies by w^T.
+/// Row t of item i and head h: the mean of the values of its keys, text before picture, by the softmax of q . k /
+/// sqrt(head_dim). Causal rows see keys [0, t]; keys from the item's length on are not seen; no keys give zeros. A
+/// product multiplies by w^T.
 std::vector<double> joint_attention_formula(const JointAttentionCase& c, const Graph& graph,
                                             const std::map<std::string, HostTensor>& in) {
   const int64_t keys = c.text + c.image, width = c.heads * c.head_dim;

@@ -227,8 +227,8 @@ Problem scan_problem(const GatedScanAttrs& a) {
   weights->values["skip"] = numbers.vector(a.num_heads);
   Problem p;
   p.cols = a.num_heads * a.value_dim;
-  // A row's products with S and k have key_dim terms, its sums over tokens two times a chunk; what S itself is off by does
-  // not grow, for no step lengthens it. The values in the sums are of about the size of the largest result.
+  // A row's products with S and k have key_dim terms, its sums over tokens two times a chunk; what S itself is off by
+  // does not grow, for no step lengthens it. The values in the sums are of about the size of the largest result.
   p.tolerance = static_cast<double>(a.key_dim + 2 * kScanChunkTokens) * kRounding;
   p.build = [=] {
     GraphBuilder g("test");
@@ -315,8 +315,8 @@ Problem lstm_problem(const LstmShape& shape) {
   }
   Problem p;
   p.cols = hidden;
-  // A gate is off by (columns + hidden) e of what its sum consists of, and its function by 16 e. Gates are below 1, so c
-  // forgets its errors as it forgets values: about as many times as it adds them up, a layer does so once more.
+  // A gate is off by (columns + hidden) e of what its sum consists of, and its function by 16 e. Gates are below 1, so
+  // c forgets its errors as it forgets values: about as many times as it adds them up, a layer does so once more.
   p.tolerance = 4 * static_cast<double>((std::max(shape.columns, hidden) + hidden + 16) * layers) * kRounding;
   p.build = [=] {
     GraphBuilder g("test");

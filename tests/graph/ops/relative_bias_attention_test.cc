@@ -12,8 +12,8 @@ SymbolValues text(int64_t batch, int64_t tokens) {
   return s;
 }
 
-// y[i, t, h] = sum_p softmax_p(scale q[i, t, h] . k[i, p, h] + table[bucket(p - t), h]) v[i, p, h] over the keys that item i has;
-// buckets have a test of their own.
+// y[i, t, h] = sum_p softmax_p(scale q[i, t, h] . k[i, p, h] + table[bucket(p - t), h]) v[i, p, h] over the keys that
+// item i has; buckets have a test of their own.
 Formula bias_attention_formula(const RelativeBiasAttentionAttrs& a, bool has_lengths) {
   return [=](const FormulaInputs& in, int64_t rows, int64_t cols) {
     const int64_t tokens = in[Symbol::kTextTokens];

@@ -84,7 +84,7 @@ TEST(FuseGatedLinear, HalvesOfOneProductBecomeTwoMatrices) {
   auto table = cpu_kernels();
   ASSERT_TRUE(table.ok());
   constexpr int64_t kHidden = 64, kOut = 48;
-  for (int64_t half : {int64_t{352}, int64_t{40}})  // the second: no whole strips of 16 rows
+  for (int64_t half : {int64_t{352}, int64_t{40}})  // the second: no whole row panels of 16 rows
     for (const DType type : testing::each_kind_of_weight())
       for (bool exact : {false, true}) {
         if (type != DType::kF32 && type != DType::kBF16 && half % 32 != 0) continue;  // K of the next product

@@ -1,6 +1,6 @@
 #include "graph/passes/hoist_invariants.h"
 
-#include "graph/bound_values.h"
+#include "graph/external_values.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/concat.h"
@@ -105,19 +105,19 @@ TEST(HoistedGraphs, ProductsGoAndWhatOnlyCostsMemoryStays) {
   ASSERT_TRUE(split.ok()) << split.status().to_string();
   EXPECT_EQ(count(split->once, kLinear), 3);
   EXPECT_EQ(count(split->once, kActivation), 1);
-  EXPECT_EQ(names_of(split->once, split->once.outputs), (std::vector<std::string>{"bound.t.0", "bound.t.1"}));
+  EXPECT_EQ(names_of(split->once, split->once.outputs), (std::vector<std::string>{"external.t.0", "external.t.1"}));
   EXPECT_EQ(names_of(split->once, split->once.inputs), std::vector<std::string>{"time"});
   for (const Graph& graph : chain.graphs) EXPECT_EQ(count(graph, kLinear), 0) << graph.to_string();
   // The two sums read one table, which is half of what they make.
   EXPECT_EQ(count(chain.graphs[1], kAddRow), 2);
   EXPECT_EQ(count(chain.graphs[2], kConcatCols), 1);
   // The first graph's table is the third's input, kept once; nobody wants the conditioning any more.
-  EXPECT_EQ(split->moved_outputs, (std::map<std::string, std::string>{{"table", "bound.t.0"}}));
-  EXPECT_EQ(names_of(chain.graphs[0], chain.graphs[0].inputs), (std::vector<std::string>{"x", "bound.t.0"}));
+  EXPECT_EQ(split->moved_outputs, (std::map<std::string, std::string>{{"table", "external.t.0"}}));
+  EXPECT_EQ(names_of(chain.graphs[0], chain.graphs[0].inputs), (std::vector<std::string>{"x", "external.t.0"}));
   EXPECT_EQ(names_of(chain.graphs[0], chain.graphs[0].outputs), std::vector<std::string>{"image"});
-  EXPECT_EQ(names_of(chain.graphs[1], chain.graphs[1].inputs), (std::vector<std::string>{"image", "bound.t.1"}));
+  EXPECT_EQ(names_of(chain.graphs[1], chain.graphs[1].inputs), (std::vector<std::string>{"image", "external.t.1"}));
   EXPECT_EQ(names_of(chain.graphs[2], chain.graphs[2].inputs),
-            (std::vector<std::string>{"image", "bound.t.0", "time"}));
+            (std::vector<std::string>{"image", "external.t.0", "time"}));
 }
 
 TEST(HoistedGraphs, NothingConstantLeavesTheGraphsAlone) {
@@ -147,12 +147,12 @@ TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
     auto once = Executable::make(split->once, options, runtime), step = Executable::make(first, options, runtime);
     ASSERT_TRUE(once.ok() && step.ok());
     std::vector<float> tables(4 * 2 * kCols), others(tables.size());
-    once->bind("bound.t.0", tables.data());
-    once->bind("bound.t.1", others.data());
+    once->bind("external.t.0", tables.data());
+    once->bind("external.t.1", others.data());
     std::copy(time.data.begin(), time.data.end(), once->input("time"));
     ASSERT_TRUE(once->run(image_sizes(4, 5)).ok());
     for (const int64_t row : {3, 0, 2}) {
-      step->bind("bound.t.0", tables.data() + row * 2 * kCols);
+      step->bind("external.t.0", tables.data() + row * 2 * kCols);
       std::copy(x.data.begin(), x.data.end(), step->input("x"));
       ASSERT_TRUE(step->run(one).ok());
       Chain whole;
@@ -163,9 +163,9 @@ TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
         ASSERT_NEAR(step->output("image")[i], want.data[i], 2e-5) << "row " << row << ", element " << i;
     }
     if (interpret) continue;
-    for (const ArenaSlot& slot : step->program()->arena_plan.slots) {
-      if (slot.value != first.find_input("bound.t.0")) continue;
-      EXPECT_EQ(slot.bytes, 64) << "the arena has room for it";
+    for (const ArenaBlock& block : step->program()->arena_plan.blocks) {
+      if (block.value != first.find_input("external.t.0")) continue;
+      EXPECT_EQ(block.bytes, 64) << "the arena has room for it";
     }
   }
 }

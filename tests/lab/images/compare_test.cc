@@ -119,7 +119,7 @@ TEST(Compare, RunsTheBundledModel) {
   options.rules = {"redline", "fbcache",        "teacache:threshold=0.5",
                    "none",    "mask:span=body", "dbcache:threshold=10,fn=1,bn=1,warmup=3"};
   options.speedups = {2};
-  options.shown_pictures = 1;
+  options.shown_images = 1;
   std::vector<std::string> said;
   options.on_progress = [&](const std::string& what, double share) {
     EXPECT_GE(share, 0);

@@ -1,4 +1,5 @@
-// Times of token masks at 128k tokens, of CPU, printed. bench/constraints/peers.py measures peers with the same schemas and ids.
+// Times of token masks at 128k tokens, of CPU, printed. bench/constraints/peers.py measures peers with the same schemas
+// and ids.
 #include <cstdlib>
 #include <ctime>
 #include <fstream>

@@ -22,8 +22,8 @@ struct AttentionParams {
   Operand<float> y;
 };
 
-/// A piece of `split` is done: whoever finishes the last one sees the results of the others and reduces them. The counter
-/// is reset for the next layer.
+/// A piece of `split` is done: the worker that finishes the last piece sees all results and reduces them. The
+/// counter is reset for the next layer.
 void finish(const AttentionParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
   const AttentionSplit& split = plan.splits[index];
   std::atomic<int32_t>& finished = plan.finished[index];
@@ -48,7 +48,7 @@ void run_attend(const AttentionParams& s, const Tile& tile, const StepContext& s
   const StateStep& state = step.states[s.cache.group];
   const AttentionWork& plan = state.attention;
   const int64_t d = s.head_dim, stride = s.a.num_heads * d, group = s.a.num_heads / s.num_kv_heads;
-  for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
+  for (int32_t i = plan.partition_begin[tile.index]; i < plan.partition_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
     const int64_t head = item.kv_head * group * d, at = (item.is_group ? 0 : item.row_begin * stride) + head;
     const auto attend = item.takes_vectors ? s.attend_by_vectors : s.attend;

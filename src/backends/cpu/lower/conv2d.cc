@@ -35,11 +35,11 @@ Tile partition(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
   int parts = tasks;
   while (parts > 1 && (tasks % parts != 0 || rows / parts < kRowsWorthTheWeight)) --parts;
   const int col_parts = tasks / parts, part = task / col_parts, col = task % col_parts;
-  const int64_t lines = rows / width, panels = (grid.cols + kStripRows - 1) / kStripRows;
-  return {.row_begin = lines * part / parts * width,
-          .row_end = lines * (part + 1) / parts * width,
-          .col_begin = std::min(grid.cols, panels * col / col_parts * kStripRows),
-          .col_end = std::min(grid.cols, panels * (col + 1) / col_parts * kStripRows),
+  const int64_t image_rows = rows / width, panels = (grid.cols + kRowPanelRows - 1) / kRowPanelRows;
+  return {.row_begin = image_rows * part / parts * width,
+          .row_end = image_rows * (part + 1) / parts * width,
+          .col_begin = std::min(grid.cols, panels * col / col_parts * kRowPanelRows),
+          .col_end = std::min(grid.cols, panels * (col + 1) / col_parts * kRowPanelRows),
           .index = index};
 }
 
@@ -61,13 +61,13 @@ TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op) {
   return grid;
 }
 
-void Conv2dAdapters::reserve(const LowerContext& c, AdapterSite& site, int64_t most_rows, int64_t& buffer_bytes) {
+void Conv2dAdapters::reserve(const LowerContext& c, AdapterSite& site, int64_t max_rows, int64_t& buffer_bytes) {
   const auto aligned = [](int64_t n) { return (n + 63) / 64 * 64; };
   up = AdapterExpand::choose(c.kernels(), c.options().exact_f32);
   site.up_type = site.down_type = up.type;
   at = aligned(buffer_bytes);
-  bytes = aligned(most_rows * site.max_rank * int64_t{sizeof(float)});
-  buffer_bytes = at + bytes + up.buffer_bytes(most_rows, site.max_rank);
+  bytes = aligned(max_rows * site.max_rank * int64_t{sizeof(float)});
+  buffer_bytes = at + bytes + up.buffer_bytes(max_rows, site.max_rank);
 }
 
 void Conv2dAdapters::add_up(const AdapterFactors& factors, float scale, const Tile& tile, int64_t num_rows,

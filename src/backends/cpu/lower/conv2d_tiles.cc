@@ -32,20 +32,21 @@ void add_adapters(const Conv2dTilesParams& p, const StepContext& step, const Con
     // Segments are whole items.
     const int64_t row = (first + item) * s.pixels();
     for_adapted_rows(step.adapters, *p.op.adapters, step.sizes, row, row + s.pixels(), [&](const AdaptedRows& adapted) {
-      for (int64_t line = made.line_begin; line < made.line_end; line += at_once) {
-        down.line_begin = line;
-        down.line_end = std::min(made.line_end, line + at_once);
-        float* y = made.y + (item * s.pixels() + line * s.out_width) * p.out_features;
+      for (int64_t image_row = made.image_row_begin; image_row < made.image_row_end; image_row += at_once) {
+        down.image_row_begin = image_row;
+        down.image_row_end = std::min(made.image_row_end, image_row + at_once);
+        float* y = made.y + (item * s.pixels() + image_row * s.out_width) * p.out_features;
         for (const WeightedAdapter& each : adapted.adapters) {
           const AdapterFactors* factors = factors_at(each, *p.op.adapters);
           if (factors == nullptr) continue;
           down.weight = factors->down;
           down.out_channels = down.n_end = factors->rank;
           // Offset as if the buffer held all earlier image rows as well.
-          down.y = p.adapters.rows(worker) - line * s.out_width * factors->rank;
+          down.y = p.adapters.rows(worker) - image_row * s.out_width * factors->rank;
           p.patches(input);
-          p.adapters.add_up(*factors, factors->scale * each.weight, tile, (down.line_end - line) * s.out_width,
-                            adapted.segment_rows, p.out_features, y, worker);
+          p.adapters.add_up(*factors, factors->scale * each.weight, tile,
+                            (down.image_row_end - image_row) * s.out_width, adapted.segment_rows, p.out_features, y,
+                            worker);
         }
       }
     });
@@ -78,13 +79,14 @@ void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepCo
   }
   tiles.bias_stride = p.item_bias ? cols : 0;
   const int64_t at_once = conv_items_at_once(s.out_width, s.out_height, p.channels, p.op.kernel, p.op.stride);
-  const int64_t line_end = tile.row_end / s.out_width;
-  for (int64_t line = tile.row_begin / s.out_width; line < line_end;) {
-    const int64_t item = line / s.out_height, first = item * s.pixels() * cols;
-    tiles.line_begin = line - item * s.out_height;
-    tiles.line_end = std::min(s.out_height, line_end - item * s.out_height);
-    tiles.items = tiles.line_begin > 0 ? 1 : std::clamp<int64_t>((line_end - line) / s.out_height, 1, at_once);
-    line += tiles.items > 1 ? tiles.items * s.out_height : tiles.line_end - tiles.line_begin;
+  const int64_t image_row_end = tile.row_end / s.out_width;
+  for (int64_t image_row = tile.row_begin / s.out_width; image_row < image_row_end;) {
+    const int64_t item = image_row / s.out_height, first = item * s.pixels() * cols;
+    tiles.image_row_begin = image_row - item * s.out_height;
+    tiles.image_row_end = std::min(s.out_height, image_row_end - item * s.out_height);
+    tiles.items =
+        tiles.image_row_begin > 0 ? 1 : std::clamp<int64_t>((image_row_end - image_row) / s.out_height, 1, at_once);
+    image_row += tiles.items > 1 ? tiles.items * s.out_height : tiles.image_row_end - tiles.image_row_begin;
     tiles.bias = p.bias_of_items(item, tiles.items, worker);
     for (int64_t i = 0; tiles.scale && s.in_pixels() > 0 && i < tiles.items; ++i)
       group_norm_scale(p.sums, item + i, s.in_pixels(), p.channels, p.op.norm, p.norm_weight, p.norm_bias,

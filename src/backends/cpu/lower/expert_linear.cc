@@ -13,7 +13,7 @@ struct ExpertLinearParams {
   GroupMatrices kinds[2];  // gate and up, or the only one
   void (*activate)(const ActivationArgs&);
   bool shares_x;  // gate and up read x in the same layouts
-  int64_t most_tiles;
+  int64_t max_tiles;
   int tasks;
   WorkQueue queue;
   Operand<const float> x;
@@ -43,7 +43,7 @@ class Items {
     constexpr int64_t kPerWorker = 4;
     const int64_t rows = p_.offsets[expert + 1] - p_.offsets[expert];
     if (rows == 0) return 0;
-    return std::clamp<int64_t>((rows * kPerWorker * p_.tasks + pairs_ - 1) / pairs_, 1, p_.most_tiles);
+    return std::clamp<int64_t>((rows * kPerWorker * p_.tasks + pairs_ - 1) / pairs_, 1, p_.max_tiles);
   }
   const ExpertLinearParams& p_;
   int64_t pairs_, expert_ = 0, first_ = 0, tiles_, tile_ = 0;
@@ -149,7 +149,7 @@ Status lower_expert_linear(LowerContext& c) {
   }
   params->activate = c.kernels().activation;
   params->shares_x = kKinds == 1 || params->kinds[0].kernels.layouts == params->kinds[1].kernels.layouts;
-  params->most_tiles = most_column_tiles(params->kinds[0].features, col_bytes);
+  params->max_tiles = max_column_tiles(params->kinds[0].features, col_bytes);
   params->tasks = c.workers();
   auto stage = LoweredStage::make<run_expert_linear<kKinds>>(
       TaskGrid::work_partitions(c.workers(), params->kinds[0].features), params);

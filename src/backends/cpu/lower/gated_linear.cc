@@ -49,7 +49,7 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
                         .y_stride = p.features,
                         .scratch = worker.scratch};
   const ActivationLayout in = p.kernels[0].layouts.for_rows(rows), out = p.out.layouts.for_rows(rows);
-  // Adapters are added between product and activation, which a kernel that does all has no place for.
+  // Adapters are added between product and activation, which the fully fused kernel does not support.
   const bool adapted = p.adapters.active(step);
   const bool does_all =
       p.tiles_end && !adapted && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);

@@ -36,8 +36,8 @@ struct JointAttentionParams {
   int64_t query_floats() const { return steps.any() ? (block_rows + kGrain) * a.head_dim : 0; }
 };
 
-/// Rows [begin, end) of one item of `keys` keys. They attend to `length` keys, or, if causal, to the keys up to their own
-/// position.
+/// Rows [begin, end) of one item of `keys` keys. They attend to `length` keys, or, if causal, to the keys up to their
+/// own position.
 struct JointBlock {
   const BatchItem& item;
   int64_t keys, begin, end, length;
@@ -158,8 +158,8 @@ Status lower_joint_attention(LowerContext& c) {
     REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
     params->col_group = std::min(std::lcm(op.a.head_dim, c.out().layouts.grain()), cols);
   }
-  const int64_t most_floats = c.out().layouts.grain() == kI8Chunk ? 4 * kMaxFloats : kMaxFloats;
-  params->block_rows = std::clamp(most_floats / params->col_group / kGrain * kGrain, kGrain, kMaxRows);
+  const int64_t max_floats = c.out().layouts.grain() == kI8Chunk ? 4 * kMaxFloats : kMaxFloats;
+  params->block_rows = std::clamp(max_floats / params->col_group / kGrain * kGrain, kGrain, kMaxRows);
 
   auto stage = LoweredStage::make<run_joint_attention>(attention_grid(cols, params->col_group, c.workers()), params);
   params->row_parts = stage.grid.row_parts;

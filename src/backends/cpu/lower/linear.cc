@@ -117,7 +117,7 @@ Status lower_linear(LowerContext& c) {
   params->in_features = k;
   params->col_bytes = packed_col_bytes(w);
   LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
-  stage.grid.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
+  stage.grid.col_begin = LowerContext::cut_columns(n, kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
   stage.read(params->x, in[0], Reads::kAll);
   if (attrs.has_gate) {
     params->rows_per_item = attrs.rows_per_item;
@@ -159,7 +159,7 @@ Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
 }
 
 int64_t packed_col_bytes(const ValueInfo& weight) {
-  return packed_bytes(weight.dtype, kStripRows, weight.shape[1].constant()) / kStripRows;
+  return packed_bytes(weight.dtype, kRowPanelRows, weight.shape[1].constant()) / kRowPanelRows;
 }
 
 int linear_tiles(const LowerContext& c, int64_t cols, int64_t weight_bytes) {
@@ -177,8 +177,8 @@ int64_t block_cols(int64_t rows, int64_t matrices) {
   return std::max(kFormGrain, kLinearBlockBytes / col_bytes / kFormGrain * kFormGrain);
 }
 
-int64_t block_bytes(int64_t most_rows, int64_t matrices) {
-  return std::max(kLinearBlockBytes, most_rows * block_cols(most_rows, matrices) * matrices * int64_t{sizeof(float)});
+int64_t block_bytes(int64_t max_rows, int64_t matrices) {
+  return std::max(kLinearBlockBytes, max_rows * block_cols(max_rows, matrices) * matrices * int64_t{sizeof(float)});
 }
 
 extern const CpuLowering kLinearLowering = {&kLinear, lower_linear};

@@ -1,5 +1,5 @@
-// A wavefront over layers and chunks of tokens: in wave w, layer l computes chunk w - l, once layer l - 1 has computed it
-// in wave w - 1. Waves are stages of their own; a task is one layer, one chunk and a part of the sequences.
+// A wavefront over layers and chunks of tokens: in wave w, layer l computes chunk w - l, once layer l - 1 has computed
+// it in wave w - 1. Waves are stages of their own; a task is one layer, one chunk and a part of the sequences.
 //
 // Layers overwrite each other's rows of y: the inputs of a chunk are read before its results are written, and what a
 // layer needs of its own earlier tokens is in the state.

@@ -13,8 +13,8 @@ namespace {
 struct RelativeBiasAttentionParams {
   RelativeBiasAttentionOpAttrs op;
   void (*kernel)(const RelativeBiasAttentionArgs&);
-  int64_t most_tokens;      ///< per batch item
-  std::vector<float> bias;  ///< [heads][distances from -(most_tokens - 1) to most_tokens - 1]
+  int64_t max_tokens;       ///< per batch item
+  std::vector<float> bias;  ///< [heads][distances from -(max_tokens - 1) to max_tokens - 1]
   Operand<const float> q, k, v;
   Operand<const int32_t> key_lengths;  ///< null if all keys are attended to
   Operand<float> y;
@@ -41,7 +41,7 @@ void run_relative_bias_attention(const RelativeBiasAttentionParams& s, const Til
                 .keys = std::clamp<int64_t>(given, 0, tokens),
                 .head_dim = a.head_dim,
                 .scale = a.scale,
-                .bias = s.bias.data() + head * (2 * s.most_tokens - 1) + s.most_tokens - 1,
+                .bias = s.bias.data() + head * (2 * s.max_tokens - 1) + s.max_tokens - 1,
                 .scratch = worker.scratch});
     }
   });
@@ -56,9 +56,9 @@ Status lower_relative_bias_attention(LowerContext& c) {
   auto params = std::make_shared<RelativeBiasAttentionParams>();
   params->op = op;
   params->kernel = c.kernels().relative_bias_attention;
-  params->most_tokens = std::max<int64_t>(1, op.tokens.eval(c.options().bounds));
+  params->max_tokens = std::max<int64_t>(1, op.tokens.eval(c.options().bounds));
   for (int64_t h = 0; h < a.num_heads; ++h)
-    for (int64_t distance = 1 - params->most_tokens; distance < params->most_tokens; ++distance)
+    for (int64_t distance = 1 - params->max_tokens; distance < params->max_tokens; ++distance)
       params->bias.push_back(table[relative_bucket(distance, a.num_buckets, a.max_distance) * a.num_heads + h]);
 
   LoweredStage stage = c.output_stage<run_relative_bias_attention>(params);

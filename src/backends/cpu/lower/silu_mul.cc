@@ -25,7 +25,7 @@ Status lower_silu_mul(LowerContext& c) {
   params->cols = c.out().shape[1].constant();
   LoweredStage stage = c.output_stage<run_silu_mul>(params);
   // Split like the preceding projections, so that a tile starts as soon as its columns of gate and up are ready.
-  stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, kStripRows, c.workers() * 2);
+  stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, kRowPanelRows, c.workers() * 2);
   stage.read(params->gate, c.op().inputs[0], Reads::kTile);
   stage.read(params->up, c.op().inputs[1], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);

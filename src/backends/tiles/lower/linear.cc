@@ -13,7 +13,7 @@ Status set_product(tiles::LinearArgs& args, const ValueInfo& matrix) {
   args.in_features = static_cast<int32_t>(in_features);
   args.out_features = args.head_features = static_cast<int32_t>(matrix.shape[0].constant());
   args.x_stride = args.in_features;
-  args.panel_bytes = static_cast<int32_t>(packed_bytes(matrix.dtype, kStripRows, in_features));
+  args.panel_bytes = static_cast<int32_t>(packed_bytes(matrix.dtype, kRowPanelRows, in_features));
   const int32_t units =
       std::min(tiles::kSlotBytes / args.format.unit_bytes, tiles::detail::kMaxChunk / args.format.elements);
   args.chunk_bytes = units * args.format.unit_bytes;
@@ -100,7 +100,7 @@ Status lower_heads(TileLowerContext& c, tiles::KernelId id) {
   s.write(&ProductArgs::y, c.op().outputs[0]);
   // Columns of a task lie in one head and begin with a panel.
   int64_t cols = std::min<int64_t>(features, tiles::kLinearCols);
-  while (features % cols != 0) cols = (cols - 1) / kStripRows * kStripRows;
+  while (features % cols != 0) cols = (cols - 1) / kRowPanelRows * kRowPanelRows;
   if (cols == 0) return unsupported("heads of {} features; expected at most 128, or a multiple of 16", features);
   s.stage().set_grid(c.out().shape[0], heads * features, cols, Kernel::kPassRows, 1);
   s.add();

@@ -16,7 +16,7 @@ Status lower_embedding(TileLowerContext& c) {
   REDLINE_ASSIGN(s.args.format, panel_format(w.dtype).within(w.name));
   REDLINE_TRY(s.packed_weight(&EmbeddingStage::Args::weight, 0));
   s.args.hidden_size = static_cast<int32_t>(w.shape[1].constant());
-  s.args.panel_bytes = static_cast<int32_t>(packed_bytes(w.dtype, kStripRows, w.shape[1].constant()));
+  s.args.panel_bytes = static_cast<int32_t>(packed_bytes(w.dtype, kRowPanelRows, w.shape[1].constant()));
   s.read(&EmbeddingStage::Args::tokens, c.op().inputs[1], Reads::kRows);
   s.write(&EmbeddingStage::Args::y, c.op().outputs[0]);
   s.stage().set_grid(c.out().shape[0], w.shape[1].constant(), w.shape[1].constant(), 8, c.row_parts());

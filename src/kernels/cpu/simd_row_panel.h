@@ -8,14 +8,14 @@
 
 namespace redline::REDLINE_ISA_NS {
 
-inline constexpr int kStripVecs = static_cast<int>(kStripRows) / kWidth;
+inline constexpr int kRowPanelVecs = static_cast<int>(kRowPanelRows) / kWidth;
 
 /// One value for each of the 16 rows of a row panel.
-struct StripF32 {
-  VecF32 v[kStripVecs];
+struct RowPanelF32 {
+  VecF32 v[kRowPanelVecs];
 };
-struct StripI32 {
-  VecI32 v[kStripVecs];
+struct RowPanelI32 {
+  VecI32 v[kRowPanelVecs];
 };
 
 /// body(Int<0>{}), body(Int<1>{}), ... unrolled by the front end: indices are constants from the start, so arrays of
@@ -34,54 +34,54 @@ REDLINE_INLINE void unroll(const Body& body) {
 
 #define REDLINE_LAMBDA __attribute__((always_inline))
 
-static_assert(blocks::kPartRows == kWidth && blocks::kParts == kStripVecs);
+static_assert(blocks::kPartRows == kWidth && blocks::kParts == kRowPanelVecs);
 /// Converts the vector types of the block format readers.
 REDLINE_INLINE VecI32 bytes_i32(blocks::Bytes bytes) { return {(decltype(VecI32::v))bytes}; }
 REDLINE_INLINE VecF32 floats_f32(blocks::Floats floats) { return {(decltype(VecF32::v))floats}; }
 
-REDLINE_INLINE StripF32 load_strip(const float* p) {
-  StripF32 s;
+REDLINE_INLINE RowPanelF32 load_row_panel(const float* p) {
+  RowPanelF32 s;
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) s.v[i] = load(p + i * kWidth, Full{});
+  for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = load(p + i * kWidth, Full{});
   return s;
 }
-REDLINE_INLINE void store_strip(float* p, const StripF32& s) {
+REDLINE_INLINE void store_row_panel(float* p, const RowPanelF32& s) {
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) store(p + i * kWidth, s.v[i], Full{});
+  for (int i = 0; i < kRowPanelVecs; ++i) store(p + i * kWidth, s.v[i], Full{});
 }
-REDLINE_INLINE StripI32 load_strip_i32(const void* p) {
-  StripI32 s;
+REDLINE_INLINE RowPanelI32 load_row_panel_i32(const void* p) {
+  RowPanelI32 s;
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) s.v[i] = load_i32(static_cast<const uint8_t*>(p) + i * kWidth * 4);
+  for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = load_i32(static_cast<const uint8_t*>(p) + i * kWidth * 4);
   return s;
 }
-REDLINE_INLINE StripF32 zero_strip() {
-  StripF32 s;
+REDLINE_INLINE RowPanelF32 zero_row_panel() {
+  RowPanelF32 s;
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) s.v[i] = zero_f32();
+  for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = zero_f32();
   return s;
 }
 /// c + a * b, with the same b for all rows.
-REDLINE_INLINE StripF32 fma(const StripF32& a, VecF32 b, StripF32 c) {
+REDLINE_INLINE RowPanelF32 fma(const RowPanelF32& a, VecF32 b, RowPanelF32 c) {
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) c.v[i] = fma(a.v[i], b, c.v[i]);
+  for (int i = 0; i < kRowPanelVecs; ++i) c.v[i] = fma(a.v[i], b, c.v[i]);
   return c;
 }
 /// Only rows [0, lanes); memory of the other rows is not accessed.
-REDLINE_INLINE StripF32 load_strip(const float* p, int64_t lanes) {
-  if (lanes >= kStripRows) return load_strip(p);
-  StripF32 s;
+REDLINE_INLINE RowPanelF32 load_row_panel(const float* p, int64_t lanes) {
+  if (lanes >= kRowPanelRows) return load_row_panel(p);
+  RowPanelF32 s;
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) {
+  for (int i = 0; i < kRowPanelVecs; ++i) {
     const int64_t n = max_i64(0, min_i64(kWidth, lanes - i * kWidth));
     s.v[i] = load(p + i * kWidth, Tail{static_cast<int>(n)});
   }
   return s;
 }
-REDLINE_INLINE void store_strip(float* p, const StripF32& s, int64_t lanes) {
-  if (lanes >= kStripRows) return store_strip(p, s);
+REDLINE_INLINE void store_row_panel(float* p, const RowPanelF32& s, int64_t lanes) {
+  if (lanes >= kRowPanelRows) return store_row_panel(p, s);
 #pragma GCC unroll 4
-  for (int i = 0; i < kStripVecs; ++i) {
+  for (int i = 0; i < kRowPanelVecs; ++i) {
     const int64_t n = max_i64(0, min_i64(kWidth, lanes - i * kWidth));
     store(p + i * kWidth, s.v[i], Tail{static_cast<int>(n)});
   }

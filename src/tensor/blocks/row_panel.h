@@ -1,4 +1,4 @@
-// A packed weight in row panels (Strip in names): blocks of 16 rows x kElements, from pack_strips to the kernels.
+// A packed weight in row panels: blocks of 16 rows x kElements, from pack_row_panels to the kernels.
 //
 //   panel block = head (scales of 16 rows side by side, heads.h), then kElements / 32 steps of code planes (planes.h)
 //
@@ -19,7 +19,7 @@ namespace redline::blocks {
 static constexpr int kUnrollLines = kParts > 2 ? 1 : kStepLines;
 
 template <class Format>
-struct Strip {
+struct RowPanel {
   static constexpr int kSteps = Format::kElements / kStepElements;
   static constexpr int kStepBytes = Format::Planes::kBytes;
   static constexpr int kHeadBytes = Format::Head::kBytes;
@@ -51,27 +51,27 @@ struct Strip {
 #pragma GCC unroll kParts> 2 ? 1 : kParts
       for (int part = 0; part < kParts; ++part) {
         const Floats scale = Format::Head::scale(block, g, part);
-        __builtin_memcpy(scales + g * kStripRowsOf + part * kPartRows, &scale, kVecBytes);
+        __builtin_memcpy(scales + g * kRowPanelRowsOf + part * kPartRows, &scale, kVecBytes);
         if constexpr (Format::kHasMins) {
           const Floats min = Format::Head::min(block, g, part);
-          __builtin_memcpy(mins + g * kStripRowsOf + part * kPartRows, &min, kVecBytes);
+          __builtin_memcpy(mins + g * kRowPanelRowsOf + part * kPartRows, &min, kVecBytes);
         }
       }
   }
 
   /// rows[r]: block of row r; nullptr past the last row, packed as zeros.
   REDLINE_BLOCK_INLINE void pack(const uint8_t* const* rows, uint8_t* block) {
-    uint8_t q[kStripRowsOf][Format::kElements];
-    for (int r = 0; r < kStripRowsOf; ++r) {
+    uint8_t q[kRowPanelRowsOf][Format::kElements];
+    for (int r = 0; r < kRowPanelRowsOf; ++r) {
       if (rows[r]) unpack_q(rows[r], q[r]);
       else __builtin_memset(q[r], 0, Format::kElements);
     }
     __builtin_memset(block, 0, kHeadBytes);
-    for (int r = 0; r < kStripRowsOf; ++r)
+    for (int r = 0; r < kRowPanelRowsOf; ++r)
       if (rows[r]) Format::Head::pack(rows[r], r, block);
     for (int i = 0; i < kSteps; ++i) {
       uint8_t lines[kStepLines * kLineBytes];
-      for (int r = 0; r < kStripRowsOf; ++r)
+      for (int r = 0; r < kRowPanelRowsOf; ++r)
         for (int l = 0; l < kStepLines; ++l)
           __builtin_memcpy(lines + l * kLineBytes + r * 4, q[r] + i * kStepElements + l * 4, 4);
       Format::Planes::pack(lines, block + kHeadBytes + i * kStepBytes);

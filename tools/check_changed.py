@@ -4,9 +4,9 @@
   check_changed.py [BASE]     BASE: a revision; default: where HEAD left origin/main, else HEAD~1. The work tree counts too.
   check_changed.py --list [BASE]     only prints which tests that would be
 
-A changed source or test stands for its floor's test program (src/text, tests/text: text_tests), a changed command for its
+A changed source or test stands for its layer's test program (src/text, tests/text: text_tests), a changed command for its
 tests/e2e file, a changed tool for the tests in tests/tools that name it. Tests with the label slow are left out. The library is one
-target, so every floor is compiled before any test runs; floors above a changed header are not tested: `make test` does that.
+target, so every layer is compiled before any test runs; layers above a changed header are not tested: `make test` does that.
 """
 import argparse
 import os
@@ -37,20 +37,20 @@ def changed_files(base):
     return sorted(set(names))
 
 
-def tests_of(names, floors, e2e, tool_tests, users_of=lambda header: []):
-    """Of changed files: floors, e2e names and files of Python tests. `tool_tests`: path -> text of each; `users_of`: the floors
+def tests_of(names, layers, e2e, tool_tests, users_of=lambda header: []):
+    """Of changed files: layers, e2e names and files of Python tests. `tool_tests`: path -> text of each; `users_of`: the layers
     whose tests include a header of tests/support."""
-    chosen_floors, chosen_e2e, chosen_tools = set(), set(), set()
+    chosen_layers, chosen_e2e, chosen_tools = set(), set(), set()
     for name in names:
         parts = name.split("/")
-        if parts[0] in ("src", "tests") and len(parts) > 2 and parts[1] in floors:
-            chosen_floors.add(parts[1])
+        if parts[0] in ("src", "tests") and len(parts) > 2 and parts[1] in layers:
+            chosen_layers.add(parts[1])
         if name.startswith("tests/golden/"):
-            chosen_floors.update({"tokenizers": ["text"], "image": ["models", "diffusion"], "blocks.npz": ["tensor"]}.get(parts[2], ["models"]))
+            chosen_layers.update({"tokenizers": ["text"], "image": ["models", "diffusion"], "blocks.npz": ["tensor"]}.get(parts[2], ["models"]))
         if name.startswith("tests/support/"):
-            chosen_floors.update(users_of(parts[-1]))
+            chosen_layers.update(users_of(parts[-1]))
         if name.startswith("include/redline/"):
-            chosen_floors.update(["llm", "diffusion", "cli"])
+            chosen_layers.update(["llm", "diffusion", "cli"])
         command = re.fullmatch(r"src/cli/(\w+)_command\.cc|tests/e2e/(\w+)\.test", name)
         if command and (command[1] or command[2]) in e2e:
             chosen_e2e.add(command[1] or command[2])
@@ -59,7 +59,7 @@ def tests_of(names, floors, e2e, tool_tests, users_of=lambda header: []):
         if parts[0] == "tools" and len(parts) == 2:
             word = re.compile(rf"\b{re.escape(pathlib.Path(name).stem)}\b")
             chosen_tools.update(path for path, text in tool_tests.items() if word.search(text))
-    return sorted(chosen_floors & set(floors)), sorted(chosen_e2e), sorted(chosen_tools)
+    return sorted(chosen_layers & set(layers)), sorted(chosen_e2e), sorted(chosen_tools)
 
 
 def main():
@@ -70,7 +70,7 @@ def main():
     base = git("rev-parse", "--verify", "--quiet", f"{arguments.base}^{{commit}}") if arguments.base else default_base()
     if not base:
         sys.exit(f"check: {arguments.base} is no revision of this repository")
-    floors = [path.name for path in (ROOT / "tests").iterdir() if any(path.rglob("*_test.cc")) or any(path.rglob("*_test.c"))]
+    layers = [path.name for path in (ROOT / "tests").iterdir() if any(path.rglob("*_test.cc")) or any(path.rglob("*_test.c"))]
     e2e = [path.stem for path in (ROOT / "tests/e2e").glob("*.test")]
     tool_tests = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests/tools").glob("*_test.py")}
 
@@ -78,8 +78,8 @@ def main():
         found = git("grep", "-l", f"support/{header}", "--", "tests/*.cc").splitlines()
         return {path.split("/")[1] for path in found}
 
-    floors, e2e, tools = tests_of(changed_files(base), floors, e2e, tool_tests, users_of)
-    chosen = [*(f"{floor}_tests" for floor in floors), *(f"e2e.{name}" for name in e2e), *tools]
+    layers, e2e, tools = tests_of(changed_files(base), layers, e2e, tool_tests, users_of)
+    chosen = [*(f"{layer}_tests" for layer in layers), *(f"e2e.{name}" for name in e2e), *tools]
     print(f"check: since {base[:9]}: {', '.join(chosen) or 'nothing that has tests'}", flush=True)
     if arguments.list:
         return 0
@@ -96,10 +96,10 @@ def main():
     good = True
     if not (BUILD / "build.ninja").exists():
         good = run("configure", "cmake", "--preset", "dev")
-    if floors or e2e:
-        targets = [f"{floor}_tests" for floor in floors] + (["redline_cli", "tales_gguf", "golden"] if e2e else [])
+    if layers or e2e:
+        targets = [f"{layer}_tests" for layer in layers] + (["redline_cli", "tales_gguf", "golden"] if e2e else [])
         built = good and run("build", "cmake", "--build", str(BUILD), "--target", *targets)
-        pattern = "|".join([*(rf"^{floor}\." for floor in floors), *(rf"^e2e\.{name}$" for name in e2e)])
+        pattern = "|".join([*(rf"^{layer}\." for layer in layers), *(rf"^e2e\.{name}$" for name in e2e)])
         good = built and run("tests", "ctest", "--test-dir", str(BUILD), "-R", pattern, "-LE", "slow", "-j", str(os.cpu_count()),
                              "--output-on-failure", "--no-tests=error", hide=r"^ *\d+/\d+ Test.* Passed |^ *Start |^$|^Internal ctest|^Test project")
     python = ROOT / "build/venv/bin/python"

@@ -164,7 +164,7 @@ extern const PipelineRow kStarlingPipeline = {
 
 
 def add_solver(tree):
-    tree.write("src/diffusion/solvers/starling.cc", """// Starling: one Euler step to the picture itself, for a test of costs.
+    tree.write("src/diffusion/solvers/starling.cc", """// Starling: one Euler step to the image itself, for a test of costs.
 #include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_exploding.h"
 
@@ -329,8 +329,8 @@ extern const CpuLowering kStarlingLowering = {&kStarling, lower};
 """)
     tree.add_row("src/backends/cpu/lowerings.cc", "CpuLowering", "kLowerings", "kStarlingLowering")
     tree.write("tests/graph/ops/starling_test.cc", TEST.format(
-        header="backends/cpu/lowering.h", suite="Starling",
-        body='EXPECT_EQ(find_cpu_lowering(nullptr), nullptr);'))
+        header="backends/cpu/lowering.h\"\n#include \"graph/ops/starling.h", suite="Starling",
+        body='EXPECT_NE(find_cpu_lowering(&kStarling), nullptr);'))
 
 
 # kind -> (what adds it, most files that it may touch, what they are).

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Includes point down: fails on an #include that the table of floors below does not allow.
+"""Includes point down: fails on an #include that the table of layers below does not allow.
 
   check_layers.py [ROOT]        checks src/ and include/ under ROOT (default: this repository)
   check_layers.py --self-test   plants bad includes in a temporary tree and expects each to be found
@@ -11,8 +11,8 @@ import re
 import sys
 import tempfile
 
-# floor -> floors that it may include besides itself. "status" is include/redline/status.h, rgb_image.h and chat.h, the public
-# headers that the lower floors share; redline/runtime.h belongs to "runtime"; "api" is all of include/redline.
+# layer -> layers that it may include besides itself. "status" is include/redline/status.h, rgb_image.h and chat.h, the public
+# headers that the lower layers share; redline/runtime.h belongs to "runtime"; "api" is all of include/redline.
 _CORE = ["status", "base", "tensor", "kernels", "graph", "backends", "runtime"]
 _MODELS = [*_CORE, "formats", "text"]
 ALLOWED = {
@@ -41,6 +41,8 @@ ALLOWED = {
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
     "cli": ["status", "base", "tensor", "kernels", "formats", "text", "models", "hub", "lab", "server", "api"],
 }
+# Files of the models that compute: they quantize weights for a file.
+QUANTIZERS = ("quantize_file.cc",)
 # A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
 # code of a newer set in a symbol that all share.
 KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$")
@@ -48,7 +50,7 @@ KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def floor_of_include(name):
+def layer_of_include(name):
     if name in ("redline/status.h", "redline/rgb_image.h", "redline/chat.h"):
         return "status"
     if name == "redline/runtime.h":
@@ -56,25 +58,27 @@ def floor_of_include(name):
     return "api" if name.startswith("redline/") else name.split("/")[0]
 
 
-def problem(floor, path, bracket, name):
+def problem(layer, path, bracket, name):
     """What is wrong with this include, or None."""
-    is_kernel_source = floor == "kernels" and ".kernel." in path.name
+    if layer == "models" and name.startswith("kernels/") and path.name not in QUANTIZERS:
+        return f'"{name}": a model is a graph and runs no kernel; only {", ".join(QUANTIZERS)} may'
+    is_kernel_source = layer == "kernels" and ".kernel." in path.name
     if bracket == "<":
         if name.startswith("redline/") or name.split("/")[0] in ALLOWED:
             return f'<{name}> is ours: write "{name}"'
         if is_kernel_source and not KERNEL_SYSTEM_HEADERS.match(name):
             return f"<{name}>: a kernel source may include C headers only"
         return None
-    target = floor_of_include(name)
+    target = layer_of_include(name)
     if target not in ALLOWED and target != "status":
-        return f'"{name}" names no floor; write the path from src/, or <{name}> for a library'
+        return f'"{name}" names no layer; write the path from src/, or <{name}> for a library'
     if is_kernel_source and target not in ("kernels", "tensor"):
         return f'"{name}": a kernel source may include kernels/ and tensor/ only'
-    if floor == "api":
+    if layer == "api":
         return None if name.startswith("redline/") else f'"{name}": a public header may include public headers only'
-    if target != floor and target not in ALLOWED[floor]:
-        allowed = ", ".join(ALLOWED[floor]) or "nothing else"
-        return f'"{name}": floor {floor} may not rest on {target} (allowed: {allowed})'
+    if target != layer and target not in ALLOWED[layer]:
+        allowed = ", ".join(ALLOWED[layer]) or "nothing else"
+        return f'"{name}": layer {layer} may not rest on {target} (allowed: {allowed})'
     return None
 
 
@@ -84,13 +88,13 @@ def check(root):
     files = sorted([*root.glob("src/**/*"), *root.glob("include/redline/**/*")])
     for path in (p for p in files if p.suffix in (".h", ".cc", ".inc")):
         relative = path.relative_to(root)
-        floor = "api" if relative.parts[0] == "include" else relative.parts[1]
-        if floor not in ALLOWED:
-            found.append(f"{relative}:1: the folder src/{floor} is not in the table of tools/check_layers.py")
+        layer = "api" if relative.parts[0] == "include" else relative.parts[1]
+        if layer not in ALLOWED:
+            found.append(f"{relative}:1: the folder src/{layer} is not in the table of tools/check_layers.py")
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
-            what = match and problem(floor, path, match[1], match[2])
+            what = match and problem(layer, path, match[1], match[2])
             if what:
                 found.append(f"{relative}:{number}: {what}")
     return found
@@ -117,6 +121,7 @@ def self_test():
         "src/graph/a.cc": '#include "redline/text.h"\n',
         "src/graph/c.cc": '#include "kernels/cpu/cpu_kernels.h"\n',
         "src/graph/b.cc": '#include "neighbour.h"\n',
+        "src/models/a.cc": '#include "kernels/cpu/activation.h"\n',
         "src/runtime/a.cc": '#include "models/llama.h"\n',
         "src/diffusion/a.cc": '#include "lab/images/lpips.h"\n',
         "src/lab/a.cc": '#include "cli/terminal.h"\n',

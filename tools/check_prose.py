@@ -59,6 +59,8 @@ PHRASES = [
      "other worker, victim of stealing", r"executor|program|base/"),
     (r"\bfloors?\b(?! ?\()", "layer", r"\.md$|CMake"),
     (r"\bhelp(?:s|ed)? their neighbours\b", "work stealing", ""),
+    (r"\bnobody\b", "(rephrase: unused, not in use, cancelled)", r"^src/|^include/"),
+    (r"\bbegins? anew\b|\bstarts? anew\b", "is reset, restarts", ""),
 ]
 IDENTIFIERS = [
     (r"\bXForms?\b|\bkXForm\w*", "ActivationLayout", ""),
@@ -71,6 +73,10 @@ IDENTIFIERS = [
     (r"\bkFromRows\w*|\bkTilesFromRowsOf\w*", "kMin...Rows", ""),
     (r'"velocity"', "model_output", ""),
     (r"\bmax_chunk\b", "max_batch_tokens", ""),
+    (r"\b(?!png_set_)\w*(?<![lr])[sS]trips?(?!ped|ping)\w*", "row_panel, RowPanel", r"^src/(kernels|tensor|graph|backends)/"),
+    (r"\bkLeast\w*|\bleast_(?!of_)[a-z]+\w*", "kMin..., min_...", ""),
+    (r"\bkBoundPrefix\b|\bbound_values\b", "external values", ""),
+    (r"\b(?:most_(?!likely)\w+)", "max_...", r"^src/|^include/"),
     (r"\b(?:Lap|laps_?)\b(?!\")", "Iteration, iterations", ""),
 ]
 
@@ -85,8 +91,14 @@ def prose_of(name, text):
             if found.group().startswith('"') and text[:found.start()].rsplit("\n", 1)[-1].lstrip().startswith("#include"):
                 continue
             kept[found.start():found.end()] = found.group()
-        return "".join(kept)
+        # A sentence goes on in the next line of a comment: its marker is no word.
+        return re.sub(r"(?<=\n)([ ]*)(///<|///|//|\*)", lambda m: " " * len(m.group()), "".join(kept))
     return re.sub(r"^```.*?^```|^    [^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
+
+
+def across_lines(pattern):
+    """A blank between words may be the end of a line; look-behinds have a fixed width and keep theirs."""
+    return re.sub(r"(\(\?<[!=][^)]*\))| ", lambda m: m.group(1) or r"\s+", pattern)
 
 
 def occurrences(name, text):
@@ -96,7 +108,7 @@ def occurrences(name, text):
         for pattern, replacement, files in terms:
             if files and not re.search(files, name):
                 continue
-            for found in re.finditer(pattern, where):
+            for found in re.finditer(across_lines(pattern), where):
                 if found.span() in seen:
                     continue
                 seen.add(found.span())

@@ -57,7 +57,7 @@ def main():
     for path in objects:
         folder = next((part for part in path.parts if part.startswith("kernels_") and part.endswith(".dir")), "")
         isa = folder[len("kernels_"):-len(".dir")]
-        # kernels_tests is the test program of the floor of that name.
+        # kernels_tests is the test program of the layer of that name.
         if folder and isa != "tests":
             kernels.setdefault(isa, []).append(path)
         elif "tests" not in path.relative_to(build).parts:  # tests run on the machine that built them

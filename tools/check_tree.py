@@ -11,6 +11,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = (".h", ".cc", ".inc", ".py", ".sh", ".cmake")
+CPP = (".h", ".cc", ".inc", ".cu", ".cuh", ".c")
+MAX_COLUMNS = 120
 MAX_LINES = 600
 HEAD_LINES = 30
 MAX_TRACKED_MIB = 60
@@ -42,6 +44,9 @@ def check_file(name):
             yield f"{name}:{number}: a path of somebody's machine"
         if REGISTRY_HOSTS.search(line):
             yield f"{name}:{number}: the host name of a package registry; the tools know theirs"
+        # A string literal may be longer: it is what a user or a file format has.
+        if name.endswith(CPP) and len(line) > MAX_COLUMNS and '"' not in line:
+            yield f"{name}:{number}: {len(line)} columns; {MAX_COLUMNS} are the most"
         if name.endswith(CODE) and line != line.rstrip():
             yield f"{name}:{number}: blanks at the end of the line"
 

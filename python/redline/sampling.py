@@ -91,7 +91,7 @@ _KNOWN_ELSEWHERE = {
 
 
 def check_names(names: Sequence[str], function: str, others: Sequence[str] = ()) -> None:
-    """TypeError for a name that is none, with the one that is meant."""
+    """TypeError for an unknown name; suggests the closest one."""
     for name in names:
         if name in NAMES or name in others:
             continue

@@ -5,12 +5,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import check_changed  # noqa: E402
 
-FLOORS = ["base", "text", "models", "diffusion", "llm", "cli"]
+LAYERS = ["base", "text", "models", "diffusion", "llm", "cli"]
 
 
 def chosen(*names):
     tools = {"tests/tools/regress_test.py": 'TOOLS / "regress"', "tests/tools/other_test.py": "progress"}
-    return check_changed.tests_of(names, FLOORS, ["convert", "run"], tools, {"golden.h": ["models"]}.get)
+    return check_changed.tests_of(names, LAYERS, ["convert", "run"], tools, {"golden.h": ["models"]}.get)
 
 
 def test_sources_and_tests_stand_for_their_floor():

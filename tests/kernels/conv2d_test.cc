@@ -168,8 +168,8 @@ struct Convolution {
         x.data(), c.in_height, c.in_width, c.channels, c.out_height,           c.out_width, c.kernel, c.stride,
         c.pad,    c.upsample,  0,          0,          ActivationLayout::kF32, 0,           nullptr,  &t};
     for (t.image_row_begin = 0; t.image_row_begin < c.out_height; t.image_row_begin = t.image_row_end)
-      for (t.n_begin = 0, t.image_row_end = std::min(t.image_row_begin + lines, c.out_height); t.n_begin < c.out_channels;
-           t.n_begin = t.n_end) {
+      for (t.n_begin = 0, t.image_row_end = std::min(t.image_row_begin + lines, c.out_height);
+           t.n_begin < c.out_channels; t.n_begin = t.n_end) {
         t.n_end = std::min(t.n_begin + row_panel, c.out_channels);
         kernels.conv_patches(a);
       }

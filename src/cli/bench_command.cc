@@ -54,7 +54,7 @@ struct BenchArgs {
       {.min = 16, .max = 8192, .shown_default = "the model's own"});
     v(lora, "lora", "FILE", "LoRA adapter for a diffusers folder, to load and swap", {.names_file = true});
     v(start, "start", "", "time a new process to its first token, and report its peak memory");
-    v(repeat, "repeat", "R", "runs of each row, after one warm-up run",
+    v(repeat, "repeat", "R", "runs of each row, after one warm-up run; for 1 or 2 a quick look at the ceilings will do",
       {.letter = 'r',
        .min = 1,
        .max = 10000,

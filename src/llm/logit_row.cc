@@ -96,9 +96,38 @@ bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
   return true;
 }
 
+void LogitRow::sum_nearly(float temperature) {
+  near_.resize(maxima_.size());
+  BlockExpSumArgs args = weights_of(logits_, temperature);
+  args.near_sums = near_.data();
+  kernels_.block_exp_sum(args);
+}
+
+LogitRow::Wanted LogitRow::wanted_units(float p, float least, float temperature) const {
+  int64_t exact = 0;
+  double rest = 0, tokens = 0;
+  for (size_t b = 0; b < maxima_.size(); ++b) {
+    const std::span<const float> logits = block(b);
+    if (maxima_[b] < least) {
+      rest += double{near_[b]} / kWeightUnit;
+      tokens += static_cast<double>(logits.size());
+      continue;
+    }
+    int64_t units = 0;
+    BlockExpSumArgs args = weights_of(logits, temperature);
+    args.sums = &units;
+    kernels_.block_exp_sum(args);
+    exact += units;
+  }
+  const double error = rest * kNearSumError + tokens + 1;
+  const auto total = [&](double sum) { return exact + static_cast<int64_t>(std::max(sum, 0.0)); };
+  return {share_of_units(p, total(rest - error)), share_of_units(p, total(rest + error))};
+}
+
 bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   if (!has_blocks()) return false;
-  const int64_t wanted = share_of_units(p, sum_blocks(temperature));
+  sum_nearly(temperature);
+  const double wanted = double{p} * std::accumulate(near_.begin(), near_.end(), 0.0);
   // The blocks with the largest maxima, as many as hold the wanted sum and some more; each further round takes twice as
   // many. A distribution that takes most blocks is left to last_of_top_p.
   largest_.resize(maxima_.size());
@@ -116,16 +145,25 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   };
   const size_t most = maxima_.size() / 4;
   size_t n = 0;
-  for (int64_t sum = 0; n < most && sum < wanted; ++n) {
+  for (double sum = 0; n < most && sum < wanted; ++n) {
     if (n == kMinBlocks / 2 && sum < wanted / 8) return false;
     sort_up_to(n + 1);
-    sum += sums_[largest_[n]];
+    sum += double{near_[largest_[n]]};
   }
   for (n += n / 4 + 4; n <= most; n *= 2) {
     sort_up_to(n);
-    gather(std::max(maxima_[largest_[n - 1]], kLowest), out);
-    out.set_temperature(temperature);
-    if (out.keep_top_units(wanted)) return true;
+    const float least = std::max(maxima_[largest_[n - 1]], kLowest);
+    const auto gather_all = [&] {
+      gather(least, out);
+      out.set_temperature(temperature);
+    };
+    gather_all();
+    const Wanted units = wanted_units(p, least, temperature);
+    if (!out.keep_top_units(units.at_least)) continue;
+    // The last token is that of every sum in between, unless it does not reach the largest.
+    if (out.units() >= units.at_most) return true;
+    gather_all();
+    if (out.keep_top_units(share_of_units(p, sum_blocks(temperature)))) return true;
   }
   return false;
 }
@@ -178,13 +216,14 @@ LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
 }
 
 Candidate LogitRow::last_of_top_p(float p, float temperature) {
-  const int64_t total = std::accumulate(sums_.begin(), sums_.end(), int64_t{0}), wanted = share_of_units(p, total);
-  Bracket bracket = guess(total - wanted, temperature);
+  const double near = std::accumulate(near_.begin(), near_.end(), 0.0) / kWeightUnit;
+  Bracket bracket = guess(static_cast<int64_t>((1 - double{p}) * near), temperature);
   if (bracket.high <= bracket.low) bracket = {kLowest, kInf};
   between_.resize(vocab_size_ + kLogitBlock);
   places_.resize(vocab_size_ + kLogitBlock);
+  int64_t wanted = 0;  // known after the first pass
   for (;;) {
-    int64_t listed = 0;
+    int64_t listed = 0, total = 0;
     BlockExpSumArgs args = weights_of(logits_, temperature);
     args.sums = sums_.data();
     args.low = bracket.low;
@@ -192,7 +231,9 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
     args.between = between_.data();
     args.places = places_.data();
     args.num_between = &listed;
+    if (wanted == 0) args.total = &total;
     kernels_.block_exp_sum(args);
+    if (wanted == 0) wanted = share_of_units(p, total);
     const int64_t above = std::accumulate(sums_.begin(), sums_.end(), int64_t{0});
     if (above >= wanted) {
       bracket = {bracket.high, kInf};

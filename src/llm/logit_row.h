@@ -3,9 +3,11 @@
 //
 // The maximum of each block of logits is computed first. The k-th largest maximum is a lower bound of the k-th largest
 // logit, so that only blocks with a larger maximum have to be searched for the k most likely tokens. Weights of tokens
-// and exact sums of them come from a kernel (BlockExpSumArgs). Top-p reads the blocks with the largest maxima again if
-// the tokens that are left are few; if not, a sample of the logits tells between which two logits the last one lies,
-// and one more pass lists the tokens there.
+// and exact sums of them come from a kernel (BlockExpSumArgs). Top-p takes exact weights of the blocks with the largest
+// maxima alone, if the tokens that are left are few, and sums of the others that are good to 2e-4: the last token is
+// nearly always the same for all sums within that error, and if it is not, all weights are summed. If the tokens are
+// many, a sample of the logits tells between which two logits the last one lies, and one more pass lists the tokens
+// there.
 #pragma once
 
 #include <span>
@@ -36,7 +38,7 @@ class LogitRow {
   bool top_k(int64_t k, float temperature, Candidates& out);
   bool top_p(float p, float temperature, Candidates& out);
   bool min_p(float p, float temperature, Candidates& out);
-  /// Top-p where top_p() gives false and has_blocks(): the last token that is left.
+  /// Top-p after top_p() has given false, with has_blocks(): the last token that is left.
   Candidate last_of_top_p(float p, float temperature);
   bool has_blocks() const;
   /// The tokens not less likely than `last`, to `out`.
@@ -50,6 +52,14 @@ class LogitRow {
   /// The units of the weights of each block, to sums_; their sum.
   int64_t sum_blocks(float temperature);
   BlockExpSumArgs weights_of(std::span<const float> logits, float temperature) const;
+  /// Sums of the weights of each block, to near_: within kNearSumError.
+  void sum_nearly(float temperature);
+  /// Bounds of what the sum of likeliest tokens has to reach, with exact weights in blocks that have a logit of
+  /// `least`.
+  struct Wanted {
+    int64_t at_least, at_most;
+  };
+  Wanted wanted_units(float p, float least, float temperature) const;
   /// Bounds between which, probably, the likeliest tokens reach all but `rest` units.
   struct Bracket {
     float low, high;
@@ -66,7 +76,7 @@ class LogitRow {
   const size_t vocab_size_;
   float best_ = 0;
   int32_t best_id_ = -1;
-  std::vector<float> maxima_, ordered_;
+  std::vector<float> maxima_, ordered_, near_;
   std::vector<int64_t> sums_;
   std::vector<uint32_t> largest_;  ///< blocks
   // Of last_of_top_p, which a sampler may never need: allocated by the first one.

@@ -189,8 +189,7 @@ Value LayerBuilder::gated_mlp(Value x, const std::string& name, int64_t inner, b
   return project(gate(g, up), (name + ".down_proj").c_str(), c_.hidden_size, inner, has_bias);
 }
 
-Value LayerBuilder::joint_gated_mlp(Value x, const char* joint, const char* down) {
-  const int64_t inner = c_.intermediate_size;
+Value LayerBuilder::joint_gated_mlp(Value x, int64_t inner, const char* joint, const char* down) {
   const auto half = [&](const char* part, int64_t begin) {
     return project_part(x, joint, part, 2 * inner, begin, inner, c_.hidden_size, false);
   };

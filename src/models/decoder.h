@@ -104,7 +104,11 @@ class LayerBuilder {
   /// The same of `name`.gate_proj and so on, with `inner` features.
   Value gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias);
   /// The same with gate and up, in this order, in one weight.
-  Value joint_gated_mlp(Value x, const char* joint = "mlp.gate_up_proj", const char* down = "mlp.down_proj");
+  Value joint_gated_mlp(Value x, const char* joint = "mlp.gate_up_proj", const char* down = "mlp.down_proj") {
+    return joint_gated_mlp(x, c_.intermediate_size, joint, down);
+  }
+  /// The same with `inner` features.
+  Value joint_gated_mlp(Value x, int64_t inner, const char* joint, const char* down);
   /// up, activation, down.
   Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }

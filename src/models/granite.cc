@@ -1,5 +1,5 @@
 // Granite 3: a Llama with factors of embeddings, attention, residuals and logits (Granite Team 2024).
-#include "models/llama.h"
+#include "models/granite.h"
 
 namespace redline {
 

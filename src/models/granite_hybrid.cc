@@ -1,8 +1,9 @@
-// Granite 4, its dense models: Granite's factors, layers of attention or Mamba-2, mostly without rope, gate and up in
-// one weight (IBM 2025, granite-4.0-micro and granite-4.0-h-micro).
+// Granite 4: Granite's factors, layers of attention or Mamba-2, mostly without rope, and an MLP with gate and up in one
+// weight, in larger models beside a mixture of experts (IBM 2025, granite-4.0-micro, granite-4.0-h-micro and
+// granite-4.0-h-tiny).
 #include <algorithm>
 
-#include "models/llama.h"
+#include "models/granite.h"
 #include "models/recurrent.h"
 
 namespace redline {
@@ -57,7 +58,8 @@ Value attention_of_granite(LayerBuilder& b, Value x, bool bias) {
 struct GraniteHybridConfig {
   std::vector<bool> is_mamba;
   Mamba2Mixer mamba;
-  int64_t intermediate_size = 0;
+  std::optional<MoeConfig> moe;
+  int64_t intermediate_size = 0;  ///< of the MLP without experts, else of an expert
   bool rotates = false, has_bias = false;
 
   bool has_mamba() const { return std::find(is_mamba.begin(), is_mamba.end(), true) != is_mamba.end(); }
@@ -67,10 +69,7 @@ Result<GraniteHybridConfig> read_granite_hybrid(const Checkpoint& checkpoint, in
   const nlohmann::json& config = checkpoint.config;
   ConfigReader r(config);
   GraniteHybridConfig h;
-  for (const char* key : {"num_local_experts", "num_experts"})
-    if (const int64_t experts = r.has(key) ? r.integer(key, 0, 4096) : 0; experts > 0)
-      r.fail(
-          unsupported("config: {} is {}; of granitemoehybrid Redline runs the models without experts", key, experts));
+  REDLINE_ASSIGN(h.moe, read_granite_moe(checkpoint));
   h.has_bias = r.boolean("attention_bias", false);
   if (checkpoint.gguf_names) {
     h.intermediate_size = r.integer("intermediate_size", 1, int64_t{1} << 24);
@@ -79,7 +78,9 @@ Result<GraniteHybridConfig> read_granite_hybrid(const Checkpoint& checkpoint, in
     for (int64_t i = 0; i < num_layers; ++i)
       h.is_mamba.push_back(checkpoint.tensors.count(fmt::format("model.layers.{}.mamba.in_proj.weight", i)) > 0);
   } else {
-    h.intermediate_size = r.integer("shared_intermediate_size", 1, int64_t{1} << 24, 1024);
+    const int64_t shared = r.integer("shared_intermediate_size", 1, int64_t{1} << 24, 1024);
+    if (h.moe) h.moe->shared_intermediate_size = shared;
+    h.intermediate_size = h.moe ? h.moe->intermediate_size : shared;
     const std::string positions = r.has("position_embedding_type") ? r.text("position_embedding_type", "") : "nope";
     if (positions != "rope" && positions != "nope")
       r.fail(unsupported("config: position_embedding_type \"{}\"; Redline runs rope and nope", positions));
@@ -97,8 +98,9 @@ Result<GraniteHybridConfig> read_granite_hybrid(const Checkpoint& checkpoint, in
 Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   REDLINE_TRY(read_granite_factors(checkpoint.config, c));
-  REDLINE_ASSIGN(const GraniteHybridConfig h, read_granite_hybrid(checkpoint, c.num_layers, c.hidden_size));
+  REDLINE_ASSIGN(GraniteHybridConfig h, read_granite_hybrid(checkpoint, c.num_layers, c.hidden_size));
   c.intermediate_size = h.intermediate_size;
+  if (h.moe) h.moe->activation = c.activation;
   if (!h.rotates) c.unrotated.assign(static_cast<size_t>(c.num_layers), true);
   LayerParts parts;
   parts.mixer = [&](LayerBuilder& b, int64_t layer, Value x) {
@@ -106,33 +108,29 @@ Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint) {
                                                   : attention_of_granite(b, x, h.has_bias);
   };
   parts.mlp = [&](LayerBuilder& b, int64_t, Value x) {
+    if (h.moe) return granite_moe_block(b, x, *h.moe);
     return checkpoint.gguf_names ? b.gated_mlp(x, false)
                                  : b.joint_gated_mlp(x, "shared_mlp.input_linear", "shared_mlp.output_linear");
   };
   return build_llama_decoder("granitemoehybrid", std::move(c), checkpoint, {}, parts);
 }
 
-std::vector<GgufForm> granite_hybrid_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& c,
+bool has_granite_experts(const Checkpoint& checkpoint) {
+  ConfigReader r(checkpoint.config);
+  return r.has("num_local_experts") && r.integer("num_local_experts", 0, 4096) > 0;
+}
+
+std::vector<GgufForm> granite_hybrid_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig&,
                                                 std::string_view name) {
-  const size_t at = name.find("shared_mlp.");
-  if (at == std::string_view::npos) {
-    ConfigReader r(checkpoint.config);
-    return {mamba2_gguf_form(checkpoint, name, "mamba", r.integer("mamba_n_groups", 1, int64_t{1} << 24, 1))};
-  }
-  const std::string stem = std::string(name.substr(0, at)) + "mlp.";
-  if (name.ends_with("output_linear.weight")) return {{.name = stem + "down_proj.weight"}};
-  const int64_t columns = checkpoint.tensors.at(std::string(name)).view.shape.back();
-  const auto half = [&](const char* part, int64_t first) {
-    return GgufForm{.stored_row = [first](int64_t row) { return first + row; },
-                    .name = stem + part,
-                    .shape = {c.intermediate_size, columns}};
-  };
-  return {half("gate_proj.weight", 0), half("up_proj.weight", c.intermediate_size)};
+  if (auto parts = granite_moe_gguf_parts(checkpoint, has_granite_experts(checkpoint), name)) return *std::move(parts);
+  ConfigReader r(checkpoint.config);
+  return {mamba2_gguf_form(checkpoint, name, "mamba", r.integer("mamba_n_groups", 1, int64_t{1} << 24, 1))};
 }
 
 Status set_granite_hybrid_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {
   REDLINE_ASSIGN(const GraniteHybridConfig h, read_granite_hybrid(checkpoint, c.num_layers, c.hidden_size));
   set.boolean("rope.scaling.finetuned", h.rotates);
+  if (h.moe) set_granite_moe_keys(*h.moe, set);
   if (!h.has_mamba()) return {};
   std::vector<int32_t> heads;
   heads.reserve(h.is_mamba.size());
@@ -141,16 +139,27 @@ Status set_granite_hybrid_keys(const Checkpoint& checkpoint, const DecoderConfig
   return set_mamba2_mixer_keys(h.mamba, set);
 }
 
-// Files of the models without Mamba-2 are those of a Granite.
+// Files of the models without Mamba-2 are those of a Granite or GraniteMoe.
 std::string_view granite_hybrid_architecture(const Checkpoint& checkpoint) {
   for (const auto& [name, source] : checkpoint.tensors)
     if (name.find(".mamba.") != std::string::npos) return "granitehybrid";
-  return "granite";
+  return has_granite_experts(checkpoint) ? "granitemoe" : "granite";
 }
 
-constexpr GgufName kGgufMamba[] = {
-    {"ssm_in", "mamba.in_proj"}, {"ssm_conv1d", "mamba.conv1d"}, {"ssm_dt", "mamba.dt"},       {"ssm_a", "mamba.A"},
-    {"ssm_d", "mamba.D"},        {"ssm_norm", "mamba.norm"},     {"ssm_out", "mamba.out_proj"}};
+constexpr GgufName kGgufMixers[] = {{"ssm_in", "mamba.in_proj"},
+                                    {"ssm_conv1d", "mamba.conv1d"},
+                                    {"ssm_dt", "mamba.dt"},
+                                    {"ssm_a", "mamba.A"},
+                                    {"ssm_d", "mamba.D"},
+                                    {"ssm_norm", "mamba.norm"},
+                                    {"ssm_out", "mamba.out_proj"},
+                                    {"ffn_gate_inp", "mlp.gate"},
+                                    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                    {"ffn_up_exps", "mlp.experts.up_proj"},
+                                    {"ffn_down_exps", "mlp.experts.down_proj"},
+                                    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                    {"ffn_down_shexp", "mlp.shared_expert.down_proj"}};
 
 }  // namespace
 
@@ -160,7 +169,7 @@ extern const ModelFamily kGraniteHybridFamily = {
     .gguf = {.architecture = "granitehybrid",
              .top = kLlamaGgufTop,
              .layer = kLlamaGgufLayer,
-             .more_layer = kGgufMamba,
+             .more_layer = kGgufMixers,
              .interleaves_rope = true,
              .is_recurrent = true},
     .build = build_granite_hybrid,

@@ -12,10 +12,6 @@ struct LlamaBiases {
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
                                           LlamaBiases biases, const LayerParts& parts = {});
 
-/// Granite's factors of embeddings, scores, residuals and logits, and their keys in GGUF files.
-Status read_granite_factors(const nlohmann::json& config, DecoderConfig& c);
-void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set);
-
 inline constexpr GgufName kLlamaGgufTop[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 inline constexpr GgufName kLlamaGgufLayer[] = {

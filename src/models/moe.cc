@@ -67,9 +67,9 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
   const int64_t count = c.router.num_experts, inner = c.intermediate_size, hidden = b.config().hidden_size;
   WeightReader& w = b.weights();
   ExpertWeights experts;
-  const std::string fused = b.scope() + names.experts + ".gate_up_proj";
+  const std::string stem = b.scope() + names.experts + ".", fused = stem + names.joint;
   if (w.has(fused)) {
-    const std::string down = b.scope() + names.experts + ".down_proj";
+    const std::string down = stem + names.joint_down;
     for (int64_t e = 0; e < count; ++e) {
       const auto own = [&](const std::string& part) {
         return fmt::format("{}{}.{}.{}.weight", b.scope(), names.experts, e, part);
@@ -159,7 +159,9 @@ Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& na
   const Value y = expert_linear(g, inner, routing, {experts.down, experts.down_bias});
   Value shared, gate;
   if (c.shared_intermediate_size > 0) {
-    shared = b.gated_mlp(x, names.shared, c.shared_intermediate_size, false);
+    shared = names.shared_joint.empty() ? b.gated_mlp(x, names.shared, c.shared_intermediate_size, false)
+                                        : b.joint_gated_mlp(x, c.shared_intermediate_size, names.shared_joint.c_str(),
+                                                            names.shared_down.c_str());
     if (c.has_shared_gate) {
       const std::string name = b.scope() + names.shared_gate + ".weight";
       g.set_scope(b.scope() + names.shared_gate);

@@ -23,7 +23,9 @@ struct MoeConfig {
 struct MoeNames {
   std::string router = "mlp.gate", correction = "mlp.gate.e_score_correction";
   std::string experts = "mlp.experts", gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string joint = "gate_up_proj", joint_down = "down_proj";  ///< of all experts: gate and up in one, and down
   std::string shared = "mlp.shared_expert", shared_gate = "mlp.shared_expert_gate";
+  std::string shared_joint, shared_down;  ///< of a shared expert with gate and up in one weight; "": it has two
 };
 
 /// The matrices of all experts of a layer, and their biases [experts, features] (all or none).
@@ -41,7 +43,7 @@ Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64
 
 /// The experts as checkpoints store them, each a view of the file: one tensor per expert (EXPERTS.3.gate_proj.weight);
 /// one with an axis of experts (EXPERTS.gate_proj.weight, as GGUF); or gate and up of all experts in one
-/// (EXPERTS.gate_up_proj).
+/// (EXPERTS.gate_up_proj, or as `joint` says).
 ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& names = {});
 
 /// Router, experts, their weighted sum, and the shared expert.

@@ -14,17 +14,42 @@ extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Famil
     kGptNeoxFamily, kFalconFamily;
 extern const ModelFamily kMixtralFamily, kQwen2MoeFamily, kQwen3MoeFamily, kDeepseekV2Family, kDeepseekV3Family,
     kGptOssFamily;
+extern const ModelFamily kGraniteMoeFamily, kGraniteMoeSharedFamily;
 extern const ModelFamily kGemma2Family, kGraniteHybridFamily, kMamba2Family, kQwen3NextFamily, kQwen35Family;
 extern const EncoderFamily kBertFamily, kModernBertFamily;
 
 namespace {
 
 constexpr const ModelFamily* kFamilies[] = {
-    &kLlamaFamily,     &kMistralFamily,    &kQwen2Family,         &kQwen3Family,      &kGemma2Family, &kGemma3Family,
-    &kGraniteFamily,   &kSmolLm3Family,    &kOlmo2Family,         &kOlmo3Family,      &kPhi3Family,   &kGlm4Family,
-    &kCohereFamily,    &kStarcoder2Family, &kGpt2Family,          &kGptNeoxFamily,    &kFalconFamily, &kMixtralFamily,
-    &kQwen2MoeFamily,  &kQwen3MoeFamily,   &kDeepseekV2Family,    &kDeepseekV3Family, &kGptOssFamily, &kMamba2Family,
-    &kQwen3NextFamily, &kQwen35Family,     &kGraniteHybridFamily,
+    &kLlamaFamily,
+    &kMistralFamily,
+    &kQwen2Family,
+    &kQwen3Family,
+    &kGemma2Family,
+    &kGemma3Family,
+    &kGraniteFamily,
+    &kSmolLm3Family,
+    &kOlmo2Family,
+    &kOlmo3Family,
+    &kPhi3Family,
+    &kGlm4Family,
+    &kCohereFamily,
+    &kStarcoder2Family,
+    &kGpt2Family,
+    &kGptNeoxFamily,
+    &kFalconFamily,
+    &kMixtralFamily,
+    &kQwen2MoeFamily,
+    &kQwen3MoeFamily,
+    &kDeepseekV2Family,
+    &kDeepseekV3Family,
+    &kGptOssFamily,
+    &kMamba2Family,
+    &kQwen3NextFamily,
+    &kQwen35Family,
+    &kGraniteHybridFamily,
+    &kGraniteMoeFamily,
+    &kGraniteMoeSharedFamily,
 };
 constexpr const EncoderFamily* kEncoders[] = {&kBertFamily, &kModernBertFamily};
 

@@ -18,6 +18,8 @@ its own above 1e-15. The same model run plainly in float32 must agree within 2e-
 
 A case only tests settings that affect its logits: `without` lists changes to the config (a scaling removed, the window
 off, ...), and the script fails unless each of them changes the logits by 1e-3 of the largest.
+
+over 600 lines: the list of cases, which grows with the families.
 """
 import argparse
 import contextlib
@@ -60,6 +62,8 @@ GRANITE = {k: v for k, v in dict(LLAMA, model_type="granite", architectures=["Gr
 GRANITE_HYBRID = dict(GRANITE, model_type="granitemoehybrid", architectures=["GraniteMoeHybridForCausalLM"], num_local_experts=0,
                       shared_intermediate_size=40, position_embedding_type="nope", num_hidden_layers=3, mamba_n_heads=4, mamba_d_head=16,
                       mamba_n_groups=1, mamba_d_state=17, mamba_chunk_size=8, layer_types=["mamba", "attention", "mamba"])
+GRANITE_MOE = dict(GRANITE, model_type="granitemoe", architectures=["GraniteMoeForCausalLM"], num_local_experts=7, num_experts_per_tok=3,
+                   intermediate_size=20)
 SMOLLM3 = {k: v for k, v in dict(LLAMA, model_type="smollm3", architectures=["SmolLM3ForCausalLM"], num_hidden_layers=4,
            tie_word_embeddings=True, pad_token_id=0).items() if k != "head_dim"}
 OLMO2 = {k: v for k, v in dict(BASE, model_type="olmo2", architectures=["Olmo2ForCausalLM"], attention_bias=False).items()
@@ -334,6 +338,16 @@ CASES = [
     case("granite_hybrid_dense", GRANITE_HYBRID, dict(layer_types=["attention"] * 2, position_embedding_type="rope", hidden_size=36,
          num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, shared_intermediate_size=44, mamba_n_heads=6, mamba_d_head=12,
          vocab_size=67), style=5, dtype="f16", seed=5900, without=[{"position_embedding_type": None}]),
+    case("granite_hybrid_moe", GRANITE_HYBRID, dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, vocab_size=65),
+         tokens=40, seed=6050, without=[{"num_experts_per_tok": 3}]),
+    case("granite_hybrid_moe_attention", GRANITE_HYBRID, dict(num_local_experts=4, num_experts_per_tok=1, intermediate_size=17,
+         layer_types=["attention"] * 2, num_hidden_layers=2), dtype="f16", tokens=24, seed=6100),
+    case("granite_moe", GRANITE_MOE, gguf_type="BF16", tokens=24, seed=6200, without=[{"residual_multiplier": 1.0},
+         {"num_experts_per_tok": 2}]),
+    case("granite_moe_shared", GRANITE_MOE, dict(model_type="granitemoeshared", architectures=["GraniteMoeSharedForCausalLM"],
+         shared_intermediate_size=28, num_local_experts=6, num_experts_per_tok=2, hidden_size=36, intermediate_size=23,
+         num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=3, vocab_size=67, tie_word_embeddings=True), style=5,
+         dtype="f16", gguf_type="F16", tokens=24, seed=6300),
 ]
 
 
@@ -396,6 +410,12 @@ def parameters_of(model):
   for name, p in named.items():
     p = p.data
     experts, _, part = name.rpartition(".")
+    if kind.startswith("granitemoe") and ".block_sparse_moe." in name:
+      for own, published in (("router.", "router.layer."), ("experts.gate_up_proj", "input_linear.weight"),
+                             ("experts.down_proj", "output_linear.weight")):
+        name = name.replace(own, published)
+      found[name] = p
+      continue
     if kind == "mixtral":
       experts, name = (n.replace(".mlp.", ".block_sparse_moe.") for n in (experts, name))
     if kind == "gpt_oss" or not experts.endswith(".experts"):

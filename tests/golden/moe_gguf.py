@@ -2,7 +2,7 @@
 import gguf
 import numpy as np
 
-ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.router.weight", ".bias")  # float32 in all files
+ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "block_sparse_moe.router.layer.weight", "mlp.router.weight", ".bias")  # float32 in all files
 EXPERTS = {"mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
            "mlp.experts.down_proj": "ffn_down_exps", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
            "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
@@ -10,7 +10,10 @@ EXPERTS = {"mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
            "block_sparse_moe.experts.w1": "ffn_gate_exps", "block_sparse_moe.experts.w3": "ffn_up_exps",
            "block_sparse_moe.experts.w2": "ffn_down_exps", "mlp.gate.e_score_correction": "exp_probs_b",
            "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
-           "mlp.shared_experts.down_proj": "ffn_down_shexp"}
+           "mlp.shared_experts.down_proj": "ffn_down_shexp", "block_sparse_moe.router.layer": "ffn_gate_inp",
+           "shared_mlp.gate_proj": "ffn_gate_shexp", "shared_mlp.up_proj": "ffn_up_shexp", "shared_mlp.output_linear": "ffn_down_shexp",
+           "block_sparse_moe.gate_proj": "ffn_gate_exps", "block_sparse_moe.up_proj": "ffn_up_exps",
+           "block_sparse_moe.output_linear": "ffn_down_exps"}
 LATENT = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
           "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
           "self_attn.k_b_proj": "attn_k_b", "self_attn.v_b_proj": "attn_v_b"}
@@ -44,6 +47,17 @@ def split_gpt_oss(tensors):
       found[f"{experts}.down_proj.{kind}"] = x
     else:
       found[f"{experts}.gate_proj.{kind}"], found[f"{experts}.up_proj.{kind}"] = x[:, ::2], x[:, 1::2]
+  return found
+
+
+def split_granite(tensors):
+  """Gate and up of the experts, and of that of all tokens, apart."""
+  found = {}
+  for name, x in tensors.items():
+    if not name.endswith("input_linear.weight"):
+      found[name] = x
+      continue
+    found[name.replace("input_linear", "gate_proj")], found[name.replace("input_linear", "up_proj")] = np.split(x, 2, axis=-2)
   return found
 
 
@@ -84,5 +98,5 @@ def add_keys(w, arch, config):
     w.add_expert_used_count(config["num_experts_per_tok"])
     if config.get("moe_intermediate_size"):
       w.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    if config.get("shared_expert_intermediate_size"):
-      w.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if shared := config.get("shared_expert_intermediate_size", config.get("shared_intermediate_size")):
+      w.add_expert_shared_feed_forward_length(shared)

@@ -21,6 +21,8 @@ A recipe is a weights.txt in the folder of the files that it describes:
 
 or one line, `link ../other`: the files of another folder, and after it perhaps `gguf`. The makers call describe(), which checks
 that the recipe gives the bytes of the file that they saved. Needs numpy and gguf; PyTorch is for the makers alone.
+
+over 600 lines: recipes, and the names of all families in GGUF files.
 """
 import hashlib
 import json
@@ -361,9 +363,10 @@ FAMILY_NAMES = {
 }
 ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r",
                  "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2",
-                 "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
+                 "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35",
+                 "granitemoeshared": "granitemoe"}
 # Of these the converter reorders the rows of q and k to pairs of neighbours.
-PERMUTED = ("llama", "granite", "smollm3")
+PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
 
 
 def gguf_name(name, arch="llama"):
@@ -389,7 +392,7 @@ def add_family_keys(w, arch, config):
     w.add_final_logit_softcapping(config["final_logit_softcapping"])
   if arch in ("gemma2", "gemma3", "olmo2", "phi3", "gpt-oss") and config.get("sliding_window"):
     w.add_sliding_window(config["sliding_window"])
-  if arch == "granite":
+  if arch in ("granite", "granitemoe"):
     w.add_embedding_scale(config["embedding_multiplier"])
     w.add_residual_scale(config["residual_multiplier"])
     w.add_attention_scale(config["attention_multiplier"])
@@ -423,6 +426,8 @@ def write_gguf(path, tensors, config, gguf_type, name):
     kv_heads, head_dim = 1, config["kv_lora_rank"] + config["qk_rope_head_dim"]
   if arch == "gpt-oss":
     tensors = moe_gguf.split_gpt_oss(tensors)
+  if arch == "granitemoe":
+    tensors = moe_gguf.split_granite(tensors)
   if arch in ("qwen3next", "qwen35"):
     tensors = recurrent_gguf.delta_tensors(tensors, arch, config)
   w = gguf.GGUFWriter(path, arch)

@@ -105,6 +105,27 @@ TEST_P(LogitBlocks, SumsAreExact) {
     }
 }
 
+TEST_P(LogitBlocks, NearSumsAreWithinTheirError) {
+  for (const int64_t n : kLogitBlocksSizes)
+    for (const float temperature : {1e-30f, 0.01f, 0.7f, 3.0f, 1e5f})
+      for (const float offset : {0.0f, 3000.0f}) {
+        std::vector<float> x = logits(n);
+        for (float& v : x) v += offset;
+        const float best = *std::max_element(x.begin(), x.end());
+        std::vector<float> got(num_logit_blocks(n) + 1, 77.0f);
+        std::vector<int64_t> exact(num_logit_blocks(n));
+        BlockExpSumArgs args = weights_of(x, best, temperature);
+        args.near_sums = got.data();
+        args.sums = exact.data();
+        kernels().block_exp_sum(args);
+        for (int64_t b = 0; b < num_logit_blocks(n); ++b) {
+          const double want = static_cast<double>(exact[b]) * 0x1p-42;
+          EXPECT_NEAR(got[b], want, want * kNearSumError + 128 * 0x1p-43) << n << ", " << temperature << ", " << offset;
+        }
+        EXPECT_EQ(got.back(), 77.0f);
+      }
+}
+
 TEST_P(LogitBlocks, ListsWhatLiesBetween) {
   for (const int64_t n : kLogitBlocksSizes) {
     const std::vector<float> x = logits(n);

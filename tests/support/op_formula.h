@@ -75,6 +75,8 @@ inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, co
     SCOPED_TRACE(what);
     std::vector<double> want;
     std::vector<float> first;
+    Numbers input_numbers(seed);
+    const FormulaInputs in = {inputs(input_numbers, now), now};
     for (int workers : {1, 2, 5}) {
       Numbers numbers(7);
       GraphBuilder g("test");
@@ -82,8 +84,6 @@ inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, co
       auto finished = g.finish();
       ASSERT_TRUE(finished.ok()) << finished.status().to_string();
       Graph graph = std::move(finished).value();
-      Numbers input_numbers(seed);
-      FormulaInputs in = {inputs(input_numbers, now), now};
       if (workers == 1) {
         auto reference = Interpreter::make(graph);
         ASSERT_TRUE(reference.ok());

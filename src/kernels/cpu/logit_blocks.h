@@ -23,19 +23,25 @@ inline constexpr int64_t kMaxLogits = int64_t{1} << 20;
 /// the same bits, and sums are exact, so nothing depends on the order of additions. For d = (x - best) * scale, a
 /// weight is within (4 |d| + 4) 2^-24 of its value, relatively, and below 2^-102 within 2^-126.
 ///
+/// near_sums: of each block in float32, and not exact: within kNearSumError of the sum, relatively, and 2^-43 for each
+/// weight. They take half the time.
+///
 /// Outputs that are null are not computed.
+inline constexpr double kNearSumError = 2e-4;
 struct BlockExpSumArgs {
   const float* x;
   int64_t count;
-  float best, scale;         ///< scale: a normal number, at most 2^126
-  float* weights = nullptr;  ///< [count]; may be x
-  int64_t* sums = nullptr;   ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
+  float best, scale;           ///< scale: a normal number, at most 2^126
+  float* weights = nullptr;    ///< [count]; may be x
+  int64_t* sums = nullptr;     ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
+  float* near_sums = nullptr;  ///< [num_logit_blocks(count)]
 
   /// With `places`, sums are those of x >= high, and the x of [low, high) are listed in their order; low > -inf.
   float low = 0, high = 0;
   float* between = nullptr;   ///< the x; room for count + kLogitBlock, like `places`
   int32_t* places = nullptr;  ///< their indices
   int64_t* num_between = nullptr;
+  int64_t* total = nullptr;  ///< the sum of all blocks, whatever lies above
 };
 
 }  // namespace redline

@@ -11,12 +11,48 @@
 #include <cstdint>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd.h"
 
 namespace redline::REDLINE_ISA_NS {
 
+/// Products of PlainTiles; lanes are columns of C.
+using PlainTile = uint8_t[16][64];
+[[gnu::noinline]] inline void plain_dot_bf16(const PlainTile& a, const PlainTile& b, PlainTile& c) {
+  const VecI32 high = set1_i32(static_cast<int32_t>(0xffff0000u));
+  for (int n = 0; n < 16; n += kWidth) {
+    for (int m = 0; m < 16; ++m) {
+      VecF32 even = zero_f32(), odd = zero_f32();
+      for (int k = 0; k < 16; ++k) {
+        int32_t pair;
+        __builtin_memcpy(&pair, &a[m][4 * k], 4);
+        const VecI32 left = set1_i32(pair), right = load_i32(&b[k][4 * n]);
+        even = fma(bits_f32(shl<16>(left)), bits_f32(shl<16>(right)), even);
+        odd = fma(bits_f32(left & high), bits_f32(right & high), odd);
+      }
+      auto* sums = reinterpret_cast<float*>(&c[m][4 * n]);
+      store(sums, load(sums, Full{}) + (even + odd), Full{});
+    }
+  }
+}
+template <class Left>
+[[gnu::noinline]] inline void plain_dot_bytes(const PlainTile& a, const PlainTile& b, PlainTile& c) {
+  for (int n = 0; n < 16; n += kWidth) {
+    for (int m = 0; m < 16; ++m) {
+      VecI32 sum = load_i32(&c[m][4 * n]);
+      for (int k = 0; k < 16; ++k) {
+        const VecI32 four = load_i32(&b[k][4 * n]);
+        const auto left = [&](int j) { return set1_i32(static_cast<Left>(a[m][4 * k + j])); };
+        sum = sum + left(0) * sar<24>(shl<24>(four)) + left(1) * sar<24>(shl<16>(four)) +
+              left(2) * sar<24>(shl<8>(four)) + left(3) * sar<24>(four);
+      }
+      store(reinterpret_cast<int32_t*>(&c[m][4 * n]), sum, Full{});
+    }
+  }
+}
+
 /// The emulation. Products follow the definition of the instructions (Intel SDM, TDPBSSD and TDPBF16PS) bit for bit,
-/// except that subnormal float inputs and results are kept where the instruction flushes them to zero. Not inlined: it
-/// is for compiling and testing, not for speed.
+/// except that subnormal float inputs and results are kept where the instruction flushes them to zero, and that the
+/// generic set rounds products below the normal floats. Not inlined: it is for compiling and testing.
 struct PlainTiles {
   static constexpr bool kHasPairs = false;
   alignas(64) uint8_t bytes[8][16][64];
@@ -42,50 +78,17 @@ struct PlainTiles {
   /// C[m][n] += sum_k A[m][k] B[k][n]; signed bytes, wrapping int32.
   template <int c, int a, int b>
   void dot_s8s8() {
-    dot_bytes<int8_t, c, a, b>();
+    plain_dot_bytes<int8_t>(bytes[a], bytes[b], bytes[c]);
   }
   /// The same with unsigned A.
   template <int c, int a, int b>
   void dot_u8s8() {
-    dot_bytes<uint8_t, c, a, b>();
+    plain_dot_bytes<uint8_t>(bytes[a], bytes[b], bytes[c]);
   }
   /// bfloat16 pairs: even and odd K in separate sums, fused multiply-add, both added to C at the end.
   template <int c, int a, int b>
-  [[gnu::noinline]] void dot_bf16() {
-    for (int m = 0; m < 16; ++m) {
-      for (int n = 0; n < 16; ++n) {
-        float even = 0.0f, odd = 0.0f;
-        for (int k = 0; k < 16; ++k) {
-          even = __builtin_fmaf(widen(a, m, 2 * k), widen(b, k, 2 * n), even);
-          odd = __builtin_fmaf(widen(a, m, 2 * k + 1), widen(b, k, 2 * n + 1), odd);
-        }
-        float sum;
-        __builtin_memcpy(&sum, &bytes[c][m][4 * n], 4);
-        sum += even + odd;
-        __builtin_memcpy(&bytes[c][m][4 * n], &sum, 4);
-      }
-    }
-  }
-
- private:
-  float widen(int tile, int row, int element) const {
-    uint16_t half;
-    __builtin_memcpy(&half, &bytes[tile][row][2 * element], 2);
-    return __builtin_bit_cast(float, static_cast<uint32_t>(half) << 16);
-  }
-  template <class Left, int c, int a, int b>
-  void dot_bytes() {
-    for (int m = 0; m < 16; ++m) {
-      for (int n = 0; n < 16; ++n) {
-        uint32_t sum;
-        __builtin_memcpy(&sum, &bytes[c][m][4 * n], 4);
-        for (int k = 0; k < 64; ++k) {
-          const int product = static_cast<Left>(bytes[a][m][k]) * static_cast<int8_t>(bytes[b][k / 4][4 * n + k % 4]);
-          sum += static_cast<uint32_t>(product);
-        }
-        __builtin_memcpy(&bytes[c][m][4 * n], &sum, 4);
-      }
-    }
+  void dot_bf16() {
+    plain_dot_bf16(bytes[a], bytes[b], bytes[c]);
   }
 };
 

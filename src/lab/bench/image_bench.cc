@@ -170,7 +170,9 @@ Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   report.dtype = request.dtype;
   PeakMemory peak_memory;
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, {.all_sets = true, .threads = request.threads}));
+  REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, {.quick = request.repeat.value_or(5) <= 2,
+                                                        .all_sets = true,
+                                                        .threads = request.threads}));
   report.best = best_peak(report.peaks, request.dtype);
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, request.threads));
   peak_memory.begin();

@@ -176,7 +176,8 @@ Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
   // All rows are of one kernel, so one instruction set serves them, except for types without their own entry in a
   // richer set.
   REDLINE_ASSIGN(const CpuKernels own, cpu_kernels_for(report.rows.front().isa));
-  REDLINE_ASSIGN(report.peaks, measure_peaks(own, {.threads = threads}));
+  const PeakOptions peak_options = {.quick = request.seconds < 0.01, .threads = threads};
+  REDLINE_ASSIGN(report.peaks, measure_peaks(own, peak_options));
 
   const KernelBenchOptions options = {.threads = threads, .cached = request.cached, .seconds = request.seconds};
   int64_t done = 0;
@@ -199,7 +200,7 @@ Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
   bool is_too_fast = judge(report);
   for (int again = 0; is_too_fast && again < kMaxPeakRuns; ++again) {
     report.is_judged_again = true;
-    REDLINE_ASSIGN(const MachinePeaks others, measure_peaks(own, {.threads = threads}));
+    REDLINE_ASSIGN(const MachinePeaks others, measure_peaks(own, peak_options));
     raise_to(report.peaks, others);
     is_too_fast = judge(report);
   }

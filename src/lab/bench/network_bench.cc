@@ -196,7 +196,10 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   REDLINE_ASSIGN(const int threads, choose_threads(request.threads, settings.threads));
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   PeakMemory peak;
-  REDLINE_ASSIGN(const MachinePeaks peaks, measure_peaks(*kernels, {.all_sets = true, .threads = threads}));
+  REDLINE_ASSIGN(
+      const MachinePeaks peaks,
+      measure_peaks(*kernels,
+                    {.quick = quick_peaks_do(request.repeat, request.seconds), .all_sets = true, .threads = threads}));
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, threads));
   peak.begin();
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));

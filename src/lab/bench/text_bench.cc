@@ -97,11 +97,12 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   if (request.check) {
     REDLINE_ASSIGN(report.check, check_answer(*engine, options, request.path, generic, why_not));
   }
-  const PeakOptions peak_options = {.all_sets = true,
+  const PeakOptions peak_options = {.quick = quick_peaks_do(request.repeat, request.seconds),
+                                    .all_sets = true,
                                     .threads = info.threads,
                                     .read_bytes = static_cast<int64_t>(profile_of(*engine).step_cost(1, 0).bytes)};
   REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, peak_options));
-  store_peaks(report.peaks, peak_options);
+  if (!peak_options.quick) store_peaks(report.peaks, peak_options);
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, info.threads));
   const bool exact_f32 = options.dtype == ComputeType::kF32;
   const auto finish_row = [&](size_t i) {
@@ -126,7 +127,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
     // The machine may have been slower while its peaks were measured.
     REDLINE_ASSIGN(const MachinePeaks again, measure_peaks(*kernels, peak_options));
     raise_to(report.peaks, again);
-    store_peaks(report.peaks, peak_options);
+    if (!peak_options.quick) store_peaks(report.peaks, peak_options);
     judge_rows(report.peaks, exact_f32, report.rows);
     report.is_judged_again = true;
   }

@@ -1,6 +1,7 @@
 // The measured peaks of this machine, which bound every reported speed.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,12 @@ struct PeakOptions {
   /// the cache, not by memory. 0, or more than the buffer: the whole buffer.
   int64_t read_bytes = 0;
 };
+
+/// Whether a bench of so many runs of a row (nullopt: the usual number), within so many seconds, takes quick peaks: one
+/// or two runs, or a second, are a look at the figures, and should not wait longer for peaks than for rows.
+inline bool quick_peaks_do(std::optional<int64_t> repeat, double seconds) {
+  return (repeat && *repeat <= 2) || seconds <= 1;
+}
 
 /// Measures on new threads, each pinned to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick, more
 /// from 32 threads on), reading half of a core's L2 cache, and multiply-adds in registers. The result is the best of

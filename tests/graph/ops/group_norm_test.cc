@@ -64,16 +64,18 @@ Formula group_norm_formula(GroupNormAttrs attrs) {
 
 TEST(GroupNormOp, EqualsTheFormula) {
   // The norm is a difference of values that are `mean` large, rounded; statistics are exact beside that.
+  int number = 0;  // each of two means with and without silu, spread over the sizes
   for (int64_t channels : {4, 32, 96})
-    for (int64_t groups : {1, 2, 4})
-      for (bool silu : {false, true})
-        for (double mean : {0.0, 20.0})
-          expect_formula(
-              [&](GraphBuilder& g, Numbers& n) {
-                g.output("y", build_group_norm(g, n, channels, {groups, 1e-5f, silu}));
-              },
-              group_norm_inputs(channels, mean), group_norm_formula({groups, 1e-5f, silu}), kGroupNormSteps,
-              6e-8 * (20 + 8 * mean));
+    for (int64_t groups : {1, 2, 4}) {
+      const bool silu = number % 2 != 0;
+      const double mean = number++ / 2 % 2 != 0 ? 20.0 : 0.0;
+      expect_formula(
+          [&](GraphBuilder& g, Numbers& n) {
+            g.output("y", build_group_norm(g, n, channels, {groups, 1e-5f, silu}));
+          },
+          group_norm_inputs(channels, mean), group_norm_formula({groups, 1e-5f, silu}), kGroupNormSteps,
+          6e-8 * (20 + 8 * mean));
+    }
 }
 
 TEST(GroupNormOp, OfOnePixelIsItsBias) {

@@ -57,7 +57,8 @@ std::map<std::string, HostTensor> joint_attention_inputs_of(const JointAttention
   return in;
 }
 
-std::vector<float> run_joint_attention(const JointAttentionCase& c, int workers, KvFormat format, bool exact) {
+std::vector<float> run_joint_attention(const JointAttentionCase& c, const std::map<std::string, HostTensor>& in,
+                                       int workers, KvFormat format, bool exact) {
   Numbers n(7);
   CompileOptions options;
   options.pack_kv_format = format;
@@ -68,7 +69,7 @@ std::vector<float> run_joint_attention(const JointAttentionCase& c, int workers,
   StepContext step;
   step.sizes = joint_attention_sizes_of(c);
   for (int again = 0; again < 2; ++again) {  // counters must serve a second step; the first leaves its keys behind
-    for (const auto& [name, tensor] : joint_attention_inputs_of(c)) compiled.put(name.c_str(), tensor);
+    for (const auto& [name, tensor] : in) compiled.put(name.c_str(), tensor);
     EXPECT_TRUE(compiled.executor->step(step).ok());
   }
   return compiled.get("y", c.batch * c.queries * (c.product ? 32 : c.heads * c.head_dim));
@@ -98,23 +99,24 @@ double joint_attention_relative_error(const std::vector<float>& got, const std::
 std::vector<double> joint_attention_formula(const JointAttentionCase& c, const Graph& graph,
                                             const std::map<std::string, HostTensor>& in) {
   const int64_t keys = c.text + c.image, width = c.heads * c.head_dim;
+  const HostTensor &queries = in.at("q"), &text_k = in.at("text.k"), &image_k = in.at("image.k"),
+                   &text_v = in.at("text.v"), &image_v = in.at("image.v");
   std::vector<double> y(static_cast<size_t>(c.batch * c.queries * width));
   for (int64_t row = 0; row < c.batch * c.queries; ++row) {
     const int64_t item = row / c.queries, t = row % c.queries;
     int64_t seen = c.lengths.empty() ? keys : std::clamp<int64_t>(c.lengths[static_cast<size_t>(item)], 0, keys);
     if (c.causal) seen = std::min(seen, t + 1);
-    const auto key = [&](int64_t p, const char* kind) {
-      return p < c.text ? in.at(std::string("text.") + kind).row(item * c.text + p)
-                        : in.at(std::string("image.") + kind).row(item * c.image + p - c.text);
+    const auto key = [&](int64_t p, const HostTensor& text, const HostTensor& image) {
+      return p < c.text ? text.row(item * c.text + p) : image.row(item * c.image + p - c.text);
     };
     std::vector<const double*> k, v;
-    for (int64_t p = 0; p < seen; ++p) k.push_back(key(p, "k")), v.push_back(key(p, "v"));
+    for (int64_t p = 0; p < seen; ++p) k.push_back(key(p, text_k, image_k)), v.push_back(key(p, text_v, image_v));
     for (int64_t begin = 0; begin < width; begin += c.head_dim) {
       std::vector<double> weights;
       double sum = 0, most = -INFINITY;
       for (const double* one : k) {
         double dot = 0;
-        for (int64_t d = begin; d < begin + c.head_dim; ++d) dot += in.at("q").row(row)[d] * one[d];
+        for (int64_t d = begin; d < begin + c.head_dim; ++d) dot += queries.row(row)[d] * one[d];
         weights.push_back(dot * static_cast<double>(1 / std::sqrt(static_cast<float>(c.head_dim))));
         most = std::max(most, weights.back());
       }
@@ -143,10 +145,11 @@ std::vector<double> joint_attention_formula(const JointAttentionCase& c, const G
 void check_joint_attention(const JointAttentionCase& c) {
   Numbers n(7);
   const Graph graph = joint_attention_graph_of(c, n);
-  const std::vector<double> want = joint_attention_formula(c, graph, joint_attention_inputs_of(c));
+  const std::map<std::string, HostTensor> in = joint_attention_inputs_of(c);
+  const std::vector<double> want = joint_attention_formula(c, graph, in);
   auto interpreter = Interpreter::make(graph);
   ASSERT_TRUE(interpreter.ok());
-  auto expected = interpreter->run(joint_attention_inputs_of(c), joint_attention_sizes_of(c));
+  auto expected = interpreter->run(in, joint_attention_sizes_of(c));
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
   EXPECT_LE(error_of((*expected)["y"].data, want), kReferenceError) << joint_attention_name_of(c) << ", the reference";
 
@@ -165,7 +168,7 @@ void check_joint_attention(const JointAttentionCase& c) {
   };
   for (const Way& way :
        {Way{KvFormat::kF16, true, exact}, Way{KvFormat::kF16, false, half}, Way{KvFormat::kBF16, false, brain}}) {
-    const std::vector<float> one = run_joint_attention(c, 1, way.format, way.exact_f32);
+    const std::vector<float> one = run_joint_attention(c, in, 1, way.format, way.exact_f32);
     ASSERT_EQ(one.size(), want.size());
     EXPECT_LE(joint_attention_relative_error(one, want), way.tolerance)
         << joint_attention_name_of(c)
@@ -173,7 +176,7 @@ void check_joint_attention(const JointAttentionCase& c) {
             : way.format == KvFormat::kF16 ? ", float16"
                                            : ", bfloat16");
     for (int workers : {2, 5}) {
-      const std::vector<float> more = run_joint_attention(c, workers, way.format, way.exact_f32);
+      const std::vector<float> more = run_joint_attention(c, in, workers, way.format, way.exact_f32);
       EXPECT_TRUE(one.empty() || std::memcmp(one.data(), more.data(), one.size() * sizeof(float)) == 0)
           << joint_attention_name_of(c) << ": " << workers << " workers give other bits than one";
     }
@@ -270,13 +273,16 @@ TEST(JointAttentionOp, StoresWhatProductsRead) {
 // A picture of 1024 x 1024 pixels and its text. The reference would take minutes: every 97th row by plain loops.
 TEST(JointAttentionOp, APictureOfRealSize) {
   const JointAttentionCase c = {.text = 512, .image = 4096, .queries = 4608, .heads = 1, .head_dim = 64};
-  auto in = joint_attention_inputs_of(c);
-  const std::vector<float> got = run_joint_attention(c, 2, KvFormat::kF16, false),
-                           brain = run_joint_attention(c, 2, KvFormat::kBF16, false);
+  const auto in = joint_attention_inputs_of(c);
+  const std::vector<float> got = run_joint_attention(c, in, 2, KvFormat::kF16, false),
+                           brain = run_joint_attention(c, in, 2, KvFormat::kBF16, false);
   std::vector<float> some, some_brain;
   std::vector<double> want;
+  const HostTensor& queries = in.at("q");
+  const HostTensor* const sources[2][2] = {{&in.at("text.k"), &in.at("text.v")},
+                                           {&in.at("image.k"), &in.at("image.v")}};
   auto key = [&](int64_t p, bool value) {
-    const HostTensor& t = in[fmt::format("{}.{}", p < c.text ? "text" : "image", value ? "v" : "k")];
+    const HostTensor& t = *sources[p < c.text ? 0 : 1][value ? 1 : 0];
     return t.row(p < c.text ? p : p - c.text);
   };
   for (int64_t t = 0; t < c.queries; t += 97) {
@@ -284,7 +290,7 @@ TEST(JointAttentionOp, APictureOfRealSize) {
     double sum = 0;
     for (int64_t p = 0; p < c.text + c.image; ++p) {
       double dot = 0;
-      for (int64_t d = 0; d < c.head_dim; ++d) dot += in["q"].row(t)[d] * key(p, false)[d];
+      for (int64_t d = 0; d < c.head_dim; ++d) dot += queries.row(t)[d] * key(p, false)[d];
       weight.push_back(std::exp(dot / 8));  // scores lie within ten of zero
       sum += weight.back();
     }

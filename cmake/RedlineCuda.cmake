@@ -40,7 +40,8 @@ endif()
 set(CMAKE_CUDA_COMPILER ${nvcc})
 set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 enable_language(CUDA)
-add_library(redline_cuda MODULE src/kernels/cuda/cuda_device.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS src/kernels/cuda/*.cu)
+add_library(redline_cuda MODULE ${cuda_sources})
 set_target_properties(redline_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
                                               CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden UNITY_BUILD OFF
                                               CUDA_STANDARD_REQUIRED OFF CXX_STANDARD_REQUIRED OFF)

@@ -448,7 +448,7 @@ typedef struct redline_embedding_options {
   size_t struct_size;
   redline_runtime* runtime; /* NULL: one of the model's own */
   int32_t threads;
-  const char* device;       /* NULL, "auto" or "cpu" */
+  const char* device;       /* as redline_model_options */
   const char* dtype;        /* NULL, "auto" or "f32" */
   const char* pooling;      /* "mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; NULL: the model's own */
   int64_t max_length;       /* maximum tokens of one text; 0: the model's own limit */
@@ -507,7 +507,7 @@ typedef struct redline_image_pipeline_options {
   size_t struct_size;
   redline_runtime* runtime; /* NULL: one of the pipeline's own */
   int32_t threads;
-  const char* device;           /* NULL, "auto" or "cpu" */
+  const char* device;           /* as redline_model_options */
   const char* dtype;            /* NULL or "auto", "f32", "bf16", "q8", "q8_0", "w8a8" */
   int64_t max_side;             /* largest width and height, in pixels */
   int64_t max_batch;            /* maximum images of one request times guidance branches */
@@ -656,7 +656,7 @@ typedef struct redline_network_options {
   size_t struct_size;
   redline_runtime* runtime; /* NULL: one of the network's own */
   int32_t threads;
-  const char* device;       /* NULL, "auto" or "cpu" */
+  const char* device;       /* as redline_model_options */
   const char* dtype;        /* as redline_image_pipeline_options */
   int64_t max_batch;        /* rows of one run of a denoiser */
   int64_t max_latent_side;  /* largest height and width, in pixels of the latents */

@@ -42,6 +42,9 @@ Result<Pooling> pooling_from_name(std::string_view name);
 struct EmbeddingOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
+  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
+  /// names, else the CPU
+  std::string device = "auto";
   std::optional<Pooling> pooling;    ///< instead of the model's own
   int64_t max_length = 0;            ///< maximum tokens of one text; 0: the model's own limit
   int64_t max_batch_tokens = 0;      ///< tokens of one step, over all its texts; 0: 2048, or one text of max_length
@@ -66,7 +69,7 @@ struct EmbeddingInfo {
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  ///< name of the one that is used without another; "": none
   int threads = 0;
-  std::string isa;  ///< instruction set of the kernels in use
+  std::string isa;  ///< instruction set of the kernels in use, or the device: "emu"
 };
 
 struct EmbedRequest {

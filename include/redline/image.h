@@ -36,6 +36,9 @@ Result<ImageType> image_type_from_name(std::string_view name);
 struct ImageOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ImageType dtype = ImageType::kAuto;
+  /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
+  /// names, else the CPU
+  std::string device = "auto";
   int64_t max_side = 2048;       ///< largest width and height, in pixels
   int64_t max_batch = 8;         ///< maximum images of one request times guidance branches
   int64_t front_blocks = 1;      ///< blocks that run before the step cache decides

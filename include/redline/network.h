@@ -35,6 +35,7 @@ struct NamedOutput {
 struct NetworkOptions {
   int threads = 0;                     ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ImageType dtype = ImageType::kAuto;  ///< as ImageOptions::dtype
+  std::string device = "auto";         ///< as ImageOptions::device
   std::shared_ptr<Runtime> runtime;    ///< shared with other engines; null: one with `threads`
   int64_t max_batch = 8;               ///< rows of one run of a denoiser
   int64_t max_latent_side = 256;       ///< largest height and width, in pixels of the latents

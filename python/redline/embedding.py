@@ -39,7 +39,7 @@ class EmbeddingModel(Closable):
     """A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding), or a cross-encoder.
 
     ``path``: a Hugging Face folder, with the files of sentence-transformers if it has them, a GGUF file, or ``hf:owner/name``.
-    Options: ``threads``, ``dtype`` ("auto", "f32"), ``pooling`` ("mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; default:
+    Options: ``threads``, ``device`` (as ``redline.Model``), ``dtype`` ("auto", "f32"), ``pooling`` ("mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; default:
     the model's own), ``max_length`` (tokens of a text), ``max_batch_tokens``, ``trace_file``, ``runtime``.
     """
 

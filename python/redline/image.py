@@ -295,8 +295,8 @@ class ImagePipeline(Closable):
     >>> result.images[0].size, result.seed, len(result.step_ms)
     ((128, 128), 1, 4)
 
-    Options (keyword only): ``threads``, ``dtype`` ("auto", "f32", "bf16", "q8", "q8_0", "w8a8"), ``max_side`` (pixels), ``max_batch``,
-    ``front_blocks``, ``tail_blocks``, ``vae_tile`` (pixels; 0: chosen by memory; -1: none), ``transformer_file``, ``vae_folder``,
+    Options (keyword only): ``threads``, ``device`` (as ``redline.Model``), ``dtype`` ("auto", "f32", "bf16", "q8", "q8_0", "w8a8"),
+    ``max_side`` (pixels), ``max_batch``, ``front_blocks``, ``tail_blocks``, ``vae_tile`` (pixels; 0: chosen by memory; -1: none), ``transformer_file``, ``vae_folder``,
     ``step_cache_file``, ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
     ``max_adapter_rank``, ``trace_file``, ``runtime``.
 

@@ -44,7 +44,11 @@ class HostStateMemory final : public StateMemory {
 class HostBuffer final : public BackendBuffer {
  public:
   explicit HostBuffer(AlignedBuffer memory) : memory_(std::move(memory)) {}
-  void* data() override { return memory_.data(); }
+  uint8_t* address(bool) override { return host(); }
+  uint8_t* host() override { return static_cast<uint8_t*>(memory_.data()); }
+  void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) override {
+    std::memcpy(host() + to, from.host() + begin, static_cast<size_t>(bytes));
+  }
 
  private:
   AlignedBuffer memory_;

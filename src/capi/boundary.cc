@@ -118,12 +118,6 @@ const void*& engine_of_callback() {
   return engine;
 }
 
-Status check_device(const char* device) {
-  const std::string_view name = device != nullptr ? device : "auto";
-  if (name == "auto" || name == "cpu") return {};
-  return unsupported("device \"{}\": this library computes on \"cpu\" (or \"auto\")", name);
-}
-
 }  // namespace redline::capi
 
 redline_code redline_error_code(const redline_error* error) { return error != nullptr ? error->code : REDLINE_OK; }

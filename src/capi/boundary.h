@@ -188,7 +188,4 @@ Status usable(const H* handle, const char* what) {
   return handle->process.check(what);
 }
 
-/// NULL, "auto" and "cpu" are what this library has.
-Status check_device(const char* device);
-
 }  // namespace redline::capi

@@ -72,11 +72,7 @@ inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
 template <class Options, class Given, class TypeFromName>
 Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
   Options options;
-  if constexpr (requires { options.device; }) {
-    if (given.device != nullptr) options.device = given.device;
-  } else {
-    REDLINE_TRY(check_device(given.device));
-  }
+  if (given.device != nullptr) options.device = given.device;
   REDLINE_ASSIGN(options.runtime, runtime_of(given.runtime));
   options.threads = given.threads;
   if (given.dtype != nullptr) {

@@ -97,7 +97,8 @@ using FlagNames = std::set<std::string_view>;
 const FlagNames kTextFlags = {"MODEL", "random", "save",    "force",   "prefill",     "decode",   "depth",
                               "batch", "start",  "repeat",  "time",    "plot",        "no-check", "first-token",
                               "json",  "dtype",  "threads", "context", "interpreter", "trace",    "device"};
-const FlagNames kImageFlags = {"MODEL", "side", "lora", "repeat", "no-check", "json", "dtype", "threads", "trace"};
+const FlagNames kImageFlags = {"MODEL", "side",  "lora",    "repeat", "no-check",
+                               "json",  "dtype", "threads", "trace",  "device"};
 const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace"};
 const FlagNames kKernelFlags = {"kernel", "shape",  "type",    "isa",     "record", "baseline",
                                 "rows",   "cached", "seconds", "threads", "json"};
@@ -178,6 +179,7 @@ Status bench_image(const BenchArgs& args, const std::string& path, Terminal& ter
   ImageBenchTable table(terminal);
   lab::ImageBenchRequest request = {.folder = path,
                                     .dtype = args.engine.dtype,
+                                    .device = args.engine.device,
                                     .threads = args.engine.threads,
                                     .side = args.side,
                                     .repeat = args.repeat,

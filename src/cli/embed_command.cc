@@ -11,6 +11,7 @@
 #include "base/mapped_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/device_option.h"
 #include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
@@ -21,7 +22,7 @@ namespace redline::cli {
 namespace {
 
 struct EmbedArgs {
-  std::string model, dtype = "auto", trace;
+  std::string model, dtype = "auto", device = "auto", trace;
   std::vector<std::string> texts;
   std::optional<std::string> out, pooling, prompt, query;
   int64_t dimensions = 0, max_length = 0, max_batch_tokens = 0;
@@ -53,6 +54,7 @@ struct EmbedArgs {
     v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 for all weight types", {.choices = dtypes});
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
+    add_device(v, device);
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
     v(json, "json", "", "print JSON");
@@ -96,6 +98,8 @@ Result<std::unique_ptr<EmbeddingEngine>> open_model(const EmbedArgs& args) {
   options.max_length = args.max_length;
   options.max_batch_tokens = args.max_batch_tokens;
   options.use_interpreter = args.interpreter;
+  options.device = args.device;
+  REDLINE_TRY(check_reference(args.interpreter, args.device));
   options.trace_file = args.trace;
   if (args.pooling) {
     REDLINE_ASSIGN(options.pooling, pooling_from_name(*args.pooling));

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "base/progress.h"
+#include "cli/device_option.h"
 #include "cli/file_kind.h"
 #include "cli/memory_advice.h"
 #include "cli/model_name.h"
-#include "cli/options.h"
 #include "cli/peer_flags.h"
 #include "cli/terminal.h"
 #include "lab/random/random_model.h"
@@ -38,8 +38,7 @@ struct EngineArgs {
        .max = 1 << 24,
        .shown_default = "the model's own, at most 4096",
        .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
-    v(device, "device", "NAME",
-      "cpu; emu: the kernels of GPUs on an emulated device, slowly; cuda, cuda:N; auto: REDLINE_DEVICE, else cpu");
+    add_device(v, device);
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
     add_text_engine_peers(v);
@@ -52,8 +51,7 @@ struct EngineArgs {
     o.context = context;
     o.use_interpreter = interpreter;
     o.device = device;
-    if (interpreter && device != "auto")
-      return invalid_argument("--interpreter is a reference of its own: it has no --device {}", device);
+    REDLINE_TRY(check_reference(interpreter, device));
     o.trace_file = trace;
     return o;
   }

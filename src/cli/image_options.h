@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-#include "cli/options.h"
+#include "cli/device_option.h"
 #include "redline/image.h"
 
 namespace redline::cli {
@@ -13,6 +13,7 @@ struct ImageEngineArgs {
   int threads = 0;
   int64_t max_side = 2048, front_blocks = 1, tail_blocks = 0;
   bool interpreter = false;
+  std::string device = "auto";
   std::string transformer, vae, masks, trace, vae_tile = "auto";
 
   void visit(OptionList& v) {
@@ -36,6 +37,7 @@ struct ImageEngineArgs {
       {.names_file = true});
     v(vae_tile, "vae-tile", "auto|off|N",
       "decode the image in blended tiles of N pixels: less memory; auto does so above 4 GiB");
+    add_device(v, device);
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
   }
@@ -60,6 +62,8 @@ struct ImageEngineArgs {
     o.front_blocks = front_blocks;
     o.tail_blocks = tail_blocks;
     o.use_interpreter = interpreter;
+    o.device = device;
+    REDLINE_TRY(check_reference(interpreter, device));
     o.transformer_file = transformer;
     o.vae_folder = vae;
     o.step_cache_file = masks;

@@ -244,6 +244,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     ToOpen model{.name = std::move(name), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;
+    model.image_options.device = model.embedding_options.device = options.device;
     model.embedding_options.runtime = runtime;
     model.embedding_options.dtype = options.dtype;
     REDLINE_ASSIGN(model.path, find_model(path));

@@ -30,6 +30,7 @@ Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache,
         "front_blocks {}",
         rule, plan.front_blocks, blocks.front, plan.front_blocks);
   CachedDenoiser cached(denoiser, std::move(cache));
+  cached.skips_ = skips;
   if (denoiser.has_parts()) cached.tail_reads_text_ = denoiser.networks()[kTailPart]->has_input("text");
   if (needs_parts && plan.front_blocks == 0 && blocks.front > 0)
     cached.warnings_.push_back(
@@ -87,7 +88,8 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     if (parts == 1) REDLINE_TRY(denoiser_->evaluate(front_image, x, timestep, out));
     else REDLINE_TRY(denoiser_->run_front(front_image, x, timestep));
   }
-  if (parts > 1)
+  // A rule that never skips reads nothing, and on a device nothing comes to the host.
+  if (parts > 1 && skips_)
     for (size_t i = 0; i < cached.size(); ++i)
       if (cached[i].action == CacheAction::kRunFront) set_spans(cached[i], rows[i]);
   REDLINE_TRY(cache_.after_front(cached));
@@ -102,7 +104,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     count(kTailPart, finished.size());
     REDLINE_TRY(denoiser_->run_tail(finished, out));
     // The first run of the middle has allocated its output.
-    for (size_t i = 0; i < cached.size(); ++i)
+    for (size_t i = 0; i < cached.size() && skips_; ++i)
       if (cached[i].action == CacheAction::kCompute) set_spans(cached[i], rows[i]);
   }
   return cache_.after_tail(cached);

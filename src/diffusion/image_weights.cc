@@ -24,9 +24,9 @@ std::optional<DType> quantized_type(ImageType type) {
 
 }  // namespace
 
-ImageType resolve_type(ImageType type, const CpuKernels& kernels) {
+ImageType resolve_type(ImageType type, const CpuKernels& kernels, const DeviceChoice& device) {
   if (type != ImageType::kQ8) return type;
-  return kernels.has_tile_unit ? ImageType::kW8A8 : ImageType::kQ8_0;
+  return kernels.has_tile_unit && device.kind == DeviceKind::kCpu ? ImageType::kW8A8 : ImageType::kQ8_0;
 }
 
 ImageType text_encoder_type(ImageType type) { return quantized_type(type) ? ImageType::kBF16 : type; }
@@ -43,8 +43,9 @@ Status convert_image_weights(Checkpoint& checkpoint, ImageType type) {
   return {};
 }
 
-ExecutableOptions image_network_options(ImageType type, const CpuKernels& kernels) {
+ExecutableOptions image_network_options(ImageType type, const CpuKernels& kernels, const DeviceChoice& device) {
   ExecutableOptions options;
+  options.device = device;
   options.compile.exact_f32 = type == ImageType::kF32;
   options.compile.pack_kv_format = joint_kv_format(kernels, options.compile.exact_f32);
   return options;

@@ -9,8 +9,8 @@
 
 namespace redline {
 
-/// kQ8 is the 8-bit type that suits the machine.
-ImageType resolve_type(ImageType type, const CpuKernels& kernels);
+/// kQ8 is the 8-bit type that suits the device.
+ImageType resolve_type(ImageType type, const CpuKernels& kernels, const DeviceChoice& device);
 /// Text encoders are not quantized to 8 bits: bfloat16 instead.
 ImageType text_encoder_type(ImageType type);
 /// Most autoencoders are stored as float32; bfloat16 makes no visible difference.
@@ -20,6 +20,6 @@ ImageType autoencoder_type(ImageType type);
 Status convert_image_weights(Checkpoint& checkpoint, ImageType type);
 
 /// Without bounds.
-ExecutableOptions image_network_options(ImageType type, const CpuKernels& kernels);
+ExecutableOptions image_network_options(ImageType type, const CpuKernels& kernels, const DeviceChoice& device);
 
 }  // namespace redline

@@ -54,10 +54,12 @@ class PipelineLoader {
     const ImageOptions& options = p_.options;
     if (options.use_interpreter && !options.trace_file.empty())
       return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
+    REDLINE_ASSIGN(const DeviceChoice device,
+                   choose_engine_device(options.device, options.use_interpreter, options.trace_file));
     REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
     const CpuKernels& kernels = p_.runtime->resources().kernels();
-    p_.options.dtype = resolve_type(options.dtype, kernels);
-    network_ = image_network_options(options.dtype, kernels);
+    p_.options.dtype = resolve_type(options.dtype, kernels, device);
+    network_ = image_network_options(options.dtype, kernels, device);
     network_.interpret = options.use_interpreter;
     return {};
   }

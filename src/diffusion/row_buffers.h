@@ -1,5 +1,5 @@
 // Values of the rows of a batch in the memory of the back end. Executables that run some of the rows read and write
-// them in place.
+// them in place; on a device they stay there unless the host asks for a row.
 #pragma once
 
 #include <map>
@@ -18,21 +18,23 @@ class RowBuffer {
   Status resize(const Executable& executable, int64_t rows, int64_t row_elements);
   int64_t row_elements() const { return row_elements_; }
   bool empty() const { return !memory_; }
-  /// Host view of one row.
-  float* row(int64_t r) { return data() + r * row_elements_; }
+  /// Host view of one row, valid until a row is bound.
+  float* row(int64_t r) { return reinterpret_cast<float*>(memory_->host()) + r * row_elements_; }
 
   /// Binds an input port to these rows (increasing indices, not empty). Rows with gaps between them are copied.
   void bind_input(Executable& executable, std::string_view port, std::span<const int64_t> rows);
   /// Binds an output port to these rows; take_output() completes the rows after the run.
   void bind_output(Executable& executable, std::string_view port, std::span<const int64_t> rows);
+  /// The same for rows from `first` on, however many the run writes.
+  void bind_output_from(Executable& executable, std::string_view port, int64_t first);
   void take_output(std::span<const int64_t> rows);
 
  private:
   static bool is_contiguous(std::span<const int64_t> rows) {
     return rows.back() - rows.front() + 1 == std::ssize(rows);
   }
-  float* data() const { return static_cast<float*>(memory_->data()); }
-  float* compact() const { return static_cast<float*>(compact_->data()); }
+  int64_t row_bytes() const { return row_elements_ * int64_t{sizeof(float)}; }
+  void bind(Executable& executable, std::string_view port, std::span<const int64_t> rows, bool step_writes);
 
   int64_t row_elements_ = 0, capacity_ = 0;
   std::unique_ptr<BackendBuffer> memory_, compact_;  ///< compact_: rows without the gaps between them

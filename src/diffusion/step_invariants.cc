@@ -72,7 +72,7 @@ Status StepInvariants::run_text(const NetworkAdapters& adapters) {
   for (const Executable::Port& port : text_.outputs()) {
     Kept& kept = kept_[port.name];
     REDLINE_TRY(kept.values.resize(text_, rows(), kept.row_elements));
-    text_.bind(port.name, kept.values.row(0));
+    kept.values.bind_output_from(text_, port.name, 0);
   }
   SymbolValues sizes = item_;
   sizes[Symbol::kBatch] = rows();
@@ -99,7 +99,7 @@ Status StepInvariants::run_time(const NetworkAdapters& adapters) {
     }
     for (const Executable::Port& port : time_.outputs()) {
       Kept& kept = kept_[port.name];
-      time_.bind(port.name, kept.values.row(first));
+      kept.values.bind_output_from(time_, port.name, first);
     }
     SymbolValues sizes = item_;
     sizes[Symbol::kBatch] = count;

@@ -92,6 +92,7 @@ Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, 
   TextEngineOptions o;
   o.dtype = options.dtype;
   o.use_interpreter = options.use_interpreter;
+  o.device = options.device;
   o.max_sequences = kMaxDecoderSequences;
   o.max_batch_tokens = options.max_batch_tokens;
   // A batch of texts, each on whole pages.

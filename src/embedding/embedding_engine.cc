@@ -114,10 +114,14 @@ Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, i
   if (options.max_batch_tokens < 0 || options.max_batch_tokens > kMaxBatchTokens)
     return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
   if (options.max_batch_tokens == 0) options.max_batch_tokens = kUsualBatchTokens;
+  REDLINE_ASSIGN(const DeviceChoice device,
+                 choose_engine_device(options.device, options.use_interpreter, options.trace_file));
   const bool runs_alone = options.use_interpreter && !options.runtime;
   REDLINE_ASSIGN(runtime_, choose_runtime(options.runtime, {runs_alone ? 1 : options.threads, options.trace_file}));
   info_.threads = options.use_interpreter ? 1 : runtime_->threads();
-  info_.isa = options.use_interpreter ? "interpreter" : runtime_->isa();
+  info_.isa = options.use_interpreter           ? "interpreter"
+              : device.kind != DeviceKind::kCpu ? device_name(device)
+                                                : runtime_->isa();
   return {};
 }
 

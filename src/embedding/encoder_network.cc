@@ -7,8 +7,9 @@ namespace {
 
 constexpr int64_t kMaxEncoderSequences = 256;
 
-ExecutableOptions executable_options(const EmbeddingOptions& options, RuntimeResources& runtime) {
+Result<ExecutableOptions> executable_options(const EmbeddingOptions& options) {
   ExecutableOptions e;
+  REDLINE_ASSIGN(e.device, choose_engine_device(options.device, options.use_interpreter, options.trace_file));
   e.interpret = options.use_interpreter;
   e.compile.exact_f32 = options.dtype == ComputeType::kF32;
   e.compile.batch_invariance = BatchInvariance::kWhereFree;
@@ -65,7 +66,7 @@ Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, c
                                                           RuntimeResources& runtime) {
   const TextNetwork::Limits limits = {options.max_batch_tokens,
                                       std::min(options.max_batch_tokens, kMaxEncoderSequences)};
-  ExecutableOptions e = executable_options(options, runtime);
+  REDLINE_ASSIGN(ExecutableOptions e, executable_options(options));
   e.compile.bounds[Symbol::kTokens] = limits.tokens;
   e.compile.bounds[Symbol::kSequences] = limits.sequences;
   REDLINE_ASSIGN(Executable network, Executable::make(std::move(model.graph), e, runtime));
@@ -74,7 +75,7 @@ Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, c
 
 Result<Executable> make_head(Graph graph, int64_t sequences, const EmbeddingOptions& options,
                              RuntimeResources& runtime) {
-  ExecutableOptions e = executable_options(options, runtime);
+  REDLINE_ASSIGN(ExecutableOptions e, executable_options(options));
   e.compile.bounds[Symbol::kSequences] = sequences;
   return Executable::make(std::move(graph), e, runtime);
 }

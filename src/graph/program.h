@@ -112,12 +112,18 @@ class StateMemory {
   virtual void discard_pages(size_t group, int64_t begin, int64_t end) {}
 };
 
-/// Memory of a back end that outlives steps, for external values.
+/// Memory of a back end that outlives steps, for external values. On a device it has a copy for the host, which is made
+/// and brought up to date only when the host asks for it.
 class BackendBuffer {
  public:
   virtual ~BackendBuffer() = default;
-  /// Address for Runner::bind, and for the host, as long as no step runs.
-  virtual void* data() = 0;
+  /// Address for Runner::bind, until the next call of host(). `step_writes`: the step writes the value, not only reads
+  /// it.
+  virtual uint8_t* address(bool step_writes) = 0;
+  /// The contents for the host to read and write, as long as no step runs and address() is not called.
+  virtual uint8_t* host() = 0;
+  /// Copies bytes of `from`, a buffer of the same back end, without the host.
+  virtual void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) = 0;
 };
 
 /// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.

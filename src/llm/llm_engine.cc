@@ -65,13 +65,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
-  DeviceChoice device;
-  if (!options.use_interpreter) {
-    REDLINE_ASSIGN(device, choose_device(options.device));
-  }
-  if (device.kind != DeviceKind::kCpu && !options.trace_file.empty())
-    return invalid_argument("{}: only the CPU draws a timeline yet, not device {}", options.trace_file,
-                            device_name(device));
+  REDLINE_ASSIGN(const DeviceChoice device,
+                 choose_engine_device(options.device, options.use_interpreter, options.trace_file));
   if (device.kind == DeviceKind::kCuda && !options.cache_folder.empty())
     return unsupported("cache_folder {}: pages in the memory of a GPU are not kept in files yet", options.cache_folder);
   REDLINE_ASSIGN(e.runtime_,

@@ -65,6 +65,14 @@ Result<DeviceChoice> choose_device(std::string_view name) {
   return parse_device(settings.device).within("REDLINE_DEVICE");
 }
 
+Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter, std::string_view trace_file) {
+  if (use_interpreter) return DeviceChoice{};
+  REDLINE_ASSIGN(const DeviceChoice choice, choose_device(name));
+  if (choice.kind != DeviceKind::kCpu && !trace_file.empty())
+    return invalid_argument("{}: only the CPU draws a timeline yet, not device {}", trace_file, device_name(choice));
+  return choice;
+}
+
 std::string device_name(const DeviceChoice& choice) {
   switch (choice.kind) {
     case DeviceKind::kCpu: return "cpu";
@@ -75,7 +83,11 @@ std::string device_name(const DeviceChoice& choice) {
 }
 
 Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, WorkerTeam& team) {
-  if (choice.kind == DeviceKind::kCuda) return open_cuda(choice.index);
+  if (choice.kind == DeviceKind::kCuda) {
+    auto device = open_cuda(choice.index);
+    if (device.ok()) return device;
+    return Status(device.status().code(), device.status().message() + "; the device cpu needs no GPU (--device cpu)");
+  }
   emu::EmulatedDeviceOptions options;
   options.team = &team;
   return std::make_shared<OpenDevice>(emu::open_emulated_device(options));

@@ -26,6 +26,10 @@ struct DeviceChoice {
 /// invalid_argument: another name.
 Result<DeviceChoice> choose_device(std::string_view name);
 
+/// The device of an engine, as choose_device(); of an interpreted one, the CPU. invalid_argument: a timeline in
+/// `trace_file` too, which only the CPU draws yet.
+Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter, std::string_view trace_file);
+
 /// "cpu", "emu" or "cuda:0".
 std::string device_name(const DeviceChoice& choice);
 

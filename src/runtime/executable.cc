@@ -34,12 +34,13 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   std::lock_guard lock(runtime.mutex());
   REDLINE_TRY(run_passes(graph));
   if (options.device.kind != DeviceKind::kCpu) {
-    REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, open_device(options.device, runtime.team()));
+    REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
     const TileCompileOptions tiles = {.bounds = options.compile.bounds,
                                       .exact_f32 = options.compile.exact_f32,
                                       .reuse_memory = options.compile.reuse_memory};
     REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), tiles, std::move(device), runtime.team()));
-    e.runner_ = std::make_unique<TileRunner>(std::move(program));
+    e.runner_ =
+        std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds});
     return e;
   }
   CompileOptions compile_options = options.compile;

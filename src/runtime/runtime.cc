@@ -13,6 +13,15 @@ RuntimeResources::RuntimeResources(int threads, const CpuKernels& kernels, Timel
 
 RuntimeResources::~RuntimeResources() { timeline_.write(); }
 
+Result<std::shared_ptr<OpenDevice>> RuntimeResources::device(const DeviceChoice& choice) {
+  const std::lock_guard lock(devices_mutex_);
+  std::weak_ptr<OpenDevice>& kept = devices_[device_name(choice)];
+  if (std::shared_ptr<OpenDevice> open = kept.lock()) return open;
+  REDLINE_ASSIGN(std::shared_ptr<OpenDevice> opened, open_device(choice, team_));
+  kept = opened;
+  return opened;
+}
+
 Runtime::Runtime(std::unique_ptr<RuntimeResources> resources) : resources_(std::move(resources)) {}
 Runtime::~Runtime() = default;
 

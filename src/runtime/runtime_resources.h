@@ -1,7 +1,9 @@
 // What a Runtime (include/redline/runtime.h) owns.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "backends/cpu/step_watchdog.h"
@@ -11,6 +13,7 @@
 #include "graph/timeline.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/runtime.h"
+#include "runtime/device.h"
 
 namespace redline {
 
@@ -31,6 +34,10 @@ class RuntimeResources {
   /// Held while a program is compiled or runs: the workers and their scratch memory serve one at a time.
   FairMutex& mutex() { return mutex_; }
 
+  /// The tile device, which all executables of the runtime share: their values stay on it from one to the next. As
+  /// open_device() (runtime/device.h).
+  Result<std::shared_ptr<OpenDevice>> device(const DeviceChoice& choice);
+
   double hang_seconds;              ///< see ExecutorOptions
   WeightCacheOptions weight_cache;  ///< disabled unless set
 
@@ -41,6 +48,8 @@ class RuntimeResources {
   TimelineFile timeline_;
   StepWatchdog watchdog_;
   FairMutex mutex_;
+  std::mutex devices_mutex_;
+  std::map<std::string, std::weak_ptr<OpenDevice>> devices_;
 };
 
 /// `shared`, or a runtime of the engine's own. invalid_argument: `own` asks for something that the shared runtime has

@@ -89,13 +89,12 @@ TEST_P(Adapters, EqualDiffusersWithPeft) {
     ASSERT_TRUE(bank.set(set).ok());
     // Rounding to bfloat16 twice more than without adapters.
     EXPECT_LE(testing::relative_error(o.velocity(), expected->at(fmt::format("{}.velocity", name))),
-              mode == NetworkMode::kAuto ? 4e-2 : 1e-4)
+              testing::rounds(mode) ? 4e-2 : 1e-4)
         << name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Adapters,
-                         ::testing::Values(NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto),
+INSTANTIATE_TEST_SUITE_P(Modes, Adapters, ::testing::ValuesIn(testing::network_modes()),
                          [](const auto& info) { return testing::network_mode_name(info.param); });
 
 TEST(Adapters, WhatDoesNotFitIsNamed) {

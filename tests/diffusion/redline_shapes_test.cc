@@ -124,6 +124,48 @@ INSTANTIATE_TEST_SUITE_P(
                       Precision{ImageType::kQ8_0, "q8_0", 35, 5e-2}, Precision{ImageType::kW8A8, "w8a8", 35, 5e-2}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// The kernels of GPUs: text encoders, transformer in its three parts, VAE. Bounds as on the CPU.
+TEST(RedlineShapes, TheEmulatedDeviceDrawsWhatTheInterpreterDraws) {
+  const auto draw = [&](const char* device, ImageType type, bool interpret) {
+    ImageOptions options;
+    options.dtype = type;
+    options.device = device;
+    options.use_interpreter = interpret;
+    options.threads = 2;
+    options.max_side = 64;
+    options.max_batch = 1;
+    auto engine = ImageEngine::open(folder(), options);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    if (!engine.ok()) return ImageResult();
+    ImageRequest request = (*engine)->defaults();
+    request.prompts = {"a large red circle"};
+    request.width = request.height = 64;
+    request.num_inference_steps = 1;
+    request.true_cfg_scale = 1;
+    request.max_sequence_length = 16;
+    request.seed = 4;
+    request.keep_latents = true;
+    auto result = (*engine)->generate(request);
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return result.ok() ? std::move(result).value() : ImageResult();
+  };
+  const ImageResult want = draw("auto", ImageType::kF32, true);
+  ASSERT_EQ(want.images.size(), 1u);
+  for (const auto& [type, min_db, max_error] :
+       {std::tuple{ImageType::kF32, 50.0, 1e-4}, {ImageType::kQ8, 35.0, 5e-2}}) {
+    const ImageResult got = draw("emu", type, false);
+    ASSERT_EQ(got.images.size(), 1u);
+    EXPECT_GE(psnr(got.images[0], want.images[0]), min_db) << static_cast<int>(type);
+    double error = 0, size = 0;
+    ASSERT_EQ(got.latents.data.size(), want.latents.data.size());
+    for (size_t i = 0; i < want.latents.data.size(); ++i) {
+      error += std::pow(static_cast<double>(got.latents.data[i] - want.latents.data[i]), 2);
+      size += std::pow(static_cast<double>(want.latents.data[i]), 2);
+    }
+    EXPECT_LE(std::sqrt(error / size), max_error) << static_cast<int>(type);
+  }
+}
+
 // The references see fewer than 256 positions, below which attention takes other weights.
 TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
   RgbImage exact;

@@ -84,6 +84,29 @@ TEST_F(EmbeddingFolder, TokenStatesArePooledToTheEmbedding) {
   }
 }
 
+TEST_F(EmbeddingFolder, TheEmulatedDeviceGivesTheSame) {
+  make("modernbert");
+  EmbedRequest request;
+  request.texts = kTexts;
+  std::vector<Embeddings> all;
+  for (const char* device : {"cpu", "emu"}) {
+    EmbeddingOptions options;
+    options.device = device;
+    options.pooling = Pooling::kMean;
+    const auto engine = open(options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(engine->info().isa == "emu", device == std::string("emu"));
+    all.push_back(embed(*engine, request));
+  }
+  ASSERT_EQ(all[1].values.size(), all[0].values.size());
+  // Of length 1: float32 sums in another order.
+  for (size_t i = 0; i < all[0].values.size(); ++i) EXPECT_NEAR(all[1].values[i], all[0].values[i], 1e-5) << i;
+  EmbeddingOptions timeline;
+  timeline.device = "emu";
+  timeline.trace_file = folder_.path() + "/trace.json";
+  EXPECT_EQ(EmbeddingEngine::open(folder_.path(), timeline).status().code(), Code::invalid_argument);
+}
+
 TEST_F(EmbeddingFolder, EveryPoolingIsItsFormula) {
   make("roberta");  // whose token types are all 0, as the engine's
   const EncoderGolden golden = load_encoder_golden("roberta");

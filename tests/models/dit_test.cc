@@ -71,17 +71,17 @@ TEST_P(DitGolden, EqualsDiffusers) {
   const ImageGolden golden = testing::load_image_golden(GetParam());
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
-    for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
+    for (const NetworkMode mode : testing::network_modes())
       for (const int64_t front_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
         // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose
         // errors add up as a random walk: 2^-9 sqrt(2 * 10).
-        const double bound = mode == NetworkMode::kAuto ? 1e-2 : 1e-4;
+        const double bound = testing::rounds(mode) ? 1e-2 : 1e-4;
         const auto velocity = run_dit(golden, run, front_blocks, mode, 2);
         const double error = testing::relative_error(velocity, *golden.find(run, "velocity"));
         EXPECT_LE(error, bound) << run << " " << testing::network_mode_name(mode) << ", probe of " << front_blocks
                                 << " blocks";
         RecordProperty(run + "." + testing::network_mode_name(mode), fmt::format("{:.2g}", error));
-        if (mode == NetworkMode::kInterpreter && front_blocks == 1) break;
+        if ((mode == NetworkMode::kInterpreter || testing::is_emulated(mode)) && front_blocks == 1) break;
       }
 }
 

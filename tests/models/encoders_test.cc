@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 /// The float32 bound of the project, and what bfloat16 or float16 operands cost a network of this width (2^-9 each,
 /// a few products in a row).
-double bound_of(NetworkMode mode) { return mode == NetworkMode::kAuto ? 5e-2 : 2e-5; }
+double bound_of(NetworkMode mode) { return rounds(mode) ? 5e-2 : 2e-5; }
 
 class GoldenEncoder : public ::testing::TestWithParam<std::string> {
  protected:
@@ -74,7 +74,7 @@ class GoldenEncoder : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(GoldenEncoder, MatchesTransformers) {
-  for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto}) {
+  for (const NetworkMode mode : network_modes()) {
     const auto runtime = make_runtime(2);
     Executable network = make(mode, *runtime);
     const std::vector<float> got = hidden(network, all_texts());

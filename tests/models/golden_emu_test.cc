@@ -25,7 +25,7 @@ TextEngineOptions emulated(const std::vector<int32_t>& tokens, ComputeType dtype
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = dtype;
-  options.device = "emu";
+  options.device = test::test_device();
   options.context = static_cast<int64_t>(tokens.size()) + 8;
   options.max_sequences = 2;
   return options;
@@ -51,7 +51,7 @@ TEST_P(EmulatedGolden, MatchesTransformers) {
   // The bound of the float32 kernels of the CPU (golden_test.cc): both round to float32, in another order.
   const auto exact = open_engine(path(), emulated(golden_.tokens, ComputeType::kF32));
   ASSERT_TRUE(exact);
-  EXPECT_EQ(exact->info().isa, "emu");
+  EXPECT_EQ(exact->info().isa, device_name(choose_device(test::test_device()).value()));
   const std::vector<float> f32 = all_logits(*exact, golden_.tokens);
   const Difference in_f32 = compare(f32);
   EXPECT_LE(in_f32.all, 2e-5);
@@ -184,8 +184,8 @@ std::string tell(const std::string& device, ComputeType dtype, bool interpreter 
 TEST(EmulatedTales, TellsTheSameStory) {
   const std::string want = tell("cpu", ComputeType::kF32, true);
   EXPECT_FALSE(want.empty());
-  EXPECT_EQ(tell("emu", ComputeType::kF32), want);
-  EXPECT_EQ(tell("emu", ComputeType::kAuto), want);
+  EXPECT_EQ(tell(test::test_device(), ComputeType::kF32), want);
+  EXPECT_EQ(tell(test::test_device(), ComputeType::kAuto), want);
 }
 
 TEST(EmulatedSchedules, AreOrdered) {
@@ -201,7 +201,7 @@ TEST(EmulatedTales, AdaptersOfOneBatch) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
-  options.device = "emu";
+  options.device = test::test_device();
   options.context = 128;
   options.max_adapter_rank = 8;
   const auto engine = open_engine(kTales, options);
@@ -250,7 +250,7 @@ TEST(EmulatedTales, WhatTheDeviceDoesNotHaveIsRefused) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.status().code(), Code::invalid_argument);
   EXPECT_NE(unknown.status().message().find("cuda:N"), std::string::npos) << unknown.status().message();
-  options.device = "emu";
+  options.device = test::test_device();
   options.trace_file = "trace.json";
   EXPECT_EQ(TextEngine::open(kTales, options).status().code(), Code::invalid_argument);
 }

@@ -71,12 +71,12 @@ TEST_P(TextEncoderGolden, EqualsTransformers) {
   const ImageGolden golden = testing::load_image_golden(GetParam());
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
-    for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto}) {
+    for (const NetworkMode mode : testing::network_modes()) {
       const auto ids = integers<int32_t>(*golden.find(run, "tokens"));
       const auto batch = static_cast<int64_t>(golden.find(run, "sizes")->values[0]);
       // `auto` rounds activations and weights to bfloat16 (2^-9 each); some fifteen products in a row, whose errors add
       // up as a random walk in networks of this width, and T5's scores, which nothing scales down, feel them most.
-      const double bound = mode == NetworkMode::kAuto ? 5e-2 : 1e-4;
+      const double bound = testing::rounds(mode) ? 5e-2 : 1e-4;
       const auto expect_near = [&](const Outputs& got, const char* output, const char* name) {
         if (golden.find(run, name) == nullptr) return;
         EXPECT_LE(testing::relative_error(got.at(output), *golden.find(run, name)), bound)

@@ -47,10 +47,10 @@ TEST_P(UnetGolden, EqualsDiffusers) {
   const ImageGolden golden = testing::load_image_golden(GetParam());
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
-    for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto}) {
+    for (const NetworkMode mode : testing::network_modes()) {
       // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each) before some thirty products in a row,
       // whose errors add up as a random walk; norms of a few values make the most of them.
-      const double bound = mode == NetworkMode::kAuto ? 5e-2 : 1e-4;
+      const double bound = testing::rounds(mode) ? 5e-2 : 1e-4;
       EXPECT_LE(testing::relative_error(run_unet(golden, run, mode, 2), *golden.find(run, "velocity")), bound)
           << run << " " << testing::network_mode_name(mode);
     }

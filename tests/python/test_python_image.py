@@ -217,6 +217,16 @@ def test_bad_arguments(painter, options, message):
         painter(PROMPT, **{"num_inference_steps": 2, **options})
 
 
+def test_the_device_is_an_option(painter, root):
+    folder = root / "assets/redline-shapes"
+    with redline.ImagePipeline(folder, device="emu", max_side=64, max_batch=1, threads=2) as emulated:
+        drawn = emulated("a red circle", width=64, height=64, num_inference_steps=1, true_cfg_scale=1, seed=2).to_numpy()[0]
+    want = painter("a red circle", width=64, height=64, num_inference_steps=1, true_cfg_scale=1, seed=2).to_numpy()[0]
+    assert np.abs(drawn.astype(int) - want).mean() < 3  # activations of both are rounded to 16 bits
+    with pytest.raises(redline.InvalidArgument, match='device "gpu" is none of'):
+        redline.ImagePipeline(folder, device="gpu")
+
+
 def test_unknown_names_closing_and_pickling(painter, root):
     with pytest.raises(TypeError, match="'steps'; use num_inference_steps"):
         painter(PROMPT, steps=3)

@@ -47,11 +47,11 @@ inline std::vector<float> run_autoencoder(const ImageGolden& golden, BuildAutoen
 inline void expect_like_autoencoder(const ImageGolden& golden, BuildAutoencoder build) {
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
-    for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
+    for (const NetworkMode mode : network_modes())
       for (const auto& [input, output] : {std::pair{"latents", "image"}, {"image", "moments"}}) {
         // `auto` rounds activations to bfloat16 (2^-9 each) before every product: some twenty in a row, whose errors
         // add up as a random walk, and norms of a few values make the most of them.
-        const double bound = mode == NetworkMode::kAuto ? 5e-2 : 1e-4;
+        const double bound = rounds(mode) ? 5e-2 : 1e-4;
         const auto got = run_autoencoder(golden, build, run, input, mode, 2);
         const NpyArray* expected = golden.find(run, output);
         ASSERT_EQ(got.size(), expected->values.size());

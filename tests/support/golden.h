@@ -23,7 +23,10 @@
 namespace redline::testing {
 
 /// tests/golden with the weights that the build makes of the recipes (tests/golden/weights.py).
-inline std::string golden_root() { return REDLINE_GOLDEN_DIR; }
+inline std::string golden_root() {
+  const char* moved = std::getenv("REDLINE_TEST_GOLDEN");  // tools/device_check
+  return moved ? moved : REDLINE_GOLDEN_DIR;
+}
 
 inline std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -2,10 +2,16 @@
 // there says how a case is written.
 #pragma once
 
+#include <cstdlib>
+
+#include "backends/tiles/tile_lowering.h"
+#include "graph/check_program.h"
+#include "graph/passes/passes.h"
 #include "models/checkpoint.h"
 #include "runtime/executable.h"
 #include "support/golden.h"
 #include "support/npz.h"
+#include "support/test_device.h"
 
 namespace redline::testing {
 
@@ -40,10 +46,21 @@ inline ImageGolden load_image_golden(const std::string& name) {
 }
 
 /// How a network is run in a test.
-enum class NetworkMode { kInterpreter, kF32, kAuto };
+enum class NetworkMode { kInterpreter, kF32, kAuto, kEmulatedF32, kEmulated };
 inline const char* network_mode_name(NetworkMode mode) {
-  constexpr const char* kNames[] = {"interpreter", "f32", "auto"};
+  constexpr const char* kNames[] = {"interpreter", "f32", "auto", "emu_f32", "emu"};
   return kNames[static_cast<int>(mode)];
+}
+inline bool is_emulated(NetworkMode mode) {
+  return mode == NetworkMode::kEmulatedF32 || mode == NetworkMode::kEmulated;
+}
+/// Whether activations are rounded to 16 bits.
+inline bool rounds(NetworkMode mode) { return mode == NetworkMode::kAuto || mode == NetworkMode::kEmulated; }
+/// All modes; under a forced instruction set of the CPU those that depend on it.
+inline std::vector<NetworkMode> network_modes() {
+  std::vector<NetworkMode> modes = {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto};
+  if (!std::getenv("REDLINE_CPU_ISA")) modes.insert(modes.end(), {NetworkMode::kEmulatedF32, NetworkMode::kEmulated});
+  return modes;
 }
 
 inline std::unique_ptr<RuntimeResources> make_runtime(int threads) {
@@ -55,15 +72,28 @@ inline std::unique_ptr<RuntimeResources> make_runtime(int threads) {
 /// All but the bounds.
 inline ExecutableOptions network_options(NetworkMode mode) {
   ExecutableOptions options;
-  options.compile.exact_f32 = mode != NetworkMode::kAuto;
+  options.compile.exact_f32 = !rounds(mode);
+  if (is_emulated(mode)) options.device = choose_device(test::test_device()).value();
   options.compile.pack_kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
   options.interpret = mode == NetworkMode::kInterpreter;
   return options;
 }
 
+/// Compiles the graph for a GPU of 132 multiprocessors and checks its schedule.
+inline void expect_ordered(Graph graph, const SymbolValues& sizes) {
+  ASSERT_TRUE(run_passes(graph).ok());
+  WorkerTeam team(1);
+  const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
+  const auto program = compile_tiles(std::move(graph), {.bounds = sizes}, device, team);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  const Status status = check_program(*program, sizes);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
 inline Executable make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, RuntimeResources& runtime) {
   ExecutableOptions options = network_options(mode);
   options.compile.bounds = bounds;
+  if (mode == NetworkMode::kEmulated) expect_ordered(graph, bounds);
   auto network = Executable::make(std::move(graph), options, runtime);
   EXPECT_TRUE(network.ok()) << network.status().message();
   return network.ok() ? std::move(network).value() : Executable();

@@ -1,8 +1,8 @@
-// An op against a formula that stands in its test: what the compiled op computes, and the reference of its OpDef, which
-// the tests of whole graphs trust.
+// An op against a formula that stands in its test: what the compiled op computes, on the CPU and on the emulated
+// device, and the reference of its OpDef, which the tests of whole graphs trust.
 #pragma once
 
-#include "support/graph_harness.h"
+#include "support/tile_harness.h"
 
 namespace redline::test {
 
@@ -60,6 +60,9 @@ double error_of(const std::vector<T>& got, const std::vector<double>& want) {
 /// References are loops in float64, like formulas: some thousand sums of random signs.
 constexpr double kReferenceError = 1e-12;
 
+/// Sums of float32 in the order of lanes: where a tolerance is for kernels that round less.
+constexpr double kEmulatedError = 4e-6;
+
 /// Builds the graph with `build` (which declares inputs and the output "y"), runs it at the sizes of each step on 1, 2
 /// and 5 workers, and compares with `formula`. `tolerance` is relative to the largest value of the formula: the caller
 /// derives it. All worker counts must give the same bits.
@@ -95,6 +98,10 @@ inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, co
           if (value.kind == ValueKind::kWeight) all.tensors[value.name] = unpacked(value.weight.view);
         want = formula(all, y.rows(), y.cols());
         EXPECT_LE(error_of(y.data, want), kReferenceError) << "the reference";
+        const bool is_last = &now == &steps.back();
+        if (const auto got = run_emulated(graph, bounds_of(steps), now, in.tensors, std::ssize(want), is_last)) {
+          EXPECT_LE(error_of(*got, want), std::max(tolerance, kEmulatedError)) << "the emulated device";
+        }
       }
       Compiled c = Compiled::make(std::move(graph), workers, bounds_of(steps), options);
       StepContext step;

@@ -4,8 +4,8 @@
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
 #include "graph/passes/passes.h"
-#include "kernels/emu/emulated_device.h"
 #include "support/graph_harness.h"
+#include "support/test_device.h"
 
 namespace redline::test {
 
@@ -27,8 +27,8 @@ struct TileCompiled {
   static TileCompiled make(Graph graph, const SymbolValues& bounds, const TileOptions& options = {}) {
     TileCompiled c;
     c.team = std::make_unique<WorkerTeam>(2);
-    c.device = std::make_shared<OpenDevice>(emu::open_emulated_device(
-        {.multiprocessors = options.multiprocessors, .team = c.team.get(), .machine = options.machine}));
+    c.device = open_test_device(
+        {.multiprocessors = options.multiprocessors, .team = c.team.get(), .machine = options.machine});
     const TileCompileOptions compile = {
         .bounds = bounds, .exact_f32 = options.exact_f32, .reuse_memory = options.reuse_memory};
     c.status = run_passes(graph);
@@ -36,8 +36,9 @@ struct TileCompiled {
     auto program = compile_tiles(std::move(graph), compile, c.device, *c.team);
     c.status = program.status();
     if (program.ok())
-      c.runner = std::make_unique<TileRunner>(std::move(program).value(),
-                                              TileRunnerOptions{options.persistent ? int64_t{1} << 30 : 0});
+      c.runner = std::make_unique<TileRunner>(
+          std::move(program).value(), TileRunnerOptions{.persistent_rows = options.persistent ? int64_t{1} << 30 : 0,
+                                                        .all_kernels_are_tasks = test_device() == "emu"});
     return c;
   }
   void set_machine(const emu::MachineOptions& options) { emu::set_machine_options(device->table(), options); }
@@ -56,6 +57,38 @@ inline void put(Runner& runner, const Graph& graph, const std::string& name, con
 inline std::vector<float> get(const Runner& runner, const std::string& name, int64_t count) {
   const auto* data = static_cast<const float*>(runner.host_output(name));
   return {data, data + count};
+}
+
+/// Output "y" of a graph on the emulated device, in float32 unless `exact_f32` is false: a launch for each stage, or
+/// with `persistent` one for the step, with the same bits. nullopt: the device lacks an op of the graph; or the tests
+/// run for an instruction set of the CPU.
+inline std::optional<std::vector<float>> run_emulated(const Graph& graph, const SymbolValues& bounds,
+                                                      const SymbolValues& now,
+                                                      const std::map<std::string, HostTensor>& inputs, int64_t count,
+                                                      bool persistent, bool exact_f32 = true) {
+  if (std::getenv("REDLINE_CPU_ISA")) return std::nullopt;
+  for (const Op& op : graph.ops)
+    if (!find_tile_lowering(op.def)) return std::nullopt;
+  std::optional<std::vector<float>> first;
+  for (const bool in_one : {false, true}) {
+    if (in_one && !persistent) continue;
+    TileCompiled c = TileCompiled::make(graph, bounds, {.exact_f32 = exact_f32, .persistent = in_one});
+    EXPECT_TRUE(c.status.ok()) << c.status.to_string();
+    if (!c.status.ok()) return std::nullopt;
+    StepContext step;
+    step.sizes = now;
+    for (int again = 0; again < (in_one ? 2 : 1); ++again) {  // counters must serve a second step as well as the first
+      for (const auto& [name, tensor] : inputs) put(*c.runner, graph, name, tensor);
+      const Status status = c.runner->step(step);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    }
+    std::vector<float> got = get(*c.runner, "y", count);
+    if (!first) first = std::move(got);
+    else
+      EXPECT_TRUE(got.empty() || std::memcmp(first->data(), got.data(), got.size() * sizeof(float)) == 0)
+          << "one launch gives other bits than many";
+  }
+  return first;
 }
 
 /// Builds the graph (inputs, and the output "y"), runs it at each number of rows in both ways of the tile runner, and

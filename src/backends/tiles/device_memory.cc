@@ -4,9 +4,8 @@ namespace redline {
 
 Result<DeviceMemory> DeviceMemory::make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant) {
   void* data = nullptr;
-  tiles::TileDevice& table = device->table();
-  if (table.allocate(table.self, bytes, is_constant ? 1 : 0, &data) != 0)
-    return out_of_memory("{}: {} bytes: {}", table.name, bytes, table.last_error(table.self));
+  if (const Status status = device->allocate(bytes, is_constant, &data); !status.ok())
+    return out_of_memory("{}: {} bytes: {}", device->name(), bytes, status.message());
   DeviceMemory memory;
   memory.device_ = std::move(device);
   memory.data_ = static_cast<uint8_t*>(data);
@@ -15,7 +14,7 @@ Result<DeviceMemory> DeviceMemory::make(std::shared_ptr<OpenDevice> device, int6
 }
 
 DeviceMemory::~DeviceMemory() {
-  if (data_) device_->table().release(device_->table().self, data_);
+  if (data_) device_->release(data_);
 }
 
 }  // namespace redline

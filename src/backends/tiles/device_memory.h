@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "kernels/tiles/tile_device.h"
@@ -9,7 +10,7 @@
 namespace redline {
 
 /// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last
-/// one.
+/// one. Its functions are called by one thread at a time.
 class OpenDevice {
  public:
   /// Takes the table.
@@ -21,24 +22,57 @@ class OpenDevice {
   tiles::TileDevice& table() const { return *table_; }
   const char* name() const { return table_->name; }
   int multiprocessors() const { return table_->multiprocessors; }
+  Status allocate(int64_t bytes, bool is_constant, void** memory) {
+    return call([&] { return table_->allocate(table_->self, bytes, is_constant ? 1 : 0, memory); });
+  }
+  void release(void* memory) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    table_->release(table_->self, memory);
+  }
   Status upload(void* to, const void* from, int64_t bytes) {
-    return check(table_->upload(table_->self, to, from, bytes));
+    return call([&] { return table_->upload(table_->self, to, from, bytes); });
   }
   Status download(void* to, const void* from, int64_t bytes) {
-    return check(table_->download(table_->self, to, from, bytes));
+    return call([&] { return table_->download(table_->self, to, from, bytes); });
   }
-  Status copy(void* to, const void* from, int64_t bytes) { return check(table_->copy(table_->self, to, from, bytes)); }
-  Status clear(void* to, int64_t bytes) { return check(table_->clear(table_->self, to, bytes)); }
+  Status copy(void* to, const void* from, int64_t bytes) {
+    return call([&] { return table_->copy(table_->self, to, from, bytes); });
+  }
+  Status clear(void* to, int64_t bytes) {
+    return call([&] { return table_->clear(table_->self, to, bytes); });
+  }
   Status launch(const tiles::ProgramTables& program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
-    return check(table_->launch(table_->self, &program, stage, kernel, blocks));
+    return call([&] { return table_->launch(table_->self, &program, stage, kernel, blocks); });
+  }
+  /// Keeps other threads away, whose calls would become a part of a graph.
+  std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(mutex_); }
+  Status begin_capture() {
+    return call([&] { return table_->begin_capture(table_->self); });
+  }
+  Status end_capture(void** graph) {
+    return call([&] { return table_->end_capture(table_->self, graph); });
+  }
+  Status launch_graph(void* graph) {
+    return call([&] { return table_->launch_graph(table_->self, graph); });
+  }
+  void release_graph(void* graph) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    table_->release_graph(table_->self, graph);
   }
   Status run_program(const tiles::ProgramTables& program, int32_t blocks) {
-    return check(table_->run_program(table_->self, &program, blocks));
+    return call([&] { return table_->run_program(table_->self, &program, blocks); });
   }
-  Status synchronize() { return check(table_->synchronize(table_->self)); }
+  Status synchronize() {
+    return call([&] { return table_->synchronize(table_->self); });
+  }
 
  private:
-  Status check(int32_t code) const { return code == 0 ? Status() : internal("{}", table_->last_error(table_->self)); }
+  template <class Call>
+  Status call(const Call& function) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    return function() == 0 ? Status() : internal("{}", table_->last_error(table_->self));
+  }
+  std::recursive_mutex mutex_;
   tiles::TileDevice* table_;
 };
 

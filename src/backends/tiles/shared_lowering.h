@@ -18,4 +18,7 @@ bool multiplies_in_f32(const TileLowerContext& c, DType weight);
 void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, std::optional<ValueId> b, float number,
                      Activation activation);
 
+/// Adds the stage that computes output 0 as residual + x * table[item, column ...]; the table is input `table`.
+void add_gated(TileLowerContext& c, ValueId x, ValueId residual, size_t table, int64_t column, const Dim& item_rows);
+
 }  // namespace redline

@@ -142,9 +142,6 @@ Status TileCompiler::lower_all(const StatePlan& states) {
   if (states.groups.size() > tiles::kMaxStateGroups)
     return unsupported("{} groups of states; {} has room for {}", states.groups.size(), device_->name(),
                        tiles::kMaxStateGroups);
-  for (const ValueId id : graph_.inputs)
-    if (is_external_name(graph_.value(id).name))
-      return unsupported("{}: image networks do not run on {} yet", graph_.value(id).name, device_->name());
   // By value: a lowering may add values to the graph.
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     const Op op = graph_.ops[i];
@@ -223,9 +220,15 @@ Status TileCompiler::pack(DeviceMemory& weights) {
 Status TileCompiler::resolve(Program& program, TileProgram& code) {
   std::map<ValueId, uint8_t*> address;
   for (const ArenaBlock& block : program.arena_plan.blocks) address[block.value] = code.arena.data() + block.offset;
-  std::vector<uint8_t> constants;
+  std::vector<uint8_t>& constants = code.host_constants;
+  std::map<ValueId, std::vector<size_t>*> bound;
+  for (const std::vector<ValueId>* ids : {&graph_.inputs, &graph_.outputs})
+    for (const ValueId id : *ids)
+      if (is_external_name(graph_.value(id).name)) bound[id] = &code.bound[graph_.value(id).name];
   for (TileStage& stage : stages_) {
     for (const TileStage::Address& a : stage.addresses) {
+      if (const auto at = bound.find(a.value); a.weight < 0 && at != bound.end())
+        at->second->push_back(constants.size() + static_cast<size_t>(a.at));
       const uint8_t* const target = a.weight >= 0 ? code.weights.data() + a.weight : address[a.value];
       std::memcpy(stage.args.data() + a.at, &target, sizeof(target));
     }
@@ -261,6 +264,7 @@ Status TileCompiler::upload_schedule(const Program& program, TileProgram& code) 
   REDLINE_ASSIGN(code.notifies, upload_all(device_, program.notifies));
   REDLINE_ASSIGN(code.counters, DeviceMemory::make(device_, std::max<int64_t>(1, int64_t{program.num_events} *
                                                                                      tiles::kCounterStride * 8)));
+  REDLINE_ASSIGN(code.hang, DeviceMemory::make(device_, sizeof(tiles::HangReport)));
   return {};
 }
 

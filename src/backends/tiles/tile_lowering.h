@@ -56,15 +56,15 @@ class TileStageBuilder {
   StagePlan& plan() { return stage_.plan; }
   TileStage& stage() { return stage_; }
   /// The argument is the address of a value of the arena.
-  template <class T>
-  void read(T* Args::*member, ValueId value, Reads how) {
+  template <class T, class Part>
+  void read(T* Part::*member, ValueId value, Reads how) {
     stage_.plan.reads.push_back({value, how});
-    stage_.addresses.push_back({offset(member), value, -1});
+    stage_.addresses.push_back({offset<T>(member), value, -1});
   }
-  template <class T>
-  void write(T* Args::*member, ValueId value) {
+  template <class T, class Part>
+  void write(T* Part::*member, ValueId value) {
     stage_.plan.writes.push_back(value);
-    stage_.addresses.push_back({offset(member), value, -1});
+    stage_.addresses.push_back({offset<T>(member), value, -1});
   }
   /// Of input `i`, packed, or as a dense float32 vector.
   Status packed_weight(const uint8_t* Args::*member, size_t i);
@@ -72,11 +72,11 @@ class TileStageBuilder {
   Status dense_weight(const float* Args::*member, size_t i);
   /// Of numbers that the lowering makes.
   Status constant(const float* Args::*member, std::span<const float> numbers);
-  /// The argument is the number of a Dim among StepTables::rows.
-  void row_dim(int32_t Args::*member, Dim dim) {
-    stage_.row_dims.push_back({static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
-                                                    reinterpret_cast<const uint8_t*>(&args)),
-                               std::move(dim)});
+  /// The argument, a part of `args`, is the number of a Dim among StepTables::rows.
+  void row_dim(int32_t& number, Dim dim) {
+    stage_.row_dims.push_back(
+        {static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&number) - reinterpret_cast<const uint8_t*>(&args)),
+         std::move(dim)});
   }
   void add();
 

@@ -1,7 +1,9 @@
 // The tile payload of a program: kernels, their arguments, and memory of the device.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backends/tiles/device_memory.h"
@@ -15,9 +17,11 @@ struct TileProgram : ProgramPayload {
   std::vector<tiles::StageTable> stages;  ///< parallel to Program::stages
   DeviceMemory arena, weights;
   DeviceMemory constants;  ///< the arguments of all stages, with their addresses
+  std::vector<uint8_t> host_constants;
+  std::map<std::string, std::vector<size_t>, std::less<>> bound;  ///< places of the addresses of bound values in them
   DeviceMemory stage_tables;
   // Of persistent steps.
-  DeviceMemory tasks, list_begin, waits, notifies, counters;
+  DeviceMemory tasks, list_begin, waits, notifies, counters, hang;
   std::vector<std::shared_ptr<AdapterSite>> sites;  ///< of adapters, by the number that kernels know
   int64_t partial_floats_per_row = 0;               ///< of attention: partial results of a row and a chunk, at most
   std::vector<void*> inputs, outputs;               ///< of the device, as Program::inputs and outputs

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
+#include "graph/external_values.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -31,14 +33,38 @@ class DeviceStates final : public StateMemory {
   std::vector<Group> groups_;
 };
 
+/// Which of the two copies is newer is known for the buffer as a whole.
 class DeviceBuffer final : public BackendBuffer {
  public:
-  explicit DeviceBuffer(DeviceMemory memory) : memory_(std::move(memory)) {}
-  void* data() override { return memory_.data(); }
+  DeviceBuffer(std::shared_ptr<OpenDevice> device, DeviceMemory memory)
+      : device_(std::move(device)), memory_(std::move(memory)) {}
+  // An error of a copy is an error of the device, which the next step reports.
+  uint8_t* address(bool step_writes) override {
+    if (newer_ == Newer::kHost) (void)device_->upload(memory_.data(), host_.data(), memory_.size());
+    newer_ = step_writes || newer_ == Newer::kDevice ? Newer::kDevice : Newer::kNone;
+    return memory_.data();
+  }
+  uint8_t* host() override {
+    host_.resize(static_cast<size_t>(memory_.size()));
+    if (newer_ == Newer::kDevice) (void)device_->download(host_.data(), memory_.data(), memory_.size());
+    newer_ = Newer::kHost;
+    return host_.data();
+  }
+  void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) override {
+    (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
+  }
 
  private:
+  enum class Newer : uint8_t { kNone, kHost, kDevice };
+  std::shared_ptr<OpenDevice> device_;
   DeviceMemory memory_;
+  std::vector<uint8_t> host_;
+  Newer newer_ = Newer::kDevice;
 };
+
+/// Rows for which a graph of a text step is captured.
+constexpr int64_t kGraphRows[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+constexpr size_t kMaxGraphs = 24;
 
 int32_t clamp_position(int64_t position) { return static_cast<int32_t>(std::min<int64_t>(position, INT32_MAX)); }
 
@@ -48,14 +74,22 @@ TileRunner::TileRunner(Program program, TileRunnerOptions options)
     : program_(std::move(program)), code_(TileProgram::of(program_)), options_(options) {
   inputs_ = host_ports(program_.inputs, code_.inputs);
   outputs_ = host_ports(program_.outputs, code_.outputs);
+  can_persist_ = options_.persistent_rows > 0 &&
+                 (options_.all_kernels_are_tasks ||
+                  std::all_of(code_.stages.begin(), code_.stages.end(),
+                              [](const tiles::StageTable& stage) { return tiles::is_task(stage.kernel); }));
 }
+
+TileRunner::~TileRunner() { drop_graphs(); }
 
 std::vector<TileRunner::HostPort> TileRunner::host_ports(const std::vector<Program::Port>& ports,
                                                          const std::vector<void*>& addresses) const {
   std::vector<HostPort> host;
   for (size_t i = 0; i < ports.size(); ++i) {
+    if (is_external_name(ports[i].name)) continue;
     host.push_back({&ports[i], addresses[i], {}});
-    host.back().data.resize(static_cast<size_t>(host.back().bytes(program_.bounds)));
+    // A port without elements has an address too.
+    host.back().data.resize(static_cast<size_t>(std::max<int64_t>(1, host.back().bytes(program_.bounds))));
   }
   return host;
 }
@@ -73,7 +107,15 @@ Result<std::unique_ptr<StateMemory>> TileRunner::make_state_memory(std::span<con
 
 Result<std::unique_ptr<BackendBuffer>> TileRunner::make_buffer(int64_t bytes) const {
   REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(code_.device, bytes));
-  return std::unique_ptr<BackendBuffer>(new DeviceBuffer(std::move(memory)));
+  return std::unique_ptr<BackendBuffer>(new DeviceBuffer(code_.device, std::move(memory)));
+}
+
+bool TileRunner::bind(std::string_view name, void* data) {
+  const auto at = code_.bound.find(name);
+  if (at == code_.bound.end()) return false;
+  for (const size_t place : at->second) std::memcpy(code_.host_constants.data() + place, &data, sizeof(data));
+  has_new_addresses_ = true;
+  return true;
 }
 
 void* TileRunner::host_input(std::string_view name) {
@@ -224,6 +266,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   }
   const auto bytes = static_cast<int64_t>(step_bytes_.size());
   if (bytes > step_memory_.size()) {
+    drop_graphs();  // they know the address
     REDLINE_ASSIGN(step_memory_, DeviceMemory::make(code_.device, 2 * bytes));
   }
   const auto place = [&](auto& pointer) {
@@ -248,6 +291,9 @@ Status TileRunner::upload_step(const StepContext& context) {
   }
   std::memcpy(step_bytes_.data(), &tables, sizeof(tables));
   REDLINE_TRY(code_.device->upload(step_memory_.data(), step_bytes_.data(), bytes));
+  if (has_new_addresses_)
+    REDLINE_TRY(code_.device->upload(code_.constants.data(), code_.host_constants.data(), code_.constants.size()));
+  has_new_addresses_ = false;
   for (const HostPort& input : inputs_)
     REDLINE_TRY(code_.device->upload(input.device, input.data.data(), input.bytes(context.sizes)));
   return {};
@@ -264,26 +310,108 @@ Status TileRunner::run(const StepContext& context) {
   tables.waits = reinterpret_cast<const tiles::ProgramTables::WaitEntry*>(code_.waits.data());
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
-  if (context.sizes[Symbol::kTokens] <= options_.persistent_rows) {
+  if (can_persist_ && context.sizes[Symbol::kTokens] <= options_.persistent_rows) {
     tables.epoch = ++epoch_;
+    tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
+    constexpr double kNever = 1e9;  // seconds
+    tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
     REDLINE_TRY(code_.device->run_program(tables, program_.workers));
+  } else if (const auto sizes = graph_sizes(context.sizes)) {
+    REDLINE_TRY(run_graph(tables, *sizes));
   } else {
-    for (size_t s = 0; s < code_.stages.size(); ++s) {
-      const tiles::StageTable& stage = code_.stages[s];
-      int64_t parts = stage.row_parts;
-      if (stage.row_dim >= 0)
-        parts = (program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(context.sizes) + stage.row_tile - 1) /
-                stage.row_tile;
-      const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
-      if (blocks == 0) continue;
-      REDLINE_TRY(
-          code_.device->launch(tables, static_cast<int32_t>(s), stage.kernel, blocks).within(program_.stages[s].name));
-    }
+    REDLINE_TRY(launch_stages(tables, context.sizes));
   }
   REDLINE_TRY(code_.device->synchronize());
+  if (tables.hang != nullptr) REDLINE_TRY(check_hang());
   for (HostPort& output : outputs_)
     REDLINE_TRY(code_.device->download(output.data.data(), output.device, output.bytes(context.sizes)));
   return {};
+}
+
+Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
+  for (size_t s = 0; s < code_.stages.size(); ++s) {
+    const tiles::StageTable& stage = code_.stages[s];
+    int64_t parts = stage.row_parts;
+    if (stage.row_dim >= 0)
+      parts = (program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes) + stage.row_tile - 1) / stage.row_tile;
+    const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
+    if (blocks == 0) continue;
+    REDLINE_TRY(
+        code_.device->launch(tables, static_cast<int32_t>(s), stage.kernel, blocks).within(program_.stages[s].name));
+  }
+  return {};
+}
+
+std::optional<SymbolValues> TileRunner::graph_sizes(const SymbolValues& sizes) const {
+  if (!options_.graphs) return std::nullopt;
+  SymbolValues bucket = sizes;
+  if (sizes[Symbol::kTokens] == 0) return bucket;  // images: of these sizes only
+  for (const Symbol symbol : {Symbol::kTokens, Symbol::kSequences, Symbol::kLogitRows}) {
+    const auto* at = std::lower_bound(std::begin(kGraphRows), std::end(kGraphRows), sizes[symbol]);
+    if (at == std::end(kGraphRows)) return std::nullopt;
+    if (sizes[symbol] > 0) bucket[symbol] = std::min(*at, program_.bounds[symbol]);
+  }
+  return bucket;
+}
+
+Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
+  const std::vector<int64_t> key(std::begin(sizes.value), std::end(sizes.value));
+  const auto [at, is_new] = graphs_.try_emplace(key);
+  StepGraph& kept = at->second;
+  kept.last_step = steps_;
+  if (!is_new && kept.graph == nullptr) {
+    const auto lock = code_.device->hold();
+    REDLINE_TRY(code_.device->begin_capture());
+    const Status launched = launch_stages(tables, sizes);
+    const Status captured = code_.device->end_capture(&kept.graph);
+    REDLINE_TRY(launched);
+    REDLINE_TRY(captured);
+  }
+  while (graphs_.size() > kMaxGraphs) {
+    const auto oldest = std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_step < b.second.last_step;
+    });
+    if (oldest->second.graph != nullptr) code_.device->release_graph(oldest->second.graph);
+    graphs_.erase(oldest);
+  }
+  return kept.graph != nullptr ? code_.device->launch_graph(kept.graph) : launch_stages(tables, sizes);
+}
+
+Status TileRunner::check_hang() {
+  tiles::HangReport hang = {};
+  REDLINE_TRY(code_.device->download(&hang, code_.hang.data(), sizeof(hang)));
+  if (hang.abandoned == 0) return {};
+  // Which task of all lists, in order.
+  size_t place = hang.task, list = 0;
+  while (list + 1 < program_.tasks.size() && place >= program_.tasks[list].size())
+    place -= program_.tasks[list++].size();
+  const Task& task = program_.tasks[list][place];
+  const Wait& wait = program_.waits[hang.wait];
+  std::string text = fmt::format(
+      "the step did not end within {} s; multiprocessor {}: {} #{} waits for event {}: {} of {} notifications",
+      options_.hang_seconds, hang.block, program_.stages[task.stage].name, task.index, program_.event_names[wait.event],
+      hang.count - std::min<uint64_t>(hang.count, uint64_t{wait.count} * (epoch_ - 1)), wait.count);
+  // What other lists have not got either.
+  std::vector<uint64_t> counters(size_t{program_.num_events} * tiles::kCounterStride);
+  REDLINE_TRY(code_.device->download(counters.data(), code_.counters.data(), std::ssize(counters) * 8));
+  std::set<uint32_t> missing;
+  for (const Wait& each : program_.waits)
+    if (counters[size_t{each.event} * tiles::kCounterStride] < uint64_t{each.count} * epoch_)
+      missing.insert(each.event);
+  constexpr size_t kShown = 16;
+  size_t shown = 0;
+  for (const uint32_t event : missing)
+    if (shown++ < kShown)
+      text += fmt::format("\n  event {} has counted {}", program_.event_names[event],
+                          counters[size_t{event} * tiles::kCounterStride]);
+  if (missing.size() > kShown) text += fmt::format("\n  and {} more", missing.size() - kShown);
+  return internal("{}", text);
+}
+
+void TileRunner::drop_graphs() {
+  for (const auto& [sizes, kept] : graphs_)
+    if (kept.graph != nullptr) code_.device->release_graph(kept.graph);
+  graphs_.clear();
 }
 
 Status TileRunner::step(const StepContext& context) {

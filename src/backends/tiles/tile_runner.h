@@ -1,20 +1,36 @@
 // Runs a program on a tile device: stage by stage, a launch for each, or as one persistent step.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <optional>
 
 #include "backends/tiles/tile_program.h"
 
 namespace redline {
 
 struct TileRunnerOptions {
-  /// Steps of at most this many rows run as one persistent launch of the program's task lists. 0: none.
+  /// Steps of at most this many tokens run as one persistent launch of the program's task lists. 0: none.
   int64_t persistent_rows = 0;
+  /// A program that has kernels which are no tasks (is_task) runs by launches; the emulated device has all kernels as
+  /// tasks.
+  bool all_kernels_are_tasks = false;
+  /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
+  /// images, of one size. It is captured when the sizes come a second time.
+  bool graphs = true;
+  double hang_seconds = 60;  ///< a persistent step that takes longer is given up
 };
 
 class TileRunner final : public Runner {
  public:
   explicit TileRunner(Program program, TileRunnerOptions options = {});
+  ~TileRunner() override;
+
+  /// Graphs that are kept.
+  size_t num_graphs() const {
+    return static_cast<size_t>(
+        std::count_if(graphs_.begin(), graphs_.end(), [](const auto& g) { return g.second.graph != nullptr; }));
+  }
 
   const Program* program() const override { return &program_; }
   const StatePlan& states() const override { return program_.states; }
@@ -24,7 +40,7 @@ class TileRunner final : public Runner {
   void* host_input(std::string_view name) override;
   const void* host_output(std::string_view name) const override;
   int64_t resident_arena_bytes() const override { return code_.arena.size(); }
-  bool bind(std::string_view, void*) override { return false; }
+  bool bind(std::string_view name, void* data) override;
   std::string describe() const override { return program_.to_string(); }
 
  private:
@@ -46,12 +62,21 @@ class TileRunner final : public Runner {
   template <class T>
   const T* append(std::span<const T> items);
   Status run(const StepContext& context);
+  /// Sizes whose launches serve the step; nullopt: there is no graph for it.
+  std::optional<SymbolValues> graph_sizes(const SymbolValues& sizes) const;
+  Status run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  /// A launch for each stage.
+  Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  void drop_graphs();
+  /// internal: a persistent step was given up; the events that are waited for.
+  Status check_hang();
 
   Program program_;
   TileProgram& code_;
   TileRunnerOptions options_;
-  std::vector<HostPort> inputs_, outputs_;
-  std::vector<uint8_t> step_bytes_;  ///< StepTables, then the tables that they point to
+  std::vector<HostPort> inputs_, outputs_;  ///< without bound ones
+  bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again
+  std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;
   /// Of the adapters of the last steps. An adapter that no step has used for kIdleSteps is dropped.
   struct DeviceAdapter {
@@ -60,6 +85,12 @@ class TileRunner final : public Runner {
     int64_t last_step = 0;
   };
   std::map<const Adapter*, DeviceAdapter> adapters_;
+  struct StepGraph {
+    void* graph = nullptr;
+    int64_t last_step = 0;
+  };
+  std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes
+  bool can_persist_ = false;
   int64_t steps_ = 0;
   uint64_t epoch_ = 0;
   Status failed_;  ///< an error of the device: further steps are refused

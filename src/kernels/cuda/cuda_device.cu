@@ -1,50 +1,23 @@
 // The module redline_cuda: the kernels of kernels/tiles for NVIDIA GPUs behind the table of device functions
 // (kernels/tiles/tile_device.h). It is loaded at run time (runtime/device.cc) and needs no CUDA library: the runtime is
 // linked into it, and without a driver redline does not load it.
-#include <cuda_runtime.h>
-
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/cuda/launch.h"
 #include "kernels/tiles/tile_device.h"
 
 namespace redline::tiles {
 namespace {
 
-constexpr int kBlockSharedBytes = kSharedBytes + 8 * kNumBarriers;
+}  // namespace
 
-__device__ __forceinline__ Warp make_warp(uint8_t* shared) {
-  return Warp(shared, static_cast<int>(threadIdx.x) / kWarpLanes);
+const CudaKernel& stage_kernel(KernelId kernel) {
+  const CudaKernel* product = product_kernel(kernel);
+  return product ? *product : *other_kernel(kernel);
 }
 
-/// The mbarriers are initialized by one warp and seen by all, the engine of bulk copies included.
-__device__ __forceinline__ void init_ring(Warp& w) {
-  if (w.index() == 0) Ring::init(w);
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-}
-
-template <class Kernel>
-__global__ void __launch_bounds__(kBlockWarps* kWarpLanes) run_stage(ProgramTables program, int32_t stage) {
-  extern __shared__ __align__(1024) uint8_t shared[];
-  const StageTable& table = program.stages[stage];
-  const auto& args = *reinterpret_cast<const typename Kernel::Args*>(program.constants + table.args);
-  const TileRange tile = tile_of(table, static_cast<int32_t>(blockIdx.x), *program.step, true);
-  Warp w = make_warp(shared);
-  RingPosition ring;
-  if constexpr (Kernel::kLoads) {
-    init_ring(w);
-    if (w.index() == kConsumerWarps) return Kernel::load(args, tile, w, ring);
-  }
-  Kernel::compute(args, tile, *program.step, w, ring);
-}
-
-__global__ void __launch_bounds__(kBlockWarps* kWarpLanes) run_whole_step(ProgramTables program) {
-  extern __shared__ __align__(1024) uint8_t shared[];
-  Warp w = make_warp(shared);
-  init_ring(w);
-  run_persistent(program, static_cast<int>(blockIdx.x), w);
-}
+namespace {
 
 class CudaDevice {
  public:
@@ -53,7 +26,12 @@ class CudaDevice {
   const char* error() const { return error_; }
 
  private:
-  static CudaDevice& of(void* self) { return *static_cast<CudaDevice*>(self); }
+  /// Calls may come from any thread, and each thread has a GPU of its own that its calls mean.
+  static CudaDevice& of(void* self) {
+    auto& device = *static_cast<CudaDevice*>(self);
+    cudaSetDevice(device.index_);
+    return device;
+  }
   int32_t check(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return 0;
     std::snprintf(error_, sizeof(error_), "%s: %s: %s", table_.name, what, cudaGetErrorString(error));
@@ -92,20 +70,44 @@ class CudaDevice {
     if (bytes <= 0) return 0;
     return of(self).check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), of(self).stream_), "cudaMemset");
   }
-  template <class Kernel>
-  static void start(const ProgramTables& program, int32_t stage, int32_t blocks, cudaStream_t stream) {
-    constexpr int kWarps = Kernel::kLoads ? kBlockWarps : kConsumerWarps;
-    run_stage<Kernel><<<blocks, kWarps * kWarpLanes, Kernel::kLoads ? kBlockSharedBytes : 0, stream>>>(program, stage);
-  }
   static int32_t launch(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks) {
     CudaDevice& d = of(self);
-    switch (kernel) {
-#define REDLINE_KERNEL(K) \
-  case KernelId::k##K: start<K>(*program, stage, blocks, d.stream_); break;
-      REDLINE_TILE_KERNELS(REDLINE_KERNEL)
-#undef REDLINE_KERNEL
-    }
-    return d.check(cudaGetLastError(), "launch");
+    const CudaKernel& k = stage_kernel(kernel);
+    ProgramTables tables = *program;
+    void* args[] = {&tables, &stage};
+    // The kernel begins while the one before it ends: it loads weights before it waits for that one's results
+    // (block.cuh).
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(k.threads);
+    config.dynamicSmemBytes = static_cast<size_t>(k.shared_bytes);
+    config.stream = d.stream_;
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+    return d.check(cudaLaunchKernelExC(&config, k.function, args), "launch");
+  }
+  static int32_t begin_capture(void* self) {
+    return of(self).check(cudaStreamBeginCapture(of(self).stream_, cudaStreamCaptureModeThreadLocal), "capture");
+  }
+  static int32_t end_capture(void* self, void** graph) {
+    CudaDevice& d = of(self);
+    cudaGraph_t captured = nullptr;
+    if (const int32_t failed = d.check(cudaStreamEndCapture(d.stream_, &captured), "capture")) return failed;
+    cudaGraphExec_t ready = nullptr;
+    const cudaError_t error = cudaGraphInstantiate(&ready, captured, 0);
+    cudaGraphDestroy(captured);
+    *graph = ready;
+    return d.check(error, "graph");
+  }
+  static int32_t launch_graph(void* self, void* graph) {
+    return of(self).check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), of(self).stream_), "graph");
+  }
+  static void release_graph(void* self, void* graph) {
+    cudaStreamSynchronize(of(self).stream_);
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
   /// Cooperative, so that all blocks are resident: a block that waits for another one could deadlock otherwise.
   static int32_t run_program(void* self, const ProgramTables* program, int32_t blocks) {
@@ -113,8 +115,9 @@ class CudaDevice {
     ProgramTables tables = *program;
     void* args[] = {&tables};
     return d.check(
-        cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(run_whole_step), dim3(static_cast<unsigned>(blocks)),
-                                    dim3(kBlockWarps * kWarpLanes), args, kBlockSharedBytes, d.stream_),
+        cudaLaunchCooperativeKernel(persistent_step().function, dim3(static_cast<unsigned>(blocks)),
+                                    dim3(persistent_step().threads), args,
+                                    static_cast<size_t>(persistent_step().shared_bytes), d.stream_),
         "launch of a persistent step");
   }
   static int32_t synchronize(void* self) { return of(self).check(cudaStreamSynchronize(of(self).stream_), "step"); }
@@ -125,30 +128,46 @@ class CudaDevice {
 
   TileDevice table_ = {};
   cudaStream_t stream_ = nullptr;
+  int32_t index_ = 0;
   char name_[300] = "cuda";
   char error_[512] = "";
 };
 
-template <class Kernel>
-cudaError_t allow_shared_memory() {
-  if (!Kernel::kLoads) return cudaSuccess;
-  return cudaFuncSetAttribute(run_stage<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockSharedBytes);
+cudaError_t allow_shared_memory(const CudaKernel& kernel) {
+  if (kernel.shared_bytes == 0) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
 }
 
 cudaError_t CudaDevice::open(int32_t index) {
-  table_ = {kTileDeviceAbi, 0,    name_, this,   allocate,    release,     upload,
-            download,       copy, clear, launch, run_program, synchronize, [](void* self) { return of(self).error(); },
-            close};
+  table_ = {.abi = kTileDeviceAbi,
+            .multiprocessors = 0,
+            .name = name_,
+            .self = this,
+            .allocate = allocate,
+            .release = release,
+            .upload = upload,
+            .download = download,
+            .copy = copy,
+            .clear = clear,
+            .launch = launch,
+            .begin_capture = begin_capture,
+            .end_capture = end_capture,
+            .launch_graph = launch_graph,
+            .release_graph = release_graph,
+            .run_program = run_program,
+            .synchronize = synchronize,
+            .last_error = [](void* self) { return of(self).error(); },
+            .close = close};
+  index_ = index;
   cudaDeviceProp properties;
   cudaError_t error = cudaSetDevice(index);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, index);
   if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
 #define REDLINE_KERNEL(K) \
-  if (error == cudaSuccess) error = allow_shared_memory<K>();
+  if (error == cudaSuccess) error = allow_shared_memory(stage_kernel(KernelId::k##K));
   REDLINE_TILE_KERNELS(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
-  if (error == cudaSuccess)
-    error = cudaFuncSetAttribute(run_whole_step, cudaFuncAttributeMaxDynamicSharedMemorySize, kBlockSharedBytes);
+  if (error == cudaSuccess) error = allow_shared_memory(persistent_step());
   if (error != cudaSuccess) {
     check(error, "open");
     return error;

@@ -37,6 +37,7 @@ class Warp {
     out[2] = four.z;
     out[3] = four.w;
   }
+  TILE_FN uint32_t load_shared_uniform(uint32_t offset) { return load_shared<uint32_t>(offset); }
   template <class T>
   TILE_FN void store_shared(uint32_t offset, T value, bool mask = true) {
     if (mask) *reinterpret_cast<T*>(shared_ + offset) = value;
@@ -65,15 +66,23 @@ class Warp {
       asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes) : "memory");
   }
   TILE_FN void barrier_wait(int barrier, uint32_t parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-        "@!done bra again;\n"
-        "}\n" ::"r"(address(barrier)),
-        "r"(parity)
-        : "memory");
+    for (uint32_t polls = 1;; ++polls) {
+      uint32_t done = 0;
+      asm volatile(
+          "{\n"
+          ".reg .pred done;\n"
+          "mbarrier.try_wait.parity.shared.b64 done, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, done;\n"
+          "}\n"
+          : "=r"(done)
+          : "r"(address(barrier)), "r"(parity)
+          : "memory");
+      if (done != 0) return;
+      if (polls % 1024 == 0 && report_ != nullptr && is_given_up()) {
+        abandoned_ = true;
+        return;
+      }
+    }
   }
   TILE_FN void bulk_copy(uint32_t to, const void* from, int bytes, int barrier) {
     if (is_first())
@@ -83,13 +92,34 @@ class Warp {
                    : "memory");
   }
 
+  /// Until `deadline` from now.
+  TILE_FN void watch(HangReport* report, uint64_t deadline_ns) {
+    report_ = report;
+    deadline_ = now() + deadline_ns;
+  }
+  TILE_FN bool is_abandoned() const { return abandoned_; }
+  /// The first report stays.
+  TILE_FN void report_hang(const HangReport& what) {
+    if (!is_first() || atomicCAS(&report_->abandoned, 0u, 1u) != 0) return;
+    report_->block = what.block;
+    report_->task = what.task;
+    report_->wait = what.wait;
+    report_->count = what.count;
+  }
+
   /// Polls without ordering, so that the first-level cache is not invalidated each time, and acquires once at the end.
-  TILE_FN void event_wait(const uint64_t* counter, uint64_t target) {
+  /// Returns the count that it has seen.
+  TILE_FN uint64_t event_wait(const uint64_t* counter, uint64_t target) {
+    uint64_t count = 0;
+    uint32_t gives_up = 0;
     if (is_first()) {
-      uint64_t count = 0;
-      for (;;) {
+      for (uint32_t polls = 1;; ++polls) {
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(count) : "l"(__cvta_generic_to_global(counter)));
         if (count >= target) break;
+        if (polls % 256 == 0 && (is_given_up() || now() > deadline_)) {
+          gives_up = 1;
+          break;
+        }
         __nanosleep(64);
       }
       asm volatile("ld.acquire.gpu.global.u64 %0, [%1];"
@@ -97,7 +127,8 @@ class Warp {
                    : "l"(__cvta_generic_to_global(counter))
                    : "memory");
     }
-    __syncwarp();
+    if (__shfl_sync(0xffffffffu, gives_up, 0) != 0) abandoned_ = true;
+    return count;
   }
   TILE_FN void event_release(uint64_t* counter) {
     if (is_first())
@@ -105,12 +136,26 @@ class Warp {
   }
 
  private:
+  TILE_FN static uint64_t now() {
+    uint64_t ns = 0;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+  }
+  /// Whether another warp has given up.
+  TILE_FN bool is_given_up() const {
+    uint32_t flag = 0;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(flag) : "l"(__cvta_generic_to_global(&report_->abandoned)));
+    return flag != 0;
+  }
   TILE_FN static bool is_first() { return threadIdx.x % kWarpLanes == 0; }
   TILE_FN uint32_t address(int barrier) const {
     return static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + kSharedBytes + 8 * barrier));
   }
   uint8_t* shared_;
   int index_;
+  HangReport* report_ = nullptr;
+  uint64_t deadline_ = 0;
+  bool abandoned_ = false;
 };
 
 }  // namespace redline::tiles

@@ -19,6 +19,16 @@ bool loads(tiles::KernelId kernel) {
   return true;
 }
 
+bool needs_shared(tiles::KernelId kernel) {
+  switch (kernel) {
+#define REDLINE_KERNEL(K) \
+  case tiles::KernelId::k##K: return tiles::kNeedsShared<tiles::K>;
+    REDLINE_TILE_KERNELS(REDLINE_KERNEL)
+#undef REDLINE_KERNEL
+  }
+  return true;
+}
+
 void init_ring(Block& block) {
   tiles::Warp warp(block, 0);
   tiles::Ring::init(warp);
@@ -38,6 +48,10 @@ class EmulatedDevice {
               .copy = copy,
               .clear = clear,
               .launch = launch,
+              .begin_capture = begin_capture,
+              .end_capture = end_capture,
+              .launch_graph = launch_graph,
+              .release_graph = [](void*, void* graph) { delete static_cast<Graph*>(graph); },
               .run_program = run_program,
               .synchronize = [](void*) { return 0; },
               .last_error = [](void* self) { return of(self).error_.c_str(); },
@@ -90,19 +104,48 @@ class EmulatedDevice {
     else if (failure_.ok()) failure_ = std::move(status);
   }
 
+  struct Launch {
+    tiles::ProgramTables program;
+    int32_t stage;
+    tiles::KernelId kernel;
+    int32_t blocks;
+  };
+  using Graph = std::vector<Launch>;
+  static int32_t begin_capture(void* self) {
+    EmulatedDevice& device = of(self);
+    if (device.captured_) return device.finish(internal("emulated device: a graph is being captured already"));
+    device.captured_ = std::make_unique<Graph>();
+    return 0;
+  }
+  static int32_t end_capture(void* self, void** graph) {
+    EmulatedDevice& device = of(self);
+    if (!device.captured_) return device.finish(internal("emulated device: no graph is being captured"));
+    *graph = device.captured_.release();
+    return 0;
+  }
+  static int32_t launch_graph(void* self, void* graph) {
+    for (const Launch& one : *static_cast<const Graph*>(graph))
+      if (const int32_t failed = launch(self, &one.program, one.stage, one.kernel, one.blocks)) return failed;
+    return 0;
+  }
+
   /// Blocks of a launch are independent: they run on the workers, in any order.
   static int32_t launch(void* self, const tiles::ProgramTables* program, int32_t stage, tiles::KernelId kernel,
                         int32_t blocks) {
     EmulatedDevice& device = of(self);
+    if (device.captured_) {
+      device.captured_->push_back({*program, stage, kernel, blocks});
+      return 0;
+    }
     const tiles::StageTable& table = program->stages[stage];
-    const bool uses_ring = loads(kernel);
+    const bool uses_ring = loads(kernel), uses_shared = needs_shared(kernel);
     const auto run = [&](int64_t begin, int64_t end) {
       std::unique_ptr<Machine> machine = device.take_machine();
       Status status;
       for (int64_t block = begin; block < end && status.ok(); ++block)
         status = machine->run({.blocks = 1,
                                .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
-                               .shared_bytes = uses_ring ? tiles::kSharedBytes : 0,
+                               .shared_bytes = uses_shared ? tiles::kSharedBytes : 0,
                                .barriers = tiles::kNumBarriers,
                                .prepare = init_ring},
                               device.options_.machine, [&](Block& b, int w) {
@@ -139,6 +182,7 @@ class EmulatedDevice {
   std::map<void*, AlignedBuffer> buffers_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Machine>> machines_;
+  std::unique_ptr<Graph> captured_;  ///< while one is being captured
   Status failure_;
   std::string error_;
 };

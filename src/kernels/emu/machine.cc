@@ -39,6 +39,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
   options_ = options;
   random_.seed(static_cast<uint32_t>(options.seed * 2654435761u + 1));
   fault_count_ = 0;
+  is_watched_ = has_expired_ = false;
   failure_ = {};
   copies_.clear();
   warps_of_block_ = warps;
@@ -76,7 +77,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
         if (warps_[next]->fiber.resume()) --left;
         continue;
       }
-      if (copies_.empty()) break;
+      if (copies_.empty() && !expire()) break;
       while (!copies_.empty()) land(copies_.size() - 1);
       continue;
     }
@@ -84,7 +85,10 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     for (size_t w = 0; w < num_warps_; ++w)
       if (can_run(*warps_[w])) ready.push_back(w);
     const size_t choices = ready.size() + copies_.size();
-    if (choices == 0) break;
+    if (choices == 0) {
+      if (!expire()) break;
+      continue;
+    }
     const size_t chosen = random_() % choices;
     if (chosen >= ready.size()) {
       land(chosen - ready.size());
@@ -95,6 +99,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     if (state.fiber.resume()) --left;
   }
   if (failure_.ok() && left > 0) failure_ = internal("emulated device: nothing can run any more\n{}", dump());
+  while (has_expired_ && !copies_.empty()) land(copies_.size() - 1);
   if (failure_.ok() && !copies_.empty())
     failure_ = internal("emulated device: a block has ended before {} of its copies arrived", copies_.size());
   for (int b = 0; b < blocks; ++b) {
@@ -104,6 +109,12 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
   }
   // Fibers in the middle of a kernel hold nothing that would have to be destroyed: their stacks are used again.
   return failure_;
+}
+
+bool Machine::expire() {
+  if (!is_watched_ || has_expired_) return false;
+  has_expired_ = true;
+  return true;
 }
 
 void Machine::wait(Block& block, int warp, WaitFor what) {
@@ -129,8 +140,9 @@ bool Machine::can_run(const WarpState& state) const {
     case WaitFor::kConsumers: return state.block->generation != state.waits.generation;
     // Of the phase before the first one, the parity is 1.
     case WaitFor::kBarrier:
-      return state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;
-    case WaitFor::kEvent: return *state.waits.counter >= state.waits.target;
+      return has_expired_ ||
+             state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;
+    case WaitFor::kEvent: return has_expired_ || *state.waits.counter >= state.waits.target;
   }
   return false;
 }

@@ -97,6 +97,10 @@ class Machine {
 
   // For kernels, on the fiber of a warp.
   void wait(Block& block, int warp, WaitFor what);
+  /// The kernel has a deadline: when nothing can run any more, it has passed, and waits for events and mbarriers
+  /// return.
+  void watch() { is_watched_ = true; }
+  bool has_expired() const { return has_expired_; }
   /// Another fiber may run here, where the order is random.
   void may_switch(Block& block, int warp) {
     if (options_.seed != 0) maybe_pause(block, warp);
@@ -125,6 +129,7 @@ class Machine {
     int64_t bytes;
     int barrier;
   };
+  bool expire();
   void maybe_pause(Block& block, int warp);
   bool can_run(const WarpState& state) const;
   void complete(Block& block, int barrier);
@@ -141,6 +146,7 @@ class Machine {
   size_t num_warps_ = 0;
   int warps_of_block_ = 0;
   int fault_count_ = 0;
+  bool is_watched_ = false, has_expired_ = false;
   Status failure_;
 };
 

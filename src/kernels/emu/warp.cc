@@ -16,6 +16,7 @@ void Warp::barrier_wait(int barrier, uint32_t parity) {
   if (is_loader && machine_.plants(emu::Fault::kEarlyPage)) return;
   if (!is_loader && machine_.plants(emu::Fault::kWrongParity)) parity ^= 1;
   machine_.wait(block_, index_, {.kind = emu::WaitFor::kBarrier, .barrier = barrier, .parity = parity});
+  if (machine_.has_expired() && block_.barriers[static_cast<size_t>(barrier)].phase % 2 == parity) abandoned_ = true;
 }
 
 }  // namespace redline::tiles

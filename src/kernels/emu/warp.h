@@ -41,6 +41,11 @@ class Warp {
     for (int i = 0; i < kWarpLanes; ++i) std::memcpy(&r.v[i], shared(offset.v[i], sizeof(T)), sizeof(T));
     return r;
   }
+  uint32_t load_shared_uniform(uint32_t offset) {
+    uint32_t value = 0;
+    std::memcpy(&value, shared(offset, sizeof(value)), sizeof(value));
+    return value;
+  }
   void load_shared4(const Lanes<uint32_t>& offset, Lanes<float> (&out)[4]) {
     for (int i = 0; i < kWarpLanes; ++i) {
       float four[4];
@@ -82,8 +87,19 @@ class Warp {
     machine_.copy_later(block_, to, from, bytes, barrier);
   }
 
-  void event_wait(const uint64_t* counter, uint64_t target) {
+  /// The deadline comes when nothing can run any more.
+  void watch(HangReport* report, uint64_t deadline_ns) {
+    report_ = report;
+    if (deadline_ns > 0) machine_.watch();
+  }
+  bool is_abandoned() const { return abandoned_; }
+  void report_hang(const HangReport& what) {
+    if (report_->abandoned == 0) *report_ = what;
+  }
+  uint64_t event_wait(const uint64_t* counter, uint64_t target) {
     machine_.wait(block_, index_, {.kind = emu::WaitFor::kEvent, .counter = counter, .target = target});
+    abandoned_ = *counter < target;
+    return *counter;
   }
   void event_release(uint64_t* counter) {
     machine_.may_switch(block_, index_);
@@ -101,6 +117,8 @@ class Warp {
   emu::Block& block_;
   emu::Machine& machine_;
   int index_;
+  HangReport* report_ = nullptr;
+  bool abandoned_ = false;
 };
 
 }  // namespace redline::tiles

@@ -2,7 +2,7 @@
 // panels.
 #pragma once
 
-#include "kernels/tiles/kernel.h"
+#include "kernels/tiles/conv2d.h"
 
 namespace redline::tiles {
 
@@ -11,34 +11,51 @@ TILE_FN Lanes<int> panel_element(const Lanes<int>& row, const Lanes<int>& k, int
   return ((row / 16) * cols + k) * 16 + row % 16;
 }
 
+struct AdapterDownArgs {
+  const float* x;
+  float* t;
+  int32_t in_features, t_cols, site;
+};
+struct ConvAdapterDownArgs : AdapterDownArgs {
+  PatchShape patch;
+};
+namespace detail {
+TILE_FN RowOfX adapter_row(const AdapterDownArgs& a, const StepTables&, int row) {
+  return {a.x + int64_t{row} * a.in_features};
+}
+TILE_FN Patch adapter_row(const ConvAdapterDownArgs& a, const StepTables& step, int row) {
+  return {a.patch, a.x, step, row};
+}
+}  // namespace detail
+
 /// t[row, t_begin + r] = scale x[row] . down[r] for the parts of a site: task i takes every n-th row.
-struct AdapterDown {
-  struct Args {
-    const float* x;
-    float* t;
-    int32_t in_features, t_cols, site;
-  };
+template <class DownArgs>
+struct BasicAdapterDown {
+  using Args = DownArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     if (!step.adapter_begin) return;
     for (int p = step.adapter_begin[a.site]; p < step.adapter_begin[a.site + 1]; ++p) {
       const AdapterPart& part = step.adapter_parts[p];
-      for (int row = part.row_begin + tile.index; row < part.row_end; row += step.num_partitions)
+      for (int row = part.row_begin + tile.index; row < part.row_end; row += step.num_partitions) {
+        const auto x = detail::adapter_row(a, step, row);
         for (int r = w.index(); r < part.rank; r += kConsumerWarps) {
           Lanes<float> sum = 0.0f;
           for (int k = 0; k < a.in_features; k += kWarpLanes) {
             const Lanes<int> at = lane_index() + k;
             const Lanes<bool> mask = at < Lanes<int>(a.in_features);
-            sum = sum + w.load(a.x + int64_t{row} * a.in_features, at, mask) *
-                            w.load(part.down, panel_element(r, at, a.in_features), mask);
+            sum = sum + x.load(at, mask, w) * w.load(part.down, panel_element(r, at, a.in_features), mask);
           }
           w.store(a.t + int64_t{row} * a.t_cols + part.t_begin, Lanes<int>(r), warp_sum(w, sum) * part.scale,
                   lane_index() == Lanes<int>(0));
         }
+      }
     }
   }
 };
+using AdapterDown = BasicAdapterDown<AdapterDownArgs>;
+using ConvAdapterDown = BasicAdapterDown<ConvAdapterDownArgs>;
 
 /// y = x + t up^T; y may be x.
 struct AdapterUp {

@@ -83,8 +83,17 @@ struct Partial {
   Lanes<float> sums[kHeadParts];
   Lanes<float> max, total;  ///< the same in all lanes
 
+  /// f(i) of the parts that a head has, with constant i: sums are registers.
+  template <class F>
+  static TILE_FN void each(int parts, const F& f) {
+    TILE_UNROLL
+    for (int i = 0; i < kHeadParts; ++i)
+      if (i < parts) f(i);
+  }
+  static TILE_FN int parts_of(int head_dim) { return (head_dim + kWarpLanes - 1) / kWarpLanes; }
+
   TILE_FN void clear(int parts) {
-    for (int i = 0; i < parts; ++i) sums[i] = 0.0f;
+    each(parts, [&](int i) { sums[i] = 0.0f; });
     max = -INFINITY;
     total = 0.0f;
   }
@@ -93,7 +102,7 @@ struct Partial {
     const Lanes<float> top = max_of(max, part.max);
     const Lanes<float> a = exp_or_zero(max, top), b = exp_or_zero(part.max, top);
     total = total * a + part.total * b;
-    for (int i = 0; i < parts; ++i) sums[i] = sums[i] * a + part.sums[i] * b;
+    each(parts, [&](int i) { sums[i] = sums[i] * a + part.sums[i] * b; });
     max = top;
   }
   /// e^(x - top), of which both may be -inf.
@@ -103,18 +112,18 @@ struct Partial {
   }
   /// In memory: attention_partial_floats() per line, max and total after the sums.
   TILE_FN void store(float* to, int head_dim, Warp& w) const {
-    for (int d = 0; d < head_dim; d += kWarpLanes) {
-      const Lanes<int> at = lane_index() + d;
-      w.store(to, at, sums[d / kWarpLanes], at < Lanes<int>(head_dim));
-    }
+    each(parts_of(head_dim), [&](int i) {
+      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      w.store(to, at, sums[i], at < Lanes<int>(head_dim));
+    });
     float* last = to + (head_dim + 15) / 16 * 16;
     w.store(last, lane_index(), select(lane_index() == Lanes<int>(0), max, total), lane_index() < Lanes<int>(2));
   }
   TILE_FN void load(const float* from, int head_dim, Warp& w) {
-    for (int d = 0; d < head_dim; d += kWarpLanes) {
-      const Lanes<int> at = lane_index() + d;
-      sums[d / kWarpLanes] = w.load(from, at, at < Lanes<int>(head_dim));
-    }
+    each(parts_of(head_dim), [&](int i) {
+      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      sums[i] = w.load(from, at, at < Lanes<int>(head_dim));
+    });
     const float* last = from + (head_dim + 15) / 16 * 16;
     max = w.load_uniform(last);
     total = w.load_uniform(last + 1);
@@ -126,10 +135,10 @@ struct Partial {
       factor = exp_or_zero(max, top);
       divisor = total * factor + exp_of(sink - top);
     }
-    for (int d = 0; d < a.head_dim; d += kWarpLanes) {
-      const Lanes<int> at = lane_index() + d;
-      w.store(y, at, sums[d / kWarpLanes] * factor / divisor, at < Lanes<int>(a.head_dim));
-    }
+    each(parts_of(a.head_dim), [&](int i) {
+      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      w.store(y, at, sums[i] * factor / divisor, at < Lanes<int>(a.head_dim));
+    });
   }
 };
 
@@ -156,16 +165,16 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
     const Lanes<float> old = Partial::exp_or_zero(out.max, top), weight = Partial::exp_or_zero(score, top);
     out.max = top;
     out.total = out.total * old + warp_sum(w, weight);
-    for (int i = 0; i < parts; ++i) out.sums[i] = out.sums[i] * old;
+    Partial::each(parts, [&](int i) { out.sums[i] = out.sums[i] * old; });
     const int first = begin > page * kTokens ? begin - page * kTokens : 0;
     const int last = end - page * kTokens < kTokens ? end - page * kTokens : kTokens;
     for (int t = first; t < last; ++t) {
       const float one = w.broadcast(weight, t);
-      for (int i = 0; i < parts; ++i) {
+      Partial::each(parts, [&](int i) {
         const Lanes<int> at = lane_index() + i * kWarpLanes;
         out.sums[i] =
             out.sums[i] + load_kv(a.cache.format, values, at + t * a.cache.width, at < Lanes<int>(a.head_dim), w) * one;
-      }
+      });
     }
   }
 }

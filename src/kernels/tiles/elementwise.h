@@ -31,18 +31,18 @@ struct Elementwise {
     Activation activation;
     float number;  ///< the factor of kScale, the cap of kSoftCap; of kGated, the limit of gate and value, 0: none
     int32_t cols;
-    int32_t a_stride;  ///< of a row of a; b has the same
-    const float* a;    ///< of kGated: the gate
-    const float* b;    ///< of kAdd and kGated; of kSigmoid: the gate
+    int32_t a_stride, b_stride;  ///< of a row; 0: one row for all
+    int32_t a_begin;             ///< first column of a
+    const float* a;              ///< of kGated: the gate
+    const float* b;              ///< of kAdd and kGated; of kSigmoid: the gate
     float* y;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& args, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
-      const int64_t from = int64_t{row} * args.a_stride;
-      const Lanes<float> a = w.load(args.a + from, col, mask);
-      const Lanes<float> b = args.b ? w.load(args.b + from, col, mask) : Lanes<float>(0.0f);
+      const Lanes<float> a = w.load(args.a + args.a_begin + int64_t{row} * args.a_stride, col, mask);
+      const Lanes<float> b = args.b ? w.load(args.b + int64_t{row} * args.b_stride, col, mask) : Lanes<float>(0.0f);
       Lanes<float> y = a;
       switch (args.op) {
         case Op::kAdd: y = a + b; break;

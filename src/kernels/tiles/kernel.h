@@ -3,6 +3,7 @@
 //   struct Args            plain data; pointers are addresses of the device
 //   kLoads                 whether it has a load() that fills the ring (ring.h) with weights
 //   kLoaderWaits           whether load() reads data of the step, and therefore waits for the events of the task
+//   kUsesShared            optional: uses shared memory without loading
 //   load(args, tile, w, ring)                 run by the loader warp
 //   compute(args, tile, step, w, ring)        run by every consumer warp
 //
@@ -11,9 +12,21 @@
 // bits.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/tiles/ring.h"
 
 namespace redline::tiles {
+
+namespace detail {
+template <class Kernel, class = void>
+inline constexpr bool kDeclaresShared = false;
+template <class Kernel>
+inline constexpr bool kDeclaresShared<Kernel, std::void_t<decltype(Kernel::kUsesShared)>> = true;
+}  // namespace detail
+/// Whether a launch of the kernel needs the shared memory of a block.
+template <class Kernel>
+inline constexpr bool kNeedsShared = Kernel::kLoads || detail::kDeclaresShared<Kernel>;
 
 /// The part of a stage that one task computes: rows [row_begin, row_end) and columns [col_begin, col_end).
 struct TileRange {
@@ -69,7 +82,7 @@ struct AdapterPart {
   float scale;
 };
 
-inline constexpr int kMaxRowDims = 16, kMaxStateGroups = 8;
+inline constexpr int kMaxRowDims = 96, kMaxStateGroups = 8;
 
 /// What changes from step to step, in the memory of the device.
 struct StepTables {

@@ -4,8 +4,12 @@
 
 #include "kernels/tiles/adapters.h"
 #include "kernels/tiles/attention.h"
+#include "kernels/tiles/conv2d.h"
 #include "kernels/tiles/elementwise.h"
+#include "kernels/tiles/group_norm.h"
+#include "kernels/tiles/joint_attention.h"
 #include "kernels/tiles/linear.h"
+#include "kernels/tiles/modulate.h"
 #include "kernels/tiles/moe.h"
 #include "kernels/tiles/norm.h"
 #include "kernels/tiles/recurrence.h"
@@ -14,30 +18,66 @@
 
 namespace redline::tiles {
 
-#define REDLINE_TILE_KERNELS(K) \
-  K(AdapterDown)                \
-  K(AdapterUp)                  \
-  K(Attention)                  \
-  K(AttentionMerge)             \
-  K(CausalConv)                 \
-  K(GatedNorm)                  \
-  K(GatedScan)                  \
-  K(Elementwise)                \
-  K(Embedding)                  \
-  K(ExpertLinear)               \
-  K(ExpertLinearF32)            \
-  K(ExpertSum)                  \
-  K(MoeRouter)                  \
-  K(Concat)                     \
-  K(GatherRows)                 \
-  K(KvAppend)                   \
-  K(Linear) K(LinearF32) K(Norm) K(Rope) K(RopeTable)
+/// Kernels of language models, which are tasks of a persistent step too: it has few rows. Products take longest to
+/// compile.
+#define REDLINE_TILE_TASK_PRODUCTS(K) \
+  K(ExpertLinear)                     \
+  K(ExpertLinearF32)                  \
+  K(Linear)                           \
+  K(LinearF32)
+#define REDLINE_TILE_TASK_OTHERS(K) \
+  K(AdapterDown)                    \
+  K(AdapterUp)                      \
+  K(Attention)                      \
+  K(AttentionMerge)                 \
+  K(CausalConv)                     \
+  K(Concat)                         \
+  K(Elementwise)                    \
+  K(Embedding)                      \
+  K(ExpertSum)                      \
+  K(GatedNorm)                      \
+  K(GatedScan)                      \
+  K(GatherRows)                     \
+  K(KvAppend)                       \
+  K(MoeRouter)                      \
+  K(Norm)                           \
+  K(Rope)                           \
+  K(RopeTable)
+#define REDLINE_TILE_TASKS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_TASK_OTHERS(K)
+/// Of image networks and encoders.
+#define REDLINE_TILE_IMAGE_PRODUCTS(K) \
+  K(Conv2d)                            \
+  K(Conv2dF32)
+#define REDLINE_TILE_IMAGE_OTHERS(K) \
+  K(ConcatRows)                      \
+  K(ConvAdapterDown)                 \
+  K(GroupNormScale)                  \
+  K(GroupNormSums)                   \
+  K(JointAttention)                  \
+  K(JointAttentionBf16)              \
+  K(Modulate)                        \
+  K(PackKv)                          \
+  K(TimestepEmbedding)
+#define REDLINE_TILE_PRODUCTS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_IMAGE_PRODUCTS(K)
+#define REDLINE_TILE_OTHERS(K) REDLINE_TILE_TASK_OTHERS(K) REDLINE_TILE_IMAGE_OTHERS(K)
+#define REDLINE_TILE_KERNELS(K) REDLINE_TILE_PRODUCTS(K) REDLINE_TILE_OTHERS(K)
 
 enum class KernelId : uint16_t {
 #define REDLINE_KERNEL(K) k##K,
   REDLINE_TILE_KERNELS(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
 };
+
+/// Whether the persistent step of a GPU has the kernel.
+TILE_CONST_FN bool is_task(KernelId kernel) {
+  switch (kernel) {
+#define REDLINE_KERNEL(K) case KernelId::k##K:
+    REDLINE_TILE_TASKS(REDLINE_KERNEL)
+#undef REDLINE_KERNEL
+    return true;
+    default: return false;
+  }
+}
 
 /// One stage of a program as the device knows it.
 struct StageTable {
@@ -57,19 +97,28 @@ TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTabl
   const int32_t rows = step.rows[stage.row_dim];
   if (is_launch) {
     const int32_t begin = part * stage.row_tile, end = begin + stage.row_tile;
+    if (begin >= rows) return {rows, rows, col, col_end, index};  // a launch for more rows than the step has
     return {begin, end < rows ? end : rows, col, col_end, index};
   }
   return {static_cast<int32_t>(int64_t{rows} * part / stage.row_parts),
           static_cast<int32_t>(int64_t{rows} * (part + 1) / stage.row_parts), col, col_end, index};
 }
 
+/// What a persistent step switches over. Of the emulated device, all kernels: tests run them as tasks too.
+#ifdef __CUDACC__
+#define REDLINE_TILE_SWITCH REDLINE_TILE_TASKS
+#else
+#define REDLINE_TILE_SWITCH REDLINE_TILE_KERNELS
+#endif
+
 TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                        RingPosition& ring) {
   switch (stage.kernel) {
 #define REDLINE_KERNEL(K) \
   case KernelId::k##K: return K::load(*reinterpret_cast<const K::Args*>(constants + stage.args), tile, w, ring);
-    REDLINE_TILE_KERNELS(REDLINE_KERNEL)
+    REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
+    default: break;
   }
 }
 TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile,
@@ -78,8 +127,9 @@ TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, con
 #define REDLINE_KERNEL(K) \
   case KernelId::k##K:    \
     return K::compute(*reinterpret_cast<const K::Args*>(constants + stage.args), tile, step, w, ring);
-    REDLINE_TILE_KERNELS(REDLINE_KERNEL)
+    REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
+    default: break;
   }
 }
 
@@ -101,6 +151,8 @@ struct ProgramTables {
   const uint32_t* notifies;
   uint64_t* counters;  ///< kCounterStride apart
   uint64_t epoch;      ///< number of this step, from 1: a wait is counter >= count * epoch
+  HangReport* hang;
+  uint64_t deadline_ns;  ///< for the step, from its begin
 };
 /// A counter has a line of its own.
 inline constexpr int kCounterStride = 16;
@@ -117,15 +169,22 @@ TILE_FN bool loader_waits(KernelId kernel) {
   switch (kernel) {
 #define REDLINE_KERNEL(K) \
   case KernelId::k##K: return K::kLoaderWaits;
-    REDLINE_TILE_KERNELS(REDLINE_KERNEL)
+    REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
+    default: break;
   }
   return false;
 }
 
-TILE_FN void wait_for_events(const ProgramTables& p, const ProgramTables::TaskEntry& task, Warp& w) {
-  for (uint32_t wait = task.wait_begin; wait < task.wait_end; ++wait)
-    w.event_wait(p.counters + uint64_t{p.waits[wait].event} * kCounterStride, p.waits[wait].count * p.epoch);
+/// False: the step is abandoned.
+TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, Warp& w) {
+  const ProgramTables::TaskEntry& task = p.tasks[place];
+  for (uint32_t wait = task.wait_begin; wait < task.wait_end && !w.is_abandoned(); ++wait) {
+    const uint64_t* counter = p.counters + uint64_t{p.waits[wait].event} * kCounterStride;
+    const uint64_t count = w.event_wait(counter, p.waits[wait].count * p.epoch);
+    if (w.is_abandoned()) w.report_hang({1, static_cast<uint32_t>(block), place, wait, count});
+  }
+  return !w.is_abandoned();
 }
 
 /// The warp's part of one persistent step. The loader goes through the list by itself: weights depend on no event, so
@@ -133,17 +192,24 @@ TILE_FN void wait_for_events(const ProgramTables& p, const ProgramTables::TaskEn
 TILE_FN void run_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
   const bool is_loader = w.index() == kConsumerWarps;
+  w.watch(p.hang, p.deadline_ns);
   for (uint32_t i = p.list_begin[block]; i < p.list_begin[block + 1]; ++i) {
     const ProgramTables::TaskEntry& task = p.tasks[i];
     const StageTable& stage = p.stages[task.stage];
     const TileRange tile = tile_of(stage, static_cast<int32_t>(task.index), *p.step, false);
     if (is_loader) {
-      if (loader_waits(stage.kernel)) wait_for_events(p, task, w);
-      load_tile(stage, p.constants, tile, w, ring);
+      if (loader_waits(stage.kernel)) wait_for_events(p, block, i, w);
+      if (!w.is_abandoned()) load_tile(stage, p.constants, tile, w, ring);
+      if (w.is_abandoned()) return;
       continue;
     }
-    if (w.index() == 0) wait_for_events(p, task, w);
+    // All warps of the block leave an abandoned step at the same task.
+    if (w.index() == 0) {
+      const bool goes_on = wait_for_events(p, block, i, w);
+      w.store_shared(Lanes<uint32_t>(uint32_t{kFlagOffset}), Lanes<uint32_t>(goes_on ? 1u : 0u));
+    }
     w.consumer_sync();
+    if (w.load_shared_uniform(kFlagOffset) == 0) return;
     compute_tile(stage, p.constants, tile, *p.step, w, ring);
     w.consumer_sync();
     if (w.index() == 0)

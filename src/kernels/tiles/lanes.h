@@ -12,9 +12,15 @@
 #ifdef __CUDACC__
 #define TILE_FN __device__ __forceinline__
 #define TILE_CONST_FN __host__ __device__ constexpr
+// Before loops over arrays of lanes, which are registers only where every index is a constant.
+#define TILE_UNROLL _Pragma("unroll")
+// Before loops whose copies would take registers from what lives across them.
+#define TILE_ROLLED _Pragma("unroll 1")
 #else
 #define TILE_FN inline
 #define TILE_CONST_FN constexpr
+#define TILE_UNROLL
+#define TILE_ROLLED
 #endif
 
 namespace redline::tiles {

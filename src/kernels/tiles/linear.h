@@ -1,13 +1,13 @@
-// y[m, n] = sum_k x[m, k] w[n, k] + bias[n] + residual[m, n]. A block has 128 columns of y, 16 for each consumer warp:
-// a row panel of w, which streams through the ring in chunks of at most 4 KiB. Rows of x are converted once per chunk,
-// by all warps, into shared memory.
+// y[m, n] = (sum_k x[m, k] w[n, k] + bias[n]) * gate[item(m), n] + residual[m, n]. A block has 128 columns of y, 16 for
+// each consumer warp: a row panel of w, which streams through the ring in chunks of at most 4 KiB. Rows of x are
+// converted once per chunk, by all warps, into shared memory.
 //
 // Linear multiplies on tensor cores: x is rounded to bfloat16; the codes of block formats are integers that bfloat16
 // holds exactly, and scales and minima are applied to the float32 sums of a group, so weights are not rounded.
 // LinearF32 computes in float32 throughout, for --dtype f32 and for float32 and float16 weights.
 //
 // Both also multiply with many matrices: one for each head (the columns of a task lie in one head), or one for each
-// expert, whose rows are a part of an order that a kernel before has made.
+// expert, whose rows are a part of an order that a kernel before has made; and patches of a feature map (conv2d.h).
 #pragma once
 
 #include "kernels/tiles/fragment.h"
@@ -27,11 +27,15 @@ struct LinearArgs {
   float* y;
   const float* bias;                  ///< [out_features] or nullptr; of experts, for each of them
   const float* residual;              ///< like y, or nullptr
+  const float* table;                 ///< [items, table_cols] or nullptr
   int32_t in_features, out_features;  ///< of y's rows: of all heads, of one expert
   int32_t x_stride;                   ///< of rows of x
   int32_t head_features;              ///< columns of y that a matrix makes
   int32_t x_head_step;                ///< columns of x from head to head
   int64_t matrix_bytes;               ///< from matrix to matrix
+  int32_t table_cols, table_begin;    ///< columns [table_begin, table_begin + out_features) belong to those of y
+  int32_t table_is_gate;              ///< they are multiplied; otherwise added
+  int32_t item_rows;                  ///< rows of y that share a row of the table; a number of StepTables::rows
   // Of experts. Expert e has the places [offsets[e], offsets[e + 1]) of `order`.
   const int32_t* offsets;
   const int32_t* order;  ///< pairs of token and choice
@@ -54,15 +58,24 @@ struct Product {
   int32_t col_begin, col_end;  ///< of the matrix
 };
 
+/// A row of x in memory.
+struct RowOfX {
+  const float* from;
+  TILE_FN Lanes<float> load(const Lanes<int>& k, const Lanes<bool>& mask, Warp& w) const {
+    return w.load(from, k, mask);
+  }
+};
+
 /// Rows of x and y as they are; heads side by side.
 struct DenseRows {
+  using Args = LinearArgs;
   static constexpr bool kLoaderWaits = false;
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp&) {
     const int32_t head = tile.col_begin / a.head_features, first = head * a.head_features;
     return {tile.row_begin, tile.row_end, head, tile.col_begin - first, tile.col_end - first};
   }
-  static TILE_FN int64_t x_offset(const LinearArgs& a, const Product& p, int row, Warp&) {
-    return int64_t{row} * a.x_stride + int64_t{p.matrix} * a.x_head_step;
+  static TILE_FN RowOfX x_row(const LinearArgs& a, const Product& p, const StepTables&, int row, Warp&) {
+    return {a.x + int64_t{row} * a.x_stride + int64_t{p.matrix} * a.x_head_step};
   }
   static TILE_FN Lanes<int> y_row(const LinearArgs&, const Lanes<int>& row, const Lanes<bool>&, Warp&) { return row; }
   static TILE_FN int y_col(const LinearArgs& a, const Product& p) { return p.matrix * a.head_features; }
@@ -71,6 +84,7 @@ struct DenseRows {
 
 /// Task i has columns i % n of expert i / n.
 struct ExpertRows {
+  using Args = LinearArgs;
   static constexpr bool kLoaderWaits = true;  ///< for the offsets
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
     const int32_t tiles = (a.out_features + kLinearCols - 1) / kLinearCols, expert = tile.index / tiles;
@@ -78,9 +92,9 @@ struct ExpertRows {
     return {w.load_uniform(a.offsets + expert), w.load_uniform(a.offsets + expert + 1), expert, col,
             end < a.out_features ? end : a.out_features};
   }
-  static TILE_FN int64_t x_offset(const LinearArgs& a, const Product&, int row, Warp& w) {
+  static TILE_FN RowOfX x_row(const LinearArgs& a, const Product&, const StepTables&, int row, Warp& w) {
     const int32_t from = a.experts_per_token > 0 ? w.load_uniform(a.order + row) / a.experts_per_token : row;
-    return int64_t{from} * a.x_stride;
+    return {a.x + int64_t{from} * a.x_stride};
   }
   static TILE_FN Lanes<int> y_row(const LinearArgs& a, const Lanes<int>& row, const Lanes<bool>& mask, Warp& w) {
     return a.experts_per_token > 0 ? row : w.load(a.order, row, mask);
@@ -101,22 +115,28 @@ TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_r
     for (int at = 0; at < a.panel_bytes; at += a.chunk_bytes, ++ring.count) {
       const int bytes = a.panel_bytes - at < a.chunk_bytes ? a.panel_bytes - at : a.chunk_bytes;
       const int stage = Ring::acquire(w, ring);
+      if (w.is_abandoned()) return;  // no copy may arrive after the block has left
       Ring::announce(w, stage, bytes * panels);
       for (int p = 0; p < panels; ++p)
         w.bulk_copy(Ring::slot(stage, p), weight + int64_t{first + p} * a.panel_bytes + at, bytes, Ring::full(stage));
     }
 }
 
-/// Adds bias and residual and stores 32 values of y, by lane. `col`: of the matrix.
+/// The epilogue: stores 32 values of y, by lane. `col`: of the matrix.
 template <class Rows>
-TILE_FN void finish(const LinearArgs& a, const Product& p, Warp& w, const Lanes<int>& row, const Lanes<int>& col,
-                    Lanes<float> value) {
+TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& step, Warp& w, const Lanes<int>& row,
+                    const Lanes<int>& col, Lanes<float> value) {
   const Lanes<bool> mask = (row < Lanes<int>(p.row_end)) & (col < Lanes<int>(p.col_end));
   const Lanes<int> y_row = Rows::y_row(a, row, mask, w);
   if (a.bias) value = value + w.load(a.bias + Rows::bias_col(a, p), col, mask);
   // Rows of a dense product are neighbours; those of an expert's pairs may be anywhere.
   const Lanes<int64_t> at =
       convert<int64_t>(y_row) * int64_t{a.out_features} + convert<int64_t>(col + Rows::y_col(a, p));
+  if (a.table) {
+    const Lanes<int> item = y_row / step.rows[a.item_rows];
+    const Lanes<float> term = w.load(a.table + a.table_begin, item * a.table_cols + col, mask);
+    value = a.table_is_gate ? value * term : value + term;
+  }
   if (a.residual) value = value + w.load(a.residual, at, mask);
   w.store(a.y, at, value, mask);
 }
@@ -125,7 +145,7 @@ TILE_FN void finish(const LinearArgs& a, const Product& p, Warp& w, const Lanes<
 
 template <class Rows>
 struct BasicLinear {
-  using Args = LinearArgs;
+  using Args = typename Rows::Args;
   static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
   static constexpr int kPassRows = 64, kTiles = kPassRows / 8;
   using X = SharedTile<kPassRows, detail::kMaxChunk, 2>;
@@ -135,7 +155,8 @@ struct BasicLinear {
     detail::load_panels(a, Rows::product(a, tile, w), kPassRows, w, ring);
   }
 
-  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition& ring) {
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w,
+                              RingPosition& ring) {
     const X x{kRingStages * kStageBytes};
     const detail::Product product = Rows::product(a, tile, w);
     const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
@@ -148,7 +169,7 @@ struct BasicLinear {
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
         w.consumer_sync();  // the rows before are not needed any more
-        stage_rows(a, product, first, rows, k, elements, x, w);
+        stage_rows(a, product, step, first, rows, k, elements, x, w);
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
         if (panel < num_panels) {
@@ -157,20 +178,20 @@ struct BasicLinear {
         }
         Ring::release(w, ring);
       }
-      if (panel < num_panels) store(a, product, first, panel, tiles, w, sums);
+      if (panel < num_panels) store(a, product, step, first, panel, tiles, w, sums);
     }
   }
 
  private:
   /// Rows [first, first + rows) of x, columns from k on, as bfloat16; zeros up to whole tiles.
-  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k,
-                                 int elements, const X& x, Warp& w) {
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
+                                 int rows, int k, int elements, const X& x, Warp& w) {
     for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
-      const float* const from = a.x + (row < rows ? Rows::x_offset(a, product, first + row, w) : 0) + k;
+      const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
       for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
         const Lanes<int> at = lane_index() * 2 + col;
-        const Lanes<float> low = w.load(from, at, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows));
-        const Lanes<float> high = w.load(from, at + 1, (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows));
+        const Lanes<float> low = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
+        const Lanes<float> high = from.load(at + (k + 1), (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
         w.store_shared(x.at(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
       }
     }
@@ -194,6 +215,7 @@ struct BasicLinear {
     for (int k = 0; k < elements; k += 16) {
       FragmentA fragment;
       for (int i = 0; i < 4; ++i) fragment.a[i] = weights.plain_word(g + 8 * (i % 2), line + (k / 2 + i / 2), lines);
+      TILE_UNROLL
       for (int i = 0; i < kTiles; ++i)
         if (i < tiles) mma_bf16(w, fragment, rows_of(x, w, i, k), sums[i]);
     }
@@ -218,8 +240,11 @@ struct BasicLinear {
     for (int k = 0; k < elements; k += f.group) {
       const int unit = k / f.elements * f.unit_bytes, within = k % f.elements;
       FragmentA codes[2];
-      for (int half = 0; half < f.group / 16; ++half) {
+      TILE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        if (half >= f.group / 16) continue;
         const int element = within + 16 * half;
+        TILE_UNROLL
         for (int i = 0; i < 2; ++i) {
           const Lanes<uint32_t> q = weights.codes(unit, element / 32, g + 8 * i, t + element % 32 / 4);
           codes[half].a[i] = pack_codes(weights.number(q, 0), weights.number(q, 1));
@@ -231,10 +256,13 @@ struct BasicLinear {
         scale[i] = weights.scale(unit, g + 8 * i, within / f.group);
         min[i] = f.has_mins ? weights.min(unit, g + 8 * i, within / f.group) : Lanes<float>(0.0f);
       }
+      TILE_UNROLL
       for (int i = 0; i < kTiles; ++i) {
         if (i >= tiles) continue;
         FragmentC products = zero_c(), totals = zero_c();
-        for (int half = 0; half < f.group / 16; ++half) {
+        TILE_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          if (half >= f.group / 16) continue;
           const FragmentB rows = rows_of(x, w, i, k + 16 * half);
           mma_bf16(w, codes[half], rows, products);
           if (f.has_mins) mma_bf16(w, ones, rows, totals);
@@ -247,20 +275,21 @@ struct BasicLinear {
     }
   }
 
-  static TILE_FN void store(const Args& a, const detail::Product& product, int first, int panel, int tiles, Warp& w,
-                            const FragmentC (&sums)[kTiles]) {
+  static TILE_FN void store(const Args& a, const detail::Product& product, const StepTables& step, int first, int panel,
+                            int tiles, Warp& w, const FragmentC (&sums)[kTiles]) {
     const Lanes<int> g = fragment_group(lane_index()), t = fragment_thread(lane_index());
-    for (int i = 0; i < kTiles; ++i)
-      for (int c = 0; c < 4; ++c)
-        if (i < tiles)
-          detail::finish<Rows>(a, product, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
-                               sums[i].c[c]);
+    TILE_UNROLL
+    for (int i = 0; i < kTiles; ++i) TILE_UNROLL
+    for (int c = 0; c < 4; ++c)
+      if (i < tiles)
+        detail::finish<Rows>(a, product, step, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
+                             sums[i].c[c]);
   }
 };
 
 template <class Rows>
 struct BasicLinearF32 {
-  using Args = LinearArgs;
+  using Args = typename Rows::Args;
   static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
   static constexpr int kPassRows = 8;
   static constexpr uint32_t kRows = kRingStages * kStageBytes;  ///< of x in shared memory, [kPassRows][kMaxChunk]
@@ -271,7 +300,8 @@ struct BasicLinearF32 {
   }
 
   /// Lane (half, row) sums elements 8 i + 4 half .. + 3 of its row of w; the halves are added at the end.
-  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition& ring) {
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w,
+                              RingPosition& ring) {
     const detail::Product product = Rows::product(a, tile, w);
     const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
     const Lanes<int> row = lane_index() % 16, half = lane_index() / 16;
@@ -283,7 +313,7 @@ struct BasicLinearF32 {
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
         w.consumer_sync();
-        stage_rows(a, product, first, rows, k, elements, w);
+        stage_rows(a, product, step, first, rows, k, elements, w);
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
         if (panel < num_panels) {
@@ -310,7 +340,7 @@ struct BasicLinearF32 {
       for (int r = 0; r < kPassRows; ++r) {
         if (r >= rows || panel >= num_panels) continue;
         const Lanes<float> all = sums[r] + w.shuffle_xor(sums[r], 16);
-        detail::finish<Rows>(a, product, w,
+        detail::finish<Rows>(a, product, step, w,
                              select(half == Lanes<int>(0), Lanes<int>(first + r), Lanes<int>(product.row_end)),
                              row + 16 * panel, all);
       }
@@ -318,13 +348,13 @@ struct BasicLinearF32 {
   }
 
  private:
-  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, int first, int rows, int k,
-                                 int elements, Warp& w) {
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
+                                 int rows, int k, int elements, Warp& w) {
     for (int r = w.index(); r < rows; r += kConsumerWarps) {
-      const float* const from = a.x + Rows::x_offset(a, product, first + r, w) + k;
+      const auto from = Rows::x_row(a, product, step, first + r, w);
       for (int col = 0; col < (elements + 7) / 8 * 8; col += kWarpLanes) {
         const Lanes<int> at = lane_index() + col;
-        const Lanes<float> x = w.load(from, at, at < Lanes<int>(elements));
+        const Lanes<float> x = from.load(at + k, at < Lanes<int>(elements), w);
         w.store_shared(convert<uint32_t>(at * 4) + (kRows + static_cast<uint32_t>(r * detail::kMaxChunk) * 4), x,
                        at < Lanes<int>(detail::kMaxChunk));
       }

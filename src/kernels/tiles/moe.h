@@ -76,11 +76,13 @@ struct MoeRouter {
   static TILE_FN Best best_of(Warp& w, const Lanes<float> (&keys)[kParts], int parts) {
     Lanes<float> key = keys[0];
     Lanes<int> expert = lane_index();
-    for (int i = 1; i < parts; ++i) {
-      const Lanes<bool> is_better = keys[i] > key;
-      key = select(is_better, keys[i], key);
-      expert = select(is_better, Lanes<int>(lane_index() + i * kWarpLanes), expert);
-    }
+    TILE_UNROLL
+    for (int i = 1; i < kParts; ++i)
+      if (i < parts) {
+        const Lanes<bool> is_better = keys[i] > key;
+        key = select(is_better, keys[i], key);
+        expert = select(is_better, Lanes<int>(lane_index() + i * kWarpLanes), expert);
+      }
     for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) {
       const Lanes<float> other_key = w.shuffle_xor(key, distance);
       const Lanes<int> other = w.shuffle_xor(expert, distance);
@@ -91,8 +93,10 @@ struct MoeRouter {
     return {w.broadcast(key, 0), w.broadcast(expert, 0)};
   }
   static TILE_FN void remove(Lanes<float> (&keys)[kParts], int parts, int expert) {
-    for (int i = 0; i < parts; ++i)
-      keys[i] = select(lane_index() + i * kWarpLanes == Lanes<int>(expert), Lanes<float>(-INFINITY), keys[i]);
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < parts)
+        keys[i] = select(lane_index() + i * kWarpLanes == Lanes<int>(expert), Lanes<float>(-INFINITY), keys[i]);
   }
 
   static TILE_FN void choose(const Args& a, int t, Warp& w) {
@@ -101,28 +105,35 @@ struct MoeRouter {
     const float* logits = a.logits + int64_t{t} * n;
     Lanes<float> scores[kParts], keys[kParts];
     Lanes<float> top = -INFINITY, sum = 0.0f;
-    for (int i = 0; i < parts; ++i) {
-      const Lanes<int> e = lane_index() + i * kWarpLanes;
-      scores[i] = select(e < Lanes<int>(n), w.load(logits, e, e < Lanes<int>(n)), Lanes<float>(-INFINITY));
-      top = max_of(top, scores[i]);
-    }
-    top = warp_max(w, top);
-    for (int i = 0; i < parts; ++i) {
-      if (a.is_sigmoid) {
-        scores[i] = Lanes<float>(1.0f) / (exp_of(-scores[i]) + 1.0f);
-      } else {
-        scores[i] = exp_of(scores[i] - top);
-        sum = sum + scores[i];
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < parts) {
+        const Lanes<int> e = lane_index() + i * kWarpLanes;
+        scores[i] = select(e < Lanes<int>(n), w.load(logits, e, e < Lanes<int>(n)), Lanes<float>(-INFINITY));
+        top = max_of(top, scores[i]);
       }
-    }
+    top = warp_max(w, top);
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < parts) {
+        if (a.is_sigmoid) {
+          scores[i] = Lanes<float>(1.0f) / (exp_of(-scores[i]) + 1.0f);
+        } else {
+          scores[i] = exp_of(scores[i] - top);
+          sum = sum + scores[i];
+        }
+      }
     const Lanes<float> divisor = a.is_sigmoid ? Lanes<float>(1.0f) : warp_sum(w, sum);
-    for (int i = 0; i < parts; ++i) {
-      const Lanes<int> e = lane_index() + i * kWarpLanes;
-      const Lanes<bool> mask = e < Lanes<int>(n);
-      scores[i] = scores[i] / divisor;
-      const Lanes<float> key = a.bias ? scores[i] + w.load(a.bias, e, mask) : scores[i];
-      keys[i] = select(mask, select(key > Lanes<float>(kLowest), key, Lanes<float>(kLowest)), Lanes<float>(-INFINITY));
-    }
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < parts) {
+        const Lanes<int> e = lane_index() + i * kWarpLanes;
+        const Lanes<bool> mask = e < Lanes<int>(n);
+        scores[i] = scores[i] / divisor;
+        const Lanes<float> key = a.bias ? scores[i] + w.load(a.bias, e, mask) : scores[i];
+        keys[i] =
+            select(mask, select(key > Lanes<float>(kLowest), key, Lanes<float>(kLowest)), Lanes<float>(-INFINITY));
+      }
     if (a.groups_per_token < a.num_groups) leave_groups(a, keys, parts, kLowest, w);
     Lanes<float> total = 0.0f;
     float* weights = a.weights + int64_t{t} * a.experts_per_token;
@@ -143,22 +154,31 @@ struct MoeRouter {
   }
   static TILE_FN float score_of(Warp& w, const Lanes<float> (&scores)[kParts], int parts, int expert) {
     Lanes<float> found = 0.0f;
-    for (int i = 0; i < parts; ++i) found = i == expert / kWarpLanes ? scores[i] : found;
-    return w.broadcast(found, expert % kWarpLanes);
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < parts) {
+        const Lanes<float> score = w.broadcast(scores[i], expert % kWarpLanes);
+        found = i == expert / kWarpLanes ? score : found;
+      }
+    return w.broadcast(found, 0);
   }
   /// Takes out the experts of all groups but the best ones.
   static TILE_FN void leave_groups(const Args& a, Lanes<float> (&keys)[kParts], int parts, float lowest, Warp& w) {
     const int size = a.num_experts / a.num_groups;
     Lanes<float> groups[kParts];  // the score of group g in lane g % 32 of part g / 32
     const int group_parts = (a.num_groups + kWarpLanes - 1) / kWarpLanes;
-    for (int i = 0; i < group_parts; ++i) groups[i] = -INFINITY;
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < group_parts) groups[i] = -INFINITY;
     for (int g = 0; g < a.num_groups; ++g) {
       Lanes<float> own[kParts];
-      for (int i = 0; i < parts; ++i) {
-        const Lanes<int> e = lane_index() + i * kWarpLanes;
-        own[i] =
-            select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), keys[i], Lanes<float>(-INFINITY));
-      }
+      TILE_UNROLL
+      for (int i = 0; i < kParts; ++i)
+        if (i < parts) {
+          const Lanes<int> e = lane_index() + i * kWarpLanes;
+          own[i] =
+              select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), keys[i], Lanes<float>(-INFINITY));
+        }
       const Best first = best_of(w, own, parts);
       float score = first.key;
       if (a.groups_by_two_best) {
@@ -166,18 +186,22 @@ struct MoeRouter {
         score += best_of(w, own, parts).key;
       }
       score = score > lowest ? score : lowest;
-      for (int i = 0; i < group_parts; ++i)
-        groups[i] = select(lane_index() + i * kWarpLanes == Lanes<int>(g), Lanes<float>(score), groups[i]);
+      TILE_UNROLL
+      for (int i = 0; i < kParts; ++i)
+        if (i < group_parts)
+          groups[i] = select(lane_index() + i * kWarpLanes == Lanes<int>(g), Lanes<float>(score), groups[i]);
     }
     for (int i = 0; i < a.groups_per_token; ++i) remove(groups, group_parts, best_of(w, groups, group_parts).expert);
     // What is left is out.
     for (int g = 0; g < a.num_groups; ++g) {
       if (!(score_of(w, groups, group_parts, g) > -INFINITY)) continue;
-      for (int i = 0; i < parts; ++i) {
-        const Lanes<int> e = lane_index() + i * kWarpLanes;
-        keys[i] =
-            select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), Lanes<float>(-INFINITY), keys[i]);
-      }
+      TILE_UNROLL
+      for (int i = 0; i < kParts; ++i)
+        if (i < parts) {
+          const Lanes<int> e = lane_index() + i * kWarpLanes;
+          keys[i] =
+              select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), Lanes<float>(-INFINITY), keys[i]);
+        }
     }
   }
 };

@@ -1,4 +1,4 @@
-// rms_norm and layer_norm: one group of a row per warp.
+// rms_norm, layer_norm and modulated_norm: one group of a row per warp.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -6,7 +6,8 @@
 namespace redline::tiles {
 
 /// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias over groups of `cols` elements; without `centred`
-/// the mean that is subtracted is zero.
+/// the mean that is subtracted is zero. With a table, y * (1 + table[item, scale ...]) + table[item, shift ...] of
+/// whole rows.
 struct Norm {
   struct Args {
     const float* x;
@@ -16,19 +17,24 @@ struct Norm {
     int32_t cols, row_stride;
     float eps;
     int32_t centred;
+    const float* table;                ///< [items, table_cols] or nullptr
+    int32_t table_cols, scale, shift;  ///< shift -1: none
+    int32_t item_rows;                 ///< a number of StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
-  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int groups = (tile.col_end - tile.col_begin) / a.cols, all = (tile.row_end - tile.row_begin) * groups;
     for (int i = w.index(); i < all; i += kConsumerWarps) {
-      const int64_t at = int64_t{tile.row_begin + i / groups} * a.row_stride + tile.col_begin + i % groups * a.cols;
-      normalize(a, a.x + at, a.y + at, w);
+      const int row = tile.row_begin + i / groups;
+      const int64_t at = int64_t{row} * a.row_stride + tile.col_begin + i % groups * a.cols;
+      const float* item = a.table ? a.table + int64_t{row / step.rows[a.item_rows]} * a.table_cols : nullptr;
+      normalize(a, a.x + at, item, a.y + at, w);
     }
   }
 
  private:
-  static TILE_FN void normalize(const Args& a, const float* x, float* y, Warp& w) {
+  static TILE_FN void normalize(const Args& a, const float* x, const float* item, float* y, Warp& w) {
     Lanes<float> sum = 0.0f;
     for (int c = 0; c < a.cols && a.centred; c += kWarpLanes) sum = sum + load(x, c, a.cols, w);
     const Lanes<float> mean = a.centred ? warp_sum(w, sum) / static_cast<float>(a.cols) : Lanes<float>(0.0f);
@@ -46,6 +52,8 @@ struct Norm {
       Lanes<float> value = (load(x, c, a.cols, w) - mean) * inverse;
       if (a.weight) value = value * w.load(a.weight, at, mask);
       if (a.bias) value = value + w.load(a.bias, at, mask);
+      if (item) value = value * (w.load(item + a.scale, at, mask) + 1.0f);
+      if (item && a.shift >= 0) value = value + w.load(item + a.shift, at, mask);
       w.store(y, at, value, mask);
     }
   }

@@ -9,6 +9,7 @@
 //   barrier_init, barrier_arrive, barrier_expect, barrier_wait    mbarriers, by number: arrivals, bytes, parity
 //   bulk_copy                     asynchronous copy of global memory that no kernel writes, completed on an mbarrier
 //   event_wait, event_release     counted events of a persistent step
+//   watch, is_abandoned           a deadline for all waits: past it they return at once and the step is abandoned
 #pragma once
 
 #include "kernels/tiles/lanes.h"
@@ -22,9 +23,17 @@ inline constexpr int kBlockWarps = kConsumerWarps + 1;
 inline constexpr int kRingStages = 4, kSlotBytes = 4096;
 inline constexpr int kStageBytes = kConsumerWarps * kSlotBytes;
 inline constexpr int kActivationBytes = 64 << 10;
-inline constexpr int kSharedBytes = kRingStages * kStageBytes + kActivationBytes;
+inline constexpr int kFlagOffset = kRingStages * kStageBytes + kActivationBytes;  ///< a word for the whole block
+inline constexpr int kSharedBytes = kFlagOffset + 128;
 /// mbarriers: full and empty of every stage.
 inline constexpr int kNumBarriers = 2 * kRingStages;
+
+/// What a step that hangs leaves behind: the first wait that was given up.
+struct HangReport {
+  uint32_t abandoned;  ///< 0: nothing
+  uint32_t block, task, wait;
+  uint64_t count;  ///< that the event had reached
+};
 
 }  // namespace redline::tiles
 

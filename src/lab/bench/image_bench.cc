@@ -158,6 +158,7 @@ Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   ImageOptions options;
   REDLINE_ASSIGN(options.dtype, image_type_from_name(request.dtype).within("flag --dtype"));
   options.threads = request.threads;
+  options.device = request.device;
   options.trace_file = request.trace;
   options.max_batch = 2;
   for (const std::string& file : request.lora) {

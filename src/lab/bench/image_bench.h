@@ -14,7 +14,7 @@
 namespace redline::lab {
 
 struct ImageBenchRequest {
-  std::string folder, dtype;
+  std::string folder, dtype, device = "auto";
   int threads = 0;
   std::optional<int64_t> side;    ///< pixels; nullopt: the model's default, and three quarters and one half of it
   std::optional<int64_t> repeat;  ///< steps of each size after the first two

@@ -128,6 +128,11 @@ void check_packed_attention(const PackedAttentionCase& c) {
   EXPECT_LE(error_of((*expected)["y"].data, want), kReferenceError);
   // As joint_attention_test.cc derives them.
   const double exact = 6e-8 * (8 + 2 * std::sqrt(static_cast<double>(c.head_dim + c.rows())));
+  const Graph graph = packed_attention_graph_of(c);
+  if (const auto got = run_emulated(graph, packed_attention_sizes_of(c), packed_attention_sizes_of(c),
+                                    packed_attention_inputs_of(c), std::ssize(want), c.rows() < 100)) {
+    EXPECT_LE(packed_attention_relative_error(*got, want), exact) << "emulated";
+  }
   for (const auto& [format, is_exact, bound] : {std::tuple{KvFormat::kF16, true, exact},
                                                 {KvFormat::kF16, false, 0x1p-8},
                                                 {KvFormat::kBF16, false, 1.75 * 0x1p-8}}) {

@@ -1,4 +1,4 @@
-// add, scale, soft_cap, silu_mul, activation, gated_activation: one kernel.
+// add, add_row, scale, soft_cap, silu_mul, activation, gated_activation: one kernel.
 #include "backends/tiles/shared_lowering.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
@@ -17,7 +17,7 @@ void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, 
   s.args.op = op;
   s.args.number = number;
   s.args.activation = activation;
-  s.args.cols = s.args.a_stride = static_cast<int32_t>(c.out().shape[1].constant());
+  s.args.cols = s.args.a_stride = s.args.b_stride = static_cast<int32_t>(c.out().shape[1].constant());
   s.read(&ElementwiseStage::Args::a, a, Reads::kTile);
   if (b) s.read(&ElementwiseStage::Args::b, *b, Reads::kTile);
   s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
@@ -52,13 +52,40 @@ Status lower_activation(TileLowerContext& c) {
 }
 Status lower_gated_activation(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const ActivationAttrs&>(c.op().attrs);
-  if (attrs.halves) return unsupported("a gate and a value in one matrix do not run on this device yet");
-  return lower_elementwise(c, ElementOp::kGated, 0, attrs.kind);
+  if (!attrs.halves) return lower_elementwise(c, ElementOp::kGated, 0, attrs.kind);
+  // [up, gate] in one matrix.
+  const int64_t cols = c.out().shape[1].constant();
+  ElementwiseStage s(c, tiles::KernelId::kElementwise);
+  s.args.op = ElementOp::kGated;
+  s.args.activation = attrs.kind;
+  s.args.cols = s.args.a_begin = static_cast<int32_t>(cols);
+  s.args.a_stride = s.args.b_stride = static_cast<int32_t>(2 * cols);
+  s.read(&ElementwiseStage::Args::a, c.op().inputs[0], Reads::kRows);
+  s.read(&ElementwiseStage::Args::b, c.op().inputs[0], Reads::kRows);
+  s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
+  s.add();
+  return {};
+}
+
+Status lower_add_row(TileLowerContext& c) {
+  const int64_t cols = c.out().shape[1].constant();
+  ElementwiseStage s(c, tiles::KernelId::kElementwise);
+  s.args.op = ElementOp::kAdd;
+  s.args.cols = s.args.a_stride = static_cast<int32_t>(cols);
+  REDLINE_TRY(s.dense_weight(&ElementwiseStage::Args::b, 1));
+  s.read(&ElementwiseStage::Args::a, c.op().inputs[0], Reads::kTile);
+  s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
+  s.plan().in_place_of = c.op().inputs[0];
+  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
+  s.add();
+  return {};
 }
 
 }  // namespace
 
 extern const TileLowering kAddTiles = {&kAdd, lower_add};
+extern const TileLowering kAddRowTiles = {&kAddRow, lower_add_row};
 extern const TileLowering kScaleTiles = {&kScale, lower_scale};
 extern const TileLowering kSoftCapTiles = {&kSoftCap, lower_soft_cap};
 extern const TileLowering kSiluMulTiles = {&kSiluMul, lower_silu_mul};

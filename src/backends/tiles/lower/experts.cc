@@ -25,7 +25,7 @@ Status lower_moe_router(TileLowerContext& c) {
   s.args.normalizes = a.normalizes ? 1 : 0;
   s.args.groups_by_two_best = a.groups_by_two_best ? 1 : 0;
   s.args.scale = a.scale;
-  s.row_dim(&RouterStage::Args::row_dim, c.in(0).shape[0]);
+  s.row_dim(s.args.row_dim, c.in(0).shape[0]);
   s.read(&RouterStage::Args::logits, c.op().inputs[0], Reads::kAll);
   if (c.op().inputs.size() > 1) REDLINE_TRY(s.dense_weight(&RouterStage::Args::bias, 1));
   s.write(&RouterStage::Args::weights, c.op().outputs[0]);

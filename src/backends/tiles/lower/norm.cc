@@ -1,4 +1,4 @@
-// rms_norm and layer_norm: one kernel.
+// rms_norm, layer_norm and modulated_norm: one kernel.
 #include "backends/tiles/tile_lowering.h"
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/rms_norm.h"
@@ -40,9 +40,24 @@ Status lower_layer_norm(TileLowerContext& c) {
   return {};
 }
 
+Status lower_modulated_norm(TileLowerContext& c) {
+  const auto& attrs = std::any_cast<const LayerNormOpAttrs&>(c.op().attrs);
+  NormStage s(c, tiles::KernelId::kNorm);
+  s.args.eps = attrs.norm.eps;
+  s.args.centred = attrs.norm.centred ? 1 : 0;
+  s.args.table_cols = static_cast<int32_t>(c.in(1).shape[1].constant());
+  s.args.scale = static_cast<int32_t>(attrs.scale);
+  s.args.shift = static_cast<int32_t>(attrs.shift);
+  s.row_dim(s.args.item_rows, attrs.rows_per_item);
+  s.read(&NormStage::Args::table, c.op().inputs[1], Reads::kAll);
+  add_norm(c, s, c.in(0).shape[1].constant());
+  return {};
+}
+
 }  // namespace
 
 extern const TileLowering kRmsNormTiles = {&kRmsNorm, lower_rms_norm};
 extern const TileLowering kLayerNormTiles = {&kLayerNorm, lower_layer_norm};
+extern const TileLowering kModulatedNormTiles = {&kModulatedNorm, lower_modulated_norm};
 
 }  // namespace redline

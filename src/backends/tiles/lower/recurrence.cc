@@ -85,7 +85,7 @@ Status lower_gated_norm(TileLowerContext& c) {
 Status lower_sigmoid_mul(TileLowerContext& c) {
   SigmoidStage s(c, tiles::KernelId::kElementwise);
   s.args.op = tiles::Elementwise::Op::kSigmoid;
-  s.args.cols = s.args.a_stride = static_cast<int32_t>(c.out().shape[1].constant());
+  s.args.cols = s.args.a_stride = s.args.b_stride = static_cast<int32_t>(c.out().shape[1].constant());
   s.read(&SigmoidStage::Args::a, c.op().inputs[0], Reads::kTile);
   s.read(&SigmoidStage::Args::b, c.op().inputs[1], Reads::kTile);
   s.write(&SigmoidStage::Args::y, c.op().outputs[0]);

@@ -1,0 +1,108 @@
+// group_norm (graph/ops/group_norm.h): statistics of parts of an item's pixels, from which each channel gets a factor
+// and a term; modulate.h applies them.
+#pragma once
+
+#include "kernels/tiles/kernel.h"
+
+namespace redline::tiles {
+
+/// As in graph/ops/group_norm.h, whose comments explain them.
+inline constexpr int kGroupNormParts = 64, kGroupNormPartPixels = 64;
+TILE_FN int group_norm_num_parts(int pixels) {
+  const int parts = pixels / kGroupNormPartPixels;
+  return parts < 1 ? 1 : parts > kGroupNormParts ? kGroupNormParts : parts;
+}
+TILE_FN int group_norm_part_first(int pixels, int part) {
+  return static_cast<int>(int64_t{pixels} * part / group_norm_num_parts(pixels));
+}
+
+/// Row item * kGroupNormParts + part has mean and sum of squared deviations of every group.
+struct GroupNormSums {
+  struct Args {
+    const float* x;
+    float* y;
+    int32_t channels, groups;
+    int32_t pixels;  ///< of an item; a number of StepTables::rows
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const int pixels = step.rows[a.pixels], all = (tile.row_end - tile.row_begin) * a.groups;
+    for (int i = w.index(); i < all; i += kConsumerWarps) {
+      const int row = tile.row_begin + i / a.groups, part = row % kGroupNormParts;
+      if (part >= group_norm_num_parts(pixels)) continue;
+      const int begin = group_norm_part_first(pixels, part), end = group_norm_part_first(pixels, part + 1);
+      sum(a, row, i % a.groups, int64_t{row / kGroupNormParts} * pixels + begin, end - begin, w);
+    }
+  }
+
+ private:
+  static TILE_FN void sum(const Args& a, int row, int group, int64_t first, int pixels, Warp& w) {
+    const int width = a.channels / a.groups, n = pixels * width;
+    const float* x = a.x + first * a.channels + int64_t{group} * width;
+    const auto load = [&](int i, Lanes<bool>& mask) {
+      const Lanes<int> at = lane_index() + i;
+      mask = at < Lanes<int>(n);
+      return w.load(x, convert<int64_t>(at / width) * int64_t{a.channels} + convert<int64_t>(at % width), mask);
+    };
+    Lanes<bool> mask = false;
+    Lanes<float> sum = 0.0f, squares = 0.0f;
+    for (int i = 0; i < n; i += kWarpLanes) sum = sum + load(i, mask);
+    const Lanes<float> mean = warp_sum(w, sum) / static_cast<float>(n);
+    for (int i = 0; i < n; i += kWarpLanes) {
+      const Lanes<float> x_i = load(i, mask), d = select(mask, x_i - mean, 0.0f);
+      squares = squares + d * d;
+    }
+    const Lanes<float> all = warp_sum(w, squares);
+    w.store(a.y + (int64_t{row} * a.groups + group) * 2, lane_index(), select(lane_index() == Lanes<int>(0), mean, all),
+            lane_index() < Lanes<int>(2));
+  }
+};
+
+/// y[item] = factors of all channels, then terms: the norm is x * factor + term. Parts are merged in order.
+struct GroupNormScale {
+  struct Args {
+    const float* sums;
+    const float* weight;
+    const float* bias;
+    float* y;
+    int32_t channels, groups;
+    int32_t pixels;
+    float eps;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const int pixels = step.rows[a.pixels], width = a.channels / a.groups;
+    const int chunks = (a.groups + kWarpLanes - 1) / kWarpLanes, all = (tile.row_end - tile.row_begin) * chunks;
+    for (int i = w.index(); i < all; i += kConsumerWarps) {
+      const int item = tile.row_begin + i / chunks;
+      const Lanes<int> group = lane_index() + i % chunks * kWarpLanes;
+      const Lanes<bool> mask = group < Lanes<int>(a.groups);
+      const float* sums = a.sums + int64_t{item} * kGroupNormParts * 2 * a.groups;
+      Lanes<double> mean = 0.0, deviations = 0.0;
+      double n = 0;
+      for (int part = 0; part < group_norm_num_parts(pixels); ++part) {
+        const double more =
+            double(group_norm_part_first(pixels, part + 1) - group_norm_part_first(pixels, part)) * width;
+        const Lanes<int> at = (group + part * a.groups) * 2;
+        const Lanes<double> delta = convert<double>(w.load(sums, at, mask)) - mean;
+        deviations = deviations + convert<double>(w.load(sums, at + 1, mask)) + delta * delta * (n * more / (n + more));
+        n += more;
+        mean = mean + delta * (more / n);
+      }
+      const Lanes<double> inverse =
+          convert<double>(Lanes<float>(1.0f) / sqrt_of(convert<float>(deviations / n + static_cast<double>(a.eps))));
+      float* y = a.y + int64_t{item} * 2 * a.channels;
+      for (int c = 0; c < width; ++c) {
+        const Lanes<int> channel = group * width + c;
+        const Lanes<double> factor = convert<double>(w.load(a.weight, channel, mask)) * inverse;
+        w.store(y, channel, convert<float>(factor), mask);
+        w.store(y, channel + a.channels, convert<float>(convert<double>(w.load(a.bias, channel, mask)) - mean * factor),
+                mask);
+      }
+    }
+  }
+};
+
+}  // namespace redline::tiles

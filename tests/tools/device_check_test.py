@@ -1,0 +1,71 @@
+"""tools/device_check: what it makes of a program that passes, fails, hangs or is not there, and how it compares results."""
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+loader = importlib.machinery.SourceFileLoader("device_check", str(ROOT / "tools/device_check"))
+spec = importlib.util.spec_from_loader("device_check", loader)
+device_check = importlib.util.module_from_spec(spec)
+sys.modules["device_check"] = device_check
+loader.exec_module(device_check)
+
+DEVICES = {"devices": [{"name": "cpu", "available": True}, {"name": "cuda:0", "available": True}]}
+REFUSES = 'echo "redline: invalid argument: cuda:999: the NVIDIA driver lists 1 GPU" >&2; exit 2'
+
+
+def check(folder, *arguments, devices=DEVICES, otherwise=REFUSES):
+    """Runs the tool over a bundle whose program is a shell script; its exit status, and what it has written."""
+    program = folder / "redline"
+    program.write_text(f"#!/bin/sh\nif [ \"$1\" = devices ]; then echo '{json.dumps(devices)}'; exit 0; fi\n{otherwise}\n")
+    program.chmod(0o755)
+    done = subprocess.run([sys.executable, ROOT / "tools/device_check", "--bundle", folder, *arguments], capture_output=True, text=True, timeout=60)
+    report = folder / "device_check.json"
+    return done, json.loads(report.read_text())["parts"] if report.is_file() else {}
+
+
+def test_parts_pass_and_are_written(tmp_path):
+    done, parts = check(tmp_path, "--suite", "machine,refusals")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [entry["status"] for entry in parts.values()] == ["passed", "passed"] and "cuda:999" in parts["refusals"]["result"]["message"]
+
+
+def test_a_device_that_cannot_be_used_ends_it(tmp_path):
+    missing = {"devices": [{"name": "cuda", "available": False, "reason": "the NVIDIA driver finds no GPU"}]}
+    done, parts = check(tmp_path, devices=missing)
+    assert done.returncode == 1 and list(parts) == ["machine"] and "cannot be used" in parts["machine"]["why"]
+
+
+def test_a_part_that_hangs_is_ended_and_the_next_one_runs(tmp_path):
+    done, parts = check(tmp_path, "--suite", "refusals,peers", "--budget", "2", otherwise="exec sleep 30")
+    assert done.returncode == 1 and parts["refusals"]["status"] == "failed" and parts["refusals"]["seconds"] < 10
+    assert parts["peers"]["status"] == "skipped"
+
+
+def test_wrong_usage(tmp_path):
+    assert check(tmp_path, "--suite", "speed")[0].returncode == 2
+    empty = subprocess.run([sys.executable, ROOT / "tools/device_check", "--bundle", tmp_path / "none"], capture_output=True, text=True)
+    assert empty.returncode == 2 and "device_bundle" in empty.stderr
+
+
+def test_arrays_and_images_are_compared(tmp_path):
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }".ljust(117) + "\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<2f", 3, 4))
+    values = device_check.npy_floats(tmp_path / "x.npy")
+    assert list(values) == [3, 4] and device_check.relative_error([3, 4], values) == 0
+    assert abs(device_check.relative_error([3, 9], values) - 1) < 1e-6 and device_check.relative_error([3, float("nan")], values) == float("inf")
+
+    def png(rows):  # each with its filter
+        part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 2, len(rows), 8, 2, 0, 0, 0))
+                + part(b"IDAT", zlib.compress(b"".join(bytes(row) for row in rows))) + part(b"IEND", b""))
+
+    # The same row by each filter: none, left, up, average, Paeth.
+    rows = [(0, 1, 2, 3, 11, 12, 13), (1, 1, 2, 3, 10, 10, 10), (2, 0, 0, 0, 0, 0, 0), (3, 1, 1, 2, 5, 5, 5), (4, 0, 0, 0, 0, 0, 0)]
+    (tmp_path / "x.png").write_bytes(png(rows))
+    assert device_check.png_bytes(tmp_path / "x.png") == bytes((1, 2, 3, 11, 12, 13)) * 5

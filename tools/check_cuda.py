@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Checks the machine code of the CUDA module: stack frames and spills, registers, shared memory, and that kernels have the
+instructions that they are written for.
+
+usage: check_cuda.py MODULE
+
+Reads MODULE (redline_cuda.so) with cuobjdump and nvdisasm: of the toolkit, or the packages nvidia-cuda-cuobjdump and
+nvidia-cuda-nvdisasm in this Python's environment. Exits 1 and names the kernels when it finds something, 2 when there is
+nothing to check. Without the tools it says so and exits 0.
+"""
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+# A quarter of a multiprocessor has 16,384 registers, for two of the eight warps of a block, or three with the loader.
+MAX_REGISTERS, MAX_WITH_LOADER = 255, 168
+# Range reduction of the sines of large angles (sinf of the CUDA library) has a table in local memory.
+ANGLES = 32
+# One kernel with all tasks of a step keeps more across them than fits beside the sums of a product.
+PERSISTENT = 320
+MAX_STACK = {"RopeTable": ANGLES, "TimestepEmbedding": ANGLES, "persistent": PERSISTENT}
+PRODUCT = ("UBLKCP", "SYNCS")  # bulk copies and mbarriers of the ring
+# By kernel: each must occur. A prefix of the mnemonic with its modifiers.
+REQUIRED = {
+    "Linear": ("HMMA.16816.F32.BF16", *PRODUCT),
+    "ExpertLinear": ("HMMA.16816.F32.BF16", *PRODUCT),
+    "Conv2d": ("HMMA.16816.F32.BF16", *PRODUCT),
+    "LinearF32": ("FFMA", "LDS.128", *PRODUCT),
+    "ExpertLinearF32": ("FFMA", "LDS.128", *PRODUCT),
+    "Conv2dF32": ("FFMA", "LDS.128", *PRODUCT),
+    "Attention": ("SHFL.BFLY",),
+    "JointAttention": ("SHFL.BFLY", "SHFL.IDX", "LDS"),
+    "JointAttentionBf16": ("HMMA.16816.F32.BF16", "SHFL.BFLY", "LDS"),
+    # Counters of events: polled and released at the scope of the GPU.
+    "persistent": ("HMMA.16816.F32.BF16", *PRODUCT, "LDG.E.64.STRONG.GPU", "REDG.E.ADD.64.STRONG.GPU", "NANOSLEEP"),
+}
+# How the kernels' templates are spelled.
+ALIASES = {
+    "BasicLinear<redline::tiles::detail::DenseRows>": "Linear",
+    "BasicLinear<redline::tiles::detail::ExpertRows>": "ExpertLinear",
+    "BasicLinear<redline::tiles::detail::PatchRows>": "Conv2d",
+    "BasicLinearF32<redline::tiles::detail::DenseRows>": "LinearF32",
+    "BasicLinearF32<redline::tiles::detail::ExpertRows>": "ExpertLinearF32",
+    "BasicLinearF32<redline::tiles::detail::PatchRows>": "Conv2dF32",
+    "BasicAdapterDown<redline::tiles::AdapterDownArgs>": "AdapterDown",
+    "BasicAdapterDown<redline::tiles::ConvAdapterDownArgs>": "ConvAdapterDown",
+}
+
+
+@dataclasses.dataclass
+class Kernel:
+    registers: int = 0
+    stack: int = 0
+    instructions: set = dataclasses.field(default_factory=set)
+
+
+def kernel_name(symbol):
+    """"Linear" of a demangled run_stage<...>; "persistent" of the whole step."""
+    if "run_whole_step" in symbol:
+        return "persistent"
+    found = re.search(r"run_stage<redline::tiles::(.*?) ?>\(", symbol)
+    name = found.group(1).replace(" >", ">") if found else symbol
+    return ALIASES.get(name, name)
+
+
+def read_kernels(resources, code):
+    """By name, of the demangled output of cuobjdump -res-usage and -sass."""
+    kernels = {}
+    for symbol, registers, stack in re.findall(r"Function (.+):\n\s*REG:(\d+) STACK:(\d+)", resources):
+        kernels[kernel_name(symbol)] = Kernel(int(registers), int(stack))
+    for part in re.split(r"\n\s*Function : ", code)[1:]:
+        symbol, _, body = part.partition("\n")
+        kernel = kernels.setdefault(kernel_name(symbol), Kernel())
+        kernel.instructions.update(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", body))
+    return kernels
+
+
+def findings(kernels):
+    for name, kernel in sorted(kernels.items()):
+        most = MAX_STACK.get(name, 0)
+        if kernel.stack > most:
+            yield f"{name}: a stack frame of {kernel.stack} bytes, at most {most}: spilled registers, or an array whose index is not constant"
+        registers = MAX_WITH_LOADER if "UBLKCP" in REQUIRED.get(name, ()) else MAX_REGISTERS
+        if kernel.registers > registers:
+            yield f"{name}: {kernel.registers} registers, at most {registers}"
+        for wanted in REQUIRED.get(name, ()):
+            if not any(i == wanted or i.startswith(wanted + ".") for i in kernel.instructions):
+                yield f"{name}: has no {wanted}"
+    for name in sorted(REQUIRED.keys() - kernels.keys()):
+        yield f"{name}: there is no such kernel"
+
+
+def find_tools():
+    """The folder of cuobjdump and nvdisasm, or None."""
+    packages = pathlib.Path(sysconfig.get_paths()["purelib"]) / "nvidia/cu13/bin"
+    for folder in (*map(pathlib.Path, os.environ.get("PATH", "").split(os.pathsep)), pathlib.Path("/usr/local/cuda/bin"), packages):
+        if all((folder / tool).is_file() for tool in ("cuobjdump", "nvdisasm")):
+            return folder
+    return None
+
+
+def run(folder, *arguments):
+    """Demangled output. The package's files come without the right to run them."""
+    tool = folder / "cuobjdump"
+    if not os.access(tool, os.X_OK):
+        for name in ("cuobjdump", "nvdisasm"):
+            (folder / name).chmod(0o755)
+    environment = dict(os.environ, PATH=f"{folder}{os.pathsep}{os.environ.get('PATH', '')}")
+    text = subprocess.run([tool, *arguments], check=True, capture_output=True, text=True, env=environment).stdout
+    return subprocess.run(["c++filt"], check=True, input=text, capture_output=True, text=True).stdout
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    module = pathlib.Path(sys.argv[1])
+    if not module.is_file():
+        print("cuda: not checked, the module is not built (no nvcc 13)")
+        return
+    folder = find_tools()
+    if folder is None or shutil.which("c++filt") is None:
+        print("cuda: not checked, cuobjdump or c++filt is not installed")
+        return
+    kernels = read_kernels(run(folder, "-res-usage", module), run(folder, "-sass", module))
+    if not kernels:
+        print(f"{module}: has no kernels", file=sys.stderr)
+        sys.exit(2)
+    found = list(findings(kernels))
+    for line in found:
+        print(line)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -56,8 +56,8 @@ struct TextEngineOptions {
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
-  /// A step that decodes takes at most about so many times as long with prompts as without, by what the steps before
-  /// took: prompts are read in smaller chunks, of 16 tokens at least. 0: no limit.
+  /// A step that decodes and reads prompts takes at most about so many times as long as one in which all these texts
+  /// decode, by what the steps before took: prompts are read in smaller chunks. 0: no limit.
   double max_slowdown = 0;
   int64_t cache_tokens = 0;  ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens

@@ -210,8 +210,8 @@ class Batch {
                          {"tokens_per_s", rate},
                          {"out", args_.output}},
                         terminal_);
-    terminal_.note("redline: {}: {} answers in {}, {} tokens, {:.1f} a second", args_.output, s.answered,
-                   duration_text(s.seconds), s.generated_tokens, rate);
+    terminal_.note("redline: {}: {} answer{} in {}, {} tokens, {:.1f} a second", args_.output, s.answered,
+                   s.answered == 1 ? "" : "s", duration_text(s.seconds), s.generated_tokens, rate);
     return {};
   }
 

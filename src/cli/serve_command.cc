@@ -134,9 +134,10 @@ std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& arg
     REDLINE_ASSIGN(auto engine, open_engine(path, options, terminal));
     const ModelInfo& info = engine->info();
     const BatchLimits limits = engine->batch_limits();
-    terminal.note("redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB)", name,
-                  info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
-                  engine->memory().kv_cache >> 20);
+    terminal.note(
+        "redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB at most)", name,
+        info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
+        engine->memory().cache_limit >> 20);
     return engine;
   };
   auto model = std::make_shared<server::ServedModel>(m.name, open, args.max_sequences + args.max_queue, m.adapters);

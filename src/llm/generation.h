@@ -39,6 +39,7 @@ class TextGeneration {
   int64_t cached_tokens() const { return result_.cached_tokens; }
   bool has_prefilled() const { return has_prefilled_; }
   std::unique_ptr<SequenceState>& state() { return state_; }
+  const std::unique_ptr<SequenceState>& state() const { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
   const PrefixKey& prefix_key() const { return prefix_key_; }
   const std::string& client() const { return request_.client; }

@@ -1,5 +1,7 @@
 #include "llm/generation_loop.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -90,7 +92,11 @@ Result<std::shared_ptr<Generation>> GenerationLoop::submit(const GenerateRequest
   auto handle = std::make_shared<SubmittedGeneration>(generation, this);
   std::lock_guard lock(mutex_);
   try {
-    if (!thread_.joinable()) thread_ = std::thread([this] { run_steps(nullptr); });
+    if (!thread_.joinable())
+      thread_ = std::thread([this] {
+        pthread_setname_np(pthread_self(), "text-steps");  // else that of the thread whose request came first
+        run_steps(nullptr);
+      });
   } catch (const std::system_error& error) {
     return out_of_memory("no thread for submitted requests: {}", error.what());
   }
@@ -305,15 +311,18 @@ std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   budget.now_ms = TextGeneration::now_ms();
   budget.tokens = limits.tokens;
   budget.max_prefill_tokens = max_prefill_tokens_;
+  budget.sequences = std::min(limits.sequences, limits.logit_rows);
   if (max_slowdown_ > 0) {
-    const auto sampled = std::count_if(running_.begin(), running_.end(), [](const Request& request) {
-      return request.generation->state() != nullptr && request.generation->has_prefilled();
-    });
-    const int64_t most = step_time_.prompt_tokens_within(max_slowdown_, sampled);
+    int64_t sampled = 0, all = 0;
+    for (const Request& request : running_) {
+      const TextGeneration& g = *request.generation;
+      all += !g.has_ended();
+      sampled += g.state() != nullptr && g.has_prefilled();
+    }
+    const int64_t most = step_time_.prompt_tokens_within(max_slowdown_, sampled, std::min(all, budget.sequences));
     if (most != StepTime::kNoLimit)
       budget.max_prefill_tokens = max_prefill_tokens_ > 0 ? std::min(max_prefill_tokens_, most) : most;
   }
-  budget.sequences = std::min(limits.sequences, limits.logit_rows);
   budget.cache_pages = limits.cache_tokens / limits.page_tokens;
   budget.page_tokens = limits.page_tokens;
   if (const int64_t window = stepper_.pool().group(stepper_.pool().counted_group()).window; window > 0)

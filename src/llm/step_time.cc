@@ -16,6 +16,8 @@ constexpr double kMaxSurprise = 2;
 constexpr int64_t kEnough = 4, kProbeEarly = 2, kProbe = 32;
 /// Tokens deep in a long prompt take longer than the first ones of another: the time rises at once and falls slowly.
 constexpr double kRise = 0.4, kFall = 0.03;
+/// A sampled row is one token through the same weights, and its logits.
+constexpr double kRowOfToken = 0.5;
 
 }  // namespace
 
@@ -56,11 +58,14 @@ void StepTime::add(int64_t rows, int64_t prompt_tokens, double seconds) {
   else token_seconds_ += (seen > token_seconds_ ? kRise : kFall) * (seen - token_seconds_);
 }
 
-int64_t StepTime::prompt_tokens_within(double ratio, int64_t rows) const {
+int64_t StepTime::prompt_tokens_within(double ratio, int64_t rows, int64_t all_rows) const {
   if (mixed_ >= (samplings_ < kEnough ? kProbeEarly : kProbe)) return 1;
   const double sampling = sampling_seconds(rows);
   if (samplings_ == 0 || token_seconds_ <= 0 || sampling <= 0) return kUnknown;
-  const double tokens = (ratio - 1) * sampling / token_seconds_;
+  // Where so many rows have not been seen, each of the others takes at least about half of a prompt token.
+  const double others = static_cast<double>(std::max<int64_t>(0, all_rows - rows));
+  const double all = sampling + others * std::max(row_seconds_, kRowOfToken * token_seconds_);
+  const double tokens = (ratio * all - sampling) / token_seconds_;
   if (tokens >= 1e9) return kNoLimit;
   return std::max(kMin, static_cast<int64_t>(tokens));
 }

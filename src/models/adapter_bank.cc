@@ -5,17 +5,47 @@
 #include <algorithm>
 #include <set>
 
+#include "base/aligned_buffer.h"
 #include "base/hash.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
 namespace {
 
-/// Storage of the factors of one site.
+/// The factors of one site.
 struct Packed {
   std::vector<uint8_t> down, up;
   std::vector<float> plain_down, plain_up;
 };
+
+/// Of one adapter. Every step reads all of its factors from memory, in the order of the sites: they are one piece, on
+/// large pages.
+struct Storage {
+  AlignedBuffer packed;
+  std::map<size_t, Packed> sites;
+};
+
+/// Moves packed factors into one piece of memory.
+Status join(Storage& storage, std::vector<AdapterFactors>& factors) {
+  constexpr size_t kLine = 64;
+  const auto padded = [](size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
+  size_t total = 0;
+  for (const auto& [site, p] : storage.sites) total += padded(p.down.size()) + padded(p.up.size());
+  REDLINE_ASSIGN(storage.packed, AlignedBuffer::make(static_cast<int64_t>(total)));
+  auto* at = static_cast<uint8_t*>(storage.packed.data());
+  const auto move = [&](std::vector<uint8_t>& bytes) {
+    uint8_t* const begin = at;
+    std::copy(bytes.begin(), bytes.end(), begin);
+    at += padded(bytes.size());
+    bytes = {};
+    return begin;
+  };
+  for (auto& [site, p] : storage.sites) {
+    if (!p.down.empty()) factors[site].down = move(p.down);
+    factors[site].up = move(p.up);
+  }
+  return {};
+}
 
 std::vector<float> values_of(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.num_elements()));
@@ -63,7 +93,7 @@ std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& sit
 
 Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrices, bool plain) {
   if (has(name)) return invalid_argument("there is an adapter \"{}\" already", name);
-  auto storage = std::make_shared<std::map<size_t, Packed>>();
+  auto storage = std::make_shared<Storage>();
   auto adapter = std::make_shared<Adapter>();
   std::set<std::string> used = idle_;
   for (const std::shared_ptr<AdapterSite>& site : sites_) {
@@ -89,7 +119,7 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     if (rank > site->max_rank)
       return invalid_argument("adapter \"{}\": {} has rank {}, the engine was opened for {}; raise max_adapter_rank",
                               name, module, rank, site->max_rank);
-    Packed& p = (*storage)[site->index];
+    Packed& p = storage->sites[site->index];
     std::vector<float> down = values_of(matrix.down), up = up_values(matrix, *site, found);
     if (site->is_lookup && !matrix.is_down_transposed) down = transposed(down, rank);
     if (!site->is_lookup) p.down = pack(down, down_shape, site->down_type);
@@ -100,8 +130,8 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     for (const std::vector<float>* values : {&down, &up})
       adapter->identity = hash_bytes(adapter->identity, values->data(), values->size() * sizeof(float));
     adapter->factors[site->index] = {rank,
-                                     site->is_lookup ? static_cast<const void*>(down.data()) : p.down.data(),
-                                     p.up.data(),
+                                     site->is_lookup ? down.data() : nullptr,
+                                     nullptr,
                                      static_cast<float>(matrix.scale),
                                      plain ? down.data() : nullptr,
                                      plain ? up.data() : nullptr};
@@ -114,6 +144,7 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     if (!used.contains(module))
       return invalid_argument("adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
                               unknown > 1 ? fmt::format(" (nor {} others)", unknown - 1) : "");
+  REDLINE_TRY(join(*storage, adapter->factors));
   adapter->storage = std::move(storage);
   adapters_.emplace(name, std::move(adapter));
   return {};

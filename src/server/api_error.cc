@@ -3,6 +3,15 @@
 #include "server/json.h"
 
 namespace redline::server {
+namespace {
+
+/// For shapes that have no place for the name of the field.
+std::string named_message(const ApiError& error) {
+  const bool is_named = error.param.empty() || error.message.starts_with(error.param);
+  return is_named ? error.message : error.param + ": " + error.message;
+}
+
+}  // namespace
 
 ApiError api_error(const Status& status, std::string param) {
   ApiError error{.message = status.message(), .param = std::move(param)};
@@ -32,15 +41,13 @@ std::string error_body(const ApiError& error, ErrorShape shape) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
   switch (shape) {
     case ErrorShape::kAnthropic: {
-      const std::string text = error.param.empty() ? error.message : error.param + ": " + error.message;
       const char* type = error.type.c_str();
       if (error.status == 503) type = "overloaded_error";
       if (error.status == 500) type = "api_error";
       if (error.status == 413) type = "request_too_large";
-      return to_text({{"type", "error"}, {"error", {{"type", type}, {"message", text}}}});
+      return to_text({{"type", "error"}, {"error", {{"type", type}, {"message", named_message(error)}}}});
     }
-    case ErrorShape::kOllama:
-      return to_text({{"error", error.param.empty() ? error.message : error.param + ": " + error.message}});
+    case ErrorShape::kOllama: return to_text({{"error", named_message(error)}});
     case ErrorShape::kOpenAi: break;
   }
   return to_text({{"error",

@@ -47,7 +47,7 @@ TEST(Load, SummariesLeaveOutWhatFailed) {
 TEST(Load, TextIsTheSameForASeed) {
   EXPECT_EQ(load_text(20, 3), load_text(20, 3));
   EXPECT_NE(load_text(20, 3), load_text(20, 4));
-  EXPECT_EQ(load_text(1, 3), "Once");
+  EXPECT_NE(load_text(1, 3), load_text(1, 4)) << "what short texts share is not computed again";
 }
 
 }  // namespace

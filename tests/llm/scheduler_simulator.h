@@ -84,7 +84,7 @@ class SchedulerSimulator : private SchedulerHost {
 
   std::vector<SimulatedRequest> requests;  ///< in order of arrival
   std::vector<SimulatedRequest> next;      ///< the last one arrives when a request ends: a closed loop
-  std::vector<double> slowdowns;           ///< of steps with sampled tokens, against the same without prompts
+  std::vector<double> slowdowns;           ///< of steps with sampled tokens, against one in which every request samples
   int64_t steps = 0, tokens_run = 0;
   double now_ms = 0;
   /// Called after every step with the tokens that each request ran, by index.
@@ -183,7 +183,9 @@ class SchedulerSimulator : private SchedulerHost {
     budget.cache_pages = machine_.pages;
     budget.page_tokens = kPage;
     if (machine_.max_slowdown > 0)
-      budget.max_prefill_tokens = step_time_.prompt_tokens_within(machine_.max_slowdown, std::ssize(must_decode));
+      budget.max_prefill_tokens = step_time_.prompt_tokens_within(machine_.max_slowdown, std::ssize(must_decode),
+                                                                  std::min(std::ssize(active_), machine_.sequences));
+    const auto all = static_cast<double>(std::min(std::ssize(active_), machine_.sequences));
     const std::vector<ScheduledTokens> scheduled = scheduler_.plan(known, budget, *this);
 
     int64_t tokens = 0, prompt_tokens = 0, decoded = 0;
@@ -231,7 +233,7 @@ class SchedulerSimulator : private SchedulerHost {
     const double row_ms = machine_.row_ms < 0 ? machine_.token_ms : machine_.row_ms;
     const double step_ms = machine_.step_ms + row_ms * static_cast<double>(decoded) + prompt_ms;
     step_time_.add(decoded, prompt_tokens, step_ms / 1e3);
-    if (decoded > 0) slowdowns.push_back(step_ms / (step_ms - prompt_ms));
+    if (decoded > 0) slowdowns.push_back(step_ms / (machine_.step_ms + row_ms * all));
     now_ms += step_ms;
     for (const auto& [i, n] : ran) {
       SimulatedRequest& r = requests[i];

@@ -18,9 +18,9 @@ double seconds(int64_t rows, int64_t prompt_tokens) {
 
 TEST(StepTime, IsCautiousBeforeItKnows) {
   StepTime time;
-  EXPECT_EQ(time.prompt_tokens_within(2, 4), StepTime::kUnknown);
+  EXPECT_EQ(time.prompt_tokens_within(2, 4, 4), StepTime::kUnknown);
   for (int i = 0; i < 20; ++i) time.add(4, 0, seconds(4, 0));
-  EXPECT_EQ(time.prompt_tokens_within(2, 4), StepTime::kUnknown) << "no prompt was seen";
+  EXPECT_EQ(time.prompt_tokens_within(2, 4, 4), StepTime::kUnknown) << "no prompt was seen";
 }
 
 TEST(StepTime, FindsHowManyPromptTokensFit) {
@@ -33,11 +33,14 @@ TEST(StepTime, FindsHowManyPromptTokensFit) {
   for (const int64_t rows : {1, 8, 16, 40})
     for (const double ratio : {1.5, 2.5}) {
       const auto want = static_cast<double>((ratio - 1) * seconds(rows, 0) / 0.0008);
-      EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(ratio, rows)), std::max(want, double{StepTime::kMin}),
-                  0.02 * want + 1);
+      EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(ratio, rows, rows)),
+                  std::max(want, double{StepTime::kMin}), 0.02 * want + 1);
     }
-  EXPECT_EQ(time.prompt_tokens_within(1, 8), StepTime::kMin);
-  EXPECT_EQ(time.prompt_tokens_within(1e9, 8), StepTime::kNoLimit);
+  // Three texts decode and 13 more will: a step may take as long as is usual among 16.
+  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 3, 16)),
+              (2.5 * seconds(16, 0) - seconds(3, 0)) / 0.0008, 2);
+  EXPECT_EQ(time.prompt_tokens_within(1, 8, 8), StepTime::kMin);
+  EXPECT_EQ(time.prompt_tokens_within(1e9, 8, 8), StepTime::kNoLimit);
 }
 
 TEST(StepTime, FollowsAMachineThatChangesAndForgivesOneSlowStep) {
@@ -49,21 +52,21 @@ TEST(StepTime, FollowsAMachineThatChangesAndForgivesOneSlowStep) {
     }
   };
   run(100, 1);
-  const auto before = static_cast<double>(time.prompt_tokens_within(2.5, 8));
+  const auto before = static_cast<double>(time.prompt_tokens_within(2.5, 8, 8));
   EXPECT_NEAR(before, 45, 3);
   time.add(8, 64, 5);
-  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8)), before, 0.4 * before);
+  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8, 8)), before, 0.4 * before);
   run(300, 3);  // everything is slower: the ratio stays
-  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8)), before, 0.1 * before);
+  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8, 8)), before, 0.1 * before);
 }
 
 TEST(StepTime, AnEndlessTimeOfOneKindDoesNoHarm) {
   StepTime time;
   for (int i = 0; i < 10; ++i) time.add(8, i % 2 * 64, seconds(8, i % 2 * 64));
   for (int i = 0; i < 100000; ++i) time.add(8, 0, seconds(8, 0));
-  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8)), 45, 10);
+  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8, 8)), 45, 10);
   for (int i = 0; i < 100; ++i) time.add(8, i % 2 * 64, seconds(8, i % 2 * 64));
-  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8)), 45, 3);
+  EXPECT_NEAR(static_cast<double>(time.prompt_tokens_within(2.5, 8, 8)), 45, 3);
 }
 
 TEST(StepTime, TextsDoNotDependOnTheChunksOfOtherPrompts) {

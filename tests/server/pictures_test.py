@@ -104,10 +104,10 @@ def test_openai_client_edits_inside_the_mask_only(client, reference):
 @pytest.mark.parametrize("body, param, words", [
     ({}, "prompt", "missing"),
     ({"prompt": "a", "size": "12"}, "size", "WIDTHxHEIGHT"),
-    ({"prompt": "a", "size": "100x128"}, "width", "multiple of"),
+    ({"prompt": "a", "size": "100x128"}, "size", "multiple of"),
     ({"prompt": "a", "size": "128x99999"}, "size", "WIDTHxHEIGHT"),
-    ({"prompt": "a", "size": "128x9984"}, "height", "from"),
-    ({"prompt": "a", "n": 50}, "batch", "limit"),
+    ({"prompt": "a", "size": "128x9984"}, "size", "from"),
+    ({"prompt": "a", "n": 50}, "n", "limit"),
     ({"prompt": "a", "steps": 0}, "steps", "from 1"),
     ({"prompt": "a", "model": "flux"}, "model", "redline-shapes"),
     ({"prompt": "a", "adapters": ["x"]}, "adapters", "no adapters"),

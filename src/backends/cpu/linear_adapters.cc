@@ -1,6 +1,9 @@
 #include "backends/cpu/linear_adapters.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "tensor/packed_weight.h"
 
 namespace redline {
 namespace {
@@ -10,6 +13,15 @@ constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
 
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
+
+// Bytes of a row panel that are asked for while the factors before it are multiplied: kernels ask for what is so far
+// ahead of them, but cannot know where the next adapter's factors are.
+constexpr int64_t kAskedBytes = 2048;
+
+void ask_for(const void* data, int64_t bytes) {
+  for (int64_t at = 0; at < std::min(bytes, kAskedBytes); at += 64)
+    __builtin_prefetch(static_cast<const uint8_t*>(data) + at);
+}
 
 /// Of the shrink stage.
 struct StageParams {
@@ -29,22 +41,23 @@ struct StageParams {
 
 /// Rows [begin, end) and columns [n, n + kShrinkCols) of one adapter's x down^T.
 struct ShrinkPart {
-  const AdapterFactors& factors;
+  const AdapterFactors* factors;
   float scale;
   int64_t begin, end, n;
+  float* t;
 };
 
-void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layout, float* t, WorkerContext& worker) {
+void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layout, WorkerContext& worker) {
   // Rows before `begin` in its panel belong to another segment: their results are dropped.
   const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
-  const int64_t width = std::min(kShrinkCols, part.factors.rank - part.n);
+  const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
   auto* products = static_cast<float*>(worker.buffer);
   LinearArgs args = {};
   args.x = s.x + activation_layout_bytes(layout, first, s.in_features);
   args.x_stride = args.in_features = s.in_features;
   args.rows = part.end - first;
-  args.weight = part.factors.down;
-  args.out_features = part.factors.rank;
+  args.weight = part.factors->down;
+  args.out_features = part.factors->rank;
   args.n_begin = part.n;
   args.n_end = part.n + width;
   args.y = products - part.n;  // kernels index columns from the first of the matrix
@@ -53,7 +66,7 @@ void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layou
   s.down[static_cast<int>(layout)](args);
   for (int64_t row = part.begin; row < part.end; ++row)
     for (int64_t i = 0; i < width; ++i)
-      t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
+      part.t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
 }
 
 // The parts of all adapters are dealt to the tasks in turn.
@@ -62,6 +75,14 @@ void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step,
   const int64_t rows = s.rows.eval(step.sizes);
   const ActivationLayout layout = s.layouts.for_rows(rows);
   int64_t number = 0;
+  std::optional<ShrinkPart> next;  // asked for
+  const auto take = [&](const StageParams::Group& group, const ShrinkPart& part) {
+    const DType type = group.site->down_type;
+    ask_for(static_cast<const uint8_t*>(part.factors->down) + packed_bytes(type, part.n, s.in_features),
+            packed_bytes(type, kRowPanelRows, s.in_features));
+    if (next) shrink(s, *next, layout, worker);
+    next = part;
+  };
   for (const StageParams::Group& group : s.groups)
     for_adapted_rows(step.adapters, *group.site, step.sizes, 0, rows, [&](const AdaptedRows& adapted) {
       float* t = s.t + group.t_begin;
@@ -74,11 +95,12 @@ void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step,
         for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
           end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
           for (int64_t n = 0; n < factors->rank; n += kShrinkCols)
-            if (number++ % s.tasks == tile.index) shrink(s, {*factors, scale, begin, end, n}, layout, t + rank, worker);
+            if (number++ % s.tasks == tile.index) take(group, {factors, scale, begin, end, n, t + rank});
         }
         rank += factors->rank;
       }
     });
+  if (next) shrink(s, *next, layout, worker);
 }
 
 }  // namespace
@@ -184,20 +206,32 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
   part.n_begin += first_feature;
   part.n_end += first_feature;
   if (part.gate) part.gate -= first_feature;
+  struct Up {
+    const AdapterFactors* factors = nullptr;
+    const float* products = nullptr;
+    int64_t begin = 0, end = 0, segment_rows = 0;
+  } next;  // asked for
+  const auto add_next = [&] {
+    for (int64_t row = next.begin; row < next.end; row += kExpandRows) {
+      part.rows = std::min(kExpandRows, next.end - row);
+      part.y = args.y + (row - first_row) * args.y_stride - first_feature;
+      expand_.add(part, *next.factors, next.products + row * t_cols_, t_cols_, next.segment_rows,
+                  static_cast<uint8_t*>(worker.buffer) + buffer_at_);
+    }
+  };
   for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
     const float* products = t_ + t_begin_[matrix];
     for (const WeightedAdapter& each : adapted.adapters) {
       const AdapterFactors* factors = factors_at(each, site);
       if (factors == nullptr) continue;
-      for (int64_t row = adapted.begin; row < adapted.end; row += kExpandRows) {
-        part.rows = std::min(kExpandRows, adapted.end - row);
-        part.y = args.y + (row - first_row) * args.y_stride - first_feature;
-        expand_.add(part, *factors, products + row * t_cols_, t_cols_, adapted.segment_rows,
-                    static_cast<uint8_t*>(worker.buffer) + buffer_at_);
-      }
+      ask_for(static_cast<const uint8_t*>(factors->up) + packed_bytes(expand_.type, part.n_begin, factors->rank),
+              packed_bytes(expand_.type, part.n_end - part.n_begin, factors->rank));
+      if (next.factors) add_next();
+      next = {factors, products, adapted.begin, adapted.end, adapted.segment_rows};
       products += factors->rank;
     }
   });
+  if (next.factors) add_next();
 }
 
 }  // namespace redline

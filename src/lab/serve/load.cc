@@ -247,7 +247,10 @@ std::string load_text(int64_t tokens, uint64_t seed) {
       "one", "day", "there",  "in",    "sun", "house", "mom", "his",  "her",  "friend", "ball", "red",  "but", "then"};
   constexpr uint64_t kCount = std::size(kWords);
   std::mt19937_64 random(seed);
-  std::string text = "Once";
+  // Different from the first token on, also where tokens are bytes: short texts would share most of their state
+  // otherwise.
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += static_cast<char>((i == 0 ? 'A' : 'a') + random() % 26);
   for (int64_t i = 1; i < tokens; ++i) text += std::string(" ") + kWords[random() % kCount];
   return text;
 }

@@ -189,10 +189,19 @@ Outcome<Json> input_of(Json& body) {
   return input;
 }
 
+/// An error about a field of a prediction, about the field of the request that it came from.
+ApiError under_name_of_request(ApiError error, const Json& body) {
+  if ((error.param == "width" || error.param == "height") && body.contains("size")) error.param = "size";
+  if (error.param == "batch" && body.contains("n")) error.param = "n";
+  return error;
+}
+
 AnswerOr draw(Call& call, const char* kind) {
   SERVER_ASSIGN(const auto model, call.app.images().find(call.body.value("model", "")));
   SERVER_ASSIGN(Json input, input_of(call.body));
-  SERVER_ASSIGN(ImageJob job, image_job(call, *model, std::move(input)));
+  auto made = image_job(call, *model, std::move(input));
+  if (!made.ok()) return under_name_of_request(made.error(), call.body);
+  ImageJob job = std::move(*made);
   const bool streams = call.body.value("stream", false);
   job.num_previews = call.body.value("partial_images", int64_t{0});
   if (!streams || job.num_previews == 0) job.preview_side = 0;

@@ -272,7 +272,7 @@ TEST(UnetPipelines, NameWhatDoesNotFit) {
   {
     const Changed c("pipeline_sd1");
     c.edit("unet/config.json", [](auto& j) { j["cross_attention_dim"] = 16; });
-    EXPECT_THAT(c.error(), HasSubstr("attn2.to_k.weight is [4, 12], the config asks for [4, 16]"));
+    EXPECT_THAT(c.error(), HasSubstr("attn2.to_k.weight is [4, 12], the config requires [4, 16]"));
   }
   {
     // The encoder of another model.
@@ -285,7 +285,7 @@ TEST(UnetPipelines, NameWhatDoesNotFit) {
     // Neither latents alone nor what an inpainting network is told.
     const Changed c("pipeline_sd_inpaint");
     c.edit("unet/config.json", [](auto& j) { j["out_channels"] = 3; });
-    EXPECT_THAT(c.error(), HasSubstr("conv_out.weight is [4, 4, 3, 3], the config asks for [3, 4, 3, 3]"));
+    EXPECT_THAT(c.error(), HasSubstr("conv_out.weight is [4, 4, 3, 3], the config requires [3, 4, 3, 3]"));
   }
 }
 

@@ -129,13 +129,13 @@ TEST(Dit, BadConfigsAreNamed) {
   expect("sd3", "dual_attention_layers", {0}, "transformer_blocks.0.norm1.linear.weight is [144, 24]");
   expect("sd3", "num_layers", 3, "transformer_blocks.1.norm1_context.linear.weight is [48, 24]");
   expect("sd3", "pos_embed_max_size", 13, "pos_embed.pos_embed is [1, 144, 24]");
-  expect("sd3", "patch_size", 4, "pos_embed.proj.weight is [24, 4, 2, 2], the config asks for [24, 4, 4, 4]");
+  expect("sd3", "patch_size", 4, "pos_embed.proj.weight is [24, 4, 2, 2], the config requires [24, 4, 4, 4]");
   expect("sd35_medium", "qk_norm", nullptr, "norm_added_k.weight");
   expect("pixart_sigma", "use_additional_conditions", true, "PixArt-Alpha");
   expect("pixart_sigma", "norm_type", "ada_norm", "norm_type \"ada_norm\"");
   expect("pixart_sigma", "activation_fn", "geglu", "activation_fn \"geglu\"");
-  expect("pixart_sigma", "caption_channels", nullptr, "has no place in this architecture");
-  expect("pixart_sigma", "num_layers", 1, "has no place in this architecture");
+  expect("pixart_sigma", "caption_channels", nullptr, "is not used by this architecture");
+  expect("pixart_sigma", "num_layers", 1, "is not used by this architecture");
 
   const ImageGolden golden = testing::load_image_golden("sd3");
   auto model = build_dit(golden.checkpoint, 1);

@@ -108,8 +108,8 @@ TEST(Flux, BadConfigsAreNamed) {
   expect("axes_dims_rope", {4, 6, 8}, "adds up to 18, a head has 16 elements");
   expect("axes_dims_rope", {3, 7, 6}, "even numbers");
   expect("num_layers", 3, "transformer_blocks.2.norm1.linear.weight is missing");
-  expect("num_layers", 1, "has no place in this architecture");
-  expect("joint_attention_dim", 32, "context_embedder.weight is [32, 24], the config asks for [32, 32]");
+  expect("num_layers", 1, "is not used by this architecture");
+  expect("joint_attention_dim", 32, "context_embedder.weight is [32, 24], the config requires [32, 32]");
   expect("patch_size", 2, "patch_size 2");
 }
 

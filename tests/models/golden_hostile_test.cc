@@ -72,7 +72,7 @@ TEST(GoldenHostile, ListsTensorsThatAreMissingOrLeftOver) {
   });
   expect_refused(more,
                  "tensor model.layers.0.adapter.weight (and 10 more: other.0.weight, other.1.weight, other.2.weight, "
-                 "other.3.weight, other.4.weight, other.5.weight, other.6.weight, other.7.weight, ...) has no place",
+                 "other.3.weight, other.4.weight, other.5.weight, other.6.weight, other.7.weight, ...) is not used",
                  "eleven tensors more");
 }
 

@@ -161,10 +161,10 @@ TEST(TextEncoders, BadConfigsAreNamed) {
   expect("clip_l", "num_attention_heads", 5, "hidden_size 24 does not divide among 5 attention heads");
   expect("clip_l", "hidden_act", "mish", "mish");
   expect("clip_l", "num_hidden_layers", 3, "encoder.layers.2.layer_norm1.weight is missing");
-  expect("clip_l", "num_hidden_layers", 1, "has no place in this architecture");
-  expect("clip_l", "vocab_size", 50, "token_embedding.weight is [99, 24], the config asks for [50, 24]");
+  expect("clip_l", "num_hidden_layers", 1, "is not used by this architecture");
+  expect("clip_l", "vocab_size", 50, "token_embedding.weight is [99, 24], the config requires [50, 24]");
   expect("clip_l", "eos_token_id", "end", "eos_token_id");
-  expect("clip_g", "projection_dim", 21, "text_projection.weight is [20, 24], the config asks for [21, 24]");
+  expect("clip_g", "projection_dim", 21, "text_projection.weight is [20, 24], the config requires [21, 24]");
   expect("t5_gated", "d_kv", 1000, "d_kv");
   expect("t5_gated", "feed_forward_proj", "gated-mish", "mish");
   expect("t5_gated", "feed_forward_proj", "relu", "wi.weight is missing");

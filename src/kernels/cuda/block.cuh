@@ -1,7 +1,7 @@
 // What every kernel begins with.
 #pragma once
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch.cuh"
 
 namespace redline::tiles {
 

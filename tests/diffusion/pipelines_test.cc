@@ -84,7 +84,7 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     // steps; or rounding to 8 bits of mantissa, some ten products a step in a row, with guidance up to 5.
     const double most = std::string_view(GetParam().pipeline).starts_with("pipeline_sd3") ? 1e-3 : 1e-4;
     EXPECT_LE(std::sqrt(error / size), exact ? most : 8e-2) << run;
-    const auto& expected = find("picture").values;
+    const auto& expected = find("image").values;
     const size_t pixels = expected.size() / 2;
     double squares = 0;
     for (size_t i = 0; i < expected.size(); ++i)

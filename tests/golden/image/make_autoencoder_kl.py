@@ -37,9 +37,9 @@ def run(model, config, seed, batch, height, width):
   latents = torch.randn(batch, config["latent_channels"], height, width, generator=g).double()
   with torch.no_grad():
     # The output, as float32, is the input of the encoder.
-    picture = model.decode(latents, return_dict=False)[0].float().double()
-    moments = model._encode(picture)
-  return dict(sizes=torch.tensor([batch, height, width]), latents=rows(latents), picture=rows(picture), moments=rows(moments))
+    image = model.decode(latents, return_dict=False)[0].float().double()
+    moments = model._encode(image)
+  return dict(sizes=torch.tensor([batch, height, width]), latents=rows(latents), image=rows(image), moments=rows(moments))
 
 
 for number, (name, config) in enumerate(CASES.items()):

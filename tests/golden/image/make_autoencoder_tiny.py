@@ -27,9 +27,9 @@ def run(model, seed, batch, height, width, channels=CONFIG["latent_channels"]):
   latents = 2 * torch.randn(batch, channels, height, width, generator=g).double()
   with torch.no_grad():
     # The output, as float32, is the input of the encoder.
-    picture = model.decode(latents, return_dict=False)[0].float().double()
-    moments = model.encode(picture, return_dict=False)[0]
-  return dict(sizes=torch.tensor([batch, height, width]), latents=rows(latents), picture=rows(picture), moments=rows(moments))
+    image = model.decode(latents, return_dict=False)[0].float().double()
+    moments = model.encode(image, return_dict=False)[0]
+  return dict(sizes=torch.tensor([batch, height, width]), latents=rows(latents), image=rows(image), moments=rows(moments))
 
 
 torch.manual_seed(0)

@@ -185,7 +185,7 @@ def make(number, name):
     latents = draw(output_type="latent", **begin(), **common).images
     picture = draw(output_type="np", **begin(), **common).images
     arrays.update({f"{run}.latents": latents.numpy(), f"{run}.seed": np.array([1000 * number + i], np.int32),
-                   f"{run}.picture": (picture * 255).round().astype(np.int32),
+                   f"{run}.image": (picture * 255).round().astype(np.int32),
                    f"{run}.sizes": np.array([arguments["width"], arguments["height"]], np.int32),
                    f"{run}.guidance": np.array([arguments["guidance_scale"]], np.float32)})
   np.savez_compressed(folder / "io.npz", **arrays)

@@ -8,9 +8,6 @@
 #include "kernels/tiles/tile_device.h"
 
 namespace redline::tiles {
-namespace {
-
-}  // namespace
 
 const CudaKernel& stage_kernel(KernelId kernel) {
   const CudaKernel* product = product_kernel(kernel);

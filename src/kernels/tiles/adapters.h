@@ -33,7 +33,6 @@ template <class DownArgs>
 struct BasicAdapterDown {
   using Args = DownArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     if (!step.adapter_begin) return;
     for (int p = step.adapter_begin[a.site]; p < step.adapter_begin[a.site + 1]; ++p) {
@@ -66,7 +65,6 @@ struct AdapterUp {
     int32_t cols, t_cols, site;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int begin = step.adapter_begin ? step.adapter_begin[a.site] : 0;
     const int end = step.adapter_begin ? step.adapter_begin[a.site + 1] : 0;

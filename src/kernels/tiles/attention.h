@@ -38,7 +38,6 @@ struct KvAppend {
     KvAddress cache;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];
     const int lines = 2 * a.num_heads, all = (tile.row_end - tile.row_begin) * lines;
@@ -185,7 +184,6 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
 struct Attention {
   using Args = AttentionArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];
     const int end = w.load_uniform(state.task_begin + tile.index + 1);
@@ -229,7 +227,6 @@ struct Attention {
 struct AttentionMerge {
   using Args = AttentionArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];
     for (int i = tile.index; i < state.num_parts; i += state.num_partitions) run(a, state, state.parts[i], w);

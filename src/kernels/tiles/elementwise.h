@@ -38,7 +38,6 @@ struct Elementwise {
     float* y;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& args, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
       const Lanes<float> a = w.load(args.a + args.a_begin + int64_t{row} * args.a_stride, col, mask);

@@ -25,7 +25,6 @@ struct GroupNormSums {
     int32_t pixels;  ///< of an item; a number of StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int pixels = step.rows[a.pixels], all = (tile.row_end - tile.row_begin) * a.groups;
     for (int i = w.index(); i < all; i += kConsumerWarps) {
@@ -71,7 +70,6 @@ struct GroupNormScale {
     float eps;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int pixels = step.rows[a.pixels], width = a.channels / a.groups;
     const int chunks = (a.groups + kWarpLanes - 1) / kWarpLanes, all = (tile.row_end - tile.row_begin) * chunks;

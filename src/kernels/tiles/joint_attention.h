@@ -24,7 +24,6 @@ struct PackKv {
     int32_t tokens, second_tokens;  ///< of an item; numbers of StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int first = step.rows[a.tokens], second = a.second_k ? step.rows[a.second_tokens] : 0, all = first + second;
     const bool is_value = tile.col_begin >= a.cols;
@@ -59,7 +58,6 @@ struct JointAttention {
   /// Elements of a head, at most.
   static constexpr int kMaxHead = 512;
 
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     // As many queries and parts of a head as a warp has registers for.
     if (a.head_dim <= kMaxHead / 2) run<4, kMaxHead / 2 / kWarpLanes>(a, tile, step, w);
@@ -251,7 +249,6 @@ struct JointAttentionBf16 {
   static constexpr bool kLoads = false, kLoaderWaits = false, kUsesShared = true;
   static constexpr int kMaxHead = 128, kWarpRows = 16, kBlockRows = kWarpRows * kConsumerWarps;
 
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     for (int row = tile.row_begin; row < tile.row_end;) {
       const JointAttention::Item item = JointAttention::item_of(a, step, row, w);

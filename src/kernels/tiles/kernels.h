@@ -111,11 +111,17 @@ TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTabl
 #define REDLINE_TILE_SWITCH REDLINE_TILE_KERNELS
 #endif
 
+template <class Kernel>
+TILE_FN void load_of(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
+                     RingPosition& ring) {
+  if constexpr (Kernel::kLoads)
+    Kernel::load(*reinterpret_cast<const typename Kernel::Args*>(constants + stage.args), tile, w, ring);
+}
 TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                        RingPosition& ring) {
   switch (stage.kernel) {
 #define REDLINE_KERNEL(K) \
-  case KernelId::k##K: return K::load(*reinterpret_cast<const K::Args*>(constants + stage.args), tile, w, ring);
+  case KernelId::k##K: return load_of<K>(stage, constants, tile, w, ring);
     REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
     default: break;

@@ -18,7 +18,6 @@ struct Modulate {
     int32_t has_silu;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int item_rows = step.rows[a.item_rows];
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
@@ -43,7 +42,6 @@ struct ConcatRows {
     int32_t b_rows, b_item_rows, b_skip;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& args, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int a_rows = step.rows[args.a_rows], all = a_rows + (args.b ? step.rows[args.b_rows] : 0);
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
@@ -68,7 +66,6 @@ struct TimestepEmbedding {
     float scale;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     const int half = a.cols / 2;
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {

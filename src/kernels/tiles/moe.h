@@ -23,7 +23,6 @@ struct MoeRouter {
   };
   static constexpr int kMaxExperts = 512, kParts = kMaxExperts / kWarpLanes;
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
 
   static TILE_FN void compute(const Args& a, const TileRange&, const StepTables& step, Warp& w, RingPosition&) {
     const int tokens = step.rows[a.row_dim], pairs = tokens * a.experts_per_token;
@@ -217,7 +216,6 @@ struct ExpertSum {
     int32_t cols, experts_per_token;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
       Lanes<float> sum = 0.0f;
@@ -243,7 +241,6 @@ struct Concat {
     int32_t cols, a_cols, b_cols;  ///< of a row of y; of one head of a and of b
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& args, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
       const int both = args.a_cols + args.b_cols, heads = args.cols / both;

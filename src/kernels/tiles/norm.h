@@ -22,7 +22,6 @@ struct Norm {
     int32_t item_rows;                 ///< a number of StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int groups = (tile.col_end - tile.col_begin) / a.cols, all = (tile.row_end - tile.row_begin) * groups;
     for (int i = w.index(); i < all; i += kConsumerWarps) {

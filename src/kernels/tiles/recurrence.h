@@ -29,7 +29,6 @@ struct CausalConv {
   };
   static constexpr int kMaxTaps = 4;
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.state.group];
     const int blocks = (tile.col_end - tile.col_begin + kWarpLanes - 1) / kWarpLanes;
@@ -82,7 +81,6 @@ struct GatedScan {
     RecurrentAddress state;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.state.group];
     const int head = tile.col_begin / a.value_dim, blocks = (a.value_dim + kWarpLanes - 1) / kWarpLanes;
@@ -155,7 +153,6 @@ struct GatedNorm {
     int32_t gates_first;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     const int groups = (tile.col_end - tile.col_begin) / a.group, all = (tile.row_end - tile.row_begin) * groups;
     for (int i = w.index(); i < all; i += kConsumerWarps) {

@@ -19,7 +19,6 @@ struct RopeTable {
     double base, factor;  ///< of dynamic scaling
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
       const auto position = static_cast<float>(w.load_uniform(a.positions + t));
@@ -58,7 +57,6 @@ struct Rope {
     int32_t cols, head_dim, half;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     const int heads = (tile.col_end - tile.col_begin) / a.head_dim, all = (tile.row_end - tile.row_begin) * heads;
     for (int n = w.index(); n < all; n += kConsumerWarps) {

@@ -16,7 +16,6 @@ struct Embedding {
     int32_t hidden_size, panel_bytes;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     const int per_line = a.format.planes == Planes::kF32 ? 1 : 2, lines = (a.hidden_size + per_line - 1) / per_line;
     for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
@@ -46,7 +45,6 @@ struct GatherRows {
     int32_t cols;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  static TILE_FN void load(const Args&, const TileRange&, Warp&, RingPosition&) {}
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
       const int64_t from = int64_t{w.load_uniform(a.rows + row)} * a.cols;

@@ -10,25 +10,36 @@ namespace redline {
 
 using ElementwiseStage = TileStageBuilder<tiles::Elementwise>;
 
-void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, std::optional<ValueId> b, float number,
-                     Activation activation) {
-  constexpr int64_t kCols = 1024;
+namespace {
+
+using ElementOp = tiles::Elementwise::Op;
+
+/// Writes output 0. b is one row until b_stride is set.
+ElementwiseStage elementwise_stage(TileLowerContext& c, ElementOp op) {
+  const int64_t cols = c.out().shape[1].constant();
   ElementwiseStage s(c, tiles::KernelId::kElementwise);
   s.args.op = op;
+  s.args.cols = s.args.a_stride = static_cast<int32_t>(cols);
+  s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
+  return s;
+}
+
+}  // namespace
+
+void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, std::optional<ValueId> b, float number,
+                     Activation activation) {
+  ElementwiseStage s = elementwise_stage(c, op);
   s.args.number = number;
   s.args.activation = activation;
-  s.args.cols = s.args.a_stride = s.args.b_stride = static_cast<int32_t>(c.out().shape[1].constant());
+  s.args.b_stride = s.args.cols;
   s.read(&ElementwiseStage::Args::a, a, Reads::kTile);
   if (b) s.read(&ElementwiseStage::Args::b, *b, Reads::kTile);
-  s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
   s.plan().in_place_of = a;
-  s.stage().set_grid(c.out().shape[0], c.out().shape[1].constant(), kCols, 8, c.row_parts());
   s.add();
 }
 
 namespace {
-
-using ElementOp = tiles::Elementwise::Op;
 
 /// All inputs of the op, one or two.
 Status lower_elementwise(TileLowerContext& c, ElementOp op, float number = 0,
@@ -54,30 +65,21 @@ Status lower_gated_activation(TileLowerContext& c) {
   const auto& attrs = std::any_cast<const ActivationAttrs&>(c.op().attrs);
   if (!attrs.halves) return lower_elementwise(c, ElementOp::kGated, 0, attrs.kind);
   // [up, gate] in one matrix.
-  const int64_t cols = c.out().shape[1].constant();
-  ElementwiseStage s(c, tiles::KernelId::kElementwise);
-  s.args.op = ElementOp::kGated;
+  ElementwiseStage s = elementwise_stage(c, ElementOp::kGated);
   s.args.activation = attrs.kind;
-  s.args.cols = s.args.a_begin = static_cast<int32_t>(cols);
-  s.args.a_stride = s.args.b_stride = static_cast<int32_t>(2 * cols);
+  s.args.a_begin = s.args.cols;
+  s.args.a_stride = s.args.b_stride = 2 * s.args.cols;
   s.read(&ElementwiseStage::Args::a, c.op().inputs[0], Reads::kRows);
   s.read(&ElementwiseStage::Args::b, c.op().inputs[0], Reads::kRows);
-  s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
-  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
   s.add();
   return {};
 }
 
 Status lower_add_row(TileLowerContext& c) {
-  const int64_t cols = c.out().shape[1].constant();
-  ElementwiseStage s(c, tiles::KernelId::kElementwise);
-  s.args.op = ElementOp::kAdd;
-  s.args.cols = s.args.a_stride = static_cast<int32_t>(cols);
+  ElementwiseStage s = elementwise_stage(c, ElementOp::kAdd);
   REDLINE_TRY(s.dense_weight(&ElementwiseStage::Args::b, 1));
   s.read(&ElementwiseStage::Args::a, c.op().inputs[0], Reads::kTile);
-  s.write(&ElementwiseStage::Args::y, c.op().outputs[0]);
   s.plan().in_place_of = c.op().inputs[0];
-  s.stage().set_grid(c.out().shape[0], cols, 1024, 8, c.row_parts());
   s.add();
   return {};
 }

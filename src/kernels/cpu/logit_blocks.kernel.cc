@@ -40,19 +40,25 @@ bool block_max(const BlockMaxArgs& a) {
   return has_nan == 0;
 }
 
-/// 2^(y + 20) for y <= 0, relative error below 4 2^-24; below -126 as at -126. y = n + f with |f| <= 1/2, then a
-/// polynomial of degree 5, fitted by reweighted least squares to 7.5e-8 relative; the rest is rounding. Shorter than
-/// exp(), which bounds the samplers' time.
-REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) {
+/// 2^y for y <= 0, below -126 as at -126: y = n + f with |f| <= 1/2, and `polynomial` is near 2^f.
+template <class Polynomial>
+REDLINE_INLINE VecF32 exp2_by(VecF32 y, float magic_number, const Polynomial& polynomial) {
   y = max(y, set1(-126.0f));
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, here with 20 more.
-  const VecF32 magic = set1(12582932.0f), shifted = y + magic, f = y - (shifted - magic);
-  VecF32 p = fused(f, set1(0x1.5c08e4p-10f), set1(0x1.3d0c52p-7f));
-  p = fused(p, f, set1(0x1.c6b6e4p-5f));
-  p = fused(p, f, set1(0x1.ebf918p-3f));
-  p = fused(p, f, set1(0x1.62e428p-1f));
-  p = fused(p, f, set1(0x1.000002p+0f));
-  return bits_f32(bits_i32(p) + shl<23>(bits_i32(shifted)));
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; more in the magic number adds to it.
+  const VecF32 magic = set1(magic_number), shifted = y + magic, f = y - (shifted - magic);
+  return bits_f32(bits_i32(polynomial(f)) + shl<23>(bits_i32(shifted)));
+}
+
+/// 2^(y + 20) for y <= 0, relative error below 4 2^-24: a polynomial of degree 5, fitted by reweighted least
+/// squares to 7.5e-8 relative; the rest is rounding. Shorter than exp(), which bounds the samplers' time.
+REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) {
+  return exp2_by(y, 12582932.0f, [](VecF32 f) {
+    VecF32 p = fused(f, set1(0x1.5c08e4p-10f), set1(0x1.3d0c52p-7f));
+    p = fused(p, f, set1(0x1.c6b6e4p-5f));
+    p = fused(p, f, set1(0x1.ebf918p-3f));
+    p = fused(p, f, set1(0x1.62e428p-1f));
+    return fused(p, f, set1(0x1.000002p+0f));
+  });
 }
 
 /// Sums of weights of up to 128 logits by lane, as integers: units of 2^-20, and the remainders in units of 2^-42, both
@@ -114,14 +120,13 @@ void exp_sums(const BlockExpSumArgs& a) {
   });
 }
 
-/// 2^y for y up to 0 within 1e-4, relatively; below -126 as at -126. A polynomial of degree 3, fitted to 7.5e-5.
+/// 2^y for y up to 0 within 1e-4, relatively: a polynomial of degree 3, fitted to 7.5e-5.
 REDLINE_INLINE VecF32 near_exp2(VecF32 y) {
-  y = max(y, set1(-126.0f));
-  const VecF32 magic = set1(12582912.0f), shifted = y + magic, f = y - (shifted - magic);
-  VecF32 p = fma(f, set1(0x1.c3f760p-5f), set1(0x1.f0de1ap-3f));
-  p = fma(p, f, set1(0x1.62f31ap-1f));
-  p = fma(p, f, set1(0x1.fff692p-1f));
-  return bits_f32(bits_i32(p) + shl<23>(bits_i32(shifted)));
+  return exp2_by(y, 12582912.0f, [](VecF32 f) {
+    VecF32 p = fma(f, set1(0x1.c3f760p-5f), set1(0x1.f0de1ap-3f));
+    p = fma(p, f, set1(0x1.62f31ap-1f));
+    return fma(p, f, set1(0x1.fff692p-1f));
+  });
 }
 
 template <class Exponent>

@@ -10,6 +10,8 @@ namespace redline {
 Status read_granite_factors(const nlohmann::json& config, DecoderConfig& c);
 void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set);
 
+/// 0: the model has none.
+int64_t granite_num_experts(ConfigReader& r);
 /// Settings of the experts; nullopt: the model has none.
 Result<std::optional<MoeConfig>> read_granite_moe(const Checkpoint& checkpoint);
 /// The block of a folder or of a GGUF file.

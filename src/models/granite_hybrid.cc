@@ -117,7 +117,7 @@ Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint) {
 
 bool has_granite_experts(const Checkpoint& checkpoint) {
   ConfigReader r(checkpoint.config);
-  return r.has("num_local_experts") && r.integer("num_local_experts", 0, 4096) > 0;
+  return granite_num_experts(r) > 0;
 }
 
 std::vector<GgufForm> granite_hybrid_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig&,

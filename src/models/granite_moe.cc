@@ -4,11 +4,16 @@
 
 namespace redline {
 
-Result<std::optional<MoeConfig>> read_granite_moe(const Checkpoint& checkpoint) {
-  ConfigReader r(checkpoint.config);
+int64_t granite_num_experts(ConfigReader& r) {
   int64_t experts = 0;
   for (const char* key : {"num_local_experts", "num_experts"})
     if (r.has(key)) experts = r.integer(key, 0, 4096);
+  return experts;
+}
+
+Result<std::optional<MoeConfig>> read_granite_moe(const Checkpoint& checkpoint) {
+  ConfigReader r(checkpoint.config);
+  const int64_t experts = granite_num_experts(r);
   REDLINE_TRY(r.status());
   if (experts == 0) return std::optional<MoeConfig>();
   // A softmax of the chosen logits is one of all, divided by the sum of the chosen.

@@ -14,12 +14,12 @@ constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
 
-// Bytes of a row panel that are asked for while the factors before it are multiplied: kernels ask for what is so far
-// ahead of them, but cannot know where the next adapter's factors are.
-constexpr int64_t kAskedBytes = 2048;
+// Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch so far ahead
+// themselves, but cannot know where the next adapter's factors are.
+constexpr int64_t kPrefetchBytes = 2048;
 
-void ask_for(const void* data, int64_t bytes) {
-  for (int64_t at = 0; at < std::min(bytes, kAskedBytes); at += 64)
+void prefetch(const void* data, int64_t bytes) {
+  for (int64_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
     __builtin_prefetch(static_cast<const uint8_t*>(data) + at);
 }
 
@@ -75,11 +75,11 @@ void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step,
   const int64_t rows = s.rows.eval(step.sizes);
   const ActivationLayout layout = s.layouts.for_rows(rows);
   int64_t number = 0;
-  std::optional<ShrinkPart> next;  // asked for
+  std::optional<ShrinkPart> next;  // prefetched
   const auto take = [&](const StageParams::Group& group, const ShrinkPart& part) {
     const DType type = group.site->down_type;
-    ask_for(static_cast<const uint8_t*>(part.factors->down) + packed_bytes(type, part.n, s.in_features),
-            packed_bytes(type, kRowPanelRows, s.in_features));
+    prefetch(static_cast<const uint8_t*>(part.factors->down) + packed_bytes(type, part.n, s.in_features),
+             packed_bytes(type, kRowPanelRows, s.in_features));
     if (next) shrink(s, *next, layout, worker);
     next = part;
   };
@@ -210,7 +210,7 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
     const AdapterFactors* factors = nullptr;
     const float* products = nullptr;
     int64_t begin = 0, end = 0, segment_rows = 0;
-  } next;  // asked for
+  } next;  // prefetched
   const auto add_next = [&] {
     for (int64_t row = next.begin; row < next.end; row += kExpandRows) {
       part.rows = std::min(kExpandRows, next.end - row);
@@ -224,8 +224,8 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
     for (const WeightedAdapter& each : adapted.adapters) {
       const AdapterFactors* factors = factors_at(each, site);
       if (factors == nullptr) continue;
-      ask_for(static_cast<const uint8_t*>(factors->up) + packed_bytes(expand_.type, part.n_begin, factors->rank),
-              packed_bytes(expand_.type, part.n_end - part.n_begin, factors->rank));
+      prefetch(static_cast<const uint8_t*>(factors->up) + packed_bytes(expand_.type, part.n_begin, factors->rank),
+               packed_bytes(expand_.type, part.n_end - part.n_begin, factors->rank));
       if (next.factors) add_next();
       next = {factors, products, adapted.begin, adapted.end, adapted.segment_rows};
       products += factors->rank;

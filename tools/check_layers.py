@@ -12,17 +12,24 @@ import sys
 import tempfile
 
 # layer -> layers that it may include besides itself. "status" is include/redline/status.h, rgb_image.h and chat.h, the public
-# headers that the lower layers share; redline/runtime.h belongs to "runtime"; "api" is all of include/redline.
-_CORE = ["status", "base", "tensor", "kernels", "graph", "backends", "runtime"]
+# headers that the lower layers share; redline/runtime.h belongs to "runtime"; "api" is all of include/redline. The folders of
+# kernels/ and backends/ are layers of their own: what runs on one device knows nothing of another.
+_CORE = ["status", "base", "tensor", "kernels/cpu", "graph", "backends", "backends/cpu", "runtime"]
 _MODELS = [*_CORE, "formats", "text"]
 ALLOWED = {
     "api": [],
     "base": ["status"],
     "tensor": ["status", "base"],
-    "kernels": ["status", "base", "tensor"],
+    "kernels/cpu": ["status", "base", "tensor"],
+    # Kernels of tile tasks: templates that the emulated device and CUDA instantiate.
+    "kernels/tiles": ["status", "base", "tensor"],
+    "kernels/emu": ["status", "base", "tensor", "kernels/tiles"],
+    "kernels/cuda": ["status", "base", "tensor", "kernels/tiles"],
     "graph": ["status", "base", "tensor"],
-    "backends": ["status", "base", "tensor", "kernels", "graph"],
-    "runtime": ["status", "base", "tensor", "kernels", "graph", "backends"],
+    "backends": ["status", "base", "tensor", "graph"],
+    "backends/cpu": ["status", "base", "tensor", "kernels/cpu", "graph", "backends"],
+    "backends/tiles": ["status", "base", "tensor", "kernels/tiles", "graph", "backends"],
+    "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
     "formats": ["status", "base", "tensor"],
     "text": ["status", "base", "tensor"],
     # The Hugging Face Hub: its files, not what is in them. Outside the library; only the commands fetch models.
@@ -32,17 +39,19 @@ ALLOWED = {
     "embedding": [*_MODELS, "models", "llm", "api"],
     "diffusion": [*_MODELS, "models", "api"],
     # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
-    "capi": ["status", "base", "kernels", "api"],
+    "capi": ["status", "base", "kernels/cpu", "api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
     "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
     # HTTP in front of the public API: models are reached through it only. Pictures travel as files.
     "server": ["status", "base", "formats", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
-    "cli": ["status", "base", "tensor", "kernels", "formats", "text", "models", "hub", "lab", "server", "api"],
+    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "text", "models", "hub", "lab", "server", "api"],
 }
 # Files of the models that compute: they quantize weights for a file.
 QUANTIZERS = ("quantize_file.cc",)
+# Kernels of tiles work with the warps of the device that they are compiled for; one header of theirs includes them.
+WARPS = ("kernels/cuda/warp.cuh", "kernels/emu/warp.h")
 # A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
 # code of a newer set in a symbol that all share.
 KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$")
@@ -55,16 +64,24 @@ def layer_of_include(name):
         return "status"
     if name == "redline/runtime.h":
         return "runtime"
-    return "api" if name.startswith("redline/") else name.split("/")[0]
+    return "api" if name.startswith("redline/") else layer_of_path(name.split("/"))
+
+
+def layer_of_path(parts):
+    """The layer of a file by its path under src/: the folder, or in kernels/ and backends/ the one below."""
+    folder = "/".join(parts[:2])
+    return folder if folder in ALLOWED else parts[0]
 
 
 def problem(layer, path, bracket, name):
     """What is wrong with this include, or None."""
     if layer == "models" and name.startswith("kernels/") and path.name not in QUANTIZERS:
         return f'"{name}": a model is a graph and runs no kernel; only {", ".join(QUANTIZERS)} may'
-    is_kernel_source = layer == "kernels" and ".kernel." in path.name
+    if layer == "kernels/tiles" and path.name == "warp.h" and name in WARPS:
+        return None
+    is_kernel_source = layer == "kernels/cpu" and ".kernel." in path.name
     if bracket == "<":
-        if name.startswith("redline/") or name.split("/")[0] in ALLOWED:
+        if name.startswith("redline/") or layer_of_path(name.split("/")) in ALLOWED:
             return f'<{name}> is ours: write "{name}"'
         if is_kernel_source and not KERNEL_SYSTEM_HEADERS.match(name):
             return f"<{name}>: a kernel source may include C headers only"
@@ -72,8 +89,8 @@ def problem(layer, path, bracket, name):
     target = layer_of_include(name)
     if target not in ALLOWED and target != "status":
         return f'"{name}" names no layer; write the path from src/, or <{name}> for a library'
-    if is_kernel_source and target not in ("kernels", "tensor"):
-        return f'"{name}": a kernel source may include kernels/ and tensor/ only'
+    if is_kernel_source and target not in ("kernels/cpu", "tensor"):
+        return f'"{name}": a kernel source may include kernels/cpu/ and tensor/ only'
     if layer == "api":
         return None if name.startswith("redline/") else f'"{name}": a public header may include public headers only'
     if target != layer and target not in ALLOWED[layer]:
@@ -86,9 +103,9 @@ def check(root):
     """One "file:line: what" for each include that is not allowed."""
     found = []
     files = sorted([*root.glob("src/**/*"), *root.glob("include/redline/**/*")])
-    for path in (p for p in files if p.suffix in (".h", ".cc", ".inc")):
+    for path in (p for p in files if p.suffix in (".h", ".cc", ".inc", ".cu", ".cuh")):
         relative = path.relative_to(root)
-        layer = "api" if relative.parts[0] == "include" else relative.parts[1]
+        layer = "api" if relative.parts[0] == "include" else layer_of_path(relative.parts[1:])
         if layer not in ALLOWED:
             found.append(f"{relative}:1: the folder src/{layer} is not in the table of tools/check_layers.py")
             continue
@@ -106,6 +123,9 @@ def self_test():
         "src/base/error.h": '#include <fmt/format.h>\n#include "redline/status.h"\n',
         "src/graph/ops/add.cc": '#include "graph/graph.h"\n#include "tensor/activation_layout.h"\n',
         "src/backends/cpu/lower/add.cc": '#include "graph/graph.h"\n#include "kernels/cpu/cpu_kernels.h"\n',
+        "src/backends/tiles/lower/add.cc": '#include "backends/host_memory.h"\n#include "kernels/tiles/kernel.h"\n',
+        "src/kernels/tiles/warp.h": '#include "kernels/emu/warp.h"\n',
+        "src/kernels/cuda/add.cu": '#include "kernels/tiles/kernel.h"\n#include "kernels/cuda/warp.cuh"\n',
         "src/kernels/cpu/add.kernel.cc": '#include <cmath>\n#include <immintrin.h>\n#include "kernels/cpu/simd.h"\n',
         "src/models/llama.cc": '#include "formats/gguf.h"\n#include "runtime/program.h"\n',
         "src/lab/random/random_model.cc": '#include "llm/llm_engine.h"\n',
@@ -121,6 +141,13 @@ def self_test():
         "src/graph/a.cc": '#include "redline/text.h"\n',
         "src/graph/c.cc": '#include "kernels/cpu/cpu_kernels.h"\n',
         "src/graph/b.cc": '#include "neighbour.h"\n',
+        "src/backends/a.cc": '#include "backends/cpu/executor.h"\n',
+        "src/backends/cpu/a.cc": '#include "backends/tiles/tile_program.h"\n',
+        "src/backends/tiles/a.cc": '#include "kernels/cpu/cpu_kernels.h"\n',
+        "src/kernels/cuda/a.cu": '#include "kernels/emu/machine.h"\n',
+        "src/kernels/tiles/a.h": '#include "kernels/emu/warp.h"\n',
+        "src/kernels/a.h": "\n",
+        "src/llm/b.cc": '#include "kernels/emu/machine.h"\n',
         "src/models/a.cc": '#include "kernels/cpu/activation.h"\n',
         "src/runtime/a.cc": '#include "models/llama.h"\n',
         "src/diffusion/a.cc": '#include "lab/images/lpips.h"\n',

@@ -175,7 +175,6 @@ class ImageEngine {
   };
   /// Memory of all models of the pipeline.
   virtual MemoryReport memory() const = 0;
-  virtual std::string describe_program() const = 0;
 };
 
 /// The maximum rank in a LoRA file. ImageOptions::max_adapter_rank must be at least the sum over the active files. Same

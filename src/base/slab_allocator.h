@@ -1,14 +1,11 @@
-// Fixed-size slots, allocated lowest first: KV pages by number, or objects of one type.
+// Slots by number, allocated lowest first: the pages of a state pool.
 //
 // A tree of 64-wide bitmaps: a set bit on the lowest level is a free slot; above, a set bit is a word below that has a
 // free slot. Finding the lowest free slot is one count-trailing-zeros per level; 3 levels hold 262144 slots.
 #pragma once
 
 #include <array>
-#include <memory>
-#include <new>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -42,42 +39,6 @@ class SlabAllocator {
   int num_levels_ = 0;
   std::array<int64_t, kMaxLevels> level_begin_ = {};  // level 0 has one bit per slot, the last level is one word
   std::vector<uint64_t> words_;
-};
-
-/// Room for `capacity` objects of T at fixed addresses.
-template <class T>
-class ObjectSlab {
- public:
-  explicit ObjectSlab(int64_t capacity) : slots_(capacity), storage_(new Storage[static_cast<size_t>(capacity)]) {}
-  ObjectSlab(const ObjectSlab&) = delete;
-  ObjectSlab& operator=(const ObjectSlab&) = delete;
-  ~ObjectSlab() {
-    for (int64_t slot = 0; slot < slots_.capacity(); ++slot)
-      if (slots_.is_allocated(slot)) at(slot)->~T();
-  }
-
-  /// nullptr when the slab is full.
-  template <class... A>
-  T* create(A&&... args) {
-    const std::optional<int64_t> slot = slots_.allocate();
-    return slot ? new (&storage_[*slot]) T(std::forward<A>(args)...) : nullptr;
-  }
-  /// `object` must come from create() of this slab.
-  void destroy(T* object) {
-    const auto* place = reinterpret_cast<const Storage*>(object);
-    slots_.free(place - storage_.get());
-    object->~T();
-  }
-  const SlabAllocator& slots() const { return slots_; }
-
- private:
-  struct alignas(T) Storage {
-    std::byte bytes[sizeof(T)];
-  };
-  T* at(int64_t slot) { return std::launder(reinterpret_cast<T*>(&storage_[slot])); }
-
-  SlabAllocator slots_;
-  std::unique_ptr<Storage[]> storage_;
 };
 
 }  // namespace redline

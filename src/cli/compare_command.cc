@@ -64,7 +64,7 @@ Result<lab::CompareReport> compare_with_progress(lab::CompareOptions& options) {
 }
 
 Status run_compare(const CompareArgs& args, Terminal& terminal) {
-  for (const char* name : {"probe-blocks", "tail-blocks"})
+  for (const char* name : {"front-blocks", "tail-blocks"})
     if (args.given.contains(name)) return invalid_argument("flag --{} has no effect: each rule sets its own", name);
   lab::CompareOptions options;
   REDLINE_ASSIGN(options.model, find_model(args.model));

@@ -40,7 +40,7 @@ constexpr FlagName kFlagNames[] = {
     {"max_sequences", "--batch"},
     {"num_inference_steps", "--steps"},
     {"guidance_scale", "--guidance"},
-    {"true_cfg_scale", "--true-guidance"},
+    {"true_cfg_scale", "--true-cfg-scale"},
     {"max_sequence_length", "--max-sequence-length"},
     {"max_batch", "the limit of --batch,"},
     {"max_side", "--max-side"},
@@ -50,7 +50,7 @@ constexpr FlagName kFlagNames[] = {
     {"prompt_embeds", "--prompt-embeds"},
     {"pooled_embeds", "--pooled-embeds"},
     {"init_noise", "--init-noise"},
-    {"front_blocks", "--probe-blocks"},
+    {"front_blocks", "--front-blocks"},
     {"tail_blocks", "--tail-blocks"},
     {"tune_prompts", "--tune-prompts"},
 };

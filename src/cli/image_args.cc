@@ -36,11 +36,11 @@ void ImageArgs::visit(OptionList& v) {
      .hint = "the number of steps is meant; --negative TEXT is the negative prompt"});
   v(guidance, "guidance", "G", "guidance scale",
     {.letter = 'g', .min = 0, .max = 100, .shown_default = "the model's own", .aliases = {"--guidance-scale"}});
-  v(true_guidance, "true-guidance", "G",
+  v(true_cfg_scale, "true-cfg-scale", "G",
     "classifier-free guidance scale of a guidance-distilled model (FLUX), with --negative; 1 is off",
-    {.min = 0, .max = 100, .shown_default = "the model's own", .aliases = {"--true-cfg-scale"}});
+    {.min = 0, .max = 100, .shown_default = "the model's own"});
   v(cfg_scale, "cfg-scale", "G",
-    "classifier-free guidance scale of any model: --true-guidance of a guidance-distilled one, else --guidance",
+    "classifier-free guidance scale of any model: --true-cfg-scale of a guidance-distilled one, else --guidance",
     {.min = 0, .max = 100, .shown_default = "the model's own"});
   v(guidance_interval, "guidance-interval", "A:B", "range of the steps, in 0..1, to which guidance is applied",
     {.shown_default = "0:1"});
@@ -96,8 +96,8 @@ Status ImageArgs::repeat(const Json& settings) {
       if (given.contains(name)) replaced.insert(names.begin(), names.end());
   };
   replaces({"size"}, {"width", "height"});
-  replaces({"cfg-scale"}, {settings.contains("true-guidance") ? "true-guidance" : "guidance", "cfg-scale"});
-  replaces({"guidance", "true-guidance"}, {"cfg-scale"});
+  replaces({"cfg-scale"}, {settings.contains("true-cfg-scale") ? "true-cfg-scale" : "guidance", "cfg-scale"});
+  replaces({"guidance", "true-cfg-scale"}, {"cfg-scale"});
   replaces({"cache", "quality", "steps-budget"}, {"cache", "quality", "steps-budget"});
   replaces({"init-image"}, {"mask", "keep-unmasked"});
   OptionList options;

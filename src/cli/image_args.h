@@ -18,7 +18,7 @@ struct ImageArgs {
   std::string output = "out.png", negative, size, solver, cache, init_noise, save_latents, save_steps, prompt_embeds,
               pooled_embeds, init_image, mask, keep_unmasked = "auto", show = "auto";
   std::optional<int64_t> steps, width, height, max_sequence_length, steps_budget;
-  std::optional<float> guidance, true_guidance, cfg_scale, quality, strength;
+  std::optional<float> guidance, true_cfg_scale, cfg_scale, quality, strength;
   std::optional<uint64_t> seed;
   std::string guidance_interval;
   std::vector<std::string> lora;

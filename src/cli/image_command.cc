@@ -96,11 +96,11 @@ Result<std::vector<std::string>> prompts_of(const ImageArgs& args, Terminal& ter
 
 Status read_guidance(const ImageArgs& args, bool is_distilled, ImageRequest& r) {
   if (args.guidance) r.guidance_scale = static_cast<double>(*args.guidance);
-  if (args.true_guidance) r.true_cfg_scale = static_cast<double>(*args.true_guidance);
+  if (args.true_cfg_scale) r.true_cfg_scale = static_cast<double>(*args.true_cfg_scale);
   if (!args.cfg_scale) return {};
-  if (is_distilled ? args.true_guidance : args.guidance)
+  if (is_distilled ? args.true_cfg_scale : args.guidance)
     return invalid_argument("flags --cfg-scale and --{} are the same for this model; give one of them",
-                            is_distilled ? "true-guidance" : "guidance");
+                            is_distilled ? "true-cfg-scale" : "guidance");
   (is_distilled ? r.true_cfg_scale : r.guidance_scale) = static_cast<double>(*args.cfg_scale);
   return {};
 }
@@ -145,8 +145,8 @@ Result<ImageRequest> image_request_of(const ImageArgs& args, const ImageEngine& 
 /// Refuses flags that are for other models, and names those without effect on this image.
 Status check_effects(const ImageArgs& args, const ImageEngine& engine, const ImageRequest& r, Terminal& terminal) {
   const bool is_distilled = engine.is_guidance_distilled();
-  if (args.true_guidance && !is_distilled)
-    return invalid_argument("flag --true-guidance: guidance was not distilled into this model; use --guidance");
+  if (args.true_cfg_scale && !is_distilled)
+    return invalid_argument("flag --true-cfg-scale: guidance was not distilled into this model; use --guidance");
   for (const char* flag : {"strength", "mask"})
     if (args.given.contains(flag) && !r.init_image)
       return invalid_argument("flag --{} has no effect without --init-image", flag);
@@ -156,16 +156,16 @@ Status check_effects(const ImageArgs& args, const ImageEngine& engine, const Ima
     if (args.given.contains(flag)) terminal.note("redline: flag --{} has no effect: {}", flag, why);
   };
   if (!engine.takes_guidance_scale() && r.guidance_scale != engine.defaults().guidance_scale)
-    has_no_effect("guidance", "this model was distilled without a guidance scale; --true-guidance guides it");
+    has_no_effect("guidance", "this model was distilled without a guidance scale; --true-cfg-scale guides it");
   if ((is_distilled ? r.true_cfg_scale : r.guidance_scale) <= 1) {
     const std::string off =
-        fmt::format("guidance is off; --{} above 1 turns it on", is_distilled ? "true-guidance" : "guidance");
+        fmt::format("guidance is off; --{} above 1 turns it on", is_distilled ? "true-cfg-scale" : "guidance");
     if (!args.negative.empty()) has_no_effect("negative", off);
     has_no_effect("guidance-interval", off);
     has_no_effect("split-guidance", off);
   }
   if (r.cache.empty() && r.quality < 0 && r.steps_budget == 0)
-    for (const char* flag : {"masks", "probe-blocks", "tail-blocks"})
+    for (const char* flag : {"masks", "front-blocks", "tail-blocks"})
       has_no_effect(flag, "there is no step cache; --cache, --quality or --steps-budget chooses one");
   for (const std::string& prompt : r.prompts)
     if (prompt.find("<lora:") != std::string::npos)

@@ -24,7 +24,7 @@ struct ImageEngineArgs {
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(max_side, "max-side", "N", "largest width and height of an image, in pixels", {.min = 64, .max = 16384});
-    v(front_blocks, "probe-blocks", "N", "blocks that the step cache runs as its probe before it decides",
+    v(front_blocks, "front-blocks", "N", "blocks that the step cache runs as its probe before it decides",
       {.min = 0, .max = 1000});
     v(tail_blocks, "tail-blocks", "N", "blocks that always run after those that the step cache may skip (dbcache's bn)",
       {.min = 0, .max = 1000});

@@ -204,7 +204,7 @@ Json settings_json(const DrawnImage& image) {
                {"steps", r.num_inference_steps},
                {"solver", image.result.solver},
                {"guidance", r.guidance_scale}};
-  if (image.is_guidance_distilled) json["true-guidance"] = r.true_cfg_scale;
+  if (image.is_guidance_distilled) json["true-cfg-scale"] = r.true_cfg_scale;
   if (r.guidance_begin != 0 || r.guidance_end != 1)
     json["guidance-interval"] = fmt::format("{}:{}", r.guidance_begin, r.guidance_end);
   json["max-sequence-length"] = r.max_sequence_length;
@@ -232,7 +232,7 @@ Json settings_json(const DrawnImage& image) {
   add_if(!e.vae.empty(), "vae", stored_path(e.vae));
   add_if(e.vae_tile != defaults.vae_tile, "vae-tile", e.vae_tile);
   add_if(!e.masks.empty(), "masks", stored_path(e.masks));
-  add_if(e.front_blocks != defaults.front_blocks, "probe-blocks", e.front_blocks);
+  add_if(e.front_blocks != defaults.front_blocks, "front-blocks", e.front_blocks);
   add_if(e.tail_blocks != defaults.tail_blocks, "tail-blocks", e.tail_blocks);
   add_if(!args.init_noise.empty(), "init-noise", stored_path(args.init_noise));
   add_if(!args.prompt_embeds.empty(), "prompt-embeds", stored_path(args.prompt_embeds));

@@ -322,40 +322,59 @@ Status print_chat_template(const std::string& path, Terminal& terminal) {
   return {};
 }
 
+/// What --program shows.
+struct CompiledModel {
+  std::vector<std::pair<std::string, int64_t>> memory;  ///< bytes by use
+  std::string program;
+};
+
+Result<CompiledModel> compile_model(const std::string& path, const FileReport& report, const Verdict& verdict) {
+  if (!report.pipeline_class.empty()) {
+    REDLINE_ASSIGN(const auto engine, ImageEngine::open(path));
+    const ImageEngine::MemoryReport memory = engine->memory();
+    return CompiledModel{{{"packed_weights", memory.packed_weights},
+                          {"arena", memory.arena},
+                          {"arena_without_reuse", memory.arena_without_reuse}},
+                         lab::describe_program(*engine)};
+  }
+  if (verdict.layers == 0)
+    return invalid_argument("flag --program: is for language models and image pipelines; {} is neither", path);
+  REDLINE_ASSIGN(const auto engine, TextEngine::open(path));
+  const TextEngine::MemoryReport memory = engine->memory();
+  return CompiledModel{{{"packed_weights", memory.packed_weights},
+                        {"arena", memory.arena},
+                        {"arena_without_reuse", memory.arena_without_reuse},
+                        {"kv_cache", memory.kv_cache}},
+                       lab::profile_of(*engine).describe_program()};
+}
+
 Status run_inspect(const InspectArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(args.file));
   if (args.chat_template) return print_chat_template(path, terminal);
   REDLINE_ASSIGN(const FileKind kind, detect_file_kind(path));
   REDLINE_ASSIGN(const FileReport report, read_file_report(path, kind));
   const Verdict verdict = judge(path, report);
-  TextEngine::MemoryReport memory;
-  std::string program;
+  std::optional<CompiledModel> compiled;
   if (args.program) {
     REDLINE_TRY(verdict.runs);
-    if (verdict.layers == 0) return invalid_argument("flag --program: is for language models; {} is none", path);
-    REDLINE_ASSIGN(const auto engine, TextEngine::open(path));
-    memory = engine->memory();
-    program = lab::profile_of(*engine).describe_program();
+    REDLINE_ASSIGN(compiled, compile_model(path, report, verdict));
   }
   if (args.json) {
     Json json = report_json(args, path, report, verdict);
-    if (args.program) {
-      json["memory"] = {{"packed_weights", memory.packed_weights},
-                        {"arena", memory.arena},
-                        {"arena_without_reuse", memory.arena_without_reuse},
-                        {"kv_cache", memory.kv_cache}};
-      json["program"] = program;
+    if (compiled) {
+      for (const auto& [name, bytes] : compiled->memory) json["memory"][name] = bytes;
+      json["program"] = compiled->program;
     }
     return print_json(json, terminal);
   }
   print_report(args, path, report, verdict, terminal);
-  if (args.program) {
-    Table bytes({"memory", "bytes"}, {1});
-    bytes.add({"packed weights", fmt::format("{}", memory.packed_weights)});
-    bytes.add({"arena", fmt::format("{}", memory.arena)});
-    bytes.add({"arena without reuse", fmt::format("{}", memory.arena_without_reuse)});
-    bytes.add({"key and value cache", fmt::format("{}", memory.kv_cache)});
-    terminal.print("\n{}\n{}", bytes.text(), program);
+  if (compiled) {
+    Table table({"memory", "bytes"}, {1});
+    for (auto [name, bytes] : compiled->memory) {
+      std::replace(name.begin(), name.end(), '_', ' ');
+      table.add({name, fmt::format("{}", bytes)});
+    }
+    terminal.print("\n{}\n{}", table.text(), compiled->program);
   }
   return {};
 }

@@ -54,7 +54,7 @@ Result<ImageRequest> DrawnPromptsArgs::request() const {
   r.num_inference_steps = steps;
   r.seed = static_cast<uint64_t>(seed);
   if (guidance) r.guidance_scale = *guidance;
-  if (true_guidance) r.true_cfg_scale = *true_guidance;
+  if (true_cfg_scale) r.true_cfg_scale = *true_cfg_scale;
   if (negative) r.negative_prompt = *negative;
   return r;
 }

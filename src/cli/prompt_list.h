@@ -19,7 +19,7 @@ Result<std::vector<std::string>> read_prompts(const std::string& path);
 struct DrawnPromptsArgs {
   std::string prompts, size;
   int64_t steps = 0, count = 0, seed = 0;
-  std::optional<float> guidance, true_guidance;
+  std::optional<float> guidance, true_cfg_scale;
   std::optional<std::string> negative;
 
   void visit(OptionList& v) {
@@ -31,8 +31,8 @@ struct DrawnPromptsArgs {
       {.min = 0, .max = 1000, .shown_default = "the model's", .aliases = {"--num-inference-steps"}});
     v(guidance, "guidance", "G", "guidance scale",
       {.min = 0, .max = 100, .shown_default = "the model's", .aliases = {"--guidance-scale"}});
-    v(true_guidance, "true-guidance", "G", "classifier-free guidance scale of a guidance-distilled model",
-      {.min = 0, .max = 100, .shown_default = "the model's", .aliases = {"--true-cfg-scale"}});
+    v(true_cfg_scale, "true-cfg-scale", "G", "classifier-free guidance scale of a guidance-distilled model",
+      {.min = 0, .max = 100, .shown_default = "the model's"});
     v(negative, "negative", "TEXT", "negative prompt",
       {.shown_default = "the model's", .aliases = {"--negative-prompt"}});
     v(seed, "seed", "S", "seed of the first prompt; the following use S + 1, S + 2, ..", {.min = 0});

@@ -2,7 +2,7 @@
 //
 //   {"format": 1, "masks": [{"steps": 28, "computed": [0, 1, 2, 4, 7, 11, 16], "psnr": 41.2, "width": 128, "height":
 //   128,
-//                            "guidance": 0.0, "true_guidance": 4.0, "solver": "", "prompts": 16}, ..]}
+//                            "guidance": 0.0, "true_cfg_scale": 4.0, "solver": "", "prompts": 16}, ..]}
 //
 // Only "steps" and "computed" are used; the rest records how the mask was found.
 #pragma once

@@ -33,7 +33,7 @@ struct DenoiserBatch {
 
 class Denoiser {
  public:
-  /// `options.compile.bounds` bounds every batch. `max_adapter_rank`: gives every linear layer and convolution an
+  /// `options.bounds` bounds every batch. `max_adapter_rank`: gives every linear layer and convolution an
   /// adapter site of this rank; 0: none. `runtime` outlives the denoiser.
   static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const ExecutableOptions& options,
                                                 int64_t max_adapter_rank, RuntimeResources& runtime);

@@ -374,6 +374,12 @@ std::string DiffusionEngine::describe_program() const {
   return text;
 }
 
+std::string describe_program(const ImageEngine& engine) {
+  const auto* diffusion = dynamic_cast<const DiffusionEngine*>(&engine);
+  REDLINE_CHECK(diffusion != nullptr);
+  return diffusion->describe_program();
+}
+
 Status save_png(const std::string& path, const RgbImage& image) { return write_png(path, image); }
 
 Result<int64_t> adapter_rank(const std::string& path) {

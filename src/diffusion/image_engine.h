@@ -27,11 +27,15 @@ class DiffusionEngine final : public ImageEngine {
   Status load_adapter(const std::string& name, const std::string& path) override;
   Status set_adapters(const std::vector<std::pair<std::string, double>>& adapters) override;
   MemoryReport memory() const override;
-  std::string describe_program() const override;
+  /// The compiled programs of the denoiser and of the VAE decoder.
+  std::string describe_program() const;
 
  private:
   std::unique_ptr<Pipeline> pipeline_;
   std::mutex mutex_;  // one request at a time
 };
+
+/// Every engine returned by ImageEngine::open has programs to describe; not part of the public API.
+std::string describe_program(const ImageEngine& engine);
 
 }  // namespace redline

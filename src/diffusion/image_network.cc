@@ -60,10 +60,9 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
     REDLINE_ASSIGN(Checkpoint checkpoint, checkpoint_of(class_name, config, tensors));
     REDLINE_ASSIGN(std::shared_ptr<Runtime> runtime, choose_runtime(options.runtime, {options.threads, ""}));
     REDLINE_ASSIGN(const DeviceChoice device, choose_device(options.device));
-    const CpuKernels& kernels = runtime->resources().kernels();
-    const ImageType type = resolve_type(options.dtype, kernels, device);
-    ExecutableOptions network = image_network_options(type, kernels, device);
-    SymbolValues& bounds = network.compile.bounds;
+    const ImageType type = resolve_type(options.dtype, runtime->resources().kernels(), device);
+    ExecutableOptions network = image_network_options(type, device);
+    SymbolValues& bounds = network.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = options.max_text_tokens;
     set_latent_size(bounds, options.max_latent_side, options.max_latent_side);

@@ -43,11 +43,10 @@ Status convert_image_weights(Checkpoint& checkpoint, ImageType type) {
   return {};
 }
 
-ExecutableOptions image_network_options(ImageType type, const CpuKernels& kernels, const DeviceChoice& device) {
+ExecutableOptions image_network_options(ImageType type, const DeviceChoice& device) {
   ExecutableOptions options;
   options.device = device;
-  options.compile.exact_f32 = type == ImageType::kF32;
-  options.compile.pack_kv_format = joint_kv_format(kernels, options.compile.exact_f32);
+  options.exact_f32 = type == ImageType::kF32;
   return options;
 }
 

@@ -20,6 +20,6 @@ ImageType autoencoder_type(ImageType type);
 Status convert_image_weights(Checkpoint& checkpoint, ImageType type);
 
 /// Without bounds.
-ExecutableOptions image_network_options(ImageType type, const CpuKernels& kernels, const DeviceChoice& device);
+ExecutableOptions image_network_options(ImageType type, const DeviceChoice& device);
 
 }  // namespace redline

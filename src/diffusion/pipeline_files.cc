@@ -67,7 +67,7 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   integer("steps", 1000, d.num_inference_steps);
   integer("max_sequence_length", 1024, d.max_sequence_length);
   number("guidance", d.guidance_scale);
-  number("true_guidance", d.true_cfg_scale);
+  number("true_cfg_scale", d.true_cfg_scale);
   if (r.has("negative_prompt")) d.negative_prompt = r.text("negative_prompt", "");
   REDLINE_TRY(r.status().within(path));
   return d;

@@ -57,15 +57,14 @@ class PipelineLoader {
     REDLINE_ASSIGN(const DeviceChoice device,
                    choose_engine_device(options.device, options.use_interpreter, options.trace_file));
     REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
-    const CpuKernels& kernels = p_.runtime->resources().kernels();
-    p_.options.dtype = resolve_type(options.dtype, kernels, device);
-    network_ = image_network_options(options.dtype, kernels, device);
+    p_.options.dtype = resolve_type(options.dtype, p_.runtime->resources().kernels(), device);
+    network_ = image_network_options(options.dtype, device);
     network_.interpret = options.use_interpreter;
     return {};
   }
 
   Status open_text_encoders() {
-    SymbolValues& bounds = network_.compile.bounds;
+    SymbolValues& bounds = network_.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = kMaxTextTokens;
     for (const PipelineComponent& component : files_.components) {
@@ -110,7 +109,7 @@ class PipelineLoader {
     if (p_.row->check) REDLINE_TRY(p_.row->check(model).within(weights.path));
     p_.family_name = model.family;
     const int64_t side = p_.options.max_side / vae_scale;
-    SymbolValues& bounds = network_.compile.bounds;
+    SymbolValues& bounds = network_.bounds;
     bounds[Symbol::kBatch] = p_.options.max_batch;
     bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
     set_latent_size(bounds, side, side);
@@ -128,7 +127,7 @@ class PipelineLoader {
   }
 
   Status open_vae(AutoencoderModel autoencoder) {
-    network_.compile.bounds[Symbol::kBatch] = 1;
+    network_.bounds[Symbol::kBatch] = 1;
     const int64_t channels = p_.denoiser->model().latent_channels;
     if (autoencoder.latent_channels != channels)
       return invalid_argument("{}: the vae has {} latent channels, the {} {}", path_, autoencoder.latent_channels,

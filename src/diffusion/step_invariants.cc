@@ -19,14 +19,13 @@ Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const Executab
                                             RuntimeResources& runtime) {
   StepInvariants once;
   once.timestep_scale_ = model.timestep_scale;
-  once.bounds_ = options.compile.bounds;
+  once.bounds_ = options.bounds;
   Graph* const graphs[] = {&model.front, &model.middle, &model.tail};
   const std::span<Graph* const> parts = std::span(graphs).first(model.middle.ops.empty() ? 1 : 3);
   const auto split = [&](const char* name, std::set<std::string> constants,
                          const ExecutableOptions& own) -> Result<Executable> {
-    REDLINE_ASSIGN(
-        HoistedGraphs result,
-        hoist_invariants(parts, {.name = name, .constants = std::move(constants), .sizes = own.compile.bounds}));
+    REDLINE_ASSIGN(HoistedGraphs result,
+                   hoist_invariants(parts, {.name = name, .constants = std::move(constants), .sizes = own.bounds}));
     once.states_.merge(result.moved_outputs);
     if (result.once.ops.empty()) return Executable();
     result.once.name = model.family + " " + name;
@@ -34,7 +33,7 @@ Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const Executab
   };
   REDLINE_ASSIGN(once.text_, split("text", {"text", "key_lengths"}, options));
   ExecutableOptions of_time = options;
-  once.max_items_ = of_time.compile.bounds[Symbol::kBatch] = kTimeItems;
+  once.max_items_ = of_time.bounds[Symbol::kBatch] = kTimeItems;
   REDLINE_ASSIGN(once.time_, split("time", {"timestep", "guidance", "pooled", "time_ids"}, of_time));
   return once;
 }

@@ -11,10 +11,10 @@ Result<ExecutableOptions> executable_options(const EmbeddingOptions& options) {
   ExecutableOptions e;
   REDLINE_ASSIGN(e.device, choose_engine_device(options.device, options.use_interpreter, options.trace_file));
   e.interpret = options.use_interpreter;
-  e.compile.exact_f32 = options.dtype == ComputeType::kF32;
-  e.compile.batch_invariance = BatchInvariance::kWhereFree;
-  // Not joint_kv_format: vectors are stored and compared for years, and attention is a small part of their time.
-  e.compile.pack_kv_format = e.compile.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
+  e.exact_f32 = options.dtype == ComputeType::kF32;
+  e.batch_invariance = BatchInvariance::kWhereFree;
+  // Not the fastest of the machine: vectors are stored and compared for years, and attention is a small part of their time.
+  e.pack_kv_format = e.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
   return e;
 }
 
@@ -67,8 +67,8 @@ Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, c
   const TextNetwork::Limits limits = {options.max_batch_tokens,
                                       std::min(options.max_batch_tokens, kMaxEncoderSequences)};
   REDLINE_ASSIGN(ExecutableOptions e, executable_options(options));
-  e.compile.bounds[Symbol::kTokens] = limits.tokens;
-  e.compile.bounds[Symbol::kSequences] = limits.sequences;
+  e.bounds[Symbol::kTokens] = limits.tokens;
+  e.bounds[Symbol::kSequences] = limits.sequences;
   REDLINE_ASSIGN(Executable network, Executable::make(std::move(model.graph), e, runtime));
   return std::unique_ptr<TextNetwork>(new EncoderNetwork(std::move(network), model, limits));
 }
@@ -76,7 +76,7 @@ Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, c
 Result<Executable> make_head(Graph graph, int64_t sequences, const EmbeddingOptions& options,
                              RuntimeResources& runtime) {
   REDLINE_ASSIGN(ExecutableOptions e, executable_options(options));
-  e.compile.bounds[Symbol::kSequences] = sequences;
+  e.bounds[Symbol::kSequences] = sequences;
   return Executable::make(std::move(graph), e, runtime);
 }
 

@@ -18,12 +18,16 @@ const Program::Port* Program::find_output(std::string_view port_name) const {
 std::string Program::to_string() const {
   size_t num_tasks = 0;
   for (const auto& list : tasks) num_tasks += list.size();
+  std::vector<std::string> limits;
+  for (int i = 0; i < kNumSymbols; ++i)
+    if (bounds.value[i] > 0)
+      limits.push_back(fmt::format(" {} {}", symbol_name(static_cast<Symbol>(i)), bounds.value[i]));
   std::string text = fmt::format(
       "program {}: {} stages, {} tasks on {} workers, {} events\n"
-      "  bounds: tokens {}, sequences {}, logit_rows {}\n"
+      "  bounds:{}\n"
       "  weights {} bytes; arena {} bytes ({} without reuse)\n",
-      name, stages.size(), num_tasks, workers, num_events, bounds[Symbol::kTokens], bounds[Symbol::kSequences],
-      bounds[Symbol::kLogitRows], weight_bytes, arena_plan.bytes, arena_plan.bytes_without_reuse);
+      name, stages.size(), num_tasks, workers, num_events, fmt::join(limits, ","), weight_bytes, arena_plan.bytes,
+      arena_plan.bytes_without_reuse);
   for (const Port& port : inputs)
     text +=
         fmt::format("  input  {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));

@@ -40,12 +40,12 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   if (!e.interpret) {
     REDLINE_ASSIGN(e.device, choose_device(options.device));
   }
-  e.compile.bounds[Symbol::kTokens] = s.max_batch_tokens_;
-  e.compile.bounds[Symbol::kSequences] = s.max_sequences_;
-  e.compile.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
-  e.compile.exact_f32 = options.dtype == ComputeType::kF32;
-  e.compile.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
-  s.kv_format_ = e.compile.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
+  e.bounds[Symbol::kTokens] = s.max_batch_tokens_;
+  e.bounds[Symbol::kSequences] = s.max_sequences_;
+  e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
+  e.exact_f32 = options.dtype == ComputeType::kF32;
+  e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
+  s.kv_format_ = e.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
   set_kv_format(graph, s.kv_format_);
   REDLINE_ASSIGN(s.executable_, Executable::make(std::move(graph), e, runtime));
   REDLINE_TRY(s.make_pool(options));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cpu/executor.h"
+#include "backends/cpu/lowering.h"
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
 #include "graph/external_values.h"
@@ -11,10 +12,40 @@
 
 namespace redline {
 
-KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
-  if (exact_f32) return KvFormat::kF32;
+namespace {
+
+/// bfloat16 where a tile unit (AMX) or fast dot products read it; float16 on vector units, for the same memory.
+KvFormat fastest_kv_format(const CpuKernels& kernels) {
   return kernels.has_tile_unit || kernels.has_fast_bf16_dot ? KvFormat::kBF16 : KvFormat::kF16;
 }
+
+Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOptions& options,
+                                                 RuntimeResources& runtime) {
+  REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
+  const TileCompileOptions compile = {.bounds = options.bounds, .exact_f32 = options.exact_f32};
+  REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
+  return std::unique_ptr<Runner>(
+      std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));
+}
+
+Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOptions& options,
+                                                RuntimeResources& runtime) {
+  const CpuCompileOptions compile = {
+      .bounds = options.bounds,
+      .kernels = &runtime.kernels(),
+      .exact_f32 = options.exact_f32,
+      .batch_invariance = options.batch_invariance,
+      .pack_kv_format = options.pack_kv_format.value_or(fastest_kv_format(runtime.kernels())),
+      .weight_cache = runtime.weight_cache};
+  REDLINE_ASSIGN(Program program, compile_cpu(std::move(graph), compile, runtime.team()));
+  const ExecutorOptions executor = {.timeline = runtime.timeline(),
+                                    .hang_seconds = runtime.hang_seconds,
+                                    .watchdog = &runtime.watchdog(),
+                                    .turns = &runtime.mutex()};
+  return std::unique_ptr<Runner>(std::make_unique<Executor>(std::move(program), runtime.team(), executor));
+}
+
+}  // namespace
 
 bool Executable::Port::is_bound() const { return is_external_name(name); }
 
@@ -28,31 +59,13 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   ports(graph.outputs, e.output_ports_);
   e.flops_ = graph.flops();
   if (options.interpret) {
-    REDLINE_ASSIGN(e.runner_, make_interpreter_runner(std::move(graph), options.compile.bounds));
+    REDLINE_ASSIGN(e.runner_, make_interpreter_runner(std::move(graph), options.bounds));
     return e;
   }
   std::lock_guard lock(runtime.mutex());
   REDLINE_TRY(run_passes(graph));
-  if (options.device.kind != DeviceKind::kCpu) {
-    REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
-    const TileCompileOptions tiles = {.bounds = options.compile.bounds,
-                                      .exact_f32 = options.compile.exact_f32,
-                                      .reuse_memory = options.compile.reuse_memory};
-    REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), tiles, std::move(device), runtime.team()));
-    e.runner_ =
-        std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds});
-    return e;
-  }
-  CompileOptions compile_options = options.compile;
-  compile_options.kernels = &runtime.kernels();
-  compile_options.weight_cache = runtime.weight_cache;
-  REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, runtime.team()));
-  ExecutorOptions executor;
-  executor.timeline = runtime.timeline();
-  executor.hang_seconds = runtime.hang_seconds;
-  executor.watchdog = &runtime.watchdog();
-  executor.turns = &runtime.mutex();
-  e.runner_ = std::make_unique<Executor>(std::move(program), runtime.team(), executor);
+  const auto make_runner = options.device.kind == DeviceKind::kCpu ? make_cpu_runner : make_tile_runner;
+  REDLINE_ASSIGN(e.runner_, make_runner(std::move(graph), options, runtime));
   return e;
 }
 

@@ -2,23 +2,28 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
-#include "backends/cpu/lowering.h"
+#include "graph/program.h"
 #include "runtime/device.h"
 #include "runtime/runtime_resources.h"
+#include "tensor/activation_layout.h"
+#include "tensor/kv_page.h"
 
 namespace redline {
 
-/// Storage type of keys and values in image models: bfloat16 where a tile unit (AMX) reads it, as bfloat16 models use
-/// elsewhere; float16 on vector units, for the same memory.
-KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
-
+/// What holds on every device; kernels, workers and the weight cache are those of the runtime.
 struct ExecutableOptions {
-  CompileOptions compile;  ///< kernels and weight cache are those of the runtime
-  bool interpret = false;  ///< reference mode: op by op in float64, slowly
+  SymbolValues bounds;  ///< the largest sizes of any run
   DeviceChoice device;
+  bool interpret = false;  ///< reference mode: op by op in float64, slowly
+  bool exact_f32 = false;  ///< never round activations: float32 kernels for every weight type
+  BatchInvariance batch_invariance = BatchInvariance::kNone;
+  /// Of keys and values within a step (pack_kv). nullopt: the 16-bit type that the device reads fastest; float32 if
+  /// exact_f32.
+  std::optional<KvFormat> pack_kv_format;
 };
 
 /// Not thread-safe; executables of one runtime take turns on its workers.

@@ -85,7 +85,7 @@ const Schema& image_input_schema() {
           {"num_inference_steps", kInteger, "the same as steps", {.min = 1, .max = 1000}},
           {"guidance", kNumber, "guidance scale; default: the model's own", {.min = 0, .max = 100}},
           {"guidance_scale", kNumber, "the same as guidance", {.min = 0, .max = 100}},
-          {"true_guidance",
+          {"true_cfg_scale",
            kNumber,
            "classifier-free guidance of a guidance-distilled model; 1: none",
            {.min = 0, .max = 100}},
@@ -166,9 +166,9 @@ Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json inpu
       return bad_request("guidance", fmt::format("guidance has no effect with {}", model.name()));
     r.guidance_scale = *guidance;
   }
-  if (const auto guidance = pick<double>(input, {"true_guidance"})) {
+  if (const auto guidance = pick<double>(input, {"true_cfg_scale"})) {
     if (!engine.is_guidance_distilled())
-      return bad_request("true_guidance", fmt::format("{} is not guidance-distilled; use guidance", model.name()));
+      return bad_request("true_cfg_scale", fmt::format("{} is not guidance-distilled; use guidance", model.name()));
     r.true_cfg_scale = *guidance;
   }
   r.batch = pick<int64_t>(input, {"batch", "num_outputs"}).value_or(1);

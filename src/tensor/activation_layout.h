@@ -14,6 +14,13 @@ enum class ActivationLayout : uint8_t {
 };
 inline constexpr int kNumActivationLayouts = 4;
 
+/// Which weight types have one kernel for any number of rows, so that the bits of a row do not depend on the others.
+enum class BatchInvariance : uint8_t {
+  kNone,       ///< the fastest kernel for each number of rows
+  kWhereFree,  ///< those where it costs no speed
+  kAlways,
+};
+
 /// kI8Grouped: elements that share a scale. scale = max |x| / 127, code = round(x / scale). cols must be a multiple of
 /// it.
 inline constexpr int64_t kQ8Group = 32;

@@ -62,21 +62,5 @@ TEST(SlabAllocatorDeathTest, CatchesASecondFree) {
   EXPECT_DEATH(slab.free(-1), "capacity");
 }
 
-TEST(ObjectSlab, ConstructsAndDestroysInPlace) {
-  auto shared = std::make_shared<int>(0);
-  {
-    ObjectSlab<std::shared_ptr<int>> slab(2);
-    auto* first = slab.create(shared);
-    auto* second = slab.create(shared);
-    EXPECT_NE(first, second);
-    EXPECT_EQ(slab.create(shared), nullptr);
-    EXPECT_EQ(shared.use_count(), 3);
-    slab.destroy(first);
-    EXPECT_EQ(shared.use_count(), 2);
-    EXPECT_EQ(slab.create(shared), first);
-  }
-  EXPECT_EQ(shared.use_count(), 1);
-}
-
 }  // namespace
 }  // namespace redline

@@ -7,7 +7,7 @@ namespace {
 
 TEST(FlagNames, MembersBecomeFlags) {
   EXPECT_EQ(with_flag_names("top_p is 0; expected more than 0"), "--top-p is 0; expected more than 0");
-  EXPECT_EQ(with_flag_names("set true_cfg_scale to 1"), "set --true-guidance to 1");
+  EXPECT_EQ(with_flag_names("set true_cfg_scale to 1"), "set --true-cfg-scale to 1");
   EXPECT_EQ(with_flag_names("raise max_sequences"), "raise --batch");
 }
 

@@ -31,10 +31,10 @@ struct AdaptersOpened {
               .width = 2 * static_cast<int64_t>(sizes[2]),
               .patch = 2};
     ExecutableOptions options = testing::network_options(mode);
-    options.compile.bounds[Symbol::kBatch] = 2;
-    options.compile.bounds[Symbol::kImageTokens] = 20;
-    options.compile.bounds[Symbol::kTextTokens] = 10;
-    set_latent_size(options.compile.bounds, 16, 16);
+    options.bounds[Symbol::kBatch] = 2;
+    options.bounds[Symbol::kImageTokens] = 20;
+    options.bounds[Symbol::kTextTokens] = 10;
+    set_latent_size(options.bounds, 16, 16);
     auto model = testing::build_flux(golden.checkpoint, 1);
     EXPECT_TRUE(model.ok());
     auto made = Denoiser::make(std::move(model).value(), options, max_rank, *runtime);

@@ -311,8 +311,8 @@ TEST(ImageNetwork, CodesImagesAsTheAutoencoderFromAFile) {
   auto model = testing::build_autoencoder_kl(golden.checkpoint);
   ASSERT_TRUE(model.ok());
   ExecutableOptions options = testing::network_options(testing::NetworkMode::kF32);
-  options.compile.bounds[Symbol::kBatch] = 1;
-  set_latent_size(options.compile.bounds, 16, 16);
+  options.bounds[Symbol::kBatch] = 1;
+  set_latent_size(options.bounds, 16, 16);
   auto codec = VaeCodec::make(std::move(*model), options, 16 * scale, 0, *runtime);
   ASSERT_TRUE(codec.ok());
   const LatentLayout small = {channels, side, side}, large = {3, side * scale, side * scale};

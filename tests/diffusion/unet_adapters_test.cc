@@ -35,10 +35,10 @@ struct UnetAdaptersOpened {
         batch.conditions[condition].assign(given->values.begin(), given->values.end());
 
     ExecutableOptions options = testing::network_options(mode);
-    options.compile.bounds[Symbol::kBatch] = 2;
-    options.compile.bounds[Symbol::kTextTokens] = 10;
-    options.compile.bounds[Symbol::kImageTokens] = 256;
-    set_latent_size(options.compile.bounds, 16, 16);
+    options.bounds[Symbol::kBatch] = 2;
+    options.bounds[Symbol::kTextTokens] = 10;
+    options.bounds[Symbol::kImageTokens] = 256;
+    set_latent_size(options.bounds, 16, 16);
     auto model = testing::build_unet(golden.checkpoint);
     EXPECT_TRUE(model.ok()) << model.status().message();
     auto made = Denoiser::make(std::move(model).value(), options, 8, *runtime);

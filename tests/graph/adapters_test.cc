@@ -32,8 +32,8 @@ struct Adapted {
       : kernels(cpu_kernels_for(isa).value()), runtime(std::make_unique<RuntimeResources>(workers, kernels)) {
     if (max_rank > 0) sites = add_adapter_sites(graph, max_rank, kAll);
     ExecutableOptions options;
-    options.compile.exact_f32 = exact;
-    options.compile.bounds = bounds;
+    options.exact_f32 = exact;
+    options.bounds = bounds;
     auto made = Executable::make(std::move(graph), options, *runtime);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     network = std::move(made).value();
@@ -431,8 +431,8 @@ TEST(Adapters, OfAConvolutionFollowsTheItems) {
     const AdapterSites sites = add_adapter_sites(graph, 24, kAll);
     ASSERT_EQ(sites.size(), 1u);
     ExecutableOptions options;
-    options.compile.exact_f32 = exact;
-    options.compile.bounds = bounds_of(steps);
+    options.exact_f32 = exact;
+    options.bounds = bounds_of(steps);
     options.interpret = true;
     RuntimeResources runtime(1, *kernels.value());
     auto reference = Executable::make(graph, options, runtime);

@@ -56,8 +56,8 @@ class GoldenEncoder : public ::testing::TestWithParam<std::string> {
     bounds[Symbol::kTokens] = std::ssize(golden_.tokens) + 7;
     bounds[Symbol::kSequences] = std::ssize(golden_.lengths) + 2;
     ExecutableOptions options = network_options(mode);
-    options.compile.bounds = bounds;
-    options.compile.batch_invariance = BatchInvariance::kWhereFree;
+    options.bounds = bounds;
+    options.batch_invariance = BatchInvariance::kWhereFree;
     auto network = Executable::make(Graph(model_.graph), options, runtime);
     EXPECT_TRUE(network.ok()) << network.status().message();
     return std::move(network).value();

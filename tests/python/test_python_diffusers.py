@@ -74,7 +74,7 @@ def test_image_to_image_and_callbacks():
     torch.testing.assert_close(got, expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
 
 
-def test_true_guidance_of_flux():
+def test_true_cfg_scale_of_flux():
     """Branches of guidance in calls of their own, told apart by cache_context()."""
     more = dict(true_cfg_scale=3.0, negative_prompt="blurred")
     expected, tolerance = allowed("flux", **more)

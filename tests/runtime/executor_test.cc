@@ -152,7 +152,7 @@ TEST(Executor, MemoryReuseChangesNoBit) {
   int64_t bytes[2];
   for (int reuse = 0; reuse < 2; ++reuse) {
     Numbers n(2);
-    CompileOptions options;
+    CpuCompileOptions options;
     options.reuse_memory = reuse;
     Compiled c = Compiled::make(layers(n, 4), 2, sizes(16), options);
     ASSERT_TRUE(run_steps(c, 2, 16).ok());

@@ -30,10 +30,10 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
   EXPECT_TRUE(model.ok()) << model.status().to_string();
   if (!model.ok()) return made;
   ExecutableOptions options = network_options(NetworkMode::kF32);
-  options.compile.bounds[Symbol::kBatch] = max_rows;
-  options.compile.bounds[Symbol::kTextTokens] = 8;
-  options.compile.bounds[Symbol::kImageTokens] = 64;
-  set_latent_size(options.compile.bounds, 16, 16);
+  options.bounds[Symbol::kBatch] = max_rows;
+  options.bounds[Symbol::kTextTokens] = 8;
+  options.bounds[Symbol::kImageTokens] = 64;
+  set_latent_size(options.bounds, 16, 16);
   auto denoiser = Denoiser::make(std::move(*model), options, 0, *made.runtime);
   EXPECT_TRUE(denoiser.ok()) << denoiser.status().to_string();
   if (denoiser.ok()) made.denoiser = std::move(*denoiser);

@@ -84,7 +84,7 @@ struct Compiled {
 
   CpuProgram& code() const { return CpuProgram::of(*program); }
 
-  static Compiled make(Graph graph, int workers, SymbolValues bounds, CompileOptions options = {},
+  static Compiled make(Graph graph, int workers, SymbolValues bounds, CpuCompileOptions options = {},
                        ExecutorOptions run = {}) {
     Compiled c;
     if (!options.kernels) {
@@ -95,7 +95,7 @@ struct Compiled {
     options.bounds = bounds;
     c.team =
         std::make_unique<WorkerTeam>(workers, std::pair{options.kernels->worker_begin, options.kernels->worker_end});
-    auto program = compile(std::move(graph), options, *c.team);
+    auto program = compile_cpu(std::move(graph), options, *c.team);
     EXPECT_TRUE(program.ok()) << program.status().to_string();
     c.executor = std::make_unique<Executor>(std::move(program).value(), *c.team, run);
     c.program = const_cast<Program*>(c.executor->program());
@@ -137,7 +137,7 @@ using MakeInputs = std::function<std::map<std::string, HostTensor>(Numbers&, con
 /// caller derives it. All worker counts must give the same bits.
 inline void expect_like_reference(const BuildGraph& build, const MakeInputs& inputs,
                                   const std::vector<SymbolValues>& steps, double tolerance,
-                                  const CompileOptions& options = {}) {
+                                  const CpuCompileOptions& options = {}) {
   uint64_t seed = 3;
   for (const SymbolValues& now : steps) {
     ++seed;

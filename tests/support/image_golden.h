@@ -72,9 +72,9 @@ inline std::unique_ptr<RuntimeResources> make_runtime(int threads) {
 /// All but the bounds.
 inline ExecutableOptions network_options(NetworkMode mode) {
   ExecutableOptions options;
-  options.compile.exact_f32 = !rounds(mode);
+  options.exact_f32 = !rounds(mode);
   if (is_emulated(mode)) options.device = choose_device(test::test_device()).value();
-  options.compile.pack_kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
+  options.pack_kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
   options.interpret = mode == NetworkMode::kInterpreter;
   return options;
 }
@@ -92,7 +92,7 @@ inline void expect_ordered(Graph graph, const SymbolValues& sizes) {
 
 inline Executable make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, RuntimeResources& runtime) {
   ExecutableOptions options = network_options(mode);
-  options.compile.bounds = bounds;
+  options.bounds = bounds;
   if (mode == NetworkMode::kEmulated) expect_ordered(graph, bounds);
   auto network = Executable::make(std::move(graph), options, runtime);
   EXPECT_TRUE(network.ok()) << network.status().message();

@@ -68,7 +68,7 @@ constexpr double kEmulatedError = 4e-6;
 /// derives it. All worker counts must give the same bits.
 inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, const Formula& formula,
                            const std::vector<SymbolValues>& steps, double tolerance,
-                           const CompileOptions& options = {}) {
+                           const CpuCompileOptions& options = {}) {
   uint64_t seed = 3;
   for (const SymbolValues& now : steps) {
     ++seed;

@@ -20,7 +20,7 @@ int64_t round_up_packed(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 class CpuCompiler {
  public:
-  CpuCompiler(Graph graph, const CompileOptions& options, WorkerTeam& team)
+  CpuCompiler(Graph graph, const CpuCompileOptions& options, WorkerTeam& team)
       : graph_(std::move(graph)), options_(options), team_(team) {}
 
   Result<Program> run();
@@ -45,7 +45,7 @@ class CpuCompiler {
   void resolve(Program& program, CpuProgram& code);
 
   Graph graph_;
-  const CompileOptions& options_;
+  const CpuCompileOptions& options_;
   WorkerTeam& team_;
   std::vector<StagePlan> plans_;
   std::vector<CpuStage> code_;
@@ -229,7 +229,7 @@ std::vector<int64_t> LowerContext::cut_columns(int64_t cols, int64_t grain, int 
   return begin;
 }
 
-Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team) {
+Result<Program> compile_cpu(Graph graph, const CpuCompileOptions& options, WorkerTeam& team) {
   const std::string name = graph.name;
   return CpuCompiler(std::move(graph), options, team).run().within(name);
 }

@@ -9,7 +9,7 @@
 
 namespace redline {
 
-struct CompileOptions {
+struct CpuCompileOptions {
   SymbolValues bounds;
   const CpuKernels* kernels = nullptr;
   bool exact_f32 = false;  ///< never round activations: float32 kernels for every weight type
@@ -27,11 +27,11 @@ class LowerContext {
   const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
   const ValueInfo& out(size_t i = 0) const { return graph_->value(op_->outputs[i]); }
   const CpuKernels& kernels() const { return *options_->kernels; }
-  const CompileOptions& options() const { return *options_; }
+  const CpuCompileOptions& options() const { return *options_; }
   int workers() const { return workers_; }
 
   /// Input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). The data is valid after
-  /// compile().
+  /// compile_cpu().
   Result<const void*> packed_weight(size_t i);
   /// Input i as a dense float32 vector (norm weights, biases, frequencies).
   Result<const float*> dense_weight(size_t i);
@@ -55,7 +55,7 @@ class LowerContext {
   friend class CpuCompiler;
   const Op* op_ = nullptr;
   Graph* graph_ = nullptr;
-  const CompileOptions* options_ = nullptr;
+  const CpuCompileOptions* options_ = nullptr;
   const StatePlan* states_ = nullptr;
   int workers_ = 1;
   class CpuCompiler* compiler_ = nullptr;
@@ -71,6 +71,6 @@ const CpuLowering* find_cpu_lowering(const OpDef* op);
 
 /// Compiles `graph` for `team.size()` workers and packs the weights on the team. The graph and its weight files are not
 /// needed afterwards.
-Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team);
+Result<Program> compile_cpu(Graph graph, const CpuCompileOptions& options, WorkerTeam& team);
 
 }  // namespace redline

@@ -7,13 +7,6 @@
 
 namespace redline {
 
-/// Which weight types have one kernel for any number of rows, so that the bits of a row do not depend on the others.
-enum class BatchInvariance : uint8_t {
-  kNone,       ///< the fastest kernel for each number of rows
-  kWhereFree,  ///< those where it costs no speed
-  kAlways,
-};
-
 /// The kernels of one weight type and the activation layouts that they read.
 struct LinearKernels {
   ActivationLayouts layouts;

@@ -1,10 +1,12 @@
-// Forwards llm/engine_profile.h for the commands, which do not include llm.
+// What an engine has compiled, for the commands, which include neither llm nor diffusion.
 #pragma once
 
+#include "diffusion/image_engine.h"
 #include "llm/engine_profile.h"
 
 namespace redline::lab {
 
+using redline::describe_program;
 using redline::EngineProfile;
 using redline::profile_of;
 

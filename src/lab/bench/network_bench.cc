@@ -30,11 +30,10 @@ void fill_inputs(Executable& network, const SymbolValues& sizes, uint32_t salt) 
   }
 }
 
-ExecutableOptions options_of(const SymbolValues& bounds, const CpuKernels& kernels, DType weights) {
+ExecutableOptions options_of(const SymbolValues& bounds, DType weights) {
   ExecutableOptions options;
-  options.compile.bounds = bounds;
-  options.compile.exact_f32 = weights == DType::kF32;
-  options.compile.pack_kv_format = joint_kv_format(kernels, options.compile.exact_f32);
+  options.bounds = bounds;
+  options.exact_f32 = weights == DType::kF32;
   return options;
 }
 
@@ -130,7 +129,7 @@ Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& n
                              RuntimeResources& runtime) {
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
   const SymbolValues sizes = made.check_sizes;
-  ExecutableOptions options = options_of(sizes, kernels, made.weights);
+  ExecutableOptions options = options_of(sizes, made.weights);
   options.interpret = true;
   REDLINE_ASSIGN(SplitNetwork interpreted, SplitNetwork::make(std::move(made), options, runtime));
   REDLINE_ASSIGN(const std::vector<float> got, network.answer(sizes));
@@ -203,7 +202,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, threads));
   peak.begin();
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
-  ExecutableOptions options = options_of(made.sizes, *kernels, made.weights);
+  ExecutableOptions options = options_of(made.sizes, made.weights);
   TimelineFile timeline;
   if (!request.trace.empty()) {
     REDLINE_ASSIGN(timeline, TimelineFile::open(request.trace, threads, settings.trace_events));

@@ -37,7 +37,7 @@ Status write_calibration(const std::string& path, const CalibrateReport& report)
                             {"width", r.width},
                             {"height", r.height},
                             {"guidance", r.guidance_scale},
-                            {"true_guidance", r.true_cfg_scale},
+                            {"true_cfg_scale", r.true_cfg_scale},
                             {"solver", r.solver},
                             {"prompts", report.prompts}});
   // One mask per line, for readable diffs.

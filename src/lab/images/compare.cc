@@ -230,7 +230,7 @@ class Comparison {
 
   Result<ComparedSetting> measure(const std::string& name, const std::string& rule, int64_t steps) {
     ComparedSetting s;
-    s.name = s.asked = name;
+    s.name = s.requested = name;
     s.steps = steps;
     double share = 0, computed = 0;
     std::vector<double> times;
@@ -270,8 +270,8 @@ class Comparison {
       REDLINE_ASSIGN(text, tune(rule, speedup));
     }
     REDLINE_ASSIGN(ComparedSetting s, measure(text, text, base_.num_inference_steps));
-    s.asked = rule;
-    s.speedup_asked = speedup;
+    s.requested = rule;
+    s.target_speedup = speedup;
     return s;
   }
 

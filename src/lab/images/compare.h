@@ -35,8 +35,8 @@ struct CompareOptions {
 /// One setting over all prompts. Metrics compare with the uncached run of the same prompt and noise.
 struct ComparedSetting {
   std::string name;                       ///< "redline:budget=10", "12 steps"
-  std::string asked;                      ///< the rule that was tuned to this; otherwise the name
-  double speedup_asked = 0;               ///< 0: not tuned
+  std::string requested;                  ///< the rule that was tuned to this; otherwise the name
+  double target_speedup = 0;              ///< 0: not tuned
   int64_t steps = 0;                      ///< of the solver
   double executed_share = 1;              ///< fraction of the uncached run's operations, mean over prompts
   double computed_steps = 0;              ///< mean number of steps computed at least in part

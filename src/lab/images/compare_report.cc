@@ -55,7 +55,7 @@ std::string legend(const std::vector<LegendEntry>& entries) {
 }
 
 std::string family_of(const ComparedSetting& s, int64_t full_steps) {
-  return s.steps < full_steps ? "fewer steps" : s.asked.substr(0, s.asked.find(':'));
+  return s.steps < full_steps ? "fewer steps" : s.requested.substr(0, s.requested.find(':'));
 }
 
 /// PSNR over the executed fraction of operations; settings of one rule are connected.
@@ -181,7 +181,7 @@ std::string CompareReport::to_json() const {
               {"height", request.height},
               {"steps", request.num_inference_steps},
               {"guidance", request.guidance_scale},
-              {"true_guidance", request.true_cfg_scale},
+              {"true_cfg_scale", request.true_cfg_scale},
               {"negative_prompt", request.negative_prompt},
               {"seed", request.seed},
               {"solver", request.solver},
@@ -191,7 +191,7 @@ std::string CompareReport::to_json() const {
   if (!stopped.empty()) out["stopped"] = stopped;
   for (const ComparedSetting& s : settings) {
     Json row = {{"name", s.name},
-                {"asked", s.asked},
+                {"requested", s.requested},
                 {"steps", s.steps},
                 {"executed_share", s.executed_share},
                 {"operations_speedup", 1 / s.executed_share},
@@ -200,7 +200,7 @@ std::string CompareReport::to_json() const {
                 {"time_speedup", reference_loop_ms / s.loop_ms},
                 {"psnr", summary_of(s.psnr, 5)},
                 {"ssim", summary_of(s.ssim, 5)}};
-    if (s.speedup_asked > 0) row["speedup_asked"] = s.speedup_asked;
+    if (s.target_speedup > 0) row["target_speedup"] = s.target_speedup;
     if (!s.lpips.empty()) row["lpips"] = summary_of(s.lpips, 95);
     if (s.fewer_by_operations >= 0) row["fewer_steps_at_equal_operations"] = settings[s.fewer_by_operations].name;
     if (s.fewer_by_time >= 0) row["fewer_steps_at_equal_time"] = settings[s.fewer_by_time].name;
@@ -217,7 +217,7 @@ std::string CompareReport::to_html() const {
   html += kStyle;
   html += "</style></head><body>\n";
   html += fmt::format(
-      "<h1>Step caches compared</h1>\n<p>{}: {} prompts, {}x{}, {} steps, guidance {:g}, true guidance {:g}, seeds "
+      "<h1>Step caches compared</h1>\n<p>{}: {} prompts, {}x{}, {} steps, guidance {:g}, true CFG scale {:g}, seeds "
       "from {}. {}. The uncached loop takes {:.1f} ms. Likeness is to the uncached run with the same "
       "noise; fewer steps stand beside each setting at equal operations and at equal time.</p>\n",
       escaped(model), prompts.size(), request.width, request.height, request.num_inference_steps,

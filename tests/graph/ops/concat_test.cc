@@ -105,11 +105,11 @@ TEST(ConcatOps, WhatDoesNotFitIsRefused) {
   GraphBuilder g("test");
   const Value x = g.input("x", DType::kF32, {kBatch * kText, Dim(8)});
   g.output("y", slice_rows(g, x, kBatch, kText, 2, kText));
-  CompileOptions options;
+  CpuCompileOptions options;
   options.bounds = image_sizes(1, 0, 5);
   options.kernels = *cpu_kernels();
   WorkerTeam team(1);
-  EXPECT_EQ(compile(std::move(g.finish()).value(), options, team).status().message(),
+  EXPECT_EQ(compile_cpu(std::move(g.finish()).value(), options, team).status().message(),
             "test: slice_rows: rows 2 + text_tokens are past the end of items of text_tokens");
 }
 

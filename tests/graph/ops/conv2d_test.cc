@@ -101,7 +101,7 @@ Formula conv2d_formula(const Network& net) {
 }
 
 void expect_conv(const Network& net, double bound, const std::vector<SymbolValues>& steps = kConv2dSteps,
-                 const CompileOptions& options = {}) {
+                 const CpuCompileOptions& options = {}) {
   SCOPED_TRACE(fmt::format("{} to {} channels, kernel {} /{}, {}", net.in, net.out, net.attrs.kernel, net.attrs.stride,
                            dtype_info(net.type).name));
   Conv2dWeights weights;
@@ -143,7 +143,7 @@ TEST(Conv2dOp, TakesEveryPlainType) {
     for (int64_t in : {5, 32}) {
       Network net = {in, 24, {}, kH, kW, kH, kW};
       net.type = type;
-      CompileOptions exact;
+      CpuCompileOptions exact;
       exact.exact_f32 = true;
       expect_conv(net, conv2d_tolerance(net), kConv2dSteps, exact);
       // Patches, and float16 weights, may be rounded to bfloat16: two errors of 2^-9 of each term, of which random ones

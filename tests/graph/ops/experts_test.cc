@@ -325,8 +325,8 @@ TEST(Experts, EqualTheFormula) {
 
 class ExpertsPerIsa : public IsaTest {
  protected:
-  CompileOptions options() const {
-    CompileOptions o;
+  CpuCompileOptions options() const {
+    CpuCompileOptions o;
     o.kernels = &kernels();
     return o;
   }
@@ -337,7 +337,7 @@ TEST_P(ExpertsPerIsa, EqualTheFormula) {
   const std::vector<Block> blocks = {{3, 2, 7, 9}, {3, 2, 15, 16, true}, {3, 2, 17, 31}, {3, 2, 33, 37, true, 0.7f}};
   for (const Block& b : blocks) {
     SCOPED_TRACE(fmt::format("{} of {} experts, {} x {}", b.choices, b.experts, b.hidden, b.inner));
-    CompileOptions exact = options();
+    CpuCompileOptions exact = options();
     exact.exact_f32 = true;
     expect_formula([&](GraphBuilder& g, Numbers& n) { build_block(g, n, b); },
                    [&](Numbers& n, const SymbolValues& now) { return experts_inputs_of(b, n, now[Symbol::kTokens]); },
@@ -348,7 +348,7 @@ TEST_P(ExpertsPerIsa, EqualTheFormula) {
 }
 
 std::vector<float> run_experts(GraphBuilder& g, const std::map<std::string, HostTensor>& in, int64_t tokens,
-                               int64_t cols, const CompileOptions& options, int workers = 2) {
+                               int64_t cols, const CpuCompileOptions& options, int workers = 2) {
   auto graph = g.finish();
   EXPECT_TRUE(graph.ok()) << graph.status().to_string();
   if (!graph.ok()) return {};
@@ -457,7 +457,7 @@ TEST_P(ExpertsPerIsa, ATokenAloneHasTheSameBits) {
       const auto part = [&](const HostTensor& t) {
         return HostTensor{{count, t.cols()}, {t.row(begin), t.row(begin) + count * t.cols()}};
       };
-      CompileOptions o = options();
+      CpuCompileOptions o = options();
       o.batch_invariance = BatchInvariance::kAlways;
       return run_experts(g, {{"x", part(x)}, {"logits", part(logits)}}, count, 5, o);
     };

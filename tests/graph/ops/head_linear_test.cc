@@ -77,7 +77,7 @@ TEST_P(HeadLinearPerIsa, OneHeadHasTheBitsOfThePlainProduct) {
         g.output("y", by_head ? head_linear(g, input, {&w, 1}) : linear(g, input, w));
         auto graph = g.finish();
         ASSERT_TRUE(graph.ok()) << graph.status().to_string();
-        CompileOptions options;
+        CpuCompileOptions options;
         options.kernels = &kernels();
         Compiled c = Compiled::make(std::move(graph).value(), 2, sizes(tokens), options);
         c.put("x", x);

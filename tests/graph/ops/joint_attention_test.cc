@@ -60,7 +60,7 @@ std::map<std::string, HostTensor> joint_attention_inputs_of(const JointAttention
 std::vector<float> run_joint_attention(const JointAttentionCase& c, const std::map<std::string, HostTensor>& in,
                                        int workers, KvFormat format, bool exact) {
   Numbers n(7);
-  CompileOptions options;
+  CpuCompileOptions options;
   options.pack_kv_format = format;
   options.exact_f32 = exact;
   SymbolValues bounds = joint_attention_sizes_of(c);

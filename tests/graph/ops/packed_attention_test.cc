@@ -93,7 +93,7 @@ std::vector<double> packed_attention_formula(const PackedAttentionCase& c,
 }
 
 std::vector<float> run_packed_attention(const PackedAttentionCase& c, int workers, KvFormat format, bool exact) {
-  CompileOptions options;
+  CpuCompileOptions options;
   options.pack_kv_format = format;
   options.exact_f32 = exact;
   SymbolValues bounds = packed_attention_sizes_of(c);
@@ -170,7 +170,7 @@ TEST(PackedAttention, BitsDoNotDependOnTheOtherSequences) {
       int64_t first = 0;
       for (const int64_t length : all.lengths) {
         const PackedAttentionCase alone = {.lengths = {length}, .heads = 2, .head_dim = 32, .window = window};
-        CompileOptions options;
+        CpuCompileOptions options;
         options.pack_kv_format = format;
         Compiled compiled =
             Compiled::make(packed_attention_graph_of(alone), 3, packed_attention_sizes_of(alone), options);

@@ -61,7 +61,7 @@ constexpr int64_t kPages = 40;
 
 Outputs run_compiled(Graph graph, const Tokens& tokens, const RecurrenceSteps& steps, int64_t cols, int workers,
                      const CpuKernels* kernels) {
-  CompileOptions options;
+  CpuCompileOptions options;
   options.kernels = kernels;
   Compiled compiled = Compiled::make(std::move(graph), workers, bounds_of(steps), options);
   TestSequences sequences(compiled.program->states,

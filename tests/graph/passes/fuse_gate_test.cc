@@ -51,7 +51,7 @@ TEST(FuseGate, TheFusedGraphEqualsTheComposedOne) {
         std::vector<float> first;
         for (int workers : {1, 3})
           for (bool fuse : {false, true}) {
-            CompileOptions options;
+            CpuCompileOptions options;
             options.exact_f32 = exact;
             Compiled c = Compiled::make(fuse ? fused : composed, workers, bounds_of(steps), options);
             for (const auto& [name, tensor] : inputs) c.put(name.c_str(), tensor);

@@ -62,7 +62,7 @@ TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
           // The same kernels on the same numbers: other cuts change no bit.
           std::vector<float> first;
           for (int workers : {1, 3}) {
-            CompileOptions options;
+            CpuCompileOptions options;
             options.exact_f32 = exact;
             Compiled c = Compiled::make(composed, workers, sizes(40), options);
             c.put("x", inputs.at("x"));
@@ -112,7 +112,7 @@ TEST(FuseGatedLinear, HalvesOfOneProductBecomeTwoMatrices) {
           double largest = 0;
           for (double v : want.data) largest = std::max(largest, std::abs(v));
           for (size_t i = 0; i < want.data.size(); ++i) ASSERT_NEAR(want.data[i], same.data[i], 1e-12 * largest);
-          CompileOptions options;
+          CpuCompileOptions options;
           options.exact_f32 = exact;
           Compiled c = Compiled::make(composed, 2, sizes(40), options);
           c.put("x", inputs.at("x"));

@@ -50,7 +50,7 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
 }
 
 std::vector<float> run(Graph graph, const Case& c, int workers, KvFormat format) {
-  CompileOptions options;
+  CpuCompileOptions options;
   options.pack_kv_format = format;
   SymbolValues bounds = image_sizes(c.batch, c.image, c.text);
   for (int64_t& bound : bounds.value) bound += 5;

@@ -70,7 +70,7 @@ TEST(FuseQkv, TheFusedOpEqualsTheComposedOps) {
     const std::vector<int64_t> pages = {kPages};
     for (const int workers : {1, 3}) {
       TestSequences expected(plan, make_host_state_memory(plan, pages).value(), kPages, 1);
-      CompileOptions options;
+      CpuCompileOptions options;
       options.exact_f32 = true;
       Compiled compiled = Compiled::make(fused, workers, sizes(67), options);
       TestSequences got(compiled.program->states, compiled.executor->make_state_memory(pages).value(), kPages, 1,
@@ -121,11 +121,11 @@ TEST(FuseQkv, TheFusedOpHasTheAdaptersOfItsProjections) {
     const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, kRows, 24)}, {"positions", integers(positions)}};
     const auto compiled = [&](const Graph& graph, int workers, std::span<const AdapterSegment> segments) {
       WorkerTeam team(workers, std::pair{kernels.worker_begin, kernels.worker_end});
-      CompileOptions options;
+      CpuCompileOptions options;
       options.kernels = &kernels;
       options.exact_f32 = true;
       options.bounds = sizes(kRows);
-      Executor executor(compile(graph, options, team).value(), team);
+      Executor executor(compile_cpu(graph, options, team).value(), team);
       TestSequences sequences(executor.program()->states, executor.make_state_memory(pages).value(), kPages, 1,
                               {executor.program()->attention_partitions, h.q, h.kv, h.dim, kRows, 1});
       for (size_t i = 0; i < inputs.at("x").data.size(); ++i)

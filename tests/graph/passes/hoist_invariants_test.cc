@@ -141,8 +141,8 @@ TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
     RuntimeResources runtime(2, *cpu_kernels().value());
     ExecutableOptions options;
     options.interpret = interpret;
-    options.compile.bounds = bounds;
-    options.compile.exact_f32 = true;
+    options.bounds = bounds;
+    options.exact_f32 = true;
     const Graph first = chain.graphs[0];
     auto once = Executable::make(split->once, options, runtime), step = Executable::make(first, options, runtime);
     ASSERT_TRUE(once.ok() && step.ok());

@@ -1,0 +1,85 @@
+#include "graph/ops/gated_linear.h"
+
+#include "graph/ops/activation.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/silu_mul.h"
+#include "support/rounded_products.h"
+
+namespace redline::test {
+namespace {
+
+/// The gate's product, or f of one product, with the largest slope of f.
+struct GatedActivation {
+  const char* name;
+  double (*f)(double);
+  double slope;
+};
+double silu(double x) { return x / (1 + std::exp(-x)); }
+double gelu(double x) { return x * (1 + std::erf(x / std::sqrt(2.0))) / 2; }
+
+/// f(a) * b. Errors: those of a by the slope of f; f in float32 by polynomials of a few units in the last place; the
+/// product.
+Bounded gated(const GatedActivation& activation, const Bounded& a, const Bounded& b) {
+  const double f = activation.f(a.value), f_error = activation.slope * a.error + 8 * kRoundoffF32 * (std::abs(f) + 1);
+  return {f * b.value, f_error * (std::abs(b.value) + b.error) + (std::abs(f) + f_error) * b.error +
+                           kRoundoffF32 * std::abs(f * b.value)};
+}
+
+}  // namespace
+
+TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
+  constexpr int64_t kRows[] = {0, 1, 7, 8, 13, 33};
+  for (const auto [features, in] : {std::pair<int64_t, int64_t>{16, 32}, {101, 96}})
+    for (const DType type : testing::each_kind_of_weight())
+      for (const bool exact : {false, true})
+        for (const bool has_bias : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} {}x{}{}{}", dtype_info(type).name, features, in, exact ? " exact" : "",
+                                   has_bias ? " bias" : ""));
+          const testing::RandomWeight gate(type, features, in, 1), up(type, features, in, 2);
+          // Silu of two matrices, or gelu of one (kActivatedLinear).
+          const GatedActivation f = has_bias ? GatedActivation{"silu", silu, 1.1} : GatedActivation{"gelu", gelu, 1.13};
+          Numbers n(3);
+          const std::vector<float> biases[] = {n.vector(features), n.vector(features)};
+          GraphBuilder g("test");
+          const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(in)});
+          const auto product = [&](const char* name, const testing::RandomWeight& w, const std::vector<float>& bias) {
+            const Value matrix = g.weight(name, {.view = w.view(), .source_row = {}, .file = {}});
+            const TensorView view = {DType::kF32, {features}, bias.data()};
+            return linear(g, x, matrix,
+                          has_bias ? g.weight(std::string(name) + ".bias", {.view = view, .source_row = {}, .file = {}})
+                                   : Value{});
+          };
+          const Value a = product("gate", gate, biases[0]);
+          g.output("y", has_bias ? silu_mul(g, a, product("up", up, biases[1])) : activation(g, a, Activation::kGelu));
+          const Graph graph = std::move(g.finish()).value();
+
+          Compiled compiled[] = {Compiled::make(graph, 1, sizes(33), {.exact_f32 = exact}),
+                                 Compiled::make(graph, 3, sizes(33), {.exact_f32 = exact})};
+          EXPECT_TRUE(has_stage(*compiled[0].program, has_bias ? kGatedLinear : kActivatedLinear));
+          for (const int64_t rows : kRows) {
+            const HostTensor input = matrix(n, rows, in);
+            std::vector<float> got[2];
+            for (int i = 0; i < 2; ++i) {
+              compiled[i].put("x", input);
+              StepContext step;
+              step.sizes = sizes(rows);
+              ASSERT_TRUE(compiled[i].executor->step(step).ok());
+              got[i] = compiled[i].get("y", rows * features);
+            }
+            EXPECT_EQ(got[0], got[1]) << "other workers, other bits";
+            std::vector<Bounded> want;
+            for (int64_t r = 0; r < rows; ++r)
+              for (int64_t c = 0; c < features; ++c) {
+                const auto at = [&](const testing::RandomWeight& w, const std::vector<float>& bias) {
+                  return rounded_product(w, layout_of(type, exact, rows), input.row(r), c,
+                                         has_bias ? bias[static_cast<size_t>(c)] : 0);
+                };
+                want.push_back(gated(f, at(gate, biases[0]), has_bias ? at(up, biases[1]) : Bounded{1, 0}));
+              }
+            SCOPED_TRACE(fmt::format("{} rows", rows));
+            expect_within(got[0], want);
+          }
+        }
+}
+
+}  // namespace redline::test

@@ -9,7 +9,7 @@ constexpr int64_t kAlignment = 64;
 
 int64_t element_bytes(const StateAttrs& a, StateStorage storage) {
   if (storage == StateStorage::kReference) return sizeof(double);
-  return a.kind == StateKind::kRecurrent || a.format == KvFormat::kF32 ? 4 : 2;
+  return a.kind == StateKind::kRecurrent ? static_cast<int64_t>(sizeof(float)) : kv_element_bytes(a.format);
 }
 
 int64_t head_elements(const StateAttrs& a, StateStorage storage) {

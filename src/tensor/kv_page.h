@@ -8,6 +8,7 @@ namespace redline {
 /// Storage formats of the KV cache.
 enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
 inline constexpr int kNumKvFormats = 3;
+constexpr int64_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
 
 /// Tokens per KV page, and per block of keys within a page.
 inline constexpr int64_t kKvPageTokens = 32;

@@ -15,7 +15,7 @@ struct PackedKv {
   int64_t element_bytes, num_heads, page_elements;
 
   PackedKv(KvFormat format, int64_t heads, int64_t head_dim)
-      : element_bytes(format == KvFormat::kF32 ? 4 : 2), num_heads(heads),
+      : element_bytes(kv_element_bytes(format)), num_heads(heads),
         page_elements(kKvPageTokens * kv_head_width(head_dim)) {}
   static KvFormat format_of(const LowerContext& c) {
     return c.options().exact_f32 ? KvFormat::kF32 : c.options().pack_kv_format;

@@ -19,8 +19,6 @@ struct KvAddress {
   KvFormat format;
 };
 
-TILE_FN int64_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
-
 /// Elements of the cache as float32.
 TILE_FN Lanes<float> load_kv(KvFormat format, const uint8_t* from, const Lanes<int>& index, const Lanes<bool>& mask,
                              Warp& w) {

@@ -23,8 +23,8 @@ class AttentionCase : public KernelCase {
     int64_t rows, kv_heads, group, head_dim, positions;
   };
   AttentionCase(const CpuKernels& table, KvFormat format, const Shape& shape)
-      : table_(table), format_(format), s_(shape), element_(format == KvFormat::kF32 ? 4 : 2),
-        pages_(kv_pages_for(shape.positions)), page_elements_(kKvPageTokens * ((shape.head_dim + 1) / 2 * 2)),
+      : table_(table), format_(format), s_(shape), element_(kv_element_bytes(format)),
+        pages_(kv_pages_for(shape.positions)), page_elements_(kKvPageTokens * kv_head_width(shape.head_dim)),
         kv_(s_.kv_heads * s_.positions * s_.head_dim), q_(s_.kv_heads * s_.group * s_.rows * s_.head_dim) {
     for (int64_t p = 0; p < pages_; ++p) page_numbers_.push_back(static_cast<int32_t>(pages_ - 1 - p));
   }

@@ -83,7 +83,7 @@ class DecoderNetwork final : public TextNetwork {
 }  // namespace
 
 Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, const EmbeddingOptions& options,
-                                                          RuntimeResources& runtime) {
+                                                          const DeviceChoice& device, RuntimeResources& runtime) {
   REDLINE_TRY(keep_hidden(model.graph));
   TextModel description;
   description.config = model.config;
@@ -92,14 +92,13 @@ Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, 
   TextEngineOptions o;
   o.dtype = options.dtype;
   o.use_interpreter = options.use_interpreter;
-  o.device = options.device;
   o.max_sequences = kMaxDecoderSequences;
   o.max_batch_tokens = options.max_batch_tokens;
   // A batch of texts, each on whole pages.
   const int64_t tokens = std::max(options.max_batch_tokens, options.max_length);
   o.cache_tokens = tokens + kMaxDecoderSequences * kKvPageTokens;
   const int64_t width = model.config.hidden_size;
-  REDLINE_ASSIGN(auto stepper, Stepper::make(std::move(model.graph), description, o, runtime));
+  REDLINE_ASSIGN(auto stepper, Stepper::make(std::move(model.graph), description, o, device, runtime));
   return std::unique_ptr<TextNetwork>(new DecoderNetwork(std::move(stepper), width, tokens));
 }
 

@@ -53,6 +53,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   /// Calls add(scores) with those of each row of `pooled`, [texts, hidden_size].
   Status run_head(std::span<const float> pooled, const std::function<void(const float* scores)>& add);
 
+  DeviceChoice device_;
   std::shared_ptr<Runtime> runtime_;
   std::unique_ptr<Tokenizer> tokenizer_;
   EmbeddingConfig config_;

@@ -7,9 +7,9 @@ namespace {
 
 constexpr int64_t kMaxEncoderSequences = 256;
 
-Result<ExecutableOptions> executable_options(const EmbeddingOptions& options) {
+ExecutableOptions executable_options(const EmbeddingOptions& options, const DeviceChoice& device) {
   ExecutableOptions e;
-  REDLINE_ASSIGN(e.device, choose_engine_device(options.device, options.use_interpreter, options.trace_file));
+  e.device = device;
   e.interpret = options.use_interpreter;
   e.exact_f32 = options.dtype == ComputeType::kF32;
   e.batch_invariance = BatchInvariance::kWhereFree;
@@ -63,10 +63,10 @@ class EncoderNetwork final : public TextNetwork {
 }  // namespace
 
 Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, const EmbeddingOptions& options,
-                                                          RuntimeResources& runtime) {
+                                                          const DeviceChoice& device, RuntimeResources& runtime) {
   const TextNetwork::Limits limits = {options.max_batch_tokens,
                                       std::min(options.max_batch_tokens, kMaxEncoderSequences)};
-  REDLINE_ASSIGN(ExecutableOptions e, executable_options(options));
+  ExecutableOptions e = executable_options(options, device);
   e.bounds[Symbol::kTokens] = limits.tokens;
   e.bounds[Symbol::kSequences] = limits.sequences;
   REDLINE_ASSIGN(Executable network, Executable::make(std::move(model.graph), e, runtime));
@@ -74,8 +74,8 @@ Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, c
 }
 
 Result<Executable> make_head(Graph graph, int64_t sequences, const EmbeddingOptions& options,
-                             RuntimeResources& runtime) {
-  REDLINE_ASSIGN(ExecutableOptions e, executable_options(options));
+                             const DeviceChoice& device, RuntimeResources& runtime) {
+  ExecutableOptions e = executable_options(options, device);
   e.bounds[Symbol::kSequences] = sequences;
   return Executable::make(std::move(graph), e, runtime);
 }

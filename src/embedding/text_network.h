@@ -34,12 +34,12 @@ class TextNetwork {
 
 /// `options.max_length` and `max_batch_tokens` are set.
 Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, const EmbeddingOptions& options,
-                                                          RuntimeResources& runtime);
+                                                          const DeviceChoice& device, RuntimeResources& runtime);
 /// The hidden states after the last tokens of a language model.
 Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, const EmbeddingOptions& options,
-                                                          RuntimeResources& runtime);
+                                                          const DeviceChoice& device, RuntimeResources& runtime);
 /// An executable with bounds for `sequences` pooled vectors.
 Result<Executable> make_head(Graph graph, int64_t sequences, const EmbeddingOptions& options,
-                             RuntimeResources& runtime);
+                             const DeviceChoice& device, RuntimeResources& runtime);
 
 }  // namespace redline

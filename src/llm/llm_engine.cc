@@ -81,7 +81,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
   const uint64_t identity =
       options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options, e.model_.info.isa);
-  REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
+  REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, device, e.runtime_->resources()));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))

@@ -28,7 +28,7 @@ int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.t
 }  // namespace
 
 Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& model, const TextEngineOptions& options,
-                                               RuntimeResources& runtime) {
+                                               const DeviceChoice& device, RuntimeResources& runtime) {
   std::unique_ptr<Stepper> stepper(new Stepper());
   Stepper& s = *stepper;
   s.runtime_ = &runtime;
@@ -37,9 +37,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   REDLINE_TRY(s.set_limits(options));
   ExecutableOptions e;
   e.interpret = options.use_interpreter;
-  if (!e.interpret) {
-    REDLINE_ASSIGN(e.device, choose_device(options.device));
-  }
+  e.device = device;
   e.bounds[Symbol::kTokens] = s.max_batch_tokens_;
   e.bounds[Symbol::kSequences] = s.max_sequences_;
   e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;

@@ -28,9 +28,9 @@ struct StepEntry {
 
 class Stepper {
  public:
-  /// `runtime` must outlive the stepper. Errors name the option, in terms of TextEngineOptions.
+  /// `device` is ignored when interpreted. `runtime` must outlive the stepper. Errors name the option, in terms of TextEngineOptions.
   static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
-                                               RuntimeResources& runtime);
+                                               const DeviceChoice& device, RuntimeResources& runtime);
 
   /// Appends the entries' tokens to their sequences; logits() then holds the rows asked for, in order. On error every
   /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <algorithm>
-
 #include "graph/ops/feature_map.h"
+#include "tensor/group_norm_parts.h"
 
 namespace redline {
 
@@ -40,12 +39,6 @@ struct HostTensor;
 /// The same for references: y = norm(x), computed from x.
 void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, const GroupNormAttrs& norm,
                           const HostTensor& weight, const HostTensor& bias, HostTensor& y);
-
-/// Statistics of an item are computed in parts of at least 64 pixels and merged in order. The number of parts depends
-/// only on the item's size, so results do not depend on the number of workers.
-inline constexpr int64_t kGroupNormMaxParts = 64;
-inline int64_t group_norm_parts(int64_t pixels) { return std::clamp<int64_t>(pixels / 64, 1, kGroupNormMaxParts); }
-inline int64_t group_norm_part_begin(int64_t pixels, int64_t part) { return pixels * part / group_norm_parts(pixels); }
 
 extern const OpDef kGroupNormSums;
 extern const OpDef kGroupNorm;

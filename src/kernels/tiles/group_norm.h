@@ -3,20 +3,11 @@
 #pragma once
 
 #include "kernels/tiles/kernel.h"
+#include "tensor/group_norm_parts.h"
 
 namespace redline::tiles {
 
-/// As in graph/ops/group_norm.h, whose comments explain them.
-inline constexpr int kGroupNormParts = 64, kGroupNormPartPixels = 64;
-TILE_FN int group_norm_num_parts(int pixels) {
-  const int parts = pixels / kGroupNormPartPixels;
-  return parts < 1 ? 1 : parts > kGroupNormParts ? kGroupNormParts : parts;
-}
-TILE_FN int group_norm_part_first(int pixels, int part) {
-  return static_cast<int>(int64_t{pixels} * part / group_norm_num_parts(pixels));
-}
-
-/// Row item * kGroupNormParts + part has mean and sum of squared deviations of every group.
+/// Row item * kGroupNormMaxParts + part has mean and sum of squared deviations of every group.
 struct GroupNormSums {
   struct Args {
     const float* x;
@@ -28,10 +19,10 @@ struct GroupNormSums {
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const int pixels = step.rows[a.pixels], all = (tile.row_end - tile.row_begin) * a.groups;
     for (int i = w.index(); i < all; i += kConsumerWarps) {
-      const int row = tile.row_begin + i / a.groups, part = row % kGroupNormParts;
-      if (part >= group_norm_num_parts(pixels)) continue;
-      const int begin = group_norm_part_first(pixels, part), end = group_norm_part_first(pixels, part + 1);
-      sum(a, row, i % a.groups, int64_t{row / kGroupNormParts} * pixels + begin, end - begin, w);
+      const int row = tile.row_begin + i / a.groups, part = row % static_cast<int>(kGroupNormMaxParts);
+      if (part >= group_norm_parts(pixels)) continue;
+      const int64_t begin = group_norm_part_begin(pixels, part), end = group_norm_part_begin(pixels, part + 1);
+      sum(a, row, i % a.groups, row / kGroupNormMaxParts * pixels + begin, static_cast<int>(end - begin), w);
     }
   }
 
@@ -77,12 +68,12 @@ struct GroupNormScale {
       const int item = tile.row_begin + i / chunks;
       const Lanes<int> group = lane_index() + i % chunks * kWarpLanes;
       const Lanes<bool> mask = group < Lanes<int>(a.groups);
-      const float* sums = a.sums + int64_t{item} * kGroupNormParts * 2 * a.groups;
+      const float* sums = a.sums + int64_t{item} * kGroupNormMaxParts * 2 * a.groups;
       Lanes<double> mean = 0.0, deviations = 0.0;
       double n = 0;
-      for (int part = 0; part < group_norm_num_parts(pixels); ++part) {
+      for (int part = 0; part < group_norm_parts(pixels); ++part) {
         const double more =
-            double(group_norm_part_first(pixels, part + 1) - group_norm_part_first(pixels, part)) * width;
+            double(group_norm_part_begin(pixels, part + 1) - group_norm_part_begin(pixels, part)) * width;
         const Lanes<int> at = (group + part * a.groups) * 2;
         const Lanes<double> delta = convert<double>(w.load(sums, at, mask)) - mean;
         deviations = deviations + convert<double>(w.load(sums, at + 1, mask)) + delta * delta * (n * more / (n + more));

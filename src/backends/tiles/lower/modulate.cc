@@ -17,7 +17,6 @@ using SumsStage = TileStageBuilder<tiles::GroupNormSums>;
 using ScaleStage = TileStageBuilder<tiles::GroupNormScale>;
 using RowsStage = TileStageBuilder<tiles::ConcatRows>;
 using TimestepStage = TileStageBuilder<tiles::TimestepEmbedding>;
-static_assert(tiles::kGroupNormParts == kGroupNormMaxParts);
 
 /// Output 0 is like x.
 ModulateStage modulate_stage(TileLowerContext& c, ValueId x, ValueId table, const Dim& item_rows) {

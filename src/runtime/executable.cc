@@ -38,8 +38,8 @@ Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOpt
       .pack_kv_format = options.pack_kv_format.value_or(fastest_kv_format(runtime.kernels())),
       .weight_cache = runtime.weight_cache};
   REDLINE_ASSIGN(Program program, compile_cpu(std::move(graph), compile, runtime.team()));
-  const ExecutorOptions executor = {.timeline = runtime.timeline(),
-                                    .hang_seconds = runtime.hang_seconds,
+  const ExecutorOptions executor = {.hang_seconds = runtime.hang_seconds,
+                                    .timeline = runtime.timeline(),
                                     .watchdog = &runtime.watchdog(),
                                     .turns = &runtime.mutex()};
   return std::unique_ptr<Runner>(std::make_unique<Executor>(std::move(program), runtime.team(), executor));

@@ -36,19 +36,19 @@ inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<co
   return errors;
 }
 
-/// Element n of x times the transposed matrix, plus `bias`, for x in `layout`.
+/// Element n of x [w.k] times the transposed matrix, plus `bias`, for x in `layout`.
 ///
 /// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well. Sums are
 /// float32: K products and additions, each off by a unit roundoff of at most the sum of all magnitudes.
-inline Bounded rounded_product(const testing::RandomWeight& w, ActivationLayout layout, std::span<const double> x,
-                               int64_t n, double bias) {
-  const std::vector<double> x_errors = rounding_errors(layout, x);
+inline Bounded rounded_product(const testing::RandomWeight& w, ActivationLayout layout, const double* x, int64_t n,
+                               double bias) {
+  const std::vector<double> x_errors = rounding_errors(layout, {x, static_cast<size_t>(w.k)});
   const double w_roundoff = layout == ActivationLayout::kBf16Tiled && w.dtype != DType::kBF16 ? kRoundoffBF16 : 0;
   Bounded y = {bias, 0};
   double magnitude = std::abs(bias);
   for (int64_t k = 0; k < w.k; ++k) {
     const auto i = static_cast<size_t>(n * w.k + k);
-    const double at = x[static_cast<size_t>(k)], size = w.parts[i], dx = x_errors[static_cast<size_t>(k)];
+    const double at = x[k], size = w.parts[i], dx = x_errors[static_cast<size_t>(k)];
     y.value += at * w.values[i];
     y.error += size * dx + w_roundoff * size * (std::abs(at) + dx);
     magnitude += size * (std::abs(at) + dx);

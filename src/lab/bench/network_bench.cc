@@ -125,8 +125,7 @@ struct SplitNetwork {
 
 /// RMS difference over the RMS of the expected values, over all outputs, at a small size of the same network with the
 /// same weights.
-Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& network, const CpuKernels& kernels,
-                             RuntimeResources& runtime) {
+Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& network, RuntimeResources& runtime) {
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
   const SymbolValues sizes = made.check_sizes;
   ExecutableOptions options = options_of(sizes, made.weights);
@@ -224,7 +223,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   report.state_changed = differs(before, after);
   report.peak_bytes = peak.bytes();
   if (request.check) {
-    REDLINE_ASSIGN(const double error, check_network(request, split, *kernels, runtime));
+    REDLINE_ASSIGN(const double error, check_network(request, split, runtime));
     // x and cached keys are rounded to 8 bits of mantissa, block-quantized weights to their codes: about 2^-8 per
     // matrix product, accumulated over a few.
     constexpr double kMaxError = 0.03;

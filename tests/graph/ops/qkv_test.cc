@@ -1,5 +1,6 @@
 #include "graph/ops/qkv.h"
 
+#include <deque>
 #include <numeric>
 
 #include "graph/ops/rope.h"
@@ -19,6 +20,7 @@ struct Heads {
 
 /// The matrix of q, k or v, its bias, and the norm of its heads.
 struct Projection {
+  Projection(DType type, int64_t out, uint32_t seed) : weight(type, out, kIn, seed) {}
   testing::RandomWeight weight;
   std::vector<float> bias, norm;
 };
@@ -61,10 +63,9 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
           SCOPED_TRACE(fmt::format("{} {} heads of {}{}{}", dtype_info(type).name, h.q, h.dim, exact ? " exact" : "",
                                    format == KvFormat::kF32 ? "" : " f16"));
           Numbers n(3);
-          std::vector<Projection> parts;
+          std::deque<Projection> parts;
           for (const int64_t heads : {h.q, h.kv, h.kv}) {
-            parts.push_back(
-                {testing::RandomWeight(type, heads * h.dim, kIn, static_cast<uint32_t>(parts.size()) + 1), {}, {}});
+            parts.emplace_back(type, heads * h.dim, static_cast<uint32_t>(parts.size()));
             if (h.has_bias) parts.back().bias = n.vector(heads * h.dim);
             if (h.has_norm && parts.size() < 3) parts.back().norm = n.vector(h.dim);
           }

@@ -570,7 +570,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 }
 
 // Scores from far below the first ones to far above: weights of bfloat16 pages are made in another way there.
-TEST_P(Attention, LinesOfManyScalesShareACall) {
+TEST_P(Attention, QueryRowsOfManyScalesShareACall) {
   constexpr int64_t kPositions = 300, kRows = 37;
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t head_dim : {40, 64, 72, 80, 96, 128, 160, 256}) {

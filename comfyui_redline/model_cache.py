@@ -11,6 +11,11 @@ DOUBLE = ("double_blocks", "joint_blocks", "transformer_blocks", "blocks", "doub
 SINGLE = ("single_blocks", "single_transformer_blocks", "single_layers")
 
 
+def copy_of(values):
+    """ComfyUI's blocks add to their inputs in place."""
+    return values.clone() if hasattr(values, "clone") else values.copy()
+
+
 def mean_abs(values):
     return float(abs(values).mean())
 
@@ -75,11 +80,12 @@ class FirstBlockCache:
 
     def first(self, args, extra):
         """Block 0: decides."""
-        out = extra["original_block"](args)
         state = self.state
         if state is None:
-            return out
-        residual = out["img"] - args["img"]
+            return extra["original_block"](args)
+        entry = copy_of(args["img"])
+        out = extra["original_block"](args)
+        residual = out["img"] - entry
         before = state.get("first")
         skips = (before is not None and "rest" in state and self.window.allows(self.sigma, state)
                  and mean_abs(residual - before) < self.threshold * mean_abs(before))
@@ -106,7 +112,8 @@ class FirstBlockCache:
                 kept = state["rest"][part]
                 return {name: args[name] + kept[name] if name in kept else args[name] for name in names if name in args}
             if is_entry:
-                state.setdefault("entry", {})[part] = {name: args[name] for name in names if args.get(name) is not None}
+                state.setdefault("entry", {})[part] = {
+                    name: copy_of(args[name]) for name in names if args.get(name) is not None}
             out = extra["original_block"](args)
             if is_last:
                 entry = state["entry"].pop(part)

@@ -207,8 +207,10 @@ class Block:
         self.calls = 0
 
     def __call__(self, x, vec):
+        """In place, as the blocks of comfy/ldm/flux/layers.py do."""
         self.calls += 1
-        return x + np.tanh(x @ self.weight + vec)
+        x += np.tanh(x @ self.weight + vec)
+        return x
 
 
 class Transformer:
@@ -224,6 +226,7 @@ class Transformer:
     def __call__(self, img, txt, sigma, transformer_options):
         replace = transformer_options.get("patches_replace", {}).get("dit", {})
         vec = np.float32(math.sin(3 * sigma))
+        img, txt = img.copy(), txt.copy()
         for i, block in enumerate(self.double_blocks):
             def both(args, block=block):
                 return {"img": block(args["img"], args["vec"]), "txt": block(args["txt"], args["vec"])}
@@ -323,14 +326,14 @@ def plain_first_block_cache(network, x, txts, sigmas, threshold):
     for now, after in zip(sigmas, sigmas[1:]):
         vec, txt = np.float32(math.sin(3 * now)), txts
         blocks = network.double_blocks
-        img1, txt1 = blocks[0](x, vec), blocks[0](txt, vec)
+        img1, txt1 = blocks[0](x.copy(), vec), blocks[0](txt.copy(), vec)
         residual = img1 - x
         skip = rest is not None and np.abs(residual - before).mean() / np.abs(before).mean() < threshold
         steps.append(not skip)
         if skip:
             whole = np.concatenate([txt1, img1], axis=1) + rest
         else:
-            img, text = img1, txt1
+            img, text = img1.copy(), txt1.copy()
             for block in blocks[1:]:
                 img, text = block(img, vec), block(text, vec)
             whole = np.concatenate([text, img], axis=1)

@@ -41,7 +41,7 @@ using AdapterSites = std::vector<std::shared_ptr<AdapterSite>>;
 struct AdapterFactors {
   int64_t rank = 0;            ///< 0: the adapter does not change this site
   const void* down = nullptr;  ///< AdapterSite::down_shape packed as its down_type (tensor/packed_weight.h)
-  const void* up = nullptr;    ///< [out_features, rank] packed as its up_type
+  const void* up = nullptr;    ///< [out_features, rank] packed as its up_type; kI8: tensor/lora_up.h
   float scale = 1;
   /// The same matrices, row-major float32, for the interpreter.
   const float* plain_down = nullptr;

@@ -7,6 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/hash.h"
+#include "tensor/lora_up.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -61,6 +62,14 @@ std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<in
   for (int64_t r = 0; r < rows; ++r) round_row(type, values.data() + r * cols, cols, rounded.data() + r * bytes);
   std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
   pack_row_panels({type, shape, rounded.data()}, 0, (rows + kRowPanelRows - 1) / kRowPanelRows, packed.data());
+  return packed;
+}
+
+/// Row-major values of an up matrix [rows, rank].
+std::vector<uint8_t> pack_up(const std::vector<float>& values, int64_t rows, int64_t rank, DType type) {
+  if (type != DType::kI8) return pack(values, {rows, rank}, type);
+  std::vector<uint8_t> packed(static_cast<size_t>(lora_up_bytes(rows, rank)));
+  pack_lora_up(values.data(), rows, rank, packed.data());
   return packed;
 }
 
@@ -123,7 +132,7 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     std::vector<float> down = values_of(matrix.down), up = up_values(matrix, *site, found);
     if (site->is_lookup && !matrix.is_down_transposed) down = transposed(down, rank);
     if (!site->is_lookup) p.down = pack(down, down_shape, site->down_type);
-    p.up = pack(up, {site->out_features, rank}, site->up_type);
+    p.up = pack_up(up, site->out_features, rank, site->up_type);
     if (adapter->factors.size() <= site->index) adapter->factors.resize(site->index + 1);
     adapter->identity = hash_word(adapter->identity, site->index);
     adapter->identity = hash_bytes(adapter->identity, &matrix.scale, sizeof matrix.scale);

@@ -154,7 +154,9 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
         return entry.contains("name") ? a.name == entry["name"] : entry.contains("id") && a.id == entry["id"];
       });
       if (found == adapters.end())
-        return not_found_error(fmt::format("lora[{}]", i), "there is no such adapter; see /lora-adapters",
+        return not_found_error(fmt::format("lora[{}]", i),
+                               fmt::format("{} has no adapter {}; see /lora-adapters", choice.model->name(),
+                                           to_text(entry.contains("name") ? entry["name"] : entry.value("id", Json()))),
                                "adapter_not_found");
       if (const double scale = entry.value("scale", 1.0); scale != 0) request.adapters.emplace_back(found->name, scale);
     }

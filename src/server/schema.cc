@@ -62,9 +62,10 @@ class Validator {
       if (found == object.end() || found->is_null()) {
         if (found != object.end()) object.erase(found);
         if (!field.rules.required) continue;
-        return bad_request(child(path, field.name),
-                           fmt::format("{} is missing: {}", child(path, field.name), field.description),
-                           "missing_required_parameter");
+        const std::string place = child(path, field.name);
+        return bad_request(
+            place, fmt::format("{} is missing{}{}", place, field.description.empty() ? "" : ": ", field.description),
+            "missing_required_parameter");
       }
       if (field.rules.is_ignored) ignored_.push_back(child(path, field.name));
       if (auto error = check(field, *found, child(path, field.name))) return error;

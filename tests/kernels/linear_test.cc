@@ -7,6 +7,7 @@
 #include <random>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/linear_prefetch.h"
 #include "support/random_weight.h"
 #include "support/special_values.h"
 
@@ -344,6 +345,31 @@ TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
           ASSERT_EQ(std::memcmp(one.data(), y.data() + m * c.y_stride, static_cast<size_t>(c.n) * 4), 0) << "row " << m;
         }
       }
+    }
+  }
+}
+
+// What linear_q8 prefetches beside changes nothing, wherever it lies.
+TEST(LinearQ8, PrefetchesWithoutEffect) {
+  const GuardedBuffer<uint8_t> behind(100);
+  for (const Isa& isa : supported_isas()) {
+    SCOPED_TRACE(isa.name);
+    for (const int64_t rows : {1, 5, 16, 33}) {
+      LinearCase c(DType::kQ4_0, 83, 512, rows);
+      const LinearFn linear = LinearFn::q8(isa.table, DType::kQ4_0);
+      GuardedBuffer<float> y((rows - 1) * c.y_stride + c.n), with((rows - 1) * c.y_stride + c.n);
+      std::fill_n(y.data(), y.size(), kUntouched);
+      std::fill_n(with.data(), with.size(), kUntouched);
+      LinearArgs a = c.args(rows, y.data());
+      linear(a);
+      const LinearPrefetch::Piece pieces[] = {{behind.data(), 100}, {nullptr, 0}, {behind.data() + 99, 1}};
+      LinearPrefetch prefetch;
+      prefetch.pieces = pieces;
+      prefetch.count = 3;
+      a.end = &prefetch;
+      a.y = with.data();
+      linear(a);
+      ASSERT_EQ(std::memcmp(y.data(), with.data(), static_cast<size_t>(y.size()) * 4), 0) << rows << " rows";
     }
   }
 }

@@ -36,6 +36,7 @@ TEST(Schema, AcceptsWhatItDescribes) {
 TEST(Schema, NamesTheFieldAtFault) {
   EXPECT_EQ(error_of("{}"), "name: name is missing: the name");
   EXPECT_EQ(error_of(R"({"name": null})"), "name: name is missing: the name");
+  EXPECT_EQ(error_of(R"({"name": "a", "at": {}})"), "at.x: at.x is missing") << "it has no description";
   EXPECT_EQ(error_of(R"({"name": 3})"), "name: name must be a string");
   EXPECT_EQ(error_of(R"({"nam": "a"})"), "nam: unknown field nam; did you mean \"name\"?");
   EXPECT_EQ(error_of(R"({"name": "a", "colour": 1})"), "colour: colour is called color");

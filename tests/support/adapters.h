@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/graph_harness.h"
+#include "tensor/lora_up.h"
 #include "tensor/packed_weight.h"
 
 namespace redline::test {
@@ -26,7 +27,7 @@ struct RandomAdapter {
       f.down = n.vector(r * site.in_features, size);
       f.up = n.vector(site.out_features * r, 0.3f);
       f.packed_down = pack(f.down, site.down_shape(r), site.down_type);
-      f.packed_up = pack(f.up, {site.out_features, r}, site.up_type);
+      f.packed_up = pack_up(f.up, site.out_features, r, site.up_type);
       if (made->factors.size() <= site.index) made->factors.resize(site.index + 1);
       if (r > 0)
         made->factors[site.index] = {r, f.packed_down.data(), f.packed_up.data(), 0.75f, f.down.data(), f.up.data()};
@@ -36,6 +37,13 @@ struct RandomAdapter {
   }
   WeightedAdapter at(float weight) const { return {adapter, weight}; }
 
+  static std::vector<uint8_t> pack_up(std::vector<float>& values, int64_t rows, int64_t rank, DType type) {
+    if (type != DType::kI8) return pack(values, {rows, rank}, type);
+    std::vector<uint8_t> packed(static_cast<size_t>(lora_up_bytes(rows, rank)));
+    pack_lora_up(values.data(), rows, rank, packed.data());
+    unpack_lora_up(packed.data(), rows, rank, values.data());
+    return packed;
+  }
   /// Rounds `values` to the type and packs them.
   static std::vector<uint8_t> pack(std::vector<float>& values, const std::vector<int64_t>& shape, DType type) {
     const auto [rows, cols] = packed_matrix({type, shape, nullptr});

@@ -3,28 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "tensor/packed_weight.h"
-
 namespace redline {
-namespace {
 
-// Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
-constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
-
-// Rows whose t is prepared for the tile kernel at a time.
-constexpr int64_t kExpandRows = 1024;
-
-// Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch so far ahead
-// themselves, but cannot know where the next adapter's factors are.
-constexpr int64_t kPrefetchBytes = 2048;
-
-void prefetch(const void* data, int64_t bytes) {
-  for (int64_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
-    __builtin_prefetch(static_cast<const uint8_t*>(data) + at);
-}
-
-/// Of the shrink stage.
-struct StageParams {
+/// Parameters of a shrink stage.
+struct AdapterShrink {
   struct Group {
     std::shared_ptr<AdapterSite> site;
     int64_t t_begin;  // first column of t
@@ -37,7 +19,25 @@ struct StageParams {
   void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
   Operand<const uint8_t> x;
   Operand<float> t;
+  std::shared_ptr<const AdapterShrink> next;  ///< of the program; nullptr: none
 };
+
+namespace {
+
+// Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
+constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
+
+// Rows whose t is prepared for the tile kernel at a time.
+constexpr int64_t kExpandRows = 1024;
+
+// Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch so far ahead
+// themselves, but cannot know where the next adapter's factors are.
+constexpr int64_t kPrefetchBytes = 2048;
+
+void prefetch_first(const void* data, int64_t bytes) {
+  for (int64_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
+    __builtin_prefetch(static_cast<const uint8_t*>(data) + at);
+}
 
 /// Rows [begin, end) and columns [n, n + kShrinkCols) of one adapter's x down^T.
 struct ShrinkPart {
@@ -47,7 +47,7 @@ struct ShrinkPart {
   float* t;
 };
 
-void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layout, WorkerContext& worker) {
+void shrink(const AdapterShrink& s, const ShrinkPart& part, ActivationLayout layout, WorkerContext& worker) {
   // Rows before `begin` in its panel belong to another segment: their results are dropped.
   const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
   const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
@@ -69,21 +69,13 @@ void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layou
       part.t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
 }
 
-// The parts of all adapters are dealt to the tasks in turn.
-void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  if (step.adapters.empty()) return;
+/// body(group, part, task, number): the parts of all adapters are dealt to the tasks in turn; `number` counts those of
+/// a task.
+template <class Body>
+void for_shrink_parts(const AdapterShrink& s, const StepContext& step, const Body& body) {
   const int64_t rows = s.rows.eval(step.sizes);
-  const ActivationLayout layout = s.layouts.for_rows(rows);
   int64_t number = 0;
-  std::optional<ShrinkPart> next;  // prefetched
-  const auto take = [&](const StageParams::Group& group, const ShrinkPart& part) {
-    const DType type = group.site->down_type;
-    prefetch(static_cast<const uint8_t*>(part.factors->down) + packed_bytes(type, part.n, s.in_features),
-             packed_bytes(type, kRowPanelRows, s.in_features));
-    if (next) shrink(s, *next, layout, worker);
-    next = part;
-  };
-  for (const StageParams::Group& group : s.groups)
+  for (const AdapterShrink::Group& group : s.groups)
     for_adapted_rows(step.adapters, *group.site, step.sizes, 0, rows, [&](const AdaptedRows& adapted) {
       float* t = s.t + group.t_begin;
       int64_t rank = 0;
@@ -94,18 +86,42 @@ void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step,
         const float scale = factors->scale * each.weight;
         for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
           end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
-          for (int64_t n = 0; n < factors->rank; n += kShrinkCols)
-            if (number++ % s.tasks == tile.index) take(group, {factors, scale, begin, end, n, t + rank});
+          for (int64_t n = 0; n < factors->rank; n += kShrinkCols, ++number)
+            body(group, ShrinkPart{factors, scale, begin, end, n, t + rank}, number % s.tasks, number / s.tasks);
         }
         rank += factors->rank;
       }
     });
+}
+
+const uint8_t* part_factors(const AdapterShrink& s, const AdapterShrink::Group& group, const ShrinkPart& part) {
+  return static_cast<const uint8_t*>(part.factors->down) + packed_bytes(group.site->down_type, part.n, s.in_features);
+}
+
+void run_shrink(const AdapterShrink& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  if (step.adapters.empty()) return;
+  const ActivationLayout layout = s.layouts.for_rows(s.rows.eval(step.sizes));
+  std::optional<ShrinkPart> next;  // prefetched
+  for_shrink_parts(s, step, [&](const AdapterShrink::Group& group, const ShrinkPart& part, int64_t task, int64_t) {
+    if (task != tile.index) return;
+    prefetch_first(part_factors(s, group, part), packed_bytes(group.site->down_type, kRowPanelRows, s.in_features));
+    if (next) shrink(s, *next, layout, worker);
+    next = part;
+  });
   if (next) shrink(s, *next, layout, worker);
 }
 
 }  // namespace
 
 AdapterExpand AdapterExpand::choose(const CpuKernels& table, bool exact_f32) {
+  AdapterExpand up = choose_plain(table, exact_f32);
+  if (exact_f32 || up.by_tiles) return up;
+  up.type = DType::kI8;
+  up.by_rows = table.linear[static_cast<size_t>(up.type)];
+  return up;
+}
+
+AdapterExpand AdapterExpand::choose_plain(const CpuKernels& table, bool exact_f32) {
   AdapterExpand up;
   up.type = exact_f32 ? DType::kF32 : DType::kBF16;
   up.by_rows = table.linear[static_cast<size_t>(up.type)];
@@ -142,12 +158,13 @@ void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const fl
 Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts,
                              LoweredStage& stage) {
   matrices_ = std::move(matrices);
-  auto shrink = std::make_shared<StageParams>();
+  layouts_ = layouts;
+  auto shrink = std::make_shared<AdapterShrink>();
   int64_t max_rank = 0;
   for (const Matrix& matrix : matrices_) {
     // Two halves of one matrix share its x down^T.
     const auto known = std::find_if(shrink->groups.begin(), shrink->groups.end(),
-                                    [&](const StageParams::Group& group) { return group.site == matrix.site; });
+                                    [&](const AdapterShrink::Group& group) { return group.site == matrix.site; });
     const bool is_new = matrix.site != nullptr && known == shrink->groups.end();
     t_begin_.push_back(known != shrink->groups.end() ? known->t_begin : t_cols_);
     if (!is_new) continue;
@@ -165,7 +182,7 @@ Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, cons
   for (int i = 0; i < kNumActivationLayouts; ++i)
     shrink->down[i] = linear_kernel(table, *down_type, static_cast<ActivationLayout>(i));
   expand_ = AdapterExpand::choose(table, exact);
-  for (const StageParams::Group& group : shrink->groups) {
+  for (const AdapterShrink::Group& group : shrink->groups) {
     group.site->down_type = *down_type;
     group.site->up_type = expand_.type;
   }
@@ -184,6 +201,8 @@ Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, cons
   first.buffer_bytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
   c.add_stage(std::move(first));
 
+  if (auto& last = c.last_adapters()) last->next = shrink;
+  c.last_adapters() = shrink_ = shrink;
   stage.read(t_, t, Reads::kAll);
   buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
   stage.buffer_bytes = buffer_at_ + expand_.buffer_bytes(kExpandRows, max_rank);
@@ -196,6 +215,41 @@ bool LinearAdapters::active(const StepContext& step) const {
   });
 }
 
+void LinearAdapters::prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
+                              int64_t rows, Share share, Prefetch& result) const {
+  result.list_.count = 0;
+  if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
+  if (layouts_.for_rows(rows) != ActivationLayout::kI8Grouped) return;
+  const AdapterSite& site = *matrices_[matrix].site;
+  const int64_t first_feature = matrices_[matrix].first_feature;
+  int64_t total = 0;
+  result.list_.pieces = result.pieces_.data();
+  const auto add_piece = [&](const void* data, int64_t begin, int64_t bytes) {
+    total += bytes;
+    if (result.list_.count == Prefetch::kMaxPieces || total > Prefetch::kMaxBytes) return;
+    result.pieces_[static_cast<size_t>(result.list_.count++)] = {static_cast<const uint8_t*>(data) + begin, bytes};
+  };
+  for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
+    for (const WeightedAdapter& each : adapted.adapters) {
+      const AdapterFactors* factors = factors_at(each, site);
+      if (factors == nullptr) continue;
+      const int64_t begin = expand_.up_bytes(args.n_begin + first_feature, factors->rank);
+      add_piece(factors->up, begin, expand_.up_bytes(args.n_end + first_feature, factors->rank) - begin);
+    }
+  });
+  const AdapterShrink* next = shrink_->next.get();
+  if (next == nullptr || share.count < next->tasks) return;
+  // Tiles are dealt to the workers in blocks, and so are the parts of the next op's first stage, a task each.
+  const int64_t task = share.index * next->tasks / share.count,
+                first = (task * share.count + next->tasks - 1) / next->tasks,
+                end = ((task + 1) * share.count + next->tasks - 1) / next->tasks;
+  for_shrink_parts(*next, step, [&](const AdapterShrink::Group& group, const ShrinkPart& part, int64_t of, int64_t n) {
+    if (of != task || n % (end - first) != share.index - first) return;
+    const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
+    add_piece(part_factors(*next, group, part), 0, packed_bytes(group.site->down_type, width, next->in_features));
+  });
+}
+
 void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
                          WorkerContext& worker) const {
   if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
@@ -205,6 +259,7 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
   part.out_features = site.out_features;
   part.n_begin += first_feature;
   part.n_end += first_feature;
+  part.end = nullptr;
   if (part.gate) part.gate -= first_feature;
   struct Up {
     const AdapterFactors* factors = nullptr;
@@ -224,8 +279,8 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
     for (const WeightedAdapter& each : adapted.adapters) {
       const AdapterFactors* factors = factors_at(each, site);
       if (factors == nullptr) continue;
-      prefetch(static_cast<const uint8_t*>(factors->up) + packed_bytes(expand_.type, part.n_begin, factors->rank),
-               packed_bytes(expand_.type, part.n_end - part.n_begin, factors->rank));
+      prefetch_first(static_cast<const uint8_t*>(factors->up) + expand_.up_bytes(part.n_begin, factors->rank),
+                     expand_.up_bytes(part.n_end - part.n_begin, factors->rank));
       if (next.factors) add_next();
       next = {factors, products, adapted.begin, adapted.end, adapted.segment_rows};
       products += factors->rank;

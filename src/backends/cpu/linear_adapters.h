@@ -1,21 +1,33 @@
 // Low-rank adapters of linear ops and convolutions: x down^T ("shrink"), then up ("expand"), as in Punica's SGMV.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "backends/cpu/lowering.h"
 #include "graph/adapters.h"
+#include "kernels/cpu/linear_prefetch.h"
+#include "tensor/lora_up.h"
+#include "tensor/packed_weight.h"
 
 namespace redline {
 
 /// Kernels for the up matrices, shared by linear and conv2d adapters.
 struct AdapterExpand {
-  DType type = DType::kF32;
+  DType type = DType::kF32;  ///< of packed up matrices; kI8: tensor/lora_up.h
   void (*by_rows)(const LinearArgs&) = nullptr;
   void (*by_tiles)(const LinearArgs&) = nullptr;  ///< for x in a tiled layout, or nullptr
   void (*prepare_tiles)(const PrepareXArgs&) = nullptr;
 
+  /// Where neither float32 is asked for nor a tile unit multiplies bfloat16, in 8 bits (tensor/lora_up.h): with many
+  /// adapters a step takes as long as reading them.
   static AdapterExpand choose(const CpuKernels& table, bool exact_f32);
+  /// Without 8 bits, for sites whose products are as large as those of the op.
+  static AdapterExpand choose_plain(const CpuKernels& table, bool exact_f32);
+  /// Bytes of `rows` rows of a packed up matrix.
+  int64_t up_bytes(int64_t rows, int64_t rank) const {
+    return type == DType::kI8 ? lora_up_bytes(rows, rank) : packed_bytes(type, rows, rank);
+  }
   /// Bytes of `buffer` for calls of up to `rows` rows.
   int64_t buffer_bytes(int64_t rows, int64_t max_rank) const {
     return by_tiles ? activation_layout_bytes(ActivationLayout::kBf16Tiled, rows, max_rank) : 0;
@@ -43,6 +55,26 @@ class LinearAdapters {
 
   /// Whether any row of the step has an adapter at any of the matrices.
   bool active(const StepContext& step) const;
+  /// Factors that are read after a product, for its LinearArgs::end: those of add(), and a share of those with which
+  /// the next op with adapters begins.
+  class Prefetch {
+   public:
+    const LinearEnd* end() const { return list_.count > 0 ? &list_ : nullptr; }
+
+   private:
+    friend class LinearAdapters;
+    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 beside the product's own
+    LinearPrefetch list_;
+    std::array<LinearPrefetch::Piece, kMaxPieces> pieces_;
+  };
+  /// The products of an op share what the next op reads: product `index` of `count`, in the order of the tiles. A count
+  /// of 0: none of it.
+  struct Share {
+    int64_t index = 0, count = 0;
+  };
+  /// Empty if the product cannot prefetch. `rows`: of the step, by which the kernel is chosen.
+  void prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row, int64_t rows,
+                Share share, Prefetch& result) const;
   /// args.y, whose first row is row `first_row` of the step, += gate (t up^T) for args.rows rows and columns
   /// [args.n_begin, args.n_end) of `matrix`.
   void add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
@@ -54,6 +86,8 @@ class LinearAdapters {
   int64_t t_cols_ = 0;
   Operand<const float> t_;  ///< x down^T, the result of the shrink stage
   AdapterExpand expand_;
+  ActivationLayouts layouts_;
+  std::shared_ptr<AdapterShrink> shrink_;
   int64_t buffer_at_ = 0;
 };
 

@@ -168,6 +168,7 @@ Result<Program> CpuCompiler::run() {
       graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size(), options_.batch_invariance)));
   REDLINE_TRY(reserve_packed());
   StatePlan states = plan_states(graph_, StateStorage::kDevice);
+  std::shared_ptr<AdapterShrink> last_adapters;
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     LowerContext context;
     const Op op = graph_.ops[i];
@@ -177,6 +178,7 @@ Result<Program> CpuCompiler::run() {
     context.states_ = &states;
     context.workers_ = team_.size();
     context.compiler_ = this;
+    context.last_adapters_ = &last_adapters;
     const CpuLowering* lowering = find_cpu_lowering(op.def);
     if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
     REDLINE_TRY(lowering->lower(context).within(op.name));

@@ -19,6 +19,8 @@ struct CpuCompileOptions {
   WeightCacheOptions weight_cache;
 };
 
+struct AdapterShrink;  // linear_adapters.cc
+
 /// The interface that an op's lowering works with.
 class LowerContext {
  public:
@@ -48,6 +50,8 @@ class LowerContext {
   ValueId add_temporary(std::string name, Shape shape);
   /// Adds a stage. Name and op are filled in if omitted.
   void add_stage(LoweredStage stage);
+  /// Of the op with adapters that was lowered last; nullptr at first.
+  std::shared_ptr<AdapterShrink>& last_adapters() const { return *last_adapters_; }
   /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
 
@@ -59,6 +63,7 @@ class LowerContext {
   const StatePlan* states_ = nullptr;
   int workers_ = 1;
   class CpuCompiler* compiler_ = nullptr;
+  std::shared_ptr<AdapterShrink>* last_adapters_ = nullptr;
 };
 
 /// The CPU implementation of one op: adds its stages. One constant per op, listed in lowerings.cc.

@@ -106,7 +106,7 @@ struct LinearArgs {
   int64_t y_stride;
   void* scratch;
   const float* gate = nullptr;     ///< [N], or nullptr for ones
-  const LinearEnd* end = nullptr;  ///< epilogue; only for the tile unit and its emulation
+  const LinearEnd* end = nullptr;  ///< epilogue of the tile unit and its emulation; of linear_q8, a LinearPrefetch
 };
 
 /// y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.
@@ -233,7 +233,7 @@ struct CpuKernels {
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
   // By weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
-  void (*linear[kNumDTypes])(const LinearArgs&) = {};           ///< x in kF32: float32 products
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};           ///< x in kF32: float32 products; kI8: lora_up.h
   void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Grouped: integer dots
   void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< x in kBf16Tiled: bfloat16 tile products
   void (*linear_i8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Tiled: integer dots or tile products

@@ -150,6 +150,7 @@ std::optional<DType> weight_type_reading(const CpuKernels& table, const Activati
 
 LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32, BatchInvariance rows) {
   LinearKernels kernels;
+  if (weight == DType::kI8) return kernels;  // of adapters, whose packing has scales (tensor/lora_up.h)
   kernels.run[0] = table.linear[static_cast<size_t>(weight)];
   if (exact_f32) return kernels;
   if (!choose_recorded(table, weight, kernels)) kernels = choose_by_rule(table, weight);

@@ -22,6 +22,7 @@ void fill_linear_q8(CpuKernels& table);
 void fill_linear_tiles(CpuKernels& table);
 void fill_linear_i8(CpuKernels& table);
 void fill_linear_i8_tiles(CpuKernels& table);
+void fill_lora_expand(CpuKernels& table);
 void fill_prepare_i8(CpuKernels& table);
 void fill_prepare_x(CpuKernels& table);
 void fill_embedding(CpuKernels& table);
@@ -50,6 +51,7 @@ void fill_table(CpuKernels& table) {
   fill_linear_tiles(table);
   fill_linear_i8(table);
   fill_linear_i8_tiles(table);
+  fill_lora_expand(table);
   fill_prepare_i8(table);
   fill_prepare_x(table);
   fill_embedding(table);

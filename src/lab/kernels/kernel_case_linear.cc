@@ -210,6 +210,7 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
                                                          : nullptr;
   if (entries == nullptr) return std::unique_ptr<KernelCase>();
   REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
+  if (type == DType::kI8) return unsupported("linear.i8 multiplies up matrices of adapters, which have no bench");
   const int64_t block = dtype_info(type).block_elements, n = asked.shape[0], k = asked.shape[1];
   if (k % block != 0) return invalid_argument("K {} is no multiple of {}'s block of {}", k, asked.type, block);
   void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];

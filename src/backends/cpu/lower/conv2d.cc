@@ -63,7 +63,7 @@ TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op) {
 
 void Conv2dAdapters::reserve(const LowerContext& c, AdapterSite& site, int64_t max_rows, int64_t& buffer_bytes) {
   const auto aligned = [](int64_t n) { return (n + 63) / 64 * 64; };
-  up = AdapterExpand::choose(c.kernels(), c.options().exact_f32);
+  up = AdapterExpand::choose_plain(c.kernels(), c.options().exact_f32);
   site.up_type = site.down_type = up.type;
   at = aligned(buffer_bytes);
   bytes = aligned(max_rows * site.max_rank * int64_t{sizeof(float)});

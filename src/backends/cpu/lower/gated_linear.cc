@@ -23,6 +23,7 @@ struct GatedLinearParams {
   bool tiles_end;  // linear_tiles computes the whole op, epilogue included
   int64_t features, in_features;
   int64_t col_bytes[2];  // of the packed weights
+  int64_t tiles;
   PreparedOutput out;
   Operand<const uint8_t> x;
   Operand<float> y;
@@ -76,6 +77,12 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
         product.weight = p.weight[i];
         product.bias = p.bias[i];
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
+        LinearAdapters::Prefetch factors;
+        if (adapted) {
+          p.adapters.prefetch(step, static_cast<size_t>(i), product, row, rows,
+                              {tile.index * p.matrices + i, p.tiles * p.matrices}, factors);
+          product.end = factors.end();
+        }
         p.kernels[i].for_rows(rows)(product);
         if (adapted) p.adapters.add(step, static_cast<size_t>(i), product, row, worker);
       }
@@ -128,6 +135,7 @@ Status lower_gated_linear(LowerContext& c) {
   stage.grid.col_begin =
       LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()),
                                 linear_tiles(c, params->features * kMatrices, bytes * params->features));
+  params->tiles = std::ssize(stage.grid.col_begin) - 1;
   stage.buffer_bytes = block_bytes(stage.grid.rows.eval(c.options().bounds), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});

@@ -17,6 +17,7 @@ struct LinearParams {
   const float* bias;  // or nullptr
   int64_t out_features, in_features;
   int64_t col_bytes;  // of the packed weight
+  int64_t tiles;
   // with a gate:
   Dim rows_per_item;
   int64_t gate_column, table_columns;
@@ -47,20 +48,23 @@ void run_linear(const LinearParams& p, const Tile& tile, const StepContext& step
   // Rows are not split: a prepared x is one piece.
   const int64_t rows = tile.row_end;
   auto* const kernel = p.kernels.for_rows(rows);
-  const LinearArgs args = {.x = p.x,
-                           .x_stride = p.in_features,
-                           .rows = rows,
-                           .weight = p.weight,
-                           .out_features = p.out_features,
-                           .in_features = p.in_features,
-                           .n_begin = tile.col_begin,
-                           .n_end = tile.col_end,
-                           .bias = p.bias,
-                           .residual = p.residual,
-                           .y = p.y,
-                           .y_stride = p.out_features,
-                           .scratch = worker.scratch};
+  LinearArgs args = {.x = p.x,
+                     .x_stride = p.in_features,
+                     .rows = rows,
+                     .weight = p.weight,
+                     .out_features = p.out_features,
+                     .in_features = p.in_features,
+                     .n_begin = tile.col_begin,
+                     .n_end = tile.col_end,
+                     .bias = p.bias,
+                     .residual = p.residual,
+                     .y = p.y,
+                     .y_stride = p.out_features,
+                     .scratch = worker.scratch};
   if (!p.gate_table) {
+    LinearAdapters::Prefetch factors;
+    p.adapters.prefetch(step, 0, args, 0, rows, {tile.index, p.tiles}, factors);
+    args.end = factors.end();
     kernel(args);
     return p.adapters.add(step, 0, args, 0, worker);
   }
@@ -118,6 +122,7 @@ Status lower_linear(LowerContext& c) {
   params->col_bytes = packed_col_bytes(w);
   LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
   stage.grid.col_begin = LowerContext::cut_columns(n, kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
+  params->tiles = std::ssize(stage.grid.col_begin) - 1;
   stage.read(params->x, in[0], Reads::kAll);
   if (attrs.has_gate) {
     params->rows_per_item = attrs.rows_per_item;

@@ -25,6 +25,7 @@ struct QkvParams {
   void (*append)(const KvAppendArgs&);
   int64_t in_features, rotary_dim;
   int64_t col_bytes[3];  // of the packed weights
+  int64_t tiles;
   Operand<const void> x;
   Operand<const float> table;
   Operand<float> q;
@@ -42,6 +43,7 @@ int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
 
 struct QkvBlock {
   const QkvParams& s;
+  const Tile& tile;
   int64_t rows;
   const StepContext& step;
   WorkerContext& worker;
@@ -50,19 +52,24 @@ struct QkvBlock {
   void product(size_t i, int64_t begin, int64_t end, float* y, int64_t width) const {
     const int64_t d = s.a.head_dim, heads = i == 0 ? s.a.num_heads : s.a.num_kv_heads;
     // Kernels index columns from the first of the matrix.
-    const LinearArgs args = {.x = s.x,
-                             .x_stride = s.in_features,
-                             .rows = rows,
-                             .weight = s.weight[i],
-                             .out_features = heads * d,
-                             .in_features = s.in_features,
-                             .n_begin = begin * d,
-                             .n_end = end * d,
-                             .bias = s.bias[i],
-                             .residual = nullptr,
-                             .y = y - begin * d,
-                             .y_stride = width,
-                             .scratch = worker.scratch};
+    LinearArgs args = {.x = s.x,
+                       .x_stride = s.in_features,
+                       .rows = rows,
+                       .weight = s.weight[i],
+                       .out_features = heads * d,
+                       .in_features = s.in_features,
+                       .n_begin = begin * d,
+                       .n_end = end * d,
+                       .bias = s.bias[i],
+                       .residual = nullptr,
+                       .y = y - begin * d,
+                       .y_stride = width,
+                       .scratch = worker.scratch};
+    LinearAdapters::Prefetch factors;
+    const size_t first = tile.col_begin < s.a.num_heads * d ? 0 : 1;
+    const LinearAdapters::Share share = {tile.index, i == first ? s.tiles : 0};
+    s.adapters.prefetch(step, i, args, 0, rows, share, factors);
+    args.end = factors.end();
     s.products[i].for_rows(rows)(args);
     s.adapters.add(step, i, args, 0, worker);
   }
@@ -89,7 +96,7 @@ struct QkvBlock {
 void run_qkv(const QkvParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const QkvAttrs& a = s.a;
   const StateStep& state = step.states[s.cache.group];
-  const QkvBlock b{s, tile.row_end, step, worker};
+  const QkvBlock b{s, tile, tile.row_end, step, worker};
   const int64_t d = a.head_dim, q_cols = a.num_heads * d;
   auto* buffer = static_cast<float*>(worker.buffer);
 
@@ -181,6 +188,7 @@ Status lower_qkv(LowerContext& c) {
   const int64_t cols = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
   auto stage = LoweredStage::make<run_qkv, qkv_first_weights>(TaskGrid::of(c.in(0).shape[0], cols), params);
   stage.grid.col_begin = cut_heads(a, linear_tiles(c, cols, bytes));
+  params->tiles = std::ssize(stage.grid.col_begin) - 1;
   const int64_t rows = stage.grid.rows.eval(c.options().bounds);
   stage.buffer_bytes = std::max(kQkvBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
   stage.read(params->x, ids[0], Reads::kAll);

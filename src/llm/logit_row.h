@@ -37,7 +37,7 @@ class LogitRow {
   void all(Candidates& out) const;
   // Each writes the tokens that are left to `out`, with the temperature. False: `out` is undefined.
   bool top_k(int64_t k, float temperature, Candidates& out);
-  bool top_p(float p, float temperature, Candidates& out);  ///< the temperature that scan() was told
+  bool top_p(float p, float temperature, Candidates& out);  ///< the temperature of scan()
   bool min_p(float p, float temperature, Candidates& out);
   /// Top-p after top_p() has given false, with has_blocks(): the last token that is left.
   Candidate last_of_top_p(float p, float temperature);

@@ -10,8 +10,8 @@ constexpr int64_t num_logit_blocks(int64_t count) { return (count + kLogitBlock 
 
 /// max[b] = the largest x of block b. The kernel returns whether no x is NaN; all results are undefined if one is.
 ///
-/// near_sums: of exp((x - max[b]) * scale) over block b, in float32: within kNearSumError of the sum, relatively. In the
-/// same pass they cost as much as reading x from the L3 cache, and a third of exact sums.
+/// near_sums: of exp((x - max[b]) * scale) over block b, in float32: within kNearSumError of the sum, relatively. They
+/// take two thirds of the time of exact sums.
 inline constexpr double kNearSumError = 5e-6;
 struct BlockMaxArgs {
   const float* x;
@@ -37,8 +37,8 @@ struct BlockExpSumArgs {
   float* weights = nullptr;  ///< [count]; may be x
   int64_t* sums = nullptr;   ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
 
-  /// With `places`, sums are those of x >= high, and the x of [low, high) are listed in their order; low > -inf. Without
-  /// `sums` and `total` no weights are computed.
+  /// With `places`, sums are those of x >= high, and the x of [low, high) are listed in their order; low > -inf.
+  /// Without `sums` and `total` no weights are computed.
   float low = 0, high = 0;
   float* between = nullptr;   ///< the x; room for count + kLogitBlock, like `places`
   int32_t* places = nullptr;  ///< their indices

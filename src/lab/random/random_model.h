@@ -43,10 +43,10 @@ Result<RandomModelSpec> parse_random_model(std::string_view name);
 int64_t count_parameters(const RandomModelSpec& spec);
 
 /// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the named
-/// type (of gpt-oss in mxfp4 those of experts; the others are q8_0): codes are random bits, scales are chosen so that a matrix product keeps the variance of its input (1 /
-/// sqrt(K)), norms are one, biases small. The vocabulary consists of 256 bytes and numbered words, so that any text can
-/// be encoded. All allowed cores fill the matrices; MappedFile::release frees their pages, so that loading needs no
-/// second copy.
+/// type; of gpt-oss in mxfp4 those of experts, and the others are q8_0. Codes are random bits, scales are such that
+/// a matrix product keeps the variance of its input (1 / sqrt(K)), norms are one, biases small. The vocabulary consists
+/// of 256 bytes and numbered words, so that any text can be encoded. All allowed cores fill the matrices;
+/// MappedFile::release frees their pages, so that loading needs no second copy.
 /// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the message
 /// gives the bytes.
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);

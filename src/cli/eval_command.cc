@@ -120,7 +120,8 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   const int64_t all = count / window, windows = args.windows > 0 ? std::min(args.windows, all) : all;
   if (windows == 0)
     return invalid_argument(
-        "the text has {} tokens, one window of {} is the least; give more text or a smaller --context", count, window);
+        "the text has {} tokens, one window of {} is the least; give more text or a smaller --context{}", count, window,
+        text.starts_with('{') || text.starts_with('[') ? ", or --multiple-choice if these are questions" : "");
   const auto begin = std::chrono::steady_clock::now();
   const InterruptGuard guard;
   std::optional<Progress> progress(std::in_place, "scoring", windows, ProgressOptions{.unit = "window"});

@@ -8,6 +8,9 @@
 namespace redline {
 namespace {
 
+// A layer has a convolution and a scan with rows in order: stages of two layers run at once.
+constexpr int kWavesAtOnce = 2;
+
 // A stage may write its output over `value` if each tile reads only the elements that it writes.
 bool may_overwrite(const StagePlan& stage, ValueId value) {
   if (stage.in_place_of != value || value < 0) return false;
@@ -99,6 +102,18 @@ const ArenaBlock* slot_under(std::span<const ArenaBlock> before, const ArenaBloc
   return dies && under->bytes == block.bytes ? &*under : nullptr;
 }
 
+/// The last stage during which other waves may still use what dies in stage `last`.
+int last_of_waves(std::span<const int> waves, int last) {
+  if (last < 0 || last >= static_cast<int>(waves.size()) || waves[static_cast<size_t>(last)] < 0) return last;
+  const int wave = waves[static_cast<size_t>(last)];
+  const auto runs = [&](int s) {
+    const int other = s < static_cast<int>(waves.size()) ? waves[static_cast<size_t>(s)] : -1;
+    return other >= wave && other <= wave + kWavesAtOnce;
+  };
+  while (runs(last + 1)) ++last;
+  return last;
+}
+
 Blocks make_blocks(std::span<const ArenaBlock> blocks, std::span<const StagePlan> stages) {
   Blocks made;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -139,7 +154,7 @@ int64_t place(std::vector<Block>& blocks) {
 }  // namespace
 
 ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds, bool reuse,
-                     int64_t alignment) {
+                     int64_t alignment, std::span<const int> waves) {
   ArenaPlan plan;
   plan.blocks = make_slots(graph, stages, bounds, alignment);
   for (ArenaBlock& block : plan.blocks) {
@@ -149,6 +164,7 @@ ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, cons
   plan.bytes = plan.bytes_without_reuse;
   if (!reuse) return plan;
   Blocks made = make_blocks(plan.blocks, stages);
+  for (Block& block : made.blocks) block.last = last_of_waves(waves, block.last);
   plan.bytes = place(made.blocks);
   for (size_t i = 0; i < plan.blocks.size(); ++i) plan.blocks[i].offset = made.blocks[made.of_block[i]].offset;
   return plan;

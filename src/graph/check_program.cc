@@ -23,7 +23,7 @@ struct TouchedBytes {
 class ProgramChecker {
  public:
   ProgramChecker(const Program& program, const SymbolValues& sizes)
-      : program_(program), sizes_(sizes), workers_(program.tasks.size()) {}
+      : program_(program), schedule_(program.schedule_of(sizes)), sizes_(sizes), workers_(schedule_.tasks.size()) {}
   Status run();
 
  private:
@@ -41,6 +41,7 @@ class ProgramChecker {
   Status unordered(size_t stage, int other, ValueId value, int64_t begin, int64_t end) const;
 
   const Program& program_;
+  const TaskSchedule& schedule_;
   const SymbolValues& sizes_;
   size_t workers_;
   std::map<ValueId, ValueRows> values_;
@@ -52,17 +53,17 @@ class ProgramChecker {
 };
 
 Status ProgramChecker::check_events() {
-  std::vector<uint32_t> total(program_.num_events, 0);
-  for (const std::vector<Task>& list : program_.tasks)
+  std::vector<uint32_t> total(schedule_.num_events, 0);
+  for (const std::vector<Task>& list : schedule_.tasks)
     for (const Task& task : list)
-      for (uint32_t n = task.notify_begin; n < task.notify_end; ++n) ++total[program_.notifies[n]];
-  for (const std::vector<Task>& list : program_.tasks)
+      for (uint32_t n = task.notify_begin; n < task.notify_end; ++n) ++total[schedule_.notifies[n]];
+  for (const std::vector<Task>& list : schedule_.tasks)
     for (const Task& task : list)
       for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
-        const Wait& wait = program_.waits[w];
+        const Wait& wait = schedule_.waits[w];
         if (wait.count != total[wait.event])
           return internal("program {}: {} waits for {} notifications of event {}, which has {}", program_.name,
-                          program_.stages[task.stage].name, wait.count, program_.event_names[wait.event],
+                          program_.stages[task.stage].name, wait.count, schedule_.event_names[wait.event],
                           total[wait.event]);
       }
   return {};
@@ -90,7 +91,7 @@ void ProgramChecker::place_values() {
 
 bool ProgramChecker::can_run(const Task& task) const {
   for (uint32_t w = task.wait_begin; w < task.wait_end; ++w)
-    if (notified_[program_.waits[w].event] < program_.waits[w].count) return false;
+    if (notified_[schedule_.waits[w].event] < schedule_.waits[w].count) return false;
   return true;
 }
 
@@ -122,7 +123,7 @@ Status ProgramChecker::touch_bytes(size_t stage, ValueId value, int64_t begin, i
     }
     for (size_t w = 0; w < bytes.readers.size(); ++w)
       if (w != worker_ && bytes.readers[w] > now[w])
-        return unordered(stage, static_cast<int>(program_.tasks[w][bytes.readers[w] - 1].stage), value, begin, end);
+        return unordered(stage, static_cast<int>(schedule_.tasks[w][bytes.readers[w] - 1].stage), value, begin, end);
     bytes = {static_cast<int>(stage), static_cast<int>(worker_), place_, {}};
   }
   return {};
@@ -132,7 +133,7 @@ Status ProgramChecker::touch(size_t stage, ValueId value, const Tile& tile, Read
   const auto at = values_.find(value);
   if (at == values_.end()) return {};  // weights and states
   const ValueRows& v = at->second;
-  const TaskGrid& grid = program_.stages[stage].grid;
+  const TaskGrid& grid = schedule_.grids[stage];
   if (v.cols == 0 || grid.kind == TaskGrid::Kind::kWork) {
     const int64_t n = is_write ? grid.num_tasks() : 1, i = is_write ? tile.index : 0;
     return touch_bytes(stage, value, v.offset + v.bytes * i / n, v.offset + v.bytes * (i + 1) / n, is_write);
@@ -157,42 +158,43 @@ Status ProgramChecker::run_task(size_t worker, const Task& task, uint32_t place)
   worker_ = worker;
   place_ = place;
   Clock& clock = clock_[worker];
-  for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) join(clock, event_clock_[program_.waits[w].event]);
+  for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) join(clock, event_clock_[schedule_.waits[w].event]);
   clock[worker] = place;
   const StagePlan& stage = program_.stages[task.stage];
-  const Tile tile = stage.grid.tile(static_cast<int32_t>(task.index), stage.grid.rows.eval(sizes_), sizes_);
+  const TaskGrid& grid = schedule_.grids[task.stage];
+  const Tile tile = grid.tile(static_cast<int32_t>(task.index), grid.rows.eval(sizes_), sizes_);
   for (const StageRead& read : stage.reads) REDLINE_TRY(touch(task.stage, read.value, tile, read.reads, false));
   for (const ValueId id : stage.writes) REDLINE_TRY(touch(task.stage, id, tile, Reads::kTile, true));
   for (uint32_t n = task.notify_begin; n < task.notify_end; ++n) {
-    join(event_clock_[program_.notifies[n]], clock);
-    ++notified_[program_.notifies[n]];
+    join(event_clock_[schedule_.notifies[n]], clock);
+    ++notified_[schedule_.notifies[n]];
   }
   return {};
 }
 
 Status ProgramChecker::walk() {
-  notified_.assign(program_.num_events, 0);
-  event_clock_.assign(program_.num_events, Clock(workers_, 0));
+  notified_.assign(schedule_.num_events, 0);
+  event_clock_.assign(schedule_.num_events, Clock(workers_, 0));
   clock_.assign(workers_, Clock(workers_, 0));
   touched_ = {{INT64_MIN, {}}, {INT64_MAX, {}}};
   std::vector<size_t> next(workers_, 0);
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t w = 0; w < workers_; ++w)
-      for (const std::vector<Task>& list = program_.tasks[w]; next[w] < list.size() && can_run(list[next[w]]);) {
+      for (const std::vector<Task>& list = schedule_.tasks[w]; next[w] < list.size() && can_run(list[next[w]]);) {
         ++next[w];
         REDLINE_TRY(run_task(w, list[next[w] - 1], static_cast<uint32_t>(next[w])));
         moved = true;
       }
   }
   for (size_t w = 0; w < workers_; ++w) {
-    if (next[w] == program_.tasks[w].size()) continue;
-    const Task& task = program_.tasks[w][next[w]];
+    if (next[w] == schedule_.tasks[w].size()) continue;
+    const Task& task = schedule_.tasks[w][next[w]];
     for (uint32_t i = task.wait_begin; i < task.wait_end; ++i) {
-      const Wait& wait = program_.waits[i];
+      const Wait& wait = schedule_.waits[i];
       if (notified_[wait.event] < wait.count)
         return internal("program {}: {} waits in vain for event {}: {} of {} notifications", program_.name,
-                        program_.stages[task.stage].name, program_.event_names[wait.event], notified_[wait.event],
+                        program_.stages[task.stage].name, schedule_.event_names[wait.event], notified_[wait.event],
                         wait.count);
     }
   }

@@ -13,7 +13,7 @@ namespace redline {
 /// its last writer and who has read it since. So one such order speaks for all. Linear in tasks times workers.
 ///
 /// Which rows a work partition (TaskGrid::Kind::kWork) writes depends on the step: each is taken to have a share of its
-/// own. internal: states the two stages, or the event that is waited for in vain.
+/// own. The schedule is that of these sizes. internal: states the two stages, or the event that is waited for in vain.
 Status check_program(const Program& program, const SymbolValues& sizes);
 
 }  // namespace redline

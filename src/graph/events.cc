@@ -3,6 +3,8 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "graph/planning.h"
 
@@ -52,14 +54,13 @@ bool columns_meet(const TaskGrid& p, int p_col, const TaskGrid& c, int c_col) {
 // be complete when c is.
 TileGroups group_tiles(const TaskGrid& p, const TaskGrid& c, Reads reads) {
   if (reads == Reads::kAll) return {};
-  const bool parts_match = p.parts_match(c, reads);
   UnionFind tiles(p.num_tasks());
   std::vector<int> first_needed(static_cast<size_t>(c.num_tasks()), -1);
   std::vector<bool> used(static_cast<size_t>(p.num_tasks()), false);
   for (int consumer = 0; consumer < c.num_tasks(); ++consumer) {
     const int row = consumer / c.col_tiles(), col = consumer % c.col_tiles();
     int& first = first_needed[static_cast<size_t>(consumer)];
-    const int row_begin = parts_match ? row : 0, row_end = parts_match ? row + 1 : p.row_parts;
+    const auto [row_begin, row_end] = p.needed_parts(c, row, reads);
     for (int p_row = row_begin; p_row < row_end; ++p_row)
       for (int p_col = 0; p_col < p.col_tiles(); ++p_col) {
         if (!reads_all_cols(reads) && !columns_meet(p, p_col, c, col)) continue;
@@ -82,14 +83,22 @@ TileGroups group_tiles(const TaskGrid& p, const TaskGrid& c, Reads reads) {
 
 class EventPlanner {
  public:
-  explicit EventPlanner(Program& program)
-      : program_(program), stages_(program.stages), complete_(stages_.size(), StageSet(stages_.size())),
-        waits_(stages_.size()), notifies_(stages_.size()), stage_event_(stages_.size(), -1) {
+  /// Fills all of `schedule` but its grids.
+  EventPlanner(const Program& program, TaskSchedule& schedule)
+      : program_(program), schedule_(schedule), stages_(program.stages),
+        complete_(stages_.size(), StageSet(stages_.size())), rows_complete_(complete_), waits_(stages_.size()),
+        notifies_(stages_.size()), stage_event_(stages_.size(), -1) {
+    schedule_.waits.clear();
+    schedule_.notifies.clear();
+    schedule_.num_events = 0;
+    schedule_.event_names.clear();
+    schedule_.tasks.assign(static_cast<size_t>(program_.workers), {});
+    for (const ArenaBlock& block : program_.arena_plan.blocks) block_of_[block.value] = &block;
     for (size_t s = 0; s < stages_.size(); ++s) {
       for (const StageRead& read : stages_[s].reads) readers_[read.value].push_back(s);
       for (ValueId id : stages_[s].writes) producer_[id] = s;
-      waits_[s].resize(static_cast<size_t>(stages_[s].grid.num_tasks()));
-      notifies_[s].resize(static_cast<size_t>(stages_[s].grid.num_tasks()));
+      waits_[s].resize(static_cast<size_t>(grid(s).num_tasks()));
+      notifies_[s].resize(static_cast<size_t>(grid(s).num_tasks()));
     }
   }
   Status plan() {
@@ -98,10 +107,15 @@ class EventPlanner {
       REDLINE_TRY(add_values(c, needs));
       add_memory(c, needs);
       for (const Dependency& dependency : reduce(c, needs)) emit(c, dependency);
+      if (stages_[c].rows_in_order) emit_order(c);
     }
-    deal();
     return {};
   }
+  /// In the order of the graph.
+  void deal();
+  /// By waves[stage] plus the number of a task's chunk of rows, of chunks[stage], as far as events allow.
+  /// internal: the events of some tasks wait for each other.
+  Status deal_waves(std::span<const int> waves, std::span<const int> chunks);
 
  private:
   using Needs = std::vector<std::optional<Reads>>;  // [earlier stages]
@@ -113,20 +127,28 @@ class EventPlanner {
   static void add(Needs& needs, size_t p, Reads reads) { needs[p] = needs[p] ? *needs[p] | reads : reads; }
   Status add_values(size_t c, Needs& needs) const;
   void add_memory(size_t c, Needs& needs) const;
+  std::vector<ValueId> values_under(size_t c, const ArenaBlock& born) const;
+  Reads rows_read(size_t reader, ValueId value) const;
   std::vector<Dependency> reduce(size_t c, const Needs& needs);
   void emit(size_t c, const Dependency& dependency);
   void emit_whole(size_t c, size_t p);
-  void deal();
+  void emit_order(size_t c);
+  void deal(size_t s, int t, int chunks);
+  const TaskGrid& grid(size_t s) const { return schedule_.grids[s]; }
   uint32_t new_event(std::string name) {
-    program_.event_names.push_back(std::move(name));
-    return program_.num_events++;
+    schedule_.event_names.push_back(std::move(name));
+    return schedule_.num_events++;
   }
 
-  Program& program_;
+  const Program& program_;
+  TaskSchedule& schedule_;
   const std::vector<StagePlan>& stages_;
   std::map<ValueId, size_t> producer_;
+  std::map<ValueId, const ArenaBlock*> block_of_;
   std::map<ValueId, std::vector<size_t>> readers_;
   std::vector<StageSet> complete_;
+  /// For a stage, the earlier ones of which some rows are complete once those rows of it are.
+  std::vector<StageSet> rows_complete_;
   std::vector<std::vector<std::vector<Wait>>> waits_;         // [stage][task]
   std::vector<std::vector<std::vector<uint32_t>>> notifies_;  // [stage][task]
   std::vector<int64_t> stage_event_;                          // of the whole stage; -1: none yet
@@ -149,32 +171,65 @@ void EventPlanner::add_memory(size_t c, Needs& needs) const {
   const int stage = static_cast<int>(c);
   for (const ArenaBlock& born : program_.arena_plan.blocks) {
     if (born.first_stage != stage || born.bytes == 0) continue;
+    const std::vector<ValueId> under = values_under(c, born);
     for (const ArenaBlock& dead : program_.arena_plan.blocks) {
       if (dead.value == born.value || dead.bytes == 0 || dead.first_stage > stage) continue;
       if (dead.offset + dead.bytes <= born.offset || born.offset + born.bytes <= dead.offset) continue;
+      const bool in_place = std::find(under.begin(), under.end(), dead.value) != under.end();
       if (const auto at = readers_.find(dead.value); at != readers_.end())
         for (size_t reader : at->second)
-          if (reader < c) add(needs, reader, Reads::kAll);
+          if (reader < c) add(needs, reader, in_place ? rows_read(reader, dead.value) : Reads::kAll);
       if (const auto at = producer_.find(dead.value); at != producer_.end() && at->second < c)
-        add(needs, at->second, stages_[c].in_place_of == dead.value ? Reads::kTile : Reads::kAll);
+        add(needs, at->second, in_place ? Reads::kTile : Reads::kAll);
     }
   }
 }
 
-// Drops what follows from another dependency of the stage that is waited for as a whole. Latest first, because only a
-// later stage can imply an earlier one. Pairs of dependencies are not considered, since their number grows with the
-// layers.
+// The values that `born`, the output of stage c, is written over in place: the one below it, what that was written over
+// in place, and so on.
+std::vector<ValueId> EventPlanner::values_under(size_t c, const ArenaBlock& born) const {
+  std::vector<ValueId> values;
+  for (ValueId below = stages_[c].in_place_of; below >= 0;) {
+    const auto block = block_of_.find(below);
+    if (block == block_of_.end() || block->second->offset != born.offset || block->second->bytes != born.bytes) break;
+    values.push_back(below);
+    const auto producer = producer_.find(below);
+    below = producer == producer_.end() ? -1 : stages_[producer->second].in_place_of;
+  }
+  return values;
+}
+
+// What a tile that is written over its own place in a value needs of a stage that reads the value: the tiles of the
+// same rows, if those read no others.
+Reads EventPlanner::rows_read(size_t reader, ValueId value) const {
+  Reads all = Reads::kTile;
+  for (const StageRead& read : stages_[reader].reads)
+    if (read.value == value) all = all | read.reads;
+  return reads_all_rows(all) ? Reads::kAll : Reads::kRows;
+}
+
+// Drops what follows from another dependency of the stage that is waited for as a whole, or, of the same rows, from one
+// whose rows are waited for as a whole. Latest first, because only a later stage can imply an earlier one. Pairs of
+// dependencies are not considered, since their number grows with the layers.
 std::vector<EventPlanner::Dependency> EventPlanner::reduce(size_t c, const Needs& needs) {
   std::vector<Dependency> kept;
-  StageSet implied(stages_.size());
+  StageSet implied(stages_.size()), rows_implied(stages_.size());
   for (size_t p = c; p-- > 0;) {
     if (!needs[p]) continue;
-    // Some tile of c waits for every tile of each needed stage, so those stages are complete when c is.
+    const bool same_rows = grid(p).cuts_like(grid(c));
+    // Some tile of c waits for every tile of each needed stage, so those stages are complete when c is; some tile of
+    // the same rows for every tile of those rows.
     complete_[c].add(p);
+    if (same_rows) {
+      rows_complete_[c].add(p);
+      rows_complete_[c].add(rows_complete_[p]);
+    }
     if (implied.has(p)) continue;
     complete_[c].add(complete_[p]);
-    kept.push_back({p, group_tiles(stages_[p].grid, stages_[c].grid, *needs[p])});
+    if (same_rows && !reads_all_rows(*needs[p]) && rows_implied.has(p)) continue;
+    kept.push_back({p, group_tiles(grid(p), grid(c), *needs[p])});
     if (kept.back().groups.count < 2) implied.add(complete_[p]);
+    else if (same_rows && reads_all_cols(*needs[p])) rows_implied.add(rows_complete_[p]);
   }
   return kept;
 }
@@ -186,7 +241,17 @@ void EventPlanner::emit_whole(size_t c, size_t p) {
     for (auto& list : notifies_[p]) list.push_back(static_cast<uint32_t>(stage_event_[p]));
   }
   for (auto& list : waits_[c])
-    list.push_back({static_cast<uint32_t>(stage_event_[p]), static_cast<uint32_t>(stages_[p].grid.num_tasks())});
+    list.push_back({static_cast<uint32_t>(stage_event_[p]), static_cast<uint32_t>(grid(p).num_tasks())});
+}
+
+// Each task of the stage after the one of the same columns and the rows before.
+void EventPlanner::emit_order(size_t c) {
+  const int tiles = grid(c).col_tiles();
+  for (int t = tiles; t < grid(c).num_tasks(); ++t) {
+    const uint32_t event = new_event(fmt::format("{}[{}]", stages_[c].name, t - tiles));
+    notifies_[c][static_cast<size_t>(t - tiles)].push_back(event);
+    waits_[c][static_cast<size_t>(t)].push_back({event, 1});
+  }
 }
 
 void EventPlanner::emit(size_t c, const Dependency& dependency) {
@@ -205,31 +270,137 @@ void EventPlanner::emit(size_t c, const Dependency& dependency) {
     waits_[c][t].push_back(wait[static_cast<size_t>(groups.of_consumer[t])]);
 }
 
-// Tasks to workers: the same share of every stage's tasks, in order, so that consecutive stages put nearly the same
-// columns on one worker.
+// Tasks to workers: the same share of every stage's tasks, or of those of each chunk of its rows, in order, so that
+// consecutive stages put nearly the same columns on one worker.
+void EventPlanner::deal(size_t s, int t, int chunks) {
+  const int each = grid(s).num_tasks() / chunks;
+  const std::vector<Wait>& waits = waits_[s][static_cast<size_t>(t)];
+  const std::vector<uint32_t>& notifies = notifies_[s][static_cast<size_t>(t)];
+  Task task;
+  task.stage = static_cast<uint32_t>(s);
+  task.index = static_cast<uint32_t>(t);
+  task.wait_begin = static_cast<uint32_t>(schedule_.waits.size());
+  task.notify_begin = static_cast<uint32_t>(schedule_.notifies.size());
+  schedule_.waits.insert(schedule_.waits.end(), waits.begin(), waits.end());
+  schedule_.notifies.insert(schedule_.notifies.end(), notifies.begin(), notifies.end());
+  task.wait_end = static_cast<uint32_t>(schedule_.waits.size());
+  task.notify_end = static_cast<uint32_t>(schedule_.notifies.size());
+  schedule_.tasks[static_cast<size_t>(int64_t{t % each} * program_.workers / each)].push_back(task);
+}
+
 void EventPlanner::deal() {
-  program_.tasks.assign(static_cast<size_t>(program_.workers), {});
+  for (size_t s = 0; s < stages_.size(); ++s)
+    for (int t = 0; t < grid(s).num_tasks(); ++t) deal(s, t, 1);
+}
+
+Status EventPlanner::deal_waves(std::span<const int> waves, std::span<const int> chunks) {
+  // Within a wave, the first stages of all its layers come first, so that a stage seldom waits for the one before it.
+  struct Place {
+    int wave;
+    int phase;
+    size_t stage;
+    int task;
+    bool operator<(const Place& other) const {
+      return std::tie(wave, phase, stage, task) < std::tie(other.wave, other.phase, other.stage, other.task);
+    }
+  };
+  std::vector<std::vector<Place>> waiting(schedule_.num_events);
+  std::vector<uint32_t> missing(schedule_.num_events, 0);   // notifications
+  std::vector<std::vector<uint32_t>> left(stages_.size());  // [stage][task] events
+  std::set<Place> ready;
+  size_t num_tasks = 0, dealt = 0;
+  int phase = 0;
   for (size_t s = 0; s < stages_.size(); ++s) {
-    const int tasks = stages_[s].grid.num_tasks();
+    phase = s == 0 || waves[s] != waves[s - 1] ? 0 : phase + 1;
+    const int tasks = grid(s).num_tasks(), each = tasks / chunks[s];
+    num_tasks += static_cast<size_t>(tasks);
     for (int t = 0; t < tasks; ++t) {
+      const Place place{waves[s] + t / each, phase, s, t};
       const std::vector<Wait>& waits = waits_[s][static_cast<size_t>(t)];
-      const std::vector<uint32_t>& notifies = notifies_[s][static_cast<size_t>(t)];
-      Task task;
-      task.stage = static_cast<uint32_t>(s);
-      task.index = static_cast<uint32_t>(t);
-      task.wait_begin = static_cast<uint32_t>(program_.waits.size());
-      task.notify_begin = static_cast<uint32_t>(program_.notifies.size());
-      program_.waits.insert(program_.waits.end(), waits.begin(), waits.end());
-      program_.notifies.insert(program_.notifies.end(), notifies.begin(), notifies.end());
-      task.wait_end = static_cast<uint32_t>(program_.waits.size());
-      task.notify_end = static_cast<uint32_t>(program_.notifies.size());
-      program_.tasks[static_cast<size_t>(int64_t{t} * program_.workers / tasks)].push_back(task);
+      left[s].push_back(static_cast<uint32_t>(waits.size()));
+      for (const Wait& wait : waits) waiting[wait.event].push_back(place);
+      if (waits.empty()) ready.insert(place);
+      for (const uint32_t event : notifies_[s][static_cast<size_t>(t)]) ++missing[event];
     }
   }
+  for (; !ready.empty(); ++dealt) {
+    const Place next = *ready.begin();
+    ready.erase(ready.begin());
+    deal(next.stage, next.task, chunks[next.stage]);
+    for (const uint32_t event : notifies_[next.stage][static_cast<size_t>(next.task)]) {
+      if (--missing[event] > 0) continue;
+      for (const Place& place : waiting[event])
+        if (--left[place.stage][static_cast<size_t>(place.task)] == 0) ready.insert(place);
+    }
+  }
+  if (dealt < num_tasks)
+    return internal("program {}: {} of {} tasks wait for each other", program_.name, num_tasks - dealt, num_tasks);
+  return {};
+}
+
+// The parts of the rows of each chunk of a stage that has `parts` without chunks.
+int parts_of_chunk(int parts, int64_t chunk_rows) {
+  return std::clamp(static_cast<int>(chunk_rows / kWaveGrain), 1, parts);
 }
 
 }  // namespace
 
-Status plan_events(Program& program) { return EventPlanner(program).plan(); }
+Status plan_events(Program& program) {
+  program.grids.clear();
+  for (const StagePlan& stage : program.stages) program.grids.push_back(stage.grid);
+  EventPlanner planner(program, program);
+  REDLINE_TRY(planner.plan());
+  planner.deal();
+  return {};
+}
+
+std::vector<int> plan_waves(std::span<const StagePlan> stages) {
+  std::vector<int> waves(stages.size(), -1);
+  bool any = false;
+  for (size_t begin = 0, end = 0; begin < stages.size(); begin = end) {
+    bool in_order = false;
+    const auto joins = [&](const StagePlan& stage) {
+      return stage.cuts_rows && stage.grid.rows == stages[begin].grid.rows;
+    };
+    for (end = begin; end < stages.size() && joins(stages[end]); ++end) in_order |= stages[end].rows_in_order;
+    for (size_t s = begin, wave = 0; in_order && s < end; ++s) {
+      wave += stages[s].rows_in_order ? 1U : 0U;
+      waves[s] = static_cast<int>(wave);
+    }
+    any |= in_order;
+    end = std::max(end, begin + 1);
+  }
+  if (!any) waves.clear();
+  return waves;
+}
+
+Status plan_wavefront(Program& program, std::vector<int> waves, int chunks) {
+  REDLINE_CHECK(waves.size() == program.stages.size() && chunks > 1);
+  const int64_t tokens = program.bounds[Symbol::kTokens];
+  std::vector<int> chunks_of(program.stages.size(), 1);
+  Wavefront front;
+  front.min_tokens = tokens / 2;
+  int first = 0, last = 0;  // waves are numbered through the program
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    front.grids.push_back(program.stages[s].grid);
+    if (waves[s] < 0) {
+      // What is not cut comes behind all that is before it.
+      first = last = last + chunks;
+      waves[s] = first;
+      continue;
+    }
+    waves[s] += first + 1;
+    last = std::max(last, waves[s]);
+    chunks_of[s] = chunks;
+    TaskGrid& grid = front.grids.back();
+    grid.row_parts = chunks * parts_of_chunk(grid.row_parts, tokens / chunks);
+    grid.row_grain = kWaveGrain;
+  }
+  EventPlanner planner(program, front);
+  REDLINE_TRY(planner.plan());
+  REDLINE_TRY(planner.deal_waves(waves, chunks_of));
+  program.wavefront = std::move(front);
+  return {};
+}
 
 }  // namespace redline

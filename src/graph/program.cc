@@ -4,6 +4,22 @@
 
 namespace redline {
 
+const TaskSchedule& Program::schedule_of(const SymbolValues& sizes) const {
+  if (wavefront && sizes[Symbol::kTokens] >= wavefront->min_tokens) return *wavefront;
+  return *this;
+}
+
+const TaskSchedule& Program::schedule_of(const StepContext& step) const {
+  const TaskSchedule& schedule = schedule_of(step.sizes);
+  if (&schedule == this) return schedule;
+  const auto may_be_cut = [](const SequenceRows& rows) {
+    return (rows.first_position - rows.row_begin) % kWaveGrain == 0 ||
+           rows.row_begin / kWaveGrain == (rows.row_begin + rows.rows - 1) / kWaveGrain;
+  };
+  if (std::all_of(step.sequences.begin(), step.sequences.end(), may_be_cut)) return schedule;
+  return *this;
+}
+
 const Program::Port* Program::find_input(std::string_view port_name) const {
   for (const Port& port : inputs)
     if (port.name == port_name) return &port;
@@ -35,6 +51,8 @@ std::string Program::to_string() const {
     text +=
         fmt::format("  output {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
 
+  if (wavefront)
+    text += fmt::format("  wavefront: from {} tokens on, {} events\n", wavefront->min_tokens, wavefront->num_events);
   std::vector<const Task*> first(stages.size(), nullptr);
   for (const auto& list : tasks)
     for (const Task& task : list)

@@ -5,10 +5,12 @@
 // A task waits until each of its events has reached its count, computes its tile, and notifies. An event is a 64-bit
 // counter that only grows: in step s a wait is `counter >= count * s`, so nothing is reset between steps (as in Mirage,
 // github.com/mirage-project/mirage; counted events between tiles are from Event Tensor, arXiv 2604.13327). Task lists
-// follow the order of the graph, so the earliest unfinished task can always run: no deadlock.
+// follow an order in which no task comes before one that it waits for, so the earliest unfinished task can always run:
+// no deadlock. In `Program` itself that is the order of the graph.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +36,15 @@ struct StagePlan {
   std::vector<ValueId> writes;
   /// the output may overwrite this input: every tile reads an element before it overwrites it
   ValueId in_place_of = -1;
+  /// The grid is kFractions, and any parts of the rows that begin at multiples of kWaveGrain compute the same.
+  bool cuts_rows = false;
+  /// With several row parts, a task goes on from the task of the same columns and the rows before its own.
+  bool rows_in_order = false;
   int row_dim = 0;  ///< index of grid.rows in Program::row_dims
 };
+
+/// Row panels of every activation layout, and the chunks of a scan, begin at multiples of it.
+inline constexpr int64_t kWaveGrain = 32;
 
 /// Fixed size. Waits and notifications are ranges of Program::waits and Program::notifies.
 struct Task {
@@ -63,24 +72,36 @@ struct ArenaPlan {
   int64_t bytes_without_reuse = 0;
 };
 
+/// All tasks of a program once: a list for each worker, and the events between them.
+struct TaskSchedule {
+  std::vector<TaskGrid> grids;           ///< [stages] what the tasks of a stage are
+  std::vector<std::vector<Task>> tasks;  ///< [workers]
+  std::vector<Wait> waits;
+  std::vector<uint32_t> notifies;
+  uint32_t num_events = 0;
+  std::vector<std::string> event_names;  ///< for debug dumps
+};
+
+/// A second schedule of the same stages for steps of many rows. Stages around a recurrence are cut at rows, so that
+/// the layer above begins with the first rows while the recurrence of this layer goes on (plan_wavefront).
+struct Wavefront : TaskSchedule {
+  int64_t min_tokens = 0;  ///< of a step
+};
+
 /// What a back end adds to the schedule: code, constants, memory.
 struct ProgramPayload {
   virtual ~ProgramPayload() = default;
 };
 
 /// A device-independent schedule with the payload of the back end that compiled it.
-struct Program {
+struct Program : TaskSchedule {
   std::string name;
   int workers = 1;
   SymbolValues bounds;
   std::vector<StagePlan> stages;
-  std::vector<Dim> row_dims;             ///< the distinct row sizes of the stages
-  std::vector<std::vector<Task>> tasks;  ///< [workers]
-  std::vector<Wait> waits;
-  std::vector<uint32_t> notifies;
-  uint32_t num_events = 0;
-  std::vector<std::string> event_names;  ///< for debug dumps
-  int attention_partitions = 0;          ///< tasks of each attention stage: work partitions of the attention plan
+  std::vector<Dim> row_dims;     ///< the distinct row sizes of the stages
+  int attention_partitions = 0;  ///< tasks of each attention stage: work partitions of the attention plan
+  std::optional<Wavefront> wavefront;
   ArenaPlan arena_plan;
   StatePlan states;
   int64_t weight_bytes = 0;
@@ -94,6 +115,11 @@ struct Program {
   std::vector<Port> inputs, outputs;
   std::unique_ptr<ProgramPayload> payload;
 
+  /// The schedule of steps of these sizes.
+  const TaskSchedule& schedule_of(const SymbolValues& sizes) const;
+  /// The schedule of a step. The wavefront cuts rows at multiples of kWaveGrain, which have to be such positions too
+  /// where they are in the middle of a sequence: heads of a scan that share keys exchange those of an incomplete chunk.
+  const TaskSchedule& schedule_of(const StepContext& step) const;
   const Port* find_input(std::string_view port_name) const;
   const Port* find_output(std::string_view port_name) const;
   /// Human-readable list of stages, tasks, events and memory.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/dim.h"
@@ -33,7 +34,7 @@ constexpr bool reads_all_rows(Reads reads) { return (reads | Reads::kCols) == re
 /// once.
 struct TaskGrid {
   enum class Kind : uint8_t {
-    kFractions,  ///< row part i of n has rows [rows * i / n, rows * (i + 1) / n)
+    kFractions,  ///< row part i of n has rows [rows * i / n, rows * (i + 1) / n), rounded up to multiples of row_grain
     kFunction,   ///< `partition` gives every task's rows and columns at the sizes of a step; one column tile
     kWork,       ///< `row_parts` work partitions, which the stage defines. Every task runs, whatever the step's size
   };
@@ -43,6 +44,7 @@ struct TaskGrid {
   Dim rows = 1;      ///< of the output; not used by kWork
   Dim row_unit = 1;  ///< for `partition`: rows that stay together, such as the pixels of an image row
   int row_parts = 1;
+  int64_t row_grain = 1;  ///< of kFractions
   int64_t cols = 1;
   std::vector<int64_t> col_begin = {0, 1};  ///< [col_tiles + 1]
   Partition partition = nullptr;            ///< depends on the grid and the sizes only: equal grids have equal tiles
@@ -57,9 +59,10 @@ struct TaskGrid {
   int num_tasks() const { return row_parts * col_tiles(); }
   /// `rows_now` is rows.eval(sizes). A tile without rows or without columns has no work.
   Tile tile(int32_t index, int64_t rows_now, const SymbolValues& sizes) const;
-  /// Whether a task of `consumer` that reads this way needs row part i of this grid only if it is in row part i too.
-  /// Otherwise it may need any row part.
-  bool parts_match(const TaskGrid& consumer, Reads reads) const;
+  /// Whether both have parts of the same rows, and one cuts those of the other.
+  bool cuts_like(const TaskGrid& other) const;
+  /// The row parts [first, second) of this grid that tasks in row part `part` of `consumer` need if they read this way.
+  std::pair<int, int> needed_parts(const TaskGrid& consumer, int part, Reads reads) const;
   /// "rows tokens / 4, cols 512 / 2"
   std::string to_string() const;
 

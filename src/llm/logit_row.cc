@@ -14,6 +14,12 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 /// Smaller vocabularies gain nothing.
 constexpr size_t kMinBlocks = 32;
+/// Of a sum of weights in near_, against the exact one: that of the kernel, and two times the error of a weight, once
+/// in the factor of its block and once in the exact sum. A weight of e^-30 is less than a unit.
+constexpr double kNearError = kNearSumError + 2 * (4 * 30 + 4) * 0x1p-24;
+static_assert(kNearError < 2e-5);
+/// Ranges of maxima of blocks, by their distance from the largest logit.
+constexpr size_t kRanges = 256;
 
 }  // namespace
 
@@ -23,7 +29,7 @@ LogitRow::LogitRow(const CpuKernels& kernels, int64_t vocab_size)
   maxima_.resize(blocks);
   sums_.resize(blocks);
   ordered_.reserve(blocks);
-  largest_.reserve(blocks);
+  if (has_blocks()) near_.resize(blocks), factors_.resize(blocks);
 }
 
 std::span<const float> LogitRow::block(size_t b) const {
@@ -31,11 +37,17 @@ std::span<const float> LogitRow::block(size_t b) const {
   return logits_.subspan(begin, std::min<size_t>(kLogitBlock, vocab_size_ - begin));
 }
 
-Status LogitRow::scan(std::span<const float> logits, int64_t position) {
+Status LogitRow::scan(std::span<const float> logits, int64_t position, float top_p_temperature) {
   if (logits.size() != vocab_size_)
     return invalid_argument("sampler: {} logits for a vocabulary of {}", logits.size(), vocab_size_);
   logits_ = logits;
-  const bool has_no_nan = kernels_.block_max({.x = logits.data(), .count = std::ssize(logits), .max = maxima_.data()});
+  BlockMaxArgs args = {.x = logits.data(), .count = std::ssize(logits), .max = maxima_.data()};
+  near_temperature_ = has_blocks() ? top_p_temperature : 0;
+  if (near_temperature_ > 0) {
+    args.scale = scale_of(near_temperature_);
+    args.near_sums = near_.data();
+  }
+  const bool has_no_nan = kernels_.block_max(args);
   const auto best = std::max_element(maxima_.begin(), maxima_.end());
   best_ = *best;
   if (!has_no_nan || best_ == kInf) {
@@ -47,7 +59,20 @@ Status LogitRow::scan(std::span<const float> logits, int64_t position) {
   const std::span<const float> tokens = block(static_cast<size_t>(best - maxima_.begin()));
   best_id_ = static_cast<int32_t>(std::find(tokens.begin(), tokens.end(), best_) - tokens.begin() +
                                   (best - maxima_.begin()) * kLogitBlock);
+  if (near_temperature_ > 0) scale_near_sums();
   return {};
+}
+
+void LogitRow::scale_near_sums() {
+  BlockExpSumArgs args = weights_of(maxima_, near_temperature_);
+  args.weights = factors_.data();
+  kernels_.block_exp_sum(args);
+  std::array<double, 4> sums{};  // they do not wait for each other
+  for (size_t b = 0; b < near_.size(); ++b) {
+    near_[b] *= factors_[b];
+    sums[b % sums.size()] += double{near_[b]};
+  }
+  near_total_ = sums[0] + sums[1] + sums[2] + sums[3];
 }
 
 void LogitRow::all(Candidates& out) const {
@@ -68,8 +93,20 @@ void LogitRow::gather(float least, Candidates& out) const {
   for (size_t b = 0; b < maxima_.size(); ++b) {
     if (maxima_[b] < least) continue;
     const std::span<const float> tokens = block(b);
-    for (size_t i = 0; i < tokens.size(); ++i)
-      if (tokens[i] >= least) out.add({tokens[i], static_cast<int32_t>(b * kLogitBlock + i)});
+    std::array<float, 2 * kLogitBlock> listed;
+    std::array<int32_t, 2 * kLogitBlock> places;
+    int64_t count = 0;
+    kernels_.block_exp_sum({.x = tokens.data(),
+                            .count = std::ssize(tokens),
+                            .best = best_,
+                            .scale = 1,
+                            .low = least,
+                            .high = kInf,
+                            .between = listed.data(),
+                            .places = places.data(),
+                            .num_between = &count});
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+      out.add({listed[i], static_cast<int32_t>(b * kLogitBlock) + places[i]});
   }
 }
 
@@ -96,80 +133,81 @@ bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
   return true;
 }
 
-void LogitRow::sum_nearly(float temperature) {
-  near_.resize(maxima_.size());
-  BlockExpSumArgs args = weights_of(logits_, temperature);
-  args.near_sums = near_.data();
-  kernels_.block_exp_sum(args);
-}
-
 LogitRow::Wanted LogitRow::wanted_units(float p, float least, float temperature) const {
   int64_t exact = 0;
-  double rest = 0, tokens = 0;
-  for (size_t b = 0; b < maxima_.size(); ++b) {
-    const std::span<const float> logits = block(b);
-    if (maxima_[b] < least) {
-      rest += double{near_[b]} / kWeightUnit;
-      tokens += static_cast<double>(logits.size());
-      continue;
-    }
+  double rest = near_total_;
+  for (size_t b = 0; least < kInf && b < maxima_.size(); ++b) {
+    if (maxima_[b] < least) continue;
     int64_t units = 0;
-    BlockExpSumArgs args = weights_of(logits, temperature);
+    BlockExpSumArgs args = weights_of(block(b), temperature);
     args.sums = &units;
     kernels_.block_exp_sum(args);
     exact += units;
+    rest -= double{near_[b]};
   }
-  const double error = rest * kNearSumError + tokens + 1;
+  // A difference of sums is off by their rounding in float64.
+  rest = std::max(rest, 0.0) / kWeightUnit;
+  const double error = rest * kNearError + static_cast<double>(vocab_size_) + 1;
   const auto total = [&](double sum) { return exact + static_cast<int64_t>(std::max(sum, 0.0)); };
   return {share_of_units(p, total(rest - error)), share_of_units(p, total(rest + error))};
 }
 
+std::span<const float> LogitRow::bounds_of_top_p(double wanted, float temperature) {
+  constexpr float kReach = 32;  // exp(-32) is less than a unit
+  std::array<double, kRanges> sums{};
+  std::array<uint32_t, kRanges> counts{};
+  const float least = std::max(*std::min_element(maxima_.begin(), maxima_.end()), kLowest);
+  const float reach = std::min(kReach * temperature, best_ - least);
+  const float per_unit = std::clamp(static_cast<float>(kRanges) / reach, 1e-30F, 1e30F);
+  for (size_t b = 0; b < maxima_.size(); ++b) {
+    const auto range = static_cast<size_t>(std::min((best_ - maxima_[b]) * per_unit, static_cast<float>(kRanges - 1)));
+    sums[range] += double{near_[b]};
+    ++counts[range];
+  }
+  // As many blocks as hold the wanted sum and some more, and then twice as many each time. A distribution that takes
+  // most blocks is left to last_of_top_p.
+  ordered_.clear();
+  const size_t most = maxima_.size() / 4;
+  size_t blocks = 0, next = 0;
+  double sum = 0;
+  for (size_t range = 0; range + 1 < kRanges; ++range) {
+    sum += sums[range];
+    blocks += counts[range];
+    if (blocks > most || (next == 0 && blocks >= kMinBlocks / 2 && sum < wanted / 8)) break;
+    if (next == 0 && sum >= wanted) next = blocks + blocks / 4 + 4;
+    const bool is_last = range + 2 == kRanges;
+    if (next == 0 || (blocks < next && !is_last)) continue;
+    ordered_.push_back(std::max(best_ - static_cast<float>(range + 1) / per_unit, kLowest));
+    next = 2 * blocks;
+  }
+  return ordered_;
+}
+
 bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   if (!has_blocks()) return false;
-  sum_nearly(temperature);
-  const double wanted = double{p} * std::accumulate(near_.begin(), near_.end(), 0.0);
-  // The blocks with the largest maxima, as many as hold the wanted sum and some more; each further round takes twice as
-  // many. A distribution that takes most blocks is left to last_of_top_p.
-  largest_.resize(maxima_.size());
-  std::iota(largest_.begin(), largest_.end(), 0U);
-  const auto has_larger = [&](uint32_t a, uint32_t b) { return maxima_[a] > maxima_[b]; };
-  size_t sorted = 0;
-  const auto sort_up_to = [&](size_t n) {
-    if (n <= sorted) return;
-    const size_t end = std::min(maxima_.size() - 1, std::max<size_t>(kMinBlocks, 2 * n));
-    const auto from = largest_.begin() + static_cast<int64_t>(sorted),
-               to = largest_.begin() + static_cast<int64_t>(end);
-    std::nth_element(from, to, largest_.end(), has_larger);
-    std::sort(from, to, has_larger);
-    sorted = end;
-  };
-  const size_t most = maxima_.size() / 4;
-  size_t n = 0;
-  for (double sum = 0; n < most && sum < wanted; ++n) {
-    if (n == kMinBlocks / 2 && sum < wanted / 8) return false;
-    sort_up_to(n + 1);
-    sum += double{near_[largest_[n]]};
-  }
-  for (n += n / 4 + 4; n <= most; n *= 2) {
-    sort_up_to(n);
-    const float least = std::max(maxima_[largest_[n - 1]], kLowest);
-    const auto gather_all = [&] {
+  REDLINE_CHECK(near_temperature_ == temperature);
+  for (const float least : bounds_of_top_p(double{p} * near_total_, temperature)) {
+    enum { kOutOfReach, kUncertain, kKept };
+    const auto keep = [&](const Wanted& units) {
       gather(least, out);
       out.set_temperature(temperature);
+      if (!out.keep_top_units(units.at_least)) return kOutOfReach;
+      // The last token is that of every sum in between, unless it does not reach the largest.
+      return out.units() >= units.at_most ? kKept : kUncertain;
     };
-    gather_all();
-    const Wanted units = wanted_units(p, least, temperature);
-    if (!out.keep_top_units(units.at_least)) continue;
-    // The last token is that of every sum in between, unless it does not reach the largest.
-    if (out.units() >= units.at_most) return true;
-    gather_all();
-    if (out.keep_top_units(share_of_units(p, sum_blocks(temperature)))) return true;
+    auto kept = keep(wanted_units(p, kInf, temperature));
+    if (kept == kUncertain) kept = keep(wanted_units(p, least, temperature));
+    if (kept == kUncertain) {
+      const int64_t units = share_of_units(p, sum_blocks(temperature));
+      kept = keep({units, units});
+    }
+    if (kept == kKept) return true;
   }
   return false;
 }
 
 LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
-  constexpr size_t kStride = 4 * kLogitBlock, kRun = 16, kRanges = 1024;
+  constexpr size_t kStride = 4 * kLogitBlock, kRun = 16, kSampleRanges = 1024;
   constexpr float kNothing = 30;     // exp(-30) is less than a unit
   constexpr double kDeviations = 4;  // one in 16,000 lies outside
   sample_.clear();
@@ -184,13 +222,13 @@ LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
   float least = best_;
   for (const float logit : sample_) least = std::min(least, std::max(logit, kLowest));
   const float reach = std::min(kNothing * temperature, best_ - least);
-  const float per_unit = std::clamp(static_cast<float>(kRanges) / reach, 1e-30F, 1e30F);
+  const float per_unit = std::clamp(static_cast<float>(kSampleRanges) / reach, 1e-30F, 1e30F);
   struct Range {
     double sum = 0, squares = 0;
   };
-  std::array<Range, kRanges> ranges;
+  std::array<Range, kSampleRanges> ranges;
   for (size_t i = 0; i < sample_.size(); ++i) {
-    const float place = std::min((best_ - sample_[i]) * per_unit, static_cast<float>(kRanges - 1));
+    const float place = std::min((best_ - sample_[i]) * per_unit, static_cast<float>(kSampleRanges - 1));
     Range& range = ranges[static_cast<size_t>(place)];
     range.sum += double{weights_[i]};
     range.squares += double{weights_[i]} * double{weights_[i]};
@@ -202,7 +240,7 @@ LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
   const auto logit_at = [&](size_t range) { return best_ - static_cast<float>(range) / per_unit; };
   Bracket bracket{kLowest, kInf};
   double sum = 0, squares = 0;
-  for (size_t range = kRanges; range-- > 0;) {
+  for (size_t range = kSampleRanges; range-- > 0;) {
     sum += ranges[range].sum;
     squares += ranges[range].squares;
     const double error = kDeviations * std::sqrt(squares);
@@ -216,7 +254,7 @@ LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
 }
 
 Candidate LogitRow::last_of_top_p(float p, float temperature) {
-  const double near = std::accumulate(near_.begin(), near_.end(), 0.0) / kWeightUnit;
+  const double near = near_total_ / kWeightUnit;
   Bracket bracket = guess(static_cast<int64_t>((1 - double{p}) * near), temperature);
   if (bracket.high <= bracket.low) bracket = {kLowest, kInf};
   between_.resize(vocab_size_ + kLogitBlock);
@@ -244,22 +282,60 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
     args = weights_of(between, temperature);
     args.weights = weights_.data();
     kernels_.block_exp_sum(args);
-    tokens_.clear();
-    tokens_.reserve(between.size());
     int64_t units = 0;
-    for (size_t i = 0; i < between.size(); ++i) {
-      tokens_.push_back({between[i], places_[i]});
-      units += weight_units(weights_[i]);
-    }
+    for (size_t i = 0; i < between.size(); ++i) units += weight_units(weights_[i]);
     if (above + units < wanted) {
       bracket = {kLowest, bracket.low};
       continue;
     }
-    const Candidate last = search_.last(tokens_, {weights_.data(), tokens_.size()}, wanted - above);
-    for (size_t i = 0; i < tokens_.size(); ++i)
-      if (!likelier(last, tokens_[i]))
-        sums_[static_cast<size_t>(places_[i]) / kLogitBlock] += weight_units(weights_[i]);
+    const Candidate last = last_between(between, wanted - above, units);
+    // Places ascend, so the units of a block are added up in a register.
+    for (size_t i = 0; i < between.size();) {
+      const size_t b = static_cast<size_t>(places_[i]) / kLogitBlock;
+      int64_t kept = 0;
+      for (; i < between.size() && static_cast<size_t>(places_[i]) / kLogitBlock == b; ++i)
+        kept += likelier(last, {between[i], places_[i]}) ? 0 : weight_units(weights_[i]);
+      sums_[b] += kept;
+    }
     return last;
+  }
+}
+
+Candidate LogitRow::last_between(std::span<const float> between, int64_t wanted, int64_t units) {
+  constexpr size_t kMany = 2048, kSample = 512;
+  constexpr double kDeviations = 4;
+  Bracket bracket{kLowest, kInf};
+  if (between.size() > kMany) {
+    // Their weights are nearly alike: the last one has about the place of its share of the units. The order of ids is
+    // no order of logits, so every n-th token is a sample.
+    sample_.clear();
+    const size_t stride = between.size() / kSample;
+    for (size_t i = 0; i < between.size(); i += stride) sample_.push_back(between[i]);
+    const double size = static_cast<double>(sample_.size());
+    const double share = static_cast<double>(wanted) / static_cast<double>(units);
+    const double spread = kDeviations * std::sqrt(size * share * (1 - share)) + 2;
+    const auto at = [&](double place) {  // in descending order
+      const auto nth = sample_.begin() + static_cast<int64_t>(place);
+      std::nth_element(sample_.begin(), nth, sample_.end(), std::greater<>());
+      return *nth;
+    };
+    if (share * size - spread >= 0) bracket.high = at(share * size - spread);
+    if (share * size + spread < size) bracket.low = at(share * size + spread);
+  }
+  for (;;) {
+    tokens_.clear();
+    chosen_.clear();
+    int64_t above = 0, listed = 0;
+    for (size_t i = 0; i < between.size(); ++i) {
+      const int64_t own = weight_units(weights_[i]);
+      above += between[i] >= bracket.high ? own : 0;
+      if (between[i] < bracket.low || between[i] >= bracket.high) continue;
+      listed += own;
+      tokens_.push_back({between[i], places_[i]});
+      chosen_.push_back(weights_[i]);
+    }
+    if (above < wanted && above + listed >= wanted) return search_.last(tokens_, chosen_, wanted - above);
+    bracket = {kLowest, kInf};
   }
 }
 

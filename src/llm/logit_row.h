@@ -3,11 +3,11 @@
 //
 // The maximum of each block of logits is computed first. The k-th largest maximum is a lower bound of the k-th largest
 // logit, so that only blocks with a larger maximum have to be searched for the k most likely tokens. Weights of tokens
-// and exact sums of them come from a kernel (BlockExpSumArgs). Top-p takes exact weights of the blocks with the largest
-// maxima alone, if the tokens that are left are few, and sums of the others that are good to 2e-4: the last token is
-// nearly always the same for all sums within that error, and if it is not, all weights are summed. If the tokens are
-// many, a sample of the logits tells between which two logits the last one lies, and one more pass lists the tokens
-// there.
+// and exact sums of them come from a kernel (BlockExpSumArgs). For top-p the same pass that finds the maxima sums the
+// weights of each block to within 2e-5. If the tokens that are left are few, they are looked for in the blocks with the
+// largest maxima, and the last one is nearly always the same for all sums within that error; if it is not, the weights
+// of these blocks are summed exactly, and then all. If the tokens are many, a sample of the logits tells between which
+// two logits the last one lies, and one more pass lists the tokens there.
 #pragma once
 
 #include <span>
@@ -26,8 +26,9 @@ class LogitRow {
   LogitRow(const CpuKernels& kernels, int64_t vocab_size);
 
   /// internal: a logit is NaN or +inf (the message gives its index and the position), or all are -inf;
-  /// invalid_argument: the number of logits is not the vocabulary size.
-  Status scan(std::span<const float> logits, int64_t position);
+  /// invalid_argument: the number of logits is not the vocabulary size. `top_p_temperature`: of the top_p that follows,
+  /// if one does.
+  Status scan(std::span<const float> logits, int64_t position, float top_p_temperature = 0);
   int64_t vocab_size() const { return static_cast<int64_t>(vocab_size_); }
   float best() const { return best_; }
   int32_t best_id() const { return best_id_; }
@@ -36,7 +37,7 @@ class LogitRow {
   void all(Candidates& out) const;
   // Each writes the tokens that are left to `out`, with the temperature. False: `out` is undefined.
   bool top_k(int64_t k, float temperature, Candidates& out);
-  bool top_p(float p, float temperature, Candidates& out);
+  bool top_p(float p, float temperature, Candidates& out);  ///< the temperature of scan()
   bool min_p(float p, float temperature, Candidates& out);
   /// Top-p after top_p() has given false, with has_blocks(): the last token that is left.
   Candidate last_of_top_p(float p, float temperature);
@@ -52,19 +53,23 @@ class LogitRow {
   /// The units of the weights of each block, to sums_; their sum.
   int64_t sum_blocks(float temperature);
   BlockExpSumArgs weights_of(std::span<const float> logits, float temperature) const;
-  /// Sums of the weights of each block, to near_: within kNearSumError.
-  void sum_nearly(float temperature);
+  /// near_ from sums of the kernel, whose weights are relative to the largest of each block.
+  void scale_near_sums();
   /// Bounds of what the sum of likeliest tokens has to reach, with exact weights in blocks that have a logit of
-  /// `least`.
+  /// `least`; +inf: in none.
   struct Wanted {
     int64_t at_least, at_most;
   };
   Wanted wanted_units(float p, float least, float temperature) const;
+  /// Logits such that the blocks with a larger maximum have most of the wanted weights, in descending order.
+  std::span<const float> bounds_of_top_p(double wanted, float temperature);
   /// Bounds between which, probably, the likeliest tokens reach all but `rest` units.
   struct Bracket {
     float low, high;
   };
   Bracket guess(int64_t rest, float temperature);
+  /// Of the tokens of `between`, places_ and weights_, the last of the likeliest that reach `wanted` of their `units`.
+  Candidate last_between(std::span<const float> between, int64_t wanted, int64_t units);
   /// The n-th largest maximum of a block, at least the lowest finite number.
   float bound(size_t n);
   /// The tokens with a logit of at least `least`.
@@ -76,11 +81,13 @@ class LogitRow {
   const size_t vocab_size_;
   float best_ = 0;
   int32_t best_id_ = -1;
-  std::vector<float> maxima_, ordered_, near_;
+  std::vector<float> maxima_, ordered_;
+  std::vector<float> near_, factors_;  ///< sums of the weights of each block, and the weights of maxima_
+  double near_total_ = 0;
+  float near_temperature_ = 0;
   std::vector<int64_t> sums_;
-  std::vector<uint32_t> largest_;  ///< blocks
   // Of last_of_top_p, which a sampler may never need: allocated by the first one.
-  std::vector<float> between_, weights_, sample_;
+  std::vector<float> between_, weights_, sample_, chosen_;
   std::vector<int32_t> places_;
   std::vector<Candidate> tokens_;
   WeightSearch search_;

@@ -233,19 +233,21 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
     step = change_logits(logits);
     logits = changed_;
   }
-  if (Status status = row_.scan(logits, position); !status.ok()) {
+  const bool is_greedy = step == steps_.size() && options_.temperature == 0;
+  float temperature = 1;
+  if (!is_greedy && step < steps_.size() && steps_[step] == Step::kTemperature && options_.dynatemp_range == 0) {
+    temperature = options_.temperature;
+    ++step;
+  }
+  const bool is_top_p = step < steps_.size() && steps_[step] == Step::kTopP;
+  if (Status status = row_.scan(logits, position, is_top_p ? temperature : 0); !status.ok()) {
     if ((bad_words_ || !options_.logit_bias.empty()) && row_.scan(given, position).ok())
       return invalid_argument("position {}: logit_bias and bad_words leave no token to choose", position);
     return status;
   }
-  if (step == steps_.size() && options_.temperature == 0) return row_.best_id();
+  if (is_greedy) return row_.best_id();
 
   const double u = uniform_at(options_.seed, static_cast<uint64_t>(position));
-  float temperature = 1;
-  if (step < steps_.size() && steps_[step] == Step::kTemperature && options_.dynatemp_range == 0) {
-    temperature = options_.temperature;
-    ++step;
-  }
   if (step == steps_.size()) return row_.draw(temperature, u);
   const bool is_cut = [&] {
     switch (steps_[step]) {

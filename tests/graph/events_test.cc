@@ -3,6 +3,7 @@
 // the sizes of a step; work partitions cut rows in a way that only this test knows.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <set>
 
@@ -18,6 +19,7 @@ constexpr int64_t kCols = 48;
 struct RandomProgram {
   Graph graph;
   Program program;
+  std::vector<int> waves;
 };
 
 // Tasks in descending order of rows; with many rows, pairs of tasks share rows and halve the columns.
@@ -44,12 +46,12 @@ TaskGrid random_grid(const std::function<int64_t(int64_t)>& below) {
 }
 
 // Stages that read one or two earlier values, with random grids and ways of reading.
-RandomProgram make_random(uint64_t seed, bool reuse) {
+RandomProgram make_random(uint64_t seed, bool reuse, bool waves = false) {
   std::mt19937_64 random(seed);
   auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
   RandomProgram r;
   r.program.workers = static_cast<int>(1 + below(4));
-  r.program.bounds = sizes(64);
+  r.program.bounds = sizes(waves ? 160 : 64);
   r.graph.values.push_back({"in", DType::kF32, {Dim(Symbol::kTokens), Dim(kCols)}, ValueKind::kInput, {}});
   r.graph.inputs = {0};
   const int64_t num_stages = 2 + below(14);
@@ -60,6 +62,7 @@ RandomProgram make_random(uint64_t seed, bool reuse) {
     StagePlan stage;
     stage.name = fmt::format("s{}", s);
     stage.grid = random_grid(below);
+    if (waves && below(8)) stage.grid.kind = TaskGrid::Kind::kFractions;
     const int64_t reads = 1 + below(2);
     for (int64_t k = 0; k < reads; ++k) {
       const auto value = static_cast<ValueId>(std::max<int64_t>(0, id - 1 - below(3)));
@@ -67,16 +70,23 @@ RandomProgram make_random(uint64_t seed, bool reuse) {
     }
     if (below(2)) stage.in_place_of = stage.reads[0].value;  // a wish: refused when the stage reads it elsewhere too
     stage.writes = {id};
+    if (waves) {
+      // Long runs of stages that may be cut, where a chunk of rows needs no others.
+      stage.cuts_rows = stage.grid.kind == TaskGrid::Kind::kFractions;
+      stage.rows_in_order = stage.cuts_rows && below(3) == 0;
+      for (StageRead& read : stage.reads)
+        if (below(8)) read.reads = below(2) ? Reads::kTile : Reads::kRows;
+    }
     r.program.stages.push_back(std::move(stage));
   }
   r.graph.outputs = {static_cast<ValueId>(r.graph.values.size()) - 1};
-  r.program.arena_plan = plan_arena(r.graph, r.program.stages, r.program.bounds, reuse);
+  if (waves) r.waves = plan_waves(r.program.stages);
+  r.program.arena_plan = plan_arena(r.graph, r.program.stages, r.program.bounds, reuse, 64, r.waves);
   return r;
 }
 
 // The rows and columns that a task writes.
-Tile written(const StagePlan& stage, uint32_t index, int64_t rows) {
-  const TaskGrid& grid = stage.grid;
+Tile written(const StagePlan& stage, const TaskGrid& grid, uint32_t index, int64_t rows) {
   Tile tile = grid.tile(static_cast<int32_t>(index), rows, sizes(rows));
   if (grid.kind != TaskGrid::Kind::kWork) return tile;
   // A cut of rows that differs from stage to stage and is no fraction.
@@ -97,25 +107,34 @@ bool meet(const Tile& a, const Tile& b) {
 }
 
 // What is wrong with running `task` now, given which tasks are done; "" when nothing is.
-std::string hazard(const RandomProgram& r, const Task& task, int64_t rows,
+std::string hazard(const RandomProgram& r, const TaskSchedule& schedule, const Task& task, int64_t rows,
                    const std::vector<std::set<uint32_t>>& done) {
   const auto& stages = r.program.stages;
+  const auto& grids = schedule.grids;
   const StagePlan& c = stages[task.stage];
-  const Tile own = written(c, task.index, rows);
+  const auto written_by = [&](size_t s, uint32_t t) { return written(stages[s], grids[s], t, rows); };
+  // What a task that writes `tile` reads.
+  const auto read_by = [&](Tile tile, Reads reads) {
+    if (reads_all_cols(reads)) tile.col_begin = 0, tile.col_end = kCols;
+    if (reads_all_rows(reads)) tile.row_begin = 0, tile.row_end = rows;
+    return tile;
+  };
+  const auto tiles = static_cast<uint32_t>(grids[task.stage].col_tiles());
+  if (c.rows_in_order && task.index >= tiles && !done[task.stage].count(task.index - tiles))
+    return fmt::format("{} tile {} starts before the rows above it", c.name, task.index);
+  const Tile own = written_by(task.stage, task.index);
   if (own.row_begin >= own.row_end || own.col_begin >= own.col_end) return "";
   for (const StageRead& read : c.reads) {
-    Tile needed = own;
-    if (read.reads == Reads::kRows || read.reads == Reads::kAll) needed.col_begin = 0, needed.col_end = kCols;
-    if (read.reads == Reads::kCols || read.reads == Reads::kAll) needed.row_begin = 0, needed.row_end = rows;
+    const Tile needed = read_by(own, read.reads);
     for (size_t s = 0; s < task.stage; ++s) {
       const StagePlan& p = stages[s];
-      for (uint32_t t = 0; p.writes[0] == read.value && t < static_cast<uint32_t>(p.grid.num_tasks()); ++t)
-        if (!done[s].count(t) && meet(written(p, t, rows), needed))
+      for (uint32_t t = 0; p.writes[0] == read.value && t < static_cast<uint32_t>(grids[s].num_tasks()); ++t)
+        if (!done[s].count(t) && meet(written_by(s, t), needed))
           return fmt::format("{} tile {} starts before {} tile {} wrote what it reads", c.name, task.index, p.name, t);
     }
   }
-  // Memory: whoever reads or writes a value that lies under this stage's output must be done, apart from this tile's
-  // own place in an in-place pair.
+  // Memory: whoever reads or writes a value that lies under this stage's output must be done, and of values that it is
+  // written over in place, whoever reads or writes this tile's own place.
   const auto& blocks = r.program.arena_plan.blocks;
   const ArenaBlock* born = nullptr;
   for (const ArenaBlock& block : blocks)
@@ -128,11 +147,19 @@ std::string hazard(const RandomProgram& r, const Task& task, int64_t rows,
   for (const ArenaBlock& dead : blocks) {
     if (dead.value == born->value || dead.first_stage > static_cast<int>(task.stage)) continue;
     if (dead.offset + dead.bytes <= born->offset || born->offset + born->bytes <= dead.offset) continue;
+    const bool in_place = dead.offset == born->offset && dead.bytes == born->bytes;
     for (size_t s = 0; s < task.stage; ++s) {
-      bool touches = stages[s].writes[0] == dead.value && c.in_place_of != dead.value;
-      for (const StageRead& read : stages[s].reads) touches |= read.value == dead.value;
-      if (touches && static_cast<int>(done[s].size()) != stages[s].grid.num_tasks())
-        return fmt::format("{} writes over value {} while {} is not done with it", c.name, dead.value, stages[s].name);
+      const auto tasks = static_cast<uint32_t>(grids[s].num_tasks());
+      for (uint32_t t = 0; done[s].size() < tasks && t < tasks; ++t) {
+        if (done[s].count(t)) continue;
+        const Tile tile = written_by(s, t);
+        bool touches = stages[s].writes[0] == dead.value && (!in_place || meet(tile, own));
+        for (const StageRead& read : stages[s].reads)
+          touches |= read.value == dead.value && (!in_place || meet(read_by(tile, read.reads), own));
+        if (touches)
+          return fmt::format("{} writes over value {} while {} is not done with it", c.name, dead.value,
+                             stages[s].name);
+      }
     }
   }
   return "";
@@ -140,13 +167,14 @@ std::string hazard(const RandomProgram& r, const Task& task, int64_t rows,
 
 // Runs the program with a random choice among the workers that may go on; returns the first hazard or dead end.
 std::string simulate(const RandomProgram& r, uint64_t seed, const std::vector<int64_t>& rows_of_steps) {
-  const Program& p = r.program;
   std::mt19937_64 random(seed);
-  std::vector<uint64_t> counters(p.num_events, 0);
-  uint64_t step = 0;
+  std::map<const TaskSchedule*, std::pair<std::vector<uint64_t>, uint64_t>> runs;  // counters and steps
   for (int64_t rows : rows_of_steps) {
+    const TaskSchedule& p = r.program.schedule_of(sizes(rows));
+    auto& [counters, step] = runs[&p];
+    counters.resize(p.num_events);
     ++step;
-    std::vector<std::set<uint32_t>> done(p.stages.size());
+    std::vector<std::set<uint32_t>> done(r.program.stages.size());
     std::vector<size_t> at(p.tasks.size(), 0);
     for (;;) {
       std::vector<size_t> ready;
@@ -164,7 +192,7 @@ std::string simulate(const RandomProgram& r, uint64_t seed, const std::vector<in
       if (ready.empty()) return "nobody can go on";
       const size_t w = ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)];
       const Task& task = p.tasks[w][at[w]++];
-      if (std::string wrong = hazard(r, task, rows, done); !wrong.empty()) return wrong;
+      if (std::string wrong = hazard(r, p, task, rows, done); !wrong.empty()) return wrong;
       done[task.stage].insert(task.index);
       for (uint32_t i = task.notify_begin; i < task.notify_end; ++i) ++counters[p.notifies[i]];
     }
@@ -305,6 +333,75 @@ TEST(Events, RandomProgramsInRandomOrdersHaveNoHazard) {
     }
   }
   EXPECT_GT(cells, 1000);  // events between single tiles were really made
+}
+
+TEST(Events, WavesOfRandomProgramsHaveNoHazard) {
+  int programs = 0, early = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    RandomProgram r = make_random(seed, seed % 4 != 0, true);
+    ASSERT_TRUE(check_arena(r.program.arena_plan, r.program.stages).ok()) << seed;
+    ASSERT_TRUE(plan_events(r.program).ok());
+    if (r.waves.empty()) continue;
+    ++programs;
+    const Status status = plan_wavefront(r.program, r.waves, static_cast<int>(2 + seed % 4));
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    ASSERT_EQ(&r.program.schedule_of(sizes(160)), &*r.program.wavefront);
+    ASSERT_EQ(&r.program.schedule_of(sizes(79)), &r.program);
+    // A task that comes before a task of an earlier stage in some list.
+    for (const std::vector<Task>& list : r.program.wavefront->tasks)
+      for (size_t i = 1; i < list.size(); ++i) early += list[i].stage < list[i - 1].stage;
+    for (uint64_t order = 0; order < 2; ++order) {
+      const std::string wrong = simulate(r, order, {160, 13, 97});
+      ASSERT_EQ(wrong, "") << "program " << seed << ", order " << order;
+    }
+  }
+  EXPECT_GT(programs, 60);
+  EXPECT_GT(early, 300);
+}
+
+TEST(Events, ALayerBeginsBeforeTheRecurrenceBelowItIsDone) {
+  // Two layers of a recurrence by heads, and a product with all columns over the residual stream.
+  TaskGrid whole = TaskGrid::of(Dim(Symbol::kTokens), kCols);
+  whole.col_begin = {0, 16, 32, kCols};
+  std::vector<StagePlan> stages;
+  for (ValueId x = 0; x < 4; x += 2) {
+    stages.push_back(stage_of(whole, {{x, Reads::kRows}}));
+    stages.back().rows_in_order = true;
+    stages.push_back(stage_of(whole, {{x + 1, Reads::kRows}, {x, Reads::kTile}}));
+  }
+  for (StagePlan& stage : stages) stage.cuts_rows = true;
+  Program p = planned(stages);
+  p.bounds = sizes(128);
+  const std::vector<int> waves = plan_waves(p.stages);
+  EXPECT_EQ(waves, (std::vector<int>{1, 1, 2, 2}));
+  ASSERT_TRUE(plan_wavefront(p, waves, 4).ok());
+  // The first chunk of the last stage does not wait for the last chunk of the first one, in either list.
+  for (const std::vector<Task>& list : p.wavefront->tasks) {
+    size_t last_of_first = 0, first_of_last = list.size();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].stage == 0) last_of_first = i;
+      if (list[i].stage == 3) first_of_last = std::min(first_of_last, i);
+    }
+    EXPECT_LT(first_of_last, last_of_first);
+  }
+}
+
+TEST(Events, OnlyStepsWithSequencesAtTheGrainTakeTheWavefront) {
+  Program p;
+  p.wavefront.emplace().min_tokens = 64;
+  const auto takes = [&](std::vector<SequenceRows> rows) {
+    StepContext step;
+    step.sizes = sizes(rows.back().row_begin + rows.back().rows);
+    step.sequences = rows;
+    return &p.schedule_of(step) != &p;
+  };
+  EXPECT_TRUE(takes({{0, 64, 0}}));
+  EXPECT_TRUE(takes({{0, 100, 256}}));
+  EXPECT_FALSE(takes({{0, 63, 0}}));
+  EXPECT_FALSE(takes({{0, 64, 5}}));
+  EXPECT_FALSE(takes({{0, 1, 9}, {1, 100, 0}}));
+  EXPECT_TRUE(takes({{0, 1, 9}, {1, 31, 0}, {32, 64, 96}}));
+  EXPECT_TRUE(takes({{0, 3, 9}, {3, 100, 35}}));
 }
 
 TEST(Events, AMissingWaitIsFoundByTheSimulation) {

@@ -111,19 +111,25 @@ TEST_P(LogitBlocks, NearSumsAreWithinTheirError) {
       for (const float offset : {0.0f, 3000.0f}) {
         std::vector<float> x = logits(n);
         for (float& v : x) v += offset;
-        const float best = *std::max_element(x.begin(), x.end());
-        std::vector<float> got(num_logit_blocks(n) + 1, 77.0f);
-        std::vector<int64_t> exact(num_logit_blocks(n));
-        BlockExpSumArgs args = weights_of(x, best, temperature);
-        args.near_sums = got.data();
-        args.sums = exact.data();
-        kernels().block_exp_sum(args);
+        const float scale = 1 / temperature;
+        std::vector<float> got(num_logit_blocks(n) + 1, 77.0f), top(got);
+        EXPECT_TRUE(kernels().block_max({x.data(), n, top.data(), scale, got.data()}));
         for (int64_t b = 0; b < num_logit_blocks(n); ++b) {
-          const double want = static_cast<double>(exact[b]) * 0x1p-42;
-          EXPECT_NEAR(got[b], want, want * kNearSumError + 128 * 0x1p-43) << n << ", " << temperature << ", " << offset;
+          const int64_t end = std::min(n, (b + 1) * kLogitBlock);
+          EXPECT_EQ(top[b], *std::max_element(x.begin() + b * kLogitBlock, x.begin() + end));
+          double want = 0;
+          for (int64_t i = b * kLogitBlock; i < end; ++i)
+            want += std::exp((double{x[i]} - double{top[b]}) * double{scale});
+          EXPECT_NEAR(got[b], want, want * kNearSumError) << n << ", " << temperature << ", " << offset;
         }
         EXPECT_EQ(got.back(), 77.0f);
       }
+  // A block without any token has no sum.
+  const std::vector<float> nothing(kLogitBlock, -kInf);
+  float top = 0, sum = -1;
+  EXPECT_TRUE(kernels().block_max({nothing.data(), kLogitBlock, &top, 1, &sum}));
+  EXPECT_EQ(top, -kInf);
+  EXPECT_NEAR(sum, 0, 1e-30);
 }
 
 TEST_P(LogitBlocks, ListsWhatLiesBetween) {
@@ -158,6 +164,20 @@ TEST_P(LogitBlocks, ListsWhatLiesBetween) {
       EXPECT_EQ(between, want_between);
       EXPECT_EQ(places, want_places);
       EXPECT_EQ(sums, want) << n << ", " << low << " to " << high;
+      // The list alone.
+      between.assign(n + kLogitBlock, 77.0f);
+      places.assign(n + kLogitBlock, 77);
+      args.weights = nullptr;
+      args.sums = nullptr;
+      args.between = between.data();
+      args.places = places.data();
+      listed = -1;
+      kernels().block_exp_sum(args);
+      ASSERT_EQ(listed, std::ssize(want_between));
+      between.resize(listed);
+      places.resize(listed);
+      EXPECT_EQ(between, want_between);
+      EXPECT_EQ(places, want_places);
     }
   }
 }

@@ -90,7 +90,8 @@ TEST_P(LogitRowTest, TopPAndMinP) {
   int few = 0, many = 0;
   for (uint32_t seed = 0; seed < 2; ++seed) {
     scan(seed);
-    for (const float temperature : {1e-30f, 0.5f, 1.0f, 1.7f, 1e5f})
+    for (const float temperature : {1e-30f, 0.5f, 1.0f, 1.7f, 1e5f}) {
+      ASSERT_TRUE(row_.scan(logits_, 0, temperature).ok());
       for (const float p : {1e-6f, 0.3f, 0.9f, 0.95f, 0.999f, 0.9999999f}) {
         const std::string what = fmt::format("top_p {} at {}", p, temperature);
         all(temperature).keep_top_p(p);
@@ -109,8 +110,11 @@ TEST_P(LogitRowTest, TopPAndMinP) {
         all(temperature).keep_min_p(p);
         expect_same(fmt::format("min_p {} at {}", p, temperature));
       }
+    }
   }
-  EXPECT_GT(few, 0);
+  if (std::string(GetParam().name) != "equal") {
+    EXPECT_GT(few, 0);
+  }
   if (std::string(GetParam().name) == "peaked") {
     EXPECT_GE(few, many);
   }

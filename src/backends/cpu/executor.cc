@@ -34,8 +34,6 @@ constexpr int64_t kMaxSliceNs = 100'000'000;
 // Number of tasks past another worker's current one that an idle worker searches for work to steal: a stage or two.
 constexpr uint32_t kLooksAhead = 32;
 
-uint64_t target_of(const Wait& wait, int64_t step) { return wait.count * static_cast<uint64_t>(step); }
-
 // Weights depend on no event, so they are prefetched while a worker waits (Event Tensor, arXiv 2604.13327).
 void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, uint64_t target) {
   constexpr int64_t kLine = 64, kLinesPerLook = 8;
@@ -51,10 +49,15 @@ void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, 
 
 Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
     : program_(std::move(program)), code_(CpuProgram::of(program_)), team_(team), options_(options),
-      counters_(program_.num_events), workers_(static_cast<size_t>(program_.workers)), rows_(program_.row_dims.size()) {
+      workers_(static_cast<size_t>(program_.workers)), rows_(program_.row_dims.size()) {
   REDLINE_CHECK(team.size() == program_.workers);
-  for (size_t w = 0; w < workers_.size(); ++w)
-    workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program_.tasks[w].size());
+  runs_[0].schedule = &program_;
+  if (program_.wavefront) runs_[1].schedule = &*program_.wavefront;
+  for (size_t i = 0; i < std::size(runs_) && runs_[i].schedule; ++i) {
+    runs_[i].counters = std::vector<Counter>(runs_[i].schedule->num_events);
+    for (size_t w = 0; w < workers_.size(); ++w)
+      workers_[w].taken[i] = std::make_unique<std::atomic<uint32_t>[]>(runs_[i].schedule->tasks[w].size());
+  }
   for (const std::vector<Program::Port>* ports : {&program_.inputs, &program_.outputs})
     for (const Program::Port& port : *ports) {
       if (!is_external_name(port.name)) continue;
@@ -103,6 +106,10 @@ Status Executor::step(const StepContext& context) {
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
   ++step_;
+  current_ = &program_.schedule_of(context) == runs_[1].schedule ? 1 : 0;
+  schedule_ = runs_[current_].schedule;
+  counters_ = runs_[current_].counters.data();
+  epoch_ = ++runs_[current_].steps;
   const int64_t min_ns = std::min(static_cast<int64_t>(options_.slice_ms * 1e6), kMaxSliceNs);
   slice_ns_ = min_ns;
   for (;;) {
@@ -141,25 +148,25 @@ bool Executor::pauses(int worker) {
 int64_t Executor::now_ns() const { return options_.timeline ? Timeline::now_ns() : 0; }
 
 Tile Executor::tile_of(const Task& task) const {
-  const StagePlan& stage = program_.stages[task.stage];
-  return stage.grid.tile(static_cast<int32_t>(task.index), rows_[static_cast<size_t>(stage.row_dim)], context_.sizes);
+  const int64_t rows = rows_[static_cast<size_t>(program_.stages[task.stage].row_dim)];
+  return schedule_->grids[task.stage].tile(static_cast<int32_t>(task.index), rows, context_.sizes);
 }
 
 const Wait* Executor::missing(const Task& task) const {
   for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
-    const Wait& need = program_.waits[w];
-    if (counters_[need.event].value.load(std::memory_order_acquire) < target_of(need, step_)) return &need;
+    const Wait& need = schedule_->waits[w];
+    if (count_of(need.event) < target_of(need)) return &need;
   }
   return nullptr;
 }
 
 bool Executor::is_taken(const Worker& owner, uint32_t task) const {
-  return owner.taken[task].load(std::memory_order_relaxed) == static_cast<uint32_t>(step_);
+  return owner.taken[current_][task].load(std::memory_order_relaxed) == static_cast<uint32_t>(step_);
 }
 
 bool Executor::take(Worker& owner, uint32_t task) {
   const auto step = static_cast<uint32_t>(step_);
-  return owner.taken[task].exchange(step, std::memory_order_relaxed) != step;
+  return owner.taken[current_][task].exchange(step, std::memory_order_relaxed) != step;
 }
 
 void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
@@ -172,12 +179,12 @@ void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
     options_.timeline->add(self.context.worker,
                            {timeline_program_, task.stage, task.index, step_, since_ns, begin_ns, Timeline::now_ns()});
   for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
-    counters_[program_.notifies[n]].value.fetch_add(1, std::memory_order_release);
+    counters_[schedule_->notifies[n]].value.fetch_add(1, std::memory_order_release);
 }
 
 void Executor::run_worker(int worker) {
   Worker& self = workers_[static_cast<size_t>(worker)];
-  const std::vector<Task>& tasks = program_.tasks[static_cast<size_t>(worker)];
+  const std::vector<Task>& tasks = tasks_of(static_cast<size_t>(worker));
   for (uint32_t i = self.task.load(std::memory_order_relaxed); i < tasks.size(); ++i) {
     self.task.store(i, std::memory_order_relaxed);
     if (is_taken(self, i)) continue;
@@ -197,7 +204,7 @@ bool Executor::help(Worker& self, int64_t& since_ns) {
   self.victim = (self.victim + 1) % workers_.size();
   if (self.victim == static_cast<size_t>(self.context.worker)) self.victim = (self.victim + 1) % workers_.size();
   Worker& other = workers_[self.victim];
-  const std::vector<Task>& tasks = program_.tasks[self.victim];
+  const std::vector<Task>& tasks = tasks_of(self.victim);
   // Search from the far end of the window: the victim is about to start its next tasks itself, unless it has not woken
   // up for this step yet.
   const uint32_t at = other.task.load(std::memory_order_relaxed);
@@ -214,11 +221,11 @@ bool Executor::help(Worker& self, int64_t& since_ns) {
 }
 
 bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
-  const Task& task = program_.tasks[static_cast<size_t>(self.context.worker)][own];
+  const Task& task = tasks_of(static_cast<size_t>(self.context.worker))[own];
   const auto waits_for = [&] { return is_taken(self, own) ? nullptr : missing(task); };
   const CpuStage& stage = code_.stages[task.stage];
   if (const Wait* need = stage.first_weights ? waits_for() : nullptr)
-    fetch_until(stage.first_weights(stage, tile_of(task)), counters_[need->event].value, target_of(*need, step_));
+    fetch_until(stage.first_weights(stage, tile_of(task)), counters_[need->event].value, target_of(*need));
   const bool shares_core = team_.oversubscribed();
   Watch watch;
   int spin = 0, look = 0;
@@ -258,7 +265,7 @@ void Executor::give_up(const Worker& self) {
   for (size_t w = 0; w < workers_.size(); ++w)
     somebody_runs |=
         &workers_[w] != &self && (workers_[w].stolen.load() != nullptr ||
-                                  (workers_[w].event.load() < 0 && workers_[w].task.load() < program_.tasks[w].size()));
+                                  (workers_[w].event.load() < 0 && workers_[w].task.load() < tasks_of(w).size()));
   const std::string text = fmt::format("redline: no progress for {} s\n{}", options_.hang_seconds, dump());
   if (!aborted_.exchange(true) && somebody_runs) std::fputs(text.c_str(), stderr);
 }
@@ -290,7 +297,7 @@ std::string Executor::name_of(const Task& task) const {
 std::string Executor::dump() const {
   std::string text = fmt::format("program {} stopped in step {}:\n", program_.name, step_);
   for (size_t w = 0; w < workers_.size(); ++w) {
-    const auto& tasks = program_.tasks[w];
+    const auto& tasks = tasks_of(w);
     const uint32_t at = workers_[w].task.load();
     if (const Task* stolen = workers_[w].stolen.load()) {
       text +=
@@ -310,9 +317,9 @@ std::string Executor::dump() const {
     }
     uint64_t need = 0;
     for (uint32_t i = task.wait_begin; i < task.wait_end; ++i)
-      if (program_.waits[i].event == static_cast<uint32_t>(event)) need = target_of(program_.waits[i], step_);
-    text += fmt::format("waits for {}: {} of {}\n", program_.event_names[static_cast<size_t>(event)],
-                        counters_[static_cast<size_t>(event)].value.load(), need);
+      if (schedule_->waits[i].event == static_cast<uint32_t>(event)) need = target_of(schedule_->waits[i]);
+    text += fmt::format("waits for {}: {} of {}\n", schedule_->event_names[static_cast<size_t>(event)],
+                        count_of(static_cast<uint32_t>(event)), need);
   }
   return text;
 }

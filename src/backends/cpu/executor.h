@@ -59,12 +59,13 @@ class Executor final : public Runner, private StepWatchdog::Step {
     std::atomic<uint64_t> value{0};
   };
   struct alignas(64) Worker {
-    std::atomic<uint32_t> task{0};                   ///< index in its task list
-    std::atomic<int64_t> event{-1};                  ///< the event it waits for; -1: running
-    std::atomic<const Task*> stolen{nullptr};        ///< the stolen task it is running
-    std::unique_ptr<std::atomic<uint32_t>[]> taken;  ///< [its tasks] the last step in which any worker took each
-    std::atomic<int64_t> num_stolen{0};              ///< number of tasks it has stolen
-    size_t victim = 0;                               ///< worker from which it last tried to steal
+    std::atomic<uint32_t> task{0};             ///< index in its task list
+    std::atomic<int64_t> event{-1};            ///< the event it waits for; -1: running
+    std::atomic<const Task*> stolen{nullptr};  ///< the stolen task it is running
+    /// [its tasks] of the schedules: the last step in which any worker took each
+    std::unique_ptr<std::atomic<uint32_t>[]> taken[2];
+    std::atomic<int64_t> num_stolen{0};  ///< number of tasks it has stolen
+    size_t victim = 0;                   ///< worker from which it last tried to steal
     WorkerContext context;
   };
   int64_t scratch_bytes_per_worker() const;
@@ -103,7 +104,22 @@ class Executor final : public Runner, private StepWatchdog::Step {
   WorkerTeam& team_;
   ExecutorOptions options_;
   uint32_t timeline_program_ = 0;
-  std::vector<Counter> counters_;
+  /// A schedule of the program, and how often it ran: its events count on from step to step.
+  struct ScheduleRun {
+    const TaskSchedule* schedule = nullptr;
+    std::vector<Counter> counters;
+    uint64_t steps = 0;
+  };
+  const std::vector<Task>& tasks_of(size_t worker) const { return schedule_->tasks[worker]; }
+  uint64_t count_of(uint32_t event) const { return counters_[event].value.load(std::memory_order_acquire); }
+  uint64_t target_of(const Wait& wait) const { return wait.count * epoch_; }
+
+  ScheduleRun runs_[2];  ///< the program's own and its wavefront
+  // Of this step: one of these.
+  size_t current_ = 0;
+  const TaskSchedule* schedule_ = &program_;
+  Counter* counters_ = nullptr;
+  uint64_t epoch_ = 0;
   std::vector<Worker> workers_;
   std::vector<int64_t> rows_;  ///< this step's value of each Program::row_dims
   StepContext context_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "backends/cpu/cpu_program.h"
 #include "backends/cpu/cpu_target.h"
@@ -16,6 +17,9 @@ struct CpuCompileOptions {
   BatchInvariance batch_invariance = BatchInvariance::kNone;
   KvFormat pack_kv_format = KvFormat::kF32;  ///< of keys and values within a step (pack_kv)
   bool reuse_memory = true;
+  /// Tokens of a chunk of the wavefront of recurrent layers; 0: none. Not set: 128 if a recurrence has fewer tasks than
+  /// there are workers, else none.
+  std::optional<int64_t> wave_tokens;
   WeightCacheOptions weight_cache;
 };
 

@@ -8,11 +8,17 @@ namespace redline {
 inline constexpr int64_t kLogitBlock = 128;
 constexpr int64_t num_logit_blocks(int64_t count) { return (count + kLogitBlock - 1) / kLogitBlock; }
 
-/// max[b] = the largest x of block b. The kernel returns whether no x is NaN; `max` is undefined if one is.
+/// max[b] = the largest x of block b. The kernel returns whether no x is NaN; all results are undefined if one is.
+///
+/// near_sums: of exp((x - max[b]) * scale) over block b, in float32: within kNearSumError of the sum, relatively. They
+/// take two thirds of the time of exact sums.
+inline constexpr double kNearSumError = 5e-6;
 struct BlockMaxArgs {
   const float* x;
   int64_t count;
-  float* max;  ///< [num_logit_blocks(count)]
+  float* max;                  ///< [num_logit_blocks(count)]
+  float scale = 0;             ///< as of BlockExpSumArgs
+  float* near_sums = nullptr;  ///< [num_logit_blocks(count)], or not computed
 };
 
 /// Sums of weights are exact: each is rounded to units of 2^-42, to nearest even, and up to this many logits do not
@@ -23,20 +29,16 @@ inline constexpr int64_t kMaxLogits = int64_t{1} << 20;
 /// the same bits, and sums are exact, so nothing depends on the order of additions. For d = (x - best) * scale, a
 /// weight is within (4 |d| + 4) 2^-24 of its value, relatively, and below 2^-102 within 2^-126.
 ///
-/// near_sums: of each block in float32, and not exact: within kNearSumError of the sum, relatively, and 2^-43 for each
-/// weight. They take half the time.
-///
 /// Outputs that are null are not computed.
-inline constexpr double kNearSumError = 2e-4;
 struct BlockExpSumArgs {
   const float* x;
   int64_t count;
-  float best, scale;           ///< scale: a normal number, at most 2^126
-  float* weights = nullptr;    ///< [count]; may be x
-  int64_t* sums = nullptr;     ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
-  float* near_sums = nullptr;  ///< [num_logit_blocks(count)]
+  float best, scale;         ///< scale: a normal number, at most 2^126
+  float* weights = nullptr;  ///< [count]; may be x
+  int64_t* sums = nullptr;   ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
 
   /// With `places`, sums are those of x >= high, and the x of [low, high) are listed in their order; low > -inf.
+  /// Without `sums` and `total` no weights are computed.
   float low = 0, high = 0;
   float* between = nullptr;   ///< the x; room for count + kLogitBlock, like `places`
   int32_t* places = nullptr;  ///< their indices

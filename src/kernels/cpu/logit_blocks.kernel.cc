@@ -8,38 +8,6 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-static_assert(kLogitBlock % (2 * kWidth) == 0);
-
-bool block_max(const BlockMaxArgs& a) {
-  const VecI32 magnitude = set1_i32(0x7fffffff), infinity = set1_i32(0x7f800000);
-  VecI32 nans = zero_i32();  // the sign of a lane is set once it has seen a NaN
-  int64_t i = 0, block = 0;
-  for (; i + kLogitBlock <= a.count; i += kLogitBlock, ++block) {
-    VecF32 top[2] = {load(a.x + i, Full{}), load(a.x + i + kWidth, Full{})};
-    nans = nans | (infinity - (bits_i32(top[0]) & magnitude)) | (infinity - (bits_i32(top[1]) & magnitude));
-    for (int64_t j = 2 * kWidth; j < kLogitBlock; j += 2 * kWidth)
-      for (int k = 0; k < 2; ++k) {
-        const VecF32 v = load(a.x + i + j + k * kWidth, Full{});
-        top[k] = max(top[k], v);
-        nans = nans | (infinity - (bits_i32(v) & magnitude));
-      }
-    a.max[block] = reduce_max(max(top[0], top[1]));
-  }
-  int32_t lanes[kWidth];
-  store(lanes, nans, Full{});
-  int32_t has_nan = 0;
-  for (const int32_t lane : lanes) has_nan |= lane < 0;
-  if (i < a.count) {
-    float top = a.x[i];
-    for (; i < a.count; ++i) {
-      has_nan |= a.x[i] != a.x[i];
-      top = max_f32(a.x[i], top);
-    }
-    a.max[block] = top;
-  }
-  return has_nan == 0;
-}
-
 /// 2^y for y <= 0, below -126 as at -126: y = n + f with |f| <= 1/2, and `polynomial` is near 2^f.
 template <class Polynomial>
 REDLINE_INLINE VecF32 exp2_by(VecF32 y, float magic_number, const Polynomial& polynomial) {
@@ -72,8 +40,8 @@ struct WeightSums {
   REDLINE_INLINE void add(VecF32 scaled, const Add& sum) {
     const VecF32 magic = set1(kMagic), rounded = scaled + magic;
     whole = sum(whole, bits_i32(rounded));
-    // The remainder is at most 1/2, exact, and so is its product with 2^22.
-    rest = sum(rest, bits_i32((scaled - (rounded - magic)) * set1(4194304.0f) + magic));
+    // The remainder is at most 1/2, exact, and so is its product with 2^22, fused or not.
+    rest = sum(rest, bits_i32(fma(scaled - (rounded - magic), set1(4194304.0f), magic)));
   }
   /// `added`: the number of weights.
   REDLINE_INLINE int64_t total(int64_t added) const {
@@ -120,33 +88,83 @@ void exp_sums(const BlockExpSumArgs& a) {
   });
 }
 
-/// 2^y for y up to 0 within 1e-4, relatively: a polynomial of degree 3, fitted to 7.5e-5.
+/// 2^y for y up to 0 within 2.7e-6, relatively: a polynomial of degree 4.
 REDLINE_INLINE VecF32 near_exp2(VecF32 y) {
+#if defined(__AVX512DQ__)
+  const VecF32 f = above_floor(y);
+  VecF32 p = fma(f, set1(0x1.bb7cd4p-7f), set1(0x1.aa13f2p-5f));
+  p = fma(p, f, set1(0x1.ee798ap-3f));
+  p = fma(p, f, set1(0x1.62d166p-1f));
+  return scale_by_floor(fma(p, f, set1(0x1.00002cp+0f)), y);
+#else
   return exp2_by(y, 12582912.0f, [](VecF32 f) {
-    VecF32 p = fma(f, set1(0x1.c3f760p-5f), set1(0x1.f0de1ap-3f));
-    p = fma(p, f, set1(0x1.62f31ap-1f));
-    return fma(p, f, set1(0x1.fff692p-1f));
+    VecF32 p = fma(f, set1(0x1.3997d4p-7f), set1(0x1.ca1442p-5f));
+    p = fma(p, f, set1(0x1.ec06dap-3f));
+    p = fma(p, f, set1(0x1.62e0dcp-1f));
+    return fma(p, f, set1(0x1.ffffe8p-1f));
   });
+#endif
 }
 
-template <class Exponent>
-void near_sums_of(const BlockExpSumArgs& a, const Exponent& exponent) {
-  for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
-    VecF32 even = zero_f32(), odd = zero_f32();
-    for (int64_t j = 0; j < kLogitBlock; j += 2 * kWidth) {
-      even = even + near_exp2(exponent(load(x + j, Full{})));
-      odd = odd + near_exp2(exponent(load(x + j + kWidth, Full{})));
+/// Maxima of blocks, and whether there was a NaN.
+struct BlockMaximum {
+  static_assert(kLogitBlock % (2 * kWidth) == 0);
+  Lanes nans = unordered(zero_f32(), zero_f32());
+
+  REDLINE_INLINE float operator()(const float* x) {
+    VecF32 top[2] = {load(x, Full{}), load(x + kWidth, Full{})};
+    nans = either(nans, unordered(top[0], top[1]));
+    for (int64_t j = 2 * kWidth; j < kLogitBlock; j += 2 * kWidth) {
+      const VecF32 a = load(x + j, Full{}), b = load(x + j + kWidth, Full{});
+      nans = either(nans, unordered(a, b));
+      top[0] = max(top[0], a);
+      top[1] = max(top[1], b);
     }
-    a.near_sums[block] = reduce_add(even + odd);
-  });
+    return reduce_max(max(top[0], top[1]));
+  }
+  REDLINE_INLINE bool has_nan() const { return count(nans) != 0; }
+};
+
+/// Of exponents (x - best) * scale, where no x is above `best`.
+REDLINE_INLINE float near_sum(const float* x, float best, VecF32 scale) {
+  const VecF32 top = set1(max_f32(best, -3.40282347e38f));
+  VecF32 even = zero_f32(), odd = zero_f32();
+  for (int64_t j = 0; j < kLogitBlock; j += 2 * kWidth) {
+    even = even + near_exp2((load(x + j, Full{}) - top) * scale);
+    odd = odd + near_exp2((load(x + j + kWidth, Full{}) - top) * scale);
+  }
+  return reduce_add(even + odd);
 }
 
-void near_sums(const BlockExpSumArgs& a) {
-  const float scale = a.scale * 1.44269504f, shift = -a.best * scale;
-  const VecF32 best = set1(a.best), scales = set1(scale), shifts = set1(shift);
-  // One rounding of numbers up to 512 moves an exponent by 2^-15.
-  if (shift < 256 && shift > -256) near_sums_of(a, [&](VecF32 x) { return fma(x, scales, shifts); });
-  else near_sums_of(a, [&](VecF32 x) { return (x - best) * scales; });
+template <bool has_sums>
+bool block_max_of(const BlockMaxArgs& a) {
+  BlockMaximum maximum;
+  const VecF32 scale = set1(a.scale * 1.44269504f);
+  for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
+    a.max[block] = maximum(x);
+    if (has_sums) a.near_sums[block] = near_sum(x, a.max[block], scale);
+  });
+  return !maximum.has_nan();
+}
+
+bool block_max(const BlockMaxArgs& a) {
+  return a.near_sums != nullptr ? block_max_of<true>(a) : block_max_of<false>(a);
+}
+
+void list_between(const BlockExpSumArgs& a) {
+  const VecF32 low = set1(a.low), high = set1(a.high);
+  int64_t listed = 0;
+  for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
+    for (int64_t j = 0; j < kLogitBlock; j += kWidth) {
+      const VecF32 v = load(x + j, Full{});
+      const Lanes between = and_not(at_least(v, low), at_least(v, high));
+      if (count(between) == 0) continue;
+      store_chosen(a.between + listed, v, between);
+      store_indices(a.places + listed, static_cast<int32_t>(block * kLogitBlock + j), between);
+      listed += count(between);
+    }
+  });
+  *a.num_between = listed;
 }
 
 template <bool has_total>
@@ -177,9 +195,9 @@ void split(const BlockExpSumArgs& a) {
 
 void block_exp_sum(const BlockExpSumArgs& a) {
   if (a.weights != nullptr) exp_weights(a);
-  if (a.near_sums != nullptr) near_sums(a);
   if (a.places != nullptr && a.total != nullptr) split<true>(a);
-  else if (a.places != nullptr) split<false>(a);
+  else if (a.places != nullptr && a.sums != nullptr) split<false>(a);
+  else if (a.places != nullptr) list_between(a);
   else if (a.sums != nullptr) exp_sums(a);
 }
 

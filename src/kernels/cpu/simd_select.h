@@ -17,6 +17,14 @@ using Lanes = __mmask16;
 REDLINE_INLINE Lanes at_least(VecF32 a, VecF32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }
 REDLINE_INLINE Lanes and_not(Lanes a, Lanes b) { return static_cast<Lanes>(a & ~b); }
 REDLINE_INLINE int count(Lanes lanes) { return __builtin_popcount(lanes); }
+REDLINE_INLINE Lanes either(Lanes a, Lanes b) { return static_cast<Lanes>(a | b); }
+/// Where a or b is NaN.
+REDLINE_INLINE Lanes unordered(VecF32 a, VecF32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_UNORD_Q); }
+/// y less the integer below it; and p times 2 to the power of that integer.
+REDLINE_INLINE VecF32 above_floor(VecF32 y) {
+  return {_mm512_reduce_ps(y.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+}
+REDLINE_INLINE VecF32 scale_by_floor(VecF32 p, VecF32 y) { return {_mm512_scalef_ps(p.v, y.v)}; }
 /// a + b in the chosen lanes, a in the others.
 REDLINE_INLINE VecI32 add_where(Lanes lanes, VecI32 a, VecI32 b) {
   return {_mm512_mask_add_epi32(a.v, lanes, a.v, b.v)};
@@ -49,11 +57,15 @@ struct Lanes {
 };
 REDLINE_INLINE VecI32 add_where(Lanes lanes, VecI32 a, VecI32 b) { return a + (b & lanes.v); }
 REDLINE_INLINE Lanes and_not(Lanes a, Lanes b) { return {a.v & (b.v ^ set1_i32(-1))}; }
+REDLINE_INLINE Lanes either(Lanes a, Lanes b) { return {a.v | b.v}; }
 
 #if defined(__AVX2__)
 
 REDLINE_INLINE Lanes at_least(VecF32 a, VecF32 b) {
   return {{_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ))}};
+}
+REDLINE_INLINE Lanes unordered(VecF32 a, VecF32 b) {
+  return {{_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_UNORD_Q))}};
 }
 REDLINE_INLINE unsigned bits(Lanes lanes) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(lanes.v.v)));
@@ -69,6 +81,7 @@ REDLINE_INLINE VecF32 fused(VecF32 a, VecF32 b, VecF32 c) { return fma(a, b, c);
 #else
 
 REDLINE_INLINE Lanes at_least(VecF32 a, VecF32 b) { return {{a.v >= b.v}}; }
+REDLINE_INLINE Lanes unordered(VecF32 a, VecF32 b) { return {{(a.v != a.v) | (b.v != b.v)}}; }
 REDLINE_INLINE unsigned bits(Lanes lanes) {
   unsigned all = 0;
   for (int i = 0; i < kWidth; ++i) all |= static_cast<unsigned>(lanes.v.v[i] & 1) << i;

@@ -143,18 +143,24 @@ void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint
   });
 }
 
-enum class Content : uint8_t { kMatrix, kOnes, kBias, kRopeFactors };
+enum class Content : uint8_t { kMatrix, kOnes, kBias, kRopeFactors, kDecay };
 struct PlannedTensor {
   std::string name;
   TensorView view;  ///< without data
   Content content;
 };
 
+/// Of Mamba-2's convolution.
+constexpr int64_t kConvTaps = 4;
+
 std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
   const RandomShape& s = *spec.shape;
   std::vector<PlannedTensor> tensors;
+  // As gpt-oss is published: only its experts are in MXFP4.
+  const bool is_gpt_oss = s.architecture == "gpt-oss";
+  const DType dense = is_gpt_oss && spec.dtype == DType::kMXFP4 ? DType::kQ8_0 : spec.dtype;
   const auto matrix = [&](std::string name, int64_t rows, int64_t columns) {
-    tensors.push_back({std::move(name) + ".weight", {spec.dtype, {rows, columns}, nullptr}, Content::kMatrix});
+    tensors.push_back({std::move(name) + ".weight", {dense, {rows, columns}, nullptr}, Content::kMatrix});
   };
   const auto vector = [&](std::string name, int64_t size, Content content) {
     tensors.push_back({std::move(name), {DType::kF32, {size}, nullptr}, content});
@@ -167,11 +173,30 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
   for (int64_t i = 0; i < s.num_layers; ++i) {
     const std::string layer = fmt::format("blk.{}.", i);
     vector(layer + "attn_norm.weight", s.hidden_size, Content::kOnes);
+    if (s.architecture == "mamba2") {
+      const int64_t inner = s.intermediate_size, channels = inner + 2 * s.state_size;
+      const auto floats = [&](const char* name, std::vector<int64_t> shape, Content content) {
+        tensors.push_back({layer + name, {DType::kF32, std::move(shape), nullptr}, content});
+      };
+      matrix(layer + "ssm_in", inner + channels + s.num_heads, s.hidden_size);
+      floats("ssm_conv1d.weight", {channels, kConvTaps}, Content::kMatrix);
+      floats("ssm_conv1d.bias", {channels}, Content::kBias);
+      floats("ssm_dt.bias", {s.num_heads}, Content::kBias);
+      floats("ssm_a", {s.num_heads, 1}, Content::kDecay);
+      floats("ssm_d", {s.num_heads, 1}, Content::kOnes);
+      floats("ssm_norm.weight", {1, inner}, Content::kOnes);
+      matrix(layer + "ssm_out", s.hidden_size, inner);
+      continue;
+    }
     matrix(layer + "attn_q", q, s.hidden_size);
     matrix(layer + "attn_k", kv, s.hidden_size);
     matrix(layer + "attn_v", kv, s.hidden_size);
     matrix(layer + "attn_output", s.hidden_size, q);
-    if (s.architecture == "qwen2") {
+    if (is_gpt_oss) {
+      vector(layer + "attn_output.bias", s.hidden_size, Content::kBias);
+      vector(layer + "attn_sinks.weight", s.num_heads, Content::kBias);
+    }
+    if (s.architecture == "qwen2" || is_gpt_oss) {
       vector(layer + "attn_q.bias", q, Content::kBias);
       vector(layer + "attn_k.bias", kv, Content::kBias);
       vector(layer + "attn_v.bias", kv, Content::kBias);
@@ -180,7 +205,7 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
       vector(layer + "attn_q_norm.weight", s.head_dim, Content::kOnes);
       vector(layer + "attn_k_norm.weight", s.head_dim, Content::kOnes);
     }
-    vector(layer + "ffn_norm.weight", s.hidden_size, Content::kOnes);
+    vector(layer + (is_gpt_oss ? "post_attention_norm.weight" : "ffn_norm.weight"), s.hidden_size, Content::kOnes);
     if (s.num_experts > 0) {
       const auto experts = [&](const char* name, int64_t rows, int64_t columns) {
         tensors.push_back({layer + name, {spec.dtype, {s.num_experts, rows, columns}, nullptr}, Content::kMatrix});
@@ -190,6 +215,13 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
       experts("ffn_gate_exps.weight", s.intermediate_size, s.hidden_size);
       experts("ffn_up_exps.weight", s.intermediate_size, s.hidden_size);
       experts("ffn_down_exps.weight", s.hidden_size, s.intermediate_size);
+      const auto biases = [&](const char* name, std::vector<int64_t> shape) {
+        if (is_gpt_oss) tensors.push_back({layer + name, {DType::kF32, std::move(shape), nullptr}, Content::kBias});
+      };
+      biases("ffn_gate_inp.bias", {s.num_experts});
+      biases("ffn_gate_exps.bias", {s.num_experts, s.intermediate_size});
+      biases("ffn_up_exps.bias", {s.num_experts, s.intermediate_size});
+      biases("ffn_down_exps.bias", {s.num_experts, s.hidden_size});
       continue;
     }
     matrix(layer + "ffn_gate", s.intermediate_size, s.hidden_size);
@@ -211,12 +243,13 @@ float rope_factor(const RandomShape& s, int64_t i) {
   return static_cast<float>(1.0 / ((1 - smooth) / double{s.llama3_factor} + smooth));
 }
 
-/// Ones, or small biases.
+/// Ones, small biases, or decays from one that remembers thousands of tokens to one that forgets in a few.
 void fill_vector(const TensorView& view, Content content, uint8_t* target, uint64_t counter) {
   for (int64_t i = 0; i < view.num_elements(); ++i) {
     float value = 1.0f;
     if (content == Content::kBias)
       value = static_cast<float>(random_word(counter + static_cast<uint64_t>(i)) >> 40) * 0x1p-24f * 0.2f - 0.1f;
+    if (content == Content::kDecay) value = -std::exp2(static_cast<float>(i % 12) - 12);
     std::memcpy(target + 4 * i, &value, 4);
   }
 }
@@ -272,6 +305,24 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
   set("context_length", s.context);
   set("embedding_length", s.hidden_size);
   set("block_count", s.num_layers);
+  if (arch == "mamba2") {
+    set("feed_forward_length", 0);
+    set("attention.head_count", 0);
+    set("ssm.conv_kernel", kConvTaps);
+    set("ssm.inner_size", s.intermediate_size);
+    set("ssm.state_size", s.state_size);
+    set("ssm.time_step_rank", s.num_heads);
+    set("ssm.group_count", 1);
+    set("vocab_size", s.vocab_size);
+    writer.set_f32(arch + ".attention.layer_norm_rms_epsilon", s.rms_norm_eps);
+    return set_vocabulary(writer, s.vocab_size);
+  }
+  if (arch == "gpt-oss") {
+    set("attention.sliding_window", 128);
+    writer.set(arch + ".rope.scaling.type", "yarn");
+    writer.set_f32(arch + ".rope.scaling.factor", 32);
+    set("rope.scaling.original_context_length", 4096);
+  }
   set("feed_forward_length", s.intermediate_size);
   set("attention.head_count", s.num_heads);
   set("attention.head_count_kv", s.num_kv_heads);
@@ -294,8 +345,9 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
 const std::vector<RandomShape>& random_shapes() {
   // name, architecture, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta,
   // eps, Llama 3's factor, experts and those of a token: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B,
-  // Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5, Qwen3-0.6B, Qwen3-30B-A3B; qwen3-moe-5b is 8 layers of it. "tiny" and
-  // "tiny-moe" are for tests.
+  // Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5, Qwen3-0.6B, Qwen3-30B-A3B, gpt-oss-20b, mamba2-130m and 1.3b; qwen3-moe-5b
+  // is 8 layers of Qwen3-30B-A3B, gpt-oss-4b 4 of gpt-oss-20b. "tiny", "tiny-moe", "tiny-oss" and "tiny-mamba" are for
+  // tests.
   static const std::vector<RandomShape> kShapes = {
       {"tiny", "llama", 2, 256, 512, 4, 2, 64, 512, true, 512, 10000, 1e-5f, 0},
       {"smollm-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, true, 8192, 100000, 1e-5f, 0},
@@ -311,6 +363,12 @@ const std::vector<RandomShape>& random_shapes() {
       {"tiny-moe", "qwen3moe", 2, 256, 256, 4, 2, 64, 512, false, 512, 10000, 1e-6f, 0, 6, 2},
       {"qwen3-moe-5b", "qwen3moe", 8, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
       {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
+      {"tiny-oss", "gpt-oss", 2, 64, 96, 4, 2, 64, 512, false, 512, 150000, 1e-5f, 0, 6, 2},
+      {"gpt-oss-4b", "gpt-oss", 4, 2880, 2880, 64, 8, 64, 201088, false, 131072, 150000, 1e-5f, 0, 32, 4},
+      {"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, false, 131072, 150000, 1e-5f, 0, 32, 4},
+      {"tiny-mamba", "mamba2", 2, 64, 128, 4, 4, 32, 512, true, 512, 0, 1e-5f, 0, 0, 0, 16},
+      {"mamba2-130m", "mamba2", 24, 768, 1536, 24, 24, 64, 50288, true, 1048576, 0, 1e-5f, 0, 0, 0, 128},
+      {"mamba2-1.3b", "mamba2", 48, 2048, 4096, 64, 64, 64, 50288, true, 1048576, 0, 1e-5f, 0, 0, 0, 128},
   };
   return kShapes;
 }

@@ -17,13 +17,14 @@ namespace redline::lab {
 /// The sizes of a decoder, as its published config.json gives them.
 struct RandomShape {
   std::string_view name;          ///< "llama-1b"
-  std::string_view architecture;  ///< "llama", "qwen2", "qwen3", "qwen3moe"
+  std::string_view architecture;  ///< "llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss", "mamba2"
   int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, vocab_size;
   bool tied;  ///< the embedding is also the output matrix
   int64_t context;
   float rope_theta, rms_norm_eps;
   float llama3_factor;                             ///< of Llama 3's rope scaling; 0: none
   int64_t num_experts = 0, experts_per_token = 0;  ///< of `intermediate_size` each; 0: an MLP
+  int64_t state_size = 0;                          ///< of Mamba-2's heads, which have one group
 };
 const std::vector<RandomShape>& random_shapes();
 
@@ -42,10 +43,10 @@ Result<RandomModelSpec> parse_random_model(std::string_view name);
 int64_t count_parameters(const RandomModelSpec& spec);
 
 /// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the named
-/// type: codes are random bits, scales are chosen so that a matrix product keeps the variance of its input (1 /
-/// sqrt(K)), norms are one, biases small. The vocabulary consists of 256 bytes and numbered words, so that any text can
-/// be encoded. All allowed cores fill the matrices; MappedFile::release frees their pages, so that loading needs no
-/// second copy.
+/// type; of gpt-oss in mxfp4 those of experts, and the others are q8_0. Codes are random bits, scales are such that
+/// a matrix product keeps the variance of its input (1 / sqrt(K)), norms are one, biases small. The vocabulary consists
+/// of 256 bytes and numbered words, so that any text can be encoded. All allowed cores fill the matrices;
+/// MappedFile::release frees their pages, so that loading needs no second copy.
 /// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the message
 /// gives the bytes.
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);

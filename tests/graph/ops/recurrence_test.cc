@@ -1,11 +1,19 @@
 // Ops with a recurrent state, compiled: several sequences, prompts cut anywhere, every instruction set.
 #include <optional>
 
+#include "graph/check_program.h"
+#include "graph/ops/add.h"
 #include "graph/ops/causal_conv.h"
+#include "graph/ops/gated_norm.h"
 #include "graph/ops/gated_scan.h"
+#include "graph/ops/linear.h"
 #include "graph/ops/lstm.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/silu_mul.h"
+#include "graph/passes/passes.h"
 #include "support/graph_harness.h"
 #include "support/isa_test.h"
+#include "support/random_weight.h"
 #include "support/sequences.h"
 
 namespace redline::test {
@@ -60,9 +68,10 @@ SymbolValues bounds_of(const RecurrenceSteps& steps) {
 constexpr int64_t kPages = 40;
 
 Outputs run_compiled(Graph graph, const Tokens& tokens, const RecurrenceSteps& steps, int64_t cols, int workers,
-                     const CpuKernels* kernels) {
+                     const CpuKernels* kernels, int64_t wave_tokens = kWaveGrain) {
   CpuCompileOptions options;
   options.kernels = kernels;
+  options.wave_tokens = wave_tokens;
   Compiled compiled = Compiled::make(std::move(graph), workers, bounds_of(steps), options);
   TestSequences sequences(compiled.program->states,
                           compiled.executor->make_state_memory(std::vector<int64_t>{kPages}).value(), kPages,
@@ -455,6 +464,116 @@ TEST_P(RecurrencePerIsa, RealSizes) {
   expect_formula(scan_problem({true, 4, 2, 128, 128}), {131}, &kernels(), {2});
 }
 REDLINE_INSTANTIATE_PER_ISA(RecurrencePerIsa);
+
+/// Layers as models have them: a mixer of norm, products, convolution, scan and gated norm, and a gated MLP.
+class MixerStack {
+ public:
+  static constexpr int64_t kHidden = 64, kLayers = 3;
+  static constexpr GatedScanAttrs kAttrs = {.num_heads = 4, .num_groups = 2, .key_dim = 16, .value_dim = 32};
+  explicit MixerStack(DType type) : type_(type) {}
+  Graph build() {
+    kept_.clear();
+    numbers_ = Numbers(8);
+    number_ = 0;
+    GraphBuilder g("test");
+    Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(kHidden)});
+    for (int64_t l = 0; l < kLayers; ++l) x = layer(g, x);
+    g.output("y", x);
+    Graph graph = std::move(g.finish()).value();
+    EXPECT_TRUE(run_passes(graph).ok());
+    return graph;
+  }
+
+ private:
+  Value project(GraphBuilder& g, Value x, int64_t rows) {
+    kept_.emplace_back(type_, rows, g.info(x).shape[1].constant(), static_cast<uint32_t>(kept_.size()));
+    return linear(g, x, g.weight(fmt::format("w{}", kept_.size()), {kept_.back().view(), {}, {}}));
+  }
+  Value vector(GraphBuilder& g, std::vector<int64_t> shape, float size) {
+    return g.weight(fmt::format("v{}", number_++), numbers_.weight(std::move(shape), size));
+  }
+  Value norm(GraphBuilder& g, Value x) { return rms_norm(g, x, vector(g, {kHidden}, 1), {}); }
+  Value state(GraphBuilder& g, int64_t elements) {
+    StateAttrs attrs;
+    attrs.kind = StateKind::kRecurrent;
+    attrs.elements = elements;
+    return g.state(fmt::format("s{}", number_++), attrs);
+  }
+  Value layer(GraphBuilder& g, Value x) {
+    const int64_t values = kAttrs.num_heads * kAttrs.value_dim, columns = kAttrs.columns();
+    const Value normed = norm(g, x);
+    GatedScanInputs in;
+    in.x = causal_conv(g, project(g, normed, columns), vector(g, {4, columns}, 0.5f), Value{}, state(g, 3 * columns),
+                       {4, true});
+    in.step = project(g, normed, kAttrs.num_heads);
+    std::vector<float>& decay = decay_.emplace_back(static_cast<size_t>(kAttrs.num_heads), -0.05f);
+    in.decay = g.weight(fmt::format("v{}", number_++), {{DType::kF32, {kAttrs.num_heads}, decay.data()}, {}, {}});
+    in.bias = vector(g, {kAttrs.num_heads}, 1);
+    in.skip = vector(g, {kAttrs.num_heads}, 1);
+    in.state = state(g, kAttrs.state_elements());
+    const Value y = gated_norm(g, gated_scan(g, in, kAttrs), project(g, normed, values), vector(g, {values}, 1),
+                               {.group = values, .gates_first = true});
+    const Value mixed = add(g, x, project(g, y, kHidden));
+    const Value inner = norm(g, mixed);
+    return add(g, mixed, project(g, silu_mul(g, project(g, inner, 128), project(g, inner, 128)), kHidden));
+  }
+  DType type_;
+  std::list<testing::RandomWeight> kept_;
+  Numbers numbers_{8};
+  int number_ = 0;
+  std::list<std::vector<float>> decay_;
+};
+
+TEST(Wavefront, LayersHaveTheBitsOfWholeStages) {
+  const CpuKernels* kernels = cpu_kernels().value();
+  const RecurrenceSteps steps = {{160, 3}, {1, 70}, {40, 1}, {0, 128}};
+  Numbers numbers(9);
+  Tokens tokens;
+  for (const int64_t n : {201, 202}) tokens.push_back({{"x", matrix(numbers, n, MixerStack::kHidden)}});
+  for (const DType type : testing::each_kind_of_weight()) {
+    SCOPED_TRACE(std::string(dtype_info(type).name));
+    MixerStack stack(type);
+    const Outputs whole = run_compiled(stack.build(), tokens, steps, MixerStack::kHidden, 2, kernels, 0);
+    for (const int workers : {1, 2, 5})
+      EXPECT_TRUE(run_compiled(stack.build(), tokens, steps, MixerStack::kHidden, workers, kernels) == whole)
+          << workers;
+  }
+}
+
+TEST(Wavefront, IsThereWhereARecurrenceHasFewerTasksThanWorkers) {
+  CpuCompileOptions options;
+  options.kernels = cpu_kernels().value();
+  MixerStack stack(DType::kF32);
+  for (const int workers : {1, 4, 5})
+    for (const int64_t tokens : {255, 256}) {
+      const Compiled compiled = Compiled::make(stack.build(), workers, sizes(tokens), options);
+      EXPECT_EQ(compiled.program->wavefront.has_value(), workers > MixerStack::kAttrs.num_heads && tokens == 256);
+    }
+}
+
+TEST(Wavefront, EventsOrderWhatTasksOfLayersTouch) {
+  CpuCompileOptions options;
+  options.kernels = cpu_kernels().value();
+  options.exact_f32 = true;
+  options.wave_tokens = kWaveGrain;
+  MixerStack stack(DType::kF32);
+  for (const int workers : {1, 2, 7, 40})
+    for (const bool reuse : {true, false}) {
+      options.reuse_memory = reuse;
+      const Compiled compiled = Compiled::make(stack.build(), workers, sizes(160), options);
+      const Program& program = *compiled.program;
+      ASSERT_TRUE(program.wavefront.has_value());
+      for (const int64_t tokens : {1, 79, 80, 97, 160}) {
+        const Status status = check_program(program, sizes(tokens));
+        EXPECT_TRUE(status.ok()) << status.to_string();
+      }
+      // A task may come before one of an earlier stage.
+      size_t early = 0;
+      for (const std::vector<Task>& list : program.wavefront->tasks)
+        for (size_t i = 1; i < list.size(); ++i) early += list[i].stage < list[i - 1].stage;
+      EXPECT_GT(early, 0U);
+    }
+}
 
 }  // namespace
 }  // namespace redline::test

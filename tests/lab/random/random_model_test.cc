@@ -118,6 +118,21 @@ TEST(RandomModelFile, AMixtureOfExpertsRuns) {
   }
 }
 
+TEST(RandomModelFile, OtherArchitecturesRun) {
+  for (const char* name : {"random:tiny-oss:mxfp4", "random:tiny-mamba:q4_0", "random:tiny-mamba:bf16"}) {
+    const auto engine = open_engine(name);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    const auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE(sequence.ok());
+    const auto logits = (*sequence)->forward(std::vector<int32_t>{1, 400, 77, 12, 9});
+    ASSERT_TRUE(logits.ok()) << logits.status().to_string();
+    double squares = 0;
+    for (const float v : *logits) squares += double{v} * double{v};
+    EXPECT_GT(squares / 512, 0.05) << name;
+    EXPECT_LT(squares / 512, 50) << name;
+  }
+}
+
 TEST(RandomModelFile, IsTheSameEveryTimeAndOnDisk) {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/tiny.gguf";
@@ -162,7 +177,7 @@ TEST(RandomModelFile, BadNamesAreExplained) {
       message("lama-1b:q4_0"),
       "random model \"lama-1b:q4_0\": no shape \"lama-1b\"; did you mean \"llama-1b\"?; shapes: tiny, smollm-135m, "
       "llama-1b, llama-3b, llama-8b, mistral-7b, qwen-0.5b, qwen-1.5b, qwen-3b, qwen-7b, qwen3-0.6b, tiny-moe, "
-      "qwen3-moe-5b, qwen3-30b-a3b");
+      "qwen3-moe-5b, qwen3-30b-a3b, tiny-oss, gpt-oss-4b, gpt-oss-20b, tiny-mamba, mamba2-130m, mamba2-1.3b");
   EXPECT_EQ(message("random:llama-1b"),
             "random model \"llama-1b\": the type of its weights is missing, as in llama-1b:q4_0");
   EXPECT_THAT(message("llama-1b:q4"), ::testing::HasSubstr("unknown type \"q4\""));

@@ -1,5 +1,7 @@
 #include "graph/ops/causal_conv.h"
 
+#include <algorithm>
+
 #include "backends/cpu/recurrent_place.h"
 #include "kernels/cpu/recurrence.h"
 
@@ -16,19 +18,22 @@ struct CausalConvParams {
   Operand<float> y;
 };
 
-// A tile covers some channels of all rows.
+// A tile covers some channels of all rows, or of a chunk of them, which goes on from what the chunk before it left.
 void run_causal_conv(const CausalConvParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const SequenceRows& rows = step.sequences[s];
-    const int64_t c = tile.col_begin, at = rows.row_begin * p.channels + c;
+    const int64_t begin = std::max<int64_t>(rows.row_begin, tile.row_begin);
+    const int64_t end = std::min<int64_t>(rows.row_begin + rows.rows, tile.row_end);
+    if (begin >= end) continue;
+    const int64_t c = tile.col_begin, at = begin * p.channels + c;
     p.kernel({.x = p.x + at,
               .weight = p.weight + c,
               .bias = p.bias ? p.bias + c : nullptr,
-              .before = p.state.before(step, s) + c,
+              .before = (begin == rows.row_begin ? p.state.before(step, s) : p.state.after(step, s)) + c,
               .after = p.state.after(step, s) + c,
               .y = p.y + at,
               .stride = p.channels,
-              .rows = rows.rows,
+              .rows = end - begin,
               .channels = tile.col_end - c,
               .taps = p.a.taps,
               .has_silu = p.a.has_silu});
@@ -49,6 +54,7 @@ Status lower_causal_conv(LowerContext& c) {
   }
   LoweredStage stage = c.output_stage<run_causal_conv>(params);
   stage.grid.col_begin = LowerContext::cut_columns(params->channels, kGrain, c.workers());
+  stage.cuts_rows = stage.rows_in_order = true;
   stage.read(params->x, in[0], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
   c.add_stage(std::move(stage));

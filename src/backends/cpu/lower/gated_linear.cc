@@ -35,8 +35,9 @@ struct GatedLinearParams {
 constexpr int64_t kI8Rows = 224;
 
 void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const int64_t rows = tile.row_end;  // rows are not split
-  LinearArgs product = {.x = p.x,
+  const int64_t all_rows = p.out.rows.eval(step.sizes), first = tile.row_begin, rows = tile.row_end - first;
+  const ActivationLayout in = p.kernels[0].layouts.for_rows(all_rows), out = p.out.layouts.for_rows(all_rows);
+  LinearArgs product = {.x = p.x + activation_layout_bytes(in, first, p.in_features),
                         .x_stride = p.in_features,
                         .rows = rows,
                         .weight = p.weight[0],
@@ -46,10 +47,9 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
                         .n_end = tile.col_end,
                         .bias = p.bias[0],
                         .residual = nullptr,
-                        .y = p.y,
+                        .y = p.y + first * p.features,
                         .y_stride = p.features,
                         .scratch = worker.scratch};
-  const ActivationLayout in = p.kernels[0].layouts.for_rows(rows), out = p.out.layouts.for_rows(rows);
   // Adapters are added between product and activation, which the fully fused kernel does not support.
   const bool adapted = p.adapters.active(step);
   const bool does_all =
@@ -57,16 +57,18 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
   LinearEnd all = {
       .activation = &p.activation, .up_weight = p.matrices == 2 ? p.weight[1] : nullptr, .up_bias = p.bias[1]};
   if (does_all && (out == ActivationLayout::kF32 || out == ActivationLayout::kBf16Tiled)) {
-    if (out == ActivationLayout::kBf16Tiled) all.tiles = p.y;
+    if (out == ActivationLayout::kBf16Tiled)
+      all.tiles =
+          reinterpret_cast<uint8_t*>(static_cast<float*>(p.y)) + activation_layout_bytes(out, first, p.features);
     product.end = &all;
-    return p.kernels[0].for_rows(rows)(product);
+    return p.kernels[0].for_rows(all_rows)(product);
   }
   const int64_t block = out == ActivationLayout::kI8Tiled ? kI8Chunk : block_cols(rows, p.matrices);
   const int64_t lines = out == ActivationLayout::kI8Tiled ? kI8Rows : rows;
   for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block)
-    for (int64_t row = 0; row < rows; row += lines) {
+    for (int64_t row = first; row < tile.row_end; row += lines) {
       const int64_t end = std::min(begin + block, tile.col_end), width = end - begin,
-                    count = std::min(lines, rows - row);
+                    count = std::min(lines, tile.row_end - row);
       float* parts[2] = {static_cast<float*>(worker.buffer), static_cast<float*>(worker.buffer) + count * width};
       product.x = p.x + activation_layout_bytes(in, row, p.in_features);
       product.rows = count;
@@ -79,11 +81,11 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
         LinearAdapters::Prefetch factors;
         if (adapted) {
-          p.adapters.prefetch(step, static_cast<size_t>(i), product, row, rows,
-                              {tile.index * p.matrices + i, p.tiles * p.matrices}, factors);
+          p.adapters.prefetch(step, static_cast<size_t>(i), product, row, all_rows,
+                              {tile.index % p.tiles * p.matrices + i, p.tiles * p.matrices}, factors);
           product.end = factors.end();
         }
-        p.kernels[i].for_rows(rows)(product);
+        p.kernels[i].for_rows(all_rows)(product);
         if (adapted) p.adapters.add(step, static_cast<size_t>(i), product, row, worker);
       }
       if (!does_all)
@@ -96,7 +98,7 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
                     .rows = count,
                     .cols = width,
                     .kind = p.activation});
-      p.out.write(parts[0], width, rows, {row, row + count, begin, end, tile.index}, p.y);
+      p.out.write(parts[0], width, all_rows, {row, row + count, begin, end, tile.index}, p.y);
     }
 }
 
@@ -139,7 +141,8 @@ Status lower_gated_linear(LowerContext& c) {
   stage.buffer_bytes = block_bytes(stage.grid.rows.eval(c.options().bounds), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
-  stage.read(params->x, in[0], Reads::kAll);
+  stage.cuts_rows = true;
+  stage.read(params->x, in[0], Reads::kRows);
   stage.write(params->y, c.op().outputs[0]);
   std::vector<LinearAdapters::Matrix> matrices;
   for (size_t i = 0; i < kMatrices; ++i) matrices.push_back({op.adapters[i].site, op.adapters[i].first_feature});

@@ -95,19 +95,21 @@ void run_rows(const GatedScanParams& p, int64_t row, int64_t rows, int64_t posit
             .scratch = worker.scratch});
 }
 
-// A tile covers some heads of all rows.
+// A tile covers some heads of all rows, or of a chunk of them, which goes on from what the chunk before it left.
 void run_gated_scan(const GatedScanParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t head_end = tile.col_end / p.a.value_dim;
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const SequenceRows& rows = step.sequences[s];
+    const int64_t row_begin = std::max<int64_t>(0, tile.row_begin - rows.row_begin);
+    const int64_t row_end = std::min<int64_t>(rows.rows, tile.row_end - rows.row_begin);
     const ScanState<float> after(p.a, p.state.after(step, s));
     // Behind the first rows, what they left.
     const ScanState<const float> before(p.a, p.state.before(step, s)), left(p.a, p.state.after(step, s));
     for (int64_t head = tile.col_begin / p.a.value_dim, count = 0; head < head_end; head += count) {
       count = p.run_of(head, head_end);
-      for (int64_t done = 0, n = 0; done < rows.rows; done += n) {
+      for (int64_t done = row_begin, n = 0; done < row_end; done += n) {
         const int64_t position = rows.first_position + done;
-        n = std::min(rows.rows - done, kScanChunk - position % kScanChunk);
+        n = std::min(row_end - done, kScanChunk - position % kScanChunk);
         run_rows(p, rows.row_begin + done, n, position, head, count, done == 0 ? before : left, after, worker);
       }
     }
@@ -126,10 +128,11 @@ Status lower_gated_scan(LowerContext& c) {
   LoweredStage stage = c.output_stage<run_gated_scan>(params);
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, a.value_dim, c.workers());
   stage.buffer_bytes = 2 * a.num_heads * kScanChunk * int64_t{sizeof(float)};
-  stage.read(params->x, in[0], Reads::kAll);
-  stage.read(params->step, in[1], Reads::kAll);
+  stage.cuts_rows = stage.rows_in_order = true;
+  stage.read(params->x, in[0], Reads::kRows);
+  stage.read(params->step, in[1], Reads::kRows);
   if (a.is_delta) {
-    stage.read(params->beta, in[4], Reads::kAll);
+    stage.read(params->beta, in[4], Reads::kRows);
   } else {
     REDLINE_ASSIGN(params->skip, c.dense_weight(4));
   }

@@ -18,6 +18,7 @@ struct LinearParams {
   int64_t out_features, in_features;
   int64_t col_bytes;  // of the packed weight
   int64_t tiles;
+  Dim rows;  // of the step, which determine kernel and layout
   // with a gate:
   Dim rows_per_item;
   int64_t gate_column, table_columns;
@@ -45,10 +46,10 @@ void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_
 }
 
 void run_linear(const LinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  // Rows are not split: a prepared x is one piece.
-  const int64_t rows = tile.row_end;
-  auto* const kernel = p.kernels.for_rows(rows);
-  LinearArgs args = {.x = p.x,
+  const int64_t all = p.rows.eval(step.sizes), first = tile.row_begin, rows = tile.row_end - first;
+  auto* const kernel = p.kernels.for_rows(all);
+  const ActivationLayout form = p.kernels.layouts.for_rows(all);
+  LinearArgs args = {.x = p.x + activation_layout_bytes(form, first, p.in_features),
                      .x_stride = p.in_features,
                      .rows = rows,
                      .weight = p.weight,
@@ -57,18 +58,17 @@ void run_linear(const LinearParams& p, const Tile& tile, const StepContext& step
                      .n_begin = tile.col_begin,
                      .n_end = tile.col_end,
                      .bias = p.bias,
-                     .residual = p.residual,
-                     .y = p.y,
+                     .residual = p.residual ? p.residual + first * p.out_features : nullptr,
+                     .y = p.y + first * p.out_features,
                      .y_stride = p.out_features,
                      .scratch = worker.scratch};
   if (!p.gate_table) {
     LinearAdapters::Prefetch factors;
-    p.adapters.prefetch(step, 0, args, 0, rows, {tile.index, p.tiles}, factors);
+    p.adapters.prefetch(step, 0, args, first, all, {tile.index % p.tiles, p.tiles}, factors);
     args.end = factors.end();
     kernel(args);
-    return p.adapters.add(step, 0, args, 0, worker);
+    return p.adapters.add(step, 0, args, first, worker);
   }
-  const ActivationLayout form = p.kernels.layouts.for_rows(rows);
   const int64_t panel = activation_layout_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
     LinearArgs of_item = args;
@@ -119,11 +119,13 @@ Status lower_linear(LowerContext& c) {
   }
   params->out_features = n;
   params->in_features = k;
+  params->rows = c.out().shape[0];
   params->col_bytes = packed_col_bytes(w);
   LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
   stage.grid.col_begin = LowerContext::cut_columns(n, kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
   params->tiles = std::ssize(stage.grid.col_begin) - 1;
-  stage.read(params->x, in[0], Reads::kAll);
+  stage.cuts_rows = !attrs.has_gate;  // items of a batch are cut by the task
+  stage.read(params->x, in[0], Reads::kRows);
   if (attrs.has_gate) {
     params->rows_per_item = attrs.rows_per_item;
     params->gate_column = attrs.gate_column;

@@ -36,7 +36,7 @@ Status fuse_qkv(Graph& graph, const Target& target);
 /// loads them, if the conv2d runs by tiles.
 Status fuse_group_norm(Graph& graph, const Target& target);
 
-/// All passes that depend on the machine, in order; compile() runs them.
+/// All passes that depend on the machine, in order; compile_cpu() runs them.
 Status run_machine_passes(Graph& graph, const Target& target);
 
 /// All passes that do not depend on the machine, in order.

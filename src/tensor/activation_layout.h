@@ -8,7 +8,7 @@ namespace redline {
 
 enum class ActivationLayout : uint8_t {
   kF32,        ///< row-major float32, any stride
-  kI8Grouped,  ///< int8 codes in groups of 32 with one scale each, for integer dot products
+  kI8Grouped,  ///< int8 codes in groups of 256 with one scale each, for integer dot products
   kBf16Tiled,  ///< bfloat16 in tile order
   kI8Tiled,    ///< int8 in tile order, one scale per 1024 elements of a row
 };
@@ -21,17 +21,25 @@ enum class BatchInvariance : uint8_t {
   kAlways,
 };
 
-/// kI8Grouped: elements that share a scale. scale = max |x| / 127, code = round(x / scale). cols must be a multiple of
-/// it.
-inline constexpr int64_t kQ8Group = 32;
-/// Codes are summed in groups of the smallest size for which a weight format has a minimum.
-inline constexpr int64_t kQ8SumGroup = 16;
-/// A row of kI8Grouped: [cols] int8 codes, [cols / 32] float32 scales, [cols / 16] int32 sums of codes, padded to 64
-/// bytes.
-constexpr int64_t q8_scales_at(int64_t cols) { return cols; }
-constexpr int64_t q8_sums_at(int64_t cols) { return cols + cols / kQ8Group * 4; }
+/// kI8Grouped: elements that share a scale; the last group of a row may have fewer. The scale is max |x| / 127 / 2^3,
+/// and each 32 elements have it times a power of two from 1 to 2^3, the smallest that keeps their codes, round(x /
+/// scale), within 127: few large elements do not take the precision of all others. cols must be a multiple of kQ8Step.
+inline constexpr int64_t kQ8Group = 256, kQ8Step = 32;
+inline constexpr int kQ8MaxShift = 3;
+/// What belongs to a group besides its codes: a cache line. Weight formats have a minimum for each 16 or 32 elements.
+struct alignas(64) Q8Numbers {
+  float scale;
+  uint8_t shifts[kQ8Group / kQ8Step];  ///< 32 elements have the scale times 2^shift
+  int32_t packed_shifts;               ///< the same, two bits each
+  int16_t sums32[kQ8Group / 32];       ///< of the codes of each 32 elements, shifted; zero past the end of the row
+  int16_t sums16[kQ8Group / 16];
+};
+static_assert(sizeof(Q8Numbers) == 64);
+/// A row of kI8Grouped: [cols] int8 codes, padded to 64 bytes, and a Q8Numbers for each group.
+constexpr int64_t q8_groups(int64_t cols) { return (cols + kQ8Group - 1) / kQ8Group; }
+constexpr int64_t q8_numbers_at(int64_t cols) { return (cols + 63) / 64 * 64; }
 constexpr int64_t q8_row_bytes(int64_t cols) {
-  return (cols + cols / kQ8Group * 4 + cols / kQ8SumGroup * 4 + 63) / 64 * 64;
+  return q8_numbers_at(cols) + q8_groups(cols) * static_cast<int64_t>(sizeof(Q8Numbers));
 }
 
 /// kBf16Tiled: [rows / 16][cols / 32][16 rows][32 columns] bfloat16: 1 KiB tiles, contiguous along K. Rows and columns
@@ -58,7 +66,7 @@ constexpr int64_t activation_layout_panel(ActivationLayout layout) {
 }
 /// Column granularity at which the conversion of a row can be split among tasks.
 constexpr int64_t activation_layout_grain(ActivationLayout layout) {
-  return layout == ActivationLayout::kI8Tiled ? kI8Chunk : 32;
+  return layout == ActivationLayout::kI8Tiled ? kI8Chunk : layout == ActivationLayout::kI8Grouped ? kQ8Group : 32;
 }
 
 /// Bytes of x in a layout; float32 rows are dense.

@@ -142,7 +142,9 @@ void check_linear_i8(const CpuKernels& table, ActivationLayout form, LinearI8Ker
                                     << static_cast<int>(form));
   const LinearI8Case c(n, k, rows);
   const std::vector<float> y = c.run(table, form, kernel, 0, rows, std::max<int64_t>(n, 1));
-  const int64_t chunk = form == ActivationLayout::kI8Tiled ? kI8Chunk : kQ8Group;
+  // Elements that share a scale, and a step that is the scale or, if smaller, half of it up to three times.
+  const bool is_tiled = form == ActivationLayout::kI8Tiled;
+  const int64_t chunk = is_tiled ? kI8Chunk : kQ8Group, part = is_tiled ? kI8Chunk : kQ8Step;
   std::vector<double> moves(static_cast<size_t>(k));
   for (int64_t m = 0; m < rows; ++m) {
     const float* x = c.x.data() + m * k;
@@ -150,7 +152,13 @@ void check_linear_i8(const CpuKernels& table, ActivationLayout form, LinearI8Ker
       float largest = 0;
       const int64_t end = std::min(begin + chunk, k);
       for (int64_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
-      for (int64_t i = begin; i < end; ++i) moves[static_cast<size_t>(i)] = double{largest} / 254 * (1 + 0x1p-14);
+      for (int64_t at = begin; at < end; at += part) {
+        const int64_t part_end = std::min(at + part, end);
+        float of_part = 0, bound = largest;
+        for (int64_t i = at; i < part_end; ++i) of_part = std::max(of_part, std::abs(x[i]));
+        while (!is_tiled && bound > largest / 8 && of_part <= bound / 2) bound /= 2;
+        for (int64_t i = at; i < part_end; ++i) moves[static_cast<size_t>(i)] = double{bound} / 254 * (1 + 0x1p-14);
+      }
     }
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0, magnitude = 0, moved = 0;
@@ -163,7 +171,7 @@ void check_linear_i8(const CpuKernels& table, ActivationLayout form, LinearI8Ker
       const double bias = c.bias[static_cast<size_t>(j)], gate = c.gate[static_cast<size_t>(j)],
                    residual = c.residual[m * c.y_stride + j];
       const double expected = (sum + bias) * gate + residual;
-      const double roundings = static_cast<double>(k / chunk) * 2 + 10;
+      const double roundings = static_cast<double>(k / part) * 2 + 10;
       const double bound = std::abs(gate) * moved +
                            roundings * kRounding * (std::abs(gate) * (magnitude + std::abs(bias)) + std::abs(residual));
       ASSERT_LE(std::abs(expected - double{y[static_cast<size_t>(m * c.y_stride + j)]}), bound)

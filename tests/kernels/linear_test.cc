@@ -97,6 +97,10 @@ struct LinearCase {
         // The last row ends where it must not be read past.
         x((rows - 1) * x_stride + in), bias(out), residual((rows - 1) * y_stride + out) {
     fill_normal(x.data(), x.size(), 1);
+    // Of different size from one 32 elements to the next: kI8Grouped rounds them with different steps.
+    constexpr float kSizes[] = {1, 0.4f, 0.05f, 0.2f, 0.01f, 3};
+    for (int64_t m = 0; m < rows; ++m)
+      for (int64_t i = 0; i < in; ++i) x[m * x_stride + i] *= kSizes[(i / kQ8Step + m) % 6];
     fill_normal(bias.data(), bias.size(), 2);
     fill_normal(residual.data(), residual.size(), 3);
   }
@@ -193,25 +197,29 @@ double float_bound(int64_t k, double magnitude) {
   return (static_cast<double>((k + 1) / 2) + 4) * 0x1p-24 * 1.01 * magnitude;
 }
 
-// Rounding x to int8 moves element k by at most its group's largest over 254; the scale and its reciprocal are rounded
-// too, which moves codes up to 127 by less than 2^-14 of that. So the sum moves by at most
+// Rounding x to int8 moves element k by at most half the step of its 32 elements; the scale and its reciprocal are
+// rounded too, which moves codes up to 127 by less than 2^-14 of that. So the sum moves by at most
 //   sum_k x_error[k] (1 + 2^-14) |w[k]|.
-// Against x already rounded only the float32 steps remain. The integer sums are exact. Each group of at least 16 adds a
-// product and one or two multiply-adds, with partial sums bounded by sum_k (|x| + x_error) (|scale code| + |min|): up
-// to 5 roundings of 2^-24 happen to a group's own term (scale of x, both products, min, sum) and two more for each
-// later group; bias and residual add two.
+// Scales and minimums as integers move w by at most RandomWeight::moves. Against x already rounded only that and the
+// float32 steps remain, on partial sums that sum_k (|x| + x_error) (|scale code| + |min| + moves) bounds, each a
+// rounding of 2^-24. A term passes one multiply-add of each group of at least 16 among its 256 elements, or a
+// conversion and a product with the common scale; the conversion of the minimums, their multiply-add; that with the
+// scale of x, itself rounded, and one more for each later 256; bias and residual: fewer than K / 16 * 2 + 7.
 struct Q8Bound {
-  double moved, rounding;
+  double moved, rounding;  ///< by x; by what else
 };
 Q8Bound q8_bound(const LinearCase& c, const std::vector<double>& x_error, int64_t m, int64_t n) {
-  double moved = 0, magnitude = std::abs(double{c.bias[n]}) + std::abs(double{c.residual[m * c.y_stride + n]});
+  double moved = 0, w_moved = 0;
+  double magnitude = std::abs(double{c.bias[n]}) + std::abs(double{c.residual[m * c.y_stride + n]});
   for (int64_t k = 0; k < c.k; ++k) {
     const auto i = static_cast<size_t>(n * c.k + k);
     const double error = x_error[static_cast<size_t>(m * c.k + k)];
     moved += error * std::abs(double{c.w.values[i]});
-    magnitude += (std::abs(double{c.x[m * c.x_stride + k]}) + error) * double{c.w.parts[i]};
+    const double x = std::abs(double{c.x[m * c.x_stride + k]}) + error;
+    w_moved += x * double{c.w.moves[i]};
+    magnitude += x * (double{c.w.parts[i]} + double{c.w.moves[i]});
   }
-  return {moved * (1 + 0x1p-14), (static_cast<double>(c.k / 16) * 2 + 7) * 0x1p-24 * 1.01 * magnitude};
+  return {moved * (1 + 0x1p-14), w_moved + (static_cast<double>(c.k / 16) * 2 + 7) * 0x1p-24 * 1.01 * magnitude};
 }
 
 std::vector<int64_t> linear_in_features(DType type) {
@@ -225,18 +233,24 @@ void linear_check_type(DType type, int64_t n, int64_t k) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k);
   LinearCase c(type, n, k);
   const Reference ref = reference(c.x.data(), c.x_stride, kRows, c.w, c.bias.data(), c.residual.data(), c.y_stride);
-  // x as the int8 kernels see it, and the most by which that moves an element: its group's largest over 254.
+  // x as the int8 kernels see it, and the most by which that moves an element: 127 steps are the largest of its 256
+  // elements, halved up to three times while the largest of its 32 fits.
   std::vector<double> x_rounded(static_cast<size_t>(kRows * k)), x_error(static_cast<size_t>(kRows * k));
   for (int64_t m = 0; m < kRows; ++m)
-    for (int64_t g = 0; g < k; g += 32) {
+    for (int64_t g = 0; g < k; g += kQ8Group) {
       float largest = 0;
-      const int64_t end = std::min(g + 32, k);
+      const int64_t end = std::min(g + kQ8Group, k);
       for (int64_t i = g; i < end; ++i) largest = std::max(largest, std::abs(c.x[m * c.x_stride + i]));
-      const float inverse = 127.0f / largest;
-      for (int64_t i = g; i < end; ++i) {
-        const float code = std::nearbyint(c.x[m * c.x_stride + i] * inverse);
-        x_rounded[static_cast<size_t>(m * k + i)] = double{largest / 127.0f} * double{code};
-        x_error[static_cast<size_t>(m * k + i)] = double{largest} / 254;
+      for (int64_t begin = g; begin < end; begin += kQ8Step) {
+        const int64_t step_end = std::min(begin + kQ8Step, end);
+        float of_step = 0, part = 1;
+        for (int64_t i = begin; i < step_end; ++i) of_step = std::max(of_step, std::abs(c.x[m * c.x_stride + i]));
+        while (part > 0.125f && of_step <= largest * part / 2) part /= 2;
+        for (int64_t i = begin; i < step_end; ++i) {
+          const float code = std::nearbyint(c.x[m * c.x_stride + i] * (127.0f / largest / part));
+          x_rounded[static_cast<size_t>(m * k + i)] = double{largest / 127.0f} * double{part} * double{code};
+          x_error[static_cast<size_t>(m * k + i)] = double{largest} * double{part} / 254;
+        }
       }
     }
   std::vector<Q8Bound> bounds;
@@ -508,16 +522,18 @@ TEST(LinearQ8, VeryLongRows) {
     expected[m] = double{c.bias[0]} + double{c.residual[m * c.y_stride]};
     bound[m] = 0;
     double magnitude = std::abs(expected[m]);
-    for (int64_t g = 0; g < kIn; g += 32) {
-      double largest = 0, weights = 0;
-      for (int64_t k = g; k < g + 32; ++k) {
+    for (int64_t g = 0; g < kIn; g += kQ8Group) {
+      double largest = 0, weights = 0, moves = 0;
+      for (int64_t k = g; k < g + kQ8Group; ++k) {
         const double x = double{c.x[m * c.x_stride + k]}, w = double{c.w.values[static_cast<size_t>(k)]};
         expected[m] += x * w;
         magnitude += std::abs(x * w);
         largest = std::max(largest, std::abs(x));
         weights += std::abs(w);
+        moves += double{c.w.moves[static_cast<size_t>(k)]};
+        bound[m] += std::abs(x) * double{c.w.moves[static_cast<size_t>(k)]};
       }
-      bound[m] += largest / 254 * (1 + 0x1p-14) * weights;
+      bound[m] += largest / 254 * (1 + 0x1p-14) * (weights + moves);
     }
     bound[m] += static_cast<double>(kIn / 32 + 7) * 0x1p-24 * 1.02 * magnitude;
   }

@@ -1,6 +1,7 @@
 // Weight matrices of any type with known values: row-major bytes, the same unpacked, and the same packed for kernels.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -48,6 +49,7 @@ struct RandomWeight {
   std::vector<uint8_t> bytes;  ///< row-major
   std::vector<float> values;   ///< row-major
   std::vector<float> parts;    ///< |scale * code| + |min| of each value: bounds the rounding of their difference
+  std::vector<float> moves;    ///< what linear_q8 moves each value by: see linear_q8.inc
   GuardedBuffer<uint8_t> packed;
 
   TensorView view() const { return {dtype, {n, k}, bytes.data()}; }
@@ -89,6 +91,7 @@ struct RandomWeight {
     }
     for (int64_t i = 0; i < n; ++i) unpack_row(type, bytes.data() + i * row_bytes(type, k), values.data() + i * k, k);
     for (float value : values) parts.push_back(std::abs(value));
+    moves.resize(values.size());
 #define REDLINE_PARTS(F) \
   if (type == DType::k##F) add_mins<blocks::F>();
     REDLINE_BLOCK_FORMATS(REDLINE_PARTS)
@@ -97,8 +100,34 @@ struct RandomWeight {
   }
 
  private:
+  // Where a block does not have integers itself, linear_q8 rounds the minimums of 256 elements of a row to integers of
+  // 12 bits and, where codes are below 16, their scales to integers of 9 bits: by half a power of two that is at most
+  // the largest over 2^11 and 2^8.
   template <class Format>
   void add_mins() {
+    constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16;
+    for (int64_t begin = 0; Format::kElements < 256 && begin < n * k;) {
+      const int64_t end = std::min(begin + 256, (begin / k + 1) * k);
+      float largest = 0, largest_min = 0;
+      const auto for_elements = [&](const auto& body) {
+        for (int64_t i = begin; i < end; i += Format::kElements) {
+          int8_t codes[Format::kElements];
+          float scales[Format::kElements / Format::kGroup] = {}, mins[Format::kElements / Format::kGroup] = {};
+          Format::unpack_i8(bytes.data() + i / Format::kElements * Format::kBytes, codes, scales, mins);
+          for (int64_t j = 0; j < Format::kElements; ++j)
+            body(static_cast<size_t>(i + j), std::abs(static_cast<float>(codes[j])),
+                 std::abs(scales[j / Format::kGroup]), std::abs(mins[j / Format::kGroup]));
+        }
+      };
+      for_elements([&](size_t, float, float scale, float min) {
+        largest = std::max(largest, scale);
+        largest_min = std::max(largest_min, min);
+      });
+      for_elements([&](size_t i, float code, float, float) {
+        moves[i] = (kIsNarrow ? code * largest * 0x1p-9f : 0.0f) + largest_min * 0x1p-12f;
+      });
+      begin = end;
+    }
     for (size_t block = 0; block * Format::kBytes < bytes.size(); ++block) {
       int8_t codes[Format::kElements];
       float scales[Format::kElements / Format::kGroup] = {}, mins[Format::kElements / Format::kGroup] = {};

@@ -17,29 +17,33 @@ struct Bounded {
 /// Unit roundoffs: float32 has 24 significant bits, float16 11, bfloat16 8.
 constexpr double kRoundoffF32 = 0x1p-24, kRoundoffF16 = 0x1p-11, kRoundoffBF16 = 0x1p-8;
 
-/// How far elements of a row may be from x in a layout. Codes are int8 multiples of a scale, the largest |x| of the
-/// elements that share it / 127: half a scale, and float32 for the division.
+/// How far elements of a row may be from x in a layout. Codes are int8 multiples of a step, which moves an element by half
+/// of it. kI8Tiled: 127 steps are the largest |x| of a chunk. kI8Grouped: those of a group are, halved up to three times
+/// for each 32 elements while their own largest fits (tensor/activation_layout.h).
 inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<const double> x) {
   std::vector<double> errors(x.size(), 0);
-  if (layout == ActivationLayout::kBf16Tiled)
-    for (size_t k = 0; k < x.size(); ++k) errors[k] = std::abs(x[k]) * kRoundoffBF16;
-  const int64_t group = layout == ActivationLayout::kI8Grouped ? kQ8Group
-                        : layout == ActivationLayout::kI8Tiled ? kI8Chunk
-                                                               : 0;
-  if (group == 0) return errors;
-  for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(group)) {
-    const size_t end = std::min(begin + static_cast<size_t>(group), x.size());
-    double largest = 0;
-    for (size_t k = begin; k < end; ++k) largest = std::max(largest, std::abs(x[k]));
-    for (size_t k = begin; k < end; ++k) errors[k] = largest / 254 * (1 + 127 * 4 * kRoundoffF32);
+  const auto largest = [&](size_t begin, size_t count) {
+    double most = 0;
+    for (size_t k = begin; k < std::min(begin + count, x.size()); ++k) most = std::max(most, std::abs(x[k]));
+    return most;
+  };
+  for (size_t k = 0; k < x.size(); ++k) {
+    if (layout == ActivationLayout::kBf16Tiled) errors[k] = std::abs(x[k]) * kRoundoffBF16;
+    double of_127_steps = 0;
+    if (layout == ActivationLayout::kI8Tiled) of_127_steps = largest(k / kI8Chunk * kI8Chunk, kI8Chunk);
+    if (layout == ActivationLayout::kI8Grouped)
+      of_127_steps = std::max(largest(k / kQ8Group * kQ8Group, kQ8Group) / (1 << kQ8MaxShift),
+                              2 * largest(k / kQ8Step * kQ8Step, kQ8Step));
+    // Half a step, and float32 for the step and the quotient.
+    errors[k] += of_127_steps / 254 * (1 + 127 * 4 * kRoundoffF32);
   }
   return errors;
 }
 
 /// Element n of x [w.k] times the transposed matrix, plus `bias`, for x in `layout`.
 ///
-/// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well. Sums are
-/// float32: K products and additions, each off by a unit roundoff of at most the sum of all magnitudes.
+/// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well, and with
+/// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves). Sums are float32: K products and additions, each off by a unit roundoff of at most the sum of all magnitudes.
 inline Bounded rounded_product(const testing::RandomWeight& w, ActivationLayout layout, const double* x, int64_t n,
                                double bias) {
   const std::vector<double> x_errors = rounding_errors(layout, {x, static_cast<size_t>(w.k)});
@@ -50,7 +54,8 @@ inline Bounded rounded_product(const testing::RandomWeight& w, ActivationLayout 
     const auto i = static_cast<size_t>(n * w.k + k);
     const double at = x[k], size = w.parts[i], dx = x_errors[static_cast<size_t>(k)];
     y.value += at * w.values[i];
-    y.error += size * dx + w_roundoff * size * (std::abs(at) + dx);
+    const double dw = w_roundoff * size + (layout == ActivationLayout::kI8Grouped ? w.moves[i] : 0);
+    y.error += size * dx + dw * (std::abs(at) + dx);
     magnitude += size * (std::abs(at) + dx);
   }
   y.error += static_cast<double>(w.k + 4) * kRoundoffF32 * magnitude;

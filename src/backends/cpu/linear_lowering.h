@@ -14,7 +14,7 @@ int64_t packed_col_bytes(const ValueInfo& weight);
 /// block_cols: columns of a float32 block of `rows` rows per matrix such that the blocks of all matrices stay in the L2
 /// cache; cut only where activation layouts allow it. block_bytes: WorkerContext::buffer bytes for such blocks; a
 /// single row may be wider than that.
-inline constexpr int64_t kFormGrain = 32;  // of all layouts but kI8
+inline constexpr int64_t kFormGrain = 32;  // of the layouts without shared scales
 int64_t block_cols(int64_t rows, int64_t matrices);
 int64_t block_bytes(int64_t max_rows, int64_t matrices);
 /// Number of column tiles of a linear with `cols` columns of `weight_bytes` each: enough for workers to finish

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 
 // Minimum rows for kI8Tiled, which has one scale per 1024 elements of a row. Fewer rows read the weights just as fast
-// with groups of 32, which round more finely and can be split among more workers.
+// with groups of 256, which round more finely and can be split among more workers.
 constexpr int64_t kMinI8Rows = 5;
 
 /// Measured choice for one weight type on one instruction set of one maker's CPUs.
@@ -85,7 +85,7 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
 
 /// Keeps one layout for any number of rows, if there is one that takes no longer than the others for few rows and none
 /// of the others is faster for many: a row then has the same bits in every step. Measured for 1 to 6 rows: bf16 dots
-/// and tiles of BF16 weights against float32, int8 with scales per 1024 elements against groups of 32.
+/// and tiles of BF16 weights against float32, int8 with scales per 1024 elements against groups of 256.
 void keep_one(LinearKernels& kernels, DType weight, BatchInvariance rows) {
   int kept = rows == BatchInvariance::kAlways ? 0 : -1;
   for (int i = 0; i < kernels.layouts.count; ++i) {

@@ -7,42 +7,57 @@ namespace {
 
 constexpr float kSmallestMax = 0x1p-100f;
 
-void prepare_q8_row(const float* x, int64_t groups, int8_t* codes, float* scales, int32_t* sums) {
-  for (int64_t g = 0; g < groups; ++g, x += kQ8Group, codes += kQ8Group) {
-    VecF32 v[kQ8Group / kWidth], largest = zero_f32(), poison = zero_f32();
+// A group, or what is left of the row: a multiple of kQ8Step.
+void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& numbers) {
+  float step_max[kQ8Group / kQ8Step] = {}, x_max = 0;
+  VecF32 poison = zero_f32();
+  for (int64_t step = 0; step < count; step += kQ8Step) {
+    VecF32 largest = zero_f32();
 #pragma GCC unroll 8
-    for (int i = 0; i < kQ8Group / kWidth; ++i) {
-      v[i] = load(x + i * kWidth, Full{});
-      largest = max(largest, max(v[i], zero_f32() - v[i]));
-      poison = fma(v[i], zero_f32(), poison);  // NaN unless every element is finite
+    for (int i = 0; i < kQ8Step / kWidth; ++i) {
+      const VecF32 v = load(x + step + i * kWidth, Full{});
+      largest = max(largest, max(v, zero_f32() - v));
+      poison = fma(v, zero_f32(), poison);  // NaN unless every element is finite
     }
-    const float x_max = reduce_max(largest);
-    const bool is_zero = x_max < kSmallestMax;
-    const VecF32 inverse = set1(is_zero ? 0.0f : 127.0f / x_max);
-    scales[g] = (is_zero ? 0.0f : x_max / 127.0f) + reduce_add(poison);
-    int32_t rounded[kQ8Group];
+    step_max[step / kQ8Step] = reduce_max(largest);
+    x_max = max_f32(step_max[step / kQ8Step], x_max);
+  }
+  const bool is_zero = x_max < kSmallestMax;
+  const float inverse = is_zero ? 0.0f : 127.0f / x_max;
+  numbers = {};
+  numbers.scale = (is_zero ? 0.0f : x_max / 127.0f * (1.0f / (1 << kQ8MaxShift))) + reduce_add(poison);
+  for (int64_t step = 0; step < count; step += kQ8Step) {
+    int shift = kQ8MaxShift;
+    float scaled = inverse;
+    for (float most = x_max * 0.5f; shift > 0 && step_max[step / kQ8Step] <= most; most *= 0.5f) --shift, scaled *= 2;
+    numbers.shifts[step / kQ8Step] = static_cast<uint8_t>(shift);
+    numbers.packed_shifts |= shift << (2 * (step / kQ8Step));
+    int32_t rounded[kQ8Step];
 #pragma GCC unroll 8
-    for (int i = 0; i < kQ8Group / kWidth; ++i) store(rounded + i * kWidth, to_i32(v[i] * inverse), Full{});
+    for (int i = 0; i < kQ8Step / kWidth; ++i)
+      store(rounded + i * kWidth, to_i32(load(x + step + i * kWidth, Full{}) * set1(scaled)), Full{});
+    int32_t sums[2] = {};
     for (int half = 0; half < 2; ++half) {
-      int32_t sum = 0;
-      for (int i = 0; i < kQ8SumGroup; ++i) {
+      for (int i = 0; i < 16; ++i) {
         // Sum the int8 value: the int32 of a NaN or infinity could overflow the sum.
-        const auto code = static_cast<int8_t>(rounded[half * kQ8SumGroup + i]);
-        codes[half * kQ8SumGroup + i] = code;
-        sum += code;
+        const auto code = static_cast<int8_t>(rounded[half * 16 + i]);
+        codes[step + half * 16 + i] = code;
+        sums[half] += code;
       }
-      sums[2 * g + half] = sum;
+      numbers.sums16[step / 16 + half] = static_cast<int16_t>(sums[half] * (1 << shift));
     }
+    numbers.sums32[step / 32] = static_cast<int16_t>((sums[0] + sums[1]) * (1 << shift));
   }
 }
 
 void prepare_q8(const PrepareXArgs& a) {
   for (int64_t row = a.row_begin; row < a.row_end; ++row) {
+    const float* x = a.x + (row - a.row_begin) * a.x_stride - a.col_begin;
     auto* out = static_cast<uint8_t*>(a.out) + row * q8_row_bytes(a.cols);
-    prepare_q8_row(a.x + (row - a.row_begin) * a.x_stride, (a.col_end - a.col_begin) / kQ8Group,
-                   reinterpret_cast<int8_t*>(out) + a.col_begin,
-                   reinterpret_cast<float*>(out + q8_scales_at(a.cols)) + a.col_begin / kQ8Group,
-                   reinterpret_cast<int32_t*>(out + q8_sums_at(a.cols)) + a.col_begin / kQ8SumGroup);
+    auto* numbers = reinterpret_cast<Q8Numbers*>(out + q8_numbers_at(a.cols));
+    for (int64_t col = a.col_begin; col < a.col_end; col += kQ8Group)
+      prepare_q8_group(x + col, min_i64(kQ8Group, a.col_end - col), reinterpret_cast<int8_t*>(out) + col,
+                       numbers[col / kQ8Group]);
   }
 }
 

@@ -34,10 +34,14 @@ struct Tail {
 
 // Each file defines kWidth, VecF32, VecI32 and, for them:
 //   zero_f32 set1 load store  + - * /  fma(a, b, c) = a * b + c  max min  reduce_add reduce_max
-//   zero_i32 set1_i32 load_i32 store  + - * & | ^  shl<n> shr<n> (logical) sar<n>  to_f32 to_i32 bits_f32 bits_i32
-//   load_u8 load_i8             kWidth bytes widened to int32
+//   zero_i32 set1_i32 load_i32 store  + - * & | ^ max  shl<n> shr<n> (logical) sar<n>  to_f32 to_i32 bits_f32 bits_i32
+//   shl(a, n) sar(a, n)         each lane by its own number of bits
+//   load_u8 load_i8 load_i16    kWidth bytes or int16 widened to int32
 //   dot4_u7s8                   acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; u <= 127, or any with vpdpbusd
 //   dot4_s8s8                   the same with signed bytes; the second operand in [-127, 127]
+//   dot2_i16                    acc[i] + sum_j a[2i + j] * b[2i + j] over int16 pairs
+//   mul_i16                     the low half of each int16 product
+//   pairs_u8s8 add_i16          AVX2 and AVX-512: sums of pairs of products in int16, which saturate; int16 addition
 //   dot2_bf16                   acc[i] + sum_j a[2i + j] * b[2i + j] over bf16 pairs
 //   transpose                   kWidth vectors of kWidth lanes
 //   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table

@@ -15,8 +15,8 @@ constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Upper bound of the rounding of each element of row `x` in this layout; zeros if the layout has no shared scales.
 std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k) {
-  return form == ActivationLayout::kI8Tiled     ? code_moves(x, k, kI8Chunk)
-         : form == ActivationLayout::kI8Grouped ? code_moves(x, k, kQ8Group)
+  return form == ActivationLayout::kI8Tiled     ? code_moves(x, k, kI8Chunk, kI8Chunk, 0)
+         : form == ActivationLayout::kI8Grouped ? code_moves(x, k, kQ8Group, kQ8Step, kQ8MaxShift)
                                                 : std::vector<double>(static_cast<size_t>(k));
 }
 
@@ -26,8 +26,9 @@ double form_error_bound(ActivationLayout form, DType type, int64_t k, const Prod
   switch (form) {
     // Even and odd k are accumulated separately, each with at most two roundings.
     case ActivationLayout::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
-    // Rounding of x, then of up to two sums per group of 16.
-    case ActivationLayout::kI8Grouped: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
+    // Rounding of x and of scales, then of up to two sums per group of 16.
+    case ActivationLayout::kI8Grouped:
+      return e.moved * (1 + 0x1p-14) + e.w_moved + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
     // The same per chunk, plus the weight's own scale.
     case ActivationLayout::kI8Tiled: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
     // x and w are rounded to bfloat16, 2^-8 each unless they already are; one sum of 16, its reduction, and one sum per
@@ -165,9 +166,10 @@ class PrepareCase : public KernelCase {
   double value(const uint8_t* out, int64_t m, int64_t i) const {
     if (form_ == ActivationLayout::kI8Grouped) {
       const uint8_t* row = out + m * q8_row_bytes(k_);
-      float scale;
-      std::memcpy(&scale, row + q8_scales_at(k_) + i / kQ8Group * 4, 4);
-      return double{scale} * static_cast<int8_t>(row[i]);
+      Q8Numbers numbers;
+      std::memcpy(&numbers, row + q8_numbers_at(k_) + i / kQ8Group * int64_t{sizeof(Q8Numbers)}, sizeof(numbers));
+      const int step = 1 << numbers.shifts[i % kQ8Group / kQ8Step];
+      return double{numbers.scale} * step * static_cast<int8_t>(row[i]);
     }
     if (form_ == ActivationLayout::kI8Tiled) {
       const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_);
@@ -196,8 +198,8 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
       const auto form = static_cast<ActivationLayout>(f);
       if (asked.type != activation_layout_name(form) || form == ActivationLayout::kF32) continue;
       if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", asked.type);
-      if (form == ActivationLayout::kI8Grouped && asked.shape[0] % kQ8Group != 0)
-        return invalid_argument("prepare_x.q8: K {} is no multiple of {}", asked.shape[0], kQ8Group);
+      if (form == ActivationLayout::kI8Grouped && asked.shape[0] % kQ8Step != 0)
+        return invalid_argument("prepare_x.q8: K {} is no multiple of {}", asked.shape[0], kQ8Step);
       return std::unique_ptr<KernelCase>(
           std::make_unique<PrepareCase>(table.prepare_x[f], form, asked.rows, asked.shape[0]));
     }

@@ -5,13 +5,27 @@
 
 namespace redline::lab {
 
-std::vector<double> code_moves(const float* x, int64_t k, int64_t group) {
+namespace {
+
+float largest_of(const float* x, int64_t begin, int64_t end) {
+  float largest = 0;
+  for (int64_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
+  return largest;
+}
+
+}  // namespace
+
+std::vector<double> code_moves(const float* x, int64_t k, int64_t group, int64_t step, int max_halvings) {
   std::vector<double> moves(static_cast<size_t>(k));
   for (int64_t g = 0; g < k; g += group) {
-    float largest = 0;
-    const int64_t end = std::min(g + group, k);
-    for (int64_t i = g; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
-    for (int64_t i = g; i < end; ++i) moves[static_cast<size_t>(i)] = double{largest} / 254;
+    const float largest = largest_of(x, g, std::min(g + group, k));
+    for (int64_t begin = g; begin < std::min(g + group, k); begin += step) {
+      const int64_t end = std::min(begin + step, k);
+      const float of_step = largest_of(x, begin, end);
+      float bound = largest;
+      for (int i = 0; i < max_halvings && of_step <= bound / 2; ++i) bound /= 2;
+      for (int64_t i = begin; i < end; ++i) moves[static_cast<size_t>(i)] = double{bound} / 254;
+    }
   }
   return moves;
 }
@@ -34,36 +48,38 @@ KernelCheck ProductCase::check(int64_t slot, int64_t output_index, uint64_t seed
   const bool all = rows_ * n_ <= elements;
   const int64_t columns = all ? n_ : std::min<int64_t>(n_, std::max<int64_t>(32, elements / rows_));
   const int64_t lines = all ? rows_ : std::min(rows_, std::max<int64_t>(1, elements / columns));
-  std::vector<float> w(static_cast<size_t>(k_)), parts(w.size());
+  const auto k = static_cast<size_t>(k_);
+  WeightRow w = {std::vector<float>(k), std::vector<float>(k), std::vector<float>(k)};
   uint64_t state = seed;
   for (int64_t i = 0; i < columns; ++i) {
     // Also the last column: the part of its row panel that exists.
     const int64_t n = columns == n_ ? i
                       : i == 0      ? n_ - 1
                                     : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(n_));
-    matrix_->row(n, w.data());
-    matrix_->row_parts(n, parts.data());
+    matrix_->row(n, w.values.data());
+    matrix_->row_parts(n, w.parts.data());
+    matrix_->row_moves(n, w.moves.data());
     for (int64_t j = 0; j < lines; ++j) {
       const int64_t m = lines == rows_ ? j
                         : j == 0       ? rows_ - 1
                                        : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(rows_));
-      check_element(x_.data() + (slot % kInputVariants * rows_ + m) * k_, w, parts, y[m * n_ + n], result);
+      check_element(x_.data() + (slot % kInputVariants * rows_ + m) * k_, w, y[m * n_ + n], result);
     }
   }
   return result;
 }
 
-void ProductCase::check_element(const float* x, const std::vector<float>& w, const std::vector<float>& parts, float got,
-                                KernelCheck& result) const {
+void ProductCase::check_element(const float* x, const WeightRow& w, float got, KernelCheck& result) const {
   ProductSums sums;
   double sum = 0;
   const std::vector<double> moves = this->moves(x);
-  for (size_t i = 0; i < w.size(); ++i) {
-    const double product = double{x[i]} * double{w[i]};
+  for (size_t i = 0; i < w.values.size(); ++i) {
+    const double product = double{x[i]} * double{w.values[i]}, rounded = std::abs(double{x[i]}) + moves[i];
     sum += product;
     sums.products += std::abs(product);
-    sums.moved += moves[i] * std::abs(double{w[i]});
-    sums.parts += (std::abs(double{x[i]}) + moves[i]) * double{parts[i]};
+    sums.moved += moves[i] * std::abs(double{w.values[i]});
+    sums.w_moved += rounded * double{w.moves[i]};
+    sums.parts += rounded * double{w.parts[i]};
   }
   result.add(std::abs(double{got} - sum), error_bound(sums));
 }

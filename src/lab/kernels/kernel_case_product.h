@@ -10,15 +10,16 @@
 
 namespace redline::lab {
 
-/// Half a quantization unit of each group of k that shares a scale: the maximum rounding error of int8 codes per
-/// element of row `x`.
-std::vector<double> code_moves(const float* x, int64_t k, int64_t group);
+/// The maximum rounding error of int8 codes per element of row `x`: half a quantization unit. `group` elements share a
+/// unit, which is halved up to `max_halvings` times for each `step` elements of it while they fit.
+std::vector<double> code_moves(const float* x, int64_t k, int64_t group, int64_t step, int max_halvings);
 
 /// Terms of the error bound of one element of y.
 struct ProductSums {
   double products = 0;  ///< sum |x w|
   double parts = 0;     ///< sum (|x| + move) (|scale code| + |min|)
   double moved = 0;     ///< sum move |w|
+  double w_moved = 0;   ///< sum (|x| + move) of what linear_q8 moves w by
 };
 
 class ProductCase : public KernelCase {
@@ -41,8 +42,10 @@ class ProductCase : public KernelCase {
   std::vector<float> x_;  ///< [kInputVariants, rows, k]
 
  private:
-  void check_element(const float* x, const std::vector<float>& w, const std::vector<float>& parts, float got,
-                     KernelCheck& result) const;
+  struct WeightRow {
+    std::vector<float> values, parts, moves;
+  };
+  void check_element(const float* x, const WeightRow& w, float got, KernelCheck& result) const;
 };
 
 }  // namespace redline::lab

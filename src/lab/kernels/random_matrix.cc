@@ -1,5 +1,6 @@
 #include "lab/kernels/random_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -30,6 +31,30 @@ void block_parts(const uint8_t* block, int64_t blocks, float* parts) {
       const int64_t g = i / Format::kGroup;
       parts[i] = std::abs(scales[g] * static_cast<float>(codes[i])) + std::abs(mins[g]);
     }
+  }
+}
+
+// Where a block does not have integers itself: of 9 bits for scales of codes below 16, of 12 bits for minimums.
+template <class Format>
+void block_moves(const uint8_t* row, int64_t k, float* moves) {
+  constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16;
+  for (int64_t begin = 0; begin < k; begin += 256) {
+    const int64_t end = std::min<int64_t>(begin + 256, k);
+    float largest = 0, largest_min = 0;
+    for (int64_t i = begin; i < end; i += Format::kElements) {
+      int8_t codes[Format::kElements];
+      float scales[Format::kElements / Format::kGroup] = {}, mins[Format::kElements / Format::kGroup] = {};
+      Format::unpack_i8(row + i / Format::kElements * Format::kBytes, codes, scales, mins);
+      for (int64_t j = 0; j < Format::kElements; ++j) {
+        largest = std::max(largest, std::abs(scales[j / Format::kGroup]));
+        largest_min = std::max(largest_min, std::abs(mins[j / Format::kGroup]));
+        moves[i + j] = std::abs(static_cast<float>(codes[j]));
+      }
+    }
+    for (int64_t i = begin; i < end; ++i)
+      moves[i] = Format::kElements == 256
+                     ? 0.0f
+                     : 1.01f * ((kIsNarrow ? moves[i] * largest * 0x1p-9f : 0.0f) + largest_min * 0x1p-12f);
   }
 }
 
@@ -98,6 +123,17 @@ void RandomMatrix::row_parts(int64_t n, float* parts) const {
   }
   row(n, parts);
   for (int64_t i = 0; i < k_; ++i) parts[i] = std::abs(parts[i]);
+}
+
+void RandomMatrix::row_moves(int64_t n, float* moves) const {
+  const uint8_t* source = bytes_.data() + n * row_bytes(dtype_, k_);
+  switch (dtype_) {
+#define REDLINE_MOVES(F) \
+  case DType::k##F: return block_moves<blocks::F>(source, k_, moves);
+    REDLINE_BLOCK_FORMATS(REDLINE_MOVES)
+#undef REDLINE_MOVES
+    default: std::fill_n(moves, k_, 0.0f);
+  }
 }
 
 }  // namespace redline::lab

@@ -22,6 +22,9 @@ class RandomMatrix {
   /// |scale * code| + |min| of each value of the row, which bounds the rounding of their difference; |value| for plain
   /// types.
   void row_parts(int64_t n, float* parts) const;
+  /// The most by which linear_q8 moves each value of the row: it rounds the scales and minimums of 256 elements to
+  /// integers (linear_q8.inc).
+  void row_moves(int64_t n, float* moves) const;
 
  private:
   DType dtype_;

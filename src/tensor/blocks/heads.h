@@ -3,6 +3,8 @@
 // in the format's unpack_i8.
 //
 // Every head has kBytes; scale(head, g, part) and min(head, g, part) of group g; pack(block, row, head) for one row.
+// Where a block has one float32 for all of its scales, they are unit(head, part) * factor(head, g, part), the latter an
+// integer; so are minimums min_unit * min_factor.
 #pragma once
 
 #include "tensor/blocks/lanes.h"
@@ -47,8 +49,10 @@ template <class Format, int kHalfAt>
 struct SubScaleHead {
   static constexpr int kGroups = Format::kElements / Format::kGroup;
   static constexpr int kBytes = 32 + 16 * kGroups;
+  REDLINE_BLOCK_INLINE Floats unit(const uint8_t* head, int part) { return halves_part(head, part); }
+  REDLINE_BLOCK_INLINE Ints factor(const uint8_t* head, int g, int part) { return i8_ints(head + 32 + 16 * g, part); }
   REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int g, int part) {
-    return halves_part(head, part) * i8_part(head + 32 + 16 * g, part);
+    return unit(head, part) * ints_to_floats(factor(head, g, part));
   }
   REDLINE_BLOCK_INLINE Floats min(const uint8_t*, int, int) { return Floats{}; }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
@@ -62,11 +66,19 @@ template <class Format>
 struct ScaleMinHead {
   static constexpr int kGroups = Format::kElements / Format::kGroup;
   static constexpr int kBytes = 64 + 32 * kGroups;
+  REDLINE_BLOCK_INLINE Floats unit(const uint8_t* head, int part) { return halves_part(head, part); }
+  REDLINE_BLOCK_INLINE Floats min_unit(const uint8_t* head, int part) { return halves_part(head + 32, part); }
+  REDLINE_BLOCK_INLINE Ints factor(const uint8_t* head, int g, int part) {
+    return u8_ints<0, 255>(head + 64 + 32 * g, part);
+  }
+  REDLINE_BLOCK_INLINE Ints min_factor(const uint8_t* head, int g, int part) {
+    return u8_ints<0, 255>(head + 80 + 32 * g, part);
+  }
   REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int g, int part) {
-    return halves_part(head, part) * u8_part<0, 255>(head + 64 + 32 * g, part);
+    return unit(head, part) * ints_to_floats(factor(head, g, part));
   }
   REDLINE_BLOCK_INLINE Floats min(const uint8_t* head, int g, int part) {
-    return halves_part(head + 32, part) * u8_part<0, 255>(head + 80 + 32 * g, part);
+    return min_unit(head, part) * ints_to_floats(min_factor(head, g, part));
   }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
     put_u16(head, row, block);
@@ -82,11 +94,19 @@ struct ScaleMinHead {
 template <int kHalfAt>
 struct NibbleScaleMinHead {
   static constexpr int kGroups = 16, kBytes = 64 + 16 * kGroups;
+  REDLINE_BLOCK_INLINE Floats unit(const uint8_t* head, int part) { return halves_part(head, part); }
+  REDLINE_BLOCK_INLINE Floats min_unit(const uint8_t* head, int part) { return halves_part(head + 32, part); }
+  REDLINE_BLOCK_INLINE Ints factor(const uint8_t* head, int g, int part) {
+    return u8_ints<0, 15>(head + 64 + 16 * g, part);
+  }
+  REDLINE_BLOCK_INLINE Ints min_factor(const uint8_t* head, int g, int part) {
+    return u8_ints<4, 15>(head + 64 + 16 * g, part);
+  }
   REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int g, int part) {
-    return halves_part(head, part) * u8_part<0, 15>(head + 64 + 16 * g, part);
+    return unit(head, part) * ints_to_floats(factor(head, g, part));
   }
   REDLINE_BLOCK_INLINE Floats min(const uint8_t* head, int g, int part) {
-    return halves_part(head + 32, part) * u8_part<4, 15>(head + 64 + 16 * g, part);
+    return min_unit(head, part) * ints_to_floats(min_factor(head, g, part));
   }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
     put_u16(head, row, block + kHalfAt);

@@ -21,10 +21,20 @@ static constexpr int kPartRows = kVecBytes / 4;        ///< rows per vector
 using Bytes [[gnu::vector_size(kVecBytes)]] = uint8_t;
 using Words [[gnu::vector_size(kVecBytes)]] = uint16_t;
 using Floats [[gnu::vector_size(kVecBytes)]] = float;
+using Ints [[gnu::vector_size(kVecBytes)]] = int32_t;
 
 REDLINE_BLOCK_INLINE Bytes load_part(const uint8_t* line, int part) {
   Bytes bytes;
   __builtin_memcpy(&bytes, line + part * kVecBytes, kVecBytes);
+  return bytes;
+}
+/// Read by one instruction however often it is used: with few registers left, GCC would make it an operand in memory of
+/// each.
+REDLINE_BLOCK_INLINE Bytes load_once(const uint8_t* line, int part) {
+  Bytes bytes = load_part(line, part);
+#if defined(__AVX512BW__)
+  asm("" : "+v"(bytes));
+#endif
   return bytes;
 }
 REDLINE_BLOCK_INLINE void store_part(uint8_t* line, int part, Bytes bytes) {
@@ -49,7 +59,7 @@ REDLINE_BLOCK_INLINE Bytes look_up_part(const uint8_t* table, Bytes index) {
 #endif
 }
 
-/// Part `part` of 16 halves, of 16 int8, of 16 uint8, as float32.
+/// Part `part` of 16 halves as float32; of 16 int8, of 16 uint8, as int32.
 REDLINE_BLOCK_INLINE Floats halves_part(const uint8_t* p, int part) {
   p += part * kPartRows * 2;
 #if defined(__AVX512BW__)
@@ -62,38 +72,35 @@ REDLINE_BLOCK_INLINE Floats halves_part(const uint8_t* p, int part) {
   return f;
 #endif
 }
-REDLINE_BLOCK_INLINE Floats i8_part(const uint8_t* p, int part) {
+REDLINE_BLOCK_INLINE Ints i8_ints(const uint8_t* p, int part) {
   p += part * kPartRows;
 #if defined(__AVX512BW__)
-  return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #elif defined(__AVX2__)
-  return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 #else
-  Floats f;
-  for (int i = 0; i < kPartRows; ++i) f[i] = static_cast<float>(static_cast<int8_t>(p[i]));
-  return f;
+  Ints wide;
+  for (int i = 0; i < kPartRows; ++i) wide[i] = static_cast<int8_t>(p[i]);
+  return wide;
 #endif
 }
 /// (v >> kShift) & kMask of 16 uint8.
 template <int kShift, int kMask>
-REDLINE_BLOCK_INLINE Floats u8_part(const uint8_t* p, int part) {
+REDLINE_BLOCK_INLINE Ints u8_ints(const uint8_t* p, int part) {
   p += part * kPartRows;
+  Ints wide;
 #if defined(__AVX512BW__)
-  __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  if (kShift) wide = _mm512_srli_epi32(wide, kShift);
-  if (kMask != 255) wide = _mm512_and_si512(wide, _mm512_set1_epi32(kMask));
-  return (Floats)_mm512_cvtepi32_ps(wide);
+  wide = (Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #elif defined(__AVX2__)
-  __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  if (kShift) wide = _mm256_srli_epi32(wide, kShift);
-  if (kMask != 255) wide = _mm256_and_si256(wide, _mm256_set1_epi32(kMask));
-  return (Floats)_mm256_cvtepi32_ps(wide);
+  wide = (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 #else
-  Floats f;
-  for (int i = 0; i < kPartRows; ++i) f[i] = static_cast<float>((p[i] >> kShift) & kMask);
-  return f;
+  for (int i = 0; i < kPartRows; ++i) wide[i] = p[i];
 #endif
+  if (kShift) wide = wide >> kShift;
+  if (kMask != 255) wide = wide & kMask;
+  return wide;
 }
+REDLINE_BLOCK_INLINE Floats ints_to_floats(Ints v) { return __builtin_convertvector(v, Floats); }
 /// 2^(e - 128) of 16 exponent bytes; subnormal below e = 2.
 REDLINE_BLOCK_INLINE Floats exponents_part(const uint8_t* p, int part) {
   p += part * kPartRows;

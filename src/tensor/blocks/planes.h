@@ -26,6 +26,12 @@ struct Planes4 {
     const Bytes two = load_part(p + l / 2 * kLineBytes, part);
     return (l % 2 ? shift_right(two, 4) : two) & 15;
   }
+  /// Lines l and l + 1, l even.
+  REDLINE_BLOCK_INLINE void two_lines(const uint8_t* p, int l, int part, Bytes& low, Bytes& high) {
+    const Bytes two = load_once(p + l / 2 * kLineBytes, part);
+    low = two & 15;
+    high = shift_right(two, 4) & 15;
+  }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
     for (int j = 0; j < kBytes / kLineBytes; ++j)
       for (int part = 0; part < kParts; ++part) {
@@ -94,6 +100,14 @@ struct TwoPlanes {
   static constexpr int kBytes = High::kBytes + Low::kBytes;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
     return High::line(p, l, part) | Low::line(p + High::kBytes, l, part);
+  }
+  REDLINE_BLOCK_INLINE void two_lines(const uint8_t* p, int l, int part, Bytes& low, Bytes& high) requires requires {
+    Low::two_lines(p, l, part, low, high);
+  }
+  {
+    Low::two_lines(p + High::kBytes, l, part, low, high);
+    low |= High::line(p, l, part);
+    high |= High::line(p, l + 1, part);
   }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
     High::pack(q, p);

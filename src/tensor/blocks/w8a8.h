@@ -6,7 +6,7 @@
 //   a packed row panel   ceil(K / 64) tiles of 1 KiB: [16 groups of 4 elements of K][16 rows][4], zeros past K; then
 //                        16 scales. The same layout serves tile products and 4-byte dot products
 //
-// K is a multiple of 32, so that a few rows of x can be rounded in groups of 32 (kI8Grouped).
+// K is a multiple of 32, so that a few rows of x can be rounded in groups of 256 (kI8Grouped).
 #pragma once
 
 #include "tensor/blocks/block.h"

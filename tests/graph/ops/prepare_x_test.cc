@@ -44,6 +44,7 @@ TEST(PrepareXOp, RoundsAsItsLayoutSaysOnceForAllReaders) {
         for (int64_t r = 0; r < k; ++r)
           for (int64_t c = 0; c < k; ++c)
             ASSERT_NEAR(unit.values[static_cast<size_t>(r * k + c)], r == c ? 1 : 0, 1e-3) << "the unit matrix";
+        std::fill(unit.moves.begin(), unit.moves.end(), 0.0f);  // of scales that are powers of two or kept as they are
         unit.parts = unit.values;
         for (float& part : unit.parts) part = std::abs(part);
 

@@ -33,6 +33,15 @@ struct GatedLinearParams {
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
+// The same when the output layout is kI8Grouped, written kQ8Group columns at a time: two matrices of them are 512 KiB.
+constexpr int64_t kQ8Rows = 256;
+int64_t balanced_rows(int64_t rows) {
+  const int64_t parts = std::max<int64_t>(1, (rows + kQ8Rows - 1) / kQ8Rows);
+  return (rows + parts - 1) / parts;
+}
+int64_t grouped_cols(int64_t rows, int64_t matrices) {
+  return std::max(kQ8Group, block_cols(std::min(rows, kQ8Rows), matrices) / kQ8Group * kQ8Group);
+}
 
 void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t all_rows = p.out.rows.eval(step.sizes), first = tile.row_begin, rows = tile.row_end - first;
@@ -63,8 +72,12 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
     product.end = &all;
     return p.kernels[0].for_rows(all_rows)(product);
   }
-  const int64_t block = out == ActivationLayout::kI8Tiled ? kI8Chunk : block_cols(rows, p.matrices);
-  const int64_t lines = out == ActivationLayout::kI8Tiled ? kI8Rows : rows;
+  const int64_t block = out == ActivationLayout::kI8Tiled     ? kI8Chunk
+                        : out == ActivationLayout::kI8Grouped ? grouped_cols(rows, p.matrices)
+                                                              : block_cols(rows, p.matrices);
+  const int64_t lines = out == ActivationLayout::kI8Tiled     ? kI8Rows
+                        : out == ActivationLayout::kI8Grouped ? balanced_rows(rows)
+                                                              : rows;
   for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block)
     for (int64_t row = first; row < tile.row_end; row += lines) {
       const int64_t end = std::min(begin + block, tile.col_end), width = end - begin,
@@ -141,6 +154,8 @@ Status lower_gated_linear(LowerContext& c) {
   stage.buffer_bytes = block_bytes(stage.grid.rows.eval(c.options().bounds), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
+  if (c.out().layouts.grain() == kQ8Group)
+    stage.buffer_bytes = std::max(stage.buffer_bytes, kQ8Rows * kQ8Group * kMatrices * int64_t{sizeof(float)});
   stage.cuts_rows = true;
   stage.read(params->x, in[0], Reads::kRows);
   stage.write(params->y, c.op().outputs[0]);

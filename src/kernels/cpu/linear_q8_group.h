@@ -1,0 +1,172 @@
+// The inner loop of linear_q8: products of 256 elements of K.
+#pragma once
+
+#include "kernels/cpu/linear_q8_scales.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+/// Codes as they are in packed row panels, or unpacked, of 256 elements: lines of 32 elements (`step`) of column vector
+/// c.
+template <class T, class Codes, bool kPrefetches>
+struct PackedLines {
+  const uint8_t* block;
+  int64_t row_panel_bytes, first_step, step_bytes;
+  int64_t ahead;  ///< bytes from codes to what is prefetched with them
+
+  REDLINE_INLINE const uint8_t* step_of(int step, int c) const {
+    return block + c / kRowPanelVecs * row_panel_bytes + first_step + step * step_bytes;
+  }
+  REDLINE_INLINE static VecI32 operand(blocks::Bytes codes) {
+    return T::kIsSigned ? bytes_i32(codes) ^ set1_i32(static_cast<int32_t>(0x80808080u)) : bytes_i32(codes);
+  }
+  REDLINE_INLINE void prefetch(const uint8_t* codes, int l, int c) const {
+    if (kPrefetches && c % kRowPanelVecs == 0 && l * kRowPanelRows * 4 < Codes::kBytes)
+      __builtin_prefetch(codes + l * kRowPanelRows * 4 + ahead, 0, 2);
+  }
+  REDLINE_INLINE VecI32 line(int step, int l, int c) const {
+    const uint8_t* codes = step_of(step, c);
+    prefetch(codes, l, c);
+    return operand(Codes::line(codes, l, c % kRowPanelVecs));
+  }
+  REDLINE_INLINE void two_lines(int step, int l, int c, VecI32& even, VecI32& odd) const {
+    if constexpr (requires(blocks::Bytes & b) { Codes::two_lines(block, 0, 0, b, b); }) {
+      const uint8_t* codes = step_of(step, c);
+      prefetch(codes, l, c);
+      prefetch(codes, l + 1, c);
+      blocks::Bytes low, high;
+      Codes::two_lines(codes, l, c % kRowPanelVecs, low, high);
+      even = operand(low);
+      odd = operand(high);
+    } else {
+      even = line(step, l, c);
+      odd = line(step, l + 1, c);
+    }
+  }
+};
+struct UnpackedLines {
+  const uint8_t* codes;
+  int64_t row_panel_bytes;
+
+  REDLINE_INLINE VecI32 line(int step, int l, int c) const {
+    return load_i32(codes + c / kRowPanelVecs * row_panel_bytes + (step * (kQ8Step / 4) + l) * 64 +
+                    c % kRowPanelVecs * kWidth * 4);
+  }
+  REDLINE_INLINE void two_lines(int step, int l, int c, VecI32& even, VecI32& odd) const {
+    even = line(step, l, c);
+    odd = line(step, l + 1, c);
+  }
+};
+
+// 256 elements of K: kRows rows of x by kRowPanels row panels. place(r, c) is where the float32 sums are. Scales are
+// kept for kShifts shifts; if for one, powers[r] has the powers of two of row r. The loops over registers are unrolled.
+template <class T, int kShifts, int kRows, int kRowPanels, class Lines, class Place>
+REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t codes_at, int64_t numbers_at,
+                                   const int32_t* starts, int64_t starts_stride, const int32_t (*powers)[kPowers],
+                                   int steps, const Scales<T::kGroup, kShifts>* scales, bool is_first,
+                                   const Lines& lines, const Place& place) {
+  constexpr int kCols = kRowPanels * kRowPanelVecs, kGroups = 32 / T::kGroup, kGroupLines = T::kGroup / 4;
+  const auto for_all = [](const auto& body) REDLINE_LAMBDA {
+    unroll<kCols>([&](auto c) REDLINE_LAMBDA { unroll<kRows>([&](auto r) REDLINE_LAMBDA { body(r, c); }); });
+  };
+  const auto scale_at = [&](const auto& of, auto c) REDLINE_LAMBDA { return of + c % kRowPanelVecs * kWidth; };
+  // One of these.
+  VecI32 whole[kRows][kCols];
+  VecF32 real[kRows][kCols];
+  for_all([&](auto r, auto c) REDLINE_LAMBDA {
+    whole[r][c] = zero_i32();
+    real[r][c] = zero_f32();
+  });
+  for (int step = 0; step < steps; ++step, codes_at += kQ8Step) {
+    const auto add_group = [&](int g) REDLINE_LAMBDA {
+      const int group = step * kGroups + g;
+      VecI32 dot[kRows][kCols], sum16[kRows][kCols];
+      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+        const VecI32 start = T::kHasStart ? set1_i32(starts[r * starts_stride + group]) : zero_i32();
+        unroll<kCols>([&](auto c) REDLINE_LAMBDA { dot[r][c] = start; });
+      });
+      const auto add_line = [&](int l, const VecI32(&w)[kCols]) REDLINE_LAMBDA {
+        unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+          const VecI32 four = set1_i32(load_int(row[r] + codes_at + (g * kGroupLines + l) * 4));
+          unroll<kCols>([&](auto c) REDLINE_LAMBDA {
+            if constexpr (T::kLines16 > 1) {
+              const VecI32 products = pairs_u8s8(w[c], four);
+              sum16[r][c] = l % T::kLines16 == 0 ? products : add_i16(sum16[r][c], products);
+              if (!T::kIsNarrow && l % T::kLines16 == T::kLines16 - 1)
+                dot[r][c] = dot2_i16(dot[r][c], sum16[r][c], set1_i32(0x00010001));
+            } else if constexpr (T::kIsSigned) {
+              dot[r][c] = dot4_s8s8(dot[r][c], w[c], four);
+            } else {
+              dot[r][c] = dot4_u7s8(dot[r][c], w[c], four);
+            }
+          });
+        });
+      };
+      const auto add_lines = [&](int l) REDLINE_LAMBDA {  // two where there are registers for them
+        VecI32 even[kCols], odd[kCols];
+        if constexpr (kWidth == 16) {
+          unroll<kCols>([&](auto c)
+                            REDLINE_LAMBDA { lines.two_lines(step, g * kGroupLines + 2 * l, c, even[c], odd[c]); });
+          add_line(2 * l, even);
+          add_line(2 * l + 1, odd);
+        } else {
+          unroll<kCols>([&](auto c) REDLINE_LAMBDA { even[c] = lines.line(step, g * kGroupLines + l, c); });
+          add_line(l, even);
+        }
+      };
+      if constexpr (kWidth > 4) {
+        unroll<kWidth == 16 ? kGroupLines / 2 : kGroupLines>(add_lines);
+      } else {  // the baseline set does not unroll: it would take minutes to compile
+        for (int l = 0; l < kGroupLines; ++l) add_lines(l);
+      }
+      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+        const int64_t shift = kShifts > 1 ? shifts_of(row[r] + numbers_at)[step] : 0;
+        const VecI32 power = kShifts > 1 ? zero_i32() : set1_i32(powers[r][step]);
+        unroll<kCols>([&](auto c) REDLINE_LAMBDA {
+          VecI32 scale = load_i32(scale_at(scales[c / kRowPanelVecs].scale[group * kShifts + shift], c));
+          if constexpr (kShifts == 1 && T::kIsNarrow) scale = mul_i16(scale, power);
+          else if constexpr (kShifts == 1) scale = bits_i32(bits_f32(scale) * bits_f32(power));
+          if constexpr (!T::kIsNarrow) real[r][c] = fma(bits_f32(scale), to_f32(dot[r][c]), real[r][c]);
+          else if constexpr (T::kLines16 > 1) whole[r][c] = dot2_i16(whole[r][c], sum16[r][c], scale);
+          else whole[r][c] = dot2_i16(whole[r][c], dot[r][c], scale);
+        });
+      });
+    };
+    if constexpr (kWidth > 4) {
+      unroll<kGroups>(add_group);
+    } else {
+      for (int g = 0; g < kGroups; ++g) add_group(g);
+    }
+  }
+  // Sums of x codes, of two weight groups at once.
+  const auto add_pairs = [&](VecI32(&sum)[kRows][kCols], const auto& pairs_of) REDLINE_LAMBDA {
+    constexpr auto kSumsAt = static_cast<int64_t>(T::kGroup == 32 ? __builtin_offsetof(Q8Numbers, sums32)
+                                                                  : __builtin_offsetof(Q8Numbers, sums16));
+    for (int p = 0; p < (steps * kGroups + 1) / 2; ++p) {
+      VecI32 w[kCols];
+      unroll<kCols>([&](auto c)
+                        REDLINE_LAMBDA { w[c] = load_i32(scale_at(pairs_of(scales[c / kRowPanelVecs])[p], c)); });
+      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+        const VecI32 two = set1_i32(load_int(row[r] + numbers_at + kSumsAt + p * 4));
+        unroll<kCols>([&](auto c) REDLINE_LAMBDA { sum[r][c] = dot2_i16(sum[r][c], w[c], two); });
+      });
+    }
+  };
+  VecI32 min_sum[kRows][kCols];
+  if constexpr (T::kHasCorrections) add_pairs(whole, [](const auto& s) REDLINE_LAMBDA { return s.corrections; });
+  if constexpr (T::kHasMins) {
+    for_all([&](auto r, auto c) REDLINE_LAMBDA { min_sum[r][c] = zero_i32(); });
+    add_pairs(min_sum, [](const auto& s) REDLINE_LAMBDA { return s.mins; });
+  }
+  for_all([&](auto r, auto c) REDLINE_LAMBDA {
+    const auto& s = scales[c / kRowPanelVecs];
+    VecF32 value = T::kIsNarrow ? to_f32(whole[r][c]) * load(scale_at(s.unit, c), Full{}) : real[r][c];
+    if constexpr (T::kHasMins) value = fma(to_f32(min_sum[r][c]), load(scale_at(s.min_unit, c), Full{}), value);
+    const float x_scale = __builtin_bit_cast(float, load_int(row[r] + numbers_at));
+    float* sum = place(r, c);
+    store(sum, fma(value, set1(x_scale), is_first ? zero_f32() : load(sum, Full{})), Full{});
+  });
+}
+
+}  // namespace
+}  // namespace redline::REDLINE_ISA_NS

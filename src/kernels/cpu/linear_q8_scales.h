@@ -1,0 +1,264 @@
+// Scales of block formats as linear_q8 takes them: of 256 elements of a row panel, and of x.
+#pragma once
+
+#include "kernels/cpu/linear_finish.h"
+#include "tensor/blocks/all.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+// Without vpdpbusd (the first CPUs with AVX-512 only) a product is several instructions.
+#ifdef __AVX512VNNI__
+constexpr bool kHasVnni = true;
+#else
+constexpr bool kHasVnni = false;
+#endif
+// Products of narrow codes are summed in 16 bits.
+constexpr bool kSumsPairs = kWidth > 4 && !kHasVnni;
+
+// Scales are kept times 2^shift for so many shifts: several tiles of rows look theirs up, a single one multiplies by
+// it.
+constexpr int kOneShift = 1, kAllShifts = kQ8MaxShift + 1;
+
+/// What the arithmetic depends on: formats share their loops.
+template <int group, bool has_mins, bool is_narrow, bool has_start, bool has_corrections, bool is_signed, int lines16>
+struct Arithmetic {
+  static constexpr int kGroup = group;
+  static constexpr bool kHasMins = has_mins;
+  static constexpr bool kIsNarrow = is_narrow;  ///< scales are integers
+  static constexpr bool kHasStart = has_start;  ///< integer sums start at a multiple of the sum of x codes
+  static constexpr bool kHasCorrections = has_corrections;
+  static constexpr bool kIsSigned = is_signed;  ///< vpmaddubsw saturates above 127: magnitude and sign
+  static constexpr int kLines16 = lines16;      ///< lines whose products are added in 16 bits
+};
+
+// d of unsigned codes below 16 fits in 16 bits: as sums of pairs, 32 / 2 * 127 * 15 each; as a sum of 32, if the middle
+// of the codes is subtracted.
+template <class Format>
+constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16;
+template <class Format>
+constexpr bool kIsSigned = !kHasVnni && Format::kMaxCode > 63;
+template <class Format>
+constexpr int kMiddle = kIsNarrow<Format> && !kSumsPairs && Format::kMaxCode == 15 ? 8 : 0;
+
+template <class Format>
+constexpr int lines16() {
+  if (!kSumsPairs) return 1;
+  if (kIsNarrow<Format>) return Format::kGroup / 4;
+  if (kIsSigned<Format> || kWidth == 16) return 1;
+  constexpr int kLargestPair = 2 * 127 * (Format::kMaxCode + Format::kOffset);
+  int lines = 4;  // a group has 4 or 8; 8 was slower
+  while (lines > 1 && lines * kLargestPair > 32767) lines /= 2;
+  return lines;
+}
+// Codes without a table: formats share these too.
+template <class Format, bool kHasTable = blocks::RowPanel<Format>::kHasTable>
+struct CodesOf {
+  using Type = typename Format::Planes;
+};
+template <class Format>
+struct CodesOf<Format, true> {
+  struct Type {
+    static constexpr int kBytes = Format::Planes::kBytes;
+    REDLINE_INLINE static blocks::Bytes line(const uint8_t* step, int l, int part) {
+      return blocks::RowPanel<Format>::line(step, l, part);
+    }
+  };
+};
+
+// What is not a product of codes: the sums of x codes times `kCorrection` times the integer scale.
+template <class Format>
+constexpr int kCorrection = kIsNarrow<Format> ? kMiddle<Format> - (kSumsPairs ? Format::kOffset : 0) : 0;
+
+template <class Format>
+constexpr int kStartOffset = kIsSigned<Format> || (kIsNarrow<Format> && kSumsPairs) ? 0
+                                                                                    : Format::kOffset + kMiddle<Format>;
+template <class Format>
+using ArithmeticOf = Arithmetic<Format::kGroup, Format::kHasMins, kIsNarrow<Format>, kStartOffset<Format> != 0,
+                                kCorrection<Format> != 0, kIsSigned<Format>, lines16<Format>()>;
+
+// Scales of 256 elements of a row panel. Pairs are of two weight groups, as dot2_i16 takes them.
+template <int kGroup, int kShifts>
+struct alignas(64) Scales {
+  /// Of each weight group, times 2^shift: float32, or an integer as dot2_i16 takes it, the upper 16 bits undefined
+  /// where it is still to be multiplied by 2^shift.
+  int32_t scale[kQ8Group / kGroup * kShifts][kRowPanelRows];
+  int32_t corrections[kQ8Group / kGroup / 2][kRowPanelRows];  ///< pairs of kCorrection * scale
+  int32_t mins[kQ8Group / kGroup / 2][kRowPanelRows];         ///< pairs of integers
+  float unit[kRowPanelRows], min_unit[kRowPanelRows];         ///< of integers; negative for minimums
+};
+// Magnitudes of integers: up to 2^9 for scales, so that |d| <= 256 * 127 * 15 over all groups and a shift by 3 give
+// sums below 2^31; up to 2^12 for minimums.
+constexpr int kScaleBits = 8, kMinBits = 11;
+constexpr float kSmallestScale = 0x1p-100f;
+constexpr int64_t kNumbersBytes = sizeof(Q8Numbers);
+
+/// Integers in proportion to `count` values, the largest of 2^kBits to 2^(kBits + 1), in the lower 16 bits of each
+/// lane, and their unit, a power of two. Values that are not finite make it infinite.
+template <int kBits, int kMax>
+REDLINE_INLINE VecF32 to_factors(const VecF32 (&values)[kMax], int count, VecI32 (&factors)[kMax]) {
+  VecI32 bits = bits_i32(set1(kSmallestScale));
+  for (int g = 0; g < count; ++g) bits = max(bits, bits_i32(values[g]) & set1_i32(0x7fffffff));
+  const VecI32 exponent = bits & set1_i32(0x7f800000);
+  const VecF32 inverse = bits_f32(set1_i32(static_cast<int32_t>((254u + kBits) << 23)) - exponent);
+  // The sum is an integer in units of the last place of 2^23.
+  for (int g = 0; g < count; ++g) factors[g] = bits_i32(fma(values[g], inverse, set1(0x1.8p23f)));
+  return bits_f32(exponent) * set1(1.0f / (1 << kBits));
+}
+/// factors[g] and factors[g + 1] as int16 of one lane, for every even g.
+template <int kMax>
+REDLINE_INLINE void store_pairs(const VecI32 (&factors)[kMax], int count, int32_t (*pairs)[kRowPanelRows], int at) {
+  for (int g = 0; g < count; g += 2) {
+    const VecI32 high = g + 1 < count ? factors[g + 1] : zero_i32();
+    store(pairs[g / 2] + at, (factors[g] & set1_i32(0xffff)) | shl<16>(high), Full{});
+  }
+}
+
+template <class Format, int kShifts>
+REDLINE_INLINE void find_scales_part(const uint8_t* block, int count, int v, Scales<Format::kGroup, kShifts>& out) {
+  using Head = typename Format::Head;
+  constexpr int kInBlock = Format::kElements / Format::kGroup, kMax = kQ8Group / Format::kGroup;
+  constexpr bool kHasFactors = requires { Head::unit(block, 0); };
+  static_assert(!kHasFactors || Format::kElements == kQ8Group);
+  const int at = v * kWidth;
+  const auto head = [&](int g) REDLINE_LAMBDA { return block + g / kInBlock * blocks::RowPanel<Format>::kBytes; };
+  VecF32 values[kMax];
+  VecI32 factors[kMax];
+  if constexpr (kIsNarrow<Format>) {
+    VecF32 unit;
+    if constexpr (kHasFactors) {
+      for (int g = 0; g < count; ++g) factors[g] = {(decltype(VecI32::v))Head::factor(block, g, v)};
+      unit = floats_f32(Head::unit(block, v));
+    } else if constexpr (Format::kElements == kQ8Group) {  // one scale
+      for (int g = 0; g < count; ++g) factors[g] = set1_i32(1);
+      unit = floats_f32(Head::scale(block, 0, v));
+    } else {
+      for (int g = 0; g < count; ++g) values[g] = floats_f32(Head::scale(head(g), g % kInBlock, v));
+      unit = to_factors<kScaleBits>(values, count, factors);
+    }
+    store(out.unit + at, unit, Full{});
+    for (int g = 0; g < count; ++g) {
+      VecI32 shifted = factors[g];
+#pragma GCC unroll 4
+      for (int shift = 0; shift < kShifts; ++shift, shifted = shifted + shifted) {
+        VecI32 scale = kShifts == 1 && !kSumsPairs ? shifted : shifted & set1_i32(0xffff);
+        if (kSumsPairs) scale = scale | shl<16>(shifted);
+        store(out.scale[g * kShifts + shift] + at, scale, Full{});
+      }
+      if (kCorrection<Format> != 0) factors[g] = factors[g] * set1_i32(kCorrection<Format>);
+    }
+    if (kCorrection<Format> != 0) store_pairs(factors, count, out.corrections, at);
+  } else {
+    for (int g = 0; g < count; ++g) {
+      VecF32 scale = floats_f32(Head::scale(head(g), g % kInBlock, v));
+#pragma GCC unroll 4
+      for (int shift = 0; shift < kShifts; ++shift, scale = scale + scale)
+        store(reinterpret_cast<float*>(out.scale[g * kShifts + shift]) + at, scale, Full{});
+    }
+  }
+  if constexpr (Format::kHasMins) {
+    VecF32 unit;
+    if constexpr (kHasFactors) {
+      for (int g = 0; g < count; ++g) factors[g] = {(decltype(VecI32::v))Head::min_factor(block, g, v)};
+      unit = floats_f32(Head::min_unit(block, v));
+    } else {
+      for (int g = 0; g < count; ++g) values[g] = floats_f32(Head::min(head(g), g % kInBlock, v));
+      unit = to_factors<kMinBits>(values, count, factors);
+    }
+    store(out.min_unit + at, zero_f32() - unit, Full{});
+    store_pairs(factors, count, out.mins, at);
+  }
+}
+/// Of `count` weight groups of some row panels, from the beginning of a block.
+template <class Format, int kShifts>
+[[gnu::noinline]] void find_scales(const uint8_t* block, int64_t row_panel_bytes, int row_panels, int count,
+                                   void* scales) {
+  constexpr int kMax = kQ8Group / Format::kGroup;
+  auto* out = static_cast<Scales<Format::kGroup, kShifts>*>(scales);
+  for (int s = 0; s < row_panels; ++s, block += row_panel_bytes, ++out) {
+    for (int v = 0; v < kRowPanelVecs; ++v) {
+      if (kWidth > 4 && count == kMax) find_scales_part<Format, kShifts>(block, kMax, v, *out);  // unrolled
+      else find_scales_part<Format, kShifts>(block, count, v, *out);
+    }
+  }
+}
+
+/// How the packed row panels of a format are laid out.
+struct Panels {
+  int64_t row_panel_bytes, group_bytes;  ///< of a row panel; of 256 elements of it
+  int64_t first_step, step_bytes;        ///< where the codes of 32 elements begin
+  int32_t offset;                        ///< kStartOffset
+  /// Scales<Format::kGroup, kShifts> of each row panel.
+  void (*find_scales)(const uint8_t* block, int64_t row_panel_bytes, int row_panels, int count, void* scales);
+
+  template <class Format, int kShifts>
+  static Panels of(const LinearArgs& a) {
+    using RowPanel = blocks::RowPanel<Format>;
+    static_assert(Format::kElements == kQ8Step || Format::kElements == kQ8Group);
+    const bool small = Format::kElements == kQ8Step;
+    return {.row_panel_bytes = a.in_features / Format::kElements * RowPanel::kBytes,
+            .group_bytes = kQ8Group / Format::kElements * RowPanel::kBytes,
+            .first_step = RowPanel::kHeadBytes,
+            .step_bytes = small ? RowPanel::kBytes : RowPanel::kStepBytes,
+            .offset = kStartOffset<Format>,
+            .find_scales = redline::REDLINE_ISA_NS::find_scales<Format, kShifts>};
+  }
+  const uint8_t* row_panel(const LinearArgs& a, int64_t n) const {
+    return static_cast<const uint8_t*>(a.weight) + n / kRowPanelRows * row_panel_bytes;
+  }
+};
+
+REDLINE_INLINE int32_t load_int(const void* p) {
+  int32_t value;
+  __builtin_memcpy(&value, p, 4);
+  return value;
+}
+
+REDLINE_INLINE const uint8_t* shifts_of(const uint8_t* numbers) {
+  return numbers + __builtin_offsetof(Q8Numbers, shifts);
+}
+
+/// Where Q8Numbers::packed_shifts has the shifts of weight groups.
+template <int kGroup>
+struct ShiftBits {
+  alignas(64) int32_t at[16];
+  constexpr ShiftBits() : at() {
+    for (int g = 0; g < 16; ++g) at[g] = 2 * (g * kGroup / static_cast<int>(kQ8Step));
+  }
+};
+template <int kGroup>
+constexpr ShiftBits<kGroup> kShiftBits;
+/// The shifts of weight groups g, g + 1, ... of 256 elements.
+template <int kGroup>
+REDLINE_INLINE VecI32 shifts_of_groups(const Q8Numbers& numbers, int g) {
+  return sar(set1_i32(numbers.packed_shifts), load_i32(kShiftBits<kGroup>.at + g)) & set1_i32(3);
+}
+
+/// Of one row and `groups` groups of x: the start of each integer sum, -offset * (sum of x codes). A vector may write
+/// past the last.
+template <int kGroup>
+REDLINE_INLINE void find_starts(const Q8Numbers* numbers, int64_t groups, int32_t offset, int32_t* starts) {
+  constexpr int kCount = kQ8Group / kGroup;
+  for (; groups > 0; --groups, ++numbers, starts += kCount)
+    for (int g = 0; g < kCount; g += kWidth) {
+      const VecI32 sums = load_i16((kGroup == 32 ? numbers->sums32 : numbers->sums16) + g);
+      store(starts + g, sar(sums, shifts_of_groups<kGroup>(*numbers, g)) * set1_i32(-offset), Full{});
+    }
+}
+
+/// 2^shift of each 32 elements of a row's group, as scales are: float32, or an integer in the 16 bits that dot2_i16
+/// takes. A vector may write past the last.
+template <class T>
+REDLINE_INLINE void find_powers(const Q8Numbers& numbers, int32_t* powers) {
+  for (int step = 0; step < kQ8Group / kQ8Step; step += kWidth) {
+    const VecI32 shifts = shifts_of_groups<kQ8Step>(numbers, step);
+    store(powers + step,
+          T::kIsNarrow ? shl(set1_i32(kSumsPairs ? 0x10001 : 1), shifts) : shl<23>(shifts + set1_i32(127)), Full{});
+  }
+}
+
+/// Room for vectors that hold one number for each 32 elements.
+constexpr int kPowers = kQ8Group / kQ8Step > kWidth ? kQ8Group / kQ8Step : kWidth;
+
+}  // namespace
+}  // namespace redline::REDLINE_ISA_NS

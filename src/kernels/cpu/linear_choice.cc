@@ -1,6 +1,7 @@
 #include "kernels/cpu/linear_choice.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/linear_record.h"
 

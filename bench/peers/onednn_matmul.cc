@@ -35,20 +35,20 @@ bool has_exact_int8_sums() {
   return (bits & vnni) != 0;
 }
 
-void* make(const redline::lab::OneDnnAsked& asked, char* reason, int64_t room) try {
+void* make(const redline::lab::OneDnnWorkload& workload, char* reason, int64_t room) try {
   omp_set_num_threads(1);
-  const auto type = type_of(asked.type);
+  const auto type = type_of(workload.type);
   if (type == memory::data_type::s8 && !has_exact_int8_sums())
     throw std::runtime_error("its int8 sums saturate on a CPU without VNNI");
   auto product = std::make_unique<Product>();
   dnnl::primitive_attr attributes;
-  if (asked.type == redline::DType::kI8) attributes.set_output_scales(1 << 1, {asked.scales, asked.scales + asked.n});
-  const memory::desc x({asked.m, asked.k}, type, memory::format_tag::ab);
-  const memory::desc weight({asked.k, asked.n}, type, memory::format_tag::any);
-  const memory::desc y({asked.m, asked.n}, memory::data_type::f32, memory::dims{asked.y_stride, 1});
+  if (workload.type == redline::DType::kI8) attributes.set_output_scales(1 << 1, {workload.scales, workload.scales + workload.n});
+  const memory::desc x({workload.m, workload.k}, type, memory::format_tag::ab);
+  const memory::desc weight({workload.k, workload.n}, type, memory::format_tag::any);
+  const memory::desc y({workload.m, workload.n}, memory::data_type::f32, memory::dims{workload.y_stride, 1});
   product->description = {{x, weight, y}, attributes, product->engine};
   product->matmul = dnnl::matmul(product->description);
-  product->plain = {{asked.k, asked.n}, type, memory::format_tag::ba};
+  product->plain = {{workload.k, workload.n}, type, memory::format_tag::ba};
   product->x = memory(product->description.src_desc(), product->engine, nullptr);
   product->weight = memory(product->description.weights_desc(), product->engine, nullptr);
   product->y = memory(product->description.dst_desc(), product->engine, nullptr);

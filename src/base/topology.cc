@@ -89,9 +89,9 @@ void pin_to_cpu(int cpu) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-Result<int> choose_threads(int64_t asked, int64_t setting) {
+Result<int> choose_threads(int64_t requested, int64_t setting) {
   constexpr int64_t kMaxThreads = 1024;
-  const int64_t threads = asked != 0 ? asked : setting != 0 ? setting : static_cast<int64_t>(cpu_order().cores);
+  const int64_t threads = requested != 0 ? requested : setting != 0 ? setting : static_cast<int64_t>(cpu_order().cores);
   if (threads < 1 || threads > kMaxThreads)
     return invalid_argument("threads {} is outside [1, {}]", threads, kMaxThreads);
   return static_cast<int>(threads);

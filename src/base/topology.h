@@ -21,9 +21,9 @@ const CpuOrder& cpu_order();
 /// The CPU order of a synthetic hwloc topology ("numa:2 core:4 pu:2"), restricted to `allowed` (empty: all). For tests.
 Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed);
 
-/// Number of workers to start: `asked`, or `setting` when it is 0, or every available core when both are 0.
+/// Number of workers to start: `requested`, or `setting` when it is 0, or every available core when both are 0.
 /// invalid_argument: outside [1, 1024].
-Result<int> choose_threads(int64_t asked, int64_t setting);
+Result<int> choose_threads(int64_t requested, int64_t setting);
 
 /// Hardware threads in this process's affinity mask, ascending.
 std::vector<int> allowed_cpus();

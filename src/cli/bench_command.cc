@@ -233,7 +233,7 @@ Status bench_kernel(const BenchArgs& args, Terminal& terminal) {
   Status status = report.status();
   for (const lab::KernelBenchRow& row : report.rows)
     if (!status.ok() && !row.verdict.why.empty())
-      terminal.note("{} of {} rows: {}", lab::kernel_entry_name(row.asked), row.asked.rows, row.verdict.why);
+      terminal.note("{} of {} rows: {}", lab::kernel_entry_name(row.workload), row.workload.rows, row.verdict.why);
   return status;
 }
 

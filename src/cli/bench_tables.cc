@@ -110,8 +110,8 @@ RowTable kernel_table(const std::string& baseline) {
 }
 
 std::vector<std::string> kernel_cells(const lab::KernelBenchRow& m) {
-  std::vector<std::string> cells = {lab::kernel_entry_name(m.asked), m.isa, fmt::format("{}", m.asked.rows),
-                                    fmt::format("{}", fmt::join(m.asked.shape, "x"))};
+  std::vector<std::string> cells = {lab::kernel_entry_name(m.workload), m.isa, fmt::format("{}", m.workload.rows),
+                                    fmt::format("{}", fmt::join(m.workload.shape, "x"))};
   const double median = m.timing.median();
   if (median > 0)
     cells.insert(cells.end(), {kernel_time(median), fmt::format("{:.0f}%", 100 * m.timing.spread()),

@@ -114,8 +114,8 @@ Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
   return solver;
 }
 
-Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& asked) {
-  std::string name = own_name(asked);
+Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& requested) {
+  std::string name = own_name(requested);
   const SolverRow* from = find_solver(class_of(config));
   const bool from_flow = from && from->models == SolverModels::kFlow;
   const bool is_flow_model = from_flow || (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);

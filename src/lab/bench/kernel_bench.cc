@@ -55,30 +55,30 @@ std::string origin_of(const CpuKernels& table, const std::string& entry) {
 }
 
 /// Axes by name: {"M": 4, "N": 8192, "K": 2048}.
-Json axes_json(const KernelAsked& asked) {
-  Json axes = {{"M", asked.rows}};
+Json axes_json(const KernelWorkload& workload) {
+  Json axes = {{"M", workload.rows}};
   for (const KernelKind& kind : kernel_kinds()) {
-    if (kind.name != asked.kernel) continue;
+    if (kind.name != workload.kernel) continue;
     std::string name;
     size_t i = 0;
     for (const char c : std::string(kind.shape) + "x") {
       if (c != 'x') name += c;
-      else axes[std::exchange(name, "")] = asked.shape[i++];
+      else axes[std::exchange(name, "")] = workload.shape[i++];
     }
   }
   return axes;
 }
 
 /// Two kernels that compute the same are solutions of one definition: the matrix products of one weight type.
-std::string definition_of(const KernelAsked& asked) {
-  KernelAsked plain = asked;
-  if (asked.kernel.starts_with("linear_") || asked.kernel == "onednn") plain.kernel = "linear";
+std::string definition_of(const KernelWorkload& workload) {
+  KernelWorkload plain = workload;
+  if (workload.kernel.starts_with("linear_") || workload.kernel == "onednn") plain.kernel = "linear";
   return kernel_entry_name(plain);
 }
 
 /// The baseline for comparison: the same matrix product with the same type.
-KernelAsked baseline_of(const KernelAsked& asked, const std::string& baseline) {
-  KernelAsked other = asked;
+KernelWorkload baseline_of(const KernelWorkload& workload, const std::string& baseline) {
+  KernelWorkload other = workload;
   other.kernel = baseline;
   return other;
 }
@@ -116,8 +116,8 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
     for (const auto& shape : shapes)
       for (const int64_t m : rows) {
         KernelBenchRow one;
-        one.asked = {request.kernel, type, m, shape, threads};
-        one.isa = origin_of(table, kernel_entry_name(one.asked));
+        one.workload = {request.kernel, type, m, shape, threads};
+        one.isa = origin_of(table, kernel_entry_name(one.workload));
         if (request.kernel == "sampler") one.isa = origin_of(table, "block_exp_sum");
         // A baseline library uses what the machine has.
         if (request.kernel == "onednn") one.isa = request.isa.empty() ? std::string(cpu_isa_in_use()) : request.isa;
@@ -125,19 +125,20 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
         one.cached = request.cached;
         one.baseline = request.baseline;
         // Validates the case now rather than after an hour.
-        REDLINE_TRY(make_kernel_case(one.asked, table));
-        if (!request.baseline.empty()) REDLINE_TRY(make_kernel_case(baseline_of(one.asked, request.baseline), table));
+        REDLINE_TRY(make_kernel_case(one.workload, table));
+        if (!request.baseline.empty())
+          REDLINE_TRY(make_kernel_case(baseline_of(one.workload, request.baseline), table));
         all.push_back(std::move(one));
       }
   return all;
 }
 
 Status measure(const CpuKernels& table, const KernelBenchOptions& options, KernelBenchRow& row) {
-  REDLINE_ASSIGN(const auto kernel_case, make_kernel_case(row.asked, table));
+  REDLINE_ASSIGN(const auto kernel_case, make_kernel_case(row.workload, table));
   row.cost = kernel_case->cost();
   REDLINE_ASSIGN(row.timing, time_kernel(*kernel_case, table, options));
   if (row.baseline.empty()) return {};
-  REDLINE_ASSIGN(const auto baseline_case, make_kernel_case(baseline_of(row.asked, row.baseline), table));
+  REDLINE_ASSIGN(const auto baseline_case, make_kernel_case(baseline_of(row.workload, row.baseline), table));
   REDLINE_ASSIGN(const KernelTiming baseline, time_kernel(*baseline_case, table, options));
   if (baseline.failure.empty()) row.baseline_seconds = baseline.median();
   return {};
@@ -222,9 +223,9 @@ Json ceilings_json(const MachinePeaks& peaks) {
 }  // namespace
 
 Json kernel_trace_json(const KernelBenchRow& m, const MachinePeaks& peaks) {
-  const std::string entry = kernel_entry_name(m.asked);
-  Json trace = {{"definition", definition_of(m.asked)},
-                {"workload", axes_json(m.asked)},
+  const std::string entry = kernel_entry_name(m.workload);
+  Json trace = {{"definition", definition_of(m.workload)},
+                {"workload", axes_json(m.workload)},
                 {"solution", {{"kernel", entry}, {"isa", m.isa}, {"sources_sha256", kernel_sources_hash(entry)}}},
                 {"status", kernel_status_name(m.verdict.status)},
                 {"why", m.verdict.why},

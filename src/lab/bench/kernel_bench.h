@@ -26,7 +26,7 @@ struct KernelBenchRequest {
 };
 
 struct KernelBenchRow {
-  KernelAsked asked;
+  KernelWorkload workload;
   std::string isa;  ///< the instruction set that serves the kernel
   int threads = 1;
   bool cached = false;

@@ -74,49 +74,50 @@ const std::vector<KernelKind>& kernel_kinds() {
   return kinds;
 }
 
-std::string kernel_entry_name(const KernelAsked& asked) {
-  return asked.type.empty() ? asked.kernel : asked.kernel + "." + asked.type;
+std::string kernel_entry_name(const KernelWorkload& workload) {
+  return workload.type.empty() ? workload.kernel : workload.kernel + "." + workload.type;
 }
 
-Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, const CpuKernels& table) {
+Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelWorkload& workload, const CpuKernels& table) {
   const KernelKind* kind = nullptr;
   std::vector<std::string> names;
   for (const KernelKind& k : kernel_kinds()) {
     names.emplace_back(k.name);
-    if (k.name == asked.kernel) kind = &k;
+    if (k.name == workload.kernel) kind = &k;
   }
   if (kind == nullptr)
-    return invalid_argument("there is no kernel \"{}\" to measure; there are: {}", asked.kernel,
+    return invalid_argument("there is no kernel \"{}\" to measure; there are: {}", workload.kernel,
                             fmt::join(names, ", "));
-  if (asked.type.empty() != kind->type.empty())
-    return kind->type.empty() ? invalid_argument("kernel {} has no type; leave out \"{}\"", asked.kernel, asked.type)
-                              : invalid_argument("kernel {} needs a type: its {}", asked.kernel, kind->type);
+  if (workload.type.empty() != kind->type.empty())
+    return kind->type.empty()
+               ? invalid_argument("kernel {} has no type; leave out \"{}\"", workload.kernel, workload.type)
+               : invalid_argument("kernel {} needs a type: its {}", workload.kernel, kind->type);
   const auto sizes = static_cast<size_t>(std::count(kind->shape.begin(), kind->shape.end(), 'x')) + 1;
-  if (asked.shape.size() != sizes)
-    return invalid_argument("kernel {} needs a shape {}; {} number{} came", asked.kernel, kind->shape,
-                            asked.shape.size(), asked.shape.size() == 1 ? "" : "s");
+  if (workload.shape.size() != sizes)
+    return invalid_argument("kernel {} needs a shape {}; {} number{} came", workload.kernel, kind->shape,
+                            workload.shape.size(), workload.shape.size() == 1 ? "" : "s");
   // Larger sizes would overflow products of sizes, and exceed any machine's memory.
   constexpr int64_t kMax = int64_t{1} << 24, kMaxElements = int64_t{1} << 34;
   double elements = 1;
-  for (const int64_t size : asked.shape) {
+  for (const int64_t size : workload.shape) {
     if (size < 1 || size > kMax) return invalid_argument("shape: {} is out of range; allowed: 1 to {}", size, kMax);
     elements *= static_cast<double>(size);
   }
-  if (asked.rows < 1 || asked.rows > kMax)
-    return invalid_argument("rows: {} is out of range; allowed: 1 to {}", asked.rows, kMax);
-  const auto widest = static_cast<double>(*std::max_element(asked.shape.begin(), asked.shape.end()));
-  if (elements > kMaxElements || static_cast<double>(asked.rows) * widest > kMaxElements)
-    return invalid_argument("{} rows of shape {} are more than {} elements", asked.rows, fmt::join(asked.shape, "x"),
-                            kMaxElements);
-  REDLINE_ASSIGN(auto linear, make_linear_case(asked, table));
+  if (workload.rows < 1 || workload.rows > kMax)
+    return invalid_argument("rows: {} is out of range; allowed: 1 to {}", workload.rows, kMax);
+  const auto widest = static_cast<double>(*std::max_element(workload.shape.begin(), workload.shape.end()));
+  if (elements > kMaxElements || static_cast<double>(workload.rows) * widest > kMaxElements)
+    return invalid_argument("{} rows of shape {} are more than {} elements", workload.rows,
+                            fmt::join(workload.shape, "x"), kMaxElements);
+  REDLINE_ASSIGN(auto linear, make_linear_case(workload, table));
   if (linear) return linear;
-  REDLINE_ASSIGN(auto onednn, make_onednn_case(asked));
+  REDLINE_ASSIGN(auto onednn, make_onednn_case(workload));
   if (onednn) return onednn;
-  REDLINE_ASSIGN(auto attention, make_attention_case(asked, table));
+  REDLINE_ASSIGN(auto attention, make_attention_case(workload, table));
   if (attention) return attention;
-  REDLINE_ASSIGN(auto sampler, make_sampler_case(asked, table));
+  REDLINE_ASSIGN(auto sampler, make_sampler_case(workload, table));
   if (sampler) return sampler;
-  return make_row_case(asked, table);
+  return make_row_case(workload, table);
 }
 
 }  // namespace redline::lab

@@ -12,7 +12,7 @@
 namespace redline::lab {
 
 /// The case to build: "linear_q8" of 4 rows by a q4_0 weight [8192, 2048].
-struct KernelAsked {
+struct KernelWorkload {
   std::string kernel;          ///< of kernel_kinds()
   std::string type;            ///< defined by the kind; "" for kinds without
   int64_t rows = 1;            ///< rows of activations
@@ -85,22 +85,22 @@ struct KernelKind {
 const std::vector<KernelKind>& kernel_kinds();
 
 /// The name in kernel_origins(): "linear_q8.q4_0".
-std::string kernel_entry_name(const KernelAsked& asked);
+std::string kernel_entry_name(const KernelWorkload& workload);
 
 /// invalid_argument: unknown kernel or type, a shape of the wrong length, or rows that are not whole blocks of the
 /// type. unsupported: the table has no such kernel.
-Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelWorkload& workload, const CpuKernels& table);
 
 /// Per family, each in its own file; nullptr if the kind belongs to another family. Called by make_kernel_case.
-Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table);
-Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked);
+Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workload, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelWorkload& workload);
 /// f32, bf16, and the quantized types that oneDNN multiplies as int8 by int8: those with a scale per row.
 std::vector<DType> onednn_types();
-Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table);
-Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelWorkload& workload, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelWorkload& workload, const CpuKernels& table);
 /// What `sampler` has as types: settings of samplers.
 std::vector<std::string> sampler_type_names();
-Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload, const CpuKernels& table);
 
 /// `bytes` of memory, on huge pages if available, aligned to 64; nullptr: out of memory.
 std::shared_ptr<uint8_t> map_bytes(int64_t bytes);

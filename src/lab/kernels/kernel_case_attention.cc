@@ -157,9 +157,10 @@ class AttentionCase : public KernelCase {
 
 }  // namespace
 
-Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table) {
-  if (asked.kernel != "attention") return std::unique_ptr<KernelCase>();
-  const AttentionCase::Shape shape = {asked.rows, asked.shape[0], asked.shape[1], asked.shape[2], asked.shape[3]};
+Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelWorkload& workload, const CpuKernels& table) {
+  if (workload.kernel != "attention") return std::unique_ptr<KernelCase>();
+  const AttentionCase::Shape shape = {workload.rows, workload.shape[0], workload.shape[1], workload.shape[2],
+                                      workload.shape[3]};
   if (shape.rows > shape.positions)
     return invalid_argument("attention: {} rows are more than the {} positions of the cache, which hold them too",
                             shape.rows, shape.positions);
@@ -167,12 +168,12 @@ Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked
   if (shape.head_dim > kMaxHeadDim)
     return invalid_argument("attention: a head of {} is larger than {}", shape.head_dim, kMaxHeadDim);
   for (int f = 0; f < kNumKvFormats; ++f) {
-    if (asked.type != kFormats[f]) continue;
+    if (workload.type != kFormats[f]) continue;
     if (table.attention[f] == nullptr || table.kv_append[f] == nullptr)
-      return unsupported("this instruction set has no kernel {}", kernel_entry_name(asked));
+      return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
     return std::unique_ptr<KernelCase>(std::make_unique<AttentionCase>(table, static_cast<KvFormat>(f), shape));
   }
-  return invalid_argument("attention has no cache of type \"{}\"; it has f32, f16, bf16", asked.type);
+  return invalid_argument("attention has no cache of type \"{}\"; it has f32, f16, bf16", workload.type);
 }
 
 }  // namespace redline::lab

@@ -192,36 +192,36 @@ class PrepareCase : public KernelCase {
 
 }  // namespace
 
-Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table) {
-  if (asked.kernel == "prepare_x") {
+Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workload, const CpuKernels& table) {
+  if (workload.kernel == "prepare_x") {
     for (int f = 0; f < kNumActivationLayouts; ++f) {
       const auto form = static_cast<ActivationLayout>(f);
-      if (asked.type != activation_layout_name(form) || form == ActivationLayout::kF32) continue;
-      if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", asked.type);
-      if (form == ActivationLayout::kI8Grouped && asked.shape[0] % kQ8Step != 0)
-        return invalid_argument("prepare_x.q8: K {} is no multiple of {}", asked.shape[0], kQ8Step);
+      if (workload.type != activation_layout_name(form) || form == ActivationLayout::kF32) continue;
+      if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", workload.type);
+      if (form == ActivationLayout::kI8Grouped && workload.shape[0] % kQ8Step != 0)
+        return invalid_argument("prepare_x.q8: K {} is no multiple of {}", workload.shape[0], kQ8Step);
       return std::unique_ptr<KernelCase>(
-          std::make_unique<PrepareCase>(table.prepare_x[f], form, asked.rows, asked.shape[0]));
+          std::make_unique<PrepareCase>(table.prepare_x[f], form, workload.rows, workload.shape[0]));
     }
-    return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles and i8", asked.type);
+    return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles and i8", workload.type);
   }
-  const auto* entries = asked.kernel == "linear"         ? table.linear
-                        : asked.kernel == "linear_q8"    ? table.linear_q8
-                        : asked.kernel == "linear_tiles" ? table.linear_tiles
-                        : asked.kernel == "linear_i8"    ? table.linear_i8
-                                                         : nullptr;
+  const auto* entries = workload.kernel == "linear"         ? table.linear
+                        : workload.kernel == "linear_q8"    ? table.linear_q8
+                        : workload.kernel == "linear_tiles" ? table.linear_tiles
+                        : workload.kernel == "linear_i8"    ? table.linear_i8
+                                                            : nullptr;
   if (entries == nullptr) return std::unique_ptr<KernelCase>();
-  REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
+  REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
   if (type == DType::kI8) return unsupported("linear.i8 multiplies up matrices of adapters, which have no bench");
-  const int64_t block = dtype_info(type).block_elements, n = asked.shape[0], k = asked.shape[1];
-  if (k % block != 0) return invalid_argument("K {} is no multiple of {}'s block of {}", k, asked.type, block);
+  const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], k = workload.shape[1];
+  if (k % block != 0) return invalid_argument("K {} is no multiple of {}'s block of {}", k, workload.type, block);
   void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];
-  if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(asked));
-  const ActivationLayout form = asked.kernel == "linear"      ? ActivationLayout::kF32
-                                : asked.kernel == "linear_q8" ? ActivationLayout::kI8Grouped
-                                : asked.kernel == "linear_i8" ? ActivationLayout::kI8Tiled
-                                                              : ActivationLayout::kBf16Tiled;
-  return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, asked.rows, n, k));
+  if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
+  const ActivationLayout form = workload.kernel == "linear"      ? ActivationLayout::kF32
+                                : workload.kernel == "linear_q8" ? ActivationLayout::kI8Grouped
+                                : workload.kernel == "linear_i8" ? ActivationLayout::kI8Tiled
+                                                                 : ActivationLayout::kBf16Tiled;
+  return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, workload.rows, n, k));
 }
 
 }  // namespace redline::lab

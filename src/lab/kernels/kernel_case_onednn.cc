@@ -145,18 +145,18 @@ std::vector<DType> onednn_types() {
   return types;
 }
 
-Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked) {
-  if (asked.kernel != "onednn") return std::unique_ptr<KernelCase>();
-  REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
+Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelWorkload& workload) {
+  if (workload.kernel != "onednn") return std::unique_ptr<KernelCase>();
+  REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
   if (const std::vector<DType> types = onednn_types(); std::find(types.begin(), types.end(), type) == types.end()) {
     std::vector<std::string_view> names;
     for (const DType known : types) names.push_back(dtype_info(known).name);
-    return unsupported("oneDNN multiplies {} here, not \"{}\"", fmt::join(names, ", "), asked.type);
+    return unsupported("oneDNN multiplies {} here, not \"{}\"", fmt::join(names, ", "), workload.type);
   }
-  const int64_t n = asked.shape[0], k = asked.shape[1], block = dtype_info(type).block_elements;
+  const int64_t n = workload.shape[0], k = workload.shape[1], block = dtype_info(type).block_elements;
   if (k % block != 0) return invalid_argument("K {} is no multiple of {}", k, block);
   REDLINE_ASSIGN(const OneDnnModule* const module, onednn_module());
-  auto made = std::make_unique<OneDnnCase>(*module, type, asked.rows, n, k, asked.threads);
+  auto made = std::make_unique<OneDnnCase>(*module, type, workload.rows, n, k, workload.threads);
   REDLINE_TRY(made->make_products());
   return std::unique_ptr<KernelCase>(std::move(made));
 }

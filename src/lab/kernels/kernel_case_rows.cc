@@ -87,10 +87,11 @@ constexpr float kEps = 1e-5f;
 
 /// The op of a kind; without `run` if the kind belongs to another family. Bounds are those of
 /// tests/kernels/elementwise_test.cc.
-RowOp row_op(const KernelAsked& asked, const CpuKernels& t) {
-  const int64_t rows = asked.rows, k = asked.shape.size() == 2 ? asked.shape[0] * asked.shape[1] : asked.shape[0];
+RowOp row_op(const KernelWorkload& workload, const CpuKernels& t) {
+  const int64_t rows = workload.rows,
+                k = workload.shape.size() == 2 ? workload.shape[0] * workload.shape[1] : workload.shape[0];
   RowOp op = {1, 4.0f, {}, {}};
-  const std::string& name = asked.kernel;
+  const std::string& name = workload.kernel;
   if (name == "add" && t.add) {
     op.inputs = 2;
     op.run = [=, fn = t.add](const float* in, float* y, const auto&, int64_t begin, int64_t end) {
@@ -136,7 +137,7 @@ RowOp row_op(const KernelAsked& asked, const CpuKernels& t) {
     };
   } else if (name == "rope" && t.rope) {
     // Cosines and sines of each row, consecutive; any numbers will do.
-    const int64_t heads = asked.shape[0], d = asked.shape[1], half = d / 2;
+    const int64_t heads = workload.shape[0], d = workload.shape[1], half = d / 2;
     op.constants = 2 * rows * half;
     op.run = [=, fn = t.rope](const float* in, float* y, const std::vector<float>& c, int64_t begin, int64_t end) {
       fn({in + begin * k, y + begin * k, c.data() + begin * half, c.data() + (rows + begin) * half, end - begin, heads,
@@ -212,20 +213,20 @@ class EmbeddingCase : public KernelCase {
 
 }  // namespace
 
-Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table) {
-  const int64_t k = asked.shape.size() == 2 ? asked.shape[0] * asked.shape[1] : asked.shape[0];
-  if (asked.kernel == "embedding") {
-    REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
-    const int64_t block = dtype_info(type).block_elements, n = asked.shape[0], hidden = asked.shape[1];
+Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload, const CpuKernels& table) {
+  const int64_t k = workload.shape.size() == 2 ? workload.shape[0] * workload.shape[1] : workload.shape[0];
+  if (workload.kernel == "embedding") {
+    REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
+    const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], hidden = workload.shape[1];
     if (hidden % block != 0)
-      return invalid_argument("H {} is no multiple of {}'s block of {}", hidden, asked.type, block);
+      return invalid_argument("H {} is no multiple of {}'s block of {}", hidden, workload.type, block);
     if (auto* fn = table.embedding[static_cast<int>(type)])
-      return std::unique_ptr<KernelCase>(std::make_unique<EmbeddingCase>(fn, type, asked.rows, n, hidden));
-    return unsupported("this instruction set has no kernel {}", kernel_entry_name(asked));
+      return std::unique_ptr<KernelCase>(std::make_unique<EmbeddingCase>(fn, type, workload.rows, n, hidden));
+    return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
   }
-  RowOp op = row_op(asked, table);
-  if (!op.run) return unsupported("this instruction set has no kernel {}", asked.kernel);
-  return std::unique_ptr<KernelCase>(std::make_unique<RowCase>(std::move(op), asked.rows, k));
+  RowOp op = row_op(workload, table);
+  if (!op.run) return unsupported("this instruction set has no kernel {}", workload.kernel);
+  return std::unique_ptr<KernelCase>(std::make_unique<RowCase>(std::move(op), workload.rows, k));
 }
 
 }  // namespace redline::lab

@@ -135,21 +135,21 @@ class SamplerCase final : public KernelCase {
 
 }  // namespace
 
-Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelAsked& asked, const CpuKernels& table) {
-  if (asked.kernel != "sampler") return std::unique_ptr<KernelCase>();
+Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelWorkload& workload, const CpuKernels& table) {
+  if (workload.kernel != "sampler") return std::unique_ptr<KernelCase>();
   std::vector<std::string_view> names;
   for (const SamplerType& type : sampler_types()) {
     names.push_back(type.name);
-    if (type.name != asked.type) continue;
+    if (type.name != workload.type) continue;
     std::vector<Sampler> samplers;
-    for (int64_t row = 0; row < asked.rows; ++row) {
-      REDLINE_ASSIGN(Sampler sampler, Sampler::create(type.options, asked.shape[0], nullptr, &table));
+    for (int64_t row = 0; row < workload.rows; ++row) {
+      REDLINE_ASSIGN(Sampler sampler, Sampler::create(type.options, workload.shape[0], nullptr, &table));
       samplers.push_back(std::move(sampler));
     }
     return std::unique_ptr<KernelCase>(
-        std::make_unique<SamplerCase>(type, std::move(samplers), asked.rows, asked.shape[0]));
+        std::make_unique<SamplerCase>(type, std::move(samplers), workload.rows, workload.shape[0]));
   }
-  return invalid_argument("kernel sampler has no type \"{}\"; there are: \"{}\"", asked.type,
+  return invalid_argument("kernel sampler has no type \"{}\"; there are: \"{}\"", workload.type,
                           fmt::join(names, "\", \""));
 }
 

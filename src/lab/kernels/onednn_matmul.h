@@ -9,7 +9,7 @@
 namespace redline::lab {
 
 /// y [m, n] = x [m, k] W^T, W [n, k]; x and W in the type, y in float32, rows of y `y_stride` elements apart.
-struct OneDnnAsked {
+struct OneDnnWorkload {
   int64_t m = 0, n = 0, k = 0, y_stride = 0;
   DType type = DType::kF32;       ///< kF32, kBF16, or kI8: int8 by int8
   const float* scales = nullptr;  ///< kI8: [n], the scale of each column of y
@@ -19,7 +19,7 @@ struct OneDnnAsked {
 struct OneDnnModule {
   const char* version;
   /// Returns a primitive, or nullptr and the message in `reason`, a buffer of `room` bytes.
-  void* (*make)(const OneDnnAsked& asked, char* reason, int64_t room);
+  void* (*make)(const OneDnnWorkload& workload, char* reason, int64_t room);
   void (*destroy)(void* product);
   int64_t (*weight_bytes)(const void* product);
   /// Packs row-major W into oneDNN's preferred layout.

@@ -14,8 +14,8 @@
 namespace redline::lab {
 namespace {
 
-KernelTiming timed(const KernelAsked& asked, const CpuKernels& table, KernelBenchOptions options = {}) {
-  auto kernel_case = make_kernel_case(asked, table);
+KernelTiming timed(const KernelWorkload& workload, const CpuKernels& table, KernelBenchOptions options = {}) {
+  auto kernel_case = make_kernel_case(workload, table);
   EXPECT_TRUE(kernel_case.ok()) << kernel_case.status().to_string();
   if (!kernel_case.ok()) return {};
   options.seconds = 0;
@@ -25,8 +25,8 @@ KernelTiming timed(const KernelAsked& asked, const CpuKernels& table, KernelBenc
 }
 
 /// Of every kind one shape that is whole and one that is ragged, with every type that has such a kernel.
-std::vector<KernelAsked> everything(const CpuKernels& table) {
-  std::vector<KernelAsked> all;
+std::vector<KernelWorkload> everything(const CpuKernels& table) {
+  std::vector<KernelWorkload> all;
   for (const KernelKind& kind : kernel_kinds()) {
     const std::string name(kind.name);
     std::vector<std::string> types = {""};
@@ -46,8 +46,8 @@ std::vector<KernelAsked> everything(const CpuKernels& table) {
     for (const std::string& type : types)
       for (const auto& shape : shapes)
         for (const int64_t rows : {1, 19}) {
-          const KernelAsked asked = {name, type, rows, shape};
-          if (make_kernel_case(asked, table).status().code() != Code::unsupported) all.push_back(asked);
+          const KernelWorkload workload = {name, type, rows, shape};
+          if (make_kernel_case(workload, table).status().code() != Code::unsupported) all.push_back(workload);
         }
   }
   return all;
@@ -60,17 +60,17 @@ TEST(KernelBench, EveryKernelOfEverySetPassesItsCheck) {
     if (!isas[i].supported()) continue;
     SCOPED_TRACE(isas[i].name);
     const CpuKernels table = *cpu_kernels_for(isas[i].name);
-    const std::vector<KernelAsked> all = everything(table);
+    const std::vector<KernelWorkload> all = everything(table);
     EXPECT_GT(all.size(), 60u);
     std::map<std::string, std::string> origin;
     for (const KernelOrigin& o : kernel_origins(table)) origin[o.kernel] = o.isa;
-    for (const KernelAsked& asked : all) {
+    for (const KernelWorkload& workload : all) {
       // What a set takes from the sets below it has been run there.
-      const auto from = origin.find(kernel_entry_name(asked));
+      const auto from = origin.find(kernel_entry_name(workload));
       if (from != origin.end() && from->second != isas[i].name) continue;
-      SCOPED_TRACE(::testing::Message() << kernel_entry_name(asked) << " rows " << asked.rows << " of "
-                                        << fmt::format("{}", fmt::join(asked.shape, "x")));
-      const KernelTiming t = timed(asked, table, {.cached = true, .seeds = 2});
+      SCOPED_TRACE(::testing::Message() << kernel_entry_name(workload) << " rows " << workload.rows << " of "
+                                        << fmt::format("{}", fmt::join(workload.shape, "x")));
+      const KernelTiming t = timed(workload, table, {.cached = true, .seeds = 2});
       EXPECT_EQ(t.failure, "");
       EXPECT_LE(t.check.of_bound, 1.0);
       EXPECT_EQ(t.seeds, 2);
@@ -85,12 +85,12 @@ TEST(KernelBench, RotatesAndSharesTheWork) {
   for (const char* kernel : {"linear_q8", "silu_mul", "attention", "prepare_x", "embedding"}) {
     SCOPED_TRACE(kernel);
     const bool is_plain = std::string_view(kernel) == "silu_mul";
-    KernelAsked asked = {kernel, is_plain ? "" : "q4_0", 5, {256, 4096}};
-    if (is_plain) asked.shape = {4096};
-    if (asked.kernel == "attention") asked.type = "f16", asked.shape = {2, 2, 64, 900};
-    if (asked.kernel == "prepare_x") asked.type = "q8", asked.shape = {4096};
-    if (asked.kernel == "embedding") asked.type = "q8_0";
-    const KernelTiming t = timed(asked, table, {.threads = 2, .seeds = 2, .rotation_bytes = int64_t{16} << 20});
+    KernelWorkload workload = {kernel, is_plain ? "" : "q4_0", 5, {256, 4096}};
+    if (is_plain) workload.shape = {4096};
+    if (workload.kernel == "attention") workload.type = "f16", workload.shape = {2, 2, 64, 900};
+    if (workload.kernel == "prepare_x") workload.type = "q8", workload.shape = {4096};
+    if (workload.kernel == "embedding") workload.type = "q8_0";
+    const KernelTiming t = timed(workload, table, {.threads = 2, .seeds = 2, .rotation_bytes = int64_t{16} << 20});
     EXPECT_EQ(t.failure, "");
     EXPECT_GT(t.slots, 8);
     EXPECT_LE(t.runs_per_iteration, t.slots) << "an output would be written twice in a lap";
@@ -104,11 +104,11 @@ TEST(KernelBench, OneDnnMultipliesTheSame) {
   std::string left_out;
   for (const char* type : {"f32", "bf16", "w8a8"}) {
     // What oneDNN multiplies depends on the CPU: no bfloat16 without AVX-512, no exact int8 sums without VNNI.
-    const auto asked = make_kernel_case({"onednn", type, 37, {130, 1056}}, table);
-    if (!asked.ok()) {
-      EXPECT_EQ(asked.status().code(), Code::unsupported);
-      EXPECT_STRNE(type, "f32") << asked.status().to_string();
-      left_out += fmt::format("{}: {}; ", type, asked.status().message());
+    const auto workload = make_kernel_case({"onednn", type, 37, {130, 1056}}, table);
+    if (!workload.ok()) {
+      EXPECT_EQ(workload.status().code(), Code::unsupported);
+      EXPECT_STRNE(type, "f32") << workload.status().to_string();
+      left_out += fmt::format("{}: {}; ", type, workload.status().message());
       continue;
     }
     for (const int threads : {1, 3}) {
@@ -178,7 +178,9 @@ TEST(KernelBench, FindsWrongKernelsOut) {
 
 TEST(KernelBench, SaysWhatCannotBeMeasured) {
   const CpuKernels table = *cpu_kernels_for("generic");
-  const auto said = [&](const KernelAsked& asked) { return make_kernel_case(asked, table).status().to_string(); };
+  const auto said = [&](const KernelWorkload& workload) {
+    return make_kernel_case(workload, table).status().to_string();
+  };
   EXPECT_NE(said({"lineal", "q4_0", 1, {16, 32}}).find("there is no kernel \"lineal\""), std::string::npos);
   EXPECT_NE(said({"linear", "", 1, {16, 32}}).find("needs a type"), std::string::npos);
   EXPECT_NE(said({"add", "f32", 1, {32}}).find("has no type"), std::string::npos);
@@ -244,8 +246,8 @@ TEST(KernelScore, AuditHoldsBackWhatIsNotToBeBelieved) {
 
 TEST(KernelScore, EveryKernelHasSources) {
   const CpuKernels table = *cpu_kernels_for("");
-  for (const KernelAsked& asked : everything(table))
-    EXPECT_EQ(kernel_sources_hash(kernel_entry_name(asked)).size(), 64u) << kernel_entry_name(asked);
+  for (const KernelWorkload& workload : everything(table))
+    EXPECT_EQ(kernel_sources_hash(kernel_entry_name(workload)).size(), 64u) << kernel_entry_name(workload);
   EXPECT_EQ(kernel_sources_hash("linear.q4_0"), kernel_sources_hash("linear_q8.q8_0"));
   EXPECT_NE(kernel_sources_hash("linear.q4_0"), kernel_sources_hash("attention.f16"));
   EXPECT_EQ(kernel_sources_hash("lineal"), "");

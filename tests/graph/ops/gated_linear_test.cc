@@ -29,7 +29,7 @@ Bounded gated(const GatedActivation& activation, const Bounded& a, const Bounded
 
 TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
   constexpr int64_t kRows[] = {0, 1, 7, 8, 13, 33};
-  for (const auto [features, in] : {std::pair<int64_t, int64_t>{16, 32}, {101, 96}})
+  for (const auto& [features, in] : {std::pair<int64_t, int64_t>{16, 32}, {101, 96}})
     for (const DType type : testing::each_kind_of_weight())
       for (const bool exact : {false, true})
         for (const bool has_bias : {false, true}) {

@@ -10,17 +10,17 @@
 namespace redline::test {
 namespace {
 
-constexpr int64_t kIn = 64, kPages = 8;
-constexpr float kEps = 1e-5f;
+constexpr int64_t kQkvIn = 64, kQkvPages = 8;
+constexpr float kQkvEps = 1e-5f;
 
-struct Heads {
+struct QkvHeads {
   int64_t q, kv, dim;
   bool has_bias, has_norm;
 };
 
 /// The matrix of q, k or v, its bias, and the norm of its heads.
-struct Projection {
-  Projection(DType type, int64_t out, uint32_t seed) : weight(type, out, kIn, seed) {}
+struct QkvProjection {
+  QkvProjection(DType type, int64_t out, uint32_t seed) : weight(type, out, kQkvIn, seed) {}
   testing::RandomWeight weight;
   std::vector<float> bias, norm;
 };
@@ -31,7 +31,7 @@ void finish_head(std::span<Bounded> head, const std::vector<float>& norm, int64_
   if (!norm.empty()) {
     double squares = 0, cross = 0;
     for (const Bounded& x : head) squares += x.value * x.value, cross += std::abs(x.value) * x.error;
-    const double mean = squares / static_cast<double>(dim) + double{kEps}, rms = std::sqrt(mean);
+    const double mean = squares / static_cast<double>(dim) + double{kQkvEps}, rms = std::sqrt(mean);
     const double rms_error = cross / static_cast<double>(dim) / rms;
     for (size_t i = 0; i < dim; ++i) {
       const double y = head[i].value / rms, w = norm[i];
@@ -55,15 +55,15 @@ void finish_head(std::span<Bounded> head, const std::vector<float>& norm, int64_
 
 // Queries, and the keys and values in the pages, against loops over the definition.
 TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
-  const Heads cases[] = {{4, 2, 16, false, false}, {3, 3, 16, true, false}, {2, 1, 48, true, true}};
-  for (const Heads& h : cases)
+  const QkvHeads cases[] = {{4, 2, 16, false, false}, {3, 3, 16, true, false}, {2, 1, 48, true, true}};
+  for (const QkvHeads& h : cases)
     for (const DType type : testing::each_kind_of_weight())
       for (const bool exact : {false, true})
         for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16}) {
           SCOPED_TRACE(fmt::format("{} {} heads of {}{}{}", dtype_info(type).name, h.q, h.dim, exact ? " exact" : "",
                                    format == KvFormat::kF32 ? "" : " f16"));
           Numbers n(3);
-          std::deque<Projection> parts;
+          std::deque<QkvProjection> parts;
           for (const int64_t heads : {h.q, h.kv, h.kv}) {
             parts.emplace_back(type, heads * h.dim, static_cast<uint32_t>(parts.size()));
             if (h.has_bias) parts.back().bias = n.vector(heads * h.dim);
@@ -71,7 +71,7 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
           }
           GraphBuilder g("test");
           const Dim tokens(Symbol::kTokens);
-          const Value x = g.input("x", DType::kF32, {tokens, Dim(kIn)});
+          const Value x = g.input("x", DType::kF32, {tokens, Dim(kQkvIn)});
           const Value positions = g.input("positions", DType::kI32, {tokens});
           RopeTableAttrs frequencies;
           for (int64_t i = 0; i < h.dim / 2; ++i)
@@ -87,7 +87,7 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
           a.head_dim = h.dim;
           a.has_bias = h.has_bias;
           a.has_q_norm = a.has_k_norm = h.has_norm;
-          a.q_norm_eps = a.k_norm_eps = kEps;
+          a.q_norm_eps = a.k_norm_eps = kQkvEps;
           std::vector<Value> inputs = {x};
           const auto vector = [&](std::string name, const std::vector<float>& v) {
             const TensorView view = {DType::kF32, {std::ssize(v)}, v.data()};
@@ -110,8 +110,8 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
             Compiled compiled = Compiled::make(graph, workers, sizes(33), {.exact_f32 = exact});
             EXPECT_TRUE(has_stage(*compiled.program, kQkv));
             const StatePlan& plan = compiled.program->states;
-            const std::vector<int64_t> pages = {kPages};
-            TestSequences sequences(plan, compiled.executor->make_state_memory(pages).value(), kPages, 1,
+            const std::vector<int64_t> pages = {kQkvPages};
+            TestSequences sequences(plan, compiled.executor->make_state_memory(pages).value(), kQkvPages, 1,
                                     {compiled.program->attention_partitions, h.q, h.kv, h.dim, 33, 1});
             Numbers in(6);
             int64_t begin = 0;
@@ -119,7 +119,7 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
               SCOPED_TRACE(fmt::format("{} rows at {}, {} workers", rows, begin, workers));
               std::vector<int64_t> at(static_cast<size_t>(rows));
               std::iota(at.begin(), at.end(), begin);
-              const HostTensor input = matrix(in, rows, kIn);
+              const HostTensor input = matrix(in, rows, kQkvIn);
               compiled.put("x", input);
               compiled.put("positions", integers(at));
               const StepContext step = sequences.begin({rows});
@@ -145,7 +145,7 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
               const KvPlace place = plan.kv_place(graph, state.id);
               const StateStep& memory = step.states[place.group];
               for (const KvTable kind : {KvTable::kKeys, KvTable::kValues}) {
-                const Layout order = kv_page_layout(cache, kind, kPages);
+                const Layout order = kv_page_layout(cache, kind, kQkvPages);
                 std::vector<float> got;
                 std::vector<Bounded> stored = want[kind == KvTable::kKeys ? 1 : 2];
                 for (int64_t r = 0; r < rows; ++r)

@@ -57,7 +57,7 @@ TEST(Compare, ReportHoldsWhatWasMeasured) {
   ASSERT_TRUE(png.ok());
   report.reference_png = {*png};
   ComparedSetting a, b;
-  a.name = a.asked = "fbcache:threshold=0.1";
+  a.name = a.requested = "fbcache:threshold=0.1";
   a.steps = 28;
   a.executed_share = 0.5;
   a.loop_ms = 60;
@@ -66,7 +66,7 @@ TEST(Compare, ReportHoldsWhatWasMeasured) {
   a.png = {*png};
   a.fewer_by_operations = 1;
   b = a;
-  b.name = b.asked = "14 steps";
+  b.name = b.requested = "14 steps";
   b.steps = 14;
   b.psnr = {20, 25};
   b.fewer_by_operations = -1;
@@ -135,7 +135,7 @@ TEST(Compare, RunsTheBundledModel) {
   EXPECT_EQ(ours.name, "redline:budget=5");
   EXPECT_NEAR(ours.executed_share, 0.5, 1e-9);
   EXPECT_NEAR(ours.computed_steps, 5, 1e-9);
-  EXPECT_EQ(ours.speedup_asked, 2);
+  EXPECT_EQ(ours.target_speedup, 2);
   EXPECT_THAT(fbcache.name, HasSubstr("fbcache:threshold="));
   EXPECT_NEAR(fbcache.executed_share, 0.5, 0.1);
   EXPECT_EQ(teacache.name, "teacache:threshold=0.5") << "a threshold that is given is kept";

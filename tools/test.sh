@@ -41,31 +41,34 @@ build() {
 }
 
 one build build
-if [ -f build/dev/build.ninja ]; then
+tests_in_cpp() {
   printf '\n== tests in C++\n'
-  begin=$SECONDS
+  local begin=$SECONDS
   ctest --test-dir build/dev -j "$(nproc)" --output-on-failure --output-junit "$PWD/$results/ctest.xml" \
     --no-tests=error >$results/ctest.log 2>&1 || grep -vE '^ *[0-9]+/[0-9]+ Test.*Passed|^ *Start ' $results/ctest.log
   [ -f $results/ctest.xml ] || echo "failed ctest" >>$results/parts.txt
   took "tests in C++" $((SECONDS - begin))
-fi
-# The Python tests mostly wait for servers; the checks run beside them.
+}
 checks() {
   for check in $(tools/check --list); do
     one "check $check" tools/check "$check"
   done
   one "web page" tools/test_web.sh
 }
-checks >$results/checks.log 2>&1 &
+# The Python tests mostly wait for servers; the C++ tests and then the checks run beside them.
+{
+  [ -f build/dev/build.ninja ] && tests_in_cpp
+  checks
+} >$results/beside.log 2>&1 &
 if [ -n "$(git ls-files 'tests/*test_*.py' 'tests/*_test.py')" ]; then
-  printf '\n== tests in Python\n'
+  printf '\n== tests in Python; those in C++ and the checks beside them\n'
   begin=$SECONDS
   REDLINE_BINARY=$PWD/build/dev/redline $python -m pytest tests -q -p no:cacheprovider \
     --junitxml=$results/pytest.xml || [ -f $results/pytest.xml ] || echo "failed pytest" >>$results/parts.txt
   took "tests in Python" $((SECONDS - begin))
 fi
 wait
-cat $results/checks.log
+cat $results/beside.log
 if [ $demo = yes ]; then
   one demo make --no-print-directory demo PRESET=dev
   one install tools/check_install.sh dev

@@ -42,7 +42,8 @@ void* make(const redline::lab::OneDnnWorkload& workload, char* reason, int64_t r
     throw std::runtime_error("its int8 sums saturate on a CPU without VNNI");
   auto product = std::make_unique<Product>();
   dnnl::primitive_attr attributes;
-  if (workload.type == redline::DType::kI8) attributes.set_output_scales(1 << 1, {workload.scales, workload.scales + workload.n});
+  if (workload.type == redline::DType::kI8)
+    attributes.set_output_scales(1 << 1, {workload.scales, workload.scales + workload.n});
   const memory::desc x({workload.m, workload.k}, type, memory::format_tag::ab);
   const memory::desc weight({workload.k, workload.n}, type, memory::format_tag::any);
   const memory::desc y({workload.m, workload.n}, memory::data_type::f32, memory::dims{workload.y_stride, 1});

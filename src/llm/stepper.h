@@ -28,7 +28,8 @@ struct StepEntry {
 
 class Stepper {
  public:
-  /// `device` is ignored when interpreted. `runtime` must outlive the stepper. Errors name the option, in terms of TextEngineOptions.
+  /// `device` is ignored when interpreted. `runtime` must outlive the stepper. Errors name the option, in terms of
+  /// TextEngineOptions.
   static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
                                                const DeviceChoice& device, RuntimeResources& runtime);
 

@@ -78,7 +78,8 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
   engine.max_batch_tokens = options.chunk_size;
   engine.max_sequences = 1;
   REDLINE_ASSIGN(const std::shared_ptr<Runtime> runtime, Runtime::open({options.threads, ""}));
-  REDLINE_ASSIGN(const auto stepper, Stepper::make(std::move(model.graph), described, engine, {}, runtime->resources()));
+  REDLINE_ASSIGN(const auto stepper,
+                 Stepper::make(std::move(model.graph), described, engine, {}, runtime->resources()));
   TextSequence sequence(*stepper, described.info.vocab_size, {});
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::span<int32_t> ids = std::span(tokens).subspan(static_cast<size_t>(chunk) * size, size);

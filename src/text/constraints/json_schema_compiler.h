@@ -1,4 +1,5 @@
-// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf and oneOf are its cases.
+// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf and oneOf are
+// its cases.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// The text of a JSON Schema: places for messages, references, and whether its keywords are known and of the right types.
+// The text of a JSON Schema: places for messages, references, and whether its keywords are known and of the right
+// types.
 #pragma once
 
 #include <map>

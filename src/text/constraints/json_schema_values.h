@@ -1,4 +1,5 @@
-// Values against schemas: whether one matches, which values of enum and const remain, whether two schemas exclude each other.
+// Values against schemas: whether one matches, which values of enum and const remain, whether two schemas exclude each
+// other.
 #pragma once
 
 #include <map>

@@ -17,11 +17,9 @@ struct Bounded {
 /// Unit roundoffs: float32 has 24 significant bits, float16 11, bfloat16 8.
 constexpr double kRoundoffF32 = 0x1p-24, kRoundoffF16 = 0x1p-11, kRoundoffBF16 = 0x1p-8;
 
-/// How far elements of a row may be from x in a layout. Codes are int8 multiples of a step, which moves an element
-/// by half
-/// of it. kI8Tiled: 127 steps are the largest |x| of a chunk. kI8Grouped: those of a group are, halved up to three
-/// times
-/// for each 32 elements while their own largest fits (tensor/activation_layout.h).
+/// How far elements of a row may be from x in a layout. Codes are int8 multiples of a step, which moves an element by
+/// half of it. kI8Tiled: 127 steps are the largest |x| of a chunk. kI8Grouped: those of a group are, halved up to three
+/// times for each 32 elements while their own largest fits (tensor/activation_layout.h).
 inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<const double> x) {
   std::vector<double> errors(x.size(), 0);
   const auto largest = [&](size_t begin, size_t count) {
@@ -45,8 +43,8 @@ inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<co
 /// Element n of x [w.k] times the transposed matrix, plus `bias`, for x in `layout`.
 ///
 /// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well, and with
-/// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves). Sums are float32: K products and
-/// additions, each off by a unit roundoff of at most the sum of all magnitudes.
+/// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves). Sums are float32: K products and additions,
+/// each off by a unit roundoff of at most the sum of all magnitudes.
 inline Bounded rounded_product(const testing::RandomWeight& w, ActivationLayout layout, const double* x, int64_t n,
                                double bias) {
   const std::vector<double> x_errors = rounding_errors(layout, {x, static_cast<size_t>(w.k)});

@@ -21,8 +21,10 @@ struct PackedLines {
     return T::kIsSigned ? bytes_i32(codes) ^ set1_i32(static_cast<int32_t>(0x80808080u)) : bytes_i32(codes);
   }
   REDLINE_INLINE void prefetch(const uint8_t* codes, int l, int c) const {
-    if (kPrefetches && c % kRowPanelVecs == 0 && l * kRowPanelRows * 4 < Codes::kBytes)
-      __builtin_prefetch(codes + l * kRowPanelRows * 4 + ahead, 0, 2);
+    if (!kPrefetches || c % kRowPanelVecs != 0 || l * kRowPanelRows * 4 >= Codes::kBytes) return;
+    __builtin_prefetch(codes + l * kRowPanelRows * 4 + ahead, 0, 2);
+    // Behind the scales of a small block, codes end in a cache line of their own.
+    if ((l + 1) * kRowPanelRows * 4 >= Codes::kBytes) __builtin_prefetch(codes + Codes::kBytes - 1 + ahead, 0, 2);
   }
   REDLINE_INLINE VecI32 line(int step, int l, int c) const {
     const uint8_t* codes = step_of(step, c);

@@ -40,28 +40,38 @@ inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<co
   return errors;
 }
 
-/// Element n of x [w.k] times the transposed matrix, plus `bias`, for x in `layout`.
-///
-/// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well, and with
-/// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves). Sums are float32: K products and additions,
-/// each off by a unit roundoff of at most the sum of all magnitudes.
-inline Bounded rounded_product(const testing::RandomWeight& w, ActivationLayout layout, const double* x, int64_t n,
-                               double bias) {
-  const std::vector<double> x_errors = rounding_errors(layout, {x, static_cast<size_t>(w.k)});
-  const double w_roundoff = layout == ActivationLayout::kBf16Tiled && w.dtype != DType::kBF16 ? kRoundoffBF16 : 0;
-  Bounded y = {bias, 0};
-  double magnitude = std::abs(bias);
-  for (int64_t k = 0; k < w.k; ++k) {
-    const auto i = static_cast<size_t>(n * w.k + k);
-    const double at = x[k], size = w.parts[i], dx = x_errors[static_cast<size_t>(k)];
-    y.value += at * w.values[i];
-    const double dw = w_roundoff * size + (layout == ActivationLayout::kI8Grouped ? w.moves[i] : 0);
-    y.error += size * dx + dw * (std::abs(at) + dx);
-    magnitude += size * (std::abs(at) + dx);
+/// A row of x in a layout, with a bound of how far each element is from what kernels read.
+class RoundedRow {
+ public:
+  RoundedRow(ActivationLayout layout, const double* x, int64_t k)
+      : layout_(layout), x_(x), errors_(rounding_errors(layout, {x, static_cast<size_t>(k)})) {}
+
+  /// Element n of the row times the transposed matrix, plus `bias`, for x in `layout`.
+  ///
+  /// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well, and with
+  /// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves). Sums are float32: K products and
+  /// additions, each off by a unit roundoff of at most the sum of all magnitudes.
+  Bounded product(const testing::RandomWeight& w, int64_t n, double bias) const {
+    const double w_roundoff = layout_ == ActivationLayout::kBf16Tiled && w.dtype != DType::kBF16 ? kRoundoffBF16 : 0;
+    Bounded y = {bias, 0};
+    double magnitude = std::abs(bias);
+    for (int64_t k = 0; k < w.k; ++k) {
+      const auto i = static_cast<size_t>(n * w.k + k);
+      const double at = x_[k], size = w.parts[i], dx = errors_[static_cast<size_t>(k)];
+      y.value += at * w.values[i];
+      const double dw = w_roundoff * size + (layout_ == ActivationLayout::kI8Grouped ? w.moves[i] : 0);
+      y.error += size * dx + dw * (std::abs(at) + dx);
+      magnitude += size * (std::abs(at) + dx);
+    }
+    y.error += static_cast<double>(w.k + 4) * kRoundoffF32 * magnitude;
+    return y;
   }
-  y.error += static_cast<double>(w.k + 4) * kRoundoffF32 * magnitude;
-  return y;
-}
+
+ private:
+  ActivationLayout layout_;
+  const double* x_;
+  std::vector<double> errors_;
+};
 
 /// The layout of x for a product with weights of `type` in a step of `rows`.
 inline ActivationLayout layout_of(DType type, bool exact_f32, int64_t rows) {

@@ -107,9 +107,7 @@ Status Executor::step(const StepContext& context) {
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
   ++step_;
   current_ = &program_.schedule_of(context) == runs_[1].schedule ? 1 : 0;
-  schedule_ = runs_[current_].schedule;
-  counters_ = runs_[current_].counters.data();
-  epoch_ = ++runs_[current_].steps;
+  ++runs_[current_].steps;
   const int64_t min_ns = std::min(static_cast<int64_t>(options_.slice_ms * 1e6), kMaxSliceNs);
   slice_ns_ = min_ns;
   for (;;) {
@@ -149,12 +147,12 @@ int64_t Executor::now_ns() const { return options_.timeline ? Timeline::now_ns()
 
 Tile Executor::tile_of(const Task& task) const {
   const int64_t rows = rows_[static_cast<size_t>(program_.stages[task.stage].row_dim)];
-  return schedule_->grids[task.stage].tile(static_cast<int32_t>(task.index), rows, context_.sizes);
+  return schedule().grids[task.stage].tile(static_cast<int32_t>(task.index), rows, context_.sizes);
 }
 
 const Wait* Executor::missing(const Task& task) const {
   for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
-    const Wait& need = schedule_->waits[w];
+    const Wait& need = schedule().waits[w];
     if (count_of(need.event) < target_of(need)) return &need;
   }
   return nullptr;
@@ -179,7 +177,7 @@ void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
     options_.timeline->add(self.context.worker,
                            {timeline_program_, task.stage, task.index, step_, since_ns, begin_ns, Timeline::now_ns()});
   for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
-    counters_[schedule_->notifies[n]].value.fetch_add(1, std::memory_order_release);
+    runs_[current_].counters[schedule().notifies[n]].value.fetch_add(1, std::memory_order_release);
 }
 
 void Executor::run_worker(int worker) {
@@ -225,7 +223,7 @@ bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
   const auto waits_for = [&] { return is_taken(self, own) ? nullptr : missing(task); };
   const CpuStage& stage = code_.stages[task.stage];
   if (const Wait* need = stage.first_weights ? waits_for() : nullptr)
-    fetch_until(stage.first_weights(stage, tile_of(task)), counters_[need->event].value, target_of(*need));
+    fetch_until(stage.first_weights(stage, tile_of(task)), counter_of(need->event).value, target_of(*need));
   const bool shares_core = team_.oversubscribed();
   Watch watch;
   int spin = 0, look = 0;
@@ -317,8 +315,8 @@ std::string Executor::dump() const {
     }
     uint64_t need = 0;
     for (uint32_t i = task.wait_begin; i < task.wait_end; ++i)
-      if (schedule_->waits[i].event == static_cast<uint32_t>(event)) need = target_of(schedule_->waits[i]);
-    text += fmt::format("waits for {}: {} of {}\n", schedule_->event_names[static_cast<size_t>(event)],
+      if (schedule().waits[i].event == static_cast<uint32_t>(event)) need = target_of(schedule().waits[i]);
+    text += fmt::format("waits for {}: {} of {}\n", schedule().event_names[static_cast<size_t>(event)],
                         count_of(static_cast<uint32_t>(event)), need);
   }
   return text;

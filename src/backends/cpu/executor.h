@@ -110,16 +110,16 @@ class Executor final : public Runner, private StepWatchdog::Step {
     std::vector<Counter> counters;
     uint64_t steps = 0;
   };
-  const std::vector<Task>& tasks_of(size_t worker) const { return schedule_->tasks[worker]; }
-  uint64_t count_of(uint32_t event) const { return counters_[event].value.load(std::memory_order_acquire); }
-  uint64_t target_of(const Wait& wait) const { return wait.count * epoch_; }
+  /// The schedule of this step.
+  const ScheduleRun& run() const { return runs_[current_]; }
+  const TaskSchedule& schedule() const { return *run().schedule; }
+  const std::vector<Task>& tasks_of(size_t worker) const { return schedule().tasks[worker]; }
+  const Counter& counter_of(uint32_t event) const { return run().counters[event]; }
+  uint64_t count_of(uint32_t event) const { return counter_of(event).value.load(std::memory_order_acquire); }
+  uint64_t target_of(const Wait& wait) const { return wait.count * run().steps; }
 
   ScheduleRun runs_[2];  ///< the program's own and its wavefront
-  // Of this step: one of these.
   size_t current_ = 0;
-  const TaskSchedule* schedule_ = &program_;
-  Counter* counters_ = nullptr;
-  uint64_t epoch_ = 0;
   std::vector<Worker> workers_;
   std::vector<int64_t> rows_;  ///< this step's value of each Program::row_dims
   StepContext context_;

@@ -217,17 +217,17 @@ bool LinearAdapters::active(const StepContext& step) const {
 
 void LinearAdapters::prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
                               int64_t rows, Share share, Prefetch& result) const {
-  result.list_.count = 0;
+  result.list.count = 0;
   if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
   if (layouts_.for_rows(rows) != ActivationLayout::kI8Grouped) return;
   const AdapterSite& site = *matrices_[matrix].site;
   const int64_t first_feature = matrices_[matrix].first_feature;
   int64_t total = 0;
-  result.list_.pieces = result.pieces_.data();
+  result.list.pieces = result.pieces.data();
   const auto add_piece = [&](const void* data, int64_t begin, int64_t bytes) {
     total += bytes;
-    if (result.list_.count == Prefetch::kMaxPieces || total > Prefetch::kMaxBytes) return;
-    result.pieces_[static_cast<size_t>(result.list_.count++)] = {static_cast<const uint8_t*>(data) + begin, bytes};
+    if (result.list.count == Prefetch::kMaxPieces || total > Prefetch::kMaxBytes) return;
+    result.pieces[static_cast<size_t>(result.list.count++)] = {static_cast<const uint8_t*>(data) + begin, bytes};
   };
   for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
     for (const WeightedAdapter& each : adapted.adapters) {
@@ -248,6 +248,16 @@ void LinearAdapters::prefetch(const StepContext& step, size_t matrix, const Line
     const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
     add_piece(part_factors(*next, group, part), 0, packed_bytes(group.site->down_type, width, next->in_features));
   });
+}
+
+void LinearAdapters::multiply(void (*kernel)(const LinearArgs&), LinearArgs args, const StepContext& step,
+                              size_t matrix, int64_t first_row, int64_t rows, Share share,
+                              WorkerContext& worker) const {
+  Prefetch factors;
+  prefetch(step, matrix, args, first_row, rows, share, factors);
+  if (factors.list.count > 0) args.end = &factors.list;
+  kernel(args);
+  add(step, matrix, args, first_row, worker);
 }
 
 void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,

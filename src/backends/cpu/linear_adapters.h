@@ -55,32 +55,32 @@ class LinearAdapters {
 
   /// Whether any row of the step has an adapter at any of the matrices.
   bool active(const StepContext& step) const;
-  /// Factors that are read after a product, for its LinearArgs::end: those of add(), and a share of those with which
-  /// the next op with adapters begins.
-  class Prefetch {
-   public:
-    const LinearEnd* end() const { return list_.count > 0 ? &list_ : nullptr; }
-
-   private:
-    friend class LinearAdapters;
-    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 beside the product's own
-    LinearPrefetch list_;
-    std::array<LinearPrefetch::Piece, kMaxPieces> pieces_;
-  };
   /// The products of an op share what the next op reads: product `index` of `count`, in the order of the tiles. A count
   /// of 0: none of it.
   struct Share {
     int64_t index = 0, count = 0;
   };
-  /// Empty if the product cannot prefetch. `rows`: of the step, by which the kernel is chosen.
-  void prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row, int64_t rows,
-                Share share, Prefetch& result) const;
+  /// kernel(args), which has no epilogue of its own, and add(). While the kernel computes, it prefetches what add()
+  /// reads, and a share of the factors with which the next op with adapters begins. `rows`: of the step, by which the
+  /// kernel is chosen.
+  void multiply(void (*kernel)(const LinearArgs&), LinearArgs args, const StepContext& step, size_t matrix,
+                int64_t first_row, int64_t rows, Share share, WorkerContext& worker) const;
   /// args.y, whose first row is row `first_row` of the step, += gate (t up^T) for args.rows rows and columns
   /// [args.n_begin, args.n_end) of `matrix`.
   void add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
            WorkerContext& worker) const;
 
  private:
+  /// For LinearArgs::end.
+  struct Prefetch {
+    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 beside the product's own
+    LinearPrefetch list;
+    std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
+  };
+  /// Empty if the product cannot prefetch.
+  void prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row, int64_t rows,
+                Share share, Prefetch& result) const;
+
   std::vector<Matrix> matrices_;
   std::vector<int64_t> t_begin_;  ///< by matrix: first column of t
   int64_t t_cols_ = 0;

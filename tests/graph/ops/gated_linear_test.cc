@@ -68,14 +68,16 @@ TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
             }
             EXPECT_EQ(got[0], got[1]) << "other workers, other bits";
             std::vector<Bounded> want;
-            for (int64_t r = 0; r < rows; ++r)
+            const ActivationLayout layout = layout_of(type, exact, rows);
+            for (int64_t r = 0; r < rows; ++r) {
+              const RoundedRow row(layout, input.row(r), in);
               for (int64_t c = 0; c < features; ++c) {
                 const auto at = [&](const testing::RandomWeight& w, const std::vector<float>& bias) {
-                  return rounded_product(w, layout_of(type, exact, rows), input.row(r), c,
-                                         has_bias ? bias[static_cast<size_t>(c)] : 0);
+                  return row.product(w, c, has_bias ? bias[static_cast<size_t>(c)] : 0);
                 };
                 want.push_back(gated(f, at(gate, biases[0]), has_bias ? at(up, biases[1]) : Bounded{1, 0}));
               }
+            }
             SCOPED_TRACE(fmt::format("{} rows", rows));
             expect_within(got[0], want);
           }

@@ -73,9 +73,11 @@ TEST(PrepareXOp, RoundsAsItsLayoutSaysOnceForAllReaders) {
           step.sizes = sizes(rows);
           ASSERT_TRUE(c.executor->step(step).ok());
           std::vector<Bounded> want;
-          for (int64_t r = 0; r < rows; ++r)
-            for (int64_t i = 0; i < k; ++i)
-              want.push_back(rounded_product(unit, layout_of(type, exact, rows), input.row(r), i, 0));
+          const ActivationLayout layout = layout_of(type, exact, rows);
+          for (int64_t r = 0; r < rows; ++r) {
+            const RoundedRow row(layout, input.row(r), k);
+            for (int64_t i = 0; i < k; ++i) want.push_back(row.product(unit, i, 0));
+          }
           expect_within(c.get("y", rows * k), want);
           EXPECT_EQ(c.get("y", rows * k), c.get("z", rows * k));
         }

@@ -130,10 +130,11 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
               for (size_t i = 0; i < 3; ++i)
                 for (int64_t r = 0; r < rows; ++r) {
                   const int64_t width = parts[i].weight.n;
+                  const RoundedRow x_row(layout, input.row(r), kQkvIn);
                   std::vector<Bounded> row;
                   for (int64_t c = 0; c < width; ++c)
-                    row.push_back(rounded_product(parts[i].weight, layout, input.row(r), c,
-                                                  h.has_bias ? parts[i].bias[static_cast<size_t>(c)] : 0));
+                    row.push_back(
+                        x_row.product(parts[i].weight, c, h.has_bias ? parts[i].bias[static_cast<size_t>(c)] : 0));
                   for (int64_t head = 0; head < width / h.dim && i < 2; ++head)
                     finish_head(std::span(row).subspan(static_cast<size_t>(head * h.dim), static_cast<size_t>(h.dim)),
                                 parts[i].norm, begin + r);

@@ -99,6 +99,18 @@ TEST(RandomModelFile, W8A8IsRoundedWhenOpened) {
   EXPECT_NEAR(std::sqrt(squares * 96), 1.0, 0.06);
 }
 
+/// A vocabulary of 512.
+void expect_logits_of_usual_size(TextEngine& engine, const char* name) {
+  const auto sequence = engine.new_sequence();
+  ASSERT_TRUE(sequence.ok());
+  const auto logits = (*sequence)->forward(std::vector<int32_t>{1, 400, 77, 12, 9});
+  ASSERT_TRUE(logits.ok()) << logits.status().to_string();
+  double squares = 0;
+  for (const float v : *logits) squares += double{v} * double{v};
+  EXPECT_GT(squares / 512, 0.05) << name;
+  EXPECT_LT(squares / 512, 50) << name;
+}
+
 TEST(RandomModelFile, AMixtureOfExpertsRuns) {
   for (const char* name : {"random:tiny-moe:q4_k", "random:tiny-moe:bf16"}) {
     const auto engine = open_engine(name);
@@ -107,14 +119,7 @@ TEST(RandomModelFile, AMixtureOfExpertsRuns) {
     const int64_t attention = 2 * (2 * 256 * 256 + 2 * 128 * 256), norms = 2 * (2 * 256 + 2 * 64) + 256;
     EXPECT_EQ((*engine)->info().parameters,
               2 * 512 * 256 + attention + norms + 2 * 6 * 256 + 2 * 6 * 3 * int64_t{256} * 256);
-    const auto sequence = (*engine)->new_sequence();
-    ASSERT_TRUE(sequence.ok());
-    const auto logits = (*sequence)->forward(std::vector<int32_t>{1, 400, 77, 12, 9});
-    ASSERT_TRUE(logits.ok()) << logits.status().to_string();
-    double squares = 0;
-    for (const float v : *logits) squares += double{v} * double{v};
-    EXPECT_GT(squares / 512, 0.05);
-    EXPECT_LT(squares / 512, 50);
+    expect_logits_of_usual_size(**engine, name);
   }
 }
 
@@ -122,14 +127,7 @@ TEST(RandomModelFile, OtherArchitecturesRun) {
   for (const char* name : {"random:tiny-oss:mxfp4", "random:tiny-mamba:q4_0", "random:tiny-mamba:bf16"}) {
     const auto engine = open_engine(name);
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
-    const auto sequence = (*engine)->new_sequence();
-    ASSERT_TRUE(sequence.ok());
-    const auto logits = (*sequence)->forward(std::vector<int32_t>{1, 400, 77, 12, 9});
-    ASSERT_TRUE(logits.ok()) << logits.status().to_string();
-    double squares = 0;
-    for (const float v : *logits) squares += double{v} * double{v};
-    EXPECT_GT(squares / 512, 0.05) << name;
-    EXPECT_LT(squares / 512, 50) << name;
+    expect_logits_of_usual_size(**engine, name);
   }
 }
 

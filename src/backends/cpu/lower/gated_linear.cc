@@ -92,14 +92,10 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
         product.weight = p.weight[i];
         product.bias = p.bias[i];
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
-        LinearAdapters::Prefetch factors;
-        if (adapted) {
-          p.adapters.prefetch(step, static_cast<size_t>(i), product, row, all_rows,
-                              {tile.index % p.tiles * p.matrices + i, p.tiles * p.matrices}, factors);
-          product.end = factors.end();
-        }
-        p.kernels[i].for_rows(all_rows)(product);
-        if (adapted) p.adapters.add(step, static_cast<size_t>(i), product, row, worker);
+        auto* const kernel = p.kernels[i].for_rows(all_rows);
+        const LinearAdapters::Share share = {tile.index % p.tiles * p.matrices + i, p.tiles * p.matrices};
+        if (adapted) p.adapters.multiply(kernel, product, step, static_cast<size_t>(i), row, all_rows, share, worker);
+        else kernel(product);
       }
       if (!does_all)
         p.activate({.x = parts[0],

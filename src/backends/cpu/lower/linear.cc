@@ -49,26 +49,21 @@ void run_linear(const LinearParams& p, const Tile& tile, const StepContext& step
   const int64_t all = p.rows.eval(step.sizes), first = tile.row_begin, rows = tile.row_end - first;
   auto* const kernel = p.kernels.for_rows(all);
   const ActivationLayout form = p.kernels.layouts.for_rows(all);
-  LinearArgs args = {.x = p.x + activation_layout_bytes(form, first, p.in_features),
-                     .x_stride = p.in_features,
-                     .rows = rows,
-                     .weight = p.weight,
-                     .out_features = p.out_features,
-                     .in_features = p.in_features,
-                     .n_begin = tile.col_begin,
-                     .n_end = tile.col_end,
-                     .bias = p.bias,
-                     .residual = p.residual ? p.residual + first * p.out_features : nullptr,
-                     .y = p.y + first * p.out_features,
-                     .y_stride = p.out_features,
-                     .scratch = worker.scratch};
-  if (!p.gate_table) {
-    LinearAdapters::Prefetch factors;
-    p.adapters.prefetch(step, 0, args, first, all, {tile.index % p.tiles, p.tiles}, factors);
-    args.end = factors.end();
-    kernel(args);
-    return p.adapters.add(step, 0, args, first, worker);
-  }
+  const LinearArgs args = {.x = p.x + activation_layout_bytes(form, first, p.in_features),
+                           .x_stride = p.in_features,
+                           .rows = rows,
+                           .weight = p.weight,
+                           .out_features = p.out_features,
+                           .in_features = p.in_features,
+                           .n_begin = tile.col_begin,
+                           .n_end = tile.col_end,
+                           .bias = p.bias,
+                           .residual = p.residual ? p.residual + first * p.out_features : nullptr,
+                           .y = p.y + first * p.out_features,
+                           .y_stride = p.out_features,
+                           .scratch = worker.scratch};
+  if (!p.gate_table)
+    return p.adapters.multiply(kernel, args, step, 0, first, all, {tile.index % p.tiles, p.tiles}, worker);
   const int64_t panel = activation_layout_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
     LinearArgs of_item = args;

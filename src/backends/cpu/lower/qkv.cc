@@ -52,26 +52,22 @@ struct QkvBlock {
   void product(size_t i, int64_t begin, int64_t end, float* y, int64_t width) const {
     const int64_t d = s.a.head_dim, heads = i == 0 ? s.a.num_heads : s.a.num_kv_heads;
     // Kernels index columns from the first of the matrix.
-    LinearArgs args = {.x = s.x,
-                       .x_stride = s.in_features,
-                       .rows = rows,
-                       .weight = s.weight[i],
-                       .out_features = heads * d,
-                       .in_features = s.in_features,
-                       .n_begin = begin * d,
-                       .n_end = end * d,
-                       .bias = s.bias[i],
-                       .residual = nullptr,
-                       .y = y - begin * d,
-                       .y_stride = width,
-                       .scratch = worker.scratch};
-    LinearAdapters::Prefetch factors;
+    const LinearArgs args = {.x = s.x,
+                             .x_stride = s.in_features,
+                             .rows = rows,
+                             .weight = s.weight[i],
+                             .out_features = heads * d,
+                             .in_features = s.in_features,
+                             .n_begin = begin * d,
+                             .n_end = end * d,
+                             .bias = s.bias[i],
+                             .residual = nullptr,
+                             .y = y - begin * d,
+                             .y_stride = width,
+                             .scratch = worker.scratch};
     const size_t first = tile.col_begin < s.a.num_heads * d ? 0 : 1;
     const LinearAdapters::Share share = {tile.index, i == first ? s.tiles : 0};
-    s.adapters.prefetch(step, i, args, 0, rows, share, factors);
-    args.end = factors.end();
-    s.products[i].for_rows(rows)(args);
-    s.adapters.add(step, i, args, 0, worker);
+    s.adapters.multiply(s.products[i].for_rows(rows), args, step, i, 0, rows, share, worker);
   }
   // Head norm, if any, then rope; `to` may be x.
   void finish(float* x, int64_t width, const float* norm, float eps, float* to, int64_t to_stride) const {

@@ -360,7 +360,7 @@ std::vector<int> plan_waves(std::span<const StagePlan> stages) {
   for (size_t begin = 0, end = 0; begin < stages.size(); begin = end) {
     bool in_order = false;
     const auto joins = [&](const StagePlan& stage) {
-      return stage.cuts_rows && stage.grid.rows == stages[begin].grid.rows;
+      return stage.row_cuts != RowCuts::kNone && stage.grid.rows == stages[begin].grid.rows;
     };
     for (end = begin; end < stages.size() && joins(stages[end]); ++end) in_order |= stages[end].rows_in_order;
     for (size_t s = begin, wave = 0; in_order && s < end; ++s) {
@@ -389,6 +389,7 @@ Status plan_wavefront(Program& program, std::vector<int> waves, int chunks) {
       waves[s] = first;
       continue;
     }
+    front.cuts = std::max(front.cuts, program.stages[s].row_cuts);
     waves[s] += first + 1;
     last = std::max(last, waves[s]);
     chunks_of[s] = chunks;

@@ -11,7 +11,7 @@ const TaskSchedule& Program::schedule_of(const SymbolValues& sizes) const {
 
 const TaskSchedule& Program::schedule_of(const StepContext& step) const {
   const TaskSchedule& schedule = schedule_of(step.sizes);
-  if (&schedule == this) return schedule;
+  if (&schedule == this || wavefront->cuts == RowCuts::kAtRows) return schedule;
   const auto may_be_cut = [](const SequenceRows& rows) {
     return (rows.first_position - rows.row_begin) % kWaveGrain == 0 ||
            rows.row_begin / kWaveGrain == (rows.row_begin + rows.rows - 1) / kWaveGrain;

@@ -26,6 +26,13 @@ struct StageRead {
   Reads reads;
 };
 
+/// Where the rows of a kFractions grid may be cut into parts that give the same bits as all rows at once.
+enum class RowCuts : uint8_t {
+  kNone,
+  kAtRows,       ///< at multiples of kWaveGrain rows
+  kAtPositions,  ///< there, except within a sequence where the position is not a multiple of kWaveGrain as well
+};
+
 /// What planning needs to know about one lowered op, or part of one: a grid of tasks and the values they read and
 /// write. The code belongs to the back end.
 struct StagePlan {
@@ -36,9 +43,8 @@ struct StagePlan {
   std::vector<ValueId> writes;
   /// the output may overwrite this input: every tile reads an element before it overwrites it
   ValueId in_place_of = -1;
-  /// The grid is kFractions, and any parts of the rows that begin at multiples of kWaveGrain compute the same.
-  bool cuts_rows = false;
-  /// With several row parts, a task goes on from the task of the same columns and the rows before its own.
+  RowCuts row_cuts = RowCuts::kNone;
+  /// With several row parts, each task depends on the task of the same columns and the preceding rows.
   bool rows_in_order = false;
   int row_dim = 0;  ///< index of grid.rows in Program::row_dims
 };
@@ -85,7 +91,8 @@ struct TaskSchedule {
 /// A second schedule of the same stages for steps of many rows. Stages around a recurrence are cut at rows, so that
 /// the layer above begins with the first rows while the recurrence of this layer goes on (plan_wavefront).
 struct Wavefront : TaskSchedule {
-  int64_t min_tokens = 0;  ///< of a step
+  int64_t min_tokens = 0;            ///< of a step
+  RowCuts cuts = RowCuts::kAtRows;  ///< the strictest of the stages that are cut
 };
 
 /// What a back end adds to the schedule: code, constants, memory.
@@ -99,8 +106,8 @@ struct Program : TaskSchedule {
   int workers = 1;
   SymbolValues bounds;
   std::vector<StagePlan> stages;
-  std::vector<Dim> row_dims;     ///< the distinct row sizes of the stages
-  int attention_partitions = 0;  ///< tasks of each attention stage: work partitions of the attention plan
+  std::vector<Dim> row_dims;  ///< the distinct row sizes of the stages
+  AttentionLimits attention;
   std::optional<Wavefront> wavefront;
   ArenaPlan arena_plan;
   StatePlan states;
@@ -117,8 +124,7 @@ struct Program : TaskSchedule {
 
   /// The schedule of steps of these sizes.
   const TaskSchedule& schedule_of(const SymbolValues& sizes) const;
-  /// The schedule of a step. The wavefront cuts rows at multiples of kWaveGrain, which have to be such positions too
-  /// where they are in the middle of a sequence: heads of a scan that share keys exchange those of an incomplete chunk.
+  /// The schedule of a step: the wavefront only if its sequences may be cut where it cuts (Wavefront::cuts).
   const TaskSchedule& schedule_of(const StepContext& step) const;
   const Port* find_input(std::string_view port_name) const;
   const Port* find_output(std::string_view port_name) const;

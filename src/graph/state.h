@@ -7,7 +7,6 @@
 
 #include "graph/graph.h"
 #include "graph/step.h"
-#include "tensor/layout.h"
 
 namespace redline {
 
@@ -31,15 +30,10 @@ struct KvPlace {
   size_t group = 0;
   int64_t keys = 0, values = 0;  ///< bytes from the start of a page to those of the first head
   int64_t head_bytes = 0, element_bytes = 0;
-
-  KvHeadView head(const StateStep& step, int64_t index) const {
-    uint8_t* base = step.memory + index * head_bytes;
-    return {base + keys, base + values, step.page_bytes / element_bytes};
-  }
 };
 
 enum class StateStorage : uint8_t {
-  kDevice,     ///< in the state's own format and the order of KvHeadView
+  kDevice,     ///< in the state's own format; the device decides on the order of elements within a head
   kReference,  ///< float64: keys, then values, each [heads][kKvPageTokens][head_dim]
 };
 
@@ -57,11 +51,6 @@ struct StatePlan {
 };
 
 StatePlan plan_states(const Graph& graph, StateStorage storage);
-
-/// Element order (page, kv head, token, d) of the keys or the values of one state in its pages, head_dim rounded up to
-/// a multiple of 2, counted from the start of the state. A page table resolves the page axis.
-enum class KvTable : uint8_t { kKeys, kValues };
-Layout kv_page_layout(const StateAttrs& attrs, KvTable table, int64_t num_pages);
 
 /// Sets the storage format of every kKeyValue state.
 void set_kv_format(Graph& graph, KvFormat format);

@@ -1,7 +1,6 @@
 // What changes from step to step: sizes, the sequences of the batch, and where the state of each sequence lies.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -17,9 +16,6 @@ struct SequenceRows {
   int64_t first_position;
 };
 
-/// Query rows from which a kernel may use tile products, for one KV head of a sequence in one step.
-inline constexpr int64_t kAttentionTileRows = 9;
-
 /// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances. Or the
 /// rows of a group of sequences over the positions that they share.
 struct AttentionItem {
@@ -31,10 +27,10 @@ struct AttentionItem {
   int64_t kv_end = INT64_MAX;
   int32_t split = -1;          ///< index into AttentionWork::splits, -1 when whole; of a group: its first one
   int32_t num_splits = 1;      ///< of a group: one per sequence, in the order of its rows
-  int64_t partials = 0;        ///< offset of the piece's partial results in AttentionWork::partials
+  int64_t partials = 0;        ///< offset of the piece's partial results, in floats (AttentionWork::partial_floats)
   bool is_group = false;       ///< rows of several sequences
-  bool takes_vectors = false;  ///< alone, each sequence of the group has fewer query rows than kAttentionTileRows
-  bool merges_chunks = false;  ///< AttentionArgs::merges_chunks
+  bool has_few_rows = false;   ///< of a group: each sequence alone is below AttentionLimits::row_threshold
+  bool merges_chunks = false;  ///< the item has one partial result for all of its chunks
 };
 
 /// Rows whose positions are split among items. The worker that finishes the last piece reduces all pieces in order of
@@ -42,8 +38,15 @@ struct AttentionItem {
 struct AttentionSplit {
   int32_t pieces;
   int32_t row_begin, row_end;
-  int64_t chunks, partials;                               ///< number and offset of their own partial results
-  int64_t num_shared = 0, shared = 0, shared_stride = 0;  ///< AttentionMergeArgs::shared, as an offset
+  int64_t chunks, partials;  ///< number and offset of their own partial results
+  /// Number, offset and stride of the partial results of the group, from this sequence's first query row.
+  int64_t num_shared = 0, shared = 0, shared_stride = 0;
+};
+
+/// What the attention kernels of a program ask of its plans.
+struct AttentionLimits {
+  int partitions = 0;         ///< tasks of each attention stage: work partitions of the plan
+  int64_t row_threshold = 0;  ///< query rows of one KV head from which another kernel is used; 0: there is one kernel
 };
 
 /// The attention plan of one step, made once on the host and read by every layer of a state group. Work partition s
@@ -53,8 +56,8 @@ struct AttentionWork {
   const int32_t* partition_begin = nullptr;  ///< [work partitions + 1]
   const AttentionSplit* splits = nullptr;
   const int32_t* group_rows = nullptr;       ///< rows of the step, by group
-  std::atomic<int32_t>* finished = nullptr;  ///< [splits] finished pieces; reset to zero by the last one
-  float* partials = nullptr;                 ///< for one layer at a time
+  int64_t num_splits = 0;
+  int64_t partial_floats = 0;  ///< memory for partial results, which the device provides for one layer at a time
 };
 
 /// One state group (graph/state.h) in one step.

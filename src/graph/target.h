@@ -21,7 +21,6 @@ class Target {
   virtual int64_t head_dim_grain() const = 0;
   /// Maximum row size in bytes that an op can write directly in a layout other than float32.
   virtual int64_t max_prepared_row_bytes() const = 0;
-  virtual int64_t arena_alignment() const { return 64; }
 };
 
 }  // namespace redline

@@ -6,8 +6,8 @@
 namespace redline {
 namespace {
 
-/// Address space for partial results before they are reduced; memory is used only where a split or a group writes.
-constexpr int64_t kPartialBytes = 32 << 20;
+/// Bound on partial results before they are reduced, 32 MB: without room for them nothing is split or grouped.
+constexpr int64_t kMaxPartialFloats = (32 << 20) / static_cast<int64_t>(sizeof(float));
 /// If a work partition has more than this factor of its share, the plan splits items into pieces of a share over
 /// kPiecesPerPartition.
 constexpr double kTolerated = 1.1;
@@ -19,26 +19,24 @@ int64_t chunks_for(int64_t positions) { return (positions + kKvChunk - 1) / kKvC
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
-    : shape_(shape), load_(static_cast<size_t>(shape.partitions)),
-      partition_begin_(static_cast<size_t>(shape.partitions) + 1),
-      finished_(
-          static_cast<size_t>(2 * kPiecesPerPartition * shape.partitions + shape.max_sequences * shape.num_kv_heads)) {
+    : shape_(shape), max_splits_(static_cast<size_t>(2 * kPiecesPerPartition * shape.limits.partitions +
+                                                     shape.max_sequences * shape.num_kv_heads)),
+      load_(static_cast<size_t>(shape.limits.partitions)),
+      partition_begin_(static_cast<size_t>(shape.limits.partitions) + 1) {
   const auto most = static_cast<size_t>((shape.max_tokens / kRowGrain + shape.max_sequences + 1) * shape.num_kv_heads) +
-                    finished_.size();
+                    max_splits_;
   unsorted_.reserve(most);
   items_.reserve(most);
   cost_.reserve(most);
   order_.reserve(most);
   partition_of_.reserve(most);
-  splits_.reserve(finished_.size());
+  splits_.reserve(max_splits_);
   const auto sequences = static_cast<size_t>(shape.max_sequences);
   by_pages_.reserve(sequences);
   shared_chunks_.reserve(sequences);
   groups_.reserve(sequences);
   is_grouped_.reserve(sequences);
   group_rows_.reserve(static_cast<size_t>(shape.max_tokens));
-  auto partials = AlignedBuffer::make(kPartialBytes);
-  if (partials.ok()) partials_ = std::move(partials).value();  // otherwise nothing is split
 }
 
 void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window,
@@ -50,7 +48,7 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
   deal();
   int64_t total = 0;
   for (const int64_t load : load_) total += load;
-  const double share = static_cast<double>(total) / shape_.partitions;
+  const double share = static_cast<double>(total) / shape_.limits.partitions;
   if (static_cast<double>(*std::max_element(load_.begin(), load_.end())) > kTolerated * share) {
     split(window);
     if (!splits_.empty()) deal();
@@ -64,16 +62,16 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
   }
 }
 
-AttentionWork AttentionPlan::work() {
-  return {items_.data(),      partition_begin_.data(), splits_.data(),
-          group_rows_.data(), finished_.data(),        static_cast<float*>(partials_.data())};
+AttentionWork AttentionPlan::work() const {
+  return {items_.data(),      partition_begin_.data(),               splits_.data(),
+          group_rows_.data(), static_cast<int64_t>(splits_.size()), partial_floats_};
 }
 
 void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages) {
   // A piece of one chunk should not be more than the share of a work partition.
   int64_t cost = 0;
   for (const SequenceRows& s : sequences) cost += s.rows * (s.first_position + s.rows) * shape_.num_kv_heads;
-  max_query_rows_ = std::min(kMaxQueryRows, cost / (shape_.partitions * kKvChunk) * group_heads());
+  max_query_rows_ = std::min(kMaxQueryRows, cost / (shape_.limits.partitions * kKvChunk) * group_heads());
   by_pages_.clear();
   for (size_t s = 0; s < sequences.size(); ++s)
     if (sequences[s].first_position >= kKvChunk && 2 * query_rows(sequences[s]) <= max_query_rows_)
@@ -84,11 +82,11 @@ void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::sp
     const int64_t chunks = sequences[static_cast<size_t>(s)].first_position / kKvChunk;
     return std::span(pages[static_cast<size_t>(s)], static_cast<size_t>(chunks * kChunkPages));
   };
-  const auto takes_tiles = [&](int32_t s) {
-    return query_rows(sequences[static_cast<size_t>(s)]) >= kAttentionTileRows;
+  const auto has_many_rows = [&](int32_t s) {
+    return query_rows(sequences[static_cast<size_t>(s)]) >= shape_.limits.row_threshold;
   };
   std::sort(by_pages_.begin(), by_pages_.end(), [&](int32_t a, int32_t b) {
-    if (takes_tiles(a) != takes_tiles(b)) return takes_tiles(b);
+    if (has_many_rows(a) != has_many_rows(b)) return has_many_rows(b);
     const auto x = table(a), y = table(b);
     const auto [at, other] = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
     if (at != x.end() && other != y.end()) return *at < *other;
@@ -97,7 +95,7 @@ void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::sp
   shared_chunks_.assign(by_pages_.size(), 0);
   for (size_t i = 1; i < by_pages_.size(); ++i) {
     const auto x = table(by_pages_[i - 1]), y = table(by_pages_[i]);
-    if (takes_tiles(by_pages_[i - 1]) == takes_tiles(by_pages_[i]))
+    if (has_many_rows(by_pages_[i - 1]) == has_many_rows(by_pages_[i]))
       shared_chunks_[i] = (std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin()) / kChunkPages;
   }
   choose_groups(sequences, 0, by_pages_.size());
@@ -149,7 +147,7 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
     floats += query_rows(rows_of(i)) * (1 + own_chunks(rows_of(i))) * line_floats * heads;
   }
   const auto members = static_cast<int32_t>(group.end - group.begin);
-  if (used_ + floats > capacity() || splits_.size() + static_cast<size_t>(members * heads) > finished_.size()) return;
+  if (partial_floats_ + floats > kMaxPartialFloats || splits_.size() + static_cast<size_t>(members * heads) > max_splits_) return;
   shared_positions_ += (members - 1) * group.chunks * kKvChunk;
   const auto rows_begin = static_cast<int32_t>(group_rows_.size());
   for (size_t i = group.begin; i < group.end; ++i) {
@@ -162,25 +160,25 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
     AttentionItem shared{by_pages_[group.begin], static_cast<int32_t>(head), rows_begin, rows_end, border, 0, border};
     shared.split = static_cast<int32_t>(splits_.size());
     shared.num_splits = members;
-    shared.partials = used_;
+    shared.partials = partial_floats_;
     shared.is_group = shared.merges_chunks = true;
-    shared.takes_vectors = query_rows(rows_of(group.begin)) < kAttentionTileRows;
+    shared.has_few_rows = query_rows(rows_of(group.begin)) < shape_.limits.row_threshold;
     unsorted_.push_back(shared);
     cost_.push_back((rows_end - rows_begin) * border);
-    int64_t query_row = used_;
-    used_ += all_lines * line_floats;
+    int64_t query_row = partial_floats_;
+    partial_floats_ += all_lines * line_floats;
     for (size_t i = group.begin; i < group.end; ++i) {
       const SequenceRows& s = rows_of(i);
       const int64_t chunks = own_chunks(s);
       AttentionItem own{by_pages_[i], static_cast<int32_t>(head), s.row_begin, s.row_begin + s.rows, s.first_position,
                         border,       border + chunks * kKvChunk};
       own.split = static_cast<int32_t>(splits_.size());
-      own.partials = used_;
+      own.partials = partial_floats_;
       unsorted_.push_back(own);
       cost_.push_back(s.rows * (s.first_position + s.rows - border));
-      splits_.push_back({2, s.row_begin, s.row_begin + s.rows, chunks, used_, 1, query_row, all_lines * line_floats});
+      splits_.push_back({2, s.row_begin, s.row_begin + s.rows, chunks, partial_floats_, 1, query_row, all_lines * line_floats});
       query_row += query_rows(s) * line_floats;
-      used_ += query_rows(s) * chunks * line_floats;
+      partial_floats_ += query_rows(s) * chunks * line_floats;
     }
   }
 }
@@ -190,7 +188,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   cost_.clear();
   splits_.clear();
   group_rows_.clear();
-  used_ = shared_positions_ = 0;
+  partial_floats_ = shared_positions_ = 0;
   is_grouped_.assign(sequences.size(), 0);
   for (const Group& group : groups_) {
     // Parts of at most max_query_rows_; one sequence alone shares nothing.
@@ -209,7 +207,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   auto grain =
       static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMaxQueryRows / group_heads()))));
   grain = std::max(grain, kRowGrain);
-  while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerPartition * shape_.partitions)
+  while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerPartition * shape_.limits.partitions)
     grain /= 2;
   for (size_t s = 0; s < sequences.size(); ++s) {
     if (is_grouped_[s]) continue;
@@ -230,7 +228,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
 void AttentionPlan::split(int64_t window) {
   int64_t total = 0;
   for (const int64_t cost : cost_) total += cost;
-  const int64_t piece_cost = std::max<int64_t>(1, total / (kPiecesPerPartition * shape_.partitions));
+  const int64_t piece_cost = std::max<int64_t>(1, total / (kPiecesPerPartition * shape_.limits.partitions));
   const size_t whole = unsorted_.size();
   for (size_t i = 0; i < whole; ++i) {
     const AttentionItem& item = unsorted_[i];
@@ -255,11 +253,11 @@ void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks
   const int64_t in_first = item.is_group ? 1 : in_piece;
   const bool has_room = item.split >= 0 && !item.is_group;
   const int64_t needed = has_room ? 0 : (in_first + chunks - in_piece) * floats;
-  if (used_ + needed > capacity() || unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity() ||
-      (item.split < 0 && splits_.size() == finished_.size()))
+  if (partial_floats_ + needed > kMaxPartialFloats || unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.kMaxPartialFloats ||
+      (item.split < 0 && splits_.size() == max_splits_))
     return;
-  const int64_t partials = has_room ? item.partials : used_;
-  used_ += needed;
+  const int64_t partials = has_room ? item.partials : partial_floats_;
+  partial_floats_ += needed;
   int32_t first_split = item.split;
   if (first_split < 0) {
     first_split = static_cast<int32_t>(splits_.size());

@@ -5,13 +5,12 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "graph/step.h"
 
 namespace redline {
 
 struct AttentionPlanShape {
-  int partitions;
+  AttentionLimits limits;
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t max_tokens, max_sequences;
   int64_t element_bytes = 2;  ///< of cached keys and values
@@ -30,7 +29,8 @@ struct AttentionPlanShape {
 /// written and read again, so a group is made where that takes less than reading the pages once per sequence.
 ///
 /// Results are bit-identical for every split and every group: kernels compute rows and chunks independently of the
-/// others, chunks are reduced in order, and the rows of a group are computed by the kernel that they would have alone.
+/// others, chunks are reduced in order, and the rows of a group are computed by the kernel that they would have alone
+/// (a group does not mix sequences on both sides of AttentionLimits::row_threshold).
 class AttentionPlan {
  public:
   /// Memory is reserved here: make() does not allocate within these bounds.
@@ -44,7 +44,7 @@ class AttentionPlan {
   int64_t shared_positions() const { return shared_positions_; }
   std::span<const int32_t> partition_begin() const { return partition_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
-  AttentionWork work();
+  AttentionWork work() const;
   void set_cached_bytes(int64_t bytes) { shape_.cached_bytes = bytes; }
 
   /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. So whether a
@@ -70,7 +70,6 @@ class AttentionPlan {
   void split(int64_t window);
   void split_item(size_t index, int64_t first_chunk, int64_t chunks, int64_t wanted);
   void deal();
-  int64_t capacity() const { return partials_.size() / static_cast<int64_t>(sizeof(float)); }
 
   AttentionPlanShape shape_;
   std::vector<int32_t> by_pages_;       ///< sequences in the order of their page tables
@@ -80,13 +79,12 @@ class AttentionPlan {
   int64_t shared_positions_ = 0;
   std::vector<uint8_t> is_grouped_;
   std::vector<int32_t> group_rows_;
-  int64_t used_ = 0;  ///< floats of partials_
+  size_t max_splits_;
+  int64_t partial_floats_ = 0;
   std::vector<AttentionItem> unsorted_, items_;
   std::vector<int64_t> cost_, load_;
   std::vector<int32_t> order_, partition_of_, partition_begin_;
   std::vector<AttentionSplit> splits_;
-  std::vector<std::atomic<int32_t>> finished_;
-  AlignedBuffer partials_;
 };
 
 }  // namespace redline

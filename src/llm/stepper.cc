@@ -56,7 +56,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (program)
       step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention_partitions, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+          program->attention, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
           kv_element_bytes(s.kv_format_), std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
   }
   s.states_.resize(s.groups_.size());

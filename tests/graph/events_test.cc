@@ -72,8 +72,9 @@ RandomProgram make_random(uint64_t seed, bool reuse, bool waves = false) {
     stage.writes = {id};
     if (waves) {
       // Long runs of stages that may be cut, where a chunk of rows needs no others.
-      stage.cuts_rows = stage.grid.kind == TaskGrid::Kind::kFractions;
-      stage.rows_in_order = stage.cuts_rows && below(3) == 0;
+      const bool cuts = stage.grid.kind == TaskGrid::Kind::kFractions;
+      if (cuts) stage.row_cuts = RowCuts::kAtRows;
+      stage.rows_in_order = cuts && below(3) == 0;
       for (StageRead& read : stage.reads)
         if (below(8)) read.reads = below(2) ? Reads::kTile : Reads::kRows;
     }
@@ -369,7 +370,7 @@ TEST(Events, ALayerBeginsBeforeTheRecurrenceBelowItIsDone) {
     stages.back().rows_in_order = true;
     stages.push_back(stage_of(whole, {{x + 1, Reads::kRows}, {x, Reads::kTile}}));
   }
-  for (StagePlan& stage : stages) stage.cuts_rows = true;
+  for (StagePlan& stage : stages) stage.row_cuts = RowCuts::kAtRows;
   Program p = planned(stages);
   p.bounds = sizes(128);
   const std::vector<int> waves = plan_waves(p.stages);

@@ -23,7 +23,7 @@ TEST(AttentionPlan, EveryRowOfEveryHeadIsComputedOnceWhateverTheSlots) {
       sequences.push_back({rows, n, static_cast<int64_t>(random() % 5000)});
       rows += n;
     }
-    AttentionPlan plan({partitions, heads * 2, heads, 64, rows, 4});
+    AttentionPlan plan({{partitions}, heads * 2, heads, 64, rows, 4});
     const int64_t window = round % 3 == 0 ? 300 : 0;
     plan.make(sequences, window);
     ASSERT_EQ(plan.partition_begin().size(), static_cast<size_t>(partitions) + 1);
@@ -118,6 +118,7 @@ std::map<std::pair<int, int>, std::vector<int64_t>> chunks_in_order(AttentionPla
 }
 
 TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
+  constexpr int64_t kRowThreshold = 9;
   std::mt19937 random(5);
   int with_groups = 0, with_pieces = 0, nested = 0;
   for (int round = 0; round < 400; ++round) {
@@ -143,7 +144,7 @@ TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
     }
     std::vector<const int32_t*> pages;
     for (const std::vector<int32_t>& table : tables) pages.push_back(table.data());
-    AttentionPlan plan({partitions, heads * group, heads, head_dim, rows, 16});
+    AttentionPlan plan({{partitions, kRowThreshold}, heads * group, heads, head_dim, rows, 16});
     plan.make(sequences, 0, pages);
     auto seen = chunks_in_order(plan, group, head_dim);
     std::set<int> group_sizes;
@@ -170,7 +171,7 @@ TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
           return row >= s.row_begin && row < s.row_begin + s.rows;
         });
         EXPECT_LE(item.kv_end, of->first_position);
-        EXPECT_EQ(of->rows * group < kAttentionTileRows, item.takes_vectors);
+        EXPECT_EQ(of->rows * group < kRowThreshold, item.has_few_rows);
         const auto& table = tables[static_cast<size_t>(of - sequences.begin())];
         const auto& shared = tables[static_cast<size_t>(item.sequence)];
         const auto end = item.kv_end / kKvPageTokens;
@@ -206,7 +207,7 @@ TEST(AttentionPlan, AGroupIsMadeOnlyWhereItSavesReads) {
   const auto groups = [&](int64_t position, int32_t rows, size_t count, int64_t window) {
     std::vector<SequenceRows> sequences;
     for (size_t s = 0; s < count; ++s) sequences.push_back({static_cast<int32_t>(s) * rows, rows, position});
-    AttentionPlan plan({2, 14, 2, 64, 16 * 64, 16});
+    AttentionPlan plan({{2}, 14, 2, 64, 16 * 64, 16});
     plan.make(sequences, window, std::span(pages).first(count));
     return std::any_of(plan.items().begin(), plan.items().end(), [](const AttentionItem& i) { return i.is_group; });
   };
@@ -225,7 +226,7 @@ TEST(AttentionPlan, WhatTheCacheOfACoreHoldsIsNotGrouped) {
   const auto groups = [&](int64_t position) {
     std::vector<SequenceRows> sequences;
     for (int32_t s = 0; s < 8; ++s) sequences.push_back({s, 1, position});
-    AttentionPlan plan({2, 14, 2, 64, 64, 8, 2, 1 << 20});  // 4096 positions of a head
+    AttentionPlan plan({{2}, 14, 2, 64, 64, 8, 2, 1 << 20});  // 4096 positions of a head
     plan.make(sequences, 0, pages);
     return std::any_of(plan.items().begin(), plan.items().end(), [](const AttentionItem& i) { return i.is_group; });
   };
@@ -237,7 +238,7 @@ TEST(AttentionPlan, DecodingAtDepthKeepsEverySlotBusy) {
   // Few heads, more partitions: pieces of positions. Where heads divide among the partitions nothing is split.
   for (const int partitions : {1, 2, 3, 5, 16, 64}) {
     for (const int64_t heads : {1, 2, 8}) {
-      AttentionPlan plan({partitions, heads * 4, heads, 64, 16, 4});
+      AttentionPlan plan({{partitions}, heads * 4, heads, 64, 16, 4});
       const std::vector<SequenceRows> sequences = {{0, 1, 32767}};
       plan.make(sequences, 0);
       EXPECT_EQ(plan.splits().empty(), heads % partitions == 0) << partitions << " partitions, " << heads << " heads";
@@ -260,7 +261,7 @@ TEST(AttentionPlan, DecodingAtDepthKeepsEverySlotBusy) {
 TEST(AttentionPlan, WhetherRowsComeAloneDependsOnTheStepAlone) {
   for (const int32_t rows : {1, 15, 16, 17, 31, 33, 65, 97, 300}) {
     for (const int partitions : {1, 2, 7, 64}) {
-      AttentionPlan plan({partitions, 32, 8, 64, 512, 1});
+      AttentionPlan plan({{partitions}, 32, 8, 64, 512, 1});
       const std::vector<SequenceRows> sequences = {{0, rows, 10}};
       plan.make(sequences, 0);
       for (const AttentionItem& item : plan.items())
@@ -271,7 +272,7 @@ TEST(AttentionPlan, WhetherRowsComeAloneDependsOnTheStepAlone) {
 
 TEST(AttentionPlan, NoSlotHasMoreThanItsShareAndOneItem) {
   const std::vector<SequenceRows> sequences = {{0, 512, 0}};
-  AttentionPlan plan({4, 32, 8, 64, 512, 1});
+  AttentionPlan plan({{4}, 32, 8, 64, 512, 1});
   plan.make(sequences, 0);
   int64_t total = 0, largest_item = 0, largest_partition = 0;
   for (int s = 0; s < 4; ++s) {
@@ -291,7 +292,7 @@ TEST(AttentionPlan, NoSlotHasMoreThanItsShareAndOneItem) {
 
 TEST(AttentionPlan, MakingAPlanIsRepeatable) {
   const std::vector<SequenceRows> sequences = {{0, 33, 7}, {33, 1, 400}};
-  AttentionPlan a({3, 8, 2, 64, 64, 2}), b({3, 8, 2, 64, 64, 2});
+  AttentionPlan a({{3}, 8, 2, 64, 64, 2}), b({{3}, 8, 2, 64, 64, 2});
   a.make(sequences, 0);
   b.make({}, 0);
   EXPECT_TRUE(b.items().empty());

@@ -36,7 +36,7 @@ std::vector<std::vector<float>> logits_at_depth(int threads, ComputeType dtype) 
 
 TEST(DeepAttention, SplitPositionsGiveTheBitsOfOneThread) {
   // The bundled model has two KV heads: one row at this depth is split on three workers and more.
-  AttentionPlan plan({3, 4, 2, 64, 512, 1});
+  AttentionPlan plan({{3}, 4, 2, 64, 512, 1});
   const std::vector<SequenceRows> decode = {{0, 1, kDepth}};
   plan.make(decode, 0);
   ASSERT_FALSE(plan.splits().empty());

@@ -57,7 +57,7 @@ std::vector<std::vector<float>> shared_pages_logits_of(int threads, const TextEn
 TEST(SharedPages, AreReadOnceWithTheBitsOfSequencesOfTheirOwn) {
   for (const int slots : {1, 2, 3, 5}) {
     // The step of one row each is grouped.
-    AttentionPlan plan({slots, 4, 2, 64, 1024, 64});
+    AttentionPlan plan({{slots}, 4, 2, 64, 1024, 64});
     std::vector<int32_t> table(64, 3);
     const std::vector<const int32_t*> pages(kSequences, table.data());
     std::vector<SequenceRows> rows;

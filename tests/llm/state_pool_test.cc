@@ -7,7 +7,9 @@
 #include <random>
 #include <set>
 
+#include "backends/cpu/cpu_program.h"
 #include "llm/written_pool.h"
+#include "support/kv_page_layout.h"
 
 namespace redline::test {
 
@@ -25,7 +27,7 @@ TEST(StatePlan, HeadsOfAStateLieWhereTheLayoutSays) {
     for (const KvTable table : {KvTable::kKeys, KvTable::kValues}) {
       const Layout layout = kv_page_layout(a, table, 4);
       for (int64_t head = 0; head < a.num_heads; ++head) {
-        const KvHeadView view = place.head(step, head);
+        const KvHeadView view = kv_head(place, step, head);
         EXPECT_EQ(view.page_stride * 2, step.page_bytes);
         for (int64_t token = 0; token < kKvPageTokens; ++token)
           for (int64_t d = 0; d < width; ++d) {

@@ -68,7 +68,7 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
     const std::vector<int64_t> counts(runner.states().groups.size(), pages);
     auto memory = runner.make_state_memory(counts);
     ASSERT_TRUE(memory.ok());
-    const AttentionPlanShape shape{slots, c.heads, c.kv_heads, c.head_dim, most, std::ssize(steps[0])};
+    const AttentionPlanShape shape{{slots}, c.heads, c.kv_heads, c.head_dim, most, std::ssize(steps[0])};
     sequences.push_back(
         std::make_unique<TestSequences>(runner.states(), std::move(memory).value(), pages, steps[0].size(), shape));
   };

@@ -46,7 +46,7 @@ class TestSequences {
     for (size_t g = 0; g < groups_.size(); ++g) {
       states_[g] = {
           pool_.memory().pages(g), pool_.group(g).page_bytes, groups_[g].pages.data(), groups_[g].slots.data(), {}};
-      if (shape_.partitions == 0 || pool_.group(g).kind != StateKind::kKeyValue) continue;
+      if (shape_.limits.partitions == 0 || pool_.group(g).kind != StateKind::kKeyValue) continue;
       groups_[g].plan = std::make_unique<AttentionPlan>(shape_);
       groups_[g].plan->make(rows_, pool_.group(g).window);
       states_[g].attention = groups_[g].plan->work();

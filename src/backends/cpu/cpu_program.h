@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cpu/attention_scratch.h"
 #include "backends/cpu/weight_cache.h"
 #include "base/aligned_buffer.h"
 #include "graph/program.h"
+#include "tensor/kv_page.h"
 
 namespace redline {
 
@@ -86,11 +88,18 @@ struct LoweredStage : StagePlan, CpuStage {
   }
 };
 
+/// KV head `index` of the state at `place` (KvHeadView has the order of elements).
+inline KvHeadView kv_head(const KvPlace& place, const StateStep& step, int64_t index) {
+  uint8_t* base = step.memory + index * place.head_bytes;
+  return {base + place.keys, base + place.values, step.page_bytes / place.element_bytes};
+}
+
 struct CpuProgram : ProgramPayload {
   std::vector<CpuStage> stages;  ///< parallel to Program::stages
   int64_t buffer_bytes = 0;      ///< maximum over the stages
   AlignedBuffer arena;
   std::vector<void*> inputs, outputs;  ///< where the ports of Program::inputs and outputs lie in the arena
+  std::vector<std::shared_ptr<AttentionScratch>> attention;  ///< by state group; null where no stage attends
   std::vector<AlignedBuffer> weights;
   /// Reads `weights`, so it is destroyed first; null if there is no file to write.
   std::unique_ptr<WeightCacheWriter> weight_writer;

@@ -102,6 +102,8 @@ Status Executor::step(const StepContext& context) {
     if (context.sizes.value[s] < 0 || context.sizes.value[s] > program_.bounds.value[s])
       return invalid_argument("{} is {} in this step, the program was compiled for at most {}",
                               symbol_name(static_cast<Symbol>(s)), context.sizes.value[s], program_.bounds.value[s]);
+  for (size_t group = 0; group < code_.attention.size(); ++group)
+    if (code_.attention[group]) REDLINE_TRY(code_.attention[group]->reserve(context.states[group].attention));
   for (Worker& worker : workers_) worker.task.store(0, std::memory_order_relaxed);
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);

@@ -13,6 +13,7 @@ namespace redline {
 
 namespace {
 
+constexpr int64_t kArenaAlignment = 64;  // a cache line
 // A stage of a wavefront has this many times its tasks.
 constexpr int64_t kMaxWaveChunks = 16;
 
@@ -36,6 +37,11 @@ class CpuCompiler {
     temporaries_.push_back(std::move(info));
     return static_cast<ValueId>(graph_.values.size() + temporaries_.size()) - 1;
   }
+  std::shared_ptr<AttentionScratch> attention_scratch(size_t group) {
+    attention_.resize(std::max(attention_.size(), group + 1));
+    if (!attention_[group]) attention_[group] = std::make_shared<AttentionScratch>();
+    return attention_[group];
+  }
   void add_stage(LoweredStage stage) {
     code_.push_back(static_cast<CpuStage&&>(stage));
     plans_.push_back(static_cast<StagePlan&&>(stage));
@@ -53,7 +59,8 @@ class CpuCompiler {
   WorkerTeam& team_;
   std::vector<StagePlan> plans_;
   std::vector<CpuStage> code_;
-  std::vector<ValueInfo> temporaries_;  // appended to the graph's values after lowering
+  std::vector<std::shared_ptr<AttentionScratch>> attention_;  // CpuProgram::attention
+  std::vector<ValueInfo> temporaries_;                        // appended to the graph's values after lowering
   std::map<ValueId, const void*> packed_;
   std::map<ValueId, const float*> dense_;
   struct PackJob {
@@ -202,7 +209,8 @@ Result<Program> CpuCompiler::run() {
   Program program;
   program.name = graph_.name;
   program.workers = team_.size();
-  program.attention_partitions = team_.size();
+  program.attention.partitions = team_.size();
+  if (options_.kernels->has_tile_unit) program.attention.row_threshold = kAttentionTileRows;
   program.bounds = options_.bounds;
   program.states = std::move(states);
   auto payload = std::make_unique<CpuProgram>();
@@ -210,6 +218,7 @@ Result<Program> CpuCompiler::run() {
   program.payload = std::move(payload);
   program.stages = std::move(plans_);
   code.stages = std::move(code_);
+  code.attention = std::move(attention_);
   for (const CpuStage& stage : code.stages) code.buffer_bytes = std::max(code.buffer_bytes, stage.buffer_bytes);
   for (StagePlan& stage : program.stages) {
     auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.grid.rows);
@@ -219,7 +228,7 @@ Result<Program> CpuCompiler::run() {
   const int64_t tokens = options_.bounds[Symbol::kTokens], wave = wave_tokens(program.stages);
   const int64_t chunks = wave > 0 ? std::min(tokens / wave, kMaxWaveChunks) : 0;
   const std::vector<int> waves = chunks > 1 ? plan_waves(program.stages) : std::vector<int>();
-  program.arena_plan = plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory, 64, waves);
+  program.arena_plan = plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory, kArenaAlignment, waves);
   REDLINE_TRY(check_arena(program.arena_plan, program.stages));
   REDLINE_TRY(plan_events(program));
   if (!waves.empty()) REDLINE_TRY(plan_wavefront(program, waves, static_cast<int>(chunks)));
@@ -235,6 +244,9 @@ Result<const void*> LowerContext::packed_weight(size_t i) { return compiler_->pa
 Result<const float*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
 ValueId LowerContext::add_temporary(std::string name, Shape shape) {
   return compiler_->add_temporary(std::move(name), std::move(shape));
+}
+std::shared_ptr<AttentionScratch> LowerContext::attention_scratch(size_t group) {
+  return compiler_->attention_scratch(group);
 }
 void LowerContext::add_stage(LoweredStage stage) {
   if (stage.name.empty()) stage.name = op_->name;

@@ -43,6 +43,8 @@ class LowerContext {
   Result<const float*> dense_weight(size_t i);
   /// Input i, a kKeyValue state.
   KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
+  /// Shared by the attention stages of a state group.
+  std::shared_ptr<AttentionScratch> attention_scratch(size_t group);
 
   /// A stage over the rows and columns of output 0 as a single tile; the lowering adds tiles and operands.
   template <auto kRun, auto kFirstWeights = nullptr, class Params>

@@ -273,7 +273,7 @@ Result<Program> TileCompiler::run() {
   Program program;
   program.name = graph_.name;
   program.workers = options_.multiprocessors;
-  program.attention_partitions = options_.multiprocessors;
+  program.attention.partitions = options_.multiprocessors;
   program.bounds = options_.bounds;
   program.states = plan_states(graph_, StateStorage::kDevice);
   REDLINE_TRY(lower_all(program.states));

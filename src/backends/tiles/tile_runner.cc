@@ -163,7 +163,7 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
   t.page_begin = append(std::span<const int32_t>(page_begin));
   if (is_recurrent) return t;
   const AttentionWork& work = state.attention;
-  const auto partitions = static_cast<size_t>(program_.attention_partitions);
+  const auto partitions = static_cast<size_t>(program_.attention.partitions);
   std::vector<tiles::AttentionTask> tasks;
   std::vector<tiles::AttentionPart> parts;
   int32_t group_rows = 0;
@@ -197,7 +197,7 @@ tiles::StateTables TileRunner::group_tables(const StepContext& context, size_t g
   t.parts = append(std::span<const tiles::AttentionPart>(parts));
   t.group_rows = append(std::span(work.group_rows, static_cast<size_t>(group_rows)));
   t.num_parts = static_cast<int32_t>(parts.size());
-  t.num_partitions = program_.attention_partitions;
+  t.num_partitions = program_.attention.partitions;
   return t;
 }
 
@@ -215,7 +215,7 @@ Status TileRunner::append_adapters(const StepContext& context, tiles::StepTables
   constexpr int64_t kIdleSteps = 256;
   ++steps_;
   std::erase_if(adapters_, [&](const auto& entry) { return entry.second.last_step + kIdleSteps < steps_; });
-  tables.num_partitions = program_.attention_partitions;
+  tables.num_partitions = program_.attention.partitions;
   if (context.adapters.empty()) return {};
   std::vector<tiles::AdapterPart> parts;
   std::vector<int32_t> begin = {0};

@@ -1,6 +1,7 @@
 // Detection of the CPU's instruction sets, and construction of the kernel table.
 #include "kernels/cpu/cpu_kernels.h"
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
@@ -135,6 +136,7 @@ constexpr Emulation kEmulations[] = {
     {"tiles",
      [](CpuKernels& table) {
        table.has_tile_unit = true;
+       std::fill(std::begin(table.linear_isa), std::end(table.linear_isa), "");
        for (int t = 0; t < kNumDTypes; ++t) table.linear_i8[t] = table.linear_i8_tiles[t];
        for (int f = 0; f < kNumKvFormats; ++f)
          if (table.attention_with_tiles[f] != nullptr) table.attention[f] = table.attention_with_tiles[f];
@@ -143,9 +145,22 @@ constexpr Emulation kEmulations[] = {
      [](CpuKernels& table) {
        constexpr auto kFormat = static_cast<size_t>(KvFormat::kBF16);
        table.has_fast_bf16_dot = true;
-       table.attention[kFormat] = table.attention_tiles[kFormat];
+       table.attention[kFormat] = table.attention_vectors[kFormat] = table.attention_tiles[kFormat];
      }},
 };
+
+/// Adds the entries of `isa`, and what follows from them.
+void overlay(const CpuIsa& isa, CpuKernels& table) {
+  const CpuKernels before = table;
+  isa.fill(table);
+  for (size_t t = 0; t < kNumDTypes; ++t)
+    if (table.linear[t] != before.linear[t] || table.linear_q8[t] != before.linear_q8[t] ||
+        table.linear_tiles[t] != before.linear_tiles[t] || table.linear_i8[t] != before.linear_i8[t] ||
+        table.has_tile_unit != before.has_tile_unit)
+      table.linear_isa[t] = isa.name;
+  if (!table.has_tile_unit)
+    std::copy(std::begin(table.attention), std::end(table.attention), std::begin(table.attention_vectors));
+}
 
 struct TableInUse {
   Result<CpuKernels> table;
@@ -216,7 +231,7 @@ Result<CpuKernels> cpu_kernels_for(std::string_view isa) {
   REDLINE_ASSIGN(const int last, richest(isa.substr(0, plus)));
   CpuKernels table;
   for (int i = 0; i <= last; ++i)
-    if (kIsas[i].supported()) kIsas[i].fill(table);
+    if (kIsas[i].supported()) overlay(kIsas[i], table);
   if (plus == std::string_view::npos) return table;
   const std::string_view suffix = isa.substr(plus + 1);
   for (const Emulation& emulation : kEmulations) {

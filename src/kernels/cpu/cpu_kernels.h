@@ -130,6 +130,11 @@ struct KvAppendArgs {
   KvHeadView cache;
 };
 
+/// On CPUs with a tile unit, query rows (rows * group of AttentionArgs) from which attention uses it: fewer rows are
+/// faster with vectors (docs/performance.md). The plan sets the rows of a call, so the choice does not depend on the
+/// number of workers.
+inline constexpr int64_t kAttentionTileRows = 9;
+
 /// Softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads that share one
 /// KV head:
 ///   y[r, g] = sum_p softmax_p(cap(scale * q[r, g] . k[p])) v[p],  p in (position(r) - window, position(r)],
@@ -242,8 +247,10 @@ struct CpuKernels {
   bool has_fast_bf16_dot = false;  ///< vdpbf16ps beats float32 fma: linear_tiles serves bf16 weights
   void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
+  const char* linear_isa[kNumDTypes] = {};  ///< the set that the linear kernels of a type are of; "": emulated
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
+  void (*attention_vectors[kNumKvFormats])(const AttentionArgs&) = {};     ///< without the tile unit
   void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< for tests: always tile products
   void (*attention_with_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< `attention` on CPUs with a tile unit
 };

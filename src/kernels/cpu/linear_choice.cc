@@ -39,25 +39,6 @@ std::string_view maker_of_this_cpu() {
   return "";
 }
 
-/// The lowest instruction set whose linear kernels for this type are those of `table`; "" for a mixed table.
-std::string_view isa_of(const CpuKernels& table, size_t type) {
-  static const std::vector<std::pair<std::string_view, CpuKernels>> sets = [] {
-    std::vector<std::pair<std::string_view, CpuKernels>> all;
-    int count = 0;
-    const CpuIsa* isas = cpu_isas(&count);
-    for (int i = 0; i < count; ++i)
-      if (isas[i].supported())
-        if (auto set = cpu_kernels_for(isas[i].name); set.ok()) all.emplace_back(isas[i].name, *set);
-    return all;
-  }();
-  for (const auto& [name, set] : sets)
-    if (set.linear[type] == table.linear[type] && set.linear_q8[type] == table.linear_q8[type] &&
-        set.linear_tiles[type] == table.linear_tiles[type] && set.linear_i8[type] == table.linear_i8[type] &&
-        set.has_tile_unit == table.has_tile_unit)
-      return name;
-  return "";
-}
-
 /// linear_kernel, without tile kernels that are only an emulation here.
 void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(const LinearArgs&) {
   const bool is_fast =
@@ -68,7 +49,7 @@ void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(co
 /// False when there is no record, or when `table` lacks a recorded kernel.
 bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kernels) {
   const auto type = static_cast<size_t>(weight);
-  const std::string_view isa = isa_of(table, type), name = dtype_info(weight).name;
+  const std::string_view isa = table.linear_isa[type] ? table.linear_isa[type] : "", name = dtype_info(weight).name;
   for (const Recorded& row : kRecorded) {
     if (row.count == 0 || row.maker != maker_of_this_cpu() || row.isa != isa || row.type != name) continue;
     LinearKernels chosen;

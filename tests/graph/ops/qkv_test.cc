@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "graph/ops/rope.h"
+#include "support/kv_page_layout.h"
 #include "support/rounded_products.h"
 #include "support/sequences.h"
 
@@ -112,7 +113,7 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
             const StatePlan& plan = compiled.program->states;
             const std::vector<int64_t> pages = {kQkvPages};
             TestSequences sequences(plan, compiled.executor->make_state_memory(pages).value(), kQkvPages, 1,
-                                    {compiled.program->attention_partitions, h.q, h.kv, h.dim, 33, 1});
+                                    {compiled.program->attention, h.q, h.kv, h.dim, 33, 1});
             Numbers in(6);
             int64_t begin = 0;
             for (const int64_t rows : {5, 1, 33}) {  // over the end of a page

@@ -74,7 +74,7 @@ TEST(FuseQkv, TheFusedOpEqualsTheComposedOps) {
       options.exact_f32 = true;
       Compiled compiled = Compiled::make(fused, workers, sizes(67), options);
       TestSequences got(compiled.program->states, compiled.executor->make_state_memory(pages).value(), kPages, 1,
-                        {compiled.program->attention_partitions, h.q, h.kv, h.dim, 67, 1});
+                        {compiled.program->attention, h.q, h.kv, h.dim, 67, 1});
       Numbers in(6);
       for (const int64_t rows : {5, 1, 67, 1}) {
         std::vector<int64_t> positions;
@@ -127,7 +127,7 @@ TEST(FuseQkv, TheFusedOpHasTheAdaptersOfItsProjections) {
       options.bounds = sizes(kRows);
       Executor executor(compile_cpu(graph, options, team).value(), team);
       TestSequences sequences(executor.program()->states, executor.make_state_memory(pages).value(), kPages, 1,
-                              {executor.program()->attention_partitions, h.q, h.kv, h.dim, kRows, 1});
+                              {executor.program()->attention, h.q, h.kv, h.dim, kRows, 1});
       for (size_t i = 0; i < inputs.at("x").data.size(); ++i)
         static_cast<float*>(executor.host_input("x"))[i] = static_cast<float>(inputs.at("x").data[i]);
       std::copy(positions.begin(), positions.end(), static_cast<int32_t*>(executor.host_input("positions")));

@@ -9,9 +9,10 @@ namespace {
 struct AttentionParams {
   AttentionAttrs a;
   KvPlace cache;
+  std::shared_ptr<AttentionScratch> scratch;
   int64_t num_kv_heads, head_dim;
   void (*attend)(const AttentionArgs&);
-  void (*attend_by_vectors)(const AttentionArgs&);
+  void (*attend_few_rows)(const AttentionArgs&);
   void (*merge)(const AttentionMergeArgs&);
   const float* sinks = nullptr;  // [num_heads]
 
@@ -22,22 +23,23 @@ struct AttentionParams {
   Operand<float> y;
 };
 
-/// A piece of `split` is done: the worker that finishes the last piece sees all results and reduces them. The
-/// counter is reset for the next layer.
+/// Counts a finished piece of a split. The worker that finishes the last piece reduces them, and resets the counter
+/// for the next layer.
 void finish(const AttentionParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
   const AttentionSplit& split = plan.splits[index];
-  std::atomic<int32_t>& finished = plan.finished[index];
+  std::atomic<int32_t>& finished = s.scratch->finished()[index];
+  const float* partials = s.scratch->partials();
   if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) return;
   finished.store(0, std::memory_order_relaxed);
   const int64_t d = s.head_dim, stride = s.a.num_heads * d, group = s.a.num_heads / s.num_kv_heads;
-  s.merge({.partials = plan.partials + split.partials,
+  s.merge({.partials = partials + split.partials,
            .chunks = split.chunks,
            .rows = split.row_end - split.row_begin,
            .group = group,
            .head_dim = d,
            .y = s.y + split.row_begin * stride + kv_head * group * d,
            .y_stride = stride,
-           .shared = plan.partials + split.shared,
+           .shared = partials + split.shared,
            .num_shared = split.num_shared,
            .shared_stride = split.shared_stride,
            .sinks = s.sinks_of(kv_head)});
@@ -51,7 +53,7 @@ void run_attend(const AttentionParams& s, const Tile& tile, const StepContext& s
   for (int32_t i = plan.partition_begin[tile.index]; i < plan.partition_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
     const int64_t head = item.kv_head * group * d, at = (item.is_group ? 0 : item.row_begin * stride) + head;
-    const auto attend = item.takes_vectors ? s.attend_by_vectors : s.attend;
+    const auto attend = item.has_few_rows ? s.attend_few_rows : s.attend;
     attend({.q = s.q + at,
             .q_stride = stride,
             .y = s.y + at,
@@ -63,10 +65,10 @@ void run_attend(const AttentionParams& s, const Tile& tile, const StepContext& s
             .window = s.a.window,
             .scale = s.a.scale,
             .pages = state.pages[item.sequence],
-            .cache = s.cache.head(state, item.kv_head),
+            .cache = kv_head(s.cache, state, item.kv_head),
             .kv_begin = item.kv_begin,
             .kv_end = item.kv_end,
-            .partials = item.split < 0 ? nullptr : plan.partials + item.partials,
+            .partials = item.split < 0 ? nullptr : s.scratch->partials() + item.partials,
             .scratch = worker.scratch,
             .merges_chunks = item.merges_chunks,
             .row_places = item.is_group ? plan.group_rows + item.row_begin : nullptr,
@@ -76,36 +78,22 @@ void run_attend(const AttentionParams& s, const Tile& tile, const StepContext& s
   }
 }
 
-/// The kernel that uses no tiles, whatever the number of rows. `table` is one of its base set's overlays.
-void (*attention_by_vectors(const CpuKernels& table, size_t format))(const AttentionArgs&) {
-  int count = 0;
-  const CpuIsa* isas = cpu_isas(&count);
-  for (int i = count; i-- > 0;) {
-    if (!isas[i].supported()) continue;
-    const Result<CpuKernels> set = cpu_kernels_for(isas[i].name);
-    if (set.ok() && !set->has_tile_unit && set->kv_append[format] == table.kv_append[format])
-      return set->attention[format];
-  }
-  return nullptr;
-}
-
 Status lower_attention(LowerContext& c) {
   const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
   const StateAttrs& cache = c.in(2).state;
   const auto format = static_cast<size_t>(cache.format);
-  if (!c.kernels().attention[format]) return unsupported("no attention kernel for this cache format");
+  if (!c.kernels().attention[format] || !c.kernels().attention_vectors[format])
+    return unsupported("no attention kernel for this cache format");
   const auto& in = c.op().inputs;
   auto params = std::make_shared<AttentionParams>();
   params->a = a;
   params->cache = c.kv_state(2);
   params->num_kv_heads = cache.num_heads;
   params->head_dim = cache.head_dim;
-  params->attend = params->attend_by_vectors = c.kernels().attention[format];
-  if (c.kernels().has_tile_unit) {
-    params->attend_by_vectors = attention_by_vectors(c.kernels(), format);
-    if (!params->attend_by_vectors) return unsupported("no attention kernel without tiles for this cache format");
-    if (c.options().batch_invariance == BatchInvariance::kAlways) params->attend = params->attend_by_vectors;
-  }
+  params->scratch = c.attention_scratch(params->cache.group);
+  params->attend = c.kernels().attention[format];
+  params->attend_few_rows = c.kernels().attention_vectors[format];
+  if (c.options().batch_invariance == BatchInvariance::kAlways) params->attend = params->attend_few_rows;
   if (in.size() > 3) {
     REDLINE_ASSIGN(params->sinks, c.dense_weight(3));
   }

@@ -54,7 +54,8 @@ Status lower_causal_conv(LowerContext& c) {
   }
   LoweredStage stage = c.output_stage<run_causal_conv>(params);
   stage.grid.col_begin = LowerContext::cut_columns(params->channels, kGrain, c.workers());
-  stage.cuts_rows = stage.rows_in_order = true;
+  stage.row_cuts = RowCuts::kAtRows;
+  stage.rows_in_order = true;
   stage.read(params->x, in[0], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
   c.add_stage(std::move(stage));

@@ -152,7 +152,7 @@ Status lower_gated_linear(LowerContext& c) {
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   if (c.out().layouts.grain() == kQ8Group)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kQ8Rows * kQ8Group * kMatrices * int64_t{sizeof(float)});
-  stage.cuts_rows = true;
+  stage.row_cuts = RowCuts::kAtRows;
   stage.read(params->x, in[0], Reads::kRows);
   stage.write(params->y, c.op().outputs[0]);
   std::vector<LinearAdapters::Matrix> matrices;

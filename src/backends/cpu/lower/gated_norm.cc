@@ -47,7 +47,7 @@ Status add_stage(LowerContext& c, std::shared_ptr<Params> params) {
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
   LoweredStage stage = c.output_stage<run_gated_norm<kRows, Params>>(params);
   stage.grid.row_parts = c.workers();
-  stage.cuts_rows = true;
+  stage.row_cuts = RowCuts::kAtRows;
   stage.read(params->x, c.op().inputs[0], Reads::kTile);
   stage.read(params->gate, c.op().inputs[1], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);

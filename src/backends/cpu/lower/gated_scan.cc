@@ -128,7 +128,9 @@ Status lower_gated_scan(LowerContext& c) {
   LoweredStage stage = c.output_stage<run_gated_scan>(params);
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, a.value_dim, c.workers());
   stage.buffer_bytes = 2 * a.num_heads * kScanChunk * int64_t{sizeof(float)};
-  stage.cuts_rows = stage.rows_in_order = true;
+  // Heads that share keys exchange those of an incomplete chunk.
+  stage.row_cuts = RowCuts::kAtPositions;
+  stage.rows_in_order = true;
   stage.read(params->x, in[0], Reads::kRows);
   stage.read(params->step, in[1], Reads::kRows);
   if (a.is_delta) {

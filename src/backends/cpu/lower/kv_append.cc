@@ -24,7 +24,7 @@ void run_kv_append(const KvAppendParams& s, const Tile& tile, const StepContext&
               .slots = state.slots + tile.row_begin,
               .rows = tile.row_end - tile.row_begin,
               .head_dim = s.head_dim,
-              .cache = s.cache.head(state, col / s.head_dim)});
+              .cache = kv_head(s.cache, state, col / s.head_dim)});
   }
 }
 

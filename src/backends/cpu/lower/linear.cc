@@ -119,7 +119,7 @@ Status lower_linear(LowerContext& c) {
   LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
   stage.grid.col_begin = LowerContext::cut_columns(n, kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
   params->tiles = std::ssize(stage.grid.col_begin) - 1;
-  stage.cuts_rows = !attrs.has_gate;  // items of a batch are cut by the task
+  if (!attrs.has_gate) stage.row_cuts = RowCuts::kAtRows;  // items of a batch are cut by the task
   stage.read(params->x, in[0], Reads::kRows);
   if (attrs.has_gate) {
     params->rows_per_item = attrs.rows_per_item;

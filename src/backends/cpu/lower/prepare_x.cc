@@ -22,7 +22,7 @@ Status lower_prepare_x(LowerContext& c) {
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
   LoweredStage stage = c.output_stage<run_prepare_x>(params);
   stage.grid.row_parts = c.workers();
-  stage.cuts_rows = true;
+  stage.row_cuts = RowCuts::kAtRows;
   stage.read(params->x, c.op().inputs[0], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
   c.add_stage(std::move(stage));

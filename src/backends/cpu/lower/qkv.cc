@@ -118,7 +118,7 @@ void run_qkv(const QkvParams& s, const Tile& tile, const StepContext& step, Work
                 .slots = state.slots,
                 .rows = b.rows,
                 .head_dim = d,
-                .cache = s.cache.head(state, h)});
+                .cache = kv_head(s.cache, state, h)});
   }
 }
 

@@ -56,7 +56,7 @@ Status lower_rms_norm(LowerContext& c) {
   // split by rows.
   if (!prepared) stage.grid.col_begin = LowerContext::cut_columns(params->row_stride, params->cols, c.workers());
   if (stage.grid.col_tiles() == 1) stage.grid.row_parts = c.workers();
-  stage.cuts_rows = true;
+  stage.row_cuts = RowCuts::kAtRows;
   stage.read(params->x, c.op().inputs[0], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
   if (!prepared) stage.in_place_of = c.op().inputs[0];

@@ -1,0 +1,28 @@
+// Working memory of the attention stages of one state group.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "base/aligned_buffer.h"
+#include "graph/step.h"
+
+namespace redline {
+
+/// Used by one layer after the other: a layer reduces its partial results before the next one begins.
+class AttentionScratch {
+ public:
+  /// Before a step with this plan; allocates only if it needs more than all plans before.
+  /// out_of_memory: states the bytes.
+  Status reserve(const AttentionWork& work);
+
+  std::atomic<int32_t>* finished() const { return finished_.get(); }  ///< [splits] pieces; zero between layers
+  float* partials() const { return static_cast<float*>(partials_.data()); }
+
+ private:
+  std::unique_ptr<std::atomic<int32_t>[]> finished_;
+  int64_t num_finished_ = 0;
+  AlignedBuffer partials_;
+};
+
+}  // namespace redline

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from redline import _c_api
-from redline._convert import TokenIds, assign, integer, is_array, path_text, text_array, texts, utf8
+from redline._convert import TokenIds, integer, is_array, path_text, text_array, texts, utf8
 from redline._names import find_model
 from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
+from redline._options import assign_options
 from redline._progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddingModel", "RankedDocument"]
 
-_KINDS: dict[str, Any] = dict(_c_api.redline_embedding_options._fields_)  # type: ignore[arg-type]
 _OPTIONS = ("threads", "device", "dtype", "pooling", "max_length", "max_batch_tokens", "use_interpreter", "trace_file")
 
 
@@ -50,15 +50,7 @@ class EmbeddingModel(Closable):
         lib = library()
         struct = _c_api.redline_embedding_options()
         lib.redline_embedding_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
-        for name, value in options.items():
-            if name not in _OPTIONS:
-                from redline.model import unknown_option
-
-                unknown_option(type(self).__name__, name, (*_OPTIONS, "runtime"))
-            if value is not None:
-                assign(struct, _KINDS, name, path_text(name, value) if name == "trace_file" else value)
-        if runtime is not None:
-            struct.runtime = runtime._use().value
+        assign_options(struct, type(self).__name__, options, _OPTIONS, runtime=runtime, takes_adapters=False)
         pointer = ctypes.c_void_p()
         call(lib.redline_embedding_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
         self._handle = Handle(pointer.value, lib.redline_embedding_model_release)

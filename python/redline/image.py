@@ -15,6 +15,7 @@ from redline import _c_api
 from redline._convert import as_numpy, assign, float_array, integer, is_array, kind_of, path_text, text_array, texts, utf8
 from redline._names import find_model
 from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
+from redline._options import assign_options
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
 
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Image", "ImagePipeline", "ImageResult", "PromptEmbeds", "StepProgress"]
 
-_KINDS: dict[str, Any] = dict(_c_api.redline_image_pipeline_options._fields_)  # type: ignore[arg-type]
 _OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks", "tail_blocks", "vae_tile", "use_interpreter",
             "transformer_file", "step_cache_file", "vae_folder", "trace_file", "max_adapter_rank")
-_PATHS = ("transformer_file", "step_cache_file", "vae_folder", "trace_file")
 _REQUEST: dict[str, Any] = dict(_c_api.redline_image_request._fields_)  # type: ignore[arg-type]
 _PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
           "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
@@ -307,21 +306,11 @@ class ImagePipeline(Closable):
 
     def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, adapters: Any = None,
                  **options: Any) -> None:
-        from redline.model import adapter_array, unknown_option
-
         self._path = find_model(path_text("path", path))
         lib = library()
         struct = _c_api.redline_image_pipeline_options()
         lib.redline_image_pipeline_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
-        for name, value in options.items():
-            if name not in _OPTIONS:
-                unknown_option("ImagePipeline", name, (*_OPTIONS, "adapters", "runtime"))
-            if value is not None:
-                assign(struct, _KINDS, name, path_text(name, value) if name in _PATHS else value)
-        if runtime is not None:
-            struct.runtime = runtime._use().value
-        if adapters is not None:
-            struct.adapters, struct.num_adapters = adapter_array(adapters)
+        assign_options(struct, "ImagePipeline", options, _OPTIONS, runtime=runtime, adapters=adapters)
         pointer = ctypes.c_void_p()
         call(lib.redline_image_pipeline_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
         self._handle = Handle(pointer.value, lib.redline_image_pipeline_release)

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from redline import _c_api
-from redline._convert import TokenIds, as_numpy, assign, integer, is_array, kind_of, path_text, real, utf8
+from redline._convert import TokenIds, as_numpy, integer, is_array, kind_of, path_text, utf8
 from redline._generation import AsyncStream, ChatReader, Generation, Stream
 from redline._names import find_model
 from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._options import assign_options
 from redline._progress import is_wanted
 from redline.errors import InvalidArgument, Unsupported
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion
@@ -34,23 +35,9 @@ __all__ = ["Model"]
 
 Message = Mapping[str, Any]
 
-_KINDS: dict[str, Any] = dict(_c_api.redline_model_options._fields_)  # type: ignore[arg-type]
 _OPTIONS = ("threads", "device", "dtype", "context", "max_batch_tokens", "max_sequences", "max_prefill_tokens", "max_slowdown",
             "cache_tokens", "cache_memory", "prefix_cache", "cache_folder", "cache_folder_bytes", "batch_invariant",
             "use_interpreter", "trace_file", "chat_template", "max_adapter_rank")
-
-
-def adapter_array(adapters: Any) -> tuple[Any, int]:
-    """LoRA files to open a model with: a path, a list of paths, or a dict of name: path or (path, weight)."""
-    if isinstance(adapters, (str, os.PathLike)):
-        adapters = [adapters]
-    items = adapters.items() if isinstance(adapters, Mapping) else ((None, path) for path in adapters)
-    found = []
-    for name, value in items:
-        path, weight = value if isinstance(value, tuple) else (value, 1.0)
-        found.append(_c_api.redline_adapter(None if name is None else utf8("the name of an adapter", name),
-                                            utf8("adapters", path_text("adapters", path)), real("adapters", weight)))
-    return (_c_api.redline_adapter * len(found))(*found), len(found)
 
 
 def is_messages(value: Any) -> bool:
@@ -144,16 +131,7 @@ class Model(Closable):
             return
         struct = _c_api.redline_model_options()
         lib.redline_model_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
-        for name, value in options.items():
-            if name not in _OPTIONS:
-                unknown_option("Model", name, (*_OPTIONS, "adapters", "runtime"))
-            if value is not None:
-                value = path_text(name, value) if name in ("cache_folder", "trace_file", "chat_template") else value
-                assign(struct, _KINDS, name, value)
-        if runtime is not None:
-            struct.runtime = runtime._use().value
-        if adapters is not None:
-            struct.adapters, struct.num_adapters = adapter_array(adapters)
+        assign_options(struct, "Model", options, _OPTIONS, runtime=runtime, adapters=adapters)
         pointer = ctypes.c_void_p()
         call(lib.redline_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
         self._handle = Handle(pointer.value, lib.redline_model_release)
@@ -459,14 +437,3 @@ def _number(n: Any) -> int:
     if not 1 <= number <= 10000:
         raise InvalidArgument(f"n is {number}; it must be from 1 to 10000")
     return number
-
-
-def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
-    import difflib
-
-    elsewhere = {"n_ctx": "context", "max_model_len": "context", "num_threads": "threads", "n_threads": "threads",
-                 "lora": "adapters", "kv_cache_memory_bytes": "cache_memory", "enable_prefix_caching": "prefix_cache",
-                 "max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_batch_tokens", "torch_dtype": "dtype"}
-    near = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
-    hint = f"; use {near}" if near else ""
-    raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

@@ -1,0 +1,54 @@
+"""Options to open models and pipelines with."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redline import _c_api
+from redline._convert import assign, path_text, real, utf8
+
+if TYPE_CHECKING:
+    from redline.runtime import Runtime
+
+_PATHS = ("cache_folder", "trace_file", "chat_template", "transformer_file", "step_cache_file", "vae_folder")
+
+
+def assign_options(struct: Any, function: str, options: Mapping[str, Any], known: Sequence[str], *, runtime: Runtime | None,
+                   adapters: Any = None, takes_adapters: bool = True) -> None:
+    """Fills in a struct of options of the C interface; None keeps the default. TypeError: an unknown name."""
+    kinds = dict(type(struct)._fields_)
+    for name, value in options.items():
+        if name not in known:
+            unknown_option(function, name, (*known, *(("adapters",) if takes_adapters else ()), "runtime"))
+        if value is not None:
+            assign(struct, kinds, name, path_text(name, value) if name in _PATHS else value)
+    if runtime is not None:
+        struct.runtime = runtime._use().value
+    if adapters is not None:
+        struct.adapters, struct.num_adapters = adapter_array(adapters)
+
+
+def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
+    """Raises Python's own error for an unknown argument, with the name that other libraries' users look for."""
+    import difflib
+
+    elsewhere = {"n_ctx": "context", "max_model_len": "context", "num_threads": "threads", "n_threads": "threads",
+                 "lora": "adapters", "kv_cache_memory_bytes": "cache_memory", "enable_prefix_caching": "prefix_cache",
+                 "max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_batch_tokens", "torch_dtype": "dtype"}
+    near = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+    hint = f"; use {near}" if near else ""
+    raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
+
+
+def adapter_array(adapters: Any) -> tuple[Any, int]:
+    """LoRA files to open a model with: a path, a list of paths, or a dict of name: path or (path, weight)."""
+    if isinstance(adapters, (str, os.PathLike)):
+        adapters = [adapters]
+    items = adapters.items() if isinstance(adapters, Mapping) else ((None, path) for path in adapters)
+    found = []
+    for name, value in items:
+        path, weight = value if isinstance(value, tuple) else (value, 1.0)
+        found.append(_c_api.redline_adapter(None if name is None else utf8("the name of an adapter", name),
+                                            utf8("adapters", path_text("adapters", path)), real("adapters", weight)))
+    return (_c_api.redline_adapter * len(found))(*found), len(found)

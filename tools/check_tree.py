@@ -63,6 +63,34 @@ def check_size():
                f"Random weights belong in recipes (tests/golden/weights.py), what a script makes into the build")
 
 
+def without_code(text):
+    """Markdown with code blanked: blocks, indented lines, spans."""
+    text = re.sub(r"^```.*?^```|^    [^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
+    return re.sub(r"`[^`\n]*`", lambda m: " " * len(m.group()), text)
+
+
+def anchors(text):
+    """The anchors that a code host gives the headings of a Markdown text: lower case, blanks as hyphens, no punctuation."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    titles = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ +(.*?) *$", text, flags=re.M))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def check_links(name, root=ROOT):
+    """The relative links of a Markdown file: their files and anchors exist."""
+    for found in re.finditer(r"\]\(([^)\s]+)\)", text := without_code((root / name).read_text(encoding="utf-8"))):
+        link = found.group(1)
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (root / name).parent / file if file else root / name
+        where = f"{name}:{text.count(chr(10), 0, found.start()) + 1}"
+        if not target.exists():
+            yield f"{where}: a link to {file}, which does not exist"
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text(encoding="utf-8")):
+            yield f"{where}: a link to {link}, and {target.name} has no such heading"
+
+
 def check_tests_registered(names, build):
     database = build / "compile_commands.json"
     if not database.exists():
@@ -88,6 +116,7 @@ def check_tests_registered(names, build):
 def main():
     names = git_files()
     found = [what for name in names for what in check_file(name)] + list(check_size())
+    found += [what for name in names if name.endswith(".md") for what in check_links(name)]
     if len(sys.argv) > 1:
         found += check_tests_registered(names, pathlib.Path(sys.argv[1]))
     for what in found:

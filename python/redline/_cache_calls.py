@@ -116,5 +116,5 @@ def dbcache_rule(cache_config: Any, calibrator_config: Any, settings: Mapping[st
     if cap is not None:
         parts.append(f"max_accumulated={real('max_accumulated_residual_diff_threshold', cap):g}")
     if not values["cfg_diff_compute_separate"]:
-        parts.append("follow=1")
+        parts.append("share_decision=1")
     return "dbcache:" + ",".join(parts) + suffix, front, tail

@@ -140,7 +140,7 @@ TEST(CachedDenoiser, GuardsAndCapsHold) {
   EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,max_consecutive=2", {1}).actions[0], "#++#++#++#++");
   EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,max_cached=4", {1}).actions[0], "#++++#######");
   EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,min_steps=13", {1}).actions[0], "############");
-  EXPECT_EQ(draw_cached_denoiser(made, "mask:steps=0+4+8,span=network", {1}).actions[0], "#...#...#...");
+  EXPECT_EQ(draw_cached_denoiser(made, "mask:steps=0+4+8,span=output", {1}).actions[0], "#...#...#...");
   const Drawn half = draw_cached_denoiser(made, "redline:steps=0+1+2+4+6+8", {1, 2});
   EXPECT_EQ(half.share, 0.5);
   EXPECT_EQ(half.computed_images, 12);
@@ -189,13 +189,13 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
     for (const BlockSplit blocks : {BlockSplit(0), BlockSplit(1), BlockSplit(1, 1)}) {
       GoldenDenoiser made = make_denoiser(network, blocks);
       ASSERT_TRUE(made.denoiser);
-      for (const std::string span : {"body", "stack", "network", "change"}) {
-        if (span == "body" && blocks.front == 0) continue;
-        if (span == "stack" && blocks.tail > 0) continue;
+      for (const std::string span : {"middle", "blocks", "output", "residual"}) {
+        if (span == "middle" && blocks.front == 0) continue;
+        if (span == "blocks" && blocks.tail > 0) continue;
         ASSERT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), {1, 2})).ok());
         RuleRequest request;
         request.rule = "mask:steps=0,span=" + span;
-        if (blocks.tail > 0 && span == "body") request.rule = "dbcache:threshold=10,warmup=1,fn=1,bn=1";
+        if (blocks.tail > 0 && span == "middle") request.rule = "dbcache:threshold=10,warmup=1,fn=1,bn=1";
         auto cached = CachedDenoiser::make(*made.denoiser, StepCache::make(request).value(), blocks);
         ASSERT_TRUE(cached.ok()) << cached.status().to_string();
         std::vector<float> x;

@@ -48,8 +48,8 @@ std::span<const ForecasterInfo> forecasters();
 /// not_found: the message lists the names.
 Result<const ForecasterInfo*> find_forecaster(const std::string& name);
 
-/// The time scale in which the model output changes evenly: -log(1.05 - sigma); see measured_forecaster.cc.
-double forecast_clock(double sigma);
+/// u(sigma) = -log(1.05 - sigma), in which the model output changes at an even rate; see measured_forecaster.cc.
+double u_of_sigma(double sigma);
 
 // One per file.
 std::unique_ptr<Forecaster> make_reuse_forecaster();

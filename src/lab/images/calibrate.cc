@@ -101,7 +101,7 @@ class Calibration {
       bool is_euler = true;
       REDLINE_ASSIGN(ImageResult result, draw(i, "none", [&](const ImageProgress& p) {
                        is_euler = is_euler && p.step_size != 0;
-                       trajectory.clock.push_back(forecast_clock(p.sigma));
+                       trajectory.u.push_back(u_of_sigma(p.sigma));
                        trajectory.step_sizes.push_back(p.step_size);
                        trajectory.velocity.emplace_back(p.output, p.output + p.latents->data.size());
                        return true;

@@ -1,4 +1,4 @@
-# Which sources a kernel is made of, as one SHA-256 for each family of kernels: what a measurement is a measurement of.
+# Identifies the measured sources: one SHA-256 over the sources of each family of kernels.
 #   cmake -DROOT=... -DOUTPUT=... -P KernelSources.cmake      writes a C++ header
 # The hash is that of lines "HASH  PATH\n", sorted by path; tools/kernel_records computes the same.
 cmake_minimum_required(VERSION 3.22)

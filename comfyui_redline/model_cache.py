@@ -160,7 +160,7 @@ def power_mask(steps, budget):
 
 class RedlineCache:
     """Redline's rule (docs/step_cache.md), without its correction of forecast errors, which needs the sampler's step: the model's
-    output is extrapolated along a line in clock(sigma), as far as the last line was right. A budget says which steps are computed; without
+    output is extrapolated linearly in u(sigma), damped by the previous forecast's error. A budget says which steps are computed; without
     one, steps are skipped while the expected error, summed over them, is below a threshold."""
 
     MIN_STEPS, MAX_CONSECUTIVE = 8, 8
@@ -204,7 +204,7 @@ class RedlineCache:
             return False
         after = 0.0 if sigmas is None or self.calls.step + 1 >= len(sigmas) else float(sigmas[self.calls.step + 1])
         after = after if self.is_flow else after / (1 + after)
-        if sigmas is None:  # as far as the last step
+        if sigmas is None:  # up to the last step
             after = max(share - abs(state["share"] - share), 0.0)
         error = state["rate"] * abs(clock(share) - clock(state["outputs"][0][0])) * abs(clock(after) - clock(share))
         state["sum"] = state.get("sum", 0.0) + error

@@ -341,7 +341,7 @@ def image_seeds():
 
 
 def template_seeds():
-    """Templates with their messages behind a zero byte, one for each part of the language."""
+    """Templates with their messages after a zero byte, one for each part of the language."""
     messages = json.dumps([{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "é"}]},
                            {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}])
     templates = {

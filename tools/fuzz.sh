@@ -4,7 +4,7 @@
 # (fuzz/corpus/TARGET.tar.gz, unpacked to build/fuzz/corpus). One line per target; fails when
 # any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
 # Exit 77, with the reason, where clang or its run-time library for fuzzing is not installed.
-# --keep: writes the archive anew, with a small set of inputs that reaches what was reached so far.
+# --keep: rewrites the archive with a small set of inputs of the same coverage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -191,7 +191,7 @@ REDLINE_C_API redline_code redline_model_decode(redline_model* model, const int3
 
 /* The text of a conversation in the model's format, for redline_prompt or encode() with parse_special. `messages_json`:
  * a list of messages as in OpenAI's API; `tools_json`: a list of tools, or NULL; `variables_json`: an object of further
- * variables of the template, or NULL. not_found: the model has no chat template. invalid_argument: JSON that is none,
+ * variables of the template, or NULL. not_found: the model has no chat template. invalid_argument: malformed JSON,
  * and the template's errors. */
 REDLINE_C_API redline_code redline_model_render_chat(redline_model* model, const char* messages_json,
                                                      const char* tools_json, const char* variables_json,
@@ -491,7 +491,7 @@ typedef struct redline_token_states redline_token_states;
 REDLINE_C_API redline_code redline_embed_tokens(redline_embedding_model* model, const redline_prompt* texts,
                                                 size_t num_texts, const redline_embed_options* options,
                                                 redline_token_states** states, redline_error** error);
-/* Those of a text, [tokens, hidden_size]; borrowed; all zero if there is none of this index. */
+/* Those of a text, [tokens, hidden_size]; borrowed; all zero if the index is out of range. */
 REDLINE_C_API redline_float_array redline_token_states_of(const redline_token_states* states, size_t index);
 REDLINE_C_API void redline_token_states_release(redline_token_states* states);
 /* Relevance of each document for the query: `scores` [num_documents]. Of the options, truncate and those of cancelling.
@@ -610,7 +610,7 @@ REDLINE_C_API redline_code redline_image_generate(redline_image_pipeline* pipeli
                                                   const redline_image_request* request, redline_image_result** result,
                                                   redline_error** error);
 REDLINE_C_API size_t redline_image_result_count(const redline_image_result* result);
-/* Borrowed from the result; all zero if there is none of this index. */
+/* Borrowed from the result; all zero if the index is out of range. */
 REDLINE_C_API redline_image redline_image_result_image(const redline_image_result* result, size_t index);
 /* Final latents, with keep_latents; borrowed from the result. */
 REDLINE_C_API redline_float_array redline_image_result_latents(const redline_image_result* result);

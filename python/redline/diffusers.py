@@ -92,7 +92,7 @@ def accelerate(pipe: Any, *, dtype: Any = "auto", cache: str | None = None, qual
         raise InvalidArgument(f"{type(pipe).__name__} has no transformer, unet, text_encoder or vae to accelerate")
     name_of_dtype = _TYPES.get(dtype, dtype)
     if not isinstance(name_of_dtype, str):
-        raise InvalidArgument(f"dtype {dtype!r} is none of auto, f32, bf16, q8, q8_0, w8a8, torch.float32, torch.bfloat16")
+        raise InvalidArgument(f"unknown dtype {dtype!r}; expected one of auto, f32, bf16, q8, q8_0, w8a8, torch.float32, torch.bfloat16")
 
     def leave(name: str, why: str) -> None:
         """A component that stays in PyTorch."""

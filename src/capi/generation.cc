@@ -119,7 +119,7 @@ class Inbox {
   std::atomic<std::thread::id> submitter_{};
   std::recursive_mutex calls_;  ///< a callback may end another prompt of its own
 
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
   std::deque<Piece> pieces_;
   std::vector<bool> has_ended_, is_reported_;

@@ -49,7 +49,7 @@ Result<NamedTensor> read_tensor(const redline_tensor& given, const char* what) {
   const auto* type =
       std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& t) { return t.first == given.dtype; });
   if (type == std::end(kTypes))
-    return invalid_argument("{}: dtype \"{}\" is none of F32, F16, BF16, I32", tensor.name, given.dtype);
+    return invalid_argument("{}: unknown dtype \"{}\"; expected one of F32, F16, BF16, I32", tensor.name, given.dtype);
   tensor.type = type->second;
   if (given.num_axes > 8) return invalid_argument("{}: {} axes; a tensor has at most 8", tensor.name, given.num_axes);
   if (given.num_axes > 0) {

@@ -73,7 +73,7 @@ class Batch {
     }
     REDLINE_TRY(output.close());
     if (summary.answered < to_do)
-      return cancelled("stopped after {} of {} requests; the same command goes on from {}", kept + summary.answered,
+      return cancelled("stopped after {} of {} requests; the same command resumes from {}", kept + summary.answered,
                        input.lines().size(), args_.output);
     return report(input, kept, summary);
   }
@@ -230,7 +230,7 @@ Command batch_command() {
       "batch", "answer the requests of a file",
       "Takes OpenAI's batch files for /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses and "
       "/v1/rerank, and answers each line as redline serve would, many of them in each step. A line that is no request "
-      "is answered with an error. Ctrl-C leaves a file with whole answers; the same command goes on from there.",
+      "is answered with an error. Ctrl-C leaves a file with whole answers; the same command resumes from there.",
       {"redline batch requests.jsonl -o answers.jsonl",
        "redline batch requests.jsonl -o answers.jsonl -m gpt-4o-mini=redline-tales",
        "redline batch requests.jsonl -o answers.jsonl --retry-failed --json"});

@@ -15,7 +15,7 @@ std::string in_chat_format(const std::string& chat_template, const std::string& 
 /// is not empty.
 std::string chat_advice(const std::string& chat_template, const std::string& model, const std::string& prompt);
 
-/// A JSON object from assignments "NAME=JSON" of the flag --var. invalid_argument: one that is none.
+/// A JSON object from assignments "NAME=JSON" of the flag --var. invalid_argument: malformed JSON.
 Result<std::string> variables_json(const std::vector<std::string>& assignments);
 
 }  // namespace redline::cli

@@ -223,7 +223,7 @@ Result<FileKind> detect_file_kind(const std::string& path) {
   for (const char c : text.substr(0, 8))
     head += fmt::format("{}{:02x}", head.empty() ? "" : " ", static_cast<uint8_t>(c));
   return invalid_argument(
-      "{}: not a kind of file that Redline knows ({} bytes, beginning {}); known: GGUF, safetensors, Hugging Face "
+      "{}: unrecognized file format ({} bytes, beginning {}); supported: GGUF, safetensors, Hugging Face "
       "folders, diffusers folders, LoRA adapters, llama2.c checkpoints",
       path, text.size(), head);
 }

@@ -24,7 +24,7 @@ std::string_view file_kind_name(FileKind kind);
 /// "an image pipeline", for messages.
 std::string_view file_kind_words(FileKind kind);
 
-/// Detected by content, not by name. invalid_argument: none of them (the message shows the first bytes and the
+/// Detected by content, not by name. invalid_argument: unrecognized (the message shows the first bytes and the
 /// supported kinds), or a file too short to tell. A llama2.c checkpoint has no magic number: it is recognised by
 /// plausible sizes.
 Result<FileKind> detect_file_kind(const std::string& path);

@@ -204,7 +204,7 @@ class ImageOutput {
       for (const std::string& source : {args.init_image, args.mask}) {
         std::error_code error;
         if (!source.empty() && fs::equivalent(name, source, error))
-          return invalid_argument("{}: is read as an image to start from; give --output another name", name);
+          return invalid_argument("{}: is an input image; give --output another name", name);
       }
       REDLINE_TRY(prepare_output(name));
     }

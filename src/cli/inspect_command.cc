@@ -70,7 +70,7 @@ Status judge_pipeline(const FileReport& report) {
 /// Kinds that are no language model.
 std::optional<Verdict> judge_other(const std::string& path, const FileReport& report) {
   Verdict verdict;
-  verdict.tokenizer = not_found("none of its own");
+  verdict.tokenizer = not_found("none in the file");
   switch (report.kind) {
     case FileKind::kPipeline:
       verdict.runs = judge_pipeline(report);

@@ -24,7 +24,7 @@ std::string system_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The number behind `key` in a file of lines "key number"; unset if there is none.
+/// The value of `key` in a file of lines "key number"; unset if the key is missing.
 std::optional<int64_t> number_in_file(const std::string& path, std::string_view key) {
   const std::string text = system_file(path);
   const size_t at = text.find(key);

@@ -103,7 +103,7 @@ Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& qua
   std::error_code error;
   for (const std::string& source : quantizer.sources())
     if (fs::equivalent(args.output, source, error))
-      return invalid_argument("{}: is what is read; give OUT another name", args.output);
+      return invalid_argument("input and output are the same file: {}", args.output);
   if (fs::exists(args.output, error) && !args.force)
     return invalid_argument("{}: the file exists; --force replaces it", args.output);
   REDLINE_TRY(prepare_output(args.output));

@@ -47,7 +47,7 @@ std::string quoted_bytes(std::string_view bytes) {
   return text + "\"";
 }
 
-/// The token of everything that the vocabulary cannot spell; -1 if there is none.
+/// The unknown token; -1 if the vocabulary has none.
 TokenId unknown_token(const Tokenizer& tokenizer) {
   for (const char* name : {"<unk>", "[UNK]", "<|unk|>"})
     if (const TokenId id = tokenizer.find(name); id >= 0) return id;

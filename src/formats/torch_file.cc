@@ -35,7 +35,7 @@ class TorchReader {
       if (is_plain(*value)) continue;
       if (key.kind != TorchKind::kText) return invalid_argument("{}: {} is a name", file_.path(), spell(key));
       if (!names.insert(key.text).second)
-        return invalid_argument("{}: tensor {} stands there twice", file_.path(), in_quotes(key.text));
+        return invalid_argument("{}: duplicate tensor {}", file_.path(), in_quotes(key.text));
       // torch.nn.Parameter: a tensor with flags.
       if (is_call(*value, "torch._utils", "_rebuild_parameter")) {
         const PickleValue& arguments = pickle_.at(value->items[1]);
@@ -74,7 +74,7 @@ class TorchReader {
       if (!member.is_stored && (name == "data.pkl" || name == "byteorder" || name.starts_with("data/")))
         return unsupported("{}: member {} is compressed or encrypted", file_.path(), in_quotes(member.name));
       if (!members_.emplace(name, member).second)
-        return invalid_argument("{}: member {} stands there twice", file_.path(), in_quotes(member.name));
+        return invalid_argument("{}: duplicate member {}", file_.path(), in_quotes(member.name));
     }
     if (const auto order = members_.find("byteorder"); order != members_.end() && bytes_of(order->second) != "little")
       return unsupported("{}: numbers are not in little-endian order", file_.path());

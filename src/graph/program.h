@@ -38,7 +38,7 @@ struct StagePlan {
   ValueId in_place_of = -1;
   /// The grid is kFractions, and any parts of the rows that begin at multiples of kWaveGrain compute the same.
   bool cuts_rows = false;
-  /// With several row parts, a task goes on from the task of the same columns and the rows before its own.
+  /// With several row parts, each task depends on the preceding row chunk of the same columns.
   bool rows_in_order = false;
   int row_dim = 0;  ///< index of grid.rows in Program::row_dims
 };

@@ -31,7 +31,7 @@ std::string folder_name(const std::string& repository) {
   return name;
 }
 
-/// "owner/name" of a folder of the cache; "" if it is none of a model.
+/// "owner/name" of a folder of the cache; "" if it is not a model's.
 std::string repository_of(const std::string& folder) {
   constexpr std::string_view kPrefix = "models--";
   if (!folder.starts_with(kPrefix)) return "";

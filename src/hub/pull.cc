@@ -164,7 +164,7 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
   for (size_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   if (first_failure.ok() && options.is_cancelled && options.is_cancelled())
-    return cancelled("stopped; the next pull goes on from here");
+    return cancelled("stopped; the next pull resumes from here");
   return first_failure;
 }
 

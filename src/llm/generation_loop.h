@@ -1,6 +1,5 @@
-// Runs all requests of an engine together, step after step. One thread at a time runs the steps: a caller of run(), or
-// the loop's own thread for requests from submit(). The own thread has what a step gave delivered
-// beside the next step.
+// Runs all requests of an engine in shared steps. One thread at a time runs the steps: a caller of run(), or
+// the loop's own thread for requests from submit(). The loop's thread delivers a step's results during the next step.
 #pragma once
 
 #include <atomic>
@@ -80,7 +79,7 @@ class GenerationLoop : private SchedulerHost {
   StepTime step_time_;   ///< of the thread that runs the steps
   Scheduler scheduler_;  ///< of the thread that runs the steps
 
-  mutable std::mutex mutex_;         ///< of what follows
+  mutable std::mutex mutex_;         ///< guards the members below
   std::condition_variable changed_;  ///< a request came or ended, or the leader left
   std::vector<Request> waiting_;     ///< not yet in running_
   bool has_leader_ = false, closes_ = false;

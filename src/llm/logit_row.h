@@ -44,7 +44,7 @@ class LogitRow {
   bool has_blocks() const;
   /// The tokens not less likely than `last`, to `out`.
   void keep_down_to(Candidate last, float temperature, Candidates& out) const;
-  /// As Candidates::draw of these, behind last_of_top_p.
+  /// As Candidates::draw of these, after last_of_top_p.
   int32_t draw_down_to(Candidate last, float temperature, double u);
   /// As Candidates::draw of all tokens.
   int32_t draw(float temperature, double u);

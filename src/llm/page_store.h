@@ -46,7 +46,7 @@ struct PageOfText {
 };
 
 /// A file per page, which states its own tokens and the names of the text with it and before it. A page is kept only
-/// behind the pages before it, so that every file can be reached. Files are written beside their name and renamed, by a
+/// after its predecessors, so that every file can be reached. Files are written beside their name and renamed, by a
 /// thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
 class PageStore {
  public:
@@ -76,7 +76,7 @@ class PageStore {
   /// Waits until nothing is queued.
   void flush();
 
-  /// Of this model, as far as this store knows.
+  /// Files of this model that this store has seen.
   int64_t num_files() const;
   /// Of the folder, when this store wrote last.
   int64_t bytes() const;
@@ -113,7 +113,7 @@ class PageStore {
   PageStoreOptions options_;
   PageFolder folder_;  ///< of the writing thread
   bool is_failing_ = false;
-  mutable std::mutex mutex_;  ///< of what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
   Names known_;
   std::unordered_map<PageName, Queued, Hash> queued_;

@@ -309,7 +309,7 @@ bool PrefixCache::save(Node& node, const std::string& key) {
   return disk_->write(page, key, pages);
 }
 
-/// The whole pages of a text: those of the tree, and behind them those that have files.
+/// The whole pages of a text: those of the tree, then those that have files.
 struct PrefixCache::PagesOnDisk {
   PageStore& disk;
   const std::string& key;

@@ -36,18 +36,18 @@ class StatePool {
   const StateGroup& group(size_t g) const { return *groups_[g].group; }
   int64_t capacity(size_t g) const { return groups_[g].pages.capacity(); }
   int64_t num_free(size_t g) const { return groups_[g].pages.num_free(); }
-  /// Pages with references of store() alone, which a reclaimer frees when they are needed.
+  /// Pages that only the prefix cache references (store()); a reclaimer frees them when they are needed.
   int64_t num_stored_only(size_t g) const { return groups_[g].stored_only; }
   int64_t num_available(size_t g) const { return num_free(g) + num_stored_only(g); }
   /// `reclaimer` must outlive the pool, or be reset to null when it has dropped its pages.
   void set_reclaimer(PageReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
-  /// A page with one reference; nullopt: none is available.
+  /// Allocates a page with one reference; nullopt: none is available.
   std::optional<int32_t> take(size_t g);
   void share(size_t g, int32_t page) { count(g, page, 1, 0); }
   /// Drops a reference; the last one frees the page.
   void drop(size_t g, int32_t page) { count(g, page, -1, 0); }
-  /// The reference of a cache.
+  /// Adds the prefix cache's reference.
   void store(size_t g, int32_t page) { count(g, page, 1, 1); }
   void drop_stored(size_t g, int32_t page) { count(g, page, -1, -1); }
   bool is_stored_only(size_t g, int32_t page) const {

@@ -17,7 +17,7 @@ struct StepWork {
   double kv_bytes = 0;
   double pairs = 0;  ///< of a token and a position that it attends to, summed over the layers
 
-  /// The attention of all layers for one sequence: `tokens` more behind `depth`. Layers with a window read no further
+  /// The attention of all layers for one sequence: `tokens` more after `depth`. Layers with a window read no further
   /// back.
   void add_attention(std::span<const StateGroup> groups, double tokens, double depth);
 };

@@ -117,7 +117,8 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
   // use_sliding_window stays unset.
   if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
 
-  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 is none.
+  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 means
+  // none.
   nlohmann::json scaling = nlohmann::json::object();
   static constexpr Key kScaling[] = {{"rope.scale_linear", "factor"},
                                      {"rope.scaling.factor", "factor"},

@@ -28,7 +28,8 @@ struct Mamba2Mixer {
 
   int64_t inner_size() const { return scan.num_heads * scan.value_dim; }
 };
-/// time_step_limit of config.json, [least, most] of the time step; null, which Python's Infinity becomes, is none.
+/// time_step_limit of config.json, [least, most] of the time step; null, which Python's Infinity becomes, means no
+/// limit.
 Status read_step_limits(const nlohmann::json& config, GatedScanAttrs& scan);
 /// invalid_argument: heads and groups do not fit, or the heads are not `inner` elements together.
 Status check_mamba2_mixer(const Mamba2Mixer& m, int64_t inner);

@@ -34,7 +34,7 @@ class Interpreter {
   std::vector<HostTensor> values_;
 };
 
-/// The interpreter behind the interface of compiled programs. `bounds`: of the sizes of a step.
+/// The interpreter with the interface of compiled programs. `bounds`: upper bounds of the sizes of a step.
 Result<std::unique_ptr<Runner>> make_interpreter_runner(Graph graph, const SymbolValues& bounds);
 
 }  // namespace redline

@@ -211,7 +211,7 @@ void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::st
   ChatMessage& m = messages_[choice];
   m.reason = result.reason;
   m.stop = matched_stop(engine(), result, stop_);
-  if (m.stop.empty() && !prompt_.empty()) {  // else the tokens go on behind the text
+  if (m.stop.empty() && !prompt_.empty()) {  // else generation continues after the text
     std::vector<int32_t> tokens = prompt_;
     tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
     model().model->known_texts().add(scope_, prompt_text_ + result.text, std::move(tokens));

@@ -31,7 +31,7 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
 /// a format already. After generation_request(), which takes that; before set_prompt().
 std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name);
 
-/// A message as far as it is known.
+/// The part of a message that is known.
 struct ChatMessage {
   std::string content, reasoning;
   std::vector<ChatToolCall> tool_calls;

@@ -1,4 +1,4 @@
-// The embedding models behind the port, by name, each with a queue of requests and a thread that computes them.
+// The served embedding models, by name, each with a queue of requests and a thread that computes them.
 #pragma once
 
 #include <condition_variable>
@@ -70,7 +70,7 @@ class EmbeddingModel final : public Resident {
   const Opener open_;
   const int64_t created_;
   const size_t max_waiting_;
-  mutable std::mutex mutex_;  // of what follows; who uses the engine has it from EmbeddingModels::find()
+  mutable std::mutex mutex_;  // guards the members below; the engine in use comes from EmbeddingModels::find()
   std::shared_ptr<EmbeddingEngine> engine_;
   std::optional<EmbeddingInfo> info_;
   std::condition_variable changed_;

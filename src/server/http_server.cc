@@ -385,7 +385,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     return head + "\r\n";
   }
 
-  /// Any thread, behind the gate: poll() has something new.
+  /// Called by any thread through the gate: poll() has something new.
   void signal() {
     if (is_signalled_.exchange(true)) return;
     asio::post(shared_->io, [self = this->shared_from_this()] { self->event_.cancel(); });

@@ -49,7 +49,7 @@ class KnownTexts {
   void remove(Entries::iterator entry);
 
   const size_t max_bytes_;
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< guards the members below
   size_t bytes_ = 0;
   Entries entries_;  ///< used most recently first
   std::unordered_map<uint64_t, Entries::iterator> by_hash_;

@@ -1,4 +1,4 @@
-// The models behind one port, by name, and their adapters.
+// The served models, by name, and their adapters.
 #pragma once
 
 #include <atomic>
@@ -85,7 +85,7 @@ class ServedModel final : public Resident {
   const Opener open_;
   const int64_t created_, max_in_flight_;
   mutable std::atomic<int64_t> in_flight_{0};
-  mutable std::mutex mutex_;  // of what follows; engine_ changes only while it is not in use
+  mutable std::mutex mutex_;  // guards the members below; engine_ changes only while it is not in use
   std::shared_ptr<TextEngine> engine_;
   std::optional<ModelInfo> info_;
   EngineStats past_;  ///< of earlier loads

@@ -76,7 +76,7 @@ struct Residency::Slot {
 struct Residency::Shared {
   explicit Shared(const ResidencyOptions& o) : options(o) {}
   const ResidencyOptions options;
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::vector<std::unique_ptr<Slot>> slots;
   std::deque<Slot*> queue;  ///< to be loaded

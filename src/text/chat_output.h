@@ -18,7 +18,7 @@ struct ChatOutputFormat {
   const char* ignored[kMaxIgnored] = {};       ///< markers that are no part of the content
   bool has_channels = false;                   ///< messages with headers: <|channel|>analysis<|message|>...<|end|>
   const char* channel_call = "";               ///< how the calls of such a message begin; "": it is the arguments
-  const char* calls_begin = "";  ///< what the family writes before all calls of an answer, and behind them
+  const char* calls_begin = "";  ///< what the family writes before all calls of an answer, and after them
   const char* calls_end = "";
 };
 struct ReasoningMarkers {
@@ -46,7 +46,7 @@ struct ChatOutputOptions {
 };
 
 /// Takes the generated text in pieces of any size, special tokens included. The deltas joined do not depend on the
-/// pieces. Text that looks like a call and is none is content.
+/// pieces. Text that looks like a call but is not one is content.
 class ChatOutputParser final : public ChatReader {
  public:
   explicit ChatOutputParser(const ChatOutputOptions& options);

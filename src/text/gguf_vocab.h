@@ -34,7 +34,7 @@ Result<ChatTemplates> chat_templates_from_folder(const std::string& folder);
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 
 /// The tokenizer of a Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and
-/// generation_config.json for the special tokens. not_found: the folder has none of them.
+/// generation_config.json for the special tokens. not_found: the folder has no such file.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
 /// A single tokenizer file; `config_text` is tokenizer_config.json or "".
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);

@@ -311,7 +311,7 @@ class ToolCallGrammar {
       if (!properties.contains(name))
         return unsupported("\"{}\" is required and is no property: it has no type in the format \"{}\"", name,
                            format_.name);
-    // States as in json_schema.cc: 2 i before any member, 2 i + 1 after one, when i names are behind.
+    // States as in json_schema.cc: 2 i before any member, 2 i + 1 after one, when i names have been read.
     Grammar::Graph graph;
     const auto n = static_cast<uint32_t>(properties.size());
     graph.num_states = 2 * n + 2;

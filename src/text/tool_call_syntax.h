@@ -1,4 +1,4 @@
-// The ways in which models write tool calls. Each reads one block behind its opening marker, from text that may still
+// The ways in which models write tool calls. Each reads one block after its opening marker, from text that may still
 // grow.
 #pragma once
 

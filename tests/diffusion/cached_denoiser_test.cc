@@ -245,7 +245,7 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
 }
 
 TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {
-  // Of a probe without blocks; the statistic of a run is then a number at every step behind the first.
+  // Of a probe without blocks; the statistic of a run is then a number at every step after the first.
   for (const std::string network : {"flux_dev", "pixart_sigma"}) {
     GoldenDenoiser made = make_denoiser(network, 0);
     ASSERT_TRUE(made.denoiser);

@@ -173,7 +173,7 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
     file.seekp(at);
     file << bytes;
   };
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 0, "GGUF"); }), HasSubstr("it does not hold pages"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 0, "GGUF"); }), HasSubstr("not a page file"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 9, "xx"); }), HasSubstr("another model or text"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "xx"); }), HasSubstr("another model or text"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 85, "xx"); }), HasSubstr("its checksum is wrong"));
@@ -252,7 +252,7 @@ TEST(PageStore, ThePagesThatFitInTheQueueAreTheFirstOfAText) {
     for (size_t i = 0; i < 20; ++i) {
       const PageOfText page = store.page(parent, "", std::span(text).subspan(32 * i, 32));
       const bool is_kept = store.write(page, "", pages.pointers());
-      EXPECT_TRUE(goes_on || !is_kept) << "behind a page that was not kept";
+      EXPECT_TRUE(goes_on || !is_kept) << "after a page that was not kept";
       goes_on = goes_on && is_kept;
       now += is_kept;
       parent = page.name;
@@ -486,7 +486,7 @@ TEST(PagesOnDisk, AdaptersAreToldApartByTheirContents) {
   for (int round = 0; round < 2; ++round) {
     const auto engine = open_page_store(options);
     for (const std::string name : {"tolstoy", "shout"}) {
-      // The names change, what is behind them does not.
+      // The names change, the contents do not.
       const std::string as = fmt::format("{}{}", name, round);
       ASSERT_TRUE(engine->load_adapter(as, kTales + "/adapters/" + name).ok());
       r.adapters = {{as, 1.0}};

@@ -179,7 +179,7 @@ def test_predictions_are_canceled_and_the_queue_has_an_end(painter):
     assert [a.json()["queue_position"] for a in waiting] == [1, 2, 3]
     refused = painter.post("/v1/predictions", long)
     assert refused.status_code == 429 and "retry-after" in refused.headers
-    # In the queue it takes effect at once, and those behind it move up.
+    # In the queue it takes effect at once, and those after it move up.
     assert painter.post(waiting[0].json()["urls"]["cancel"]).json()["status"] == "canceled"
     assert painter.get(waiting[2].json()["urls"]["get"]).json()["queue_position"] == 2
     for prediction in (waiting[2].json(), waiting[1].json(), running):

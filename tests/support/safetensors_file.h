@@ -1,4 +1,4 @@
-// A safetensors file taken apart, or in the making: its header as JSON, data behind it.
+// A safetensors file taken apart, or in the making: its header as JSON, then the data.
 #pragma once
 
 #include <cstring>

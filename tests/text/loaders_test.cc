@@ -238,7 +238,7 @@ TEST(Llama2c, VocabulariesGiveTheReferenceText) {
     std::string text = reference["text"].get<std::string>();
     // The reference wrote byte tokens by their names.
     for (size_t at; (at = text.find("<0x0A>")) != std::string::npos;) text.replace(at, 6, "\n");
-    EXPECT_EQ((*tokenizer)->decode(ids), text.substr(1));  // behind BOS one space goes
+    EXPECT_EQ((*tokenizer)->decode(ids), text.substr(1));  // after BOS one space is dropped
     EXPECT_EQ((*tokenizer)->encode("Once upon a time")[0], 1);
     EXPECT_EQ((*tokenizer)->stop_tokens(), (std::vector<TokenId>{2}));
     for (size_t size = 0; size < bytes.size(); size += 7)

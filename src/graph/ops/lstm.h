@@ -21,7 +21,7 @@ struct LstmAttrs {
 
 /// The weights of a layer, in PyTorch's order of gates: input, forget, cell, output.
 struct LstmLayer {
-  Value weight_ih;         ///< [4 * hidden_size, columns of x, or hidden_size behind the first layer]
+  Value weight_ih;         ///< [4 * hidden_size, columns of x, or hidden_size after the first layer]
   Value weight_hh;         ///< [4 * hidden_size, hidden_size]
   Value bias_ih, bias_hh;  ///< [4 * hidden_size]; none without has_bias
 };

@@ -6,7 +6,7 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// What the weights of an importance matrix make of those of the elements.
+/// Combines importance-matrix and element weights.
 template <int kCount>
 REDLINE_INLINE void scale_weights(const LaneBlocks& block, Floats* w) {
   for (int i = 0; i < kCount; ++i) w[i] = block.w[i] * square_root(block.row_mean_square + block.x[i] * block.x[i]);

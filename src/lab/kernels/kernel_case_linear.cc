@@ -174,7 +174,7 @@ class PrepareCase : public KernelCase {
     if (form_ == ActivationLayout::kI8Tiled) {
       const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_);
       float scale;
-      std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkLines + m % kXTileRows * 4, 4);
+      std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkScaleBytes + m % kXTileRows * 4, 4);
       const uint8_t code =
           panel[i / kI8TileColumns * kXTileRows * kXTileBytes + m % kXTileRows * kXTileBytes + i % kI8TileColumns];
       return double{scale} * static_cast<int8_t>(code);

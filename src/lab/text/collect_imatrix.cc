@@ -26,7 +26,7 @@ struct Collected {
   std::string output;              ///< "squares.0"
   std::vector<std::string> names;  ///< in GGUF files
   int64_t matrices = 1, columns = 0;
-  bool has_counts = false;  ///< behind the sums of each matrix; else all tokens count
+  bool has_counts = false;  ///< follow the sums of each matrix; else all tokens count
   std::vector<double> sums, counts;
 };
 

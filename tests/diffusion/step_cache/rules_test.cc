@@ -383,7 +383,7 @@ TEST(Rules, MaskSkipsEachSpan) {
   const auto middle = run_rule("mask:steps=0-2+5,span=middle", t), blocks = run_rule("mask:steps=0-2+5,span=blocks", t);
   const auto output = run_rule("mask:steps=0-2+5,span=output", t),
              residual = run_rule("mask:steps=0-2+5,span=residual", t);
-  for (const auto* run : {&body, &stack, &network, &moved}) EXPECT_EQ(decisions(*run), "###..#......");
+  for (const auto* run : {&middle, &blocks, &output, &residual}) EXPECT_EQ(decisions(*run), "###..#......");
   for (int64_t i = 6; i < 12; ++i) {
     expect_near(middle[i].middle_image, plus(t.front_image[i], minus(t.middle_image[5], t.front_image[5])), "middle");
     expect_near(middle[i].middle_text, plus(t.front_text[i], minus(t.middle_text[5], t.front_text[5])), "text");

@@ -22,8 +22,8 @@ struct AttentionParams {
   Operand<float> y;
 };
 
-/// A piece of `split` is done: the worker that finishes the last piece sees all results and reduces them. The
-/// counter is reset for the next layer.
+/// Called when a piece of `split` is done. The worker that finishes the last piece reduces them and resets the counter
+/// for the next layer.
 void finish(const AttentionParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
   const AttentionSplit& split = plan.splits[index];
   std::atomic<int32_t>& finished = plan.finished[index];

@@ -6,8 +6,8 @@ cmake_minimum_required(VERSION 3.22)
 # What every kernel includes, and the flags that it is compiled with.
 set(common src/kernels/cpu/simd* src/kernels/cpu/tiles.h src/kernels/cpu/amx_tiles* src/tensor/blocks/*
            src/tensor/packed_weight.cc cmake/RedlineKernels.cmake)
-# The family of a source is its name up to the first dot; products with what prepares their activations are one, and so is
-# attention with what writes its pages. Beside its sources a family has the layout that they share.
+# The family of a source is its name up to the first dot; products and the preparation of their activations are one, and
+# so are attention and kv_append. A family also includes the layout header that its sources share.
 function(family_of name family)
   string(REGEX REPLACE "\\..*" "" stem ${name})
   if(stem MATCHES "^(linear|prepare)_" OR stem STREQUAL "linear")

@@ -1,7 +1,7 @@
 """Step caches on a MODEL of ComfyUI, whose network stays in PyTorch.
 
 The first block cache skips the blocks of a transformer, through ComfyUI's replacement of blocks ("dit"); Redline's own rule skips the
-whole network, through the wrapper around it. Nothing of the model itself is changed, so that other patches go on working. Arrays are
+whole network, through the wrapper around it. Nothing of the model itself is changed, so that other patches keep working. Arrays are
 only added, subtracted and averaged: the tests run on NumPy.
 """
 import math

@@ -155,7 +155,7 @@ typedef struct redline_model_options {
   const redline_adapter* adapters; /* loaded at once, and the default of redline_generate_options_init */
   size_t num_adapters;
   int64_t max_adapter_rank; /* maximum sum of the ranks of one request's adapters; at least what `adapters` need */
-  /* Called, by any thread, with a sentence about what is ignored: a broken cache file, a full disk. Must not use the
+  /* Called by any thread with a sentence about an ignored problem: a damaged cache file, a full disk. Must not use the
    * model. */
   void (*on_notice)(const char* message, void* user_data);
   void* user_data;
@@ -256,7 +256,7 @@ typedef struct redline_generate_options {
   size_t num_adapters;
   /* How it is served. */
   int32_t priority;       /* lower runs first */
-  double timeout_ms;      /* then it ends with what it has; 0: none */
+  double timeout_ms;      /* then it ends with the text so far; 0: none */
   const char* client;     /* requests of one client share its turn; NULL: a client of its own */
   const char* cache_salt; /* states are shared only between requests with equal salts; NULL: "" */
   /* Samplers that few requests use. */
@@ -349,7 +349,7 @@ REDLINE_C_API redline_code redline_generation_next(redline_generation* generatio
 /* Waits until all prompts have ended; `is_done` becomes 0 if they have not within timeout_ms (negative: no limit). */
 REDLINE_C_API redline_code redline_generation_wait(redline_generation* generation, double timeout_ms, int32_t* is_done,
                                                    redline_error** error);
-/* Ends all prompts, or that with this index, with what they have; takes effect with the step in progress. From any
+/* Ends all prompts, or that with this index, with their text so far; takes effect with the step in progress. From any
  * thread. */
 REDLINE_C_API void redline_generation_cancel(redline_generation* generation);
 REDLINE_C_API void redline_generation_cancel_prompt(redline_generation* generation, size_t index);
@@ -555,7 +555,7 @@ typedef struct redline_image_progress {
   double sigma, next_sigma;    /* noise level of the latents before and after the step */
   const void* preview;         /* for redline_image_preview */
 } redline_image_progress;
-/* Called after every step, on the thread of the call, with what is valid during it. Not 0 ends the call as
+/* Called after every step, on the thread of the call; the pointers are valid during the callback. Not 0 ends the call as
  * REDLINE_CANCELLED. */
 typedef int32_t (*redline_on_image_step)(const redline_image_progress* progress, void* user_data);
 /* Within such a callback: image `index` of the batch as the model expects it at this step; the longer side has at most

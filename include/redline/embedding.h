@@ -65,7 +65,7 @@ struct EmbeddingInfo {
   Pooling pooling = Pooling::kMean;
   bool normalizes = true;  ///< embeddings have length 1, unless a request says otherwise
   int64_t num_labels = 0;  ///< of a classifier, such as a cross-encoder (1); 0: not a classifier
-  /// Names and texts that go before a text, by what it is used for ("query", "document").
+  /// Prefixes by task ("query", "document").
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  ///< name of the one that is used without another; "": none
   int threads = 0;

@@ -187,7 +187,7 @@ struct GenerateRequest {
   AdapterWeights adapters;
   std::string client;           ///< requests of one client share its turn; "": a client of its own
   int priority = 0;             ///< lower runs first
-  double timeout_ms = 0;        ///< from the call; then the request ends as kTimeout with what it has. 0: none
+  double timeout_ms = 0;        ///< from the call; then the request ends as kTimeout with its text so far. 0: none
   std::string cache_salt;       ///< states are shared only between requests with equal salts
   OutputConstraint constraint;  ///< compiled by generate() and submit(), which return its errors
 };
@@ -428,9 +428,9 @@ struct Beam {
 };
 
 /// Beam search as in vLLM: in each step every beam is continued by its 2 beam_width most likely tokens; stop tokens
-/// among these end a text, and of all others the beam_width most likely texts go on. The result has the beam_width best
-/// texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are left out. Beams
-/// share the pages of their common beginnings (copy on write).
+/// among these end a text, and of all others the beam_width most likely texts are continued. The result has the
+/// beam_width best texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are
+/// left out. Beams share the pages of their common beginnings (copy on write).
 ///
 /// `on_step` is called with the number of tokens after every step; returning false ends the search (kCancelled).
 /// invalid_argument: an empty prompt or one that is longer than the context, beam_width < 1, max_tokens < 0, or a

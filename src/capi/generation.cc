@@ -54,7 +54,7 @@ class Inbox {
   }
   /// The thread that submits a request, until it has; then no thread.
   void set_submitter(std::thread::id thread) { submitter_.store(thread); }
-  /// No callback begins after it. What runs now goes on.
+  /// No callback begins after it; one that is running completes.
   void close() { is_closed_.store(true, std::memory_order_relaxed); }
 
   bool has_callback() const { return on_piece_ != nullptr; }

@@ -1,4 +1,4 @@
-// JSON for what few callers read.
+// JSON results of rarely used calls.
 #pragma once
 
 #include <nlohmann/json.hpp>

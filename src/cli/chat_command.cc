@@ -63,7 +63,7 @@ struct ChatArgs {
     v.argument(message, "MESSAGE", "answer this one message and end; - reads it from standard input",
                {.optional = true, .aliases = {"-p", "--prompt"}});
     v(system, "system", "TEXT|@FILE", "the system message", {.aliases = {"-sys", "--system-prompt"}});
-    v(load, "load", "FILE", "go on with a conversation that /save has written", {.names_file = true});
+    v(load, "load", "FILE", "continue a conversation written by /save", {.names_file = true});
     v(stats, "stats", "", "print the speed after each answer", {.aliases = {"--verbose"}});
     v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply (PEFT folder or GGUF), with an optional weight",
       {.names_file = true});
@@ -92,7 +92,7 @@ constexpr ChatCommand kChatCommands[] = {
     {"/undo", "", "forget the last message and its answer"},
     {"/history", "", "show the conversation"},
     {"/save", "FILE", "write the conversation as JSON"},
-    {"/load", "FILE", "go on with a saved conversation"},
+    {"/load", "FILE", "continue a saved conversation"},
     {"/set", "[NAME VALUE]", "show the settings, or set one; VALUE default takes it back"},
     {"/stats", "", "the speed of the last answer, and how full the context is"},
 };
@@ -143,7 +143,7 @@ class Chat {
   Status ask(const std::string& message) {
     session_.messages().push_back({"user", message, ""});
     Status status = answer();
-    // The message is not part of a conversation that could not go on with it.
+    // A message that could not be answered is not kept.
     if (!status.ok() && !session_.messages().empty() && session_.messages().back().role == "user")
       session_.messages().pop_back();
     return status;
@@ -266,7 +266,7 @@ class Chat {
         "\n/set takes the flags of the command line: temperature, top-p, seed, max-tokens,\nstop, grammar, "
         "json-schema, regex, "
         "think, reasoning ..., and stats on or off.\n"
-        "\nA line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of\nseveral lines; Alt-Enter "
+        "\nA line that ends in \\ continues in the next one; \"\"\" begins and ends a text of\nseveral lines; Alt-Enter "
         "and "
         "Ctrl-J break a line. Ctrl-C stops an answer; the\narrow keys and Ctrl-R find earlier messages.\n");
     return {};

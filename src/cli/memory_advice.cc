@@ -57,7 +57,7 @@ std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(st
 struct Weights {
   int64_t bytes = 0, parameters = 0;
 };
-/// Zeros for what cannot be read.
+/// Values that cannot be read are 0.
 Weights weights_of(const std::string& path) {
   Weights weights;
   const Result<FileKind> kind = detect_file_kind(path);

@@ -31,7 +31,7 @@ Status replace_adapters(NetworkAdapters& bank, std::span<const AdapterFactorPair
                         std::vector<std::string>& active);
 
 ImageEngine::MemoryReport memory_of(std::span<const Executable* const> networks);
-/// For set_cache() of what is no denoiser.
+/// The error of set_cache() for networks that are not denoisers.
 Status no_cache(const char* kind);
 
 }  // namespace redline

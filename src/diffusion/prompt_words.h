@@ -12,7 +12,7 @@ namespace redline {
 
 struct PromptWords {
   std::vector<std::string> known;  ///< in the singular and in lower case; empty: any text
-  std::string draws;               ///< what the model draws, as a sentence goes on after "it draws"
+  std::string draws;               ///< what the model draws: the words after "it draws"
 
   /// {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: another form.
   static Result<PromptWords> parse(const nlohmann::json& json);

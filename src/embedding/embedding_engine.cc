@@ -247,7 +247,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
   struct Text {
     size_t request, index;
   };
-  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // of requests that go on
+  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // of requests without an error
   std::vector<Text> texts;
   for (size_t r = 0; r < requests.size(); ++r) {
     Result<Encoding> encoding = encode_request(requests[r]);

@@ -83,7 +83,7 @@ struct TaskSchedule {
 };
 
 /// A second schedule of the same stages for steps of many rows. Stages around a recurrence are cut at rows, so that
-/// the layer above begins with the first rows while the recurrence of this layer goes on (plan_wavefront).
+/// the layer above begins with the first rows while the recurrence of this layer is still running (plan_wavefront).
 struct Wavefront : TaskSchedule {
   int64_t min_tokens = 0;  ///< of a step
 };

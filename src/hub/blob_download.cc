@@ -52,7 +52,7 @@ int64_t begin_of(const HttpAnswer& answer) {
   return begin;
 }
 
-/// The unfinished file, and the checksum of what is in it.
+/// The unfinished file, and the checksum of its contents.
 class Partial {
  public:
   Partial(const BlobDownload& download, std::string path)
@@ -115,7 +115,7 @@ class Partial {
   int64_t size_ = 0, kept_ = 0, received_ = 0;
 };
 
-/// One transfer from the end of what is there.
+/// One transfer from the end of the partial file.
 Status transfer(const BlobDownload& d, HubHttp& http, Partial& partial, HttpAnswer& answer) {
   Status problem;
   bool has_begun = false;

@@ -13,7 +13,7 @@
 namespace redline {
 namespace {
 
-constexpr size_t kMaxBody = size_t{64} << 20;  // of what is not written to a file
+constexpr size_t kMaxBody = size_t{64} << 20;  // of responses that are not written to a file
 
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };

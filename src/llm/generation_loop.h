@@ -50,7 +50,7 @@ class GenerationLoop : private SchedulerHost {
   void settle();
   /// Takes requests out of running_ whose end has been delivered, and wakes those who wait for them.
   std::vector<Request> publish_ended();
-  /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot go on have failed.
+  /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot continue have failed.
   std::vector<ScheduledTokens> run_scheduled();
   std::vector<ScheduledRequest> scheduled_requests() const;
   std::vector<ScheduledTokens> schedule(bool admits);

@@ -23,7 +23,7 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
   return available_memory() / 4 / page_bytes;
 }
 
-/// Raised with every change of what cached keys and values are: graphs, rope, the layout of pages, roundings of
+/// Incremented when the contents of cached pages change: graphs, rope, the layout of pages, roundings of
 /// kernels.
 constexpr int kStateVersion = 1;
 

@@ -55,7 +55,7 @@ class LogitRow {
   BlockExpSumArgs weights_of(std::span<const float> logits, float temperature) const;
   /// near_ from sums of the kernel, whose weights are relative to the largest of each block.
   void scale_near_sums();
-  /// Bounds of what the sum of likeliest tokens has to reach, with exact weights in blocks that have a logit of
+  /// Bounds of the sum that the likeliest tokens have to reach, with exact weights in blocks that have a logit of
   /// `least`; +inf: in none.
   struct Wanted {
     int64_t at_least, at_most;

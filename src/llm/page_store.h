@@ -27,7 +27,7 @@ struct PageStoreOptions {
   /// Of everything besides tokens and key that the contents of a page depend on: weights, format, kernels.
   uint64_t identity = 0;
   std::vector<int64_t> page_bytes;  ///< by state group
-  /// Called, by any thread, when a file cannot be used or written. The engine goes on without it.
+  /// Called by any thread when a file cannot be used or written. The engine continues without it.
   std::function<void(const std::string&)> on_notice;
   int64_t max_queued_bytes = int64_t{256} << 20;  ///< of pages that wait to be written
 };

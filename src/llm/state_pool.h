@@ -61,7 +61,7 @@ class StatePool {
   bool give_back_unused();
   /// Bytes of the pages of all groups that hold memory: written since they were given back last. Thread-safe.
   int64_t touched_bytes() const { return touched_bytes_.load(std::memory_order_relaxed); }
-  /// For tests of what happens when memory runs out: sequences get no page whenever `fault(g)` says so.
+  /// For tests of running out of memory: sequences get no page when `fault(g)` returns true.
   void set_fault(std::function<bool(size_t g)> fault) { fault_ = std::move(fault); }
   bool has_fault(size_t g) const { return fault_ && fault_(g); }
 

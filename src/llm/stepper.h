@@ -48,7 +48,7 @@ class Stepper {
   /// Serializes steps and every change to the state of a sequence.
   FairMutex& mutex() { return mutex_; }
   StatePool& pool() { return *pool_; }
-  /// Called after every step that has succeeded, by the thread of the step; the sum of what it returns is
+  /// Called after every step that has succeeded, by the thread of the step; the sum of its results is
   /// bound_seconds().
   void set_bound(std::function<double(const StepWork&)> bound) { bound_ = std::move(bound); }
   /// Checks one entry against context and vocabulary.

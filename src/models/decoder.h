@@ -39,7 +39,7 @@ struct DecoderConfig {
   DecoderNames names;
   NormKind norm;
   Activation activation = Activation::kSilu;
-  float embedding_scale = 1, residual_scale = 1;     ///< factors of embeddings, and of what a layer adds to its input
+  float embedding_scale = 1, residual_scale = 1;     ///< factors of embeddings, and of each residual branch
   float attention_scale = 0;                         ///< factor of q . k; 0: 1 / sqrt(head_dim)
   float logit_scale = 1;                             ///< factor of logits
   float attention_soft_cap = 0, logit_soft_cap = 0;  ///< of scores and of logits (ops/soft_cap.h); 0: none

@@ -19,7 +19,7 @@ struct MoeConfig {
   float limit = 0;  ///< ExpertLinearAttrs::limit
 };
 
-/// Names of tensors within a layer, and of what they consist of.
+/// Names of tensors within a layer, and of their parts.
 struct MoeNames {
   std::string router = "mlp.gate", correction = "mlp.gate.e_score_correction";
   std::string experts = "mlp.experts", gate = "gate_proj", up = "up_proj", down = "down_proj";

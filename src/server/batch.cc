@@ -187,7 +187,7 @@ class BatchRun {
 
   Status take(size_t place) {
     Pending& p = pending_[place];
-    if (!p.line) return {};  // woken by what was polled already
+    if (!p.line) return {};  // woken for output that was polled already
     Progress progress = Progress::kMore;
     while (progress == Progress::kMore) progress = p.answer->poll(p.body);
     if (progress != Progress::kDone) return {};

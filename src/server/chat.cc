@@ -104,7 +104,7 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
     return error;
   }
   if (!prompt.continues_last) return std::move(text).value();
-  // The text goes on where the last message's content ends, before what the template writes after it.
+  // The text continues at the end of the last message's content, before the template's closing text.
   std::string content = prompt.messages.back()["content"];
   content.erase(content.find_last_not_of(" \t\r\n") + 1);
   const size_t begin = text.value().rfind(content);

@@ -15,15 +15,15 @@ struct ChatPrompt {
   bool several_calls = true;        ///< false: an answer has at most one call
   Json variables = Json::object();  ///< further ones of the template
   bool adds_generation_prompt = true;
-  bool continues_last = false;  ///< the text goes on with the last message
+  bool continues_last = false;  ///< the text continues the last message
   std::string text;             ///< as rendered, after set_prompt()
   std::vector<int32_t> tokens;  ///< the same
-  std::string scope;            ///< of the texts that it may go on from (KnownTexts)
+  std::string scope;            ///< of the texts that it may continue (KnownTexts)
 };
 
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
-/// Renders the prompt into the request, checked against the context: what the model has written goes on from its own
+/// Renders the prompt into the request, checked against the context: generated text is continued from its own
 /// tokens. `param`: the field that errors name.
 std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const char* param, GenerateRequest& request);
 

@@ -38,7 +38,7 @@ class HttpApplication {
  public:
   virtual ~HttpApplication() = default;
   virtual std::unique_ptr<Answer> handle(HttpRequest& request) = 0;
-  /// The answer to what is no acceptable request: `status` 400, 413, 431 or 503. `param` names the header, or is "".
+  /// The answer to an unacceptable request: `status` 400, 413, 431 or 503. `param` names the header, or is "".
   virtual std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) = 0;
   virtual void finished(const HttpRequest& request, const Answer& answer, const Served& served) = 0;
   /// Called once, when draining begins: from now on the application should refuse new work.

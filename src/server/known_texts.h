@@ -15,7 +15,7 @@
 
 namespace redline::server {
 
-/// Generated tokens often differ from the tokenization of the same text. A conversation therefore goes on from
+/// Generated tokens often differ from the tokenization of the same text. A conversation therefore continues from
 /// the tokens themselves: they are what the model has written, and their cached state is found. Thread-safe.
 class KnownTexts {
  public:

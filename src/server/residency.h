@@ -87,7 +87,7 @@ class Residency {
   /// Until it is unloaded, instead of the option. 0: as soon as it is not in use; negative: never.
   void set_keep_alive(const Resident& model, double seconds);
   Entry entry(const Resident& model) const;
-  /// Why there is no model of this name for what a request wants, if it is one for something else; else "".
+  /// Why the model of this name does not fit a request, if it is of another kind; else "".
   std::string other_purpose(const std::string& name) const;
 
   /// Ends the thread; waiting requests get an error. Called by the destructor.

@@ -17,7 +17,7 @@ class ToolSchemas {
   ToolSchemas() = default;
   /// OpenAI's list of tools; anything else gives no types.
   explicit ToolSchemas(std::string_view tools_json);
-  /// A value written as plain text, as JSON: by the type of the parameter, and without one by what the text looks like.
+  /// A value written as plain text, as JSON: by the type of the parameter, and without one by the form of the text.
   std::string value(std::string_view tool, std::string_view parameter, std::string_view text) const;
 
  private:

@@ -53,8 +53,8 @@ class TileRunner final : public Runner {
   std::vector<HostPort> host_ports(const std::vector<Program::Port>& ports, const std::vector<void*>& addresses) const;
   Status check_sizes(const StepContext& context) const;
   Status upload_step(const StepContext& context);
-  /// Appends a state group's tables to step_bytes_, which then holds their offsets; `needed_partials` grows to what
-  /// they need.
+  /// Appends a state group's tables to step_bytes_, which then holds their offsets; `needed_partials` grows to the
+  /// number that they need.
   tiles::StateTables group_tables(const StepContext& context, size_t group, int64_t& needed_partials);
   /// The parts of the step's adapters, with their factors in the memory of the device.
   Status append_adapters(const StepContext& context, tiles::StepTables& tables);

@@ -1,4 +1,4 @@
-// Forecasts of the one tensor that a skipped step needs: a weighted sum of what computed steps stored.
+// Forecasts of the one tensor that a skipped step needs: a weighted sum of tensors stored at computed steps.
 //
 // Every known forecaster is linear in the stored tensors, so it only gives weights; the sum is one pass over memory. To
 // add one: its file, and its row in forecaster.cc.

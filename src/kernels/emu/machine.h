@@ -92,7 +92,7 @@ class Machine {
   explicit Machine(const MemoryMap& memory) : memory_(memory) {}
 
   /// Runs `warp_main(block, warp)` on a fiber for each warp of each block until all have ended.
-  /// internal: nothing can run any more, or a kernel broke a rule of the device; the message says what waits for what.
+  /// internal: deadlock, or a kernel broke a rule of the device; the message lists all waits.
   Status run(const Grid& grid, const MachineOptions& options, const std::function<void(Block&, int)>& warp_main);
 
   // For kernels, on the fiber of a warp.

@@ -64,7 +64,7 @@ std::string chart(const BenchReport& report, const ChartSize& size) {
     svg += svg_rectangle(16, 61, 12, 12, "memory") + svg_text(33, 72, "", "start", "bound by memory");
     svg += svg_rectangle(160, 61, 12, 12, "compute") + svg_text(177, 72, "", "start", "bound by arithmetic");
     svg += svg_text(width - 16, 72, "dim", "end",
-                    "bar: share of what this machine could do; line: slowest to fastest run");
+                    "bar: share of this machine's roofline; line: slowest to fastest run");
   }
   for (int tenth = 0; tenth <= 10; tenth += width < 600 ? 5 : 2) {
     const double x = x_of(tenth / 10.0);
@@ -128,7 +128,7 @@ std::string bench_html(const BenchReport& report) {
                   report.model.parameters, escaped(report.model.weight_types), escaped(machine_text(report)),
                   report.check.against.empty() ? "" : " Checked against " + escaped(report.check.against) + ".");
   html +=
-      "<p>Bars: the share of what this machine could do; lines: from the slowest to the fastest run. <br>"
+      "<p>Bars: the share of this machine's roofline; lines: from the slowest to the fastest run. <br>"
       "<span class=\"key\">bound by memory</span> <span class=\"compute key\">bound by arithmetic</span></p>\n";
   html += "<div class=\"wide\">" + chart(report, kInWidePage) + "</div>\n<div class=\"narrow\">" +
           chart(report, kInNarrowPage) + "</div>\n";

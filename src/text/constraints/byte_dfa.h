@@ -1,5 +1,5 @@
-// Deterministic automata over bytes, for what needs a complement or an intersection: patterns, formats and names of
-// JSON Schema.
+// Deterministic automata over bytes, for constraints that need a complement or an intersection: patterns, formats and
+// names of JSON Schema.
 #pragma once
 
 #include <array>

@@ -323,7 +323,7 @@ std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry e
       return std::nullopt;
     }
     if (next == config || chars == max_chars) return max_chars + 1;
-    // A loop that counts each character goes on up to its bound.
+    // A loop that counts each character continues up to its bound.
     if (chars == 1 && rule.is_counted && rule.greatest != Automaton::kUnbounded && is_next_round(config, next, rule))
       return std::min<size_t>(rule.greatest - entry.count, max_chars + 1);
     config = next;

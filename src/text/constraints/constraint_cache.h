@@ -1,11 +1,11 @@
 // The parse states of an automaton that have been visited, their transitions and their masks.
 //
-// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames: where to go on
-// after the call, the repetitions there, and the stack below, so that all calls of a rule at one position share one
-// stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a transition
-// is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never leave the rule
-// are decided for every stack. Those that leave it are kept as a trie over their bytes after the end of the rule,
-// which is walked with the parse state after the call; the result is kept for the pair.
+// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames: where to
+// continue after the call, the repetitions there, and the stack below, so that all calls of a rule at one position
+// share one stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a
+// transition is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never
+// leave the rule are decided for every stack. Those that leave it are kept as a trie over their bytes after the end of
+// the rule, which is walked with the parse state after the call; the result is kept for the pair.
 #pragma once
 
 #include <array>

@@ -198,7 +198,7 @@ class RedlineCache:
             return False
         if self.budget:
             if steps is None:
-                raise ValueError("this version of ComfyUI does not tell the number of steps; set steps_budget to 0")
+                raise ValueError("this version of ComfyUI does not pass the number of steps; set steps_budget to 0")
             return self.calls.step not in power_mask(steps, self.budget)
         if steps is not None and steps < self.MIN_STEPS or len(state["outputs"]) < 2 or state.get("hits", 0) >= self.MAX_CONSECUTIVE:
             return False

@@ -50,7 +50,7 @@ class FoCaCalibratorConfig:
 
 
 _NAMES = {field.name: field.default for field in dataclasses.fields(DBCacheConfig)}
-# Fields of other versions, and of other configs, that say nothing new.
+# Fields of other versions and configs that have no effect here.
 _WITHOUT_EFFECT = ("cache_type", "enable_calibrator", "enable_encoder_calibrator", "calibrator_type", "calibrator_cache_type",
                    "calibrator_kwargs", "taylorseer_order", "enable_taylorseer", "enable_encoder_taylorseer", "taylorseer_cache_type")
 

@@ -46,7 +46,7 @@ class RedlineLM(Base):
     """loglikelihood, loglikelihood_rolling and generate_until over redline.Model.
 
     ``pretrained``: the path or name of a model; further options are those of redline.Model (``dtype``, ``threads``, ``context``).
-    ``max_gen_toks``: of requests that do not say it. ``max_length``: default the model's context. ``batch_size`` and ``device`` are
+    ``max_gen_toks``: of requests without one. ``max_length``: default the model's context. ``batch_size`` and ``device`` are
     accepted and have no effect: the engine batches by itself.
     """
 

@@ -21,7 +21,7 @@ struct redline_prompt_embeds {
 namespace {
 
 using Preview = std::function<Result<RgbImage>(int64_t index, int64_t max_side)>;
-/// How often a call that waits for its turn asks whether it is cancelled.
+/// How often a queued call checks whether it is cancelled.
 constexpr std::chrono::milliseconds kTurnPoll(20);
 
 redline_image_pipeline_options default_pipeline_options() {

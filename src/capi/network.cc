@@ -75,7 +75,7 @@ Result<std::vector<NamedTensor>> read_tensors(const redline_tensor* list, size_t
 }
 
 Result<std::vector<NamedOutput>> read_outputs(const redline_network_output* list, size_t count) {
-  if (count == 0) return invalid_argument("no output is asked for");
+  if (count == 0) return invalid_argument("no output is requested");
   REDLINE_TRY(required(list, "outputs"));
   std::vector<NamedOutput> outputs;
   for (size_t i = 0; i < count; ++i) {

@@ -39,7 +39,7 @@ struct ChatSettings {
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
     v(reasoning, "reasoning", "HOW",
       "reasoning of the model: dimmed, as one line with its length, or not shown; in a pipe it is "
-      "printed only if this flag asks for it",
+      "printed only with this flag",
       {.choices = {"show", "fold", "hide"}});
     v(think, "think", "on|off", "whether the model should reason (enable_thinking of its template)",
       {.choices = kOnOff, .shown_default = "the model's own"});

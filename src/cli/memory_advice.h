@@ -24,7 +24,7 @@ std::string memory_warning(const std::string& path);
 
 /// Adds what is available and a context that fits to an out_of_memory; another status is returned as it is.
 Status advise_text_memory(Status status, const std::string& path, int64_t context);
-/// The same for images, of which `width` x `height` were asked for (0: the model's own size).
+/// The same for images, of `width` x `height` pixels (0: the model's own size).
 Status advise_image_memory(Status status, const std::string& path, const ImageOptions& options, int64_t width,
                            int64_t height);
 

@@ -118,7 +118,7 @@ Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& qua
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("{}", fmt::join(shape, " x ")); }
 
-/// Tensors whose type is not the one that was asked for, and why.
+/// Tensors whose type differs from the requested one, and why.
 void note_exceptions(const ModelQuantizer& quantizer, bool has_imatrix, Terminal& terminal) {
   int64_t fallbacks = 0, without = 0;
   const ModelQuantizer::Tensor* first = nullptr;

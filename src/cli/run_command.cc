@@ -137,7 +137,7 @@ void print_run_summary(const TextEngine& engine, const GenerateResult& r, const 
                 first, ending_text(r, info), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
 }
 
-/// Why there is no text, and how a model with a chat template is asked.
+/// Why there is no text, and how to prompt a model with a chat template.
 void print_advice(const RunArgs& args, const TextEngine& engine, const std::string& prompt,
                   const GenerateResult& result, Terminal& terminal) {
   const bool is_empty = result.tokens.empty() && result.reason == FinishReason::kStop;

@@ -16,7 +16,7 @@ struct PromptWords {
 
   /// {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: another form.
   static Result<PromptWords> parse(const nlohmann::json& json);
-  /// What to say about a prompt that has none of the known words; "" if each has one.
+  /// The notice for a prompt without any known word; "" if each has one.
   std::string warning(std::span<const std::string> prompts) const;
 };
 

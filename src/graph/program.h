@@ -139,7 +139,7 @@ class StateMemory {
 };
 
 /// Memory of a back end that outlives steps, for external values. On a device it has a copy for the host, which is made
-/// and brought up to date only when the host asks for it.
+/// and updated only when the host reads it.
 class BackendBuffer {
  public:
   virtual ~BackendBuffer() = default;

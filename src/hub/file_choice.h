@@ -22,7 +22,7 @@ enum class HubKind : uint8_t {
   kFolder,    ///< a model with config.json and safetensors
   kPipeline,  ///< a diffusers pipeline: model_index.json
   kAdapter,   ///< a LoRA adapter
-  kFile,      ///< one file that was asked for
+  kFile,      ///< one requested file
 };
 /// "gguf", "huggingface", "diffusers", "lora", "file"
 std::string_view hub_kind_name(HubKind kind);

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kTries = 3;  ///< of a question to the Hub
 
-/// What the Hub says about a revision.
+/// The Hub's description of a revision.
 struct Revision {
   std::string commit;
   std::vector<HubFile> files;
@@ -88,7 +88,7 @@ Status look_up(HubFile& file, const HubName& name, const std::string& commit, co
     answer = http.send_again(request, kTries);
     const std::string location = answer.header("location");
     const bool is_moved = answer.status >= 300 && answer.status < 400;
-    // A renamed repository is at another place of the Hub; the storage of large files is elsewhere, and says less.
+    // A renamed repository is at another place of the Hub; the storage of large files is elsewhere, and reports less.
     if (!is_moved || !location.starts_with('/')) break;
     request.url = settings.endpoint + location;
   }
@@ -102,7 +102,7 @@ Status look_up(HubFile& file, const HubName& name, const std::string& commit, co
   file.etag = etag;
   const Json bytes = Json::parse(size, nullptr, false);
   if (!is_etag(etag) || !bytes.is_number_unsigned())
-    return io("{}: {} says neither its size nor its checksum", what, settings.endpoint);
+    return io("{}: {} reports neither its size nor its checksum", what, settings.endpoint);
   file.bytes = bytes.get<int64_t>();
   return {};
 }

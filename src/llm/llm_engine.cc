@@ -116,7 +116,7 @@ void LlmEngine::count_bounds() {
   for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
   question.may_measure = !loop_->is_busy();
   std::unique_lock steps(stepper_->mutex(), std::defer_lock);
-  if (question.may_measure) steps.lock();  // a step beside it would be measured too
+  if (question.may_measure) steps.lock();  // a concurrent step would be measured too
   MachineLimits limits = machine_limits_(question);
   if (limits.read_bytes_per_s <= 0 && limits.operations_per_s.empty() && !question.may_measure) return;
   if (!steps.owns_lock()) steps.lock();

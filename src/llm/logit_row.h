@@ -6,8 +6,8 @@
 // and exact sums of them come from a kernel (BlockExpSumArgs). For top-p the same pass that finds the maxima sums the
 // weights of each block to within 2e-5. If the tokens that are left are few, they are looked for in the blocks with the
 // largest maxima, and the last one is nearly always the same for all sums within that error; if it is not, the weights
-// of these blocks are summed exactly, and then all. If the tokens are many, a sample of the logits tells between which
-// two logits the last one lies, and one more pass lists the tokens there.
+// of these blocks are summed exactly, and then all. If the tokens are many, a sample of the logits determines between
+// which two logits the last one lies, and one more pass lists the tokens there.
 #pragma once
 
 #include <span>

@@ -46,8 +46,8 @@ struct PageOfText {
 };
 
 /// A file per page, which states its own tokens and the names of the text with it and before it. A page is kept only
-/// after its predecessors, so that every file can be reached. Files are written beside their name and renamed, by a
-/// thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
+/// after its predecessors, so that every file can be reached. Files are written under a temporary name and renamed, by
+/// a thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
 class PageStore {
  public:
   /// io: the folder cannot be created, or is not writable.

@@ -315,7 +315,7 @@ struct PrefixCache::PagesOnDisk {
   const std::string& key;
   std::span<Node* const> known;
   std::vector<PageOfText> pages;
-  mutable std::vector<std::optional<uint64_t>> groups;  ///< that the files have; unset: not asked yet
+  mutable std::vector<std::optional<uint64_t>> groups;  ///< that the files have; unset: not read yet
 
   uint64_t groups_of(size_t i) const {
     if (!groups[i]) groups[i] = disk.groups(pages[i], key).value_or(0);

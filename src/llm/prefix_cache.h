@@ -48,7 +48,7 @@ struct PrefixRestored {
 /// these pages, so paths in use are locked by the references to their pages; it copies a page that it writes to.
 ///
 /// When the pool needs a page of the layers that keep every position, the leaf goes that was used least recently and
-/// that no sequence holds. Pages of sliding windows and recurrent states are given up one by one, least recently used
+/// that no sequence holds. Pages of sliding windows and recurrent states are evicted one by one, least recently used
 /// first; a prefix can then be restored only where the window before its end is complete, or where a recurrent state is
 /// stored.
 ///

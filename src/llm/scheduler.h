@@ -17,7 +17,7 @@
 
 namespace redline {
 
-/// What a scheduler knows of a request that has not ended.
+/// The scheduler's view of a request that has not ended.
 struct ScheduledRequest {
   uint64_t id = 0;          ///< unique; larger for later arrivals
   std::string_view client;  ///< as in GenerateRequest

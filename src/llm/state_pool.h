@@ -59,7 +59,8 @@ class StatePool {
   /// Returns memory of pages to the system that are free and were at the last call. True: some others are free and hold
   /// memory.
   bool give_back_unused();
-  /// Bytes of the pages of all groups that hold memory: written since they were given back last. Thread-safe.
+  /// Bytes of the pages of all groups that are backed by memory: written since they were last released to the system.
+  /// Thread-safe.
   int64_t touched_bytes() const { return touched_bytes_.load(std::memory_order_relaxed); }
   /// For tests of running out of memory: sequences get no page when `fault(g)` returns true.
   void set_fault(std::function<bool(size_t g)> fault) { fault_ = std::move(fault); }

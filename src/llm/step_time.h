@@ -13,10 +13,10 @@ class StepTime {
  public:
   /// A step with `rows` sequences that sample and `prompt_tokens` tokens of prompts took `seconds`.
   void add(int64_t rows, int64_t prompt_tokens, double seconds);
-  /// Prompt tokens beside `rows` sampled ones with which a step takes at most `ratio` times as long as one that only
-  /// samples `all_rows`, which are there when the prompts have been read; at least kMin, so that prompts are read to
-  /// their end. kUnknown before there were steps of both kinds. Now and then 1, so that there is a step that shows the
-  /// time of sampling.
+  /// Number of prompt tokens, in addition to `rows` sampled ones, with which a step takes at most `ratio` times as long
+  /// as one that only samples `all_rows`, which are there when the prompts have been read; at least kMin, so that
+  /// prompts are read to their end. kUnknown before there were steps of both kinds. Now and then 1, so that there is a
+  /// step that shows the time of sampling.
   int64_t prompt_tokens_within(double ratio, int64_t rows, int64_t all_rows) const;
 
   static constexpr int64_t kMin = 4;

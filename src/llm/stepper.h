@@ -33,7 +33,7 @@ class Stepper {
   static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
                                                const DeviceChoice& device, RuntimeResources& runtime);
 
-  /// Appends the entries' tokens to their sequences; logits() then holds the rows asked for, in order. On error every
+  /// Appends the entries' tokens to their sequences; logits() then holds the requested rows, in order. On error every
   /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds
   /// limits().
   Status step(std::span<const StepEntry> batch);

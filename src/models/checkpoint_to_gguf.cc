@@ -298,7 +298,7 @@ struct RowWriter {
   }
 };
 
-/// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, beside vectors.
+/// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, besides vectors.
 bool stays_f32(std::string_view gguf_name) {
   const size_t part = gguf_name.starts_with("blk.") ? gguf_name.find('.', 4) + 1 : 0;
   const std::string_view own = gguf_name.substr(part);

@@ -217,7 +217,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
     if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long: part of the config
     const std::string name = names.to_hf(tensor.name);
     if (name.empty())
-      return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
+      return unsupported("{}: tensor {} is not part of a supported {} model", file.path(), tensor.name, arch);
     WeightSource source;
     source.view = tensor.view;
     source.file = file.files()[static_cast<size_t>(tensor.part)];

@@ -40,8 +40,8 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///   middle  inputs "image", "text", carries; outputs "image", and "text" when the tail reads it
 ///   tail    inputs "image", carries, and "text", "rope", "key_lengths" as its own blocks need; output "model_output"
 ///           [batch * image_tokens, out_channels]
-/// A transformer has at least one block in the middle, whatever BlockSplit says. In convolutional networks image_tokens
-/// are kHeight x kWidth pixels; everything is in the front, and middle and tail are empty.
+/// A transformer has at least one block in the middle, whatever BlockSplit requests. In convolutional networks
+/// image_tokens are kHeight x kWidth pixels; everything is in the front, and middle and tail are empty.
 struct DenoiserModel {
   std::string family;                         ///< "flux", "sd3", "pixart", "unet"
   Graph front, middle, tail;                  ///< middle, tail: no ops when everything is in the front

@@ -31,7 +31,7 @@ struct QuantizeFacts {
   bool has_imatrix = false;
 };
 
-/// Types of the tensors of one model, asked for in the order of layers and names: some rules count tensors.
+/// Types of the tensors of one model. Call in the order of layers and names: some rules count tensors.
 class QuantizeRules {
  public:
   QuantizeRules(const QuantizeMix& mix, const QuantizeFacts& facts) : mix_(mix), facts_(facts) {}
@@ -50,7 +50,7 @@ class QuantizeRules {
 
   QuantizeMix mix_;
   QuantizeFacts facts_;
-  int64_t values_ = 0, downs_ = 0;  ///< asked for so far
+  int64_t values_ = 0, downs_ = 0;  ///< tensors so far
 };
 
 /// The type for rows that `type` does not divide: llama.cpp's, or F16 where that does not fit either.

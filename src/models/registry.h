@@ -18,7 +18,7 @@ struct GgufForm {
   std::function<int64_t(int64_t)> stored_row = {};
   bool is_transposed = false;       ///< the checkpoint has [in, out]
   bool is_left_out = false;         ///< a buffer that no file has
-  std::string name = {};            ///< under which GgufNames knows the tensor; "": the checkpoint's
+  std::string name = {};            ///< of the tensor in GgufNames; "": the checkpoint's
   std::vector<int64_t> shape = {};  ///< empty: the checkpoint's
   /// In place of stored_row: the checkpoint's element that is at a row and column.
   std::function<int64_t(int64_t row, int64_t column)> stored_element = {};

@@ -32,7 +32,7 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
                        gpu.minor, kMinCapability / 10, kMinCapability % 10);
   if (module.empty())
     return unsupported(
-        "cuda:{}: {} is there, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
+        "cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
         gpu.name);
   return {};
 }

@@ -1,4 +1,4 @@
-// Errors of the API: the status, and what the body says in the shape of OpenAI's, Anthropic's or Ollama's API.
+// Errors of the API: the status, and the body in the shape of OpenAI's, Anthropic's or Ollama's API.
 #pragma once
 
 #include <fmt/format.h>

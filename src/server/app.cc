@@ -122,7 +122,7 @@ App::App(AppOptions options)
   metrics_.declare("vllm:num_requests_running", Kind::kGauge, "Requests whose state is in the cache.");
   metrics_.declare("vllm:num_requests_waiting", Kind::kGauge, "Requests that wait for a place in the cache.");
   metrics_.declare("vllm:kv_cache_usage_perc", Kind::kGauge, "Share of the cache pages in use by requests; 1 is full.");
-  metrics_.declare("vllm:num_preemptions_total", Kind::kCounter, "States that were given up and are computed again.");
+  metrics_.declare("vllm:num_preemptions_total", Kind::kCounter, "Evicted states to be recomputed.");
   metrics_.declare("vllm:prompt_tokens_total", Kind::kCounter, "Prompt tokens of requests whose prompt is complete.");
   metrics_.declare("vllm:generation_tokens_total", Kind::kCounter, "Generated tokens.");
   metrics_.declare("vllm:prefix_cache_queries_total", Kind::kCounter, "Prompt tokens looked up in the prefix cache.");

@@ -326,7 +326,7 @@ Status BatchOutput::keep(const MappedFile& file, const BatchInput& input, bool d
       return invalid_argument("{}:{}: is no answer of a batch; name another file, or remove this one", path_, number);
     const std::string id = string_of(row, "custom_id");
     if (!id.empty() && !asked.contains(id))
-      return invalid_argument("{}:{}: answers \"{}\", which {} does not ask; name another file, or remove this one",
+      return invalid_argument("{}:{}: answers \"{}\", which {} does not contain; name another file, or remove this one",
                               path_, number, id, input.file().path());
     if (drops_failed && has_failed(row)) return {};
     kept.append(text).push_back('\n');

@@ -45,7 +45,7 @@ const Schema chat_message_schema{
     "ChatMessage",
     {{"role",
       kString,
-      "who says it",
+      "the author of the message",
       {.required = true, .choices = {"system", "developer", "user", "assistant", "tool", "function"}}},
      {"content", kString | kArray, "a text, or parts of type text", {.items = &part_item}},
      {"name", kString, "of a tool, or of a participant", {.max_length = 1000}},

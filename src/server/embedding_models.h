@@ -97,7 +97,7 @@ class EmbeddingModels {
   std::vector<std::shared_ptr<EmbeddingModel>> models_;
 };
 
-/// "[0.1,-0.25]", with as many digits as tell the float from others.
+/// "[0.1,-0.25]", with as many digits as identify the float.
 void append_numbers(std::string& text, std::span<const float> values);
 
 }  // namespace redline::server

@@ -28,7 +28,7 @@ struct HttpRequest {
   }
 };
 
-/// What the access log and the metrics say of an answer beside its status.
+/// Properties of an answer for the access log and the metrics, besides its status.
 struct AnswerFacts {
   std::string model, finish;
   int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;

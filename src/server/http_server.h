@@ -33,7 +33,8 @@ struct Served {
   bool is_complete = false;  ///< false: the client left, or was too slow
 };
 
-/// What the server asks of its owner. handle() runs on the handler threads; the others on the thread of the sockets.
+/// The interface that the server's owner implements. handle() runs on the handler threads; the others on the thread of
+/// the sockets.
 class HttpApplication {
  public:
   virtual ~HttpApplication() = default;

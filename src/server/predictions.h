@@ -21,7 +21,7 @@
 
 namespace redline::server {
 
-/// What a request for images asks.
+/// A request for images.
 struct ImageJob {
   ImageRequest request;  ///< init_image and mask are set from those below when it runs
   std::optional<RgbImage> init_image, mask;
@@ -141,7 +141,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   std::thread thread_;
 };
 
-/// The image models by name, and the predictions that can still be asked about. Thread-safe.
+/// The image models by name, and the predictions that can still be queried. Thread-safe.
 class ImageModels {
  public:
   explicit ImageModels(Residency& residency) : residency_(residency) {}

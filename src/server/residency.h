@@ -55,7 +55,7 @@ struct ResidencyOptions {
   bool unloads() const { return memory_bytes > 0 || keep_alive_s >= 0; }
 };
 
-/// Thread-safe. Loads one model at a time, in the order in which they were asked for, on a thread of its own. Makes
+/// Thread-safe. Loads one model at a time, in the order of requests, on a thread of its own. Makes
 /// room by unloading models that are not in use, the one that was used longest ago first.
 class Residency {
  public:
@@ -72,7 +72,7 @@ class Residency {
   ~Residency();
   const ResidencyOptions& options() const;
 
-  /// `expected_bytes`: until it is loaded and says itself.
+  /// `expected_bytes`: until it is loaded and its size is known.
   void add(std::shared_ptr<Resident> model, int64_t expected_bytes);
   /// One that is in memory and stays there.
   void add_loaded(std::shared_ptr<Resident> model);

@@ -28,7 +28,7 @@ class WebhookSender {
   /// An answer other than 2xx, or none within 10 seconds, is followed by up to 4 more attempts, 1, 2, 4 and 8 seconds
   /// apart.
   void post(std::string url, std::string body);
-  /// Events that were given up.
+  /// Events that were dropped.
   int64_t num_failed() const;
 
  private:

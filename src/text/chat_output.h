@@ -28,7 +28,7 @@ struct ReasoningMarkers {
 
 /// The row of a template's text. The last row, "plain", has no tool calls.
 const ChatOutputFormat& chat_output_format(std::string_view chat_template);
-/// The same, but the row of Hermes for "plain": how a model whose template knows no tools is made to call one.
+/// The same, but the row of Hermes for "plain": the format for models whose template has no tools.
 const ChatOutputFormat& tool_call_format(std::string_view chat_template);
 const ChatOutputFormat* find_chat_output_format(std::string_view name);
 ReasoningMarkers reasoning_markers(std::string_view chat_template);

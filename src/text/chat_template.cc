@@ -76,7 +76,7 @@ void adapt_arguments(jinja::Evaluation& e, jinja::Value messages, bool to_object
       const jinja::Value arguments = member_of(function, "arguments");
       jinja::Value adapted;
       if (to_objects && arguments.is_string()) {
-        // Text that is no JSON stays text: the template says what it makes of it.
+        // Text that is not JSON stays text; the template handles it.
         if (arguments.text().empty()) adapted = jinja::Value::dict(e.make_dict());
         else if (nlohmann::json::accept(arguments.text()))
           if (auto parsed = jinja::parse_json_value(e, arguments.text(), "arguments"); parsed.ok() && parsed->is_dict())

@@ -13,7 +13,7 @@
 
 namespace redline {
 
-/// What the files of a model say about its chat template.
+/// The chat template of a model's files.
 struct ChatTemplateSource {
   std::string text;                 ///< Jinja; "": the model has no template
   std::string tool_use;             ///< the template named tool_use, for conversations with tools; "": the same

@@ -26,7 +26,7 @@ struct GgufVocab {
   ChatTemplates chat_templates;
 };
 /// The tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot
-/// express it (a pre-tokenizer without a name, a Unigram model, ...); the message says what.
+/// express it (a pre-tokenizer without a name, a Unigram model, ...); the message names it.
 Result<GgufVocab> vocab_from_folder(const std::string& folder);
 /// chat_template.jinja, else chat_template of tokenizer_config.json (one, or a list of named ones). Empty: none.
 Result<ChatTemplates> chat_templates_from_folder(const std::string& folder);

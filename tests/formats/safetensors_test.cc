@@ -104,7 +104,7 @@ TEST(SafetensorsHostile, OneByOne) {
   EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})"),
                              "two data_offsets");
   EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})"),
-                             "\"x\" is unknown here");
+                             "\"x\" is unknown or duplicate");
   EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","dtype":"F32"}})"), "duplicate");
   EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"), "at least 0");
   EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"),

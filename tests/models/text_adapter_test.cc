@@ -229,7 +229,7 @@ TEST_F(PeftFolder, ScalesByAlphaAndRank) {
   EXPECT_EQ(read()->matrices.at(kQ).scale, 2.5 / 4);
   config_["rank_pattern"] = {{"q_proj", 4}};
   EXPECT_THAT(read().status().message(),
-              HasSubstr("model.layers.0.mlp.down_proj has rank 4, adapter_config.json says 32"));
+              HasSubstr("model.layers.0.mlp.down_proj has rank 4, adapter_config.json has 32"));
   config_["rank_pattern"] = {{"q_proj(", 4}};
   EXPECT_THAT(read().status().message(), HasSubstr("rank_pattern"));
 }

@@ -73,7 +73,7 @@ class LinearAdapters {
  private:
   /// For LinearArgs::end.
   struct Prefetch {
-    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 beside the product's own
+    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 together with the product's own
     LinearPrefetch list;
     std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
   };

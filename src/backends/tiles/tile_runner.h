@@ -18,7 +18,7 @@ struct TileRunnerOptions {
   /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
   /// images, of one size. It is captured when the sizes come a second time.
   bool graphs = true;
-  double hang_seconds = 60;  ///< a persistent step that takes longer is given up
+  double hang_seconds = 60;  ///< a persistent step that takes longer fails
 };
 
 class TileRunner final : public Runner {
@@ -68,7 +68,7 @@ class TileRunner final : public Runner {
   /// A launch for each stage.
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   void drop_graphs();
-  /// internal: a persistent step was given up; the events that are waited for.
+  /// internal: a persistent step timed out; lists the events that are waited for.
   Status check_hang();
 
   Program program_;

@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// Tokens after which the state of a scan is replaced; until then it has their keys and values beside it.
+/// Tokens after which the state of a scan is replaced; until then their keys and values are stored with it.
 inline constexpr int64_t kScanChunkTokens = 32;
 
 struct GatedScanAttrs {

@@ -221,7 +221,7 @@ REDLINE_INLINE Floats search_table_scale(const Floats* x, const Floats* w) {
     scale = pick(is_better, qx / q2, scale);
     best = pick(is_better, scale * qx, best);
   }
-  // Weights that are all zero say nothing: the scale of the largest element.
+  // Weights that are all zero carry no information: the scale of the largest element.
   scale = pick(scale == scale, scale, -peak / first);
   return pick(size < kMinGroup, Floats{}, scale);
 }

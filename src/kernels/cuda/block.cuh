@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
   if constexpr (Kernel::kLoads) {
     init_ring(w);
     if (w.index() == kConsumerWarps) {
-      // Weights are read before the kernel before has ended, unless its results say which.
+      // Weights are read before the kernel before has ended, unless its results select them.
       if constexpr (Kernel::kLoaderWaits) wait_for_previous();
       return Kernel::load(args, tile, w, ring);
     }

@@ -7,7 +7,7 @@ namespace {
 
 /// A NaN as float32, float16 and bfloat16, and no code that a packed weight is likely to have everywhere.
 constexpr uint8_t kPoison = 0xff;
-/// In a random order, one in this many loads and stores gives up its turn.
+/// In a random order, one in this many loads and stores yields.
 constexpr uint32_t kSwitchEvery = 64;
 
 }  // namespace

@@ -79,7 +79,7 @@ TILE_CONST_FN bool is_task(KernelId kernel) {
   }
 }
 
-/// One stage of a program as the device knows it.
+/// One stage of a program in device memory.
 struct StageTable {
   KernelId kernel;
   int16_t row_dim;    ///< of StepTables::rows; -1: work partitions

@@ -153,7 +153,7 @@ std::string bench_html(const BenchReport& report) {
 Status check_plot_name(const std::string& path) {
   if (path.empty()) return {};
   if (path.ends_with(".svg") || path.ends_with(".html")) return prepare_output(path);
-  return invalid_argument("flag --plot: {} ends in neither .svg nor .html, which say what to draw", path);
+  return invalid_argument("flag --plot: {} must end in .svg or .html", path);
 }
 
 Status write_plot(const BenchReport& report, const std::string& path) {

@@ -248,7 +248,7 @@ void add_thinking(const Json& body, ChatPrompt& prompt) {
   else prompt.variables["reasoning_effort"] = *think;
 }
 
-/// The model, loaded. Unset: all that is asked is that it be unloaded.
+/// The model, loaded. Unset: the request only unloads it.
 Outcome<std::optional<ModelChoice>> find_or_unload(Call& call, bool has_work) {
   const std::string name = call.body["model"];
   SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));

@@ -142,7 +142,7 @@ typedef struct redline_model_options {
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
   int64_t max_sequences;      /* maximum number of sequences in one step */
   int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: what the step has room for */
-  double max_slowdown;  /* a step that decodes takes at most about so many times as long with prompts; 0: no limit */
+  double max_slowdown;  /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
   int64_t cache_tokens; /* maximum tokens in the caches of all sequences; 0: max_sequences full contexts */
   int64_t cache_memory; /* maximum bytes of all caches; 0: from cache_tokens */
   int32_t prefix_cache; /* 1: requests start from the state of earlier ones with the same beginning */

@@ -94,7 +94,7 @@ def dbcache_rule(cache_config: Any, calibrator_config: Any, settings: Mapping[st
             raise TypeError(f"enable_cache() got an unexpected setting '{name}'{f'; use {near[0]}' if near else ''}")
     values = {**_NAMES, **{name: value for name, value in given.items() if name in _NAMES and value is not None}}
     if values["force_refresh_step_hint"] is not None:
-        raise Unsupported("force_refresh_step_hint: Redline's step cache begins anew with each image only; leave it out")
+        raise Unsupported("force_refresh_step_hint: Redline's step cache is reset only by a new image; leave it out")
     front, tail = integer("Fn_compute_blocks", values["Fn_compute_blocks"]), integer("Bn_compute_blocks", values["Bn_compute_blocks"])
     forecast = _forecaster(calibrator_config, settings)
     suffix = f",forecast={forecast}" if forecast else ""

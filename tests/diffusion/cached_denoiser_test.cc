@@ -23,13 +23,13 @@ double sigma_at(int64_t step) {
 }
 
 struct Drawn {
-  std::vector<float> latents;        ///< of all pictures
+  std::vector<float> latents;        ///< of all images
   std::vector<std::string> actions;  ///< of each row: # computed, + head alone, . nothing
   double share = 0;
   int64_t computed_images = 0;  ///< over the steps
 };
 
-/// An Euler run of some pictures; with two branches guided, in one call or one after the other.
+/// An Euler run of some images; with two branches guided, in one call or one after the other.
 Drawn draw_cached_denoiser(GoldenDenoiser& made, const std::string& rule, const std::vector<uint32_t>& pictures,
                            int64_t branches = 1, bool split = false, bool twice = false) {
   Drawn drawn;
@@ -96,7 +96,7 @@ TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
   }
 }
 
-TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
+TEST(CachedDenoiser, ImagesOfABatchRunAsTheyRunAlone) {
   GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "dicache:threshold=0.7", "redline:threshold=0.2,min_steps=0",
@@ -107,13 +107,13 @@ TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
     double share = 0;
     for (size_t p = 0; p < pictures.size(); ++p) {
       const Drawn alone = draw_cached_denoiser(made, rule, {pictures[p]}, 2);
-      EXPECT_EQ(together.actions[p], alone.actions[0]) << rule << ", picture " << p;
-      EXPECT_EQ(together.actions[3 + p], alone.actions[1]) << rule << ", picture " << p;
+      EXPECT_EQ(together.actions[p], alone.actions[0]) << rule << ", image " << p;
+      EXPECT_EQ(together.actions[3 + p], alone.actions[1]) << rule << ", image " << p;
       EXPECT_NE(alone.actions[0].find_first_of("+."), std::string::npos) << rule << " never skips";
       EXPECT_NE(alone.actions[0].substr(1).find('#'), std::string::npos) << rule << " never computes";
       const std::vector<float> own(together.latents.begin() + static_cast<int64_t>(p * n),
                                    together.latents.begin() + static_cast<int64_t>((p + 1) * n));
-      EXPECT_EQ(own, alone.latents) << rule << ", picture " << p;
+      EXPECT_EQ(own, alone.latents) << rule << ", image " << p;
       share += alone.share / 3;
     }
     EXPECT_NEAR(together.share, share, 1e-9) << rule;

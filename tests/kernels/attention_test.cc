@@ -332,7 +332,7 @@ TEST_P(Attention, AgreesWithReference) {
   }
 }
 
-// Rows that come after all positions, as pictures have them: kv_end bounds what they see.
+// Rows that come after all positions, as images have them: kv_end bounds what they see.
 TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t head_dim : {64, 80, 128}) {
@@ -360,7 +360,7 @@ TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
   }
 }
 
-TEST_P(Attention, APictureOfRealSize) {
+TEST_P(Attention, AnImageOfRealSize) {
   constexpr int64_t kPositions = 4608, kRows = 40;
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     if (!kernel.tiles) continue;

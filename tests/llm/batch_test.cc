@@ -38,7 +38,7 @@ double difference(std::span<const float> got, std::span<const float> want) {
 }
 
 /// Plays random steps: chunks of prompts, single tokens and tokens to verify of up to seven sequences in any mix, some
-/// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece,
+/// truncated or restarted in between. After each step every wanted row is compared with the same tokens, in one piece,
 /// in a sequence that is alone in `alone`. Returns the largest difference.
 double play_batch(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
   struct Pair {

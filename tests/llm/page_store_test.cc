@@ -322,7 +322,7 @@ TEST(PageStore, TheLimitIsOneForAllEnginesOfAFolder) {
   twin->flush();
   EXPECT_TRUE(reads(*twin, twin->page({}, "", text), "", pages));
   EXPECT_LE(bytes_in(folder.path()), kLimit);
-  // A sum that a killed writer has left unknown, or that somebody has damaged, is made anew.
+  // A total that a killed writer has left unset, or that is damaged, is recomputed.
   for (const char* usage : {"", "12", "nonsense\n", "-5\n"}) {
     std::ofstream(folder.path() + "/usage", std::ios::trunc) << usage;
     const auto more = text_of(32, 2000 + static_cast<int32_t>(std::strlen(usage)));

@@ -69,7 +69,7 @@ TEST(Loaders, MutatedFilesNeverCrash) {
   }
 }
 
-TEST(Loaders, MutatedFilesOfPicturesNeverCrash) {
+TEST(Loaders, MutatedFilesOfImagesNeverCrash) {
   const std::string root = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-shapes/";
   constexpr int kFew = 40;  // each is a few hundred kilobytes
   for (const char* name : {"tokenizer/tokenizer.json", "tokenizer_2/tokenizer.json"})

@@ -96,7 +96,7 @@ TEST(Tokenizer, AnyBytesAreEncoded) {
   }
 }
 
-TEST(Tokenizer, SpecialTokensInTextAreInertUnlessAsked) {
+TEST(Tokenizer, SpecialTokensInTextAreTextByDefault) {
   const auto tokenizer = shape("gpt2");
   ASSERT_TRUE(tokenizer);
   const TokenId user = tokenizer->find("<|user|>");

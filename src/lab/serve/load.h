@@ -25,8 +25,8 @@ struct LoadOptions {
   std::vector<std::string> prompts;
   std::vector<std::string> models;  ///< names that the requests give in turn, such as adapters; empty: the target's
   int64_t adapters = 0;             ///< numbers from 0 that the requests give in turn as `lora`, in llama.cpp's shape
-  /// Each prompt begins a conversation of `turns` requests. Each sends the whole conversation so far, and about so many
-  /// tokens more.
+  /// Each prompt begins a conversation of `turns` requests. Each sends the whole conversation so far, and about
+  /// turn_tokens more.
   int64_t turns = 1, turn_tokens = 32;
   int64_t max_tokens = 64;
   uint64_t seed = 1;  ///< of the arrivals

@@ -130,7 +130,7 @@ TEST(StepCache, BeginsAnewWhenTheRunChanges) {
   };
   const auto nothing = [](CacheRow&) {};
   EXPECT_FALSE(next_is_computed(nothing, trace, 10));
-  EXPECT_TRUE(next_is_computed(nothing, trace, 0)) << "a new picture";
+  EXPECT_TRUE(next_is_computed(nothing, trace, 0)) << "a new image";
   EXPECT_TRUE(next_is_computed(nothing, trace, 7)) << "an earlier step";
   EXPECT_TRUE(next_is_computed(nothing, trace, 12)) << "a step was left out";
   EXPECT_TRUE(next_is_computed(nothing, longer, 10)) << "another number of steps";

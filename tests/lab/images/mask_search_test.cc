@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// dx/ds = W2 tanh(W1 x + b s) / (1.1 - s): turns fast at the noisy end, as a picture model under guidance does.
+/// dx/ds = W2 tanh(W1 x + b s) / (1.1 - s): turns fast at the noisy end, as an image model under guidance does.
 class MadeUpNetwork {
  public:
   explicit MadeUpNetwork(uint32_t seed) {

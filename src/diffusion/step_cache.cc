@@ -80,10 +80,6 @@ Result<StepCache> StepCache::make(const RuleRequest& request) {
   return StepCache(std::move(plan));
 }
 
-bool StepCache::wants_modulated() const {
-  return plan_.statistic && plan_.statistic(1)->reads() == StatisticInput::kModulated;
-}
-
 StepCache::Row& StepCache::state_of(const CacheRow& row) {
   std::unique_ptr<Row>& state = rows_[{row.request, row.branch}];
   const StepPoint& now = row.at;

@@ -40,8 +40,6 @@ class StepCache {
   ~StepCache();
 
   const RulePlan& plan() const { return plan_; }
-  /// Whether CacheRow::modulated is needed.
-  bool wants_modulated() const;
   /// Whether before() may skip the whole network, so that skipped steps do not run the front.
   bool skips_front() const { return plan_.span == SkippedSpan::kOutput || plan_.span == SkippedSpan::kResidual; }
 

@@ -62,11 +62,6 @@ void WebhookSender::post(std::string url, std::string body) {
   changed_.notify_all();
 }
 
-int64_t WebhookSender::num_failed() const {
-  const std::lock_guard lock(mutex_);
-  return num_failed_;
-}
-
 void WebhookSender::run() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -84,7 +79,6 @@ void WebhookSender::run() {
       is_delivered = deliver(event);
       lock.lock();
     }
-    num_failed_ += !is_delivered;
   }
 }
 

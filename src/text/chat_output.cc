@@ -178,7 +178,6 @@ bool ChatOutputParser::run_call(bool is_all, std::vector<ChatDelta>& out) {
   switch (reading.outcome) {
     case ToolCallSyntax::Outcome::kMore: return false;
     case ToolCallSyntax::Outcome::kFailed: {
-      ++num_malformed_;
       state_ = State::kContent;
       std::string marker = syntax_->begin;
       if (marker.empty()) {  // the text itself: its first character is content

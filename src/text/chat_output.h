@@ -52,8 +52,6 @@ class ChatOutputParser final : public ChatReader {
   explicit ChatOutputParser(const ChatOutputOptions& options);
   void push(std::string_view piece, std::vector<ChatDelta>& out) override;
   void finish(std::vector<ChatDelta>& out) override;
-  /// Blocks that were opened like a tool call and could not be read.
-  int num_malformed() const { return num_malformed_; }
 
  private:
   enum class State : uint8_t { kContent, kReasoning, kCall, kHeader };
@@ -84,7 +82,6 @@ class ChatOutputParser final : public ChatReader {
   bool has_content_ = false, has_reasoning_ = false, has_answer_parts_ = false;
   bool may_begin_with_call_ = false;
   size_t num_calls_ = 0;
-  int num_malformed_ = 0;
 };
 
 /// All of it at once.

@@ -11,25 +11,17 @@ redline_network_options default_network_options() {
   const NetworkOptions d;
   redline_network_options o = {};
   o.struct_size = sizeof o;
-  o.max_batch = d.max_batch;
   o.max_latent_side = d.max_latent_side;
   o.max_text_tokens = d.max_text_tokens;
-  o.front_blocks = d.front_blocks;
-  o.tail_blocks = d.tail_blocks;
-  o.max_adapter_rank = d.max_adapter_rank;
-  o.vae_tile = d.vae_tile;
+  copy_network_limits(d, o);
   return o;
 }
 
 Result<NetworkOptions> read_network_options(const redline_network_options& o) {
   REDLINE_ASSIGN(NetworkOptions options, common_options<NetworkOptions>(o, image_type_from_name));
-  options.max_batch = o.max_batch;
   options.max_latent_side = o.max_latent_side;
   options.max_text_tokens = o.max_text_tokens;
-  options.front_blocks = o.front_blocks;
-  options.tail_blocks = o.tail_blocks;
-  options.max_adapter_rank = o.max_adapter_rank;
-  options.vae_tile = o.vae_tile;
+  copy_network_limits(o, options);
   return options;
 }
 

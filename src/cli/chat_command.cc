@@ -415,14 +415,7 @@ Status run_chat(const ChatArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   options.max_sequences = 1;
   if (args.chat_template) options.chat_template = *args.chat_template;
-  AdapterWeights adapters;
-  for (const std::string& text : args.lora) {
-    adapters.push_back(parse_lora(text));
-    const std::string& file = adapters.back().first;
-    const Result<int64_t> rank = text_adapter_rank(file);
-    if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kTextAdapter);
-    options.max_adapter_rank += *rank;
-  }
+  REDLINE_ASSIGN(AdapterWeights adapters, read_text_adapters(args.lora, options.max_adapter_rank));
   std::string variables;
   if (!args.variables.empty()) {
     REDLINE_ASSIGN(variables, variables_json(args.variables));

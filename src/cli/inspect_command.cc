@@ -53,7 +53,7 @@ struct Verdict {
   ExpertCounts experts;
 };
 
-/// Of a diffusers folder: whether Redline has the classes of the pipeline and of its components.
+/// Whether Redline supports the classes of a diffusers folder: of the pipeline and of its components.
 Status judge_pipeline(const FileReport& report) {
   REDLINE_TRY(find_pipeline(report.pipeline_class));
   const std::vector<std::string_view> known = image_component_classes();

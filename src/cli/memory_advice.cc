@@ -74,7 +74,7 @@ Weights weights_of(const std::string& path) {
 /// What is left when the file and its packed form, and stacks and scratch of the threads, have their room.
 int64_t beside_weights(int64_t available, int64_t weights) { return available - 2 * weights - (int64_t{128} << 20); }
 
-/// Of a file, or of all files in a folder.
+/// Size of a file, or of all files in a folder.
 int64_t file_bytes(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {

@@ -58,7 +58,7 @@ class StepCache {
   };
   /// nullptr: no such row.
   const Report* report(uint64_t request, int64_t branch) const;
-  /// Of all stored tensors.
+  /// Bytes of all stored tensors.
   int64_t bytes() const;
 
  private:

@@ -88,7 +88,7 @@ class GenerationLoop : private SchedulerHost {
   std::thread thread_;
   EngineStats stats_;
 
-  // Of the thread that runs the steps.
+  // Used only by the thread that runs the steps.
   std::vector<Request> running_;  ///< in order of arrival
   EngineStats counts_;            ///< copied to stats_ after every step
   std::chrono::steady_clock::time_point gave_back_;

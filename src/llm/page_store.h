@@ -78,7 +78,7 @@ class PageStore {
 
   /// Files of this model that this store has seen.
   int64_t num_files() const;
-  /// Of the folder, when this store wrote last.
+  /// Bytes of the folder at this store's last write.
   int64_t bytes() const;
 
  private:

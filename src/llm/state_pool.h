@@ -73,7 +73,7 @@ class StatePool {
   /// Tokens that fit in the available pages of the groups that keep every position, or of all groups if none does.
   int64_t free_tokens() const { return tokens(&StatePool::num_available); }
   int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
-  /// Of the group that free_tokens() counts: pages that sequences hold, and those that only a cache holds. Thread-safe.
+  /// Pages of the group that free_tokens() counts: held by sequences, and held only by the prefix cache. Thread-safe.
   int64_t used_pages() const { return used_pages_.load(std::memory_order_relaxed); }
   int64_t stored_pages() const { return stored_pages_.load(std::memory_order_relaxed); }
   size_t counted_group() const { return counted_group_; }

@@ -21,10 +21,10 @@ struct StepWork {
   /// back.
   void add_attention(std::span<const StateGroup> groups, double tokens, double depth);
 };
-/// Of one position in the layers of a group.
+/// Bytes of one position in all layers of a group.
 double position_bytes(const StateGroup& group);
 
-/// `kv_type`: of cached keys and values ("f16").
+/// `kv_type`: type of cached keys and values ("f16").
 std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
 /// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds

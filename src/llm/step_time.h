@@ -28,8 +28,8 @@ class StepTime {
   double sampling_seconds(int64_t rows) const;
   void add_sampling(int64_t rows, double seconds);
 
-  // Of the steps without prompts, weighted by their age: sum of the weights, means, sums of squares and products around
-  // them.
+  // Statistics of steps without prompts, weighted by age: sum of the weights, means, sums of squares and products
+  // around them.
   double weight_ = 0, mean_rows_ = 0, mean_seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
   double row_seconds_ = 0;    ///< b
   double token_seconds_ = 0;  ///< of a prompt token; 0: unknown

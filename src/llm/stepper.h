@@ -74,7 +74,7 @@ class Stepper {
   void write_inputs(std::span<const StepEntry> batch);
   void plan_states();
   void plan_adapters(std::span<const StepEntry> batch);
-  /// Of the step in progress.
+  /// The work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
   int64_t context_ = 0, vocab_size_ = 0;
@@ -89,7 +89,7 @@ class Stepper {
   std::function<double(const StepWork&)> bound_;
   std::atomic<double> bound_seconds_{0};
 
-  // Of the step in progress; memory is reserved when the stepper is made.
+  // State of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {
     std::unique_ptr<AttentionPlan> plan;  ///< of kKeyValue
     std::vector<const int32_t*> pages;    ///< [sequences]

@@ -18,7 +18,7 @@ namespace redline {
 ///   output  "hidden" [tokens, width], after the final norm
 struct EncoderModel {
   Graph graph;
-  /// Of a classifier: input "pooled" [sequences, width], output "scores" [sequences, num_labels].
+  /// Head of a classifier: input "pooled" [sequences, width], output "scores" [sequences, num_labels].
   std::optional<Graph> head;
   bool head_means = false;  ///< its input is the mean of the hidden states, else the first one
   int64_t num_layers = 0, width = 0, num_heads = 0, vocab_size = 0, num_labels = 0;

@@ -33,7 +33,7 @@ struct Mamba2Mixer {
 Status read_step_limits(const nlohmann::json& config, GatedScanAttrs& scan);
 /// invalid_argument: heads and groups do not fit, or the heads are not `inner` elements together.
 Status check_mamba2_mixer(const Mamba2Mixer& m, int64_t inner);
-/// Of a GGUF file, by the keys that gguf_checkpoint.cc gives its settings.
+/// The mixer of a GGUF file, from the keys that gguf_checkpoint.cc gives its settings.
 Result<Mamba2Mixer> read_gguf_mamba2_mixer(const nlohmann::json& config);
 /// How GGUF files have a tensor of the mixer `module`.
 GgufForm mamba2_gguf_form(const Checkpoint& checkpoint, std::string_view name, std::string_view module, int64_t groups);

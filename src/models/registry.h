@@ -45,7 +45,7 @@ struct ModelFamily {
   /// architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
   void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
-  /// Of a tensor by the checkpoint's name. nullptr: as the checkpoint has it.
+  /// The form in GGUF of the tensor with this name in the checkpoint. nullptr: as the checkpoint has it.
   GgufForm (*gguf_form)(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view name) = nullptr;
   /// config.json with the common keys in place of the family's own, where settings of the file are read from it.
   nlohmann::json (*common_config)(const nlohmann::json& config) = nullptr;

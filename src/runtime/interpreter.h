@@ -22,7 +22,7 @@ class Interpreter {
   /// Runs one step. `inputs` by name; every graph input must be present. Returns the outputs by name.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
                                                 const StepContext& step);
-  /// Of a graph without states.
+  /// Runs a graph without states.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
                                                 const SymbolValues& sizes);
 

@@ -49,7 +49,7 @@ inline ApiError not_loaded(std::shared_ptr<PendingLoad> load) {
   error.load = std::move(load);
   return error;
 }
-/// Of a call of the engine, about `param`.
+/// The API error of an engine error, about `param`.
 ApiError api_error(const Status& status, std::string param = "");
 
 /// A value, or the error that is answered instead.

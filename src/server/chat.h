@@ -47,7 +47,7 @@ class ChatAnswer : public GenerationAnswer {
              const ChatPrompt& prompt, std::vector<std::string> stop);
 
  protected:
-  /// Of a stream, and of others too: append nothing to `out` for those.
+  /// Called for streams and for whole answers; append to `out` only for streams.
   virtual void on_token(const Event& event, std::string& out) {}
   virtual void on_delta(size_t choice, const ChatDelta& delta, std::string& out) {}
   virtual void on_message(size_t choice, const ChatMessage& message, std::string& out) {}

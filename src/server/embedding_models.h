@@ -30,7 +30,7 @@ class EmbeddingModel final : public Resident {
   std::string_view purpose() const override { return "embeddings and ranking; see /v1/embeddings"; }
   redline::Result<int64_t> load() override;
   void unload() override;
-  /// Of a loaded model, in the hands of one who has it from EmbeddingModels::find().
+  /// Requires a loaded model obtained from EmbeddingModels::find().
   const EmbeddingEngine& engine() const { return *engine_; }
   /// nullopt: it was never loaded.
   std::optional<EmbeddingInfo> known_info() const;

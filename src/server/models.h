@@ -36,10 +36,10 @@ class ServedModel final : public Resident {
               const std::vector<std::pair<std::string, std::string>>& adapters);
   const std::string& name() const override { return name_; }
   std::string_view purpose() const override { return "text; see /v1/chat/completions"; }
-  /// Of a loaded model, in the hands of one who has it from ModelTable::find() or Residency::use().
+  /// Requires a loaded model obtained from ModelTable::find() or Residency::use().
   TextEngine& engine() const { return *engine_; }
   const ModelInfo& info() const { return engine_->info(); }
-  /// As it is, or was when it was loaded last; unset: it never was.
+  /// The model's info, now or when it was last loaded; unset: it was never loaded.
   std::optional<ModelInfo> known_info() const;
   bool is_loaded() const;
   int64_t created() const { return created_; }
@@ -73,9 +73,9 @@ class ServedModel final : public Resident {
     int64_t count_;
   };
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count);
-  /// Of its conversations.
+  /// Texts of its conversations.
   KnownTexts& known_texts() { return known_texts_; }
-  /// For searches, which take turns.
+  /// The queue of beam searches, which run one at a time.
   WorkQueue& searches() { return searches_; }
   int64_t in_flight() const { return in_flight_; }
   int64_t max_in_flight() const { return max_in_flight_; }

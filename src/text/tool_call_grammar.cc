@@ -17,7 +17,7 @@ namespace {
 using tool_calls::OrderedJson;
 using Expr = Grammar::Expr;
 
-/// Of those that a family reads, the one that it writes.
+/// The syntax that a family writes, among those that it reads.
 const ToolCallSyntax& syntax_of(const ChatOutputFormat& format, std::string_view chat_template) {
   const ToolCallSyntax* best = &format.syntaxes[0];
   for (const ToolCallSyntax& syntax : format.syntaxes) {

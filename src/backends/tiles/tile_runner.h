@@ -78,7 +78,7 @@ class TileRunner final : public Runner {
   bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again
   std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;
-  /// Of the adapters of the last steps. An adapter that no step has used for kIdleSteps is dropped.
+  /// Device copies of recently used adapters. An adapter that no step has used for kIdleSteps is dropped.
   struct DeviceAdapter {
     std::shared_ptr<const Adapter> adapter;
     std::map<const void*, DeviceMemory> factors;

@@ -14,7 +14,7 @@ struct LstmAttrs {
   bool has_bias = true;
 
   int64_t num_layers() const { return std::ssize(dilation); }
-  /// Of the state: h of the last `dilation` tokens, the one of position p at p % dilation, then c, by layer.
+  /// Elements of the state: h of the last `dilation` tokens, the one of position p at p % dilation, then c, by layer.
   int64_t state_elements() const { return state_offset(num_layers()); }
   int64_t state_offset(int64_t layer) const;
 };

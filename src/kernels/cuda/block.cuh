@@ -25,7 +25,7 @@ __device__ __forceinline__ void begin_next() { asm volatile("griddepcontrol.laun
 
 static_assert(kBlockSharedBytes <= 227 * 1024, "the shared memory of a block on sm_90");
 
-/// Of a launch; without a loader, warps have more registers.
+/// Threads per block; without a loader, warps have more registers.
 template <class Kernel>
 inline constexpr int kThreads = (Kernel::kLoads ? kBlockWarps : kConsumerWarps) * kWarpLanes;
 

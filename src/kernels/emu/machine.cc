@@ -138,7 +138,7 @@ bool Machine::can_run(const WarpState& state) const {
     case WaitFor::kNothing:
     case WaitFor::kTurn: return true;
     case WaitFor::kConsumers: return state.block->generation != state.waits.generation;
-    // Of the phase before the first one, the parity is 1.
+    // The phase before the first one has parity 1.
     case WaitFor::kBarrier:
       return has_expired_ ||
              state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;

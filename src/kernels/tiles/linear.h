@@ -196,7 +196,7 @@ struct BasicLinear {
       }
     }
   }
-  /// Of the 8 rows of tile i, elements [k, k + 16).
+  /// Elements [k, k + 16) of the 8 rows of tile i.
   static TILE_FN FragmentB rows_of(const X& x, Warp& w, int i, int k) {
     const Lanes<int> lane = lane_index();
     const Lanes<uint32_t> at = x.at(fragment_group(lane) + 8 * i, fragment_thread(lane) * 4 + k);

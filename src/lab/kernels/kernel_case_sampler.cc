@@ -15,7 +15,7 @@ namespace {
 struct SamplerType {
   std::string_view name;
   SamplingOptions options;
-  /// Of the logits: a normal distribution, of which some stand out as those of a trained model do, or all are alike.
+  /// Standard deviation and number of outliers of the logits: like a trained model's, or without outliers.
   float spread = 2;
   int64_t peaks = 200;
 };

@@ -30,7 +30,7 @@ struct Collected {
   std::vector<double> sums, counts;
 };
 
-/// Of the matrices of one kind of all experts, of which this is that of expert 0: "mlp.experts.0.up_proj.weight" ->
+/// The common name of a matrix of all experts, from that of expert 0: "mlp.experts.0.up_proj.weight" ->
 /// "mlp.experts.up_proj.weight".
 std::string without_expert(const std::string& name) {
   const size_t at = name.rfind(".0.");

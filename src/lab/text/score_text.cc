@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of a row of logits, in float64.
+/// A row of logits and its normalizer, in float64.
 struct Row {
   std::span<const float> logits;
   double log_total = 0;  ///< ln of the sum of exp(logit)

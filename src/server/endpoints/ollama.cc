@@ -346,7 +346,7 @@ AnswerOr get_running(Call& call) {
   return json_answer({{"models", std::move(models)}});
 }
 
-/// Of a loaded model.
+/// The answer for a loaded embedding model.
 Json show_embedding(const EmbeddingModel& model) {
   const EmbeddingInfo& info = model.engine().info();
   const std::string& a = info.architecture;

@@ -18,11 +18,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEFAULT = ["src", "include", "tests", "fuzz", "tools", "cmake", "python", "comfyui_redline", "web", "assets", "docs", "README.md",
-           "CONTRIBUTING.md"]
+           "CONTRIBUTING.md", "CMakeLists.txt"]
 EXCLUDED = ("docs/history/", "tools/check_prose.py", "tests/tools/check_prose_test.py",
             "assets/redline-tales/training/", "assets/redline-shapes/training/")  # hashes of the scripts are recorded
 SOURCES = (".h", ".cc", ".inc", ".cu", ".cuh")
-SCRIPTS = (".py", ".sh", ".cmake", ".test")  # comments from "#" to the end of the line, and literals
+SCRIPTS = (".py", ".sh", ".cmake", "CMakeLists.txt", ".test")  # comments from "#" to the end of the line, and literals
 WEB = (".ts", ".tsx")
 ATTENTION = r"attention|softmax_of_scores"
 

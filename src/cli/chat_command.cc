@@ -155,7 +155,7 @@ class Chat {
   }
 
  private:
-  /// A line; several where one ends in a backslash, or stands between """ and """.
+  /// A line; several if one ends in a backslash, or between """ and """.
   TypedLine::Kind read_message(std::string& message) {
     constexpr const char *kPrompt = ">>> ", *kMore = "... ";
     constexpr std::string_view kQuotes = "\"\"\"";

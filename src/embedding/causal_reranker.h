@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// Its scores are made of the hidden state after the last token of a prompt.
+/// Its scores are computed from the hidden state after the last token of a prompt.
 struct CausalReranker {
   Graph head;                           ///< input "pooled" [sequences, width], output "scores" [sequences, num_scores]
   int64_t num_scores = 2;               ///< 2: the logits of "yes" and "no", 1: their difference

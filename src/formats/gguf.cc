@@ -311,7 +311,7 @@ class GgufParser {
     if (offset % part.alignment != 0)
       return in.error_at(at, "offset {} is not a multiple of the alignment {}", offset, part.alignment);
     if (offset > in.size())
-      return in.error_at(at, "incomplete: offset {} lies beyond the end of the file ({} bytes)", offset, in.size());
+      return in.error_at(at, "incomplete: offset {} is beyond the end of the file ({} bytes)", offset, in.size());
     tensor.file_offset = static_cast<int64_t>(offset);  // place_tensors adds the start of the data
 
     if (const auto block = block_size(tensor.gguf_type)) {

@@ -120,7 +120,7 @@ class TorchReader {
   Status read_tensor(const PickleValue& v, TorchTensor& tensor) const {
     if (!is_call(v, "torch._utils", "_rebuild_tensor_v2")) return unsupported("is {}, not a dense tensor", spell(v));
     const std::vector<uint32_t>& arguments = pickle_.at(v.items[1]).items;
-    if (arguments.size() < 4) return invalid_argument("is made of {} values, not four or more", arguments.size());
+    if (arguments.size() < 4) return invalid_argument("has {} values, not four or more", arguments.size());
     const PickleValue &persistent = pickle_.at(arguments[0]), &offset = pickle_.at(arguments[1]);
     if (persistent.kind != TorchKind::kPersistent || pickle_.at(persistent.items[0]).kind != TorchKind::kTuple)
       return invalid_argument("has no storage");

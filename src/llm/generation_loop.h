@@ -48,7 +48,7 @@ class GenerationLoop : private SchedulerHost {
   void deliver();
   /// Waits until the last step is delivered.
   void settle();
-  /// Takes requests out of running_ whose end has been delivered, and wakes those who wait for them.
+  /// Takes requests out of running_ whose end has been delivered, and wakes their waiters.
   std::vector<Request> publish_ended();
   /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot continue have failed.
   std::vector<ScheduledTokens> run_scheduled();

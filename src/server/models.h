@@ -29,7 +29,7 @@ struct Adapter {
 class ServedModel final : public Resident {
  public:
   using Opener = std::function<Result<std::unique_ptr<TextEngine>>()>;
-  /// Loaded for good. `max_waiting`: requests beyond those of one step.
+  /// Never unloaded. `max_waiting`: requests beyond those of one step.
   ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting);
   /// Opened by load(). `adapters`: names and paths, which are loaded with it.
   ServedModel(std::string name, Opener open, int64_t max_in_flight,

@@ -174,8 +174,8 @@ TEST(GgufHostile, Tensors) {
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {32, 8}, 12, 0)}), "needs a multiple of 256");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {33}, 0, 0)}), "its 132 bytes at offset 0 end beyond the file");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 128)}), "end beyond the file: the data has 128 bytes");
-  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4096)}), "lies beyond the end of the file");
-  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, ~uint64_t{31})}), "lies beyond the end of the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4096)}), "is beyond the end of the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, ~uint64_t{31})}), "is beyond the end of the file");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4)}), "offset 4 is not a multiple of the alignment 32");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("", {1}, 0, 0) + "."}), "an empty tensor name");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {9}, 0, 0), tensor_info("b", {1}, 0, 32)}),

@@ -98,7 +98,7 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
     case ParameterKind::kFlag: {
       REDLINE_ASSIGN(const double value, parse_number(text));
       if (value < parameter.min || value > parameter.max)
-        return invalid_argument("{} lies outside {} .. {}", text, parameter.min, parameter.max);
+        return invalid_argument("{} is outside {} .. {}", text, parameter.min, parameter.max);
       if (parameter.kind != ParameterKind::kNumber && value != std::floor(value))
         return invalid_argument("{} is not a whole number", text);
       numbers_[name] = value;
@@ -141,7 +141,7 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
   if (has_quality && has_budget)
     return invalid_argument("step cache: quality and a budget of steps exclude each other; give one of them");
   if (has_quality && !(request.quality <= 1))
-    return invalid_argument("step cache: quality {} lies outside 0 .. 1", request.quality);
+    return invalid_argument("step cache: quality {} is outside 0 .. 1", request.quality);
   const size_t colon = request.rule.find(':');
   std::string name = request.rule.substr(0, colon);
   if (name.empty()) name = has_quality || has_budget ? "auto" : "none";

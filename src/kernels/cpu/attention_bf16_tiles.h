@@ -12,7 +12,7 @@
 // the values of this one, so that vector work is available meanwhile.
 //
 // There is no search for the maximum: weights are 2^(score - reference - 32), which float32 and bfloat16 represent
-// wherever the maximum lies. The reference of a query row is the largest of the first 16 scores that it sees, as an
+// wherever the maximum lies. The reference of a query row is the largest of its first 16 visible scores, as an
 // integer, so that rounding does not depend on the reference. If its sum of weights exceeds 2^100, the reference was
 // too low: the 32 query rows are recomputed with the true maximum for that row, and the others get the same bits again.
 //

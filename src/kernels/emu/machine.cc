@@ -98,7 +98,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     state.waits = {};
     if (state.fiber.resume()) --left;
   }
-  if (failure_.ok() && left > 0) failure_ = internal("emulated device: nothing can run any more\n{}", dump());
+  if (failure_.ok() && left > 0) failure_ = internal("emulated device: no thread can run: deadlock\n{}", dump());
   while (has_expired_ && !copies_.empty()) land(copies_.size() - 1);
   if (failure_.ok() && !copies_.empty())
     failure_ = internal("emulated device: a block has ended before {} of its copies arrived", copies_.size());

@@ -97,7 +97,7 @@ class Machine {
 
   // For kernels, on the fiber of a warp.
   void wait(Block& block, int warp, WaitFor what);
-  /// The kernel has a deadline: when nothing can run any more, it has passed, and waits for events and mbarriers
+  /// The kernel has a deadline: when no thread can run, it has passed, and waits for events and mbarriers
   /// return.
   void watch() { is_watched_ = true; }
   bool has_expired() const { return has_expired_; }

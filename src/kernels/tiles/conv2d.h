@@ -19,7 +19,7 @@ struct PatchShape {
 struct Patch {
   const float* item;
   int channels, block, kernel, upsample;
-  int in_height, in_width, height, width;  ///< of the input, and as the kernel sees it
+  int in_height, in_width, height, width;  ///< of the input, and after upsampling
   int y, x;                                ///< of the first tap
 
   TILE_FN Patch(const PatchShape& s, const float* from, const StepTables& step, int row)

@@ -168,7 +168,7 @@ struct BasicLinear {
       for (int i = 0; i < kTiles; ++i) sums[i] = zero_c();
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
-        w.consumer_sync();  // the rows before are not needed any more
+        w.consumer_sync();  // the previous rows are no longer needed
         stage_rows(a, product, step, first, rows, k, elements, x, w);
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);

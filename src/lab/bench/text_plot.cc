@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kRowHeight = 26;
 
-/// A chart stands alone, with its captions, or in a page that has them.
+/// A chart is a file of its own, with captions, or part of a page that has them.
 struct ChartSize {
   double width, label_width, bar_width, top, bottom;
   bool has_captions;

@@ -243,7 +243,7 @@ float rope_factor(const RandomShape& s, int64_t i) {
   return static_cast<float>(1.0 / ((1 - smooth) / double{s.llama3_factor} + smooth));
 }
 
-/// Ones, small biases, or decays from one that remembers thousands of tokens to one that forgets in a few.
+/// Ones, small biases, or decays with time constants from a few to thousands of tokens.
 void fill_vector(const TensorView& view, Content content, uint8_t* target, uint64_t counter) {
   for (int64_t i = 0; i < view.num_elements(); ++i) {
     float value = 1.0f;

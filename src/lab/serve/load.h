@@ -1,4 +1,4 @@
-// Load for a server of OpenAI's completions API: many streams at once, and what each of them sees.
+// Load for a server of OpenAI's completions API: many concurrent streams, and the times of each.
 #pragma once
 
 #include <cstdint>

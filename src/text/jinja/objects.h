@@ -29,7 +29,7 @@ struct Loop {
   int64_t depth0 = 0;
   Value last_changed;
   const For* node = nullptr;  ///< of a recursive loop
-  Frame* frame = nullptr;     ///< in which the recursive loop stands
+  Frame* frame = nullptr;     ///< of the recursive loop
 
   /// The next item, which becomes `current`.
   bool next(Evaluation& e);

@@ -292,7 +292,7 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("fbcache:threshold"), HasSubstr("threshold needs a value: threshold=0.08"));
   EXPECT_THAT(message("fbcache:threshold=soon"), HasSubstr("\"soon\" is not a number"));
   EXPECT_THAT(message("fbcache:threshold=nan"), HasSubstr("\"nan\" is not a number"));
-  EXPECT_THAT(message("fbcache:threshold=-1"), HasSubstr("-1 lies outside 0 .. 100"));
+  EXPECT_THAT(message("fbcache:threshold=-1"), HasSubstr("-1 is outside 0 .. 100"));
   EXPECT_THAT(message("fbcache:blocks=1.5"), HasSubstr("1.5 is not a whole number"));
   EXPECT_THAT(message("fbcache:forecast=magic"), HasSubstr("no forecaster is called \"magic\"; there are reuse"));
   EXPECT_THAT(message("easycache:forecast=gamma"), HasSubstr("does not run them on skipped steps"));

@@ -555,8 +555,8 @@ typedef struct redline_image_progress {
   double sigma, next_sigma;    /* noise level of the latents before and after the step */
   const void* preview;         /* for redline_image_preview */
 } redline_image_progress;
-/* Called after every step, on the thread of the call; the pointers are valid during the callback. Not 0 ends the call as
- * REDLINE_CANCELLED. */
+/* Called after every step, on the thread of the call; the pointers are valid during the callback. Not 0 ends the call
+ * as REDLINE_CANCELLED. */
 typedef int32_t (*redline_on_image_step)(const redline_image_progress* progress, void* user_data);
 /* Within such a callback: image `index` of the batch as the model expects it at this step; the longer side has at most
  * max_side pixels. `rgb` is freed with redline_free(). */

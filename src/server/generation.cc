@@ -62,7 +62,7 @@ const std::vector<Field>& generation_fields() {
           {"user", kString, "requests of one user share their turn", {.max_length = 1000}},
           {"priority", kInteger, "lower runs first", {.min = -1000000, .max = 1000000}},
           {"cache_salt", kString, "prompts share cached state only with equal salts", {.max_length = 1000}},
-          {"timeout", kNumber, "seconds after which the text ends with what has been generated", {.min = 0.001, .max = 86400}},
+          {"timeout", kNumber, "seconds after which generation ends with the text so far", {.min = 0.001, .max = 86400}},
           {"lora",
            kArray,
            "adapters and their weights, instead of those of the model's name",

@@ -45,7 +45,8 @@ void ChatTemplate::probe_arguments() {
     "parameters": {"type": "object", "properties": {"needle": {"type": "string"}}, "required": []}}}])";
   const auto shows = [&](std::string_view arguments, std::string_view content) {
     const std::string messages = fmt::format(
-        R"([{{"role": "user", "content": "u"}}, {{"role": "assistant", "content": {}, "tool_calls": [{{"id": "probe0001",
+        R"([{{"role": "user", "content": "u"}}, {{"role": "assistant", "content": {},
+        "tool_calls": [{{"id": "probe0001",
            "type": "function", "function": {{"name": "probe", "arguments": {}}}}}]}}])",
         content, arguments);
     const auto text = render({messages, kTools, "", false});

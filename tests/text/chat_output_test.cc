@@ -328,7 +328,8 @@ TEST(ChatOutput, DoesNotDependOnThePieces) {
 class Templates : public ::testing::TestWithParam<std::string> {};
 
 const char* const kCallsMessages = R"([{"role": "user", "content": "Weather?"},
-  {"role": "assistant", "content": null, "tool_calls": [{"id": "abcdefgh1", "type": "function", "function": {"name": "f",
+  {"role": "assistant", "content": null, "tool_calls": [{"id": "abcdefgh1", "type": "function",
+  "function": {"name": "f",
     "arguments": {"city": "Zürich \"x\"", "days": 3, "where": {"lat": 1.5, "tags": ["a", "b"]}}}}]}])";
 
 std::string chat_output_rendered(const ChatTemplate& compiled, std::string_view messages, bool prompt) {

@@ -62,7 +62,7 @@ def _values(config: Any) -> dict[str, Any]:
         return dict(config)
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    raise InvalidArgument(f"{type(config).__name__} is no DBCacheConfig, calibrator config or dict")
+    raise InvalidArgument(f"{type(config).__name__} is not a DBCacheConfig, calibrator config or dict")
 
 
 def _forecaster(config: Any, settings: Mapping[str, Any]) -> str | None:

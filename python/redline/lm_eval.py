@@ -37,7 +37,7 @@ def rolling_windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator
         yield [prefix], list(tokens[:done])
     while done < len(tokens):
         end = min(done + length, len(tokens))
-        # The window has length + 1 tokens that end with the last predicted one; what is predicted is no context.
+        # The window has length + 1 tokens that end with the last predicted one; what is predicted is not context.
         yield list(tokens[end - length - 1 : done]), list(tokens[done:end])
         done = end
 

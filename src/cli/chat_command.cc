@@ -204,7 +204,7 @@ class Chat {
     names.reserve(std::size(kChatCommands));
     for (const ChatCommand& command : kChatCommands) names.emplace_back(command.name);
     const std::string hint = nearest_hint(name, names);
-    return invalid_argument("{} is no command{}; // begins a message with a slash", name,
+    return invalid_argument("{} is not a command{}; // begins a message with a slash", name,
                             hint.empty() ? "; /help lists them" : hint);
   }
 

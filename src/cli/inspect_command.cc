@@ -67,7 +67,7 @@ Status judge_pipeline(const FileReport& report) {
   return {};
 }
 
-/// Kinds that are no language model.
+/// Kinds that are not language models.
 std::optional<Verdict> judge_other(const std::string& path, const FileReport& report) {
   Verdict verdict;
   verdict.tokenizer = not_found("none in the file");

@@ -119,7 +119,7 @@ const std::vector<JsonRecord>& json_records() {
        "",
        {{"ids", "list of integer", "token ids"},
         {"pieces", "list of string", "each token as the vocabulary spells it"},
-        {"texts", "list of string", "the text that each token stands for; bytes that are no UTF-8 become U+FFFD"}}},
+        {"texts", "list of string", "the text that each token stands for; bytes that are not valid UTF-8 become U+FFFD"}}},
       {"redline tokenize --ids --json", "tokenize", "", {{"text", "string", ""}}},
       {"redline template --json", "template", "", {{"text", "string", "what the model reads"}}},
       {"redline embed --json",

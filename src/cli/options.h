@@ -30,7 +30,7 @@ struct OptionRule {
   std::vector<std::string> choices;
   bool optional = false;      ///< an optional positional argument
   bool names_file = false;    ///< completion offers files
-  std::string shown_default;  ///< in --help, for a default that is no fixed
+  std::string shown_default;  ///< in --help, for a default that is not a fixed
                               ///< value ("the model's own")
   /// The option's names in other programs, with their dashes: "-p", "--n-predict". Of an argument, flags that give it.
   std::vector<std::string> aliases;

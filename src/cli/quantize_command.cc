@@ -67,7 +67,7 @@ Result<QuantizeOptions> read_options(const QuantizeArgs& args) {
     try {
       options.types.emplace_back(std::regex(text.substr(0, equals)), type);
     } catch (const std::regex_error& error) {
-      return invalid_argument("flag --tensor-type: \"{}\" is no regular expression: {}", text.substr(0, equals),
+      return invalid_argument("flag --tensor-type: \"{}\" is not a regular expression: {}", text.substr(0, equals),
                               error.what());
     }
   }

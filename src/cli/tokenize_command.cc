@@ -28,7 +28,7 @@ struct TokenizeArgs {
   }
 };
 
-/// The bytes of a token between quotes, as they would be typed; bytes that are no whole character as \xNN.
+/// The bytes of a token between quotes, as they would be typed; bytes that are not a whole character as \xNN.
 std::string quoted_bytes(std::string_view bytes) {
   std::string text = "\"";
   for (size_t i = 0; i < bytes.size();) {

@@ -134,7 +134,7 @@ class Machine {
     REDLINE_TRY(pop(name));
     REDLINE_TRY(pop(module));
     if (value(name).kind != PickleKind::kText || value(module).kind != PickleKind::kText)
-      return wrong("a name is no text");
+      return wrong("a name is not text");
     PickleValue v;
     v.kind = PickleKind::kGlobal;
     v.text = value(name).text;

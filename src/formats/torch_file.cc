@@ -110,7 +110,7 @@ class TorchReader {
     if (v.kind != TorchKind::kTuple || v.items.size() > kMaxAxes) return invalid_argument("its sizes are {}", spell(v));
     for (const uint32_t i : v.items) {
       const PickleValue& n = pickle_.at(i);
-      if (n.kind != TorchKind::kInt || n.number < 0) return invalid_argument("a size is no whole number");
+      if (n.kind != TorchKind::kInt || n.number < 0) return invalid_argument("a size is not a whole number");
       sizes.push_back(n.number);
     }
     return {};

@@ -24,7 +24,7 @@ bool is_in_root(std::string_view path) { return path.find('/') == std::string_vi
 
 bool is_gguf(std::string_view path) { return ascii_lower(path).ends_with(".gguf"); }
 
-/// A projector of images, a vocabulary or statistics are no language model.
+/// A projector of images, a vocabulary or statistics are not language models.
 bool is_gguf_model(std::string_view path) {
   const std::string name = ascii_lower(base_name(path));
   return is_gguf(path) && name.find("mmproj") == std::string::npos && name.find("imatrix") == std::string::npos &&

@@ -59,7 +59,7 @@ Result<Revision> read_revision(const std::string& body, const HubName& name, con
   const auto siblings = json.find("siblings");
   if (siblings == json.end() || !siblings->is_array()) return bad("no list of files (siblings)");
   for (const Json& sibling : *siblings) {
-    if (!sibling.is_object()) return bad("a file that is no object");
+    if (!sibling.is_object()) return bad("a file that is not an object");
     HubFile file{
         .path = text_at(sibling, "rfilename"), .bytes = number_at(sibling, "size"), .etag = text_at(sibling, "blobId")};
     if (const auto lfs = sibling.find("lfs"); lfs != sibling.end() && lfs->is_object()) {

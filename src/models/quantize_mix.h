@@ -35,7 +35,7 @@ struct QuantizeFacts {
 class QuantizeRules {
  public:
   QuantizeRules(const QuantizeMix& mix, const QuantizeFacts& facts) : mix_(mix), facts_(facts) {}
-  /// Whether a tensor is quantized at all: matrices named ".weight" that are no norm, router, position or small
+  /// Whether a tensor is quantized at all: matrices named ".weight" that are not norm, router, position or small
   /// parameter.
   static bool quantizes(std::string_view name, size_t axes);
   DType type_of(const std::string& name, size_t axes);

@@ -46,7 +46,7 @@ Result<CudaDriver> find_cuda_driver() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
   DriverFunctions f;
-  if (!find_all(library, f)) return unsupported("cuda: libcuda.so.1 is no NVIDIA driver: functions are missing");
+  if (!find_all(library, f)) return unsupported("cuda: libcuda.so.1 is not an NVIDIA driver: functions are missing");
   CudaDriver driver;
   if (const int error = f.driver_version(&driver.version); error != 0)
     return unsupported("cuda: the NVIDIA driver does not report its version: {}", error_name(f, error));

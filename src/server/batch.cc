@@ -60,7 +60,7 @@ std::string string_of(const Json& object, const char* name) {
 std::optional<ApiError> check_line(BatchLine& line) {
   Outcome<Json> json = parse_json(line.text);
   if (!json.ok()) return json.error();
-  if (!json->is_object()) return bad_request("", "the line is no JSON object");
+  if (!json->is_object()) return bad_request("", "the line is not a JSON object");
   line.custom_id = string_of(*json, "custom_id");
   std::vector<std::string> ignored;
   if (auto error = validate(request_schema, *json, ignored)) return error;
@@ -323,7 +323,7 @@ Status BatchOutput::keep(const MappedFile& file, const BatchInput& input, bool d
     size_ = static_cast<int64_t>(next);
     const Json row = Json::parse(text, nullptr, false);
     if (!row.is_object() || !row.contains("custom_id") || !row.contains("response"))
-      return invalid_argument("{}:{}: is no answer of a batch; name another file, or remove this one", path_, number);
+      return invalid_argument("{}:{}: is not an answer of a batch; name another file, or remove this one", path_, number);
     const std::string id = string_of(row, "custom_id");
     if (!id.empty() && !asked.contains(id))
       return invalid_argument("{}:{}: answers \"{}\", which {} does not contain; name another file, or remove this one",

@@ -121,7 +121,7 @@ void Webhook::send(const std::string& event, const Json& prediction) const {
 Status check_webhook_url(const std::string& url) {
   for (const std::string_view scheme : {"http://", "https://"})
     if (url.starts_with(scheme) && url.size() > scheme.size() && url[scheme.size()] != '/') return {};
-  return invalid_argument("is no URL of http:// or https://");
+  return invalid_argument("is not a URL of http:// or https://");
 }
 
 }  // namespace redline::server

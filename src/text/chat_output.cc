@@ -82,7 +82,7 @@ void ChatOutputParser::run(bool is_all, std::vector<ChatDelta>& out) {
   }
 }
 
-/// White space at the end is held back: before a marker it is no part of the text.
+/// White space at the end is held back: before a marker it is not part of the text.
 void ChatOutputParser::emit(ChatDelta::Kind kind, std::string_view text, std::vector<ChatDelta>& out) {
   bool& has_text = kind == ChatDelta::Kind::kContent ? has_content_ : has_reasoning_;
   const bool strips = !has_text && (kind == ChatDelta::Kind::kReasoning || has_answer_parts_);

@@ -52,7 +52,7 @@ Pair make_pair() {
       std::memcpy(&half, raw + 2 * i, 2);
       values[i] = bf16_to_f32(half);
     }
-    // Rows of 48 are no whole blocks; as lm_head they are left out.
+    // Rows of 48 are not whole blocks; as lm_head they are left out.
     const bool rounds = name.ends_with("_proj.weight") && shape[1] % 32 == 0;
     if (rounds) {
       std::vector<int8_t> codes(values.size());

@@ -262,7 +262,7 @@ TEST(Regex, OnigurumaSpellings) {
   };
   EXPECT_EQ(matches("\\p{N}{1,2}+x", "12345x"), "[12345x]");
   EXPECT_EQ(matches("a{,2}b", "aaab b"), "[aab][b]");
-  EXPECT_EQ(matches("\\s", "\xE1\xA0\x8E\xC2\x85"), "[\xC2\x85]");  // U+180E is no space
+  EXPECT_EQ(matches("\\s", "\xE1\xA0\x8E\xC2\x85"), "[\xC2\x85]");  // U+180E is not a space
   EXPECT_EQ(matches("a.c",
                     "a\xFF"
                     "c abc"),

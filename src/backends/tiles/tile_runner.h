@@ -12,7 +12,7 @@ namespace redline {
 struct TileRunnerOptions {
   /// Steps of at most this many tokens run as one persistent launch of the program's task lists. 0: none.
   int64_t persistent_rows = 0;
-  /// A program that has kernels which are no tasks (is_task) runs by launches; the emulated device has all kernels as
+  /// A program that has kernels which are not tasks (is_task) runs by launches; the emulated device has all kernels as
   /// tasks.
   bool all_kernels_are_tasks = false;
   /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of

@@ -107,7 +107,7 @@ class Calibration {
                        return true;
                      }));
       if (!is_euler || std::ssize(trajectory.velocity) != report_.request.num_inference_steps)
-        return unsupported("calibrate: the solver is no Euler step; masks are searched for flow-euler and euler");
+        return unsupported("calibrate: the solver is not an Euler step; masks are searched for flow-euler and euler");
       images_.push_back(std::move(result.images[0]));
       trajectories_.push_back(std::move(trajectory));
     }

@@ -206,7 +206,7 @@ Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload
     REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
     const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], hidden = workload.shape[1];
     if (hidden % block != 0)
-      return invalid_argument("H {} is no multiple of {}'s block of {}", hidden, workload.type, block);
+      return invalid_argument("H {} is not a multiple of {}'s block of {}", hidden, workload.type, block);
     if (auto* fn = table.embedding[static_cast<int>(type)])
       return std::unique_ptr<KernelCase>(std::make_unique<EmbeddingCase>(fn, type, workload.rows, n, hidden));
     return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));

@@ -162,7 +162,7 @@ Result<std::vector<std::string>> read_texts(const json* list, const char* what) 
 
 Result<Question> read_question(const json& object) {
   Question q;
-  if (!object.is_object()) return invalid_argument("is no object");
+  if (!object.is_object()) return invalid_argument("is not an object");
   const json* prompt = find_any(object, {"question", "prompt", "ctx", "query"});
   if (!prompt || !prompt->is_string()) return invalid_argument("has no text \"question\" (or prompt, ctx, query)");
   q.prompt = prompt->get<std::string>();
@@ -211,7 +211,7 @@ Result<std::vector<Question>> read_questions(std::string_view text) {
       if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       json object = json::parse(row, nullptr, false);
       if (object.is_discarded())
-        return invalid_argument("line {} is no JSON: expected a list of questions, or one question per line", line);
+        return invalid_argument("line {} is not JSON: expected a list of questions, or one question per line", line);
       objects.push_back(std::move(object));
     }
   }

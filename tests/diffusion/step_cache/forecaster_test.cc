@@ -70,7 +70,7 @@ TEST(Forecasters, AreExactOnWhatTheyModel) {
   EXPECT_GT(worst_error("reuse", {2, 4, 6, 8}, 11, line), 0.1);
   EXPECT_LT(worst_error("sigma2", {2, 3, 7}, 11, parabola), kRounding);
   EXPECT_GT(worst_error("taylor2", {2, 3, 7}, 11, parabola), 0.1)
-      << "unequal gaps: the published series is no polynomial";
+      << "unequal gaps: the published series is not a polynomial";
   EXPECT_LT(worst_error("measured", {2, 4, 9}, 12, linear_in_u), kRounding);
   EXPECT_LT(worst_error("gamma", {2, 8}, 11, line), kRounding);
   EXPECT_GT(worst_error("gamma", {2, 8}, 14, line), 0.1) << "gamma is clipped at 1.5";
@@ -113,7 +113,7 @@ TEST(Forecasters, MeasuredTrustsALineAsFarAsItHeld) {
   };
   EXPECT_NEAR(run(u4 - u2 + 0.5 * (u6 - u4)), 0.5, 1e-5);
   EXPECT_NEAR(run(u4 - u2 + 3 * (u6 - u4)), 1, 1e-9) << "no more than the line";
-  EXPECT_NEAR(run(u4 - u2 - 3 * (u6 - u4)), 0, 1e-9) << "a turn is no progress";
+  EXPECT_NEAR(run(u4 - u2 - 3 * (u6 - u4)), 0, 1e-9) << "a turn is not progress";
 }
 
 TEST(Forecasters, DmdFollowsGrowthDecayAndOscillation) {

@@ -99,7 +99,7 @@ TEST(ScoreText, QuestionsOfSeveralShapes) {
     EXPECT_THAT(read_questions(text).status().message(), HasSubstr(message));
   };
   fails("[]", "no questions");
-  fails("text", "line 1 is no JSON");
+  fails("text", "line 1 is not JSON");
   fails(R"([{"choices": ["x", "y"], "answer": 0}])", "question 1: has no text \"question\"");
   fails(R"([{"question": "a", "choices": ["x"], "answer": 0}])", "has 1 choices");
   fails(R"([{"question": "a", "choices": ["x", "y"]}])", "has no \"answer\"");

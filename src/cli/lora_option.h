@@ -1,11 +1,11 @@
 // The flag --lora FILE[:WEIGHT].
 #pragma once
 
-#include <redline/text.h>
-
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "redline/text.h"
 
 namespace redline::cli {
 

@@ -174,8 +174,8 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
     file << bytes;
   };
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 0, "GGUF"); }), HasSubstr("not a page file"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 9, "xx"); }), HasSubstr("another model or text"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "xx"); }), HasSubstr("another model or text"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 9, "xx"); }), HasSubstr("do not match the file name"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "xx"); }), HasSubstr("do not match the file name"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 85, "xx"); }), HasSubstr("its checksum is wrong"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 400, "xx"); }), HasSubstr("checksum of a page is wrong"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 64, "\377\377\377\377"); }), HasSubstr("instead of"));
@@ -193,7 +193,7 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
     return notices.take().at(0);
   };
   EXPECT_THAT(write_and_ask({page.name, {}, other}, "key"), HasSubstr("another text"));
-  EXPECT_THAT(write_and_ask({page.name, {1, 2}, text}, "key"), HasSubstr("another model or text"));
+  EXPECT_THAT(write_and_ask({page.name, {1, 2}, text}, "key"), HasSubstr("do not match the file name"));
   EXPECT_THAT(write_and_ask(page, "yek"), HasSubstr("another text"));
 }
 

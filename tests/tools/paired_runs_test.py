@@ -170,7 +170,7 @@ def test_reads_the_table_of_a_peer_without_json(bench):
 @pytest.mark.parametrize("output, why", [
     ("error: no such model", "cannot be read"), ("[]", "no list of tests"), ("{", "cannot be read"),
     ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": null}]', "avg_ts = None where a number above 0"),
-    ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": 0}]', "avg_ts = 0"), ('[{"n_prompt": "8", "n_gen": 0, "avg_ts": 3}]', "no whole number"),
+    ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": 0}]', "avg_ts = 0"), ('[{"n_prompt": "8", "n_gen": 0, "avg_ts": 3}]', "not a whole number"),
     ('[{"n_prompt": 16, "n_gen": 0, "avg_ts": 5}]', "lacks prefill 8"), ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": Infinity}]', "avg_ts"),
     ("[3]", "cannot be read")])
 def test_refuses_what_cannot_be_read(bench, output, why):

@@ -26,7 +26,7 @@ if(TARGET redline_cli)
   # Found by their names, as in `redline run redline-tales` (src/cli/model_name.h).
   install(DIRECTORY assets/redline-tales assets/redline-shapes DESTINATION ${CMAKE_INSTALL_DATADIR}/redline
           PATTERN training EXCLUDE PATTERN reference EXCLUDE)
-  # The binary knows its commands and flags: it writes the completion itself.
+  # The binary writes its own shell completion.
   foreach(shell IN ITEMS bash zsh fish)
     install(CODE "execute_process(COMMAND $<TARGET_FILE:redline_cli> completion ${shell}
       OUTPUT_FILE ${PROJECT_BINARY_DIR}/redline.${shell} COMMAND_ERROR_IS_FATAL ANY)")

@@ -22,8 +22,8 @@ endif()
 set(REDLINE_FLAGS_avx512_vnni ${REDLINE_FLAGS_avx512} -mavx512vnni)
 set(REDLINE_FLAGS_avx512_bf16 ${REDLINE_FLAGS_avx512} -mavx512bf16)
 # Every CPU with AMX has float16 arithmetic and shifts of bytes (VBMI), which expand weights for it.
-# The float16 sets name their few instructions in assembly: GCC 12 knows the tile products of that type no more than
-# older compilers know avx512_fp16.
+# The float16 sets name their few instructions in assembly: GCC 12 does not support the tile products of that type, and
+# older compilers do not support avx512_fp16.
 set(REDLINE_FLAGS_avx512_fp16 ${REDLINE_FLAGS_avx512})
 set(REDLINE_FLAGS_amx ${REDLINE_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512fp16 -mavx512vbmi -mamx-tile -mamx-int8 -mamx-bf16)
 set(REDLINE_FLAGS_amx_fp16 ${REDLINE_FLAGS_amx})

@@ -1,10 +1,11 @@
-# Unity builds: sources of one folder are compiled together, several at a time, which halves a build from cold: most of the
-# time of a small source is the headers that it shares with its neighbours. Names in anonymous namespaces are therefore
-# unique within a folder. -DREDLINE_UNITY=OFF compiles each source by itself, as the checks that need its own command do.
+# Unity builds: sources of one folder are compiled together, several at a time, which halves a build from scratch: a
+# small source spends most of its time on headers that others include too. Names in anonymous namespaces are therefore
+# unique within a folder. -DREDLINE_UNITY=OFF compiles each source by itself, as the checks that need its own command
+# do.
 option(REDLINE_UNITY "compile the sources of a folder together" ON)
 set(REDLINE_UNITY_FILES 10)  # more gains little, and one file's change compiles all of them
 
-# redline_unity(TARGET [ALONE FILE...]): ALONE are files that cost most by themselves.
+# redline_unity(TARGET [ALONE FILE...]): ALONE lists files that are compiled separately.
 function(redline_unity target)
   if(NOT REDLINE_UNITY)
     return()

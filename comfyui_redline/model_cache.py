@@ -1,7 +1,7 @@
 """Step caches on a MODEL of ComfyUI, whose network stays in PyTorch.
 
 The first block cache skips the blocks of a transformer, through ComfyUI's replacement of blocks ("dit"); Redline's own rule skips the
-whole network, through the wrapper around it. Nothing of the model itself is changed, so that other patches go on working. Arrays are
+whole network, through the wrapper around it. Nothing of the model itself is changed, so that other patches keep working. Arrays are
 only added, subtracted and averaged: the tests run on NumPy.
 """
 import math
@@ -160,7 +160,7 @@ def power_mask(steps, budget):
 
 class RedlineCache:
     """Redline's rule (docs/step_cache.md), without its correction of forecast errors, which needs the sampler's step: the model's
-    output is extrapolated along a line in clock(sigma), as far as the last line was right. A budget says which steps are computed; without
+    output is extrapolated linearly in u(sigma), damped by the previous forecast's error. A budget says which steps are computed; without
     one, steps are skipped while the expected error, summed over them, is below a threshold."""
 
     MIN_STEPS, MAX_CONSECUTIVE = 8, 8
@@ -198,13 +198,13 @@ class RedlineCache:
             return False
         if self.budget:
             if steps is None:
-                raise ValueError("this version of ComfyUI does not tell the number of steps; set steps_budget to 0")
+                raise ValueError("this version of ComfyUI does not pass the number of steps; set steps_budget to 0")
             return self.calls.step not in power_mask(steps, self.budget)
         if steps is not None and steps < self.MIN_STEPS or len(state["outputs"]) < 2 or state.get("hits", 0) >= self.MAX_CONSECUTIVE:
             return False
         after = 0.0 if sigmas is None or self.calls.step + 1 >= len(sigmas) else float(sigmas[self.calls.step + 1])
         after = after if self.is_flow else after / (1 + after)
-        if sigmas is None:  # as far as the last step
+        if sigmas is None:  # up to the last step
             after = max(share - abs(state["share"] - share), 0.0)
         error = state["rate"] * abs(clock(share) - clock(state["outputs"][0][0])) * abs(clock(after) - clock(share))
         state["sum"] = state.get("sum", 0.0) + error

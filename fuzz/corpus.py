@@ -2,7 +2,7 @@
 """The kept inputs of a fuzz target as one archive, fuzz/corpus/TARGET.tar.gz: the same inputs give the same bytes.
 
   corpus.py pack FOLDER ARCHIVE      every file of FOLDER, named by its content's hash, smallest first
-  corpus.py unpack ARCHIVE FOLDER    into FOLDER, which is made anew; without an archive it is empty
+  corpus.py unpack ARCHIVE FOLDER    into FOLDER, which is recreated; without an archive it is empty
 """
 import gzip
 import hashlib

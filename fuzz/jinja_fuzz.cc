@@ -1,4 +1,4 @@
-// Any bytes as a chat template, with JSON messages behind a zero byte if there is one. A template either has an error
+// Any bytes as a chat template, with JSON messages after a zero byte, if there is one. A template either has an error
 // with a place, or gives the same text twice, within its limits. Any text survives a variable, and comes back out of
 // tojson.
 #include <nlohmann/json.hpp>

@@ -313,7 +313,7 @@ def torch_seeds():
         b"\x88NtR\x8c\x01k\x8a\x02\xff\xffu.", data))
 
 
-# .npy and pictures ----------------------------------------------------------------------------------------------------
+# .npy and images ----------------------------------------------------------------------------------------------------
 
 def npy_seeds():
     def npy(header, values, version=1):
@@ -335,13 +335,13 @@ def image_seeds():
     folder = SOURCES / "tests/golden/image/files"
     for name in ("grey_1.png", "palette_4_interlaced.png", "rgba_16.png", "rgb_8_interlaced.png", "grey_alpha_8.png",
                  "colour.jpg", "progressive_444.jpg", "grey_jpeg.jpg", "turned_6.jpg", "cmyk.jpg"):
-        save("picture", name, (folder / name).read_bytes())
-    save("picture", "lossy.webp", base64.b64decode("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA"))
-    save("picture", "lossless.webp", base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="))
+        save("image", name, (folder / name).read_bytes())
+    save("image", "lossy.webp", base64.b64decode("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA"))
+    save("image", "lossless.webp", base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="))
 
 
 def template_seeds():
-    """Templates with their messages behind a zero byte, one for each part of the language."""
+    """Templates with their messages after a zero byte, one for each part of the language."""
     messages = json.dumps([{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "é"}]},
                            {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}])
     templates = {

@@ -69,7 +69,7 @@ def main():
     arguments = parser.parse_args()
     base = git("rev-parse", "--verify", "--quiet", f"{arguments.base}^{{commit}}") if arguments.base else default_base()
     if not base:
-        sys.exit(f"check: {arguments.base} is no revision of this repository")
+        sys.exit(f"check: {arguments.base} is not a revision of this repository")
     layers = [path.name for path in (ROOT / "tests").iterdir() if any(path.rglob("*_test.cc")) or any(path.rglob("*_test.c"))]
     e2e = [path.stem for path in (ROOT / "tests/e2e").glob("*.test")]
     tool_tests = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests/tools").glob("*_test.py")}

@@ -219,7 +219,7 @@ constexpr RuleParameter kParameters[] = {
 
 Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
-  plan.span = SkippedSpan::kNetwork;
+  plan.span = SkippedSpan::kOutput;
   plan.decision = Decision::kAlways;
   plan.guards.first.count = [warmup = values.integer("warmup")](int64_t) { return warmup; };
   return plan;

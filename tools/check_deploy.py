@@ -44,7 +44,7 @@ def merged(values, changes):
 
 
 class Renderer:
-    """Go templates as far as the chart goes: values, if, define, include, and a few functions in pipelines."""
+    """The part of Go templates that the chart uses: values, if, define, include, and a few functions in pipelines."""
 
     def __init__(self, context):
         self.context, self.defined = context, {}

@@ -21,7 +21,7 @@ KERNEL_FLAGS = ["-DREDLINE_ISA_NS=isa_generic", '-DREDLINE_ISA_NAME="generic"', 
 def compile_alone(compiler, header):
     """The compiler's complaint, "" when there is none."""
     flags = FLAGS + (KERNEL_FLAGS if header.startswith("src/kernels/cpu/") else [])
-    # Included from an empty source, so that the header is no main file (no warning about #pragma once).
+    # Included from an empty source, so that the header is not a main file (no warning about #pragma once).
     command = [*shlex.split(compiler), *flags, "-x", "c++", "-"]
     run = subprocess.run(command, input=f'#include "{ROOT / header}"\n', cwd=ROOT, text=True, capture_output=True)
     return run.stderr or ("" if run.returncode == 0 else f"{header}: the compiler ended with {run.returncode}")

@@ -42,7 +42,7 @@ ALLOWED = {
     "capi": ["status", "base", "kernels/cpu", "api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
     "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
-    # HTTP in front of the public API: models are reached through it only. Pictures travel as files.
+    # HTTP in front of the public API: models are reached through it only. Images travel as files.
     "server": ["status", "base", "formats", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.

@@ -5,8 +5,8 @@
   check_prose.py --counts       occurrences per folder and per term only
   check_prose.py --list         the vocabulary
 
-Default paths: src include docs README.md CONTRIBUTING.md. Never searched: docs/history. Phrases are searched in
-comments, string literals and Markdown; identifiers in the whole source. A word with ordinary uses ("line", "strip",
+Default paths: sources, tests, tools, the web pages, the Python packages and the documents. Never searched: docs/history. Phrases
+are searched in comments, string literals and Markdown; identifiers in C++ sources as a whole. A word with ordinary uses ("line", "strip",
 "page") is only searched where it has the private one.
 """
 import argparse
@@ -17,8 +17,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEFAULT = ["src", "include", "docs", "README.md", "CONTRIBUTING.md"]
+DEFAULT = ["src", "include", "tests", "fuzz", "tools", "cmake", "python", "comfyui_redline", "web", "assets", "docs", "README.md",
+           "CONTRIBUTING.md", "CMakeLists.txt"]
+EXCLUDED = ("docs/history/", "tools/check_prose.py", "tests/tools/check_prose_test.py",
+            "assets/redline-tales/training/", "assets/redline-shapes/training/")  # hashes of the scripts are recorded
 SOURCES = (".h", ".cc", ".inc", ".cu", ".cuh")
+SCRIPTS = (".py", ".sh", ".cmake", "CMakeLists.txt", ".test")  # comments from "#" to the end of the line, and literals
+WEB = (".ts", ".tsx")
 ATTENTION = r"attention|softmax_of_scores"
 
 # (term as a regular expression, replacement, files that it is searched in; "" is all)
@@ -27,7 +32,7 @@ PHRASES = [
      "query row, row", rf"kernels/cpu/.*(?:{ATTENTION})|ops/.*attention"),
     (r"\bstrips?\b(?!\.h|,)", "row panel", r"^src/(kernels|tensor|graph|backends)/"),
     (r"\bop pages?\b|\bpages? in `?src/|\b[Ee]ach .{1,30} is a page\b|\bthis page says\b", "file", ""),
-    (r"(?<![-\w>.])(?!(?<=\")pictures?\")[Pp]ictures?\b(?!_)", "image; feature map for an op's value", ""),
+    (r"(?<![-\w>./])(?!(?<=\")pictures?\")[Pp]ictures?\b(?!_|\.png)", "image; feature map for an op's value", ""),
     (r"\blaps?\b(?![\"`])", "iteration", ""),  # "laps" is a key of stored records
     (r"\b(?:meets?|met) (?:activations?|weights?|keys?|queries|thousands)\b|\bweights? (?:meets?|met)\b",
      "use, are multiplied with", ""),
@@ -60,7 +65,18 @@ PHRASES = [
     (r"\bfloors?\b(?! ?\()", "layer", r"\.md$|CMake"),
     (r"\bhelp(?:s|ed)? their neighbours\b", "work stealing", ""),
     (r"\bnobody\b", "(rephrase: unused, not in use, cancelled)", r"^src/|^include/"),
-    (r"\bbegins? anew\b|\bstarts? anew\b", "is reset, restarts", ""),
+    (r"\bbegins? anew\b|\bstarts? anew\b|\banew\b", "is reset, restarts, again", ""),
+    (r"\b(?:that|which|it|one) (?:is|are) none\b(?! of)|\bis none of (?=[a-z0-9])", "malformed, unknown; expected one of ...", ""),
+    (r"\bthere twice\b", "duplicate", ""),
+    (r"\bgo(?:es)? on (?:from|where|with)\b|\bgoing on from\b", "continues, resumes from", ""),
+    (r"\b(?:of|guards) what follows\b", "guards the members below", ""),
+    (r"\bso many times as\b|\babout so many\b", "a ratio of, approximately N", ""),
+    (r"\bspeaks? for all\b|\bin vain\b", "suffices, never notified", ""),
+    (r"\b(?:has|have) (?:it|them) no more\b|\bany more than\b", "after eviction", ""),
+    (r"\bby what\b|\bto what is\b|\bof what is\b|\bof what it\b|\bfor what few\b", "(name the noun)", ""),
+    (r"\brepay\w*|\bowed\b", "correct_errors, pending error", r"diffusion|step_cache|images"),
+    (r"\bgive[ns]? up\b", "evicted, aborted, timed out", r"^src/|^include/"),
+    (r"\bbehind\b(?= (?:the (?:end|tag|call|prompt|pages? before)|what|a zero byte))", "after", ""),
 ]
 IDENTIFIERS = [
     (r"\bXForms?\b|\bkXForm\w*", "ActivationLayout", ""),
@@ -71,7 +87,7 @@ IDENTIFIERS = [
     (r"\bbias_attention\b", "relative_bias_attention", ""),
     (r"\bkMost\w*", "kMax...", ""),
     (r"\bkFromRows\w*|\bkTilesFromRowsOf\w*", "kMin...Rows", ""),
-    (r'"velocity"', "model_output", ""),
+    (r'"velocity"', "model_output", r"^src/|^include/"),
     (r"\bmax_chunk\b", "max_batch_tokens", ""),
     (r"\b(?!png_set_)\w*(?<![lr])[sS]trips?(?!ped|ping)\w*", "row_panel, RowPanel", r"^src/(kernels|tensor|graph|backends)/"),
     (r"\bkLeast\w*|\bleast_(?!of_)[a-z]+\w*", "kMin..., min_...", ""),
@@ -81,18 +97,22 @@ IDENTIFIERS = [
 ]
 
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+SCRIPT_PROSE = re.compile(r'"""(?:\\.|[^\\])*?"""|"(?:\\.|[^"\\\n])*"|(?<![\w$&{\'])#[^\n]*', re.S)
+WEB_PROSE = re.compile(r"""(?<![:\w"'`])//[^\n]*|/\*.*?\*/""", re.S)
 
 
 def prose_of(name, text):
     """`text` with everything except comments and literals blanked; Markdown without code blocks."""
-    if name.endswith(SOURCES):
+    for suffixes, prose in ((SOURCES, COMMENT_OR_STRING), (SCRIPTS, SCRIPT_PROSE), (WEB, WEB_PROSE)):
+        if not name.endswith(suffixes):
+            continue
         kept = [" " if c != "\n" else c for c in text]
-        for found in COMMENT_OR_STRING.finditer(text):
+        for found in prose.finditer(text):
             if found.group().startswith('"') and text[:found.start()].rsplit("\n", 1)[-1].lstrip().startswith("#include"):
                 continue
             kept[found.start():found.end()] = found.group()
-        # A sentence goes on in the next line of a comment: its marker is no word.
-        return re.sub(r"(?<=\n)([ ]*)(///<|///|//|\*)", lambda m: " " * len(m.group()), "".join(kept))
+        # A sentence may continue in the next line of a comment: its marker is not part of it.
+        return re.sub(r"(?<=\n)([ ]*)(///<|///|//|\*|#)", lambda m: " " * len(m.group()), "".join(kept))
     return re.sub(r"^```.*?^```|^    [^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
 
 
@@ -119,7 +139,7 @@ def files(paths):
     listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths], cwd=ROOT,
                              capture_output=True, check=True).stdout.decode().split("\0")
     return sorted(n for n in listing
-                  if n.endswith((*SOURCES, ".md")) and not n.startswith("docs/history/") and (ROOT / n).is_file())
+                  if n.endswith((*SOURCES, *SCRIPTS, *WEB, ".md")) and not n.startswith(EXCLUDED) and (ROOT / n).is_file())
 
 
 def main():

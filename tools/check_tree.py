@@ -32,7 +32,7 @@ def check_file(name):
     try:
         text = (ROOT / name).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        return  # binary: golden files, pictures
+        return  # binary: golden files, images
     lines = text.splitlines()
     if name.endswith(CODE):
         if len(lines) > MAX_LINES and not any(f"over {MAX_LINES} lines" in line for line in lines[:HEAD_LINES]):

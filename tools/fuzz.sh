@@ -4,7 +4,7 @@
 # (fuzz/corpus/TARGET.tar.gz, unpacked to build/fuzz/corpus). One line per target; fails when
 # any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
 # Exit 77, with the reason, where clang or its run-time library for fuzzing is not installed.
-# --keep: writes the archive anew, with a small set of inputs that reaches what was reached so far.
+# --keep: rewrites the archive with a small set of inputs of the same coverage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,7 +59,7 @@ for target in "${targets[@]}"; do
     mkdir "$work/merged"
     "$program" -set_cover_merge=1 -use_counters=0 -max_len=8192 "$work/merged" "$seeds" "$corpus" "$work/$target" \
       > "$work/merge.log" 2>&1
-    # The smallest first, up to 64 KB a target: the archive is committed. Seeds are made anew each time.
+    # The smallest first, up to 64 KB a target: the archive is committed. Seeds are generated each time.
     for seed in "$seeds"/*; do rm -f "$work/merged/$(sha1sum <"$seed" | cut -d ' ' -f 1)"; done
     find "$work/merged" -type f -printf '%s %p\n' | sort -n | awk '{total += $1; if (total > 65536) print $2}' | xargs -r rm
     rm -f "fuzz/corpus/$target.tar.gz"

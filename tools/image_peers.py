@@ -54,7 +54,7 @@ def run_program(label, command, request):
                 process.kill()
                 os.wait4(process.pid, 0)
                 process.returncode = -9
-                raise runs.Refusal(f"{label}: no picture within {request.timeout} s; ask for fewer steps, or raise --timeout\n"
+                raise runs.Refusal(f"{label}: no image within {request.timeout} s; ask for fewer steps, or raise --timeout\n"
                                    f"  command: {shlex.join(command)}")
             time.sleep(0.02)
         out.seek(0), err.seek(0)
@@ -157,7 +157,7 @@ class Diffusers:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise runs.Refusal(f"{self.label}: ended without a picture (its error stands above)")
+            raise runs.Refusal(f"{self.label}: ended without an image (its error stands above)")
         return Drawing(**json.loads(line))
 
     def close(self):

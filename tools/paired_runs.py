@@ -82,7 +82,7 @@ def number(record, name, what):
 def integer(record, name, default=None):
     value = record.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} = {value!r} is no whole number")
+        raise ValueError(f"{name} = {value!r} is not a whole number")
     return value
 
 
@@ -263,7 +263,7 @@ class Program:
         self.answers = []
         self.runs = []  # for the record: command, seconds, load, stolen
         if not (os.path.isfile(self.path) and os.access(self.path, os.X_OK)):
-            raise Refusal(f"{label}: {self.path} is no program; {self.kind.hint}", 2)
+            raise Refusal(f"{label}: {self.path} is not a program; {self.kind.hint}", 2)
 
     def rows(self, request):
         return [row for row in request.rows() if row.phase in self.kind.phases]
@@ -414,7 +414,7 @@ def number_list(least):
         try:
             return whole_numbers(text, least)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of different whole numbers from {least} on") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of different whole numbers from {least} on") from None
     return parse
 
 
@@ -423,6 +423,6 @@ def at_least(least):
 
     def parse(text):
         if not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
         return int(text)
     return parse

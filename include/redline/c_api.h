@@ -142,7 +142,7 @@ typedef struct redline_model_options {
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
   int64_t max_sequences;      /* maximum number of sequences in one step */
   int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: what the step has room for */
-  double max_slowdown;  /* a step that decodes takes at most about so many times as long with prompts; 0: no limit */
+  double max_slowdown;  /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
   int64_t cache_tokens; /* maximum tokens in the caches of all sequences; 0: max_sequences full contexts */
   int64_t cache_memory; /* maximum bytes of all caches; 0: from cache_tokens */
   int32_t prefix_cache; /* 1: requests start from the state of earlier ones with the same beginning */
@@ -155,7 +155,7 @@ typedef struct redline_model_options {
   const redline_adapter* adapters; /* loaded at once, and the default of redline_generate_options_init */
   size_t num_adapters;
   int64_t max_adapter_rank; /* maximum sum of the ranks of one request's adapters; at least what `adapters` need */
-  /* Called, by any thread, with a sentence about what is ignored: a broken cache file, a full disk. Must not use the
+  /* Called by any thread with a sentence about an ignored problem: a damaged cache file, a full disk. Must not use the
    * model. */
   void (*on_notice)(const char* message, void* user_data);
   void* user_data;
@@ -191,7 +191,7 @@ REDLINE_C_API redline_code redline_model_decode(redline_model* model, const int3
 
 /* The text of a conversation in the model's format, for redline_prompt or encode() with parse_special. `messages_json`:
  * a list of messages as in OpenAI's API; `tools_json`: a list of tools, or NULL; `variables_json`: an object of further
- * variables of the template, or NULL. not_found: the model has no chat template. invalid_argument: JSON that is none,
+ * variables of the template, or NULL. not_found: the model has no chat template. invalid_argument: malformed JSON,
  * and the template's errors. */
 REDLINE_C_API redline_code redline_model_render_chat(redline_model* model, const char* messages_json,
                                                      const char* tools_json, const char* variables_json,
@@ -256,7 +256,7 @@ typedef struct redline_generate_options {
   size_t num_adapters;
   /* How it is served. */
   int32_t priority;       /* lower runs first */
-  double timeout_ms;      /* then it ends with what it has; 0: none */
+  double timeout_ms;      /* then it ends with the text so far; 0: none */
   const char* client;     /* requests of one client share its turn; NULL: a client of its own */
   const char* cache_salt; /* states are shared only between requests with equal salts; NULL: "" */
   /* Samplers that few requests use. */
@@ -349,7 +349,7 @@ REDLINE_C_API redline_code redline_generation_next(redline_generation* generatio
 /* Waits until all prompts have ended; `is_done` becomes 0 if they have not within timeout_ms (negative: no limit). */
 REDLINE_C_API redline_code redline_generation_wait(redline_generation* generation, double timeout_ms, int32_t* is_done,
                                                    redline_error** error);
-/* Ends all prompts, or that with this index, with what they have; takes effect with the step in progress. From any
+/* Ends all prompts, or that with this index, with their text so far; takes effect with the step in progress. From any
  * thread. */
 REDLINE_C_API void redline_generation_cancel(redline_generation* generation);
 REDLINE_C_API void redline_generation_cancel_prompt(redline_generation* generation, size_t index);
@@ -491,7 +491,7 @@ typedef struct redline_token_states redline_token_states;
 REDLINE_C_API redline_code redline_embed_tokens(redline_embedding_model* model, const redline_prompt* texts,
                                                 size_t num_texts, const redline_embed_options* options,
                                                 redline_token_states** states, redline_error** error);
-/* Those of a text, [tokens, hidden_size]; borrowed; all zero if there is none of this index. */
+/* Those of a text, [tokens, hidden_size]; borrowed; all zero if the index is out of range. */
 REDLINE_C_API redline_float_array redline_token_states_of(const redline_token_states* states, size_t index);
 REDLINE_C_API void redline_token_states_release(redline_token_states* states);
 /* Relevance of each document for the query: `scores` [num_documents]. Of the options, truncate and those of cancelling.
@@ -555,8 +555,8 @@ typedef struct redline_image_progress {
   double sigma, next_sigma;    /* noise level of the latents before and after the step */
   const void* preview;         /* for redline_image_preview */
 } redline_image_progress;
-/* Called after every step, on the thread of the call, with what is valid during it. Not 0 ends the call as
- * REDLINE_CANCELLED. */
+/* Called after every step, on the thread of the call; the pointers are valid during the callback. Not 0 ends the call
+ * as REDLINE_CANCELLED. */
 typedef int32_t (*redline_on_image_step)(const redline_image_progress* progress, void* user_data);
 /* Within such a callback: image `index` of the batch as the model expects it at this step; the longer side has at most
  * max_side pixels. `rgb` is freed with redline_free(). */
@@ -610,7 +610,7 @@ REDLINE_C_API redline_code redline_image_generate(redline_image_pipeline* pipeli
                                                   const redline_image_request* request, redline_image_result** result,
                                                   redline_error** error);
 REDLINE_C_API size_t redline_image_result_count(const redline_image_result* result);
-/* Borrowed from the result; all zero if there is none of this index. */
+/* Borrowed from the result; all zero if the index is out of range. */
 REDLINE_C_API redline_image redline_image_result_image(const redline_image_result* result, size_t index);
 /* Final latents, with keep_latents; borrowed from the result. */
 REDLINE_C_API redline_float_array redline_image_result_latents(const redline_image_result* result);

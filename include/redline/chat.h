@@ -1,4 +1,4 @@
-// Conversations: what a chat template is rendered from, and the parts of what the model answers.
+// Conversations: the input of a chat template, and the parts of the model's answer.
 #pragma once
 
 #include <cstddef>

@@ -64,8 +64,8 @@ struct EmbeddingInfo {
   int64_t max_length = 0;  ///< tokens of one text, special tokens included
   Pooling pooling = Pooling::kMean;
   bool normalizes = true;  ///< embeddings have length 1, unless a request says otherwise
-  int64_t num_labels = 0;  ///< of a classifier, such as a cross-encoder (1); 0: there is none
-  /// Names and texts that go before a text, by what it is used for ("query", "document").
+  int64_t num_labels = 0;  ///< of a classifier, such as a cross-encoder (1); 0: not a classifier
+  /// Prefixes by task ("query", "document").
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  ///< name of the one that is used without another; "": none
   int threads = 0;

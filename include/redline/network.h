@@ -101,7 +101,7 @@ class ImageNetwork {
   virtual Status set_adapters(std::span<const AdapterFactorPair> pairs) = 0;
 
   /// The rule of a denoiser's step cache (ImageRequest::cache, quality, steps_budget); "none": every step is computed.
-  /// unsupported: the network is no denoiser, or is not divided into the parts that the rule skips. invalid_argument:
+  /// unsupported: the network is not a denoiser, or is not divided into the parts that the rule skips. invalid_argument:
   /// the rule, or other numbers of front or tail blocks than the network was opened with.
   virtual Status set_cache(const std::string& rule, double quality, int64_t steps_budget) = 0;
 

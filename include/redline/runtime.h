@@ -41,7 +41,7 @@ class Runtime {
 
 /// A device that TextEngineOptions::device can name.
 struct DeviceInfo {
-  std::string name;         ///< "cpu", "emu", "cuda:0"; "cuda" where there is none
+  std::string name;         ///< "cpu", "emu", "cuda:0"; "cuda" without a GPU
   std::string description;  ///< "NVIDIA H200, compute capability 9.0, 139.8 GiB"
   bool is_available = true;
   std::string reason;  ///< why it is not available

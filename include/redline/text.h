@@ -56,20 +56,20 @@ struct TextEngineOptions {
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
-  /// A step that decodes and reads prompts takes at most about so many times as long as one in which all these texts
-  /// decode, by what the steps before took: prompts are read in smaller chunks. 0: no limit.
+  /// Upper bound, estimated from earlier steps, on step time relative to a decode-only step. Prefill chunks shrink to
+  /// keep it. 0: unlimited.
   double max_slowdown = 0;
   int64_t cache_tokens = 0;  ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens
-  /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the
-  /// available memory.
-  bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
-  /// Whole pages of the prefix cache are kept in this folder too, and read back when memory has them no more, also by a
-  /// later engine with the same model, adapters and kernels. Texts can be recovered from the files: restrict access to
-  /// them. "": none.
+  /// Requests start from the state of earlier ones with the same beginning. Unused states may occupy what cache_tokens
+  /// or cache_memory allow, or a quarter of the available memory.
+  bool prefix_cache = true;
+  /// Whole pages of the prefix cache are also kept in this folder and reloaded after eviction, also by a later engine
+  /// with the same model, adapters and kernels. Texts can be recovered from the files: restrict access to them. "":
+  /// none.
   std::string cache_folder;
   int64_t cache_folder_bytes = int64_t{16} << 30;  ///< maximum; pages used least recently go first
-  /// Called, by any thread, with a sentence about a problem that does not stop the engine, such as a damaged file or a
+  /// Called by any thread with a sentence about a problem that does not stop the engine, such as a damaged file or a
   /// full disk. Must not call the engine.
   std::function<void(const std::string&)> on_notice;
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
@@ -81,7 +81,7 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
-  /// Asked by TextEngine::count_bounds(). Empty: EngineStats::bound_seconds stays 0.
+  /// Called by TextEngine::count_bounds(). Empty: EngineStats::bound_seconds stays 0.
   std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
@@ -92,7 +92,7 @@ struct ModelInfo {
   int64_t parameters = 0, weight_bytes = 0;
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
   int64_t vocab_size = 0, model_context = 0, context = 0;
-  std::string left_out;  ///< parts of the model that see or hear and are not run: "439 tensors of vision_tower"
+  std::string left_out;  ///< vision and audio parts of the model, which are not run: "439 tensors of vision_tower"
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
   std::string chat_template;       ///< its text
@@ -103,8 +103,9 @@ struct ModelInfo {
 };
 
 /// How the next token is chosen. Logits get `logit_bias`, and tokens that would complete one of `bad_words` are
-/// excluded. The samplers in `samplers` follow, in their order; each sees the tokens that the one before has left. One
-/// of the last ones is drawn with its probability. Definitions are those of llama.cpp, unless a member says otherwise.
+/// excluded. The samplers in `samplers` follow in order: each filters the candidates left by the previous one. The
+/// result is sampled from the remaining distribution. Definitions are those of llama.cpp, unless a member says
+/// otherwise.
 struct SamplingOptions {
   float temperature = 0.8f;         ///< 0: greedy, the most likely token after bias, penalties and dry
   int64_t top_k = 0;                ///< only the k most likely tokens; 0: off
@@ -186,7 +187,7 @@ struct GenerateRequest {
   AdapterWeights adapters;
   std::string client;           ///< requests of one client share its turn; "": a client of its own
   int priority = 0;             ///< lower runs first
-  double timeout_ms = 0;        ///< from the call; then the request ends as kTimeout with what it has. 0: none
+  double timeout_ms = 0;        ///< from the call; then the request ends as kTimeout with its text so far. 0: none
   std::string cache_salt;       ///< states are shared only between requests with equal salts
   OutputConstraint constraint;  ///< compiled by generate() and submit(), which return its errors
 };
@@ -213,13 +214,13 @@ std::string_view finish_reason_name(FinishReason reason);
 
 /// Why a request did not take more of its prompt from the prefix cache.
 enum class CacheMiss : uint8_t {
-  kNone,          ///< everything was there but the last token, which is always computed, for its logits
+  kNone,          ///< all tokens but the last were cached; the last is always computed, for its logits
   kDisabled,      ///< the engine has no prefix cache
-  kNotStored,     ///< no stored text goes on like this prompt
-  kOtherAdapter,  ///< one with other adapters does (entries under other salts are not reported)
-  kEvicted,       ///< one did; its pages were needed
-  kWindow,        ///< one does, and the sliding window at this position is no longer stored
-  kSnapshot,      ///< one does, without a snapshot of the recurrent state at this position
+  kNotStored,     ///< no stored prefix matches
+  kOtherAdapter,  ///< a prefix with other adapters matches (entries under other salts are not reported)
+  kEvicted,       ///< a prefix matched until its pages were evicted
+  kWindow,        ///< a prefix matches, but the sliding window at this position is no longer stored
+  kSnapshot,      ///< a prefix matches, but has no snapshot of the recurrent state at this position
 };
 /// "none", "disabled", "not_stored", "other_adapter", "evicted", "window", "snapshot"
 std::string_view cache_miss_name(CacheMiss miss);
@@ -304,8 +305,8 @@ struct BatchLimits {
 /// What an engine does and has done. Counters are totals since it was opened.
 struct EngineStats {
   int64_t running = 0;               ///< requests whose state is in the cache
-  int64_t waiting = 0;               ///< requests that wait for a place in the cache, preempted ones included
-  int64_t preemptions = 0;           ///< states that were given up and have to be computed again
+  int64_t waiting = 0;               ///< requests waiting for cache pages, including preempted ones
+  int64_t preemptions = 0;           ///< evicted states to be recomputed
   int64_t prompt_tokens = 0;         ///< of requests whose prompt is complete
   int64_t cached_prompt_tokens = 0;  ///< of these, taken from the prefix cache
   int64_t generated_tokens = 0;
@@ -343,8 +344,8 @@ class TextEngine {
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
   /// The text of a conversation in the model's format, for encode(text, true); ChatInput::adapt_arguments is always on.
-  /// Thread-safe. not_found: the model has no
-  /// chat template. invalid_argument: JSON that is none, and errors of the template with line and column.
+  /// Thread-safe. not_found: the model has no chat template. invalid_argument: malformed JSON, and errors of the
+  /// template with line and column.
   virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
 
   /// A reader of the answer to `prompt`, the rendered text (its end suffices). `tools_json`: types of parameters, for
@@ -378,20 +379,21 @@ class TextEngine {
   virtual int64_t free_cache_tokens() const = 0;
   /// Does not wait for the step in progress.
   virtual EngineStats stats() const = 0;
-  /// From now on EngineStats::bound_seconds counts every step. Asks for TextEngineOptions::machine_limits, whose
-  /// measurement takes half a second: while requests run, only for limits that are known already; if they are not, a
-  /// later call asks again. Thread-safe; steps wait meanwhile.
+  /// Enables EngineStats::bound_seconds. May measure for 0.5 s (TextEngineOptions::machine_limits); never while
+  /// requests run: then a later call measures. Thread-safe; steps wait meanwhile.
   virtual void count_bounds() {}
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
-  /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own
-  /// (submit), runs them and calls the callbacks of all, one at a time. With one request that is the calling thread;
-  /// where the engine's own thread runs the steps, callbacks run on a second one, beside the next step. A callback may
-  /// use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it must
-  /// not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
-  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is
-  /// alone ends as kLength, or with out_of_memory if its prompt does not fit.
+  /// Requests that run at the same time share steps. Threads:
+  ///   - The steps run on one of the threads inside generate(), or on the engine's own thread (submit()).
+  ///   - Callbacks are called one at a time: by the thread that runs the steps, or, if that is the engine's own, by a
+  ///     second one during the next step. With a single generate() everything runs on its thread.
+  ///   - A callback may use the engine, but must not wait for another request: generate() inside it is an error,
+  ///     submit() is not. It must not wait for a lock that another caller of generate() holds.
+  ///   - An exception ends its request with an error.
+  /// When the cache is full, the latest request of the lowest priority is preempted and recomputed later; the only
+  /// running request ends as kLength, or with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 
@@ -426,9 +428,9 @@ struct Beam {
 };
 
 /// Beam search as in vLLM: in each step every beam is continued by its 2 beam_width most likely tokens; stop tokens
-/// among these end a text, and of all others the beam_width most likely texts go on. The result has the beam_width best
-/// texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are left out. Beams
-/// share the pages of their common beginnings (copy on write).
+/// among these end a text, and of all others the beam_width most likely texts are continued. The result has the
+/// beam_width best texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are
+/// left out. Beams share the pages of their common beginnings (copy on write).
 ///
 /// `on_step` is called with the number of tokens after every step; returning false ends the search (kCancelled).
 /// invalid_argument: an empty prompt or one that is longer than the context, beam_width < 1, max_tokens < 0, or a

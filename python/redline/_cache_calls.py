@@ -50,7 +50,7 @@ class FoCaCalibratorConfig:
 
 
 _NAMES = {field.name: field.default for field in dataclasses.fields(DBCacheConfig)}
-# Fields of other versions, and of other configs, that say nothing new.
+# Fields of other versions and configs that have no effect here.
 _WITHOUT_EFFECT = ("cache_type", "enable_calibrator", "enable_encoder_calibrator", "calibrator_type", "calibrator_cache_type",
                    "calibrator_kwargs", "taylorseer_order", "enable_taylorseer", "enable_encoder_taylorseer", "taylorseer_cache_type")
 
@@ -62,7 +62,7 @@ def _values(config: Any) -> dict[str, Any]:
         return dict(config)
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    raise InvalidArgument(f"{type(config).__name__} is no DBCacheConfig, calibrator config or dict")
+    raise InvalidArgument(f"{type(config).__name__} is not a DBCacheConfig, calibrator config or dict")
 
 
 def _forecaster(config: Any, settings: Mapping[str, Any]) -> str | None:
@@ -94,7 +94,7 @@ def dbcache_rule(cache_config: Any, calibrator_config: Any, settings: Mapping[st
             raise TypeError(f"enable_cache() got an unexpected setting '{name}'{f'; use {near[0]}' if near else ''}")
     values = {**_NAMES, **{name: value for name, value in given.items() if name in _NAMES and value is not None}}
     if values["force_refresh_step_hint"] is not None:
-        raise Unsupported("force_refresh_step_hint: Redline's step cache begins anew with each image only; leave it out")
+        raise Unsupported("force_refresh_step_hint: Redline's step cache is reset only by a new image; leave it out")
     front, tail = integer("Fn_compute_blocks", values["Fn_compute_blocks"]), integer("Bn_compute_blocks", values["Bn_compute_blocks"])
     forecast = _forecaster(calibrator_config, settings)
     suffix = f",forecast={forecast}" if forecast else ""
@@ -116,5 +116,5 @@ def dbcache_rule(cache_config: Any, calibrator_config: Any, settings: Mapping[st
     if cap is not None:
         parts.append(f"max_accumulated={real('max_accumulated_residual_diff_threshold', cap):g}")
     if not values["cfg_diff_compute_separate"]:
-        parts.append("follow=1")
+        parts.append("share_decision=1")
     return "dbcache:" + ",".join(parts) + suffix, front, tail

@@ -34,7 +34,7 @@ def _text(pointer: int | None, length: int) -> str:
 
 
 class Generation:
-    """A redline_generation with what its texts are read by."""
+    """A redline_generation and the readers of its texts."""
 
     def __init__(self, model: Handle, count: int, has_logprobs: bool, readers: list[ChatReader] | None) -> None:
         self._model = model

@@ -193,7 +193,7 @@ class StepCheck:
                         answer = 1 if action(argument) is False else 0
             except GeneratorExit:
                 return
-            except BaseException as error:  # KeyboardInterrupt too: it goes on in the caller
+            except BaseException as error:  # KeyboardInterrupt too: re-raised in the caller
                 self.error, answer = error, 1
 
     def on_step(self) -> Any:

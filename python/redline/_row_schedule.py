@@ -1,4 +1,4 @@
-"""Which actor generates which row of a table: queues balanced by predicted cost, which is corrected by what is seen.
+"""Which actor generates which row of a table: queues balanced by predicted cost, which is corrected by measured cost.
 
 Rows are divided before they start, and those that have not started move when an actor runs out of them (after DySkew, adaptive
 redistribution of skewed rows). No part of Ray is needed here; times are passed in, so that tests run on a simulated clock.

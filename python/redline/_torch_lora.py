@@ -1,4 +1,4 @@
-"""What PEFT's layers in a module say of its LoRA adapters, for the engine; and a module's part in the engine."""
+"""Reads the LoRA adapters of PEFT's layers in a module for the engine; and a module's part in the engine."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class MovedTensor(torch.Tensor):
                 raise Unsupported(f"a network that computes in Redline stays on the CPU; it cannot be moved to {device}")
             return cls(args[0], kwargs.get("dtype"))
         raise Unsupported(f"{operation} needs weights that have moved into Redline (redline.diffusers.accelerate); "
-                          "load the pipeline again for what PyTorch computes with them")
+                          "load the pipeline again to compute with them in PyTorch")
 
 
 def _is_lora(name: str) -> bool:

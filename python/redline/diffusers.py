@@ -7,7 +7,7 @@
     image = pipe("a lighthouse at night", num_inference_steps=28).images[0]
     pipe.unload()                                             # PyTorch computes again
 
-A component stays the object that it was, so `pipe.transformer.config`, `.dtype`, `isinstance` and LoRA calls go on working; its
+A component stays the object that it was, so `pipe.transformer.config`, `.dtype`, `isinstance` and LoRA calls keep working; its
 class becomes a subclass whose forward() runs the engine, and its weights move there. docs/python.md has the details.
 """
 # pyright: reportMissingImports=false
@@ -73,7 +73,7 @@ def accelerate(pipe: Any, *, dtype: Any = "auto", cache: str | None = None, qual
     Weights are taken from the modules' tensors, component by component, and their memory is given back. The scheduler, callbacks,
     image processing, and components of other kinds (a safety checker, an image encoder) stay as they are. LoRA adapters are
     those of PEFT at each call: load_lora_weights, set_adapters, fuse_lora and the scales of a call keep their meaning.
-    report(pipe) tells what runs where; pipe.unload() undoes it.
+    report(pipe) lists what runs where; pipe.unload() undoes it.
 
     ``dtype``: "auto", "f32", "bf16", "q8", "q8_0", "w8a8", torch.float32 or torch.bfloat16; inputs and outputs keep the types of the
     pipeline. ``cache``, ``quality``, ``steps_budget``: as apply_cache(). ``strict``: by default a text encoder or VAE that the engine
@@ -92,7 +92,7 @@ def accelerate(pipe: Any, *, dtype: Any = "auto", cache: str | None = None, qual
         raise InvalidArgument(f"{type(pipe).__name__} has no transformer, unet, text_encoder or vae to accelerate")
     name_of_dtype = _TYPES.get(dtype, dtype)
     if not isinstance(name_of_dtype, str):
-        raise InvalidArgument(f"dtype {dtype!r} is none of auto, f32, bf16, q8, q8_0, w8a8, torch.float32, torch.bfloat16")
+        raise InvalidArgument(f"unknown dtype {dtype!r}; expected one of auto, f32, bf16, q8, q8_0, w8a8, torch.float32, torch.bfloat16")
 
     def leave(name: str, why: str) -> None:
         """A component that stays in PyTorch."""
@@ -154,7 +154,7 @@ def apply_cache(pipe: Any, method: str | None = None, *, quality: float | None =
 
     ``method``: a rule with its parameters, "auto", "fbcache:threshold=0.1", "teacache", "easycache", ... (docs/step_cache.md), or
     None: "auto" with a quality or a budget, else no cache. ``quality`` (0 .. 1) sets the rule's threshold, ``steps_budget`` the number
-    of computed steps. describe(pipe) tells which steps of the last image were computed.
+    of computed steps. describe(pipe) lists the computed steps of the last image.
 
     Unsupported: the denoiser is not divided into the parts that the rule skips (a UNet). InvalidArgument: no such rule, or one that
     needs other front_blocks or tail_blocks than accelerate() was given.

@@ -37,7 +37,7 @@ def rolling_windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator
         yield [prefix], list(tokens[:done])
     while done < len(tokens):
         end = min(done + length, len(tokens))
-        # The window has length + 1 tokens that end with the last predicted one; what is predicted is no context.
+        # The window has length + 1 tokens that end with the last predicted one; what is predicted is not context.
         yield list(tokens[end - length - 1 : done]), list(tokens[done:end])
         done = end
 
@@ -46,7 +46,7 @@ class RedlineLM(Base):
     """loglikelihood, loglikelihood_rolling and generate_until over redline.Model.
 
     ``pretrained``: the path or name of a model; further options are those of redline.Model (``dtype``, ``threads``, ``context``).
-    ``max_gen_toks``: of requests that do not say it. ``max_length``: default the model's context. ``batch_size`` and ``device`` are
+    ``max_gen_toks``: of requests without one. ``max_length``: default the model's context. ``batch_size`` and ``device`` are
     accepted and have no effect: the engine batches by itself.
     """
 

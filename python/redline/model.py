@@ -78,7 +78,7 @@ class _Job:
                 ids = TokenIds("prompt" if len(prompts) == 1 else f"prompt {i}", prompt)
                 self.keep.append(ids)
                 fields = (None, 0, ids.pointer, ids.count)
-                if not ids.count:  # a pointer that is not NULL says that these are ids
+                if not ids.count:  # a non-NULL pointer marks these as ids
                     fields = (None, 0, ctypes.cast(self.prompts, ctypes.POINTER(ctypes.c_int32)), 0)
             for k in range(n):
                 self.prompts[i * n + k] = fields

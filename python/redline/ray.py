@@ -527,7 +527,7 @@ def generate_table(rows: Any, output: str | os.PathLike[str], model: str, *, act
     ``model``: a name, or a path that every machine has. ``rows``: a path (.jsonl, Parquet), a list of dicts, a pyarrow.Table or a Ray
     Dataset, which the driver holds in memory. ``output``: the folder; its rows are those of the input with ``row`` (the place in the
     input), ``output_column``, ``finish_reason``, ``prompt_tokens``, ``completion_tokens`` and ``error``. Every row is there exactly
-    once. The same call again goes on where the last one ended, however that was. Sampling options and columns of their names are as in
+    once. The same call again resumes where the last one ended, however that was. Sampling options and columns of their names are as in
     Generator; other options are those of Model.
 
     ``actors`` (default: as many as fit) have ``cpus_per_actor`` cores each (default: an equal part of a machine's), which no other

@@ -89,7 +89,7 @@ class Tokenizer:
         return encode(self._model._use(), text, parse_special, add_special_tokens)
 
     def decode(self, token_ids: Sequence[int] | Any, *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids, [tokens] as a list or an integer array; bytes that are no character become U+FFFD.
+        """The text of token ids, [tokens] as a list or an integer array; bytes that are not a character become U+FFFD.
 
         InvalidArgument: an id outside the vocabulary, or values that are not integers.
         """

@@ -1,4 +1,4 @@
-// A thread that runs one function at a time beside its owner.
+// A thread that runs one function at a time in the background.
 #pragma once
 
 #include <condition_variable>

@@ -19,7 +19,7 @@ class FairMutex {
     turn_.wait(inner, [&] { return serving_ == ticket; });
     waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
-  /// Does not lock anything: for the holder, who may let others go first.
+  /// Does not lock anything: for the holder, which may let others go first.
   bool has_waiters() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   /// Fails also while others wait.
   bool try_lock() {

@@ -1,4 +1,4 @@
-// Failures that a destructor meets and cannot return: the program asks for them before it ends.
+// Failures in destructors, which cannot return them: the program checks for them before it exits.
 #pragma once
 
 namespace redline {

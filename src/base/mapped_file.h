@@ -18,7 +18,7 @@ class MappedFile {
   /// A buffer under a name used in errors, for tests and fuzzing. The bytes are copied into an allocation of exactly
   /// their size, so that an address sanitizer detects reads past the end.
   static std::shared_ptr<MappedFile> from_bytes(std::string path, std::string_view bytes);
-  /// Private memory filled by `fill`, under a name used in errors. release() discards its pages for good.
+  /// Private memory filled by `fill`, under a name used in errors. release() discards its pages permanently.
   /// out_of_memory: `bytes` cannot be allocated.
   static Result<std::shared_ptr<MappedFile>> make(std::string path, int64_t bytes,
                                                   const std::function<void(uint8_t*)>& fill);

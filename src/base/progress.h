@@ -16,7 +16,7 @@ struct ProgressOptions {
   std::string unit;  ///< "step": they are counted, with the time of one; "byte": with their rate; "": a percentage
   int descriptor = 2;
   double redraw_s = 0.1;  ///< least time between two drawings
-  /// Where the descriptor is no terminal: the first text line after this time, the others at this interval.
+  /// Where the descriptor is not a terminal: the first text line after this time, the others at this interval.
   double first_line_s = 10, next_line_s = 30;
 };
 

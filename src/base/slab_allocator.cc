@@ -30,12 +30,6 @@ std::optional<int64_t> SlabAllocator::allocate() {
   return index;
 }
 
-bool SlabAllocator::allocate_at(int64_t slot) {
-  if (is_allocated(slot)) return false;
-  take(slot);
-  return true;
-}
-
 void SlabAllocator::take(int64_t slot) {
   --num_free_;
   for (int level = 0; level < num_levels_; ++level) {

@@ -20,15 +20,12 @@ class SlabAllocator {
 
   /// The lowest free slot; nullopt when none is left.
   std::optional<int64_t> allocate();
-  /// Allocates this slot; false when it is already allocated.
-  bool allocate_at(int64_t slot);
   /// `slot` must be allocated: a double free aborts, before two owners can share the slot.
   void free(int64_t slot);
 
   bool is_allocated(int64_t slot) const;
   int64_t capacity() const { return capacity_; }
   int64_t num_free() const { return num_free_; }
-  int64_t num_allocated() const { return capacity_ - num_free_; }
 
  private:
   uint64_t& word(int level, int64_t index) { return words_[static_cast<size_t>(level_begin_[level] + index)]; }

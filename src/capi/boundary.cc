@@ -109,7 +109,7 @@ Status check_struct_size(size_t size, size_t first_size, const char* name) {
 
 Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name) {
   if (std::all_of(begin, end, [](unsigned char byte) { return byte == 0; })) return {};
-  return unsupported("{}: a field is set that version {} of the library does not know; load a newer libredline.so",
+  return unsupported("{}: a field is set that version {} of the library does not have; load a newer libredline.so",
                      name, redline_version());
 }
 

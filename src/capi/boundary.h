@@ -1,5 +1,5 @@
 // What every function of the C interface passes through: errors become objects, exceptions become errors, structs are
-// read and written up to the size that the caller knows.
+// read and written up to the caller's struct_size.
 #pragma once
 
 #include <unistd.h>
@@ -68,7 +68,7 @@ Status give_array(const std::vector<T>& values, T** out) {
   return {};
 }
 
-/// For redline_X_init: the first `size` bytes of the defaults. What this library does not know becomes zero.
+/// For redline_X_init: the first `size` bytes of the defaults. Fields that this library does not have become zero.
 template <class T>
 void init_struct(T* out, size_t size, T defaults) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -90,7 +90,7 @@ Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std
 Status check_struct_size(size_t size, size_t first_size, const char* name);
 Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name);
 
-/// A caller's struct, which may be larger than ours if all that we do not know is zero. NULL: the defaults.
+/// A caller's struct, which may be larger than ours if the unknown fields are zero. NULL: the defaults.
 template <class T>
 Result<T> read_struct(const T* given, T defaults, const char* name) {
   if (given == nullptr) return defaults;

@@ -54,7 +54,7 @@ class Inbox {
   }
   /// The thread that submits a request, until it has; then no thread.
   void set_submitter(std::thread::id thread) { submitter_.store(thread); }
-  /// No callback begins after it. What runs now goes on.
+  /// No callback begins after it; one that is running completes.
   void close() { is_closed_.store(true, std::memory_order_relaxed); }
 
   bool has_callback() const { return on_piece_ != nullptr; }
@@ -119,7 +119,7 @@ class Inbox {
   std::atomic<std::thread::id> submitter_{};
   std::recursive_mutex calls_;  ///< a callback may end another prompt of its own
 
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
   std::deque<Piece> pieces_;
   std::vector<bool> has_ended_, is_reported_;

@@ -83,6 +83,16 @@ Result<Options> common_options(const Given& given, const TypeFromName& type_from
   return options;
 }
 
+/// The limits that pipelines and networks have in common, from or to a struct of the C interface.
+template <class From, class To>
+void copy_network_limits(const From& from, To& to) {
+  to.max_batch = from.max_batch;
+  to.front_blocks = from.front_blocks;
+  to.tail_blocks = from.tail_blocks;
+  to.max_adapter_rank = from.max_adapter_rank;
+  to.vae_tile = from.vae_tile;
+}
+
 /// Opens an engine with the adapters of `given`, and room for all of them together.
 template <class Engine, class Contents, class Options, class Given>
 Status open_engine(Contents& contents, const char* path, Options options, const Given& given,

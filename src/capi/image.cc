@@ -21,7 +21,7 @@ struct redline_prompt_embeds {
 namespace {
 
 using Preview = std::function<Result<RgbImage>(int64_t index, int64_t max_side)>;
-/// How often a call that waits for its turn asks whether it is cancelled.
+/// How often a queued call checks whether it is cancelled.
 constexpr std::chrono::milliseconds kTurnPoll(20);
 
 redline_image_pipeline_options default_pipeline_options() {
@@ -29,21 +29,14 @@ redline_image_pipeline_options default_pipeline_options() {
   redline_image_pipeline_options o = {};
   o.struct_size = sizeof o;
   o.max_side = d.max_side;
-  o.max_batch = d.max_batch;
-  o.front_blocks = d.front_blocks;
-  o.tail_blocks = d.tail_blocks;
-  o.vae_tile = d.vae_tile;
+  copy_network_limits(d, o);
   return o;
 }
 
 Result<ImageOptions> image_engine_options(const redline_image_pipeline_options& o) {
   REDLINE_ASSIGN(ImageOptions options, common_options<ImageOptions>(o, image_type_from_name));
   options.max_side = o.max_side;
-  options.max_batch = o.max_batch;
-  options.front_blocks = o.front_blocks;
-  options.tail_blocks = o.tail_blocks;
-  options.max_adapter_rank = o.max_adapter_rank;
-  options.vae_tile = o.vae_tile;
+  copy_network_limits(o, options);
   options.transformer_file = text_or_empty(o.transformer_file);
   options.step_cache_file = text_or_empty(o.step_cache_file);
   options.vae_folder = text_or_empty(o.vae_folder);

@@ -1,4 +1,4 @@
-// JSON for what few callers read.
+// JSON results of rarely used calls.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace redline::capi {
 /// Members in the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-/// Text of bytes that are no UTF-8 has replacement characters.
+/// Text of bytes that are not valid UTF-8 has replacement characters.
 inline Status give_json(const Json& json, char** out) {
   return give_text(json.dump(-1, ' ', false, Json::error_handler_t::replace), out, nullptr);
 }

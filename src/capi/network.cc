@@ -11,25 +11,17 @@ redline_network_options default_network_options() {
   const NetworkOptions d;
   redline_network_options o = {};
   o.struct_size = sizeof o;
-  o.max_batch = d.max_batch;
   o.max_latent_side = d.max_latent_side;
   o.max_text_tokens = d.max_text_tokens;
-  o.front_blocks = d.front_blocks;
-  o.tail_blocks = d.tail_blocks;
-  o.max_adapter_rank = d.max_adapter_rank;
-  o.vae_tile = d.vae_tile;
+  copy_network_limits(d, o);
   return o;
 }
 
 Result<NetworkOptions> read_network_options(const redline_network_options& o) {
   REDLINE_ASSIGN(NetworkOptions options, common_options<NetworkOptions>(o, image_type_from_name));
-  options.max_batch = o.max_batch;
   options.max_latent_side = o.max_latent_side;
   options.max_text_tokens = o.max_text_tokens;
-  options.front_blocks = o.front_blocks;
-  options.tail_blocks = o.tail_blocks;
-  options.max_adapter_rank = o.max_adapter_rank;
-  options.vae_tile = o.vae_tile;
+  copy_network_limits(o, options);
   return options;
 }
 
@@ -49,7 +41,7 @@ Result<NamedTensor> read_tensor(const redline_tensor& given, const char* what) {
   const auto* type =
       std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& t) { return t.first == given.dtype; });
   if (type == std::end(kTypes))
-    return invalid_argument("{}: dtype \"{}\" is none of F32, F16, BF16, I32", tensor.name, given.dtype);
+    return invalid_argument("{}: unknown dtype \"{}\"; expected one of F32, F16, BF16, I32", tensor.name, given.dtype);
   tensor.type = type->second;
   if (given.num_axes > 8) return invalid_argument("{}: {} axes; a tensor has at most 8", tensor.name, given.num_axes);
   if (given.num_axes > 0) {
@@ -75,7 +67,7 @@ Result<std::vector<NamedTensor>> read_tensors(const redline_tensor* list, size_t
 }
 
 Result<std::vector<NamedOutput>> read_outputs(const redline_network_output* list, size_t count) {
-  if (count == 0) return invalid_argument("no output is asked for");
+  if (count == 0) return invalid_argument("no output is requested");
   REDLINE_TRY(required(list, "outputs"));
   std::vector<NamedOutput> outputs;
   for (size_t i = 0; i < count; ++i) {

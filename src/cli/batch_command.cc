@@ -73,7 +73,7 @@ class Batch {
     }
     REDLINE_TRY(output.close());
     if (summary.answered < to_do)
-      return cancelled("stopped after {} of {} requests; the same command goes on from {}", kept + summary.answered,
+      return cancelled("stopped after {} of {} requests; the same command resumes from {}", kept + summary.answered,
                        input.lines().size(), args_.output);
     return report(input, kept, summary);
   }
@@ -111,7 +111,7 @@ class Batch {
     std::map<std::string, int64_t> names;  // and the line that gives it first
     for (const server::BatchLine& line : input.lines())
       if (line.is_request() && !output.has(line)) names.emplace(line.model, line.number);
-    if (names.empty()) return {};  // nothing but lines that are no requests
+    if (names.empty()) return {};  // nothing but lines that are not requests
     REDLINE_ASSIGN(runtime_, Runtime::open({.threads = args_.engine.threads, .trace_file = args_.engine.trace}));
     for (const auto& [name, path] : models) {
       Status status = open_model(name, path);
@@ -229,8 +229,8 @@ Command batch_command() {
   return make_command<BatchArgs, batch>(
       "batch", "answer the requests of a file",
       "Takes OpenAI's batch files for /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses and "
-      "/v1/rerank, and answers each line as redline serve would, many of them in each step. A line that is no request "
-      "is answered with an error. Ctrl-C leaves a file with whole answers; the same command goes on from there.",
+      "/v1/rerank, and answers each line as redline serve would, many of them in each step. A line that is not a request "
+      "is answered with an error. Ctrl-C leaves a file with whole answers; the same command resumes from there.",
       {"redline batch requests.jsonl -o answers.jsonl",
        "redline batch requests.jsonl -o answers.jsonl -m gpt-4o-mini=redline-tales",
        "redline batch requests.jsonl -o answers.jsonl --retry-failed --json"});

@@ -46,7 +46,7 @@ struct BenchServeArgs {
     v(shared_prefix, "shared-prefix", "N", "all prompts of a row begin with the same new text of about N tokens",
       {.min = 0, .max = 1 << 20});
     v(max_tokens, "max-tokens", "N", "tokens to generate", {.letter = 'n', .min = 2, .max = 1 << 20});
-    v(turns, "turns", "N", "requests of a conversation, each with all that was said before", {.min = 1, .max = 1000});
+    v(turns, "turns", "N", "requests of a conversation, each with all turns before it", {.min = 1, .max = 1000});
     v(adapters, "adapter", "NAME[=PATH]",
       "a model name that requests give, in turn with the others; with a path, an adapter that a MODEL loads");
     v(random_adapters, "random-adapters", "N",

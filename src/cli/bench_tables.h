@@ -17,7 +17,7 @@ class TextBenchTable {
   explicit TextBenchTable(Terminal& terminal) : terminal_(terminal) {}
   /// The first row comes with the model, the machine and the header.
   void add(const lab::BenchReport& report, const lab::BenchRow& row);
-  /// What holds for all rows; the rows again if their bounds have changed.
+  /// Notes for all rows; the rows again if their bounds have changed.
   void finish(const lab::BenchReport& report);
 
  private:

@@ -68,7 +68,7 @@ Command bench_tokenizer_command() {
       "bench tokenizer", "measure how fast a tokenizer encodes a text",
       "Encodes the whole file again and again on one thread. bench/tokenizers/peers.py measures the packages "
       "tokenizers "
-      "and tiktoken beside it.",
+      "and tiktoken.",
       {"redline bench tokenizer redline-tales book.txt",
        "redline bench tokenizer model.gguf book.txt --time 5 --json"});
 }

@@ -39,7 +39,7 @@ struct ChatSettings {
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
     v(reasoning, "reasoning", "HOW",
       "reasoning of the model: dimmed, as one line with its length, or not shown; in a pipe it is "
-      "printed only if this flag asks for it",
+      "printed only with this flag",
       {.choices = {"show", "fold", "hide"}});
     v(think, "think", "on|off", "whether the model should reason (enable_thinking of its template)",
       {.choices = kOnOff, .shown_default = "the model's own"});
@@ -63,7 +63,7 @@ struct ChatArgs {
     v.argument(message, "MESSAGE", "answer this one message and end; - reads it from standard input",
                {.optional = true, .aliases = {"-p", "--prompt"}});
     v(system, "system", "TEXT|@FILE", "the system message", {.aliases = {"-sys", "--system-prompt"}});
-    v(load, "load", "FILE", "go on with a conversation that /save has written", {.names_file = true});
+    v(load, "load", "FILE", "continue a conversation written by /save", {.names_file = true});
     v(stats, "stats", "", "print the speed after each answer", {.aliases = {"--verbose"}});
     v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply (PEFT folder or GGUF), with an optional weight",
       {.names_file = true});
@@ -92,7 +92,7 @@ constexpr ChatCommand kChatCommands[] = {
     {"/undo", "", "forget the last message and its answer"},
     {"/history", "", "show the conversation"},
     {"/save", "FILE", "write the conversation as JSON"},
-    {"/load", "FILE", "go on with a saved conversation"},
+    {"/load", "FILE", "continue a saved conversation"},
     {"/set", "[NAME VALUE]", "show the settings, or set one; VALUE default takes it back"},
     {"/stats", "", "the speed of the last answer, and how full the context is"},
 };
@@ -143,7 +143,7 @@ class Chat {
   Status ask(const std::string& message) {
     session_.messages().push_back({"user", message, ""});
     Status status = answer();
-    // The message is not part of a conversation that could not go on with it.
+    // A message that could not be answered is not kept.
     if (!status.ok() && !session_.messages().empty() && session_.messages().back().role == "user")
       session_.messages().pop_back();
     return status;
@@ -155,7 +155,7 @@ class Chat {
   }
 
  private:
-  /// A line; several where one ends in a backslash, or stands between """ and """.
+  /// A line; several if one ends in a backslash, or between """ and """.
   TypedLine::Kind read_message(std::string& message) {
     constexpr const char *kPrompt = ">>> ", *kMore = "... ";
     constexpr std::string_view kQuotes = "\"\"\"";
@@ -204,7 +204,7 @@ class Chat {
     names.reserve(std::size(kChatCommands));
     for (const ChatCommand& command : kChatCommands) names.emplace_back(command.name);
     const std::string hint = nearest_hint(name, names);
-    return invalid_argument("{} is no command{}; // begins a message with a slash", name,
+    return invalid_argument("{} is not a command{}; // begins a message with a slash", name,
                             hint.empty() ? "; /help lists them" : hint);
   }
 
@@ -266,9 +266,8 @@ class Chat {
         "\n/set takes the flags of the command line: temperature, top-p, seed, max-tokens,\nstop, grammar, "
         "json-schema, regex, "
         "think, reasoning ..., and stats on or off.\n"
-        "\nA line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of\nseveral lines; Alt-Enter "
-        "and "
-        "Ctrl-J break a line. Ctrl-C stops an answer; the\narrow keys and Ctrl-R find earlier messages.\n");
+        "\nA line that ends in \\ continues in the next one; \"\"\" begins and ends a text of\nseveral lines; "
+        "Alt-Enter and Ctrl-J break a line. Ctrl-C stops an answer; the\narrow keys and Ctrl-R find earlier messages.\n");
     return {};
   }
   Status exit(const std::string&) {
@@ -415,14 +414,7 @@ Status run_chat(const ChatArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   options.max_sequences = 1;
   if (args.chat_template) options.chat_template = *args.chat_template;
-  AdapterWeights adapters;
-  for (const std::string& text : args.lora) {
-    adapters.push_back(parse_lora(text));
-    const std::string& file = adapters.back().first;
-    const Result<int64_t> rank = text_adapter_rank(file);
-    if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kTextAdapter);
-    options.max_adapter_rank += *rank;
-  }
+  REDLINE_ASSIGN(AdapterWeights adapters, read_text_adapters(args.lora, options.max_adapter_rank));
   std::string variables;
   if (!args.variables.empty()) {
     REDLINE_ASSIGN(variables, variables_json(args.variables));

@@ -15,7 +15,7 @@ void ChatSession::set_system(const std::string& text) {
 
 Status ChatSession::set_variable(const std::string& name, const Json& value) {
   Json variables = variables_json_.empty() ? Json::object() : Json::parse(variables_json_, nullptr, false);
-  if (!variables.is_object()) return invalid_argument("the template's variables are no JSON object");
+  if (!variables.is_object()) return invalid_argument("the template's variables are not a JSON object");
   if (value.is_null()) variables.erase(name);
   else variables[name] = value;
   variables_json_ = variables.empty() ? "" : to_text(variables, -1);

@@ -43,8 +43,8 @@ class ChatSession {
 
   /// Answers the messages, of which the last is the user's, and adds the answer. `request`: sampling, limits,
   /// constraint and adapters; its prompt is set here. `on_delta` gets the parts of the answer, and `on_step` is called
-  /// between the steps of a long prompt; false ends the answer, which is kept as far as it came.
-  /// The prompt goes on from the tokens of a turn before where the template has left its text alone, so that only what
+  /// between the steps of a long prompt; false ends the answer; its part so far is kept.
+  /// The prompt reuses the tokens of earlier turns whose text the template has not changed, so that only what
   /// is new is computed. Errors of render_chat and generate; the conversation is then unchanged.
   Result<ChatTurn> answer(GenerateRequest request, const std::function<bool(const ChatDelta&)>& on_delta,
                           const std::function<bool()>& on_step);

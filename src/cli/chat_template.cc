@@ -54,7 +54,7 @@ std::string chat_advice(const std::string& chat_template, const std::string& mod
   if (text.empty())
     return fmt::format("write its template into PROMPT, with --special; redline inspect {} --chat-template prints it",
                        model);
-  return fmt::format("ask in its format:\n  redline run {} --special {}", model, shell_quoted(text));
+  return fmt::format("use its chat format:\n  redline run {} --special {}", model, shell_quoted(text));
 }
 
 Result<std::string> variables_json(const std::vector<std::string>& assignments) {

@@ -56,7 +56,7 @@ Command make_command(const char* name, const char* summary, const char* details,
 
 /// Every command, in the order of `redline help`, groups together. To add one: its file, and its row in commands.cc.
 const std::vector<Command>& commands();
-/// `redline bench serve` and `redline bench tokenizer`, of which `redline bench` knows.
+/// `redline bench serve` and `redline bench tokenizer`, which `redline bench` lists.
 Command bench_serve_command();
 Command bench_tokenizer_command();
 /// nullptr: no such command.

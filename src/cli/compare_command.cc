@@ -17,7 +17,7 @@ namespace {
 struct CompareArgs {
   std::string model, output, json_file, lpips;
   std::vector<std::string> rules, speedups;
-  int64_t tune = 8, pictures = 6;
+  int64_t tune = 8, images = 6;
   bool json = false;
   DrawnPromptsArgs drawn;
   ImageEngineArgs engine;
@@ -32,7 +32,7 @@ struct CompareArgs {
     v(json_file, "json-file", "FILE", "write the report as JSON", {.names_file = true});
     v(json, "json", "", "print the report as JSON");
     v(tune, "tune-prompts", "N", "number of prompts used for tuning", {.min = 1, .needs = {"speedup"}});
-    v(pictures, "pictures", "N", "number of prompts whose images the HTML report shows",
+    v(images, "images", "N", "number of prompts whose images the HTML report shows",
       {.min = 0, .needs = {"output"}});
     v(lpips, "lpips", "FILE", "LPIPS weights (safetensors); also reports LPIPS", {.names_file = true});
     engine.visit(v);
@@ -79,7 +79,7 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
     options.speedups.push_back(value);
   }
   options.tune_prompts = args.tune;
-  options.shown_images = args.pictures;
+  options.shown_images = args.images;
   options.lpips_weights = args.lpips;
   for (const std::string& file : {args.output, args.json_file})
     if (!file.empty()) REDLINE_TRY(prepare_output(file));

@@ -43,7 +43,7 @@ Status check_convert_output(const ConvertArgs& args, const std::vector<std::stri
     return invalid_argument("{}: the file exists; --force replaces it", args.output);
   for (const std::string& source : sources)
     if (fs::equivalent(args.output, source, error))
-      return invalid_argument("{}: is what is read; give OUT another name", args.output);
+      return invalid_argument("input and output are the same file: {}", args.output);
   return prepare_output(args.output);
 }
 

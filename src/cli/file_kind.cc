@@ -55,7 +55,7 @@ Result<FileKind> kind_of_folder(const std::string& path) {
 
 FileKind kind_of_gguf(const std::string& path) {
   const Result<GgufFile> file = GgufFile::open(path);
-  if (!file.ok()) return FileKind::kGguf;  // its reader says what is wrong
+  if (!file.ok()) return FileKind::kGguf;  // its reader reports the error
   const auto is = [&](const char* key, std::string_view word) {
     const GgufValue* value = file->find(key);
     return value && value->as_string() == word;
@@ -189,7 +189,7 @@ Status explain_kind(Status status, const std::string& path, ModelUse use) {
     return status;
   const Result<FileKind> kind = detect_file_kind(path);
   if (!kind.ok()) return kind.status().code() == Code::invalid_argument ? kind.status() : status;
-  // LoHa and the like: the reader knows why they are no adapter.
+  // LoHa and the like: the reader reports why they are not supported.
   if (*kind == FileKind::kSafetensors && use == ModelUse::kImageAdapter) return status;
   Status explained = check_kind(path, *kind, use);
   return explained.ok() ? status : explained;
@@ -223,7 +223,7 @@ Result<FileKind> detect_file_kind(const std::string& path) {
   for (const char c : text.substr(0, 8))
     head += fmt::format("{}{:02x}", head.empty() ? "" : " ", static_cast<uint8_t>(c));
   return invalid_argument(
-      "{}: not a kind of file that Redline knows ({} bytes, beginning {}); known: GGUF, safetensors, Hugging Face "
+      "{}: unrecognized file format ({} bytes, beginning {}); supported: GGUF, safetensors, Hugging Face "
       "folders, diffusers folders, LoRA adapters, llama2.c checkpoints",
       path, text.size(), head);
 }

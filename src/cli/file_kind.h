@@ -24,14 +24,14 @@ std::string_view file_kind_name(FileKind kind);
 /// "an image pipeline", for messages.
 std::string_view file_kind_words(FileKind kind);
 
-/// Detected by content, not by name. invalid_argument: none of them (the message shows the first bytes and the
-/// supported kinds), or a file too short to tell. A llama2.c checkpoint has no magic number: it is recognised by
+/// Detected by content, not by name. invalid_argument: unrecognized (the message shows the first bytes and the
+/// supported kinds), or a file too short to recognise. A llama2.c checkpoint has no magic number: it is recognised by
 /// plausible sizes.
 Result<FileKind> detect_file_kind(const std::string& path);
 
 /// What commands take.
 enum class ModelUse { kText, kImage, kTextAdapter, kImageAdapter, kConvert };
-/// What to say when a command could not open `path` for `use`: that it is of another kind, and which command takes it;
+/// The error when a command could not open `path` for `use`: its kind, and which command takes it;
 /// else `status`.
 Status explain_kind(Status status, const std::string& path, ModelUse use);
 /// invalid_argument: a model of this kind is for another command, which the message names. Ok if it suits `use`.

@@ -33,7 +33,7 @@ struct FileReport {
     std::string shown;  ///< the value in at most some 120 characters
     static constexpr size_t kMaxElements = 64;
   };
-  /// Of a diffusers folder.
+  /// A component of a diffusers folder.
   struct Component {
     std::string name, library, class_name;
     int64_t tensors = 0, elements = 0, bytes = 0;

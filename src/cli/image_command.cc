@@ -204,7 +204,7 @@ class ImageOutput {
       for (const std::string& source : {args.init_image, args.mask}) {
         std::error_code error;
         if (!source.empty() && fs::equivalent(name, source, error))
-          return invalid_argument("{}: is read as an image to start from; give --output another name", name);
+          return invalid_argument("{}: is an input image; give --output another name", name);
       }
       REDLINE_TRY(prepare_output(name));
     }
@@ -319,7 +319,7 @@ std::pair<int64_t, int64_t> given_size(const ImageArgs& args) {
   return {std::max(size.width, args.width.value_or(0)), std::max(size.height, args.height.value_or(0))};
 }
 
-/// The engine's limits are raised to what is asked for: they bound addresses, not memory.
+/// The engine's limits are raised to the requested values: they bound addresses, not memory.
 void fit_limits(const ImageArgs& args, size_t images, ImageOptions& options) {
   constexpr int64_t kMaxBatch = 64, kMaxSide = 16384;
   options.max_batch = std::clamp<int64_t>(2 * static_cast<int64_t>(images), options.max_batch, kMaxBatch);

@@ -49,7 +49,7 @@ struct ImageEngineArgs {
     const char* end = vae_tile.data() + vae_tile.size();
     const auto [stop, error] = std::from_chars(vae_tile.data(), end, pixels);
     if (error != std::errc() || stop != end || pixels < 1)
-      return invalid_argument("--vae-tile \"{}\" is none of auto, off and a number of pixels", vae_tile);
+      return invalid_argument("unknown --vae-tile \"{}\"; expected auto, off or a number of pixels", vae_tile);
     return pixels;
   }
 

@@ -53,7 +53,7 @@ struct Verdict {
   ExpertCounts experts;
 };
 
-/// Of a diffusers folder: whether Redline has the classes of the pipeline and of its components.
+/// Whether Redline supports the classes of a diffusers folder: of the pipeline and of its components.
 Status judge_pipeline(const FileReport& report) {
   REDLINE_TRY(find_pipeline(report.pipeline_class));
   const std::vector<std::string_view> known = image_component_classes();
@@ -67,10 +67,10 @@ Status judge_pipeline(const FileReport& report) {
   return {};
 }
 
-/// Kinds that are no language model.
+/// Kinds that are not language models.
 std::optional<Verdict> judge_other(const std::string& path, const FileReport& report) {
   Verdict verdict;
-  verdict.tokenizer = not_found("none of its own");
+  verdict.tokenizer = not_found("none in the file");
   switch (report.kind) {
     case FileKind::kPipeline:
       verdict.runs = judge_pipeline(report);

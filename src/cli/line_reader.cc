@@ -65,7 +65,7 @@ class EditReader : public LineReader {
     if (!type || !*type || std::string_view(type) == "dumb") return nullptr;
     std::FILE* const out = ::isatty(fileno(terminal.output())) == 1 ? terminal.output() : terminal.errors();
     if (::isatty(fileno(terminal.input())) != 1 || ::isatty(fileno(out)) != 1) return nullptr;
-    // libedit counts columns of characters, which the C locale does not know.
+    // libedit counts columns of characters, which needs a locale other than C.
     std::setlocale(LC_CTYPE, "");
     if (std::string_view(::nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
     keep_terminal_modes(fileno(terminal.input()));
@@ -114,7 +114,7 @@ class EditReader : public LineReader {
     HistEvent event;
     history(history_, &event, H_ENTER, entry.c_str());
     if (options_.history_file.empty()) return;
-    // Only its owner may read what was asked.
+    // Only the owner may read the history.
     const mode_t before = ::umask(S_IRWXG | S_IRWXO);
     history(history_, &event, H_SAVE, options_.history_file.c_str());
     ::umask(before);

@@ -36,7 +36,7 @@ class LineReader {
   virtual TypedLine read(const std::string& prompt, const std::string& preset = "") = 0;
   /// Adds an entry to the history and to its file.
   virtual void remember(const std::string& entry) = 0;
-  /// Whether somebody types, who can be asked again.
+  /// Whether input is interactive, so that a question can be repeated.
   virtual bool is_interactive() const = 0;
 };
 

@@ -24,7 +24,7 @@ std::string system_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The number behind `key` in a file of lines "key number"; unset if there is none.
+/// The value of `key` in a file of lines "key number"; unset if the key is missing.
 std::optional<int64_t> number_in_file(const std::string& path, std::string_view key) {
   const std::string text = system_file(path);
   const size_t at = text.find(key);
@@ -57,7 +57,7 @@ std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(st
 struct Weights {
   int64_t bytes = 0, parameters = 0;
 };
-/// Zeros for what cannot be read.
+/// Values that cannot be read are 0.
 Weights weights_of(const std::string& path) {
   Weights weights;
   const Result<FileKind> kind = detect_file_kind(path);
@@ -74,7 +74,7 @@ Weights weights_of(const std::string& path) {
 /// What is left when the file and its packed form, and stacks and scratch of the threads, have their room.
 int64_t beside_weights(int64_t available, int64_t weights) { return available - 2 * weights - (int64_t{128} << 20); }
 
-/// Of a file, or of all files in a folder.
+/// Size of a file, or of all files in a folder.
 int64_t file_bytes(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {

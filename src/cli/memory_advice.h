@@ -13,18 +13,18 @@ namespace redline::cli {
 /// leave.
 int64_t available_memory();
 
-/// Bytes of the weights in the files of a model; 0 if they cannot be read, or for names that are no file.
+/// Bytes of the weights in the files of a model; 0 if they cannot be read, or for names that are not files.
 int64_t weight_bytes_of(const std::string& path);
 
 /// Before a model is opened: a warning if its weights take more than `available`; else "". Memory is reserved without
 /// being checked by most systems, so that the program would be killed without a word.
 std::string memory_warning(const std::string& path, int64_t weight_bytes, int64_t parameters, int64_t available);
-/// The same for the files of a model; "" if they cannot be read, or for names that are no file.
+/// The same for the files of a model; "" if they cannot be read, or for names that are not files.
 std::string memory_warning(const std::string& path);
 
 /// Adds what is available and a context that fits to an out_of_memory; another status is returned as it is.
 Status advise_text_memory(Status status, const std::string& path, int64_t context);
-/// The same for images, of which `width` x `height` were asked for (0: the model's own size).
+/// The same for images, of `width` x `height` pixels (0: the model's own size).
 Status advise_image_memory(Status status, const std::string& path, const ImageOptions& options, int64_t width,
                            int64_t height);
 

@@ -23,21 +23,21 @@
 
 namespace redline::cli {
 
-/// Constraints on a value beside its type. Limits apply to numbers and to each number of a list.
+/// Constraints on a value besides its type. Limits apply to numbers and to each number of a list.
 struct OptionRule {
   char letter = 0;  ///< one-letter name; 0 for none
   std::optional<double> min, max;
   std::vector<std::string> choices;
   bool optional = false;      ///< an optional positional argument
   bool names_file = false;    ///< completion offers files
-  std::string shown_default;  ///< in --help, for a default that is no fixed
+  std::string shown_default;  ///< in --help, for a default that is not a fixed
                               ///< value ("the model's own")
   /// The option's names in other programs, with their dashes: "-p", "--n-predict". Of an argument, flags that give it.
   std::vector<std::string> aliases;
   std::string hint;                   ///< ends the message about a wrong value
   bool is_required = false;           ///< a flag that must be given
   std::vector<std::string> needs;     ///< without any of these flags, this one would have no effect
-  std::vector<std::string> not_with;  ///< nor beside any of these
+  std::vector<std::string> not_with;  ///< not together with any of these
 };
 
 struct Option {

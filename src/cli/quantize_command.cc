@@ -67,7 +67,7 @@ Result<QuantizeOptions> read_options(const QuantizeArgs& args) {
     try {
       options.types.emplace_back(std::regex(text.substr(0, equals)), type);
     } catch (const std::regex_error& error) {
-      return invalid_argument("flag --tensor-type: \"{}\" is no regular expression: {}", text.substr(0, equals),
+      return invalid_argument("flag --tensor-type: \"{}\" is not a regular expression: {}", text.substr(0, equals),
                               error.what());
     }
   }
@@ -103,7 +103,7 @@ Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& qua
   std::error_code error;
   for (const std::string& source : quantizer.sources())
     if (fs::equivalent(args.output, source, error))
-      return invalid_argument("{}: is what is read; give OUT another name", args.output);
+      return invalid_argument("input and output are the same file: {}", args.output);
   if (fs::exists(args.output, error) && !args.force)
     return invalid_argument("{}: the file exists; --force replaces it", args.output);
   REDLINE_TRY(prepare_output(args.output));
@@ -118,7 +118,7 @@ Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& qua
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("{}", fmt::join(shape, " x ")); }
 
-/// Tensors whose type is not the one that was asked for, and why.
+/// Tensors whose type differs from the requested one, and why.
 void note_exceptions(const ModelQuantizer& quantizer, bool has_imatrix, Terminal& terminal) {
   int64_t fallbacks = 0, without = 0;
   const ModelQuantizer::Tensor* first = nullptr;

@@ -26,7 +26,7 @@ Status run_rm(const RmArgs& args, Terminal& terminal) {
   for (const std::string& model : args.models) {
     std::error_code error;
     if (!is_hub_name(model) && std::filesystem::exists(model, error))
-      return invalid_argument("{}: is no model of the Hugging Face cache; remove it as any other file", model);
+      return invalid_argument("{}: is not a model of the Hugging Face cache; remove it as any other file", model);
     REDLINE_ASSIGN(names.emplace_back(), parse_hub_name(is_hub_name(model) ? model : "hf:" + model));
   }
   REDLINE_ASSIGN(const HubSettings settings, read_hub_settings());

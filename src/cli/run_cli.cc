@@ -94,7 +94,7 @@ int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   if (!status.ok()) status = Status(status.code(), with_flag_names(status.message()));
   // Finish the output first: a failed write must be reported if nothing else went wrong.
   if (Status written = terminal.finish(); status.ok()) status = std::move(written);
-  // A timeline that could not be written when the engine was closed; the message stands on stderr.
+  // A timeline that could not be written when the engine was closed; the message is on stderr.
   if (status.ok()) return exit_code(has_late_failure() ? Code::io : Code::ok);
   // A command cancelled by Ctrl-C has already printed its message.
   if (status.code() == Code::cancelled && status.message().empty()) return exit_code(Code::cancelled);

@@ -137,7 +137,7 @@ void print_run_summary(const TextEngine& engine, const GenerateResult& r, const 
                 first, ending_text(r, info), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
 }
 
-/// Why there is no text, and how a model with a chat template is asked.
+/// Why there is no text, and how to prompt a model with a chat template.
 void print_advice(const RunArgs& args, const TextEngine& engine, const std::string& prompt,
                   const GenerateResult& result, Terminal& terminal) {
   const bool is_empty = result.tokens.empty() && result.reason == FinishReason::kStop;
@@ -330,14 +330,7 @@ class Stream {
 Status run(const RunArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string prompt, prompt_of(args, terminal));
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
-  AdapterWeights adapters;
-  for (const std::string& text : args.lora) {
-    adapters.push_back(parse_lora(text));
-    const std::string& file = adapters.back().first;
-    const Result<int64_t> rank = text_adapter_rank(file);
-    if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kTextAdapter);
-    options.max_adapter_rank += *rank;
-  }
+  REDLINE_ASSIGN(AdapterWeights adapters, read_text_adapters(args.lora, options.max_adapter_rank));
   const auto opening = std::chrono::steady_clock::now();
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
   for (const auto& [file, weight] : adapters) REDLINE_TRY(engine->load_adapter(file, file));

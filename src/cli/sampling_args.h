@@ -20,7 +20,7 @@ struct SamplingArgs {
   std::vector<std::string> dry_breakers, logit_bias, bad_words;
 
   void visit(OptionList& v);
-  /// The values that were given, over the model's own. invalid_argument: a bias that is none, or an unknown sampler.
+  /// The values that were given, over the model's own. invalid_argument: a malformed bias, or an unknown sampler.
   Result<SamplingOptions> options(const SamplingOptions& defaults) const;
   /// Flags that were given and have no effect at temperature 0.
   std::vector<std::string> unused_by_greedy() const;

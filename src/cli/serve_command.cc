@@ -197,7 +197,7 @@ Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
     auto [name, path] = name_and_path(text);
     const Kind* of = nullptr;
     int64_t rank = 0;
-    Status problem;  // what the reader of a kind that is served says, if one does
+    Status problem;  // the error of the reader of a served kind, if any
     for (const Kind& kind : kKinds) {
       const Result<int64_t> found = kind.rank(path);
       if (found.ok()) {
@@ -316,7 +316,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                  args.host.find(':') == std::string::npos ? args.host : "[" + args.host + "]", http->port());
   terminal.flush();
   if (!is_loopback && app.keys().empty())
-    terminal.note("redline: {} can be reached by others, and no --api-key is asked of them", args.host);
+    terminal.note("redline: {} is reachable from other machines, and no --api-key is set", args.host);
   REDLINE_TRY(open_models(models, args, app, terminal));
   app.set_ready();
   terminal.note("redline: ready");

@@ -38,7 +38,7 @@ std::string license_of(const FileReport& report) {
 
 std::string join(const std::string& a, const std::string& b) { return a.empty() ? b : a + ", " + b; }
 
-/// What the model's files say, in the order in which it is shown.
+/// Properties from the model's files, in display order.
 struct Facts {
   std::string architecture, types, license, command;
   int64_t parameters = 0, tensor_bytes = 0, context = 0, layers = 0, hidden_size = 0, vocab_size = 0;
@@ -138,7 +138,7 @@ Status run_show(const ShowArgs& args, Terminal& terminal) {
 Command show_command() {
   return make_command<ShowArgs, run_show>(
       "show", "describe a model in short",
-      "`redline inspect` lists metadata and tensors, and says whether a model runs.",
+      "`redline inspect` lists metadata and tensors, and checks whether a model runs.",
       {"redline show redline-tales", "redline show hf:Qwen/Qwen3-0.6B"});
 }
 

@@ -220,7 +220,7 @@ Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& scre
     return screen.variable("COLORTERM").empty() && contains(screen.variable("TERM"), "256color")
                ? ImageProtocol::kBlocks256
                : ImageProtocol::kBlocks24;
-  return invalid_argument("\"{}\" is no way to show an image; there are auto, kitty, iterm, sixel, blocks and none",
+  return invalid_argument("\"{}\" is not a way to show an image; there are auto, kitty, iterm, sixel, blocks and none",
                           flag);
 }
 

@@ -28,7 +28,7 @@ struct Screen {
   static Screen of(std::FILE* output);
 };
 
-/// Chosen by the environment. kNone if the output is no terminal, NO_COLOR is set (no-color.org), TERM is dumb, or
+/// Chosen by the environment. kNone if the output is not a terminal, NO_COLOR is set (no-color.org), TERM is dumb, or
 /// there are too few colours. Inside tmux and screen, which do not pass images through, at most half blocks.
 ImageProtocol choose_image_protocol(const Screen& screen);
 /// The value of a flag: auto (as above), kitty, iterm, sixel, blocks, none. invalid_argument: anything else.

@@ -16,7 +16,7 @@ Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache,
   if (needs_parts && !denoiser.has_parts())
     return unsupported(
         "step cache: {} skips a part of the network, and this network is not divided into parts; use redline, "
-        "easycache, or a mask with span=network",
+        "easycache, or a mask with span=output",
         rule);
   if (needs_parts && plan.tail_blocks != blocks.tail)
     return invalid_argument(

@@ -25,7 +25,7 @@ class CachedDenoiser {
   int64_t computed_images() const;
   /// Floating-point operations of the matrix products that were executed.
   double executed_operations() const { return executed_flops_; }
-  /// The same as a share of what the same calls take without a cache.
+  /// The same, relative to the same calls without a cache.
   double executed_share() const { return full_flops_ > 0 ? executed_flops_ / full_flops_ : 1; }
   /// For the user: settings of the rule that do not suit this network.
   const std::vector<std::string>& warnings() const { return warnings_; }

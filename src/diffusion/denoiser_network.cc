@@ -96,7 +96,7 @@ Result<DenoiserNetwork::Call> DenoiserNetwork::read_call(std::span<const NamedTe
   return call;
 }
 
-// The first row of the call in the denoiser's batch. Calls with the same conditions go on in it; a new context joins
+// The first row of the call in the denoiser's batch. Calls with the same conditions share it; a new context joins
 // it; anything else begins a new one.
 Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& context) {
   const DenoiserBatch &now = denoiser_->batch(), &given = call.batch;

@@ -393,7 +393,7 @@ Result<ImageType> image_type_from_name(std::string_view name) {
                                                                {"q8_0", ImageType::kQ8_0}, {"w8a8", ImageType::kW8A8}};
   for (const auto& [known, type] : kTypes)
     if (known == name) return type;
-  return invalid_argument("dtype \"{}\" is none of auto, f32, bf16, q8, q8_0, w8a8", name);
+  return invalid_argument("unknown dtype \"{}\"; expected one of auto, f32, bf16, q8, q8_0, w8a8", name);
 }
 
 Result<std::unique_ptr<ImageEngine>> ImageEngine::open(const std::string& path, const ImageOptions& options) {

@@ -24,8 +24,8 @@ void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
 /// The inverse; rows have `row_channels` channels, of which the first layout.channels are read.
 void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
 
-/// Means of factor x factor squares of `planes`; at the right and lower edge of what there is of them. `small` receives
-/// their layout.
+/// Means of factor x factor squares of `planes`; at the right and lower edge of the part inside the plane. `small`
+/// receives their layout.
 std::vector<float> shrink_latents(std::span<const float> planes, const LatentLayout& layout, int64_t factor,
                                   LatentLayout& small);
 

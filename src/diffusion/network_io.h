@@ -11,7 +11,7 @@ namespace redline {
 
 DType dtype_of(TensorType type);
 
-/// nullptr: there is none of that name.
+/// nullptr: no such name.
 const NamedTensor* find_tensor(std::span<const NamedTensor> tensors, std::string_view name);
 /// invalid_argument: a name that is not among `known`, or another type than that of the input.
 Status expect_known(std::span<const NamedTensor> inputs, std::span<const std::string_view> known);
@@ -31,7 +31,7 @@ Status replace_adapters(NetworkAdapters& bank, std::span<const AdapterFactorPair
                         std::vector<std::string>& active);
 
 ImageEngine::MemoryReport memory_of(std::span<const Executable* const> networks);
-/// For set_cache() of what is no denoiser.
+/// The error of set_cache() for networks that are not denoisers.
 Status no_cache(const char* kind);
 
 }  // namespace redline

@@ -197,13 +197,13 @@ SigmaCurve::SigmaCurve(SolverFields& fields, bool bounded) {
     fields.fail(invalid_argument(
         "config: only one of use_karras_sigmas, use_exponential_sigmas and use_beta_sigmas can be true"));
   if (!bounded) return;
-  least = fields.optional_number("sigma_min", 1e-9, 1e9);
-  most = fields.optional_number("sigma_max", 1e-9, 1e9);
+  min = fields.optional_number("sigma_min", 1e-9, 1e9);
+  max = fields.optional_number("sigma_max", 1e-9, 1e9);
 }
 
 std::vector<double> SigmaCurve::sigmas(double high, double low, int steps) const {
-  low = least.value_or(low);
-  high = most.value_or(high);
+  low = min.value_or(low);
+  high = max.value_or(high);
   if (kind == kExponential) {
     std::vector<double> values = linspace(std::log(high), std::log(low), steps);
     for (double& value : values) value = std::exp(value);

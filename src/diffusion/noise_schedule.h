@@ -54,7 +54,7 @@ struct Spacing {
 /// (arXiv:2407.12173): at most one of use_karras_sigmas, use_exponential_sigmas and use_beta_sigmas.
 struct SigmaCurve {
   enum Kind { kNone, kKarras, kExponential, kBeta } kind = kNone;
-  std::optional<double> least, most;
+  std::optional<double> min, max;
   SigmaCurve() = default;
   /// `bounded`: the class has sigma_min and sigma_max.
   SigmaCurve(SolverFields& fields, bool bounded);

@@ -37,7 +37,7 @@ struct PipelineFiles {
   static Result<PipelineFiles> open(const std::string& path);
   const PipelineComponent* find(std::string_view name) const;
   /// Config and weights of a component. A folder of a FLUX transformer may hold one file of models/flux_file.h instead.
-  /// not_found: model_index.json has none of that name, or its folder is missing. unsupported: an unknown
+  /// not_found: model_index.json does not list it, or its folder is missing. unsupported: an unknown
   /// class; the message lists the known ones. invalid_argument: config.json is of another class.
   Result<Checkpoint> open_component(std::string_view name) const;
 };

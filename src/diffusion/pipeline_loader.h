@@ -32,7 +32,7 @@ struct Pipeline {
   VaeCodec vae;
   PipelineAdapters adapters;
 
-  /// Of all components.
+  /// The executables of all components.
   std::vector<const Executable*> networks() const;
 };
 

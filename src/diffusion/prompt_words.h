@@ -12,11 +12,11 @@ namespace redline {
 
 struct PromptWords {
   std::vector<std::string> known;  ///< in the singular and in lower case; empty: any text
-  std::string draws;               ///< what the model draws, as a sentence goes on after "it draws"
+  std::string draws;               ///< what the model draws: the words after "it draws"
 
   /// {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: another form.
   static Result<PromptWords> parse(const nlohmann::json& json);
-  /// What to say about a prompt that has none of the known words; "" if each has one.
+  /// The notice for a prompt without any known word; "" if each has one.
   std::string warning(std::span<const std::string> prompts) const;
 };
 

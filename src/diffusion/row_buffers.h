@@ -1,5 +1,5 @@
 // Values of the rows of a batch in the memory of the back end. Executables that run some of the rows read and write
-// them in place; on a device they stay there unless the host asks for a row.
+// them in place; on a device they stay there unless the host reads a row.
 #pragma once
 
 #include <map>

@@ -55,8 +55,7 @@ class Solver {
   /// Text to image starts from standard normal noise times this.
   float init_noise_sigma() const { return layout_.init_noise_sigma; }
   bool is_flow() const { return is_flow_; }
-  bool draws_noise() const { return draws_noise_; }
-  /// Of a solver whose step is x += (next sigma - sigma) * model_output (Euler): that factor. 0: another kind of step.
+  /// The factor of a step x += (next sigma - sigma) * model_output (Euler); 0: the solver has another kind of step.
   double step_size(int index) const;
 
   /// The network's input for `x` at a step: x / input_scale. The spans may be the same.
@@ -100,7 +99,6 @@ class Solver {
   std::span<const float> draw(NoiseSource& noise, size_t size);
 
   bool is_flow_ = false;      ///< set by subclasses
-  bool draws_noise_ = false;  ///< set by subclasses
 
  private:
   Layout layout_;

@@ -65,10 +65,10 @@ constexpr size_t kMaxNumbers = 100000;
 
 }  // namespace
 
-std::optional<double> SolverFields::optional_number(const char* key, double least, double most) {
+std::optional<double> SolverFields::optional_number(const char* key, double min, double max) {
   known_.insert(key);
   if (!reader_.has(key)) return std::nullopt;
-  return reader_.number(key, least, most);
+  return reader_.number(key, min, max);
 }
 
 std::string SolverFields::choice(const char* key, std::initializer_list<const char*> choices, const char* fallback) {

@@ -14,13 +14,13 @@ class SolverFields {
   /// `config` outlives the reader.
   explicit SolverFields(const nlohmann::json& config) : config_(config), reader_(config) {}
 
-  int64_t integer(const char* key, int64_t least, int64_t most, int64_t fallback) {
-    return known_.insert(key), reader_.integer(key, least, most, fallback);
+  int64_t integer(const char* key, int64_t min, int64_t max, int64_t fallback) {
+    return known_.insert(key), reader_.integer(key, min, max, fallback);
   }
-  double number(const char* key, double least, double most, double fallback) {
-    return known_.insert(key), reader_.number(key, least, most, fallback);
+  double number(const char* key, double min, double max, double fallback) {
+    return known_.insert(key), reader_.number(key, min, max, fallback);
   }
-  std::optional<double> optional_number(const char* key, double least, double most);
+  std::optional<double> optional_number(const char* key, double min, double max);
   bool boolean(const char* key, bool fallback) { return known_.insert(key), reader_.boolean(key, fallback); }
   /// One of `choices`.
   std::string choice(const char* key, std::initializer_list<const char*> choices, const char* fallback);

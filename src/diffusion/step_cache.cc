@@ -28,9 +28,10 @@ struct StepCache::Row {
   bool is_decided = false;
   double sum = 0, measured = 0;
 
-  // Repay: sums over the steps skipped since the last computed one.
-  std::vector<float> owed, model_output;             ///< sum step_size * forecast; output of the last computed step
-  double owed_steps = 0, owed_clock = 0, clock = 0;  ///< sum step_size; sum step_size * u; u of the last computed step
+  // Error correction: sums over the steps skipped since the last computed one.
+  std::vector<float> pending_error, model_output;  ///< sum step_size * forecast; output of the last computed step
+  double pending_step_size = 0, pending_u = 0,
+         u = 0;  ///< sum step_size; sum step_size * u; u of the last computed step
   Report report;
 };
 
@@ -41,7 +42,7 @@ StepCache::~StepCache() = default;
 
 namespace {
 
-bool is_network_span(SkippedSpan span) { return span == SkippedSpan::kNetwork || span == SkippedSpan::kChange; }
+bool skips_network(SkippedSpan span) { return span == SkippedSpan::kOutput || span == SkippedSpan::kResidual; }
 
 /// out = base + sum of weights * tensors; tensors whose weight is 0 are not read. base may be empty.
 void weighted_sum(std::span<const float> base, std::span<const double> weights,
@@ -77,10 +78,6 @@ Status require(std::span<const float> span, size_t length, const char* name, con
 Result<StepCache> StepCache::make(const RuleRequest& request) {
   REDLINE_ASSIGN(RulePlan plan, plan_rule(request));
   return StepCache(std::move(plan));
-}
-
-bool StepCache::wants_modulated() const {
-  return plan_.statistic && plan_.statistic(1)->reads() == StatisticInput::kModulated;
 }
 
 StepCache::Row& StepCache::state_of(const CacheRow& row) {
@@ -120,7 +117,7 @@ void StepCache::measure(const StepView& view, Row& state) const {
 
 bool StepCache::skips(const StepView& view, Row& state) {
   if (state.history.size() == 0) return false;
-  if (plan_.follow && view.row.branch != 0) {
+  if (plan_.share_decision && view.row.branch != 0) {
     const auto leader = rows_.find({view.row.request, 0});
     if (leader != rows_.end() && leader->second->is_decided && leader->second->at.step == view.row.at.step)
       return leader->second->skips;
@@ -195,23 +192,23 @@ void StepCache::forecast(const CacheRow& row, Row& state) {
     state.has_pending = true;
   }
   switch (plan_.span) {
-    case SkippedSpan::kNetwork: return weighted_sum({}, weights, images, row.model_output);
-    case SkippedSpan::kChange: return weighted_sum(row.latents, weights, images, row.model_output);
+    case SkippedSpan::kOutput: return weighted_sum({}, weights, images, row.model_output);
+    case SkippedSpan::kResidual: return weighted_sum(row.latents, weights, images, row.model_output);
     case SkippedSpan::kMiddle:
-    case SkippedSpan::kStack:
+    case SkippedSpan::kBlocks:
       weighted_sum(plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded, weights, images,
                    row.middle_image);
       if (!row.middle_text.empty()) weighted_sum(row.front_text, weights, texts, row.middle_text);
   }
 }
 
-void StepCache::owe(const CacheRow& row, Row& state) const {
-  if (!plan_.repay || row.at.step_size == 0) return;
-  state.owed.resize(row.model_output.size());
+void StepCache::accumulate_error(const CacheRow& row, Row& state) const {
+  if (!plan_.correct_errors || row.at.step_size == 0) return;
+  state.pending_error.resize(row.model_output.size());
   const auto size = static_cast<float>(row.at.step_size);
-  for (size_t i = 0; i < state.owed.size(); ++i) state.owed[i] += size * row.model_output[i];
-  state.owed_steps += row.at.step_size;
-  state.owed_clock += row.at.step_size * forecast_clock(row.at.sigma);
+  for (size_t i = 0; i < state.pending_error.size(); ++i) state.pending_error[i] += size * row.model_output[i];
+  state.pending_step_size += row.at.step_size;
+  state.pending_u += row.at.step_size * u_of_sigma(row.at.sigma);
 }
 
 void StepCache::store(CacheRow& row, Row& state) {
@@ -220,13 +217,13 @@ void StepCache::store(CacheRow& row, Row& state) {
   snapshot.step = row.at.step;
   snapshot.sigma = row.at.sigma;
   switch (plan_.span) {
-    case SkippedSpan::kNetwork: snapshot.image.assign(row.model_output.begin(), row.model_output.end()); break;
-    case SkippedSpan::kChange:
+    case SkippedSpan::kOutput: snapshot.image.assign(row.model_output.begin(), row.model_output.end()); break;
+    case SkippedSpan::kResidual:
       snapshot.image.resize(row.model_output.size());
       subtract(row.model_output, row.latents, snapshot.image);
       break;
     case SkippedSpan::kMiddle:
-    case SkippedSpan::kStack:
+    case SkippedSpan::kBlocks:
       snapshot.image.resize(row.middle_image.size());
       subtract(row.middle_image, plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded, snapshot.image);
       snapshot.text.resize(row.middle_text.size());
@@ -238,21 +235,22 @@ void StepCache::store(CacheRow& row, Row& state) {
   state.has_pending = false;
   state.forecaster->stored(state.history);
 
-  if (!plan_.repay) return;
-  const double clock = forecast_clock(row.at.sigma);
+  if (!plan_.correct_errors) return;
+  const double u = u_of_sigma(row.at.sigma);
   std::vector<float> raw(row.model_output.begin(), row.model_output.end());
-  if (state.owed_steps != 0 && row.at.step_size != 0 && clock != state.clock) {
-    const double along = (state.owed_clock - state.owed_steps * state.clock) / (clock - state.clock);
+  if (state.pending_step_size != 0 && row.at.step_size != 0 && u != state.u) {
+    const double along = (state.pending_u - state.pending_step_size * state.u) / (u - state.u);
     const auto to_now = static_cast<float>(along / row.at.step_size),
-               to_before = static_cast<float>((state.owed_steps - along) / row.at.step_size),
+               to_before = static_cast<float>((state.pending_step_size - along) / row.at.step_size),
                taken = static_cast<float>(1 / row.at.step_size);
     for (size_t i = 0; i < raw.size(); ++i)
-      row.model_output[i] = raw[i] + (to_now * raw[i] + to_before * state.model_output[i] - taken * state.owed[i]);
+      row.model_output[i] =
+          raw[i] + (to_now * raw[i] + to_before * state.model_output[i] - taken * state.pending_error[i]);
   }
   state.model_output = std::move(raw);
-  state.clock = clock;
-  state.owed_steps = state.owed_clock = 0;
-  std::fill(state.owed.begin(), state.owed.end(), 0.0F);
+  state.u = u;
+  state.pending_step_size = state.pending_u = 0;
+  std::fill(state.pending_error.begin(), state.pending_error.end(), 0.0F);
 }
 
 Status StepCache::before(std::span<CacheRow> rows) {
@@ -261,7 +259,7 @@ Status StepCache::before(std::span<CacheRow> rows) {
     row.action = CacheAction::kRunFront;
     state_of(row);
   }
-  if (!is_network_span(plan_.span)) return {};
+  if (!skips_network(plan_.span)) return {};
   for (const bool leads : {true, false})
     for (CacheRow& row : rows) {
       if ((row.branch == 0) != leads) continue;
@@ -271,10 +269,10 @@ Status StepCache::before(std::span<CacheRow> rows) {
       if (!skips_step) continue;
       const size_t stored = state.history[0].image.size();
       REDLINE_TRY(require(row.model_output, stored, "model output", plan_.description.c_str()));
-      if (plan_.span == SkippedSpan::kChange)
+      if (plan_.span == SkippedSpan::kResidual)
         REDLINE_TRY(require(row.latents, stored, "latents", plan_.description.c_str()));
       forecast(row, state);
-      owe(row, state);
+      accumulate_error(row, state);
       row.action = state.report.actions.back() = CacheAction::kSkipAll;
     }
   return {};
@@ -286,12 +284,12 @@ Status StepCache::after_front(std::span<CacheRow> rows) {
       if ((row.branch == 0) != leads || row.action != CacheAction::kRunFront) continue;
       Row& state = state_of(row);
       bool skips_step = false;
-      if (!is_network_span(plan_.span)) REDLINE_TRY(decide(row, state, skips_step));
+      if (!skips_network(plan_.span)) REDLINE_TRY(decide(row, state, skips_step));
       if (skips_step) {
         const size_t stored = state.history[0].image.size(), text = state.history[0].text.size();
-        const bool is_body = plan_.span == SkippedSpan::kMiddle;
+        const bool is_middle = plan_.span == SkippedSpan::kMiddle;
         REDLINE_TRY(
-            require(is_body ? row.front_image : row.embedded, stored, "image tokens", plan_.description.c_str()));
+            require(is_middle ? row.front_image : row.embedded, stored, "image tokens", plan_.description.c_str()));
         REDLINE_TRY(require(row.middle_image, stored, "output of the middle", plan_.description.c_str()));
         if (text > 0) {
           REDLINE_TRY(require(row.middle_text, text, "text of the middle", plan_.description.c_str()));
@@ -310,14 +308,15 @@ Status StepCache::after_tail(std::span<CacheRow> rows) {
     if (row.action == CacheAction::kSkipAll) continue;
     Row& state = state_of(row);
     if (row.action == CacheAction::kSkipMiddle) {
-      owe(row, state);
+      accumulate_error(row, state);
       continue;
     }
     const char* rule = plan_.description.c_str();
-    if (is_network_span(plan_.span) || plan_.repay)
+    if (skips_network(plan_.span) || plan_.correct_errors)
       REDLINE_TRY(require(row.model_output, row.model_output.size(), "model output", rule));
-    if (plan_.span == SkippedSpan::kChange) REDLINE_TRY(require(row.latents, row.model_output.size(), "latents", rule));
-    if (!is_network_span(plan_.span) && plan_.decision != Decision::kNever) {
+    if (plan_.span == SkippedSpan::kResidual)
+      REDLINE_TRY(require(row.latents, row.model_output.size(), "latents", rule));
+    if (!skips_network(plan_.span) && plan_.decision != Decision::kNever) {
       const auto base = plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded;
       REDLINE_TRY(require(row.middle_image, base.size(), "output of the middle", rule));
       if (!row.middle_text.empty())
@@ -343,7 +342,7 @@ int64_t StepCache::bytes() const {
   for (const auto& [key, row] : rows_) {
     history += row->history.bytes();
     for (const auto* v : {&row->pending.image, &row->pending.text, &row->own.image, &row->own.text, &row->probe,
-                          &row->owed, &row->model_output})
+                          &row->pending_error, &row->model_output})
       floats += std::ssize(*v);
   }
   return history + floats * static_cast<int64_t>(sizeof(float));

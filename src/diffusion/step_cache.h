@@ -16,11 +16,11 @@
 // when the number of steps, a length or the kind of solver changes, or when sigma increases: a new image, another size,
 // an interrupted run, a branch that guidance had left out.
 //
-// Repay: an Euler step is x += step_size * model_output, so forecast errors stay in x. When step c is computed after
-// skips that began at step b, the outputs in between are known better: on the line from v_b to v_c, as a function of
-// u(sigma) (forecaster.h). The correction, sum step_size_k (line_k - forecast_k) divided by the step size of c, is
-// added to the output that the solver gets at c. Stored values stay as computed. For solvers that are not Euler
-// step_size is 0, and nothing is corrected.
+// Error correction: an Euler step is x += step_size * model_output, so forecast errors stay in x. When step c is
+// computed after skips that began at step b, the outputs in between are known better: on the line from v_b to v_c, as a
+// function of u(sigma) (forecaster.h). The correction, sum step_size_k (line_k - forecast_k) divided by the step size
+// of c, is added to the output that the solver gets at c. Stored values stay as computed. For solvers that are not
+// Euler step_size is 0, and nothing is corrected.
 #pragma once
 
 #include <map>
@@ -40,10 +40,8 @@ class StepCache {
   ~StepCache();
 
   const RulePlan& plan() const { return plan_; }
-  /// Whether CacheRow::modulated is needed.
-  bool wants_modulated() const;
   /// Whether before() may skip the whole network, so that skipped steps do not run the front.
-  bool skips_front() const { return plan_.span == SkippedSpan::kNetwork || plan_.span == SkippedSpan::kChange; }
+  bool skips_front() const { return plan_.span == SkippedSpan::kOutput || plan_.span == SkippedSpan::kResidual; }
 
   /// invalid_argument: a span that the rule reads is missing or has the wrong length; the message names it.
   Status before(std::span<CacheRow> rows);
@@ -60,7 +58,7 @@ class StepCache {
   };
   /// nullptr: no such row.
   const Report* report(uint64_t request, int64_t branch) const;
-  /// Of all stored tensors.
+  /// Bytes of all stored tensors.
   int64_t bytes() const;
 
  private:
@@ -72,7 +70,7 @@ class StepCache {
   void measure(const StepView& view, Row& state) const;
   void forecast(const CacheRow& row, Row& state);
   void store(CacheRow& row, Row& state);
-  void owe(const CacheRow& row, Row& state) const;
+  void accumulate_error(const CacheRow& row, Row& state) const;
 
   RulePlan plan_;
   std::map<Key, std::unique_ptr<Row>> rows_;

@@ -23,7 +23,7 @@ class VaeCodec {
   /// Pixels per pixel of the latents, each way.
   int64_t scale() const { return model_.scale; }
 
-  /// `pixels` as pixel_values gives them, to latents [channels, height, width] as the denoiser sees them: sampled from
+  /// `pixels` as pixel_values gives them, to latents [channels, height, width] as the denoiser's input: sampled from
   /// the encoder's distribution with one draw of `generators` where it has a variance, shifted and scaled.
   /// [generators.count(), channels, height, width].
   Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);

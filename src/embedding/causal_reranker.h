@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// Its scores are made of the hidden state after the last token of a prompt.
+/// Its scores are computed from the hidden state after the last token of a prompt.
 struct CausalReranker {
   Graph head;                           ///< input "pooled" [sequences, width], output "scores" [sequences, num_scores]
   int64_t num_scores = 2;               ///< 2: the logits of "yes" and "no", 1: their difference
@@ -23,7 +23,7 @@ struct CausalReranker {
 bool is_causal_reranker_folder(const std::string& path, const nlohmann::json& config);
 
 /// Takes the output matrix, or the two rows of "yes" and "no", from the checkpoint; call it before the model is built.
-/// Null: the model is none.
+/// Null: the model is not a causal reranker.
 /// invalid_argument: the tokenizer has no token "yes" or "no".
 Result<std::unique_ptr<CausalReranker>> take_causal_reranker(Checkpoint& checkpoint);
 

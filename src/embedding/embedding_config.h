@@ -1,4 +1,4 @@
-// What a model's files say about pooling, normalization, prompts and lengths.
+// Pooling, normalization, prompts and lengths from a model's files.
 #pragma once
 
 #include "models/checkpoint.h"
@@ -7,7 +7,7 @@
 namespace redline {
 
 struct EmbeddingConfig {
-  std::optional<Pooling> pooling;  ///< unset: the files do not tell
+  std::optional<Pooling> pooling;  ///< unset: not in the files
   bool normalizes = true;
   bool include_prompt = true;  ///< false: pooling leaves the tokens of the prompt out
   bool lowercase = false;

@@ -29,7 +29,7 @@ void describe_weights(const Graph& graph, EmbeddingInfo& info) {
 }
 
 Status too_long(int64_t tokens, int64_t most) {
-  return invalid_argument("{} tokens are more than the model's {}; cut the text, or ask for truncation", tokens, most);
+  return invalid_argument("{} tokens are more than the model's {}; shorten the text, or enable truncation", tokens, most);
 }
 
 float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); }
@@ -201,7 +201,7 @@ Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const std::funct
 Result<TextEmbeddingEngine::Encoding> TextEmbeddingEngine::encode_request(const EmbedRequest& request) const {
   if (!request.texts.empty() && !request.tokens.empty()) return invalid_argument("give texts or tokens, not both");
   if (request.dimensions < 0 || request.dimensions > info_.dimensions)
-    return invalid_argument("{} dimensions are asked for, the model has {}", request.dimensions, info_.dimensions);
+    return invalid_argument("{} dimensions are requested, the model has {}", request.dimensions, info_.dimensions);
   if (request.keep_token_states && !is_encoder_)
     return unsupported("states of all tokens of a decoder; Redline computes that of its last token");
   REDLINE_ASSIGN(const std::string prompt, prompt_of(request.prompt_name));
@@ -247,7 +247,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
   struct Text {
     size_t request, index;
   };
-  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // of requests that go on
+  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // of requests without an error
   std::vector<Text> texts;
   for (size_t r = 0; r < requests.size(); ++r) {
     Result<Encoding> encoding = encode_request(requests[r]);

@@ -65,7 +65,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   bool has_second_type_ = true;  ///< of tokens
   bool head_means_ = false;
   std::unique_ptr<CausalReranker> reranker_;  ///< of a decoder that ranks; head_ is its head
-  bool is_plain_decoder_ = false;             ///< nothing says that its hidden states are embeddings
+  bool is_plain_decoder_ = false;             ///< no file marks its hidden states as embeddings
   std::mutex mutex_;                          // of the network and the head
 };
 

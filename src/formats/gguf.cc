@@ -59,7 +59,7 @@ Status read_array(ByteReader& reader, GgufValue& value, int depth) {
   uint32_t element_type = 0;
   REDLINE_TRY(reader.read(element_type, "array element type"));
   if (element_type >= kNumGgufTypes)
-    return reader.error_at(at, "array element type {} is none of 0 to {}", element_type, kNumGgufTypes - 1);
+    return reader.error_at(at, "unknown array element type {}; expected 0 to {}", element_type, kNumGgufTypes - 1);
   value.element_type = static_cast<GgufType>(element_type);
   REDLINE_TRY(reader.read(value.count, "array length"));
 
@@ -207,7 +207,7 @@ class GgufParser {
       if (key != metadata[order[i - 1]].first) continue;
       const auto at =
           static_cast<uint64_t>(metadata[order[i]].second.payload.data() - file_.files_[index]->text().data());
-      return part.reader.error_at(at, "the metadata key {} is there twice", in_quotes(key));
+      return part.reader.error_at(at, "duplicate metadata key {}", in_quotes(key));
     }
     REDLINE_TRY(take_settings(part, metadata));
 
@@ -249,7 +249,7 @@ class GgufParser {
       const uint64_t at = in.offset();
       uint32_t type = 0;
       REDLINE_TRY(in.read(type, "value type"));
-      if (type >= kNumGgufTypes) return in.error_at(at, "value type {} is none of 0 to {}", type, kNumGgufTypes - 1);
+      if (type >= kNumGgufTypes) return in.error_at(at, "unknown value type {}; expected 0 to {}", type, kNumGgufTypes - 1);
       value.type = static_cast<GgufType>(type);
       REDLINE_TRY(read_gguf_payload(in, value));
       in.set_place();
@@ -311,7 +311,7 @@ class GgufParser {
     if (offset % part.alignment != 0)
       return in.error_at(at, "offset {} is not a multiple of the alignment {}", offset, part.alignment);
     if (offset > in.size())
-      return in.error_at(at, "incomplete: offset {} lies beyond the end of the file ({} bytes)", offset, in.size());
+      return in.error_at(at, "incomplete: offset {} is beyond the end of the file ({} bytes)", offset, in.size());
     tensor.file_offset = static_cast<int64_t>(offset);  // place_tensors adds the start of the data
 
     if (const auto block = block_size(tensor.gguf_type)) {
@@ -395,7 +395,7 @@ class GgufParser {
     for (size_t i = 1; i < order.size(); ++i) {
       const GgufTensor &before = file_.tensors_[order[i - 1]], &after = file_.tensors_[order[i]];
       if (before.name == after.name)
-        return invalid_argument("{}: at byte {}: the tensor {} is there twice{}", file_.files_[after.part]->path(),
+        return invalid_argument("{}: at byte {}: duplicate tensor {}{}", file_.files_[after.part]->path(),
                                 info_offsets_[order[i]], in_quotes(after.name),
                                 before.part != after.part ? ", first in " + file_.files_[before.part]->path() : "");
     }

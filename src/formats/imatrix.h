@@ -11,7 +11,7 @@
 namespace redline {
 
 struct ImportanceMatrix {
-  /// Of one tensor, which has one matrix, or one for each expert.
+  /// The sums of one tensor, which has one matrix, or one for each expert.
   struct Entry {
     std::vector<float> sums;    ///< of squares: [matrices, columns]
     std::vector<float> counts;  ///< [matrices]: rows of activations

@@ -53,7 +53,7 @@ bool read_jpeg_header(JpegSession& s, std::string_view bytes) {
   s.jpeg.progress = &s.progress;
   s.jpeg.client_data = &s;  // jpeg_create clears it in old versions
   jpeg_mem_src(&s.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<unsigned long>(bytes.size()));
-  // The end of the data is an error: libjpeg would go on with a made-up end of image, and the rest would be gray.
+  // The end of the data is an error: libjpeg would insert an end of image, and the rest would be gray.
   s.jpeg.src->fill_input_buffer = [](j_decompress_ptr jpeg) -> boolean {
     ERREXIT(jpeg, JERR_INPUT_EOF);
     return TRUE;

@@ -119,7 +119,7 @@ Status JsonScanner::skip_number() {
   };
   one_of("-");
   if (!one_of("0") && !digits()) return error("not a JSON value");
-  if (one_of(".") && !digits()) return error("a number without digits behind its point");
+  if (one_of(".") && !digits()) return error("a number without digits after its point");
   if (one_of("eE")) {
     one_of("+-");
     if (!digits()) return error("a number without digits in its exponent");
@@ -188,7 +188,7 @@ Status JsonScanner::skip() {
 }
 
 Status JsonScanner::end() {
-  if (peek() != '\0' || at_ < text_.size()) return error("more text behind the end of the JSON value");
+  if (peek() != '\0' || at_ < text_.size()) return error("more text after the end of the JSON value");
   return {};
 }
 

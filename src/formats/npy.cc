@@ -36,7 +36,7 @@ class HeaderText {
         has_type = true;
       } else if (key == "fortran_order") {
         is_fortran = word("True");
-        if (!is_fortran && !word("False")) return wrong("says neither True nor False for fortran_order");
+        if (!is_fortran && !word("False")) return wrong("fortran_order is neither True nor False");
         has_order = true;
       } else if (key == "shape") {
         REDLINE_TRY(shape(header));

@@ -76,7 +76,7 @@ class Machine {
     if (depth() < count + 1) return wrong("there is nothing to add to");
     PickleValue& container = value(stack_[stack_.size() - count - 1]);
     if (container.kind != kind)
-      return wrong("items are added to what is no {}", kind == PickleKind::kDict ? "dictionary" : "list");
+      return wrong("items are added to a value that is not a {}", kind == PickleKind::kDict ? "dictionary" : "list");
     container.items.insert(container.items.end(), stack_.end() - static_cast<int64_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return {};
@@ -134,7 +134,7 @@ class Machine {
     REDLINE_TRY(pop(name));
     REDLINE_TRY(pop(module));
     if (value(name).kind != PickleKind::kText || value(module).kind != PickleKind::kText)
-      return wrong("a name is no text");
+      return wrong("a name is not text");
     PickleValue v;
     v.kind = PickleKind::kGlobal;
     v.text = value(name).text;

@@ -47,7 +47,7 @@ Status for_each_placement(const MappedFile& index, F&& on_entry) {
   bool found = false;
   REDLINE_TRY(json.object([&](const std::string& key) -> Status {
     if (key != "weight_map") return json.skip();
-    if (found) return json.error("\"weight_map\" is there twice");
+    if (found) return json.error("duplicate \"weight_map\"");
     found = true;
     return json.object([&](const std::string& tensor) -> Status {
       REDLINE_ASSIGN(const std::string file, json.string());
@@ -103,7 +103,7 @@ class SafetensorsParser {
     // The file more likely has another format than a header of 10^18 bytes.
     const bool is_json = file.size() > 8 && file.text()[8] == '{';
     if (bytes > in.remaining() || bytes > uint64_t{kMaxHeaderBytes} || bytes < 2)
-      return in.error_at(0, "{}a header of {} bytes, the file has {} behind its length and at most {} are read{}",
+      return in.error_at(0, "{}a header of {} bytes, the file has {} after its length and at most {} are read{}",
                          is_json && bytes <= uint64_t{kMaxHeaderBytes} ? "incomplete: " : "", bytes, in.remaining(),
                          kMaxHeaderBytes, is_json ? std::string() : looks_like(beginning, file.size()));
     std::string_view text;
@@ -120,7 +120,7 @@ class SafetensorsParser {
     bool has_metadata = false;
     REDLINE_TRY(json.object([&](const std::string& name) -> Status {
       if (name != kMetadata) return read_tensor(json, name, part, start, file.size() - start);
-      if (has_metadata) return json.error("{} is there twice", kMetadata);
+      if (has_metadata) return json.error("duplicate {}", kMetadata);
       has_metadata = true;
       return json.skip();
     }));
@@ -162,7 +162,7 @@ class SafetensorsParser {
         return numbers(shape, kSafetensorsMaxRank, "shape");
       }
       if (key == "data_offsets" && offsets.empty()) return numbers(offsets, 2, "data_offsets");
-      return json.error("{} is unknown here, or there twice", in_quotes(key));
+      return json.error("{} is unknown or duplicate", in_quotes(key));
     }));
     if (!has_type || !has_shape || offsets.size() != 2) return wrong("dtype, shape and two data_offsets are needed");
     tensor.view.shape.assign(shape.begin(), shape.end());
@@ -221,7 +221,7 @@ class SafetensorsParser {
     for (size_t i = 1; i < order.size(); ++i) {
       const SafetensorsTensor &before = tensors[order[i - 1]], &after = tensors[order[i]];
       if (before.name != after.name) continue;
-      return invalid_argument("{}: the tensor {} is there twice{}", files_.files_[after.part]->path(),
+      return invalid_argument("{}: duplicate tensor {}{}", files_.files_[after.part]->path(),
                               in_quotes(after.name),
                               before.part != after.part ? ", first in " + files_.files_[before.part]->path() : "");
     }
@@ -240,7 +240,7 @@ class SafetensorsParser {
             return json.error("tensor {} should be in {}, it is in {}", in_quotes(name), in_quotes(file),
                               in_quotes(there));
           const auto i = static_cast<size_t>(tensor - files_.tensors_.data());
-          if (placed[i]) return json.error("tensor {} is there twice", in_quotes(name));
+          if (placed[i]) return json.error("duplicate tensor {}", in_quotes(name));
           placed[i] = true;
           return {};
         });

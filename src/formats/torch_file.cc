@@ -35,7 +35,7 @@ class TorchReader {
       if (is_plain(*value)) continue;
       if (key.kind != TorchKind::kText) return invalid_argument("{}: {} is a name", file_.path(), spell(key));
       if (!names.insert(key.text).second)
-        return invalid_argument("{}: tensor {} stands there twice", file_.path(), in_quotes(key.text));
+        return invalid_argument("{}: duplicate tensor {}", file_.path(), in_quotes(key.text));
       // torch.nn.Parameter: a tensor with flags.
       if (is_call(*value, "torch._utils", "_rebuild_parameter")) {
         const PickleValue& arguments = pickle_.at(value->items[1]);
@@ -74,7 +74,7 @@ class TorchReader {
       if (!member.is_stored && (name == "data.pkl" || name == "byteorder" || name.starts_with("data/")))
         return unsupported("{}: member {} is compressed or encrypted", file_.path(), in_quotes(member.name));
       if (!members_.emplace(name, member).second)
-        return invalid_argument("{}: member {} stands there twice", file_.path(), in_quotes(member.name));
+        return invalid_argument("{}: duplicate member {}", file_.path(), in_quotes(member.name));
     }
     if (const auto order = members_.find("byteorder"); order != members_.end() && bytes_of(order->second) != "little")
       return unsupported("{}: numbers are not in little-endian order", file_.path());
@@ -110,7 +110,7 @@ class TorchReader {
     if (v.kind != TorchKind::kTuple || v.items.size() > kMaxAxes) return invalid_argument("its sizes are {}", spell(v));
     for (const uint32_t i : v.items) {
       const PickleValue& n = pickle_.at(i);
-      if (n.kind != TorchKind::kInt || n.number < 0) return invalid_argument("a size is no whole number");
+      if (n.kind != TorchKind::kInt || n.number < 0) return invalid_argument("a size is not a whole number");
       sizes.push_back(n.number);
     }
     return {};
@@ -120,7 +120,7 @@ class TorchReader {
   Status read_tensor(const PickleValue& v, TorchTensor& tensor) const {
     if (!is_call(v, "torch._utils", "_rebuild_tensor_v2")) return unsupported("is {}, not a dense tensor", spell(v));
     const std::vector<uint32_t>& arguments = pickle_.at(v.items[1]).items;
-    if (arguments.size() < 4) return invalid_argument("is made of {} values, not four or more", arguments.size());
+    if (arguments.size() < 4) return invalid_argument("has {} values, not four or more", arguments.size());
     const PickleValue &persistent = pickle_.at(arguments[0]), &offset = pickle_.at(arguments[1]);
     if (persistent.kind != TorchKind::kPersistent || pickle_.at(persistent.items[0]).kind != TorchKind::kTuple)
       return invalid_argument("has no storage");

@@ -173,7 +173,7 @@ ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, cons
 Status check_arena(const ArenaPlan& plan, std::span<const StagePlan> stages) {
   for (const ArenaBlock& a : plan.blocks) {
     if (a.offset < 0 || a.offset + a.bytes > plan.bytes)
-      return internal("arena: value {} lies outside the arena", a.value);
+      return internal("arena: value {} is outside the arena", a.value);
     for (const ArenaBlock& b : plan.blocks) {
       if (&a == &b || a.bytes == 0 || b.bytes == 0) continue;
       if (a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset) continue;

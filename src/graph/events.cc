@@ -113,7 +113,7 @@ class EventPlanner {
   }
   /// In the order of the graph.
   void deal();
-  /// By waves[stage] plus the number of a task's chunk of rows, of chunks[stage], as far as events allow.
+  /// By waves[stage] plus the number of a task's chunk of rows, of chunks[stage], within the order that events require.
   /// internal: the events of some tasks wait for each other.
   Status deal_waves(std::span<const int> waves, std::span<const int> chunks);
 
@@ -384,7 +384,7 @@ Status plan_wavefront(Program& program, std::vector<int> waves, int chunks) {
   for (size_t s = 0; s < program.stages.size(); ++s) {
     front.grids.push_back(program.stages[s].grid);
     if (waves[s] < 0) {
-      // What is not cut comes behind all that is before it.
+      // A stage that is not cut comes after all earlier stages.
       first = last = last + chunks;
       waves[s] = first;
       continue;

@@ -27,7 +27,7 @@ struct Value {
   bool valid() const { return id >= 0; }
 };
 
-/// What an op file provides beside its builder function. One constant per op; its address is its identity.
+/// What an op file provides besides its builder function. One constant per op; its address is its identity.
 struct OpDef {
   std::string_view name;
   /// Plain loops in float64: the definition of the op. Device implementations are registered with their back end

@@ -44,7 +44,7 @@ struct StagePlan {
   /// the output may overwrite this input: every tile reads an element before it overwrites it
   ValueId in_place_of = -1;
   RowCuts row_cuts = RowCuts::kNone;
-  /// With several row parts, each task depends on the task of the same columns and the preceding rows.
+  /// With several row parts, each task depends on the preceding row chunk of the same columns.
   bool rows_in_order = false;
   int row_dim = 0;  ///< index of grid.rows in Program::row_dims
 };
@@ -89,7 +89,7 @@ struct TaskSchedule {
 };
 
 /// A second schedule of the same stages for steps of many rows. Stages around a recurrence are cut at rows, so that
-/// the layer above begins with the first rows while the recurrence of this layer goes on (plan_wavefront).
+/// the layer above begins with the first rows while the recurrence of this layer is still running (plan_wavefront).
 struct Wavefront : TaskSchedule {
   int64_t min_tokens = 0;            ///< of a step
   RowCuts cuts = RowCuts::kAtRows;  ///< the strictest of the stages that are cut
@@ -145,7 +145,7 @@ class StateMemory {
 };
 
 /// Memory of a back end that outlives steps, for external values. On a device it has a copy for the host, which is made
-/// and brought up to date only when the host asks for it.
+/// and updated only when the host reads it.
 class BackendBuffer {
  public:
   virtual ~BackendBuffer() = default;

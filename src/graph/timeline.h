@@ -22,7 +22,7 @@ class Timeline {
     int64_t wait_ns, begin_ns, end_ns;  ///< start of the wait, start and end of the task; steady clock
   };
   static int64_t now_ns();
-  /// Keeps what write() shows of the program; the program may be destroyed first. Not thread-safe beside add().
+  /// Keeps what write() shows of the program; the program may be destroyed first. Not thread-safe, except for add().
   uint32_t add_program(const Program& program);
   void add(int worker, const Record& record) {
     Lane& lane = lanes_[static_cast<size_t>(worker)];

@@ -29,7 +29,7 @@ int64_t size_of(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : -1;
 }
 
-/// The size of the whole file according to the server; -1: it does not say.
+/// The size of the whole file according to the server; -1: not reported.
 int64_t total_of(const HttpAnswer& answer) {
   std::string text = answer.header("content-length");
   if (answer.status == 206) {  // "bytes 100-199/200"
@@ -52,7 +52,7 @@ int64_t begin_of(const HttpAnswer& answer) {
   return begin;
 }
 
-/// The unfinished file, and the checksum of what is in it.
+/// The unfinished file, and the checksum of its contents.
 class Partial {
  public:
   Partial(const BlobDownload& download, std::string path)
@@ -115,7 +115,7 @@ class Partial {
   int64_t size_ = 0, kept_ = 0, received_ = 0;
 };
 
-/// One transfer from the end of what is there.
+/// One transfer from the end of the partial file.
 Status transfer(const BlobDownload& d, HubHttp& http, Partial& partial, HttpAnswer& answer) {
   Status problem;
   bool has_begun = false;
@@ -128,13 +128,13 @@ Status transfer(const BlobDownload& d, HubHttp& http, Partial& partial, HttpAnsw
       has_begun = true;
       const int64_t total = total_of(head);
       if (total >= 0 && total != d.file.bytes)
-        problem = io("{}: the server has {} bytes of it; {} says it has {}", d.file.path, total, d.settings.endpoint,
+        problem = io("{}: the server has {} bytes of it; according to {} it has {}", d.file.path, total, d.settings.endpoint,
                      d.file.bytes);
-      // A server that does not know ranges sends all of it.
+      // A server without range support sends the whole file.
       if (head.status == 200 && request.offset > 0 && problem.ok()) problem = partial.restart();
       if (head.status == 206 && begin_of(head) != request.offset && problem.ok())
         problem =
-            io("{}: the server sends bytes from {} on; {} were asked for", d.file.path, begin_of(head), request.offset);
+            io("{}: the server sends bytes from {} on; expected from {} on", d.file.path, begin_of(head), request.offset);
     }
     if (problem.ok()) problem = partial.write(bytes);
     return problem.ok();
@@ -207,7 +207,7 @@ Status download_blob(const BlobDownload& d, HubHttp& http) {
     }
     std::error_code error;
     fs::remove(partial.path(), error);
-    return io("hf:{}:{}: its checksum is {}, and {} says it is {}; nothing of it is kept", d.repository, d.file.path,
+    return io("hf:{}:{}: its checksum is {}, expected {} according to {}; the file was discarded", d.repository, d.file.path,
               actual, d.settings.endpoint, d.file.etag);
   }
   std::error_code error;

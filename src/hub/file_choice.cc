@@ -24,7 +24,7 @@ bool is_in_root(std::string_view path) { return path.find('/') == std::string_vi
 
 bool is_gguf(std::string_view path) { return ascii_lower(path).ends_with(".gguf"); }
 
-/// A projector of images, a vocabulary or statistics are no language model.
+/// A projector of images, a vocabulary or statistics are not language models.
 bool is_gguf_model(std::string_view path) {
   const std::string name = ascii_lower(base_name(path));
   return is_gguf(path) && name.find("mmproj") == std::string::npos && name.find("imatrix") == std::string::npos &&
@@ -88,7 +88,7 @@ bool is_quantization(std::string_view word) {
           word[3] == 'N');
 }
 
-/// Whether `tag` stands in the name of a GGUF file or of its folder as a whole word: not Q4_K in Q4_K_M.
+/// Whether `tag` occurs in the name of a GGUF file or of its folder as a whole word: not Q4_K in Q4_K_M.
 bool has_tag(std::string_view path, std::string_view tag) {
   const std::string where = ascii_lower(path), what = ascii_lower(tag);
   const bool is_type = is_quantization(upper(tag));  // may follow a '_', which is also part of such words

@@ -16,13 +16,13 @@ struct HubFile {
   std::string etag;    ///< the name of its blob: SHA-256 of large files, else SHA-1 as Git has it; "": unknown
 };
 
-/// What a repository holds for Redline.
+/// The files of a repository that Redline can use.
 enum class HubKind : uint8_t {
   kGguf,      ///< one GGUF file, or the parts of one
   kFolder,    ///< a model with config.json and safetensors
   kPipeline,  ///< a diffusers pipeline: model_index.json
   kAdapter,   ///< a LoRA adapter
-  kFile,      ///< one file that was asked for
+  kFile,      ///< one requested file
 };
 /// "gguf", "huggingface", "diffusers", "lora", "file"
 std::string_view hub_kind_name(HubKind kind);

@@ -31,7 +31,7 @@ std::string folder_name(const std::string& repository) {
   return name;
 }
 
-/// "owner/name" of a folder of the cache; "" if it is none of a model.
+/// "owner/name" of a folder of the cache; "" if it is not a model's.
 std::string repository_of(const std::string& folder) {
   constexpr std::string_view kPrefix = "models--";
   if (!folder.starts_with(kPrefix)) return "";
@@ -145,7 +145,7 @@ std::vector<HubFile> HubCache::files_of(const std::string& snapshot) const {
   std::error_code error;
   for (fs::recursive_directory_iterator at(snapshot, error), end; !error && at != end; at.increment(error)) {
     std::error_code none;
-    if (!fs::is_regular_file(at->path(), none)) continue;  // a link that leads nowhere is no file either
+    if (!fs::is_regular_file(at->path(), none)) continue;  // a link that leads nowhere is not a file either
     files.push_back({at->path().lexically_relative(snapshot).string(), -1, ""});
   }
   std::sort(files.begin(), files.end(), [](const HubFile& a, const HubFile& b) { return a.path < b.path; });
@@ -159,7 +159,7 @@ Result<LocalModel> HubCache::find(const HubName& name) const {
   if (commit.empty() || !fs::is_directory(snapshot, error)) return not_found("{}: is not in {}", name.text(), folder_);
   const Result<FileChoice> choice = choose_files(files_of(snapshot), name.selection);
   if (!choice.ok())
-    return not_found("{}: what is in {} is no whole model: {}", name.text(), snapshot, choice.status().message());
+    return not_found("{}: what is in {} is not a whole model: {}", name.text(), snapshot, choice.status().message());
   return describe(name, snapshot, *choice);
 }
 

@@ -19,7 +19,7 @@ namespace redline {
 
 /// A model that is in the cache as a whole.
 struct LocalModel {
-  HubName name;  ///< that opens it: with the quantization or file if it is no folder
+  HubName name;  ///< that opens it: with the quantization or file if it is not a folder
   HubKind kind = HubKind::kFolder;
   std::string path;    ///< what commands take as MODEL
   std::string commit;  ///< of its snapshot

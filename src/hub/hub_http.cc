@@ -13,7 +13,7 @@
 namespace redline {
 namespace {
 
-constexpr size_t kMaxBody = size_t{64} << 20;  // of what is not written to a file
+constexpr size_t kMaxBody = size_t{64} << 20;  // of responses that are not written to a file
 
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
@@ -187,7 +187,7 @@ HttpAnswer HubHttp::send_again(const HttpRequest& request, int tries) {
 
 Status hub_error(const HttpAnswer& answer, const HubSettings& settings, const std::string& repository,
                  const std::string& what) {
-  if (answer.is_cancelled) return cancelled("stopped; the next pull goes on from here");
+  if (answer.is_cancelled) return cancelled("stopped; the next pull resumes from here");
   if (!answer.failure.empty()) return io("{}: {}: {}", what, settings.endpoint, answer.failure);
   const std::string code = answer.header("x-error-code"), message = answer.header("x-error-message");
   const std::string said = message.empty() ? "" : fmt::format(" ({})", message);

@@ -35,7 +35,7 @@ struct HttpRequest {
 /// One connection at a time, kept open between requests. Not thread-safe.
 class HubHttp {
  public:
-  /// `is_cancelled` is asked while a request runs.
+  /// `is_cancelled` is polled while a request runs.
   HubHttp(const HubSettings& settings, std::function<bool()> is_cancelled);
   ~HubHttp();
   HubHttp(const HubHttp&) = delete;

@@ -22,7 +22,7 @@ bool is_name_part(std::string_view part) {
 
 Status bad_name(std::string_view text) {
   return invalid_argument(
-      "\"{}\" is no name of a model on Hugging Face; expected hf:owner/name, with @revision, and with :FILE or a "
+      "\"{}\" is not a name of a model on Hugging Face; expected hf:owner/name, with @revision, and with :FILE or a "
       "quantization such as :Q4_K_M where one is meant",
       text);
 }

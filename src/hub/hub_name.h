@@ -22,7 +22,7 @@ bool is_hub_name(std::string_view text);
 
 /// Reads "hf:owner/name[@revision][:file or quantization]", or the address of a repository or of a file in one
 /// (https://huggingface.co/owner/name/blob/main/FILE). The tag "latest" is the default selection.
-/// invalid_argument: it is no such name.
+/// invalid_argument: it is not such a name.
 Result<HubName> parse_hub_name(std::string_view text);
 
 /// Whether a path inside a repository is one that may be created below a folder: relative, without "..", "." or empty

@@ -15,8 +15,8 @@ struct HubSettings {
   int timeout_s = 10;        ///< HF_HUB_DOWNLOAD_TIMEOUT: of a connection, and of silence on one
 };
 
-/// invalid_argument: an endpoint that is no address of http or https, a token with control characters, or a timeout
-/// that is no number. not_found: no variable and no home folder says where files are kept.
+/// invalid_argument: an endpoint that is not an address of http or https, a token with control characters, or a timeout
+/// that is not a number. not_found: no variable and no home folder says where files are kept.
 Result<HubSettings> read_hub_settings();
 
 }  // namespace redline

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kTries = 3;  ///< of a question to the Hub
 
-/// What the Hub says about a revision.
+/// The Hub's description of a revision.
 struct Revision {
   std::string commit;
   std::vector<HubFile> files;
@@ -59,7 +59,7 @@ Result<Revision> read_revision(const std::string& body, const HubName& name, con
   const auto siblings = json.find("siblings");
   if (siblings == json.end() || !siblings->is_array()) return bad("no list of files (siblings)");
   for (const Json& sibling : *siblings) {
-    if (!sibling.is_object()) return bad("a file that is no object");
+    if (!sibling.is_object()) return bad("a file that is not an object");
     HubFile file{
         .path = text_at(sibling, "rfilename"), .bytes = number_at(sibling, "size"), .etag = text_at(sibling, "blobId")};
     if (const auto lfs = sibling.find("lfs"); lfs != sibling.end() && lfs->is_object()) {
@@ -88,7 +88,7 @@ Status look_up(HubFile& file, const HubName& name, const std::string& commit, co
     answer = http.send_again(request, kTries);
     const std::string location = answer.header("location");
     const bool is_moved = answer.status >= 300 && answer.status < 400;
-    // A renamed repository is at another place of the Hub; the storage of large files is elsewhere, and says less.
+    // A renamed repository is at another place of the Hub; the storage of large files is elsewhere, and reports less.
     if (!is_moved || !location.starts_with('/')) break;
     request.url = settings.endpoint + location;
   }
@@ -102,7 +102,7 @@ Status look_up(HubFile& file, const HubName& name, const std::string& commit, co
   file.etag = etag;
   const Json bytes = Json::parse(size, nullptr, false);
   if (!is_etag(etag) || !bytes.is_number_unsigned())
-    return io("{}: {} says neither its size nor its checksum", what, settings.endpoint);
+    return io("{}: {} reports neither its size nor its checksum", what, settings.endpoint);
   file.bytes = bytes.get<int64_t>();
   return {};
 }
@@ -164,7 +164,7 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
   for (size_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   if (first_failure.ok() && options.is_cancelled && options.is_cancelled())
-    return cancelled("stopped; the next pull goes on from here");
+    return cancelled("stopped; the next pull resumes from here");
   return first_failure;
 }
 

@@ -16,7 +16,7 @@ struct PullOptions {
   bool is_dry_run = false;  ///< only look which files there are
   /// Asked now and then; true ends the pull. What was fetched stays for the next one.
   std::function<bool()> is_cancelled;
-  /// Called by any thread, one at a time, with a sentence about what goes on.
+  /// Called by any thread, one at a time, with a sentence about the progress.
   std::function<void(const std::string&)> on_notice;
 };
 
@@ -28,7 +28,7 @@ struct PullResult {
 };
 
 /// Asks the Hub for the commit of the revision and fetches the files of the model that are not in the cache, each
-/// checked by size and checksum. Broken transfers go on where they ended, in this call and in the next. The model
+/// checked by size and checksum. Broken transfers are resumed, in this call and in the next. The model
 /// appears in the cache when all of its files are there. Several processes may pull the same model. A progress bar is
 /// on standard error. not_found: no such repository, revision, file or quantization. unsupported: no weights in a
 /// format that Redline reads. io: the network, access, a full disk, or files that are not what the Hub says. cancelled:

@@ -121,7 +121,7 @@ int64_t AttentionPlan::choose_groups(std::span<const SequenceRows> sequences, si
   return saved;
 }
 
-// Of one KV head: pages that are not read again, less partial results that are written and read.
+// Saved bytes of one KV head: pages that are not read again, less partial results that are written and read.
 int64_t AttentionPlan::saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const {
   const int64_t shared_bytes = group.chunks * kKvChunk * 2 * shape_.head_dim * shape_.element_bytes;
   if (shared_bytes <= shape_.cached_bytes) return 0;

@@ -14,8 +14,8 @@ struct AttentionPlanShape {
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t max_tokens, max_sequences;
   int64_t element_bytes = 2;  ///< of cached keys and values
-  /// Of one core (L2). What sequences share of a KV head is read again from there if it fits, one sequence after the
-  /// other, at no cost: such sequences form no group.
+  /// L2 cache of one core. Shared pages of a KV head that fit are read again from there at no cost: such sequences form
+  /// no group.
   int64_t cached_bytes = 0;
 };
 

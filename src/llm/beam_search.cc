@@ -136,7 +136,7 @@ class BeamSearch {
     std::stable_sort(ended_.begin(), ended_.end(), [](const Beam& a, const Beam& b) { return a.score > b.score; });
     if (ended_.size() > width_) ended_.resize(width_);
     if (!engine_.info().has_tokenizer) return std::move(ended_);
-    // Decoded behind the prompt: a first token may lose its space.
+    // Decoded after the prompt: a first token may lose its space.
     REDLINE_ASSIGN(const std::string prompt, engine_.decode(request_.prompt));
     for (Beam& beam : ended_) {
       std::vector<int32_t> tokens = request_.prompt;

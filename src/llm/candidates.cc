@@ -55,7 +55,7 @@ int64_t Candidates::units() {
   return sum;
 }
 
-/// Keeps the tokens i with keep(i), which is called in the order of ids, before any token moves behind i.
+/// Keeps the tokens i with keep(i), which is called in the order of ids, before any token after i is moved.
 template <class Keep>
 void Candidates::filter(Keep keep) {
   weights();

@@ -38,7 +38,7 @@ class Candidates {
   /// In units of 2^-42, exact.
   int64_t units();
 
-  // The samplers. What they do is said at the members of SamplingOptions.
+  // The samplers, documented at the members of SamplingOptions.
   void keep_top_k(int64_t k);
   void keep_top_p(double p);
   /// The same where these are the most likely tokens of more, and the kept ones are to reach `wanted` units. False, and

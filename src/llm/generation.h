@@ -21,10 +21,9 @@ namespace redline {
 
 /// Called by the thread that runs the steps, except for cancel(), is_done() and wait(), which are thread-safe.
 ///
-/// sample() takes a token and decides by it alone whether the request goes on, so that the next step can begin. What
-/// the token means to the outside (constraint, text, stop strings, callback) is its delivery: begin_delivery() hands it
-/// over, prepare() and deliver() may run on another thread beside the next step, and settle() takes back what they
-/// found.
+/// sample() decides from the token alone whether the request continues. Delivery (constraint, text, stop strings,
+/// callback) may run on another thread during the next step: begin_delivery() starts it, prepare() and deliver() do it,
+/// settle() applies its results.
 class TextGeneration {
  public:
   using Callback = std::function<bool(const TextPiece&)>;

@@ -210,7 +210,7 @@ void GenerationLoop::step(bool overlaps) {
     std::lock_guard lock(stepper_.mutex());
     for (Request& request : running_) request.has_run = false;
     for (const ScheduledTokens& tokens : run_scheduled()) running_[tokens.request].has_run = true;
-    // Without waiting for its delivery, which then runs beside a step that may need the pages.
+    // Without waiting for its delivery, which then runs during a step that may need the pages.
     for (const Request& request : running_)
       if (overlaps && request.generation->has_ended()) release(*request.generation);
   }

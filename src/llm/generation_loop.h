@@ -1,6 +1,5 @@
-// Runs all requests of an engine together, step after step. One thread at a time runs the steps: a caller of run(), or
-// the loop's own thread for requests from submit(). The own thread has what a step gave delivered
-// beside the next step.
+// Runs all requests of an engine in shared steps. One thread at a time runs the steps: a caller of run(), or
+// the loop's own thread for requests from submit(). The loop's thread delivers a step's results during the next step.
 #pragma once
 
 #include <atomic>
@@ -49,9 +48,9 @@ class GenerationLoop : private SchedulerHost {
   void deliver();
   /// Waits until the last step is delivered.
   void settle();
-  /// Takes requests out of running_ whose end has been delivered, and wakes those who wait for them.
+  /// Takes requests out of running_ whose end has been delivered, and wakes their waiters.
   std::vector<Request> publish_ended();
-  /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot go on have failed.
+  /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot continue have failed.
   std::vector<ScheduledTokens> run_scheduled();
   std::vector<ScheduledRequest> scheduled_requests() const;
   std::vector<ScheduledTokens> schedule(bool admits);
@@ -80,7 +79,7 @@ class GenerationLoop : private SchedulerHost {
   StepTime step_time_;   ///< of the thread that runs the steps
   Scheduler scheduler_;  ///< of the thread that runs the steps
 
-  mutable std::mutex mutex_;         ///< of what follows
+  mutable std::mutex mutex_;         ///< guards the members below
   std::condition_variable changed_;  ///< a request came or ended, or the leader left
   std::vector<Request> waiting_;     ///< not yet in running_
   bool has_leader_ = false, closes_ = false;
@@ -89,7 +88,7 @@ class GenerationLoop : private SchedulerHost {
   std::thread thread_;
   EngineStats stats_;
 
-  // Of the thread that runs the steps.
+  // Used only by the thread that runs the steps.
   std::vector<Request> running_;  ///< in order of arrival
   EngineStats counts_;            ///< copied to stats_ after every step
   std::chrono::steady_clock::time_point gave_back_;

@@ -23,7 +23,7 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
   return available_memory() / 4 / page_bytes;
 }
 
-/// Raised with every change of what cached keys and values are: graphs, rope, the layout of pages, roundings of
+/// Incremented when the contents of cached pages change: graphs, rope, the layout of pages, roundings of
 /// kernels.
 constexpr int kStateVersion = 1;
 
@@ -116,7 +116,7 @@ void LlmEngine::count_bounds() {
   for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
   question.may_measure = !loop_->is_busy();
   std::unique_lock steps(stepper_->mutex(), std::defer_lock);
-  if (question.may_measure) steps.lock();  // a step beside it would be measured too
+  if (question.may_measure) steps.lock();  // a concurrent step would be measured too
   MachineLimits limits = machine_limits_(question);
   if (limits.read_bytes_per_s <= 0 && limits.operations_per_s.empty() && !question.may_measure) return;
   if (!steps.owns_lock()) steps.lock();

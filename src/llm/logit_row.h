@@ -6,8 +6,8 @@
 // and exact sums of them come from a kernel (BlockExpSumArgs). For top-p the same pass that finds the maxima sums the
 // weights of each block to within 2e-5. If the tokens that are left are few, they are looked for in the blocks with the
 // largest maxima, and the last one is nearly always the same for all sums within that error; if it is not, the weights
-// of these blocks are summed exactly, and then all. If the tokens are many, a sample of the logits tells between which
-// two logits the last one lies, and one more pass lists the tokens there.
+// of these blocks are summed exactly, and then all. If the tokens are many, a sample of the logits determines between
+// which two logits the last one lies, and one more pass lists the tokens there.
 #pragma once
 
 #include <span>
@@ -44,7 +44,7 @@ class LogitRow {
   bool has_blocks() const;
   /// The tokens not less likely than `last`, to `out`.
   void keep_down_to(Candidate last, float temperature, Candidates& out) const;
-  /// As Candidates::draw of these, behind last_of_top_p.
+  /// As Candidates::draw of these, after last_of_top_p.
   int32_t draw_down_to(Candidate last, float temperature, double u);
   /// As Candidates::draw of all tokens.
   int32_t draw(float temperature, double u);
@@ -55,7 +55,7 @@ class LogitRow {
   BlockExpSumArgs weights_of(std::span<const float> logits, float temperature) const;
   /// near_ from sums of the kernel, whose weights are relative to the largest of each block.
   void scale_near_sums();
-  /// Bounds of what the sum of likeliest tokens has to reach, with exact weights in blocks that have a logit of
+  /// Bounds of the sum that the likeliest tokens have to reach, with exact weights in blocks that have a logit of
   /// `least`; +inf: in none.
   struct Wanted {
     int64_t at_least, at_most;

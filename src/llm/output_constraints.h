@@ -13,8 +13,8 @@ namespace redline {
 /// Thread-safe. The trie of the vocabulary is built with the first constraint.
 class OutputConstraints {
  public:
-  /// `tokenizer` must outlive this object; null: constraints are errors. `max_bytes`: of what the kept ones have
-  /// computed, besides the latest.
+  /// `tokenizer` must outlive this object; null: constraints are errors. `max_bytes`: of the cached ones' states, which
+  /// they have computed, besides the latest.
   OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens,
                     size_t max_bytes = size_t{64} << 20);
   /// Of kToolCalls, before the first one.

@@ -35,7 +35,7 @@ class PageFolder {
   void count_again() { counts_again_ = true; }
   /// Names of the files, used least recently first.
   std::vector<std::string> names() const;
-  /// Of all files, when this object looked last.
+  /// Bytes of all files at the last scan.
   int64_t bytes() const { return bytes_; }
   const std::string& path() const { return folder_; }
 

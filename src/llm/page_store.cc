@@ -19,8 +19,8 @@ struct Header {
   char magic[8];
   uint64_t identity;
   PageName name, parent;
-  uint64_t checksum;  ///< of what lies between the header and the pages
-  uint64_t groups;    ///< bit g: the page of state group g is there
+  uint64_t checksum;  ///< of the metadata between header and pages
+  uint64_t groups;    ///< bit g: the file has the page of state group g
   uint32_t key_bytes, num_tokens;
   uint64_t file_bytes;
 };
@@ -240,11 +240,11 @@ void PageStore::remove(const PageName& name, const Status& why) {
 Result<PageStore::Layout> PageStore::check_head(const MappedFile& file, const PageOfText& page,
                                                 const std::string& key) const {
   Header header;
-  if (file.size() < static_cast<int64_t>(sizeof header)) return invalid_argument("{} bytes are no header", file.size());
+  if (file.size() < static_cast<int64_t>(sizeof header)) return invalid_argument("truncated header: {} bytes", file.size());
   std::memcpy(&header, file.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return invalid_argument("it does not hold pages");
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return invalid_argument("not a page file");
   if (header.identity != options_.identity || header.name != page.name || header.parent != page.parent)
-    return invalid_argument("it is of another model or text than its name says");
+    return invalid_argument("contents do not match the file name");
   const auto num_groups = options_.page_bytes.size();
   if (num_groups < 64 && header.groups >> num_groups != 0) return invalid_argument("it has too many state groups");
   Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);

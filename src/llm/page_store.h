@@ -27,7 +27,7 @@ struct PageStoreOptions {
   /// Of everything besides tokens and key that the contents of a page depend on: weights, format, kernels.
   uint64_t identity = 0;
   std::vector<int64_t> page_bytes;  ///< by state group
-  /// Called, by any thread, when a file cannot be used or written. The engine goes on without it.
+  /// Called by any thread when a file cannot be used or written. The engine continues without it.
   std::function<void(const std::string&)> on_notice;
   int64_t max_queued_bytes = int64_t{256} << 20;  ///< of pages that wait to be written
 };
@@ -46,8 +46,8 @@ struct PageOfText {
 };
 
 /// A file per page, which states its own tokens and the names of the text with it and before it. A page is kept only
-/// behind the pages before it, so that every file can be reached. Files are written beside their name and renamed, by a
-/// thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
+/// after its predecessors, so that every file can be reached. Files are written under a temporary name and renamed, by
+/// a thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
 class PageStore {
  public:
   /// io: the folder cannot be created, or is not writable.
@@ -76,9 +76,9 @@ class PageStore {
   /// Waits until nothing is queued.
   void flush();
 
-  /// Of this model, as far as this store knows.
+  /// Files of this model that this store has seen.
   int64_t num_files() const;
-  /// Of the folder, when this store wrote last.
+  /// Bytes of the folder at this store's last write.
   int64_t bytes() const;
 
  private:
@@ -113,7 +113,7 @@ class PageStore {
   PageStoreOptions options_;
   PageFolder folder_;  ///< of the writing thread
   bool is_failing_ = false;
-  mutable std::mutex mutex_;  ///< of what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
   Names known_;
   std::unordered_map<PageName, Queued, Hash> queued_;

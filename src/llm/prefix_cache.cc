@@ -309,13 +309,13 @@ bool PrefixCache::save(Node& node, const std::string& key) {
   return disk_->write(page, key, pages);
 }
 
-/// The whole pages of a text: those of the tree, and behind them those that have files.
+/// The whole pages of a text: those of the tree, then those that have files.
 struct PrefixCache::PagesOnDisk {
   PageStore& disk;
   const std::string& key;
   std::span<Node* const> known;
   std::vector<PageOfText> pages;
-  mutable std::vector<std::optional<uint64_t>> groups;  ///< that the files have; unset: not asked yet
+  mutable std::vector<std::optional<uint64_t>> groups;  ///< that the files have; unset: not read yet
 
   uint64_t groups_of(size_t i) const {
     if (!groups[i]) groups[i] = disk.groups(pages[i], key).value_or(0);

@@ -48,15 +48,15 @@ struct PrefixRestored {
 /// these pages, so paths in use are locked by the references to their pages; it copies a page that it writes to.
 ///
 /// When the pool needs a page of the layers that keep every position, the leaf goes that was used least recently and
-/// that no sequence holds. Pages of sliding windows and recurrent states are given up one by one, least recently used
+/// that no sequence holds. Pages of sliding windows and recurrent states are evicted one by one, least recently used
 /// first; a prefix can then be restored only where the window before its end is complete, or where a recurrent state is
 /// stored.
 ///
 /// Called by the thread that runs the steps, with the stepper's mutex held.
 class PrefixCache final : public PageReclaimer {
  public:
-  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages are kept there too as
-  /// they are stored, and read back when memory has them no more; not for recurrent states.
+  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages are also written there
+  /// as they are stored, and reloaded after eviction; not for recurrent states.
   explicit PrefixCache(StatePool& pool, int64_t max_unused_pages = INT64_MAX,
                        std::unique_ptr<PageStore> disk = nullptr);
   ~PrefixCache() override;
@@ -105,7 +105,7 @@ class PrefixCache final : public PageReclaimer {
     std::vector<uint64_t> page_use;
     uint64_t id = 0;
     PageName disk_name;      ///< of a whole page that was to be kept on disk
-    bool is_pinned = false;  ///< load() goes on from it, and it may hold no page
+    bool is_pinned = false;  ///< in use by load(), although it may hold no page
   };
   /// Least recently used first. Of a text, pages of windows go from its beginning.
   struct Use {
@@ -136,7 +136,7 @@ class PrefixCache final : public PageReclaimer {
   Node& add(Node& parent, std::span<const int32_t> tokens);
   /// The child for this page of a text, new or with tokens that begin it.
   Node& child_for(Node& parent, std::span<const int32_t> tokens);
-  /// Adds the pages of a text that are on disk and not in the tree, as far as they help to restore it.
+  /// Adds the pages of a text that are on disk and not in the tree, if they help to restore it.
   void load(const PrefixKey& key, std::span<const int32_t> tokens);
   struct PagesOnDisk;
   /// Where load() reads to: the longest text whose state can be restored.
@@ -161,7 +161,7 @@ class PrefixCache final : public PageReclaimer {
   Node& remove(Node& leaf);
   void remove_below(Node& node);
   void drop_expired();
-  /// Gives up one page of the group, or more, which may have other holders.
+  /// Evicts one or more pages of the group; some may be shared.
   void evict(size_t g);
   void remember(uint64_t hash);
   bool remembers(uint64_t hash) const;

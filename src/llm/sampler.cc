@@ -142,7 +142,7 @@ Result<std::vector<Sampler::Step>> Sampler::steps_of(const SamplingOptions& o) {
   for (const std::string& text : o.samplers.empty() ? default_samplers() : o.samplers) {
     REDLINE_ASSIGN(const std::string name, sampler_name(text));
     if (std::find(seen.begin(), seen.end(), name) != seen.end())
-      return invalid_argument("samplers: \"{}\" is there twice", name);
+      return invalid_argument("samplers: duplicate \"{}\"", name);
     seen.push_back(name);
     const auto step = static_cast<Step>(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
     if (is_active(step)) steps.push_back(step);

@@ -89,7 +89,7 @@ class Scheduler::Step {
   bool make_room(size_t i, int64_t needed) {
     while (needed > available_) {
       const std::optional<size_t> last = Scheduler::victim(requests_);
-      if (!last) return true;  // alone: the step tells that the cache is full
+      if (!last) return true;  // the only request: its step reports that the cache is full
       preempt(*last);
       if (*last == i) return false;
     }

@@ -1,5 +1,5 @@
-// Which requests take part in the next step, and with how many tokens. It knows neither a model nor a clock, so that
-// tests run it in virtual time.
+// Which requests take part in the next step, and with how many tokens. Independent of model and clock, so that tests
+// run it in virtual time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace redline {
 
-/// What a scheduler knows of a request that has not ended.
+/// The scheduler's view of a request that has not ended.
 struct ScheduledRequest {
   uint64_t id = 0;          ///< unique; larger for later arrivals
   std::string_view client;  ///< as in GenerateRequest
@@ -33,11 +33,11 @@ struct ScheduledRequest {
 /// What a step may take.
 struct StepBudget {
   double now_ms = 0;
-  int64_t tokens = 0;              ///< of one step
-  int64_t max_prefill_tokens = 0;  ///< of a step with sampled tokens; 0: no limit
-  int64_t sequences = 0;           ///< with a state
+  int64_t tokens = 0;              ///< maximum tokens of one step
+  int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: no limit
+  int64_t sequences = 0;           ///< maximum number of sequences with a state
   int64_t cache_pages = 0, page_tokens = 1;
-  int64_t request_pages = INT64_MAX;  ///< that one request has at most, where only windows are kept
+  int64_t request_pages = INT64_MAX;  ///< maximum pages of one request in sliding-window groups
   /// Not 0: steps of a prompt end at multiples of it, and at the last page border before the prompt's end, because a
   /// recurrent state can be stored only where a step ends.
   int64_t state_tokens = 0;

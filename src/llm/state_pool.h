@@ -36,18 +36,18 @@ class StatePool {
   const StateGroup& group(size_t g) const { return *groups_[g].group; }
   int64_t capacity(size_t g) const { return groups_[g].pages.capacity(); }
   int64_t num_free(size_t g) const { return groups_[g].pages.num_free(); }
-  /// Pages with references of store() alone, which a reclaimer frees when they are needed.
+  /// Pages that only the prefix cache references (store()); a reclaimer frees them when they are needed.
   int64_t num_stored_only(size_t g) const { return groups_[g].stored_only; }
   int64_t num_available(size_t g) const { return num_free(g) + num_stored_only(g); }
   /// `reclaimer` must outlive the pool, or be reset to null when it has dropped its pages.
   void set_reclaimer(PageReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
-  /// A page with one reference; nullopt: none is available.
+  /// Allocates a page with one reference; nullopt: none is available.
   std::optional<int32_t> take(size_t g);
   void share(size_t g, int32_t page) { count(g, page, 1, 0); }
   /// Drops a reference; the last one frees the page.
   void drop(size_t g, int32_t page) { count(g, page, -1, 0); }
-  /// The reference of a cache.
+  /// Adds the prefix cache's reference.
   void store(size_t g, int32_t page) { count(g, page, 1, 1); }
   void drop_stored(size_t g, int32_t page) { count(g, page, -1, -1); }
   bool is_stored_only(size_t g, int32_t page) const {
@@ -59,9 +59,10 @@ class StatePool {
   /// Returns memory of pages to the system that are free and were at the last call. True: some others are free and hold
   /// memory.
   bool give_back_unused();
-  /// Bytes of the pages of all groups that hold memory: written since they were given back last. Thread-safe.
+  /// Bytes of the pages of all groups that are backed by memory: written since they were last released to the system.
+  /// Thread-safe.
   int64_t touched_bytes() const { return touched_bytes_.load(std::memory_order_relaxed); }
-  /// For tests of what happens when memory runs out: sequences get no page whenever `fault(g)` says so.
+  /// For tests of running out of memory: sequences get no page when `fault(g)` returns true.
   void set_fault(std::function<bool(size_t g)> fault) { fault_ = std::move(fault); }
   bool has_fault(size_t g) const { return fault_ && fault_(g); }
 
@@ -72,7 +73,7 @@ class StatePool {
   /// Tokens that fit in the available pages of the groups that keep every position, or of all groups if none does.
   int64_t free_tokens() const { return tokens(&StatePool::num_available); }
   int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
-  /// Of the group that free_tokens() counts: pages that sequences hold, and those that only a cache holds. Thread-safe.
+  /// Pages of the group that free_tokens() counts: held by sequences, and held only by the prefix cache. Thread-safe.
   int64_t used_pages() const { return used_pages_.load(std::memory_order_relaxed); }
   int64_t stored_pages() const { return stored_pages_.load(std::memory_order_relaxed); }
   size_t counted_group() const { return counted_group_; }

@@ -33,7 +33,7 @@ std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWo
   for (const TextModel::LinearCost& linear : model.linear_costs) {
     if (linear.is_output && work.logit_rows == 0) continue;
     const bool has_experts = linear.expert_share < 1;
-    // Of the experts those that some token has, each with the same probability.
+    // Only the experts of some token are read; each is chosen with the same probability.
     const double read = has_experts ? 1 - std::pow(1 - linear.expert_share, work.tokens) : 1;
     costs.push_back({linear.is_output ? "output"
                      : has_experts    ? "experts"

@@ -17,14 +17,14 @@ struct StepWork {
   double kv_bytes = 0;
   double pairs = 0;  ///< of a token and a position that it attends to, summed over the layers
 
-  /// The attention of all layers for one sequence: `tokens` more behind `depth`. Layers with a window read no further
+  /// The attention of all layers for one sequence: `tokens` more after `depth`. Layers with a window read no further
   /// back.
   void add_attention(std::span<const StateGroup> groups, double tokens, double depth);
 };
-/// Of one position in the layers of a group.
+/// Bytes of one position in all layers of a group.
 double position_bytes(const StateGroup& group);
 
-/// `kv_type`: of cached keys and values ("f16").
+/// `kv_type`: type of cached keys and values ("f16").
 std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
 /// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds

@@ -10,9 +10,9 @@ constexpr double kForget = 0.97;
 constexpr double kFirst = 0.1;  ///< weight of the first step, which touches new memory
 /// Rows squared: where all steps have about the same number of rows, the slope stays what it was.
 constexpr double kStiff = 4;
-/// A step that another program held up counts as at most so many times as long as it was expected to be.
+/// Cap on a measured step time relative to its prediction: limits the effect of outliers.
 constexpr double kMaxSurprise = 2;
-/// Steps without prompts before their fit is believed, and after how many others there is one more.
+/// Minimum number of steps without prompts for a fit, and the number of others after which one more is run.
 constexpr int64_t kEnough = 4, kProbeEarly = 2, kProbe = 32;
 /// Tokens deep in a long prompt take longer than the first ones of another: the time rises at once and falls slowly.
 constexpr double kRise = 0.4, kFall = 0.03;

@@ -13,10 +13,10 @@ class StepTime {
  public:
   /// A step with `rows` sequences that sample and `prompt_tokens` tokens of prompts took `seconds`.
   void add(int64_t rows, int64_t prompt_tokens, double seconds);
-  /// Prompt tokens beside `rows` sampled ones with which a step takes at most `ratio` times as long as one that only
-  /// samples `all_rows`, which are there when the prompts have been read; at least kMin, so that prompts are read to
-  /// their end. kUnknown before there were steps of both kinds. Now and then 1, so that there is a step that shows the
-  /// time of sampling.
+  /// Number of prompt tokens, in addition to `rows` sampled ones, with which a step takes at most `ratio` times as long
+  /// as one that only samples `all_rows`, which are there when the prompts have been read; at least kMin, so that
+  /// prompts are read to their end. kUnknown before there were steps of both kinds. Now and then 1, so that there is a
+  /// step that shows the time of sampling.
   int64_t prompt_tokens_within(double ratio, int64_t rows, int64_t all_rows) const;
 
   static constexpr int64_t kMin = 4;
@@ -28,8 +28,8 @@ class StepTime {
   double sampling_seconds(int64_t rows) const;
   void add_sampling(int64_t rows, double seconds);
 
-  // Of the steps without prompts, weighted by their age: sum of the weights, means, sums of squares and products around
-  // them.
+  // Statistics of steps without prompts, weighted by age: sum of the weights, means, sums of squares and products
+  // around them.
   double weight_ = 0, mean_rows_ = 0, mean_seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
   double row_seconds_ = 0;    ///< b
   double token_seconds_ = 0;  ///< of a prompt token; 0: unknown

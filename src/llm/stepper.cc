@@ -115,7 +115,7 @@ Status Stepper::make_pool(const TextEngineOptions& options) {
   cache_pages_ = std::min(asked, kMaxPages);
   if (options.cache_memory > 0) {
     if (cache_bytes(1) > options.cache_memory)
-      return invalid_argument("cache_memory {}: one page of {} tokens and the states beside it take {} bytes",
+      return invalid_argument("cache_memory {}: one page of {} tokens and its states take {} bytes",
                               options.cache_memory, kKvPageTokens, cache_bytes(1));
     int64_t fits = 1, too_many = cache_pages_ + 1;
     while (too_many - fits > 1) {
@@ -148,7 +148,7 @@ Status Stepper::check(const StepEntry& entry) const {
     return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, context_,
                             entry.state->length());
   if (entry.logit_rows > count)
-    return invalid_argument("logits of {} rows are asked for, there are {} tokens", entry.logit_rows, count);
+    return invalid_argument("logits of {} rows are requested, there are {} tokens", entry.logit_rows, count);
   return {};
 }
 

@@ -33,7 +33,7 @@ class Stepper {
   static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
                                                const DeviceChoice& device, RuntimeResources& runtime);
 
-  /// Appends the entries' tokens to their sequences; logits() then holds the rows asked for, in order. On error every
+  /// Appends the entries' tokens to their sequences; logits() then holds the requested rows, in order. On error every
   /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds
   /// limits().
   Status step(std::span<const StepEntry> batch);
@@ -48,7 +48,7 @@ class Stepper {
   /// Serializes steps and every change to the state of a sequence.
   FairMutex& mutex() { return mutex_; }
   StatePool& pool() { return *pool_; }
-  /// Called after every step that has succeeded, by the thread of the step; the sum of what it returns is
+  /// Called after every step that has succeeded, by the thread of the step; the sum of its results is
   /// bound_seconds().
   void set_bound(std::function<double(const StepWork&)> bound) { bound_ = std::move(bound); }
   /// Checks one entry against context and vocabulary.
@@ -74,7 +74,7 @@ class Stepper {
   void write_inputs(std::span<const StepEntry> batch);
   void plan_states();
   void plan_adapters(std::span<const StepEntry> batch);
-  /// Of the step in progress.
+  /// The work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
   int64_t context_ = 0, vocab_size_ = 0;
@@ -89,7 +89,7 @@ class Stepper {
   std::function<double(const StepWork&)> bound_;
   std::atomic<double> bound_seconds_{0};
 
-  // Of the step in progress; memory is reserved when the stepper is made.
+  // State of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {
     std::unique_ptr<AttentionPlan> plan;  ///< of kKeyValue
     std::vector<const int32_t*> pages;    ///< [sequences]

@@ -125,7 +125,7 @@ Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> bat
     return invalid_argument("{} tokens are more than the {} of one step; send fewer or raise max_batch_tokens", tokens,
                             limits.tokens);
   if (rows > limits.logit_rows)
-    return invalid_argument("logits of {} rows are more than the {} of one step; ask for fewer or send fewer sequences",
+    return invalid_argument("logits of {} rows are more than the {} of one step; request fewer or pass fewer sequences",
                             rows, limits.logit_rows);
   REDLINE_TRY(stepper.step(entries));
   const float* logits = stepper.logits();

@@ -74,7 +74,7 @@ void TokenHistory::find_repetitions() {
   const int64_t size = std::ssize(tokens_), allowed = options_.dry_allowed_length;
   const int64_t n = options_.dry_penalty_last_n < 0 ? size : std::min(size, options_.dry_penalty_last_n);
   if (n <= allowed) return;
-  int64_t limit = 0;  // tokens behind the last break
+  int64_t limit = 0;  // tokens after the last break
   while (limit < n && !is_break_[static_cast<size_t>(size - 1 - limit)]) ++limit;
   if (limit < allowed) return;
   // Over the reversed text, matches_[i] is the length of the match between its beginning and its part from i on: the Z

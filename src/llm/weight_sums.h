@@ -27,7 +27,8 @@ inline constexpr double kWeightUnit = 0x1p-42;
 
 /// A share p, more than 0, of a sum of units: what a sum has to reach.
 int64_t share_of_units(double p, int64_t units);
-/// Of a number in [0, 1): the token is drawn with which a sum of units, in the order of ids, exceeds this.
+/// The threshold of a random number in [0, 1): the first token, in the order of ids, whose sum of units exceeds it is
+/// drawn.
 inline int64_t units_at(double u, int64_t units) {
   return std::min(static_cast<int64_t>(u * static_cast<double>(units)), units - 1);
 }

@@ -42,7 +42,7 @@ bool WordMatcher::accept(std::string_view bytes) {
   const size_t before = tail_.size();
   tail_ += bytes;
   const bool ends = std::any_of(words_.begin(), words_.end(), [&](const std::string& word) {
-    // An occurrence that ends behind `before`.
+    // An occurrence that ends after `before`.
     const size_t from = before + 1 > word.size() ? before + 1 - word.size() : 0;
     return tail_.find(word, from) != std::string::npos;
   });

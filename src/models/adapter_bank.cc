@@ -19,8 +19,8 @@ struct Packed {
   std::vector<float> plain_down, plain_up;
 };
 
-/// Of one adapter. Every step reads all of its factors from memory, in the order of the sites: they are one piece, on
-/// large pages.
+/// The factors of one adapter. Every step reads all of them, in the order of the sites: they are one block on huge
+/// pages.
 struct Storage {
   AlignedBuffer packed;
   std::map<size_t, Packed> sites;

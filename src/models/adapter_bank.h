@@ -28,7 +28,7 @@ using AdapterMatrices = std::map<std::string, AdapterMatrix>;
 /// A name under which files have the factors of a site.
 struct AdapterName {
   std::string module;
-  /// Of a module that is part of a fused matrix in such files: the first of its rows there.
+  /// First row of a module that is part of a fused matrix in such files.
   std::optional<int64_t> first_row = {};
   /// Its rows are in the order of the checkpoint's weight (AdapterSite::source_row), not of the op's output.
   bool in_weight_order = false;

@@ -63,7 +63,7 @@ Result<KlConfig> read_autoencoder_kl_config(const nlohmann::json& json) {
       r.fail(invalid_argument("config: {} and block_out_channels must have as many entries", key));
     else
       for (const auto& item : *list)
-        if (item != want) r.fail(unsupported("config: {} has {}; there is {} alone", key, item.dump(), want));
+        if (item != want) r.fail(unsupported("config: {} has {}; only {} is supported", key, item.dump(), want));
   }
   // Playground normalizes each channel of the latents.
   for (const char* key : {"latents_mean", "latents_std"})

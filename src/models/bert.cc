@@ -117,7 +117,7 @@ Result<EncoderModel> build_bert(const Checkpoint& checkpoint) {
   const std::string scope = scope_of(checkpoint, "embeddings.word_embeddings.weight");
   const auto types = checkpoint.tensors.find(scope + "embeddings.token_type_embeddings.weight");
   if (types != checkpoint.tensors.end() && !types->second.view.shape.empty())
-    c.num_token_types = types->second.view.shape[0];  // GGUF files do not tell
+    c.num_token_types = types->second.view.shape[0];  // not stored in GGUF files
   GraphBuilder g("bert");
   WeightReader w(g, checkpoint);
   BertBuilder(g, w, c, scope).build();

@@ -105,7 +105,7 @@ bool has_rope(const DecoderConfig& c) {
   return !none_rotates && !c.rope.inverse_frequencies.empty();
 }
 
-/// unsupported: something that files of the family do not state differs from what llama.cpp takes for granted.
+/// unsupported: a setting that files of the family do not store differs from llama.cpp's assumption.
 Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
   const int64_t every = family.gguf.window_every;
   const int64_t window = *std::max_element(c.window.begin(), c.window.end());
@@ -298,7 +298,7 @@ struct RowWriter {
   }
 };
 
-/// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, beside vectors.
+/// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, besides vectors.
 bool stays_f32(std::string_view gguf_name) {
   const size_t part = gguf_name.starts_with("blk.") ? gguf_name.find('.', 4) + 1 : 0;
   const std::string_view own = gguf_name.substr(part);
@@ -331,7 +331,7 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   if (checkpoint.format != "safetensors")
     return unsupported("{}: a {} checkpoint; only Hugging Face folders are converted", checkpoint.path,
                        checkpoint.format);
-  // Checks every setting and tensor, and fills in what the family's config leaves out.
+  // Checks every setting and tensor, and fills in the config's defaults.
   REDLINE_ASSIGN(const LanguageModel model, build_language_model(checkpoint));
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;

@@ -24,32 +24,32 @@ const nlohmann::json* ConfigReader::find(const char* key) const {
 
 bool ConfigReader::has(const char* key) const { return find(key) != nullptr; }
 
-int64_t ConfigReader::integer(const char* key, int64_t least, int64_t most, std::optional<int64_t> fallback) {
+int64_t ConfigReader::integer(const char* key, int64_t min, int64_t max, std::optional<int64_t> fallback) {
   const nlohmann::json* value = find(key);
   if (!value) {
     if (!fallback) fail(invalid_argument("config: {} is missing", key));
-    return fallback.value_or(least);
+    return fallback.value_or(min);
   }
   double number = NAN;
   if (value->is_number_integer() || value->is_number_unsigned()) number = static_cast<double>(value->get<int64_t>());
   else if (value->is_number_float()) number = value->get<double>();
-  if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)) || number != std::floor(number)) {
-    fail(invalid_argument("config: {} is {}, expected a whole number from {} to {}", key, shown(*value), least, most));
-    return least;
+  if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max)) || number != std::floor(number)) {
+    fail(invalid_argument("config: {} is {}, expected a whole number from {} to {}", key, shown(*value), min, max));
+    return min;
   }
   return static_cast<int64_t>(number);
 }
 
-double ConfigReader::number(const char* key, double least, double most, std::optional<double> fallback) {
+double ConfigReader::number(const char* key, double min, double max, std::optional<double> fallback) {
   const nlohmann::json* value = find(key);
   if (!value) {
     if (!fallback) fail(invalid_argument("config: {} is missing", key));
-    return fallback.value_or(least);
+    return fallback.value_or(min);
   }
   const double number = value->is_number() ? value->get<double>() : NAN;
-  if (!(number >= least && number <= most)) {
-    fail(invalid_argument("config: {} is {}, expected a number from {} to {}", key, shown(*value), least, most));
-    return least;
+  if (!(number >= min && number <= max)) {
+    fail(invalid_argument("config: {} is {}, expected a number from {} to {}", key, shown(*value), min, max));
+    return min;
   }
   return number;
 }

@@ -15,10 +15,10 @@ class ConfigReader {
   /// `config` outlives the reader.
   explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
 
-  /// A whole number in [least, most]. Without `fallback` the key is required; null counts as absent.
-  int64_t integer(const char* key, int64_t least, int64_t most, std::optional<int64_t> fallback = std::nullopt);
-  /// A finite number in [least, most].
-  double number(const char* key, double least, double most, std::optional<double> fallback = std::nullopt);
+  /// A whole number in [min, max]. Without `fallback` the key is required; null counts as absent.
+  int64_t integer(const char* key, int64_t min, int64_t max, std::optional<int64_t> fallback = std::nullopt);
+  /// A finite number in [min, max].
+  double number(const char* key, double min, double max, std::optional<double> fallback = std::nullopt);
   bool boolean(const char* key, bool fallback);
   std::string text(const char* key, std::string fallback);
   /// nullptr when absent or null.

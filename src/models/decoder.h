@@ -39,7 +39,7 @@ struct DecoderConfig {
   DecoderNames names;
   NormKind norm;
   Activation activation = Activation::kSilu;
-  float embedding_scale = 1, residual_scale = 1;     ///< factors of embeddings, and of what a layer adds to its input
+  float embedding_scale = 1, residual_scale = 1;     ///< factors of embeddings, and of each residual branch
   float attention_scale = 0;                         ///< factor of q . k; 0: 1 / sqrt(head_dim)
   float logit_scale = 1;                             ///< factor of logits
   float attention_soft_cap = 0, logit_soft_cap = 0;  ///< of scores and of logits (ops/soft_cap.h); 0: none
@@ -86,7 +86,7 @@ class LayerBuilder {
   Value norm(Value x, const char* name, int64_t size);
   /// x times `name`.weight (and `name`.bias) to `out` features.
   Value project(Value x, const char* name, int64_t out, int64_t in, bool has_bias);
-  /// The same of rows [begin, begin + out) of a weight with `stored` rows. `part` names it beside its siblings.
+  /// The same of rows [begin, begin + out) of a weight with `stored` rows. `part` distinguishes it from its siblings.
   Value project_part(Value x, const char* name, const char* part, int64_t stored, int64_t begin, int64_t out,
                      int64_t in, bool has_bias);
   /// Queries or keys of `heads` heads, in the order that rotate() expects.

@@ -29,12 +29,6 @@ void ignore_tensors(const Checkpoint& checkpoint, WeightReader& w, std::string_v
     if (name.starts_with(prefix)) w.ignore(name);
 }
 
-bool is_classifier(const Checkpoint& checkpoint) {
-  const auto named = checkpoint.config.find("architectures");
-  return named != checkpoint.config.end() && named->is_array() && !named->empty() && named->front().is_string() &&
-         named->front().get<std::string>().ends_with("ForSequenceClassification");
-}
-
 int64_t read_num_labels(ConfigReader& r) {
   constexpr int64_t kMaxLabels = 100000;
   const nlohmann::json* labels = r.object("id2label");

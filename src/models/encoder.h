@@ -18,7 +18,7 @@ namespace redline {
 ///   output  "hidden" [tokens, width], after the final norm
 struct EncoderModel {
   Graph graph;
-  /// Of a classifier: input "pooled" [sequences, width], output "scores" [sequences, num_labels].
+  /// Head of a classifier: input "pooled" [sequences, width], output "scores" [sequences, num_labels].
   std::optional<Graph> head;
   bool head_means = false;  ///< its input is the mean of the hidden states, else the first one
   int64_t num_layers = 0, width = 0, num_heads = 0, vocab_size = 0, num_labels = 0;
@@ -64,8 +64,6 @@ class EncoderBuilder {
 std::string scope_of(const Checkpoint& checkpoint, std::string_view suffix);
 /// Tensors of a head for another task (masked words): counts those that begin with `prefix` as used.
 void ignore_tensors(const Checkpoint& checkpoint, WeightReader& w, std::string_view prefix);
-/// Whether config.json names a class that ends with "ForSequenceClassification".
-bool is_classifier(const Checkpoint& checkpoint);
 /// Number of labels: num_labels, or the entries of id2label; 2 is the default of transformers.
 int64_t read_num_labels(ConfigReader& r);
 

@@ -182,7 +182,7 @@ class Renamer {
   Status expect_rows(const std::string& name, const FluxTensor& tensor, int64_t rows) const {
     const std::vector<int64_t>& shape = tensor.source.view.shape;
     if (!shape.empty() && shape.size() <= 2 && shape[0] == rows) return {};
-    return invalid_argument("{}: tensor {} has {} rows, expected {} beside an img_in of {}", path_, name,
+    return invalid_argument("{}: tensor {} has {} rows, expected {} with an img_in of {}", path_, name,
                             shape.empty() ? 0 : shape[0], rows, width_);
   }
   Status add(std::string name, WeightSource source) {
@@ -190,7 +190,7 @@ class Renamer {
     return invalid_argument("{}: two tensors are {}", path_, name);
   }
   Status stranger(const std::string& name) const {
-    return unsupported("{}: tensor {} is not part of a FLUX.1 transformer that Redline knows", path_, in_quotes(name));
+    return unsupported("{}: tensor {} is not part of a supported FLUX.1 transformer", path_, in_quotes(name));
   }
 
   const std::string& path_;
@@ -247,7 +247,7 @@ Status add_axes(const std::string& path, nlohmann::json& config) {
     for (const auto& [key, value] : config.items()) {
       const auto at = given.find(key);
       if (at != given.end() && !at->is_null() && *at != value)
-        return invalid_argument("{}: {} is not what the tensors of {} say", beside, key, path);
+        return invalid_argument("{}: {} contradicts the tensors of {}", beside, key, path);
     }
     if (const auto axes = given.find("axes_dims_rope"); axes != given.end()) {
       config["axes_dims_rope"] = *axes;

@@ -18,7 +18,7 @@ Result<DecoderConfig> read_gated_delta_decoder(const Checkpoint& checkpoint);
 Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, int64_t num_layers);
 
 /// The mixer of the layer: a gated delta network (Yang, Kautz and Hatamizadeh 2024, arXiv:2412.06464), or attention
-/// whose result is multiplied by the sigmoid of a gate, which q_proj has beside the queries of each head.
+/// whose result is multiplied by the sigmoid of a gate, which q_proj computes with the queries of each head.
 Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c);
 
 /// Tensors of the head that predicts further tokens, which is not run.

@@ -27,4 +27,18 @@ Value gemma_layer(LayerBuilder& b, Value x, const std::function<Value(Value)>& a
   return add(b.graph(), x, b.norm(inner, "post_feedforward_layernorm", width));
 }
 
+Value gemma_layer(LayerBuilder& b, Value x, bool bias, bool norms_qk) {
+  return gemma_layer(b, x, [&](Value h) {
+    const DecoderConfig& c = b.config();
+    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
+    const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
+    const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
+    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
+    const auto normed = [&](Value heads, const char* name) { return norms_qk ? b.norm(heads, name, c.head_dim) : heads; };
+    const Value y =
+        b.attend(b.rotate(normed(q, "self_attn.q_norm")), b.rotate(normed(k, "self_attn.k_norm")), v);
+    return b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
+  });
+}
+
 }  // namespace redline

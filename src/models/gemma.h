@@ -15,6 +15,9 @@ Status set_gemma(const Checkpoint& checkpoint, int64_t layers_of_27b, DecoderCon
 /// A layer with norms before and after `attention` (of the normed input, up to the output projection) and the gated
 /// MLP.
 Value gemma_layer(LayerBuilder& b, Value x, const std::function<Value(Value)>& attention);
+/// The same with the attention of Gemma 2 and 3. `bias`: of the projections; `norms_qk`: RMS norms of queries and keys
+/// per head.
+Value gemma_layer(LayerBuilder& b, Value x, bool bias, bool norms_qk);
 
 inline constexpr GgufName kGemmaGgufNorms[] = {
     {"attn_norm", "input_layernorm"},          {"post_attention_norm", "post_attention_layernorm"},

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-/// The cap under `key`; null is none, in config.json an absent key too.
+/// The cap under `key`; null means none; so does an absent key in config.json.
 float soft_cap_of(ConfigReader& r, const Checkpoint& checkpoint, const char* key, double usual) {
   if (checkpoint.config.contains(key) && !r.has(key)) return 0;
   return static_cast<float>(r.number(key, 1e-3, 1e6, usual));
@@ -29,15 +29,7 @@ Result<LanguageModel> build_gemma2(const Checkpoint& checkpoint) {
   if (!windowed.contains("sliding_window")) windowed["sliding_window"] = 4096;
   REDLINE_ASSIGN(c.window, read_alternating_windows(windowed, c.num_layers, 2));
 
-  auto layer = [&](LayerBuilder& b, Value x) {
-    return gemma_layer(b, x, [&](Value h) {
-      const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-      const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
-      const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
-      const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-      return b.project(b.attend(b.rotate(q), b.rotate(k), v), "self_attn.o_proj", c.hidden_size, q_size, bias);
-    });
-  };
+  auto layer = [&](LayerBuilder& b, Value x) { return gemma_layer(b, x, bias, /*norms_qk=*/false); };
   REDLINE_ASSIGN(Graph graph, build_decoder("gemma2", c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }

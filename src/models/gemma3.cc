@@ -38,17 +38,7 @@ Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint) {
   REDLINE_TRY(r.status());
   REDLINE_ASSIGN(c.window_rope, read_rope_config(local, c.head_dim, c.max_positions));
 
-  auto layer = [&](LayerBuilder& b, Value x) {
-    return gemma_layer(b, x, [&](Value h) {
-      const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-      const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
-      const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
-      const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-      const Value y = b.attend(b.rotate(b.norm(q, "self_attn.q_norm", c.head_dim)),
-                               b.rotate(b.norm(k, "self_attn.k_norm", c.head_dim)), v);
-      return b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
-    });
-  };
+  auto layer = [&](LayerBuilder& b, Value x) { return gemma_layer(b, x, bias, /*norms_qk=*/true); };
   REDLINE_ASSIGN(Graph graph, build_decoder("gemma3", c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }

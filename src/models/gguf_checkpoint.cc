@@ -117,7 +117,8 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
   // use_sliding_window stays unset.
   if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
 
-  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 is none.
+  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 means
+  // none.
   nlohmann::json scaling = nlohmann::json::object();
   static constexpr Key kScaling[] = {{"rope.scale_linear", "factor"},
                                      {"rope.scaling.factor", "factor"},
@@ -216,7 +217,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
     if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long: part of the config
     const std::string name = names.to_hf(tensor.name);
     if (name.empty())
-      return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
+      return unsupported("{}: tensor {} is not part of a supported {} model", file.path(), tensor.name, arch);
     WeightSource source;
     source.view = tensor.view;
     source.file = file.files()[static_cast<size_t>(tensor.part)];

@@ -26,7 +26,7 @@ Value project_neox_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias,
   return linear(b.graph(), x, weight, has_bias ? take(".bias", {3 * size}) : Value{});
 }
 
-/// The rope of transformers before 5 has keys of its own. Numbers that are none are left for the reader to name.
+/// The rope of transformers before 5 has keys of its own. Malformed numbers are left for the reader to report.
 nlohmann::json gpt_neox_common_config(const nlohmann::json& own_config) {
   nlohmann::json config = own_config;
   const auto parameters = config.find("rope_parameters");

@@ -108,7 +108,7 @@ ExpertWeights take_experts_of(LayerBuilder& b, const MoeConfig& c) {
   return e;
 }
 
-/// config.json with what it leaves out.
+/// config.json with its defaults filled in.
 nlohmann::json complete_config(const nlohmann::json& stored) {
   nlohmann::json config = with_rope_theta(stored, 150000);
   const auto is_set = [&](const char* key) { return config.contains(key) && config[key].is_object(); };

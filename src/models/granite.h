@@ -16,7 +16,7 @@ int64_t granite_num_experts(ConfigReader& r);
 Result<std::optional<MoeConfig>> read_granite_moe(const Checkpoint& checkpoint);
 /// The block of a folder or of a GGUF file.
 Value granite_moe_block(LayerBuilder& b, Value x, const MoeConfig& moe);
-/// What GGUF files say of the experts.
+/// Metadata of the experts in GGUF files.
 void set_granite_moe_keys(const MoeConfig& moe, const GgufKeys& set);
 /// ModelFamily::gguf_parts of block_sparse_moe and shared_mlp. nullopt: the tensor belongs to neither.
 std::optional<std::vector<GgufForm>> granite_moe_gguf_parts(const Checkpoint& checkpoint, bool has_experts,

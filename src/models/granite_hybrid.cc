@@ -1,5 +1,5 @@
 // Granite 4: Granite's factors, layers of attention or Mamba-2, mostly without rope, and an MLP with gate and up in one
-// weight, in larger models beside a mixture of experts (IBM 2025, granite-4.0-micro, granite-4.0-h-micro and
+// weight, in larger models together with a mixture of experts (IBM 2025, granite-4.0-micro, granite-4.0-h-micro and
 // granite-4.0-h-tiny).
 #include <algorithm>
 

@@ -27,8 +27,9 @@ struct TextEncoderModel {
 /// That row among `ids`, the tokens of one item; 0 without such a token.
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 
-/// A denoiser as three graphs, between which a step cache can decide (docs/architecture.md, step cache):
-/// tail(middle(front(x))). Values named "carry.*" are outputs of the front that the middle or the tail takes as inputs.
+/// A denoiser as three graphs, between which a step cache can decide (docs/architecture.md, "How an image is
+/// generated"): tail(middle(front(x))). Values named "carry.*" are outputs of the front that the middle or the tail
+/// takes as inputs.
 ///   front   inputs: "latents" [batch * image_tokens, in_channels], "timestep" [batch], and what the family has of
 ///           "guidance" [batch], "pooled" [batch, pooled_width], "text" [batch * text_tokens, text_width],
 ///           "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),
@@ -40,8 +41,8 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///   middle  inputs "image", "text", carries; outputs "image", and "text" when the tail reads it
 ///   tail    inputs "image", carries, and "text", "rope", "key_lengths" as its own blocks need; output "model_output"
 ///           [batch * image_tokens, out_channels]
-/// A transformer has at least one block in the middle, whatever BlockSplit says. In convolutional networks image_tokens
-/// are kHeight x kWidth pixels; everything is in the front, and middle and tail are empty.
+/// A transformer has at least one block in the middle, whatever BlockSplit requests. In convolutional networks
+/// image_tokens are kHeight x kWidth pixels; everything is in the front, and middle and tail are empty.
 struct DenoiserModel {
   std::string family;                         ///< "flux", "sd3", "pixart", "unet"
   Graph front, middle, tail;                  ///< middle, tail: no ops when everything is in the front

@@ -71,7 +71,7 @@ Status check_scheme(const std::string& path, const json& config) {
   const auto groups = config.find("config_groups");
   if (groups == config.end() || !groups->is_object() || groups->empty()) return refuse("no \"config_groups\"");
   for (const auto& [name, group] : groups->items()) {
-    if (!group.is_object()) return refuse(fmt::format("{} is no object", name));
+    if (!group.is_object()) return refuse(fmt::format("{} is not an object", name));
     if (const auto own = group.find("format"); own != group.end() && !own->is_null() && *own != "int-quantized")
       return refuse(fmt::format("{}: format is {}", name, own->dump().substr(0, 64)));
     if (const std::string why = difference(group); !why.empty()) return refuse(fmt::format("{}: {}", name, why));

@@ -16,7 +16,7 @@ namespace {
 
 struct ModernBertConfig {
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, intermediate_size = 0, vocab_size = 0, max_positions = 0;
-  int64_t window = 0;  ///< positions that a local layer sees to each side
+  int64_t window = 0;  ///< positions that a local layer attends to on each side
   std::vector<bool> is_local;
   RopeTableAttrs global_rope, local_rope;
   float eps = 0;

@@ -107,7 +107,7 @@ std::vector<GgufForm> moe_gguf_parts(const Checkpoint& checkpoint, const Decoder
   if (name.ends_with(".shared_expert_gate.weight")) return {{.shape = {shape.back()}}};
   if (name.ends_with(".experts.down_proj")) return {{.name = stem + "down_proj.weight"}};
   if (!name.ends_with(".experts.gate_up_proj") || shape.size() != 3) return {{}};
-  // Of each expert gate, then up.
+  // Each expert's gate rows, then its up rows.
   const int64_t inner = shape[1] / 2;
   const auto part = [&](const char* own, int64_t first) {
     return GgufForm{.stored_row = [=](int64_t row) { return row / inner * 2 * inner + first + row % inner; },

@@ -19,7 +19,7 @@ struct MoeConfig {
   float limit = 0;  ///< ExpertLinearAttrs::limit
 };
 
-/// Names of tensors within a layer, and of what they consist of.
+/// Names of tensors within a layer, and of their parts.
 struct MoeNames {
   std::string router = "mlp.gate", correction = "mlp.gate.e_score_correction";
   std::string experts = "mlp.experts", gate = "gate_proj", up = "up_proj", down = "down_proj";
@@ -50,7 +50,7 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names = {});
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names, const ExpertWeights& experts);
 
-/// What GGUF files say of experts: their number and sizes.
+/// Metadata of experts in GGUF files: their number and sizes.
 void set_moe_keys(const MoeConfig& c, const GgufKeys& set);
 /// unsupported: some layers of the model have no experts, which GGUF files do not state.
 Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view model_type);

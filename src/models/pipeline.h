@@ -1,4 +1,4 @@
-// What a diffusion pipeline asks of its text encoders, and its defaults. The file of each family in this folder defines
+// The conditioning of a diffusion pipeline, and its defaults. The file of each family in this folder defines
 // the rows of its pipelines; image_registry.cc lists them.
 #pragma once
 

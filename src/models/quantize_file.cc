@@ -65,7 +65,7 @@ Status convert_rows(const float* values, int64_t count, DType to, uint8_t* out) 
 
 Result<ModelQuantizer> ModelQuantizer::open(const std::string& path, const QuantizeOptions& options) {
   ModelQuantizer q;
-  // A folder, or anything that is no GGUF file, is for the reader of checkpoints to judge.
+  // A folder, or anything that is not a GGUF file, is for the reader of checkpoints to judge.
   if (auto file = GgufFile::open(path); file.ok()) {
     REDLINE_TRY(file->require_readable());
     q.file_ = std::make_unique<GgufFile>(std::move(file).value());

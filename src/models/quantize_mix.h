@@ -31,11 +31,11 @@ struct QuantizeFacts {
   bool has_imatrix = false;
 };
 
-/// Types of the tensors of one model, asked for in the order of layers and names: some rules count tensors.
+/// Types of the tensors of one model. Call in the order of layers and names: some rules count tensors.
 class QuantizeRules {
  public:
   QuantizeRules(const QuantizeMix& mix, const QuantizeFacts& facts) : mix_(mix), facts_(facts) {}
-  /// Whether a tensor is quantized at all: matrices named ".weight" that are no norm, router, position or small
+  /// Whether a tensor is quantized at all: matrices named ".weight" that are not norm, router, position or small
   /// parameter.
   static bool quantizes(std::string_view name, size_t axes);
   DType type_of(const std::string& name, size_t axes);
@@ -50,7 +50,7 @@ class QuantizeRules {
 
   QuantizeMix mix_;
   QuantizeFacts facts_;
-  int64_t values_ = 0, downs_ = 0;  ///< asked for so far
+  int64_t values_ = 0, downs_ = 0;  ///< tensors so far
 };
 
 /// The type for rows that `type` does not divide: llama.cpp's, or F16 where that does not fit either.

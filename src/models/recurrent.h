@@ -28,11 +28,12 @@ struct Mamba2Mixer {
 
   int64_t inner_size() const { return scan.num_heads * scan.value_dim; }
 };
-/// time_step_limit of config.json, [least, most] of the time step; null, which Python's Infinity becomes, is none.
+/// time_step_limit of config.json, [least, most] of the time step; null, which Python's Infinity becomes, means no
+/// limit.
 Status read_step_limits(const nlohmann::json& config, GatedScanAttrs& scan);
 /// invalid_argument: heads and groups do not fit, or the heads are not `inner` elements together.
 Status check_mamba2_mixer(const Mamba2Mixer& m, int64_t inner);
-/// Of a GGUF file, by the keys that gguf_checkpoint.cc gives its settings.
+/// The mixer of a GGUF file, from the keys that gguf_checkpoint.cc gives its settings.
 Result<Mamba2Mixer> read_gguf_mamba2_mixer(const nlohmann::json& config);
 /// How GGUF files have a tensor of the mixer `module`.
 GgufForm mamba2_gguf_form(const Checkpoint& checkpoint, std::string_view name, std::string_view module, int64_t groups);

@@ -18,7 +18,7 @@ struct GgufForm {
   std::function<int64_t(int64_t)> stored_row = {};
   bool is_transposed = false;       ///< the checkpoint has [in, out]
   bool is_left_out = false;         ///< a buffer that no file has
-  std::string name = {};            ///< under which GgufNames knows the tensor; "": the checkpoint's
+  std::string name = {};            ///< of the tensor in GgufNames; "": the checkpoint's
   std::vector<int64_t> shape = {};  ///< empty: the checkpoint's
   /// In place of stored_row: the checkpoint's element that is at a row and column.
   std::function<int64_t(int64_t row, int64_t column)> stored_element = {};
@@ -45,7 +45,7 @@ struct ModelFamily {
   /// architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
   void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
-  /// Of a tensor by the checkpoint's name. nullptr: as the checkpoint has it.
+  /// The form in GGUF of the tensor with this name in the checkpoint. nullptr: as the checkpoint has it.
   GgufForm (*gguf_form)(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view name) = nullptr;
   /// config.json with the common keys in place of the family's own, where settings of the file are read from it.
   nlohmann::json (*common_config)(const nlohmann::json& config) = nullptr;

@@ -44,7 +44,7 @@ Result<Sd3Config> read_sd3_config(const nlohmann::json& json) {
     return invalid_argument("config: caption_projection_dim is {}, {} heads of {} make {}", text_stream,
                             c.shape.num_heads, c.shape.head_dim, c.shape.width());
   if (c.shape.width() % 4 != 0)
-    return invalid_argument("config: {} columns are no multiple of 4, as sines and cosines of two axes need",
+    return invalid_argument("config: {} columns are not a multiple of 4, as sines and cosines of two axes need",
                             c.shape.width());
   if (!norm.empty() && norm != "rms_norm") return unsupported("config: qk_norm \"{}\"; known is rms_norm", norm);
   c.qk_norm = !norm.empty();

@@ -20,7 +20,7 @@ constexpr int64_t kMaxRank = 1 << 16;
 // PEFT
 // -------------------------------------------------------------------------------------------------------------------
 
-/// Members of adapter_config.json with which the adapter is more than low-rank factors beside linear layers.
+/// Members of adapter_config.json with which the adapter is more than low-rank factors of linear layers.
 constexpr std::pair<const char*, const char*> kRefused[] = {
     {"use_dora", "DoRA"},
     {"use_qalora", "QALoRA"},
@@ -211,7 +211,7 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
   REDLINE_TRY(pairs.finish([&](const std::string& module, int64_t rank) -> Result<double> {
     const double stated = config.ranks.value(module, static_cast<double>(config.rank));
     if (static_cast<double>(rank) != stated)
-      return invalid_argument("{} has rank {}, adapter_config.json says {}", module, rank, stated);
+      return invalid_argument("{} has rank {}, adapter_config.json has {}", module, rank, stated);
     return config.alphas.value(module, config.alpha) / (config.is_rank_stabilized ? std::sqrt(stated) : stated);
   }));
   return adapter;

@@ -10,7 +10,7 @@ TextPart TextPart::take(nlohmann::json& config) {
   TextPart part;
   const auto inner = config.find("text_config");
   if (inner == config.end() || !inner->is_object() || !inner->contains("model_type")) return part;
-  // A text encoder beside an image encoder (CLIP) is another kind of model.
+  // A text encoder with an image encoder (CLIP) is another kind of model.
   const std::string type = inner->at("model_type").is_string() ? inner->at("model_type").get<std::string>() : "";
   if (type.starts_with("clip") || type.starts_with("siglip")) return part;
   part.is_part_ = true;

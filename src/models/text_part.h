@@ -1,4 +1,4 @@
-// The language model inside a folder of a model that also sees or hears.
+// The language model inside a folder of a multimodal model.
 #pragma once
 
 #include <map>

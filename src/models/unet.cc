@@ -68,7 +68,7 @@ Result<std::vector<bool>> read_blocks(const nlohmann::json& json, const char* ke
   std::vector<bool> attends;
   for (const auto& item : *at) {
     if (item != plain && item != cross)
-      return unsupported("config: {} has {}; there are {} and {}", key, item.dump(), plain, cross);
+      return unsupported("config: {} has {}; only {} and {} are supported", key, item.dump(), plain, cross);
     attends.push_back(item == cross);
   }
   return attends;
@@ -108,7 +108,7 @@ Status check_unused(const nlohmann::json& json) {
 Status read_added_embedding(ConfigReader& r, UnetConfig& c) {
   const std::string type = r.text("addition_embed_type", "");
   if (type.empty()) return {};
-  if (type != "text_time") return unsupported("config: addition_embed_type is \"{}\"; there is text_time", type);
+  if (type != "text_time") return unsupported("config: addition_embed_type is \"{}\"; only text_time is supported", type);
   c.added_width = r.integer("projection_class_embeddings_input_dim", 1, kUnetMaxWidth);
   c.time_id_width = r.integer("addition_time_embed_dim", 2, kUnetMaxWidth, 256);
   REDLINE_TRY(r.status());
@@ -149,12 +149,12 @@ Result<UnetConfig> read_unet_config(const nlohmann::json& json) {
   c.cosine_first = r.boolean("flip_sin_to_cos", true);
   c.frequency_shift = static_cast<float>(r.number("freq_shift", -1000, 1000, 0));
   if (const std::string act = r.text("act_fn", "silu"); act != "silu" && act != "swish")
-    r.fail(unsupported("config: act_fn is \"{}\"; UNets have silu", act));
+    r.fail(unsupported("config: act_fn is \"{}\"; only silu is supported", act));
   if (const std::string mid = r.text("mid_block_type", "UNetMidBlock2DCrossAttn"); mid != "UNetMidBlock2DCrossAttn")
-    r.fail(unsupported("config: mid_block_type is \"{}\"; there is UNetMidBlock2DCrossAttn", mid));
+    r.fail(unsupported("config: mid_block_type is \"{}\"; only UNetMidBlock2DCrossAttn is supported", mid));
   if (const std::string type = r.text("encoder_hid_dim_type", ""); type == "text_proj")
     c.projected_text = r.integer("encoder_hid_dim", 1, kUnetMaxWidth);
-  else if (!type.empty()) r.fail(unsupported("config: encoder_hid_dim_type is \"{}\"; there is text_proj", type));
+  else if (!type.empty()) r.fail(unsupported("config: encoder_hid_dim_type is \"{}\"; only text_proj is supported", type));
   if (c.projected_text > 0) c.text_width = c.projected_text;
   REDLINE_TRY(r.status());
   REDLINE_TRY(read_added_embedding(r, c));

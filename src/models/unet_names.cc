@@ -10,7 +10,7 @@ namespace redline {
 namespace {
 
 using UnetNames = std::span<const std::pair<std::string_view, std::string_view>>;
-/// Of a residual block.
+/// Names in a residual block.
 constexpr std::pair<std::string_view, std::string_view> kResnet[] = {{"conv1", "in_layers.2"},
                                                                      {"time_emb_proj", "emb_layers.1"},
                                                                      {"conv2", "out_layers.3"},
@@ -32,7 +32,7 @@ std::string_view find(UnetNames names, std::string_view name) {
 }  // namespace
 
 std::vector<std::string> unet_stored_modules(const std::string& module) {
-  // Of a level: two layers and the step to the next one.
+  // Entries of a level: two layers and the step to the next one.
   constexpr int kPerLevel = 3;
   int level = 0, layer = 0, end = 0;
   const auto matches = [&](const char* pattern) {

@@ -59,7 +59,7 @@ class WeightReader {
     return at == checkpoint_.tensors.end() ? 0 : at->second.view.shape.size();
   }
   bool is_vector(const std::string& name) const { return rank(name) == 1; }
-  /// A tensor of checkpoints that the graph does not need (lm_head beside tied embeddings, rotary tables).
+  /// A tensor of checkpoints that the graph does not need (lm_head with tied embeddings, rotary tables).
   void ignore(const std::string& name) { taken_.insert(name); }
   /// For a model of several graphs: tensors used by another reader count as used.
   void add_taken(const WeightReader& other) { taken_.insert(other.taken_.begin(), other.taken_.end()); }

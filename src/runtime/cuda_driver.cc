@@ -46,10 +46,10 @@ Result<CudaDriver> find_cuda_driver() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
   DriverFunctions f;
-  if (!find_all(library, f)) return unsupported("cuda: libcuda.so.1 is no NVIDIA driver: functions are missing");
+  if (!find_all(library, f)) return unsupported("cuda: libcuda.so.1 is not an NVIDIA driver: functions are missing");
   CudaDriver driver;
   if (const int error = f.driver_version(&driver.version); error != 0)
-    return unsupported("cuda: the NVIDIA driver does not say its version: {}", error_name(f, error));
+    return unsupported("cuda: the NVIDIA driver does not report its version: {}", error_name(f, error));
   if (driver.version < kMinCudaVersion)
     return unsupported("cuda: the NVIDIA driver supports CUDA {}.{}; Redline needs CUDA {}.{}, which driver 580 brings",
                        driver.version / 1000, driver.version % 1000 / 10, kMinCudaVersion / 1000,
@@ -81,7 +81,7 @@ Result<CudaDriver> find_cuda_driver() {
 std::string find_cuda_module() {
   std::error_code error;
   std::vector<std::filesystem::path> files = {std::filesystem::read_symlink("/proc/self/exe", error)};
-  // In a program of someone else, beside this library.
+  // In another program, in the folder of this library.
   Dl_info self = {};
   if (::dladdr(reinterpret_cast<const void*>(&find_cuda_module), &self) != 0 && self.dli_fname)
     files.emplace_back(self.dli_fname);

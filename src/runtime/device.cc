@@ -22,7 +22,7 @@ Result<DeviceChoice> parse_device(std::string_view name) {
     const auto [last, error] = std::from_chars(name.data() + 5, end, choice.index);
     if (error == std::errc() && last == end && choice.index >= 0) return choice;
   }
-  return invalid_argument("device \"{}\" is none of auto, cpu, emu, cuda, cuda:N", name);
+  return invalid_argument("unknown device \"{}\"; expected one of auto, cpu, emu, cuda, cuda:N", name);
 }
 
 /// Whether the module of this build runs on a GPU.
@@ -32,7 +32,7 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
                        gpu.minor, kMinCapability / 10, kMinCapability % 10);
   if (module.empty())
     return unsupported(
-        "cuda:{}: {} is there, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
+        "cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
         gpu.name);
   return {};
 }

@@ -22,7 +22,7 @@ class Interpreter {
   /// Runs one step. `inputs` by name; every graph input must be present. Returns the outputs by name.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
                                                 const StepContext& step);
-  /// Of a graph without states.
+  /// Runs a graph without states.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
                                                 const SymbolValues& sizes);
 
@@ -34,7 +34,7 @@ class Interpreter {
   std::vector<HostTensor> values_;
 };
 
-/// The interpreter behind the interface of compiled programs. `bounds`: of the sizes of a step.
+/// The interpreter with the interface of compiled programs. `bounds`: upper bounds of the sizes of a step.
 Result<std::unique_ptr<Runner>> make_interpreter_runner(Graph graph, const SymbolValues& bounds);
 
 }  // namespace redline

@@ -52,7 +52,7 @@ class RuntimeResources {
   std::map<std::string, std::weak_ptr<OpenDevice>> devices_;
 };
 
-/// `shared`, or a runtime of the engine's own. invalid_argument: `own` asks for something that the shared runtime has
+/// `shared`, or a runtime of the engine's own. invalid_argument: `own` has a setting that the shared runtime has
 /// decided.
 Result<std::shared_ptr<Runtime>> choose_runtime(std::shared_ptr<Runtime> shared, const RuntimeOptions& own);
 

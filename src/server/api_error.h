@@ -1,4 +1,4 @@
-// Errors of the API: the status, and what the body says in the shape of OpenAI's, Anthropic's or Ollama's API.
+// Errors of the API: the status, and the body in the shape of OpenAI's, Anthropic's or Ollama's API.
 #pragma once
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ inline ApiError not_loaded(std::shared_ptr<PendingLoad> load) {
   error.load = std::move(load);
   return error;
 }
-/// Of a call of the engine, about `param`.
+/// The API error of an engine error, about `param`.
 ApiError api_error(const Status& status, std::string param = "");
 
 /// A value, or the error that is answered instead.

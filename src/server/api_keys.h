@@ -1,4 +1,4 @@
-// API keys: who may call, under which name, and how often.
+// API keys: clients by key, their names and rate limits.
 #pragma once
 
 #include <array>

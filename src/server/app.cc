@@ -122,7 +122,7 @@ App::App(AppOptions options)
   metrics_.declare("vllm:num_requests_running", Kind::kGauge, "Requests whose state is in the cache.");
   metrics_.declare("vllm:num_requests_waiting", Kind::kGauge, "Requests that wait for a place in the cache.");
   metrics_.declare("vllm:kv_cache_usage_perc", Kind::kGauge, "Share of the cache pages in use by requests; 1 is full.");
-  metrics_.declare("vllm:num_preemptions_total", Kind::kCounter, "States that were given up and are computed again.");
+  metrics_.declare("vllm:num_preemptions_total", Kind::kCounter, "Evicted states to be recomputed.");
   metrics_.declare("vllm:prompt_tokens_total", Kind::kCounter, "Prompt tokens of requests whose prompt is complete.");
   metrics_.declare("vllm:generation_tokens_total", Kind::kCounter, "Generated tokens.");
   metrics_.declare("vllm:prefix_cache_queries_total", Kind::kCounter, "Prompt tokens looked up in the prefix cache.");
@@ -144,7 +144,7 @@ App::App(AppOptions options)
                    "Requests that did not reuse all of their prompt, by reason.");
   metrics_.declare("redline:steps_total", Kind::kCounter, "Steps of the model.");
   metrics_.declare("redline:step_seconds_total", Kind::kCounter, "Time in steps of the model.");
-  metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by what holds them.");
+  metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by holder.");
   metrics_.declare("redline:model_loaded", Kind::kGauge, "1: the model is in memory.");
   metrics_.declare("redline:model_bytes", Kind::kGauge, "Weights, and caches at their limit, of a loaded model.");
   metrics_.declare("redline:model_loads_total", Kind::kCounter, "How often the model was loaded.");
@@ -329,7 +329,7 @@ std::unique_ptr<Answer> App::finish(const HttpRequest& request, ErrorShape shape
     AnswerOr outcome = make();
     if (outcome.ok()) result = std::move(*outcome);
     else error = outcome.error();
-  } catch (const std::exception& thrown) {  // a bug, or no memory; the others go on
+  } catch (const std::exception& thrown) {  // a bug, or out of memory; other requests continue
     error = {.status = 500, .type = "server_error", .message = thrown.what(), .code = "internal"};
   }
   if (!result) result = error_answer(error, shape);

@@ -1,4 +1,4 @@
-// The server without sockets: routes a request, checks who sends it and what it says, and calls its endpoint.
+// The server without sockets: routes a request, checks its sender and its fields, and calls its endpoint.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ class App final : public HttpApplication {
   /// For the metrics.
   void watch(const HttpServer& server) { server_ = &server; }
   double uptime_s() const;
-  /// What /metrics says.
+  /// The text of /metrics.
   std::string metrics_text();
   /// Counts a generation that has ended.
   /// An ended text, and times between its tokens.

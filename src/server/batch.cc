@@ -60,7 +60,7 @@ std::string string_of(const Json& object, const char* name) {
 std::optional<ApiError> check_line(BatchLine& line) {
   Outcome<Json> json = parse_json(line.text);
   if (!json.ok()) return json.error();
-  if (!json->is_object()) return bad_request("", "the line is no JSON object");
+  if (!json->is_object()) return bad_request("", "the line is not a JSON object");
   line.custom_id = string_of(*json, "custom_id");
   std::vector<std::string> ignored;
   if (auto error = validate(request_schema, *json, ignored)) return error;
@@ -187,7 +187,7 @@ class BatchRun {
 
   Status take(size_t place) {
     Pending& p = pending_[place];
-    if (!p.line) return {};  // woken by what was polled already
+    if (!p.line) return {};  // woken for output that was polled already
     Progress progress = Progress::kMore;
     while (progress == Progress::kMore) progress = p.answer->poll(p.body);
     if (progress != Progress::kDone) return {};
@@ -323,10 +323,10 @@ Status BatchOutput::keep(const MappedFile& file, const BatchInput& input, bool d
     size_ = static_cast<int64_t>(next);
     const Json row = Json::parse(text, nullptr, false);
     if (!row.is_object() || !row.contains("custom_id") || !row.contains("response"))
-      return invalid_argument("{}:{}: is no answer of a batch; name another file, or remove this one", path_, number);
+      return invalid_argument("{}:{}: is not an answer of a batch; name another file, or remove this one", path_, number);
     const std::string id = string_of(row, "custom_id");
     if (!id.empty() && !asked.contains(id))
-      return invalid_argument("{}:{}: answers \"{}\", which {} does not ask; name another file, or remove this one",
+      return invalid_argument("{}:{}: answers \"{}\", which {} does not contain; name another file, or remove this one",
                               path_, number, id, input.file().path());
     if (drops_failed && has_failed(row)) return {};
     kept.append(text).push_back('\n');

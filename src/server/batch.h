@@ -5,7 +5,7 @@
 //   {"id": "batch_req_1f...", "custom_id": "a", "response": {"status_code": 200, "request_id": "...", "body": {...}},
 //    "error": null}
 //
-// A line that is no such request is answered too: {"custom_id": null, "response": null, "error": {"code", "message",
+// A line that is not such a request is answered too: {"custom_id": null, "response": null, "error": {"code", "message",
 // "param", "line"}}. A request that the endpoint refuses has its status and its body in "response".
 #pragma once
 
@@ -50,7 +50,7 @@ class BatchOutput {
  public:
   /// Creates the file, or keeps the answers to `input` that it has; a last line that is not complete is cut off.
   /// `drops_failed`: those that are errors are dropped, to be computed again.
-  /// invalid_argument: it is the input, or no regular file, or a line of it is no answer to `input`. io: it cannot be
+  /// invalid_argument: it is the input, or not a regular file, or a line of it is not an answer to `input`. io: it cannot be
   /// written, or another process writes to it.
   static Result<BatchOutput> open(const std::string& path, const BatchInput& input, bool drops_failed);
   BatchOutput(BatchOutput&& other) noexcept;

@@ -45,7 +45,7 @@ const Schema chat_message_schema{
     "ChatMessage",
     {{"role",
       kString,
-      "who says it",
+      "the author of the message",
       {.required = true, .choices = {"system", "developer", "user", "assistant", "tool", "function"}}},
      {"content", kString | kArray, "a text, or parts of type text", {.items = &part_item}},
      {"name", kString, "of a tool, or of a participant", {.max_length = 1000}},
@@ -104,7 +104,7 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
     return error;
   }
   if (!prompt.continues_last) return std::move(text).value();
-  // The text goes on where the last message's content ends, before what the template writes after it.
+  // The text continues at the end of the last message's content, before the template's closing text.
   std::string content = prompt.messages.back()["content"];
   content.erase(content.find_last_not_of(" \t\r\n") + 1);
   const size_t begin = text.value().rfind(content);
@@ -211,7 +211,7 @@ void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::st
   ChatMessage& m = messages_[choice];
   m.reason = result.reason;
   m.stop = matched_stop(engine(), result, stop_);
-  if (m.stop.empty() && !prompt_.empty()) {  // else the tokens go on behind the text
+  if (m.stop.empty() && !prompt_.empty()) {  // else generation continues after the text
     std::vector<int32_t> tokens = prompt_;
     tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
     model().model->known_texts().add(scope_, prompt_text_ + result.text, std::move(tokens));

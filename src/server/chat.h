@@ -15,15 +15,15 @@ struct ChatPrompt {
   bool several_calls = true;        ///< false: an answer has at most one call
   Json variables = Json::object();  ///< further ones of the template
   bool adds_generation_prompt = true;
-  bool continues_last = false;  ///< the text goes on with the last message
+  bool continues_last = false;  ///< the text continues the last message
   std::string text;             ///< as rendered, after set_prompt()
   std::vector<int32_t> tokens;  ///< the same
-  std::string scope;            ///< of the texts that it may go on from (KnownTexts)
+  std::string scope;            ///< of the texts that it may continue (KnownTexts)
 };
 
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
-/// Renders the prompt into the request, checked against the context: what the model has written goes on from its own
+/// Renders the prompt into the request, checked against the context: generated text is continued from its own
 /// tokens. `param`: the field that errors name.
 std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const char* param, GenerateRequest& request);
 
@@ -31,7 +31,7 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
 /// a format already. After generation_request(), which takes that; before set_prompt().
 std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name);
 
-/// A message as far as it is known.
+/// The part of a message that is known.
 struct ChatMessage {
   std::string content, reasoning;
   std::vector<ChatToolCall> tool_calls;
@@ -47,7 +47,7 @@ class ChatAnswer : public GenerationAnswer {
              const ChatPrompt& prompt, std::vector<std::string> stop);
 
  protected:
-  /// Of a stream, and of others too: append nothing to `out` for those.
+  /// Called for streams and for whole answers; append to `out` only for streams.
   virtual void on_token(const Event& event, std::string& out) {}
   virtual void on_delta(size_t choice, const ChatDelta& delta, std::string& out) {}
   virtual void on_message(size_t choice, const ChatMessage& message, std::string& out) {}

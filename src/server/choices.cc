@@ -10,7 +10,7 @@
 namespace redline::server {
 namespace {
 
-/// A request that is this far ahead of its reader is given up. A text of 4,096 tokens takes about 400 KB.
+/// A request that is this far ahead of its reader is aborted. A text of 4,096 tokens takes about 400 KB.
 constexpr size_t kMaxQueuedBytes = size_t{4} << 20;
 
 }  // namespace

@@ -16,9 +16,9 @@ struct NamedConstraint {
   OutputConstraint constraint;
   std::string field;  ///< that errors name; "": there is no constraint
 };
-/// Of a checked body. 400: more than one field, or a format without its schema.
+/// The constraint of a checked body. 400: more than one field, or a format without its schema.
 Outcome<NamedConstraint> constraint_of(const Json& body);
-/// Of a format. `field`: its path.
+/// The constraint of a format. `field`: its path.
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field);
 /// The text is JSON of this schema.
 NamedConstraint json_constraint(const Json& schema, std::string field);

@@ -1,4 +1,4 @@
-// The embedding models behind the port, by name, each with a queue of requests and a thread that computes them.
+// The served embedding models, by name, each with a queue of requests and a thread that computes them.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +30,7 @@ class EmbeddingModel final : public Resident {
   std::string_view purpose() const override { return "embeddings and ranking; see /v1/embeddings"; }
   redline::Result<int64_t> load() override;
   void unload() override;
-  /// Of a loaded model, in the hands of one who has it from EmbeddingModels::find().
+  /// Requires a loaded model obtained from EmbeddingModels::find().
   const EmbeddingEngine& engine() const { return *engine_; }
   /// nullopt: it was never loaded.
   std::optional<EmbeddingInfo> known_info() const;
@@ -70,7 +70,7 @@ class EmbeddingModel final : public Resident {
   const Opener open_;
   const int64_t created_;
   const size_t max_waiting_;
-  mutable std::mutex mutex_;  // of what follows; who uses the engine has it from EmbeddingModels::find()
+  mutable std::mutex mutex_;  // guards the members below; the engine in use comes from EmbeddingModels::find()
   std::shared_ptr<EmbeddingEngine> engine_;
   std::optional<EmbeddingInfo> info_;
   std::condition_variable changed_;
@@ -97,7 +97,7 @@ class EmbeddingModels {
   std::vector<std::shared_ptr<EmbeddingModel>> models_;
 };
 
-/// "[0.1,-0.25]", with as many digits as tell the float from others.
+/// "[0.1,-0.25]", with as many digits as identify the float.
 void append_numbers(std::string& text, std::span<const float> values);
 
 }  // namespace redline::server

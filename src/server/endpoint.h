@@ -56,7 +56,7 @@ struct Endpoint {
   EndpointRules rules = {};
 };
 
-/// Of all files in endpoints/.
+/// The endpoints of all files in endpoints/.
 const std::vector<Endpoint>& endpoints();
 
 /// The description of all endpoints, OpenAPI 3.1. `asks_for_key`: API keys are set.

@@ -41,7 +41,7 @@ std::optional<std::string> parameter(std::string_view header, std::string_view w
   return std::nullopt;
 }
 
-/// Text as a value of the field's types. Text that is none of them stays text, which the schema's check then names.
+/// Text as a value of the field's types. Other text stays text, which the schema's check then reports.
 Json value_of(std::string text, unsigned types) {
   if (types & kString) return text;
   if (types == kAny) return text;

@@ -20,7 +20,7 @@ Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::sha
 /// use_beam_search and length_penalty, of chats and completions.
 const std::vector<Field>& beam_fields();
 /// Whether a request asks for a beam search. 400: with something that a search cannot do. Fields of sampling have no
-/// effect then, which the answer says.
+/// effect then; the answer reports that.
 Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request);
 /// Searches with n beams for each prompt.
 Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shared_ptr<ServedModel>& model,

@@ -28,7 +28,7 @@ struct HttpRequest {
   }
 };
 
-/// What the access log and the metrics say of an answer beside its status.
+/// Properties of an answer for the access log and the metrics, besides its status.
 struct AnswerFacts {
   std::string model, finish;
   int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
@@ -57,7 +57,7 @@ class Answer {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
   virtual void on_ready(std::function<void()> wake) {}
   virtual Progress poll(std::string& body) = 0;
-  /// After the last poll(), of an answer that is no stream: makes the answer that is sent instead. Runs on a handler
+  /// After the last poll(), of an answer that is not a stream: makes the answer that is sent instead. Runs on a handler
   /// thread.
   virtual std::function<std::unique_ptr<Answer>()> continuation() { return {}; }
   /// Sent when a stream has been silent for its tick_s; "": nothing.

@@ -186,7 +186,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       is_last_ = true;
       std::unique_ptr<Answer> answer =
           problem.message ? shared_->application.refuse(400, problem.param, problem.message)
-                          : shared_->application.refuse(400, "", "the target of the request is no path");
+                          : shared_->application.refuse(400, "", "the target of the request is not a path");
       co_await answer_with(std::move(answer), std::move(request), begin);
       co_return;
     }
@@ -385,7 +385,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     return head + "\r\n";
   }
 
-  /// Any thread, behind the gate: poll() has something new.
+  /// Called by any thread through the gate: poll() has something new.
   void signal() {
     if (is_signalled_.exchange(true)) return;
     asio::post(shared_->io, [self = this->shared_from_this()] { self->event_.cancel(); });
@@ -395,7 +395,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   asio::awaitable<bool> wait_for_event(double tick_s) {
     if (is_signalled_.exchange(false)) co_return false;
     watch_client();
-    const bool asks_often = has_unread_;  // readability says nothing then
+    const bool asks_often = has_unread_;  // readability is then no signal
     event_.expires_after(seconds_of(asks_often ? std::min(tick_s, 1.0) : tick_s));
     ErrorCode error;
     co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -424,7 +424,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     });
   }
 
-  /// The state of the connection also tells when bytes that are still to be read hide its end.
+  /// The connection's state is also checked when unread bytes hide its end.
   bool has_left() {
     tcp_info info{};
     socklen_t size = sizeof info;

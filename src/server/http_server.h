@@ -33,12 +33,13 @@ struct Served {
   bool is_complete = false;  ///< false: the client left, or was too slow
 };
 
-/// What the server asks of its owner. handle() runs on the handler threads; the others on the thread of the sockets.
+/// The interface that the server's owner implements. handle() runs on the handler threads; the others on the thread of
+/// the sockets.
 class HttpApplication {
  public:
   virtual ~HttpApplication() = default;
   virtual std::unique_ptr<Answer> handle(HttpRequest& request) = 0;
-  /// The answer to what is no acceptable request: `status` 400, 413, 431 or 503. `param` names the header, or is "".
+  /// The answer to an unacceptable request: `status` 400, 413, 431 or 503. `param` names the header, or is "".
   virtual std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) = 0;
   virtual void finished(const HttpRequest& request, const Answer& answer, const Served& served) = 0;
   /// Called once, when draining begins: from now on the application should refuse new work.

@@ -11,7 +11,7 @@ namespace redline::server {
 const Field& keep_alive_field();
 
 /// Seconds; 0: the model is unloaded, negative: it stays. Unset: the request has none, or models are never unloaded,
-/// which the answer says. 400: it is no duration.
+/// which the answer reports. 400: not a duration.
 Outcome<std::optional<double>> keep_alive_of(Call& call);
 
 }  // namespace redline::server

@@ -15,7 +15,7 @@
 
 namespace redline::server {
 
-/// Generated tokens often differ from the tokenization of the same text. A conversation therefore goes on from
+/// Generated tokens often differ from the tokenization of the same text. A conversation therefore continues from
 /// the tokens themselves: they are what the model has written, and their cached state is found. Thread-safe.
 class KnownTexts {
  public:
@@ -49,7 +49,7 @@ class KnownTexts {
   void remove(Entries::iterator entry);
 
   const size_t max_bytes_;
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< guards the members below
   size_t bytes_ = 0;
   Entries entries_;  ///< used most recently first
   std::unordered_map<uint64_t, Entries::iterator> by_hash_;

@@ -1,4 +1,4 @@
-// The models behind one port, by name, and their adapters.
+// The served models, by name, and their adapters.
 #pragma once
 
 #include <atomic>
@@ -29,17 +29,17 @@ struct Adapter {
 class ServedModel final : public Resident {
  public:
   using Opener = std::function<Result<std::unique_ptr<TextEngine>>()>;
-  /// Loaded for good. `max_waiting`: requests beyond those of one step.
+  /// Never unloaded. `max_waiting`: requests beyond those of one step.
   ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting);
   /// Opened by load(). `adapters`: names and paths, which are loaded with it.
   ServedModel(std::string name, Opener open, int64_t max_in_flight,
               const std::vector<std::pair<std::string, std::string>>& adapters);
   const std::string& name() const override { return name_; }
   std::string_view purpose() const override { return "text; see /v1/chat/completions"; }
-  /// Of a loaded model, in the hands of one who has it from ModelTable::find() or Residency::use().
+  /// Requires a loaded model obtained from ModelTable::find() or Residency::use().
   TextEngine& engine() const { return *engine_; }
   const ModelInfo& info() const { return engine_->info(); }
-  /// As it is, or was when it was loaded last; unset: it never was.
+  /// The model's info, now or when it was last loaded; unset: it was never loaded.
   std::optional<ModelInfo> known_info() const;
   bool is_loaded() const;
   int64_t created() const { return created_; }
@@ -73,9 +73,9 @@ class ServedModel final : public Resident {
     int64_t count_;
   };
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count);
-  /// Of its conversations.
+  /// Texts of its conversations.
   KnownTexts& known_texts() { return known_texts_; }
-  /// For searches, which take turns.
+  /// The queue of beam searches, which run one at a time.
   WorkQueue& searches() { return searches_; }
   int64_t in_flight() const { return in_flight_; }
   int64_t max_in_flight() const { return max_in_flight_; }
@@ -85,7 +85,7 @@ class ServedModel final : public Resident {
   const Opener open_;
   const int64_t created_, max_in_flight_;
   mutable std::atomic<int64_t> in_flight_{0};
-  mutable std::mutex mutex_;  // of what follows; engine_ changes only while it is not in use
+  mutable std::mutex mutex_;  // guards the members below; engine_ changes only while it is not in use
   std::shared_ptr<TextEngine> engine_;
   std::optional<ModelInfo> info_;
   EngineStats past_;  ///< of earlier loads

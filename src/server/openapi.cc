@@ -30,9 +30,9 @@ const Schema& error_schema(ErrorShape shape) {
 
 const char* error_text(int status) {
   switch (status) {
-    case 400: return "the request is malformed or asks for what is not supported; the error names the field";
+    case 400: return "the request is malformed or not supported; the error names the field";
     case 401: return "the API key is missing or wrong";
-    case 403: return "a page of another origin asked";
+    case 403: return "request from a page of another origin";
     case 404: return "there is no such model, adapter or object";
     case 413: return "the body is too large";
     case 429: return "the queue is full, or the API key has made too many requests; see Retry-After";

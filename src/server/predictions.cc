@@ -323,7 +323,7 @@ Outcome<std::shared_ptr<Prediction>> ImageModels::prediction(const std::string& 
   const std::lock_guard lock(mutex_);
   for (const auto& prediction : kept_)
     if (prediction->id() == id && prediction->job().client == client) return prediction;
-  return not_found_error("id", fmt::format("there is no prediction {}, or not any more", id.substr(0, 64)),
+  return not_found_error("id", fmt::format("there is no prediction {}, or it has expired", id.substr(0, 64)),
                          "not_found");
 }
 

@@ -21,7 +21,7 @@
 
 namespace redline::server {
 
-/// What a request for images asks.
+/// A request for images.
 struct ImageJob {
   ImageRequest request;  ///< init_image and mask are set from those below when it runs
   std::optional<RgbImage> init_image, mask;
@@ -86,7 +86,7 @@ class Prediction {
   const std::shared_ptr<ImageModel> model_;
   const ImageJob job_;
   const double created_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   State state_;
   std::shared_ptr<ImageModel> loaded_;
   bool is_canceled_ = false;
@@ -95,7 +95,7 @@ class Prediction {
   uint64_t next_listener_ = 0;
 };
 
-/// An image model behind the server: one request at a time, the others wait in order of arrival. Its engine may be
+/// A served image model: one request at a time, the others wait in order of arrival. Its engine may be
 /// unloaded and reloaded. Thread-safe.
 class ImageModel final : public Resident, public std::enable_shared_from_this<ImageModel> {
  public:
@@ -130,7 +130,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   const std::string name_;
   const Opener open_;
   const int64_t max_side_, max_batch_, max_waiting_, created_;
-  mutable std::mutex mutex_;  // of what follows; engine_ changes only while it is not in use
+  mutable std::mutex mutex_;  // guards the members below; engine_ changes only while it is not in use
   std::condition_variable changed_;
   std::shared_ptr<ImageEngine> engine_;
   bool was_loaded_ = false;
@@ -141,7 +141,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   std::thread thread_;
 };
 
-/// The image models by name, and the predictions that can still be asked about. Thread-safe.
+/// The image models by name, and the predictions that can still be queried. Thread-safe.
 class ImageModels {
  public:
   explicit ImageModels(Residency& residency) : residency_(residency) {}
@@ -155,7 +155,7 @@ class ImageModels {
 
   /// Keeps a prediction until there are kMaxKept, or until its files and those of later ones exceed kMaxKeptBytes.
   void keep(std::shared_ptr<Prediction> prediction);
-  /// 404: this client has none of that id, or not any more.
+  /// 404: this client has no prediction of that id, or no longer.
   Outcome<std::shared_ptr<Prediction>> prediction(const std::string& id, const std::string& client) const;
   /// A client's own, newest first.
   std::vector<std::shared_ptr<Prediction>> predictions(const std::string& client) const;

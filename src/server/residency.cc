@@ -76,7 +76,7 @@ struct Residency::Slot {
 struct Residency::Shared {
   explicit Shared(const ResidencyOptions& o) : options(o) {}
   const ResidencyOptions options;
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::vector<std::unique_ptr<Slot>> slots;
   std::deque<Slot*> queue;  ///< to be loaded
@@ -318,7 +318,8 @@ void Residency::run() {
     Clock::time_point until = Clock::time_point::max();
     for (const auto& s : shared.slots)
       if (s->expires()) until = std::min(until, s->end());
-    if (!shared.queue.empty()) until = std::min(until, Clock::now() + std::chrono::seconds(1));  // they may give up
+    if (!shared.queue.empty()) until = std::min(until, Clock::now() + std::chrono::seconds(1));  // their timeouts may
+                                                                                                 // expire
     if (until == Clock::time_point::max()) shared.changed.wait(lock);
     else shared.changed.wait_until(lock, until);
   }

@@ -55,7 +55,7 @@ struct ResidencyOptions {
   bool unloads() const { return memory_bytes > 0 || keep_alive_s >= 0; }
 };
 
-/// Thread-safe. Loads one model at a time, in the order in which they were asked for, on a thread of its own. Makes
+/// Thread-safe. Loads one model at a time, in the order of requests, on a thread of its own. Makes
 /// room by unloading models that are not in use, the one that was used longest ago first.
 class Residency {
  public:
@@ -72,7 +72,7 @@ class Residency {
   ~Residency();
   const ResidencyOptions& options() const;
 
-  /// `expected_bytes`: until it is loaded and says itself.
+  /// `expected_bytes`: until it is loaded and its size is known.
   void add(std::shared_ptr<Resident> model, int64_t expected_bytes);
   /// One that is in memory and stays there.
   void add_loaded(std::shared_ptr<Resident> model);
@@ -87,7 +87,7 @@ class Residency {
   /// Until it is unloaded, instead of the option. 0: as soon as it is not in use; negative: never.
   void set_keep_alive(const Resident& model, double seconds);
   Entry entry(const Resident& model) const;
-  /// Why there is no model of this name for what a request wants, if it is one for something else; else "".
+  /// Why the model of this name does not fit a request, if it is of another kind; else "".
   std::string other_purpose(const std::string& name) const;
 
   /// Ends the thread; waiting requests get an error. Called by the destructor.

@@ -47,9 +47,9 @@ struct Schema {
   std::string name;  ///< in /openapi.json
   std::vector<Field> fields;
   bool is_open = false;  ///< other fields are fine
-  /// Fields with another name here or without an equal, by name, and what to say about them.
+  /// Fields with another name here or without an equal, by name, with an explanation.
   std::vector<std::pair<std::string, std::string>> refused = {};
-  const Field* list = nullptr;  ///< the value is no object but an array of these
+  const Field* list = nullptr;  ///< the value is not an object but an array of these
 };
 
 /// Checks a request and removes what is null. Fields that have no effect are added to `ignored`. The error names the

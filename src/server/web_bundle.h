@@ -19,7 +19,7 @@ std::span<const WebFile> web_files();
 
 /// Content-Security-Policy of every file. The page loads nothing from elsewhere, runs no script but its own file, has
 /// no inline script or style, and makes no HTML from strings (trusted types). A browser with an old version of a file
-/// asks again (Cache-Control: no-cache) and gets 304 by the ETag.
+/// revalidates (Cache-Control: no-cache) and gets 304 by the ETag.
 inline constexpr std::string_view kWebPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
     "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

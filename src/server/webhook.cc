@@ -62,11 +62,6 @@ void WebhookSender::post(std::string url, std::string body) {
   changed_.notify_all();
 }
 
-int64_t WebhookSender::num_failed() const {
-  const std::lock_guard lock(mutex_);
-  return num_failed_;
-}
-
 void WebhookSender::run() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -84,7 +79,6 @@ void WebhookSender::run() {
       is_delivered = deliver(event);
       lock.lock();
     }
-    num_failed_ += !is_delivered;
   }
 }
 
@@ -127,7 +121,7 @@ void Webhook::send(const std::string& event, const Json& prediction) const {
 Status check_webhook_url(const std::string& url) {
   for (const std::string_view scheme : {"http://", "https://"})
     if (url.starts_with(scheme) && url.size() > scheme.size() && url[scheme.size()] != '/') return {};
-  return invalid_argument("is no URL of http:// or https://");
+  return invalid_argument("is not a URL of http:// or https://");
 }
 
 }  // namespace redline::server

@@ -28,8 +28,6 @@ class WebhookSender {
   /// An answer other than 2xx, or none within 10 seconds, is followed by up to 4 more attempts, 1, 2, 4 and 8 seconds
   /// apart.
   void post(std::string url, std::string body);
-  /// Events that were given up.
-  int64_t num_failed() const;
 
  private:
   struct Event {
@@ -42,7 +40,6 @@ class WebhookSender {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Event> events_;
-  int64_t num_failed_ = 0;
   bool is_closing_ = false;
   std::thread thread_;
 };

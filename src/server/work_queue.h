@@ -28,7 +28,7 @@ class WorkQueue {
  private:
   void run();
   std::atomic<bool> is_closing_{false};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   std::thread thread_;

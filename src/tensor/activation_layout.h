@@ -55,9 +55,9 @@ inline constexpr int64_t kI8Chunk = 1024, kI8TileColumns = 64;
 constexpr int64_t i8_scales_at(int64_t cols) {
   return (cols + kI8TileColumns - 1) / kI8TileColumns * kXTileRows * kXTileBytes;
 }
-inline constexpr int64_t kI8ChunkLines = 2 * 64;  ///< bytes of the scales and sums of a chunk
+inline constexpr int64_t kI8ChunkScaleBytes = 2 * 64;  ///< bytes of the scales and sums of a chunk
 constexpr int64_t i8_panel_bytes(int64_t cols) {
-  return i8_scales_at(cols) + (cols + kI8Chunk - 1) / kI8Chunk * kI8ChunkLines;
+  return i8_scales_at(cols) + (cols + kI8Chunk - 1) / kI8Chunk * kI8ChunkScaleBytes;
 }
 
 /// Rows that a layout interleaves: a batch item must start at a multiple of it.

@@ -26,7 +26,7 @@ constexpr int64_t lora_panel_bytes(int64_t rank) {
   return (rank + kLoraGroup - 1) / kLoraGroup * kLoraScaleBytes +
          (rank + kLoraLineRanks - 1) / kLoraLineRanks * kLoraLineBytes;
 }
-/// Of a matrix with so many rows, padded to whole row panels.
+/// Bytes of a packed matrix with `rows` rows, padded to whole row panels.
 constexpr int64_t lora_up_bytes(int64_t rows, int64_t rank) {
   return (rows + kRowPanelRows - 1) / kRowPanelRows * lora_panel_bytes(rank);
 }

@@ -82,7 +82,7 @@ void ChatOutputParser::run(bool is_all, std::vector<ChatDelta>& out) {
   }
 }
 
-/// White space at the end is held back: before a marker it is no part of the text.
+/// White space at the end is held back: before a marker it is not part of the text.
 void ChatOutputParser::emit(ChatDelta::Kind kind, std::string_view text, std::vector<ChatDelta>& out) {
   bool& has_text = kind == ChatDelta::Kind::kContent ? has_content_ : has_reasoning_;
   const bool strips = !has_text && (kind == ChatDelta::Kind::kReasoning || has_answer_parts_);
@@ -178,7 +178,6 @@ bool ChatOutputParser::run_call(bool is_all, std::vector<ChatDelta>& out) {
   switch (reading.outcome) {
     case ToolCallSyntax::Outcome::kMore: return false;
     case ToolCallSyntax::Outcome::kFailed: {
-      ++num_malformed_;
       state_ = State::kContent;
       std::string marker = syntax_->begin;
       if (marker.empty()) {  // the text itself: its first character is content

@@ -15,10 +15,10 @@ struct ChatOutputFormat {
   const char* name = "";
   const char* words[kMaxWords] = {};           ///< a template of this family contains all of them
   ToolCallSyntax syntaxes[kMaxSyntaxes] = {};  ///< without `read`: unused
-  const char* ignored[kMaxIgnored] = {};       ///< markers that are no part of the content
+  const char* ignored[kMaxIgnored] = {};       ///< markers that are not part of the content
   bool has_channels = false;                   ///< messages with headers: <|channel|>analysis<|message|>...<|end|>
   const char* channel_call = "";               ///< how the calls of such a message begin; "": it is the arguments
-  const char* calls_begin = "";  ///< what the family writes before all calls of an answer, and behind them
+  const char* calls_begin = "";  ///< what the family writes before all calls of an answer, and after them
   const char* calls_end = "";
 };
 struct ReasoningMarkers {
@@ -28,7 +28,7 @@ struct ReasoningMarkers {
 
 /// The row of a template's text. The last row, "plain", has no tool calls.
 const ChatOutputFormat& chat_output_format(std::string_view chat_template);
-/// The same, but the row of Hermes for "plain": how a model whose template knows no tools is made to call one.
+/// The same, but the row of Hermes for "plain": the format for models whose template has no tools.
 const ChatOutputFormat& tool_call_format(std::string_view chat_template);
 const ChatOutputFormat* find_chat_output_format(std::string_view name);
 ReasoningMarkers reasoning_markers(std::string_view chat_template);
@@ -46,14 +46,12 @@ struct ChatOutputOptions {
 };
 
 /// Takes the generated text in pieces of any size, special tokens included. The deltas joined do not depend on the
-/// pieces. Text that looks like a call and is none is content.
+/// pieces. Text that looks like a call but is not one is content.
 class ChatOutputParser final : public ChatReader {
  public:
   explicit ChatOutputParser(const ChatOutputOptions& options);
   void push(std::string_view piece, std::vector<ChatDelta>& out) override;
   void finish(std::vector<ChatDelta>& out) override;
-  /// Blocks that were opened like a tool call and could not be read.
-  int num_malformed() const { return num_malformed_; }
 
  private:
   enum class State : uint8_t { kContent, kReasoning, kCall, kHeader };
@@ -84,7 +82,6 @@ class ChatOutputParser final : public ChatReader {
   bool has_content_ = false, has_reasoning_ = false, has_answer_parts_ = false;
   bool may_begin_with_call_ = false;
   size_t num_calls_ = 0;
-  int num_malformed_ = 0;
 };
 
 /// All of it at once.

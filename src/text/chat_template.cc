@@ -45,7 +45,8 @@ void ChatTemplate::probe_arguments() {
     "parameters": {"type": "object", "properties": {"needle": {"type": "string"}}, "required": []}}}])";
   const auto shows = [&](std::string_view arguments, std::string_view content) {
     const std::string messages = fmt::format(
-        R"([{{"role": "user", "content": "u"}}, {{"role": "assistant", "content": {}, "tool_calls": [{{"id": "probe0001",
+        R"([{{"role": "user", "content": "u"}}, {{"role": "assistant", "content": {},
+        "tool_calls": [{{"id": "probe0001",
            "type": "function", "function": {{"name": "probe", "arguments": {}}}}}]}}])",
         content, arguments);
     const auto text = render({messages, kTools, "", false});
@@ -76,7 +77,7 @@ void adapt_arguments(jinja::Evaluation& e, jinja::Value messages, bool to_object
       const jinja::Value arguments = member_of(function, "arguments");
       jinja::Value adapted;
       if (to_objects && arguments.is_string()) {
-        // Text that is no JSON stays text: the template says what it makes of it.
+        // Text that is not JSON stays text; the template handles it.
         if (arguments.text().empty()) adapted = jinja::Value::dict(e.make_dict());
         else if (nlohmann::json::accept(arguments.text()))
           if (auto parsed = jinja::parse_json_value(e, arguments.text(), "arguments"); parsed.ok() && parsed->is_dict())

@@ -13,7 +13,7 @@
 
 namespace redline {
 
-/// What the files of a model say about its chat template.
+/// The chat template of a model's files.
 struct ChatTemplateSource {
   std::string text;                 ///< Jinja; "": the model has no template
   std::string tool_use;             ///< the template named tool_use, for conversations with tools; "": the same
@@ -36,7 +36,7 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  /// The same text as transformers' apply_chat_template(tokenize=False). invalid_argument: JSON that is none (named),
+  /// The same text as transformers' apply_chat_template(tokenize=False). invalid_argument: malformed JSON (named),
   /// an error of the template, also its own raise_exception, with line and column, or a limit exceeded.
   Result<std::string> render(const ChatInput& input) const;
 

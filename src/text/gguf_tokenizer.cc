@@ -202,7 +202,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
 Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size) {
   constexpr int64_t kHead = 4, kPerPiece = 8;
   if (vocab_size < 3 || vocab_size > static_cast<int64_t>(kMaxGgufTokens)) {
-    return invalid_argument("tokenizer.bin: a vocabulary of {} tokens is asked for, expected 3 to {}", vocab_size,
+    return invalid_argument("tokenizer.bin: a vocabulary of {} tokens is requested, expected 3 to {}", vocab_size,
                             kMaxGgufTokens);
   }
   // Checked before the size is used for an allocation.

@@ -26,7 +26,7 @@ struct GgufVocab {
   ChatTemplates chat_templates;
 };
 /// The tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot
-/// express it (a pre-tokenizer without a name, a Unigram model, ...); the message says what.
+/// express it (a pre-tokenizer without a name, a Unigram model, ...); the message names it.
 Result<GgufVocab> vocab_from_folder(const std::string& folder);
 /// chat_template.jinja, else chat_template of tokenizer_config.json (one, or a list of named ones). Empty: none.
 Result<ChatTemplates> chat_templates_from_folder(const std::string& folder);
@@ -34,7 +34,7 @@ Result<ChatTemplates> chat_templates_from_folder(const std::string& folder);
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 
 /// The tokenizer of a Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and
-/// generation_config.json for the special tokens. not_found: the folder has none of them.
+/// generation_config.json for the special tokens. not_found: the folder has no such file.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
 /// A single tokenizer file; `config_text` is tokenizer_config.json or "".
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);

@@ -154,7 +154,7 @@ Status set_scores(const Json& model, const Tokenizer& tokenizer, GgufVocab& voca
   const auto different = [](std::string_view piece) {
     return unsupported(
         "model.merges cannot be expressed as scores (see \"{}\"), the only order that GGUF's \"llama\" tokenizer "
-        "has; put the tokenizer.model beside tokenizer.json",
+        "has; put the tokenizer.model into the folder of tokenizer.json",
         piece);
   };
   std::unordered_map<std::string, size_t> ways;  // number of ways to form a piece

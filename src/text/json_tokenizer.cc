@@ -225,7 +225,7 @@ Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, i
     }
     if (start != 1 || stop != 0 || content != " ")
       return unsupported(
-          "decoder Strip of {} at the start and {} at the end of a text, by \"{}\", behind Fuse; known is one "
+          "decoder Strip of {} at the start and {} at the end of a text, by \"{}\", after Fuse; known is one "
           "space at the start",
           start, stop, content);
     rules.drop_prefix_space = true;

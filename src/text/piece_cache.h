@@ -57,7 +57,7 @@ class PieceCache {
   static constexpr size_t kEntries = size_t{1} << 15;
   static constexpr int kShift = 64 - 15, kLengthShift = 56, kCountShift = 60;
   static constexpr uint64_t kKeyBits = (uint64_t{1} << kCountShift) - 1;
-  /// The bytes, zeros behind them, and in the last byte the length, with the number of ids above it.
+  /// The bytes, zero-padded, and in the last byte the length, with the number of ids above it.
   struct Key {
     uint64_t low = 0, high = 0;
   };

@@ -1,5 +1,5 @@
 // Finds the pieces of a text as the patterns of the common byte-level tokenizers do, without a regular expression:
-// ASCII by tables. Where any other character takes part, the caller asks the expression.
+// ASCII by tables. With any other character the caller runs the regular expression.
 #pragma once
 
 #include <cstddef>

@@ -188,7 +188,7 @@ Status add_config_tokens(const HfConfig& config, ModelProto& model) {
   const auto num = static_cast<int64_t>(model.pieces.size());
   for (const auto& [id, token] : config.added_tokens) {
     if (id > num + static_cast<int64_t>(config.added_tokens.size())) {
-      return invalid_argument("tokenizer_config.json: added token {} (\"{}\") leaves a hole behind the {} pieces", id,
+      return invalid_argument("tokenizer_config.json: added token {} (\"{}\") leaves a gap after the {} pieces", id,
                               token.content, num);
     }
     while (static_cast<int64_t>(model.pieces.size()) <= id) {

@@ -17,7 +17,7 @@ namespace {
 using tool_calls::OrderedJson;
 using Expr = Grammar::Expr;
 
-/// Of those that a family reads, the one that it writes.
+/// The syntax that a family writes, among those that it reads.
 const ToolCallSyntax& syntax_of(const ChatOutputFormat& format, std::string_view chat_template) {
   const ToolCallSyntax* best = &format.syntaxes[0];
   for (const ToolCallSyntax& syntax : format.syntaxes) {
@@ -74,7 +74,7 @@ class ToolCallGrammar {
 
   // Texts with special tokens --------------------------------------------------------------------------------------
 
-  /// Special tokens among the characters are those tokens: their text is no text to a vocabulary.
+  /// Special tokens among the characters are those tokens: their text is not text to a vocabulary.
   Expr literal(std::string_view text) {
     std::vector<Expr> parts;
     size_t plain = 0;
@@ -102,7 +102,7 @@ class ToolCallGrammar {
   Expr text_without(const std::vector<std::string_view>& markers) {
     std::vector<std::u32string> stops;
     for (const std::string_view marker : markers) {
-      if (marker.empty() || is_special(marker)) continue;  // a special token is no text
+      if (marker.empty() || is_special(marker)) continue;  // a special token is not text
       std::u32string stop;
       for (size_t at = 0; at < marker.size();) {
         const Utf8Char c = utf8_at(marker, at);
@@ -309,9 +309,9 @@ class ToolCallGrammar {
         if (name.is_string()) required.insert(name.get<std::string>());
     for (const std::string& name : required)
       if (!properties.contains(name))
-        return unsupported("\"{}\" is required and is no property: it has no type in the format \"{}\"", name,
+        return unsupported("\"{}\" is required and is not a property: it has no type in the format \"{}\"", name,
                            format_.name);
-    // States as in json_schema.cc: 2 i before any member, 2 i + 1 after one, when i names are behind.
+    // States as in json_schema.cc: 2 i before any member, 2 i + 1 after one, when i names have been read.
     Grammar::Graph graph;
     const auto n = static_cast<uint32_t>(properties.size());
     graph.num_states = 2 * n + 2;

@@ -50,7 +50,7 @@ class ArgumentWriter {
   std::string text_;
 };
 
-/// A literal of Python as JSON; nullopt: the text is none.
+/// A Python literal as JSON; nullopt: not a literal.
 std::optional<std::string> literal_as_json(std::string_view text);
 
 /// What follows the last value of a block: its closing marker, or the end of the text.

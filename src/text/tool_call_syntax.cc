@@ -136,7 +136,7 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     if (calls.empty()) return failed();
     const size_t next = std::min(text.find_first_not_of(" \t\r\n,;", end), text.size());
     const bool has_separator = text.substr(end, next - end).find_first_of(",;") != std::string::npos;
-    // Without a closing marker only a separator says that a call follows: what comes next decides.
+    // Without a closing marker only a separator announces another call; the next text decides.
     if (!*syntax.end && next == text.size() && !is_all) return more();
     const bool has_another = next < text.size() && (text[next] == '{' || text[next] == '[');
     if (!has_another || !(*syntax.end || has_separator)) return closed(syntax, text, end, is_all, std::move(calls));

@@ -1,4 +1,4 @@
-// The ways in which models write tool calls. Each reads one block behind its opening marker, from text that may still
+// The ways in which models write tool calls. Each reads one block after its opening marker, from text that may still
 // grow.
 #pragma once
 
@@ -17,7 +17,7 @@ class ToolSchemas {
   ToolSchemas() = default;
   /// OpenAI's list of tools; anything else gives no types.
   explicit ToolSchemas(std::string_view tools_json);
-  /// A value written as plain text, as JSON: by the type of the parameter, and without one by what the text looks like.
+  /// A value written as plain text, as JSON: by the type of the parameter, and without one by the form of the text.
   std::string value(std::string_view tool, std::string_view parameter, std::string_view text) const;
 
  private:

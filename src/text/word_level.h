@@ -8,7 +8,7 @@ namespace redline {
 /// tokenizers' WordLevel: a piece that is a word of the vocabulary is its token, every other one is unknown.
 class WordLevelModel : public TokenModel {
  public:
-  /// `is_word`: of each token; tokens that were added to the model's vocabulary are none.
+  /// `is_word`: of each token; not tokens that were added to the model's vocabulary.
   WordLevelModel(const Vocabulary& vocabulary, std::vector<bool> is_word, TokenId unk)
       : vocabulary_(vocabulary), is_word_(std::move(is_word)), unk_(unk) {}
   void encode(std::string_view word, std::vector<TokenId>& ids) const override {

@@ -37,7 +37,7 @@ TEST(OutputPath, FoldersDevicesAndPipesAreRefused) {
   const std::string pipe = (fs::path(folder.path()) / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_EQ(output_path(pipe).status().code(), Code::invalid_argument);
-  EXPECT_THAT(output_path("/dev/full").status().message(), HasSubstr("/dev/full: is no regular file"));
+  EXPECT_THAT(output_path("/dev/full").status().message(), HasSubstr("/dev/full: is not a regular file"));
   EXPECT_THAT(output_path("/").status().message(), HasSubstr("is a folder"));
   EXPECT_THAT(output_path("").status().message(), HasSubstr("empty"));
 }

@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
 story = results["C"][0]
 print(*story, sep="\n")
 if not story[0].startswith("Once upon a time") or not story[-1].startswith("[80 tokens"):
-    sys.exit("this is no story")
+    sys.exit("this is not a story")
 for language, result in results.items():
     if result[0] != story:
         sys.exit(f"the example in {language} tells another story:\n" + "\n".join(result[0]))

@@ -20,10 +20,10 @@ TEST(ChatTemplate, FormatsByTheWordsOfTheTemplate) {
 
 TEST(ChatTemplate, AdviceIsACommandLine) {
   EXPECT_EQ(chat_advice("<|im_start|><|im_end|>", "m", "it's\n\\"),
-            "ask in its format:\n"
+            "use its chat format:\n"
             "  redline run m --special $'<|im_start|>user\\nit\\'s\\n\\\\<|im_end|>\\n<|im_start|>assistant\\n'");
   EXPECT_EQ(chat_advice("[INST][/INST]", "m", std::string(1000, 'x')),
-            "ask in its format:\n  redline run m --special $'[INST] PROMPT [/INST]'");
+            "use its chat format:\n  redline run m --special $'[INST] PROMPT [/INST]'");
   EXPECT_EQ(chat_advice("another", "m", "Hi"),
             "write its template into PROMPT, with --special; redline inspect m --chat-template prints it");
 }

@@ -109,7 +109,7 @@ def test_a_conversation(start, tmp_path):
     session.type(f"/save {tmp_path}/a.json\r")
     session.wait("2 messages written")
     session.type("/nothing\r")
-    session.wait("is no command")
+    session.wait("is not a command")
     session.prompt()
     session.type(CTRL_D)
     assert session.end() == 0

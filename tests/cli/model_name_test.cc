@@ -128,7 +128,7 @@ TEST_F(ModelName, NoKind) {
     return kind.status().message();
   };
   write("x", "%PDF-1.7 .");
-  EXPECT_THAT(message("x"), HasSubstr("x: not a kind of file that Redline knows (10 bytes, beginning 25 50 44 46"));
+  EXPECT_THAT(message("x"), HasSubstr("x: unrecognized file format (10 bytes, beginning 25 50 44 46"));
   write("x", "PK\x03\x04....");
   EXPECT_THAT(message("x"), HasSubstr("x: is a file of PyTorch; give the model as safetensors"));
   write("x", "");

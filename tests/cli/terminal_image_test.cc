@@ -51,7 +51,7 @@ TEST(TerminalImage, TheEnvironmentChooses) {
   expect(P::kNone, {{"TERM", "linux"}, {"LANG", "en_GB.UTF-8"}});
   expect(P::kNone, {{"TERM", "dumb"}, {"KITTY_WINDOW_ID", "1"}});
   expect(P::kNone, {});
-  // A multiplexer keeps pictures to itself.
+  // A multiplexer keeps images to itself.
   expect(P::kBlocks256, {{"TERM", "screen-256color"}, {"KITTY_WINDOW_ID", "1"}, {"LANG", "C.UTF-8"}});
   expect(P::kBlocks24, {{"TERM", "xterm-kitty"}, {"TMUX", "x"}, {"COLORTERM", "truecolor"}, {"LANG", "C.UTF-8"}});
 }
@@ -184,7 +184,7 @@ TEST(TerminalImage, SixelsHoldEveryPixelOnceAndItsColourInTheMean) {
         for (size_t c = 0; c < 3; ++c) sum[c] += table[colour][c] * 2.55;
       }
     const double count = static_cast<double>(pixels.size() * pixels[0].size());
-    // Spread errors leave the picture at its edges: at most one step of 51 in the outermost rows and columns. Levels of
+    // Spread errors leave the image at its edges: at most one step of 51 in the outermost rows and columns. Levels of
     // green are rounded to per cent, by up to a third.
     const double allowed =
         51 * (2.0 / static_cast<double>(pixels.size()) + 2.0 / static_cast<double>(pixels[0].size())) + 2.55 / 3;

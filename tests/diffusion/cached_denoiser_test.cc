@@ -23,13 +23,13 @@ double sigma_at(int64_t step) {
 }
 
 struct Drawn {
-  std::vector<float> latents;        ///< of all pictures
+  std::vector<float> latents;        ///< of all images
   std::vector<std::string> actions;  ///< of each row: # computed, + head alone, . nothing
   double share = 0;
   int64_t computed_images = 0;  ///< over the steps
 };
 
-/// An Euler run of some pictures; with two branches guided, in one call or one after the other.
+/// An Euler run of some images; with two branches guided, in one call or one after the other.
 Drawn draw_cached_denoiser(GoldenDenoiser& made, const std::string& rule, const std::vector<uint32_t>& pictures,
                            int64_t branches = 1, bool split = false, bool twice = false) {
   Drawn drawn;
@@ -96,7 +96,7 @@ TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
   }
 }
 
-TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
+TEST(CachedDenoiser, ImagesOfABatchRunAsTheyRunAlone) {
   GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "dicache:threshold=0.7", "redline:threshold=0.2,min_steps=0",
@@ -107,13 +107,13 @@ TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
     double share = 0;
     for (size_t p = 0; p < pictures.size(); ++p) {
       const Drawn alone = draw_cached_denoiser(made, rule, {pictures[p]}, 2);
-      EXPECT_EQ(together.actions[p], alone.actions[0]) << rule << ", picture " << p;
-      EXPECT_EQ(together.actions[3 + p], alone.actions[1]) << rule << ", picture " << p;
+      EXPECT_EQ(together.actions[p], alone.actions[0]) << rule << ", image " << p;
+      EXPECT_EQ(together.actions[3 + p], alone.actions[1]) << rule << ", image " << p;
       EXPECT_NE(alone.actions[0].find_first_of("+."), std::string::npos) << rule << " never skips";
       EXPECT_NE(alone.actions[0].substr(1).find('#'), std::string::npos) << rule << " never computes";
       const std::vector<float> own(together.latents.begin() + static_cast<int64_t>(p * n),
                                    together.latents.begin() + static_cast<int64_t>((p + 1) * n));
-      EXPECT_EQ(own, alone.latents) << rule << ", picture " << p;
+      EXPECT_EQ(own, alone.latents) << rule << ", image " << p;
       share += alone.share / 3;
     }
     EXPECT_NEAR(together.share, share, 1e-9) << rule;
@@ -140,7 +140,7 @@ TEST(CachedDenoiser, GuardsAndCapsHold) {
   EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,max_consecutive=2", {1}).actions[0], "#++#++#++#++");
   EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,max_cached=4", {1}).actions[0], "#++++#######");
   EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,min_steps=13", {1}).actions[0], "############");
-  EXPECT_EQ(draw_cached_denoiser(made, "mask:steps=0+4+8,span=network", {1}).actions[0], "#...#...#...");
+  EXPECT_EQ(draw_cached_denoiser(made, "mask:steps=0+4+8,span=output", {1}).actions[0], "#...#...#...");
   const Drawn half = draw_cached_denoiser(made, "redline:steps=0+1+2+4+6+8", {1, 2});
   EXPECT_EQ(half.share, 0.5);
   EXPECT_EQ(half.computed_images, 12);
@@ -189,13 +189,13 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
     for (const BlockSplit blocks : {BlockSplit(0), BlockSplit(1), BlockSplit(1, 1)}) {
       GoldenDenoiser made = make_denoiser(network, blocks);
       ASSERT_TRUE(made.denoiser);
-      for (const std::string span : {"body", "stack", "network", "change"}) {
-        if (span == "body" && blocks.front == 0) continue;
-        if (span == "stack" && blocks.tail > 0) continue;
+      for (const std::string span : {"middle", "blocks", "output", "residual"}) {
+        if (span == "middle" && blocks.front == 0) continue;
+        if (span == "blocks" && blocks.tail > 0) continue;
         ASSERT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), {1, 2})).ok());
         RuleRequest request;
         request.rule = "mask:steps=0,span=" + span;
-        if (blocks.tail > 0 && span == "body") request.rule = "dbcache:threshold=10,warmup=1,fn=1,bn=1";
+        if (blocks.tail > 0 && span == "middle") request.rule = "dbcache:threshold=10,warmup=1,fn=1,bn=1";
         auto cached = CachedDenoiser::make(*made.denoiser, StepCache::make(request).value(), blocks);
         ASSERT_TRUE(cached.ok()) << cached.status().to_string();
         std::vector<float> x;
@@ -245,7 +245,7 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
 }
 
 TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {
-  // Of a probe without blocks; the statistic of a run is then a number at every step behind the first.
+  // Of a probe without blocks; the statistic of a run is then a number at every step after the first.
   for (const std::string network : {"flux_dev", "pixart_sigma"}) {
     GoldenDenoiser made = make_denoiser(network, 0);
     ASSERT_TRUE(made.denoiser);

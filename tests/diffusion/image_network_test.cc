@@ -159,7 +159,7 @@ TEST_P(ImageNetworkGolden, FollowsAStepCache) {
   auto memory = open_in_memory(name, class_name, {});
   ASSERT_TRUE(file.denoiser && memory.ok());
   const DenoiserModel& model = file.denoiser->model();
-  ASSERT_TRUE((*memory)->set_cache("mask:steps=0+2,span=network", -1, 0).ok());
+  ASSERT_TRUE((*memory)->set_cache("mask:steps=0+2,span=output", -1, 0).ok());
   const DenoiserBatch batch = testing::random_batch(model, {1, 2});
   const std::vector<float> one = normal_latents(batch.layout.elements(), 5);
   const Inputs inputs(model, batch, joined(one, one));

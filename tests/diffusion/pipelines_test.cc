@@ -41,7 +41,7 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     const auto find = [&](const char* what) -> const testing::NpyArray& {
       return arrays->at(fmt::format("{}.{}", run, what));
     };
-    const auto picture_of = [&](const char* what) {
+    const auto image_of = [&](const char* what) {
       const testing::NpyArray& pixels = find(what);
       return RgbImage{pixels.shape[1], pixels.shape[0], {pixels.values.begin(), pixels.values.end()}};
     };
@@ -62,11 +62,11 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     } else {
       request.seed = static_cast<uint64_t>(find("seed").values[0]);
       request.strength = find("strength").values[0];
-      init = picture_of("init");
+      init = image_of("init");
       request.init_image = &init;
     }
     if (has("mask")) {
-      mask = picture_of("mask");
+      mask = image_of("mask");
       request.mask = &mask;
     }
     request.keep_latents = true;
@@ -179,7 +179,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
               ::testing::HasSubstr("Redline has AutoencoderKL, AutoencoderTiny"));
 }
 
-TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
+TEST(UnetPipelines, MissingMaskRegeneratesAll) {
   const Changed c("pipeline_sd_inpaint");
   ImageOptions options;
   options.threads = 1;
@@ -282,7 +282,7 @@ TEST(UnetPipelines, NameWhatDoesNotFit) {
     EXPECT_THAT(c.error(), HasSubstr("text_encoder gives 8 columns, the unet takes 12"));
   }
   {
-    // Neither latents alone nor what an inpainting network is told.
+    // Inpainting networks also get the mask and the masked latents.
     const Changed c("pipeline_sd_inpaint");
     c.edit("unet/config.json", [](auto& j) { j["out_channels"] = 3; });
     EXPECT_THAT(c.error(), HasSubstr("conv_out.weight is [4, 4, 3, 3], the config requires [3, 4, 3, 3]"));
@@ -298,7 +298,7 @@ std::vector<Mode> modes() {
   return all;
 }
 
-/// The parts of generate() one by one: embeddings of the prompts, latents without pictures, pictures of the latents.
+/// The parts of generate() one by one: embeddings of the prompts, latents without images, images of the latents.
 class PipelineParts : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PipelineParts, GiveWhatTheWholeGives) {

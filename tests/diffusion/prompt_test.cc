@@ -32,7 +32,7 @@ PromptTokenizer open_prompt(const char* name, const TextEncoderModel& model) {
   return tokenizer.ok() ? std::move(*tokenizer) : PromptTokenizer();
 }
 
-// The ids that the reference pictures of the bundled model were made from.
+// The ids that the reference images of the bundled model were made from.
 TEST(Prompt, IdsAreThoseOfTheReference) {
   const PromptTokenizer clip = open_prompt("tokenizer", clip_like()), t5 = open_prompt("tokenizer_2", t5_like());
   const auto reference = testing::read_json(kShapes + "/reference/reference.json");

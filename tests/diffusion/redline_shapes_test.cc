@@ -185,7 +185,7 @@ TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
   }
 }
 
-TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSamePicture) {
+TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSameImage) {
   const Case c = reference_cases().at(0);
   std::vector<uint8_t> first;
   for (const int threads : {1, 3}) {

@@ -23,7 +23,7 @@ TEST(StepInvariants, StepsReadNeitherTextNorTimestep) {
   }
 }
 
-TEST(StepInvariants, AnyRowsAtAnyTimestepAreThoseOfThatPictureAlone) {
+TEST(StepInvariants, AnyRowsAtAnyTimestepAreThoseOfThatImageAlone) {
   for (const std::string& name : kNetworks) {
     GoldenDenoiser made = make_denoiser(name);
     ASSERT_TRUE(made.denoiser);

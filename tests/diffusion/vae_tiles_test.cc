@@ -1,4 +1,4 @@
-// Pictures of the bundled model decoded in tiles and whole.
+// Images of the bundled model decoded in tiles and whole.
 #include "diffusion/vae_tiles.h"
 
 #include <gmock/gmock.h>
@@ -48,8 +48,8 @@ RgbImage draw_vae_tiles(int64_t vae_tile) {
 TEST(VaeTiles, NoSeams) {
   const RgbImage whole = draw_vae_tiles(-1), tiled = draw_vae_tiles(64);
   ASSERT_EQ(whole.rgb.size(), tiled.rgb.size());
-  EXPECT_EQ(draw_vae_tiles(160).rgb, whole.rgb) << "a tile that covers the picture";
-  EXPECT_EQ(draw_vae_tiles(0).rgb, whole.rgb) << "a small picture needs no tiles";
+  EXPECT_EQ(draw_vae_tiles(160).rgb, whole.rgb) << "a tile that covers the image";
+  EXPECT_EQ(draw_vae_tiles(0).rgb, whole.rgb) << "a small image needs no tiles";
   const auto error = [&](int64_t x, int64_t y, int64_t k) {
     const auto at = static_cast<size_t>((y * whole.width + x) * 3 + k);
     return static_cast<double>(tiled.rgb[at]) - whole.rgb[at];
@@ -65,7 +65,7 @@ TEST(VaeTiles, NoSeams) {
   const double psnr = 10 * std::log10(255.0 * 255 * static_cast<double>(whole.rgb.size()) / std::max(squares, 1e-9));
   EXPECT_GE(psnr, 30);
   // A seam is a jump of the difference in one column, where a tile begins or ends (8 pixels for one of the latent): no
-  // larger there than among the columns around it, which contours of the picture move alike.
+  // larger there than among the columns around it, which contours of the image move alike.
   for (const int64_t start : tile_starts(20, 8, 2))
     for (const int64_t x : {start * 8, (start + 8) * 8}) {
       if (x <= 0 || x >= whole.width) continue;

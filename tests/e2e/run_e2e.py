@@ -67,7 +67,7 @@ class Fields:
 
     def of_record(self, value, name, fields, where, seen):
         if not isinstance(value, dict):
-            return [f"{where} is no object"]
+            return [f"{where} is not an object"]
         found, known = [], {field.removesuffix("?"): kind for field, kind in fields.items()}
         found += [f"{where}.{key} is not documented" for key in value if key not in known]
         found += [f"{where}.{field} is missing" for field in fields if not field.endswith("?") and field not in value]
@@ -82,7 +82,7 @@ class Fields:
         try:
             parsed = json.loads(out)
         except ValueError as error:
-            return [f"stdout is no JSON: {error}"]
+            return [f"stdout is not JSON: {error}"]
         best = None
         for name, fields in self.documents.items():
             if name.split()[1] != command:

@@ -259,7 +259,7 @@ TEST_F(EmbeddingFolder, ThePromptCanBeLeftOutOfThePooling) {
   put_modules(true);
   put("1_Pooling/config.json", R"({"pooling_mode": "last", "include_prompt": false})");
   put("config_sentence_transformers.json", R"({"prompts": {"q": "the quick "}})");
-  // The first token behind the prompt is the only one left of a text of one token, before [SEP].
+  // The first token after the prompt is the only one left of a text of one token, before [SEP].
   EmbeddingOptions options;
   options.pooling = Pooling::kCls;
   const auto first = open(options);

@@ -127,7 +127,7 @@ TEST(GgufHostile, Metadata) {
     file.keys = {key};
     return file.bytes();
   };
-  EXPECT_GGUF_REFUSED(with_key(kv("k", 13, "\x01")), "at byte 33: metadata \"k\": value type 13 is none of 0 to 12");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 13, "\x01")), "at byte 33: metadata \"k\": unknown value type 13; expected 0 to 12");
   EXPECT_GGUF_REFUSED(with_key(kv("k", 9, u32(13) + u64(1) + "\x01")), "array element type 13");
   EXPECT_GGUF_REFUSED(with_key(kv("k", 7, "\x02")), "at byte 37: metadata \"k\": a bool is 0 or 1, this one is 2");
   EXPECT_GGUF_REFUSED(with_key(kv("k", 9, u32(7) + u64(2) + "\x01\x07")), "a bool is 0 or 1, this one is 7");
@@ -141,7 +141,7 @@ TEST(GgufHostile, Metadata) {
 
   RawGguf file;
   file.keys = {kv("twice", 0, "\x01"), kv("other", 0, "\x01"), kv("twice", 0, "\x01")};
-  EXPECT_GGUF_REFUSED(file.bytes(), "the metadata key \"twice\" is there twice");
+  EXPECT_GGUF_REFUSED(file.bytes(), "duplicate metadata key \"twice\"");
   for (const uint32_t alignment : {0u, 3u, 48u}) {
     file.keys = {kv("general.alignment", 4, u32(alignment))};
     EXPECT_GGUF_REFUSED(file.bytes(), "expected a power of two");
@@ -174,8 +174,8 @@ TEST(GgufHostile, Tensors) {
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {32, 8}, 12, 0)}), "needs a multiple of 256");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {33}, 0, 0)}), "its 132 bytes at offset 0 end beyond the file");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 128)}), "end beyond the file: the data has 128 bytes");
-  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4096)}), "lies beyond the end of the file");
-  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, ~uint64_t{31})}), "lies beyond the end of the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4096)}), "is beyond the end of the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, ~uint64_t{31})}), "is beyond the end of the file");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4)}), "offset 4 is not a multiple of the alignment 32");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("", {1}, 0, 0) + "."}), "an empty tensor name");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {9}, 0, 0), tensor_info("b", {1}, 0, 32)}),
@@ -183,7 +183,7 @@ TEST(GgufHostile, Tensors) {
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("b", {1}, 0, 32), tensor_info("a", {9}, 0, 0)}), "overlap");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {1}, 99, 0), tensor_info("b", {1}, 99, 0)}), "overlap");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {1}, 0, 0), tensor_info("a", {1}, 0, 32)}),
-                      "the tensor \"a\" is there twice");
+                      "duplicate tensor \"a\"");
   EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a\x1b[31m", {1}, 0, 4)}),
                       R"("a\x1b[31m")");  // no escape reaches a terminal
 }

@@ -152,7 +152,7 @@ TEST(Png, HostileFilesAreErrors) {
   for (size_t i = 0; i < good.size() * 8; i += 7) {
     std::string bent = good;
     bent[i / 8] = static_cast<char>(bent[i / 8] ^ 1 << i % 8);
-    const auto picture = decode_png(bent, "x.png");  // a picture or an error
+    const auto picture = decode_png(bent, "x.png");  // an image or an error
     EXPECT_TRUE(picture.ok() || !picture.status().message().empty());
   }
   const auto expect = [&](uint32_t width, uint32_t height, const std::string& words) {

@@ -165,7 +165,7 @@ TEST(TorchFile, NamesWhatIsWrongWithATensor) {
   EXPECT_THAT(failure(RawTensor{"w", "HalfStorage", "0", 6, -1}), HasSubstr("not described"));
   EXPECT_THAT(failure(RawTensor{"w", "HalfStorage", "0", 6, 0, {3, 2}, {1, 3}}), HasSubstr("not dense"));
   EXPECT_THAT(failure(RawTensor{"w", "HalfStorage", "0", 6, 0, {6}, {1, 1}}), HasSubstr("1 axes and 2 strides"));
-  EXPECT_THAT(failure(RawTensor{"w", "HalfStorage", "0", 6, 0, {-6}, {1}}), HasSubstr("no whole number"));
+  EXPECT_THAT(failure(RawTensor{"w", "HalfStorage", "0", 6, 0, {-6}, {1}}), HasSubstr("not a whole number"));
   EXPECT_THAT(
       failure(RawTensor{"w", "HalfStorage", "0", 6, 0, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1}}),
       HasSubstr("its sizes are"));

@@ -49,7 +49,7 @@ SAFETENSORS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
 
 class TorchGenerator:
-  """torch.Generator().manual_seed(seed) on a CPU, as far as torch.randn(..., dtype=torch.float64) uses it."""
+  """torch.Generator().manual_seed(seed) on a CPU, the part that torch.randn(..., dtype=torch.float64) uses."""
 
   def __init__(self, seed):
     self.engine = np.random.MT19937()

@@ -90,7 +90,7 @@ RandomProgram make_random(uint64_t seed, bool reuse, bool waves = false) {
 Tile written(const StagePlan& stage, const TaskGrid& grid, uint32_t index, int64_t rows) {
   Tile tile = grid.tile(static_cast<int32_t>(index), rows, sizes(rows));
   if (grid.kind != TaskGrid::Kind::kWork) return tile;
-  // A cut of rows that differs from stage to stage and is no fraction.
+  // A cut of rows that differs from stage to stage and is not a fraction.
   const auto grain = static_cast<int64_t>(3 + std::hash<std::string>()(stage.name) % 7);
   const auto cut = [&](int64_t part) {
     return part == 0                ? 0

@@ -175,7 +175,7 @@ def test_an_interrupted_pull_goes_on_in_the_next(hub, redline, cache, environmen
     while not blob.exists() or blob.stat().st_size <= 1 << 17:  # this file alone: the others may be renamed meanwhile
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert "the next pull goes on from here" in process.communicate(timeout=60)[1] and process.returncode == 130
+    assert "the next pull resumes from here" in process.communicate(timeout=60)[1] and process.returncode == 130
     (partial,) = (p for p in partial_files(cache) if p.stat().st_size > 0)
     there = partial.stat().st_size
     assert not (cache / REPO / "refs").exists() and not list(cache.rglob("snapshots/*"))  # nothing looks whole

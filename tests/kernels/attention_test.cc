@@ -250,7 +250,7 @@ const AttentionCase kCases[] = {
     {70, 1, 16, 0, 32},      // window of one page, more rows than one tile of lines
     {64, 6, 64, 1000, 0},    // prefill over chunks
     {33, 3, 2, 500, 100},    // a small head
-    {31, 1, 72, 225, 0},     // a head that is no whole tiles; one row less than 32, one position less than a chunk
+    {31, 1, 72, 225, 0},     // a head that is not whole tiles; one row less than 32, one position less than a chunk
     {33, 2, 128, 224, 0},    // one more of both
     {65, 1, 96, 0, 0},       // two passes of 32 lines and one line
     {64, 1, 160, 191, 64},   // a window whose pages end in the middle
@@ -332,7 +332,7 @@ TEST_P(Attention, AgreesWithReference) {
   }
 }
 
-// Rows that come after all positions, as pictures have them: kv_end bounds what they see.
+// Rows that come after all positions, as images have them: kv_end bounds what they see.
 TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t head_dim : {64, 80, 128}) {
@@ -360,7 +360,7 @@ TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
   }
 }
 
-TEST_P(Attention, APictureOfRealSize) {
+TEST_P(Attention, AnImageOfRealSize) {
   constexpr int64_t kPositions = 4608, kRows = 40;
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     if (!kernel.tiles) continue;

@@ -19,7 +19,7 @@ struct Conv2dCase {
   bool upsample = false;
 };
 
-/// Which pixel of the picture a tap of an output pixel is, -1 outside.
+/// Which pixel of the image a tap of an output pixel is, -1 outside.
 int64_t pixel_of(const Conv2dCase& c, int64_t row, int64_t tap) {
   int64_t y = row / c.out_width * c.stride + tap / c.kernel - c.pad;
   int64_t x = row % c.out_width * c.stride + tap % c.kernel - c.pad;
@@ -99,7 +99,7 @@ TEST_P(ConvPatches, OfSomeRowsGoWhereTheyAreWanted) {
     }
 }
 
-TEST_P(ConvPatches, OfAPictureWithoutPixelsAreZeros) {
+TEST_P(ConvPatches, OfAnImageWithoutPixelsAreZeros) {
   expect_patches(kernels(), {0, 0, 8, 2, 2, 3, 1, 2}, 0, 4, 0);
   expect_patches(kernels(), {0, 3, 8, 0, 3}, 0, 0, 0);
   expect_patches(kernels(), {3, 0, 8, 3, 0}, 0, 0, 0);
@@ -174,7 +174,7 @@ struct Convolution {
         kernels.conv_patches(a);
       }
   }
-  /// What weight element `col` of an output channel meets. Zeros around the picture are not normalized.
+  /// What weight element `col` of an output channel meets. Zeros around the image are not normalized.
   double operand(int64_t row, int64_t col) const {
     const int64_t taps = c.kernel * c.kernel, k = col / taps, pixel = pixel_of(c, row, col % taps);
     if (pixel < 0) return 0;
@@ -303,7 +303,7 @@ TEST_P(ConvByTiles, SmallItemsTogetherHaveTheBitsOfEachAlone) {
   }
 }
 
-TEST_P(ConvByTiles, OfAPictureWithoutPixels) {
+TEST_P(ConvByTiles, OfAnImageWithoutPixels) {
   expect_convolution(kernels(), {{0, 0, 32, 2, 2, 3, 1, 2}, 16});
   expect_convolution(kernels(), {{0, 3, 32, 0, 3}, 16});
   expect_convolution(kernels(), {{3, 0, 32, 3, 0}, 16});

@@ -182,7 +182,7 @@ TEST_P(Peaks, CountTheirOperations) {
 }
 
 TEST_P(Peaks, ReadStaysInsideItsBytes) {
-  // The checksum depends on every whole line, and on nothing behind the end.
+  // The checksum depends on every whole line, and on nothing after the end.
   for (int64_t bytes : {0, 4095, 4096, 65536, 65536 + 4096 + 100}) {
     std::vector<uint8_t> data(bytes + 64, 1);
     const uint64_t check = kernels().read_bytes(data.data(), bytes);

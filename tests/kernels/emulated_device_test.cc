@@ -71,7 +71,7 @@ TEST(EmulatedDevice, ABarrierCountsArrivalsAndBytes) {
       w.barrier_arrive(1);
     }
   });
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("nothing can run"));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("no thread can run"));
   EXPECT_THAT(status.message(), ::testing::HasSubstr("mbarrier 1 parity 0: phase 0, 1 arrivals and 0 bytes missing"));
   EXPECT_EQ(order.size(), 3u);
 }

@@ -206,7 +206,7 @@ double float_bound(int64_t k, double magnitude) {
 // conversion and a product with the common scale; the conversion of the minimums, their multiply-add; that with the
 // scale of x, itself rounded, and one more for each later 256; bias and residual: fewer than K / 16 * 2 + 7.
 struct Q8Bound {
-  double moved, rounding;  ///< by x; by what else
+  double moved, rounding;  ///< error by rounding x; other errors
 };
 Q8Bound q8_bound(const LinearCase& c, const std::vector<double>& x_error, int64_t m, int64_t n) {
   double moved = 0, w_moved = 0;

@@ -10,7 +10,7 @@
 
 namespace redline::test {
 
-TEST(AttentionPlan, EveryRowOfEveryHeadIsComputedOnceWhateverTheSlots) {
+TEST(AttentionPlan, EveryRowOfEveryHeadIsComputedOnceWhateverThePartitions) {
   std::mt19937 random(3);
   bool any_split = false;
   for (int round = 0; round < 300; ++round) {

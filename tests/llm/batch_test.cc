@@ -38,7 +38,7 @@ double difference(std::span<const float> got, std::span<const float> want) {
 }
 
 /// Plays random steps: chunks of prompts, single tokens and tokens to verify of up to seven sequences in any mix, some
-/// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece,
+/// truncated or restarted in between. After each step every wanted row is compared with the same tokens, in one piece,
 /// in a sequence that is alone in `alone`. Returns the largest difference.
 double play_batch(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
   struct Pair {
@@ -218,7 +218,7 @@ TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
   EXPECT_THAT(message({{a.get(), bad}}), HasSubstr("batch entry 0: token 1048576 is outside the vocabulary of"));
   const int64_t vocab = engine->info().vocab_size;
   std::vector<float> logits(static_cast<size_t>(3 * vocab));
-  EXPECT_EQ(message({{a.get(), two, logits}}), "batch entry 0: logits of 3 rows are asked for, there are 2 tokens");
+  EXPECT_EQ(message({{a.get(), two, logits}}), "batch entry 0: logits of 3 rows are requested, there are 2 tokens");
   EXPECT_EQ(message({{a.get(), two, std::span(logits).first(5)}}),
             fmt::format("batch entry 0: room for 5 logits is not whole rows of {}", vocab));
   EXPECT_EQ(message({{a.get(), two}, {c.get(), two}}), "batch entry 1: the sequence belongs to another engine");

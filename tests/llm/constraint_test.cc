@@ -47,7 +47,8 @@ TEST(ConstrainedGeneration, TextsMatchAndEnd) {
   const auto json = engine->generate(constraint_request(
       *engine,
       {Kind::kJsonSchema,
-       R"({"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"type":"integer"}},"required":["a","b"]})",
+       R"({"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"type":"integer"}},)"
+       R"("required":["a","b"]})",
        {}}));
   ASSERT_TRUE(json.ok()) << json.status().to_string();
   EXPECT_TRUE(nlohmann::json::parse(json->text)["b"].is_number_integer()) << json->text;

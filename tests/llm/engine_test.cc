@@ -94,7 +94,7 @@ TEST(TextEngine, LogprobsAreOfTheDistributionAndTheGreedyTokenLeads) {
   ASSERT_TRUE(result.ok());
 }
 
-TEST(TextEngine, SpecialTokensOfAPromptAreInertUnlessAskedAndTheFirstIsNotDoubled) {
+TEST(TextEngine, SpecialTokensAreTextByDefault) {
   const auto engine = engine_open_tales();
   const std::string chat = "<|endoftext|><|im_start|>user\nHi!<|im_end|>\n";
   const auto inert = engine->encode(chat, false).value(), parsed = engine->encode(chat, true).value();

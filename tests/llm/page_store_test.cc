@@ -173,9 +173,9 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
     file.seekp(at);
     file << bytes;
   };
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 0, "GGUF"); }), HasSubstr("it does not hold pages"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 9, "xx"); }), HasSubstr("another model or text"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "xx"); }), HasSubstr("another model or text"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 0, "GGUF"); }), HasSubstr("not a page file"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 9, "xx"); }), HasSubstr("do not match the file name"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "xx"); }), HasSubstr("do not match the file name"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 85, "xx"); }), HasSubstr("its checksum is wrong"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 400, "xx"); }), HasSubstr("checksum of a page is wrong"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 64, "\377\377\377\377"); }), HasSubstr("instead of"));
@@ -193,7 +193,7 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
     return notices.take().at(0);
   };
   EXPECT_THAT(write_and_ask({page.name, {}, other}, "key"), HasSubstr("another text"));
-  EXPECT_THAT(write_and_ask({page.name, {1, 2}, text}, "key"), HasSubstr("another model or text"));
+  EXPECT_THAT(write_and_ask({page.name, {1, 2}, text}, "key"), HasSubstr("do not match the file name"));
   EXPECT_THAT(write_and_ask(page, "yek"), HasSubstr("another text"));
 }
 
@@ -252,7 +252,7 @@ TEST(PageStore, ThePagesThatFitInTheQueueAreTheFirstOfAText) {
     for (size_t i = 0; i < 20; ++i) {
       const PageOfText page = store.page(parent, "", std::span(text).subspan(32 * i, 32));
       const bool is_kept = store.write(page, "", pages.pointers());
-      EXPECT_TRUE(goes_on || !is_kept) << "behind a page that was not kept";
+      EXPECT_TRUE(goes_on || !is_kept) << "after a page that was not kept";
       goes_on = goes_on && is_kept;
       now += is_kept;
       parent = page.name;
@@ -322,7 +322,7 @@ TEST(PageStore, TheLimitIsOneForAllEnginesOfAFolder) {
   twin->flush();
   EXPECT_TRUE(reads(*twin, twin->page({}, "", text), "", pages));
   EXPECT_LE(bytes_in(folder.path()), kLimit);
-  // A sum that a killed writer has left unknown, or that somebody has damaged, is made anew.
+  // A total that a killed writer has left unset, or that is damaged, is recomputed.
   for (const char* usage : {"", "12", "nonsense\n", "-5\n"}) {
     std::ofstream(folder.path() + "/usage", std::ios::trunc) << usage;
     const auto more = text_of(32, 2000 + static_cast<int32_t>(std::strlen(usage)));
@@ -486,7 +486,7 @@ TEST(PagesOnDisk, AdaptersAreToldApartByTheirContents) {
   for (int round = 0; round < 2; ++round) {
     const auto engine = open_page_store(options);
     for (const std::string name : {"tolstoy", "shout"}) {
-      // The names change, what is behind them does not.
+      // The names change, the contents do not.
       const std::string as = fmt::format("{}{}", name, round);
       ASSERT_TRUE(engine->load_adapter(as, kTales + "/adapters/" + name).ok());
       r.adapters = {{as, 1.0}};

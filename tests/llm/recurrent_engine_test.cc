@@ -65,7 +65,7 @@ TEST_P(RecurrentEngine, PromptsStartFromTheNearestStateThatIsStored) {
   expect(std::vector(a.begin(), a.begin() + 280) + recurrent_engine_tokens(40, 2), 256, CacheMiss::kSnapshot);
   expect(a, 288, CacheMiss::kSnapshot);
   expect(std::vector(a.begin(), a.begin() + 100), 0, CacheMiss::kSnapshot);
-  // The next turn of a conversation goes on where the answer ended; its last token was never fed back.
+  // The next turn of a conversation continues at the end of the answer; its last token was never fed back.
   const auto length = static_cast<int64_t>(a.size() + answer.size()) - 1;
   expect(a + answer + recurrent_engine_tokens(9, 3), length, CacheMiss::kNotStored);
 }

@@ -448,7 +448,7 @@ TEST(Samplers, OrderIsCheckedAndShown) {
   EXPECT_THAT(std::string(active_samplers(o).status().message()),
               HasSubstr(R"(samplers: there is no "top_kk"; there are: "penalties", "dry", "temperature")"));
   o.samplers = {"top_k", "min_p", "top-k"};
-  EXPECT_THAT(std::string(active_samplers(o).status().message()), HasSubstr("samplers: \"top_k\" is there twice"));
+  EXPECT_THAT(std::string(active_samplers(o).status().message()), HasSubstr("samplers: duplicate \"top_k\""));
 }
 
 TEST(Samplers, OptionsOutsideTheirRangeAreNamed) {

@@ -45,7 +45,7 @@ struct SimulatedMachine {
   int64_t step_tokens = 512, sequences = 64, pages = 100000, max_prefill_tokens = 0;
   double step_ms = 10, token_ms = 0.5;
   double row_ms = -1;       ///< of a sampled row; negative: token_ms
-  int64_t deep_tokens = 0;  ///< a prompt token behind so many others takes twice as long; 0: as long as any
+  int64_t deep_tokens = 0;  ///< a prompt token after so many others takes twice as long; 0: as long as any
   double max_slowdown = 0;  ///< as in TextEngineOptions
 };
 

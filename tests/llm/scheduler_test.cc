@@ -78,7 +78,7 @@ TEST(Scheduler, LimitsOfTheStepHold) {
   EXPECT_EQ(plan({running(1), running(1), running(9)}, budget(2)), (Grants{{0, 1}, {1, 1}}));
 }
 
-TEST(Scheduler, APromptIsAdmittedWhenTheCacheHasRoomBesideWhatRunningOnesNeed) {
+TEST(Scheduler, APromptIsAdmittedOnlyWithRoomForTheRunningRequests) {
   NoCache host;
   const auto with = [&](std::vector<ScheduledRequest> requests, int64_t pages, int64_t page_tokens = 1) {
     for (ScheduledRequest& r : requests) r.room = 0;
@@ -365,7 +365,7 @@ TEST(SchedulerSimulator, AnUrgentRequestTakesThePlaceOfOthers) {
   }
 }
 
-TEST(SchedulerSimulator, AnUrgentRequestThatDoesNotFitIsNotOvertakenByLesserOnes) {
+TEST(SchedulerSimulator, AnUrgentRequestThatDoesNotFitIsNotOvertaken) {
   std::vector<SimulatedRequest> traffic = {one(32 * 50, 300, 0, "", 0)};
   traffic.push_back(one(32 * 80, 5, 100, "", 0));
   for (int i = 0; i < 50; ++i) traffic.push_back(one(64, 10, 200, "", 1));

@@ -52,7 +52,7 @@ TEST(StepBound, IsTheSumOverStepsOfReadingOrArithmetic) {
   EXPECT_NEAR(engine->stats().bound_seconds, want, 1e-9 * want);
 }
 
-TEST(StepBound, TheMachineIsAskedAboutWhenSomebodyWantsToKnow) {
+TEST(StepBound, LimitsAreQueriedOnDemand) {
   std::vector<MachineQuestion> asked;
   const auto engine = open_silent(&asked);
   GenerateRequest r;

@@ -43,7 +43,7 @@ TEST(StepTime, FindsHowManyPromptTokensFit) {
   EXPECT_EQ(time.prompt_tokens_within(1e9, 8, 8), StepTime::kNoLimit);
 }
 
-TEST(StepTime, FollowsAMachineThatChangesAndForgivesOneSlowStep) {
+TEST(StepTime, AdaptsToTheMachineAndIgnoresOneOutlier) {
   StepTime time;
   const auto run = [&](int steps, double factor) {
     for (int i = 0; i < steps; ++i) {

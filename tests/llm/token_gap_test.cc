@@ -10,7 +10,7 @@ namespace redline::testing {
 namespace {
 
 const std::string kTokenGapMixed = REDLINE_SOURCE_DIR "/tests/llm/traffic/mixed.jsonl";
-constexpr double kSlowdown = 2.5, kMostGap = 3;
+constexpr double kSlowdown = 2.5, kMaxGap = 3;
 
 double percentile(std::vector<double> values, double p) {
   std::sort(values.begin(), values.end());
@@ -79,9 +79,9 @@ TEST(TokenGap, StaysBelowThreeTimesTheMedianWhileOthersPrefill) {
       first.resize(streams);
       const Gaps bound = run_token_gap(machine, first, kSlowdown, next),
                  without = run_token_gap(machine, first, 0, next);
-      EXPECT_LE(bound.p99, kMostGap * bound.median) << machine.step_ms << " " << streams;
+      EXPECT_LE(bound.p99, kMaxGap * bound.median) << machine.step_ms << " " << streams;
       if (streams < 64) {  // with more, most steps have prompts anyway
-        EXPECT_GT(without.p99, kMostGap * without.median) << machine.step_ms << " " << streams;
+        EXPECT_GT(without.p99, kMaxGap * without.median) << machine.step_ms << " " << streams;
       }
       EXPECT_LE(bound.end_ms, 1.25 * without.end_ms) << "what it costs";
     }
@@ -92,14 +92,14 @@ TEST(TokenGap, NoPromptSlowsAStepBeyondTheBound) {
     for (const double share : {0.3, 0.6, 0.9}) {
       auto traffic = arrivals(machine, 300, 2000, share);
       const Gaps bound = run_token_gap(machine, traffic, kSlowdown);
-      EXPECT_LE(bound.slowdown_p99, kMostGap) << machine.step_ms << " " << share;
+      EXPECT_LE(bound.slowdown_p99, kMaxGap) << machine.step_ms << " " << share;
       EXPECT_LE(bound.end_ms, 1.25 * run_token_gap(machine, traffic, 0).end_ms) << "what it costs";
       // Two long prompts whose tokens take longer and longer, in turn with short ones: the first steps of each are
       // learned.
       machine.deep_tokens = 8192;
       traffic[10].prompt = 32768;
       traffic[60].prompt = 16384;
-      EXPECT_LE(run_token_gap(machine, traffic, kSlowdown).slowdown_p95, kMostGap) << machine.step_ms << " " << share;
+      EXPECT_LE(run_token_gap(machine, traffic, kSlowdown).slowdown_p95, kMaxGap) << machine.step_ms << " " << share;
     }
 }
 
@@ -107,7 +107,7 @@ TEST(TokenGap, HoldsForRecordedTraffic) {
   const auto traffic = read_traffic(kTokenGapMixed);
   ASSERT_TRUE(traffic.ok()) << traffic.status().to_string();
   for (const SimulatedMachine& machine : kMachines)
-    EXPECT_LE(run_token_gap(machine, *traffic, kSlowdown).slowdown_p99, kMostGap) << machine.step_ms;
+    EXPECT_LE(run_token_gap(machine, *traffic, kSlowdown).slowdown_p99, kMaxGap) << machine.step_ms;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 
 namespace redline::testing {
 
-/// io: no such file. invalid_argument: a line that is no such object, with its number.
+/// io: no such file. invalid_argument: a line that is not such an object, with its number.
 inline Result<std::vector<SimulatedRequest>> read_traffic(const std::string& path) {
   std::ifstream file(path);
   if (!file) return io("{}: cannot be read", path);

@@ -1,5 +1,5 @@
-// The scheduler over recorded traffic: chats, an agent's bursts, documents in the background, and an editor that gives
-// up most of what it asks for.
+// The scheduler over recorded traffic: chats, an agent's bursts, documents in the background, and an editor that
+// cancels most of its requests.
 #include "llm/traffic.h"
 
 #include <gmock/gmock.h>

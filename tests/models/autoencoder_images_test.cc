@@ -1,4 +1,4 @@
-// Autoencoders with trained weights: stored latents must give the stored pictures.
+// Autoencoders with trained weights: stored latents must give the stored images.
 #include "formats/png.h"
 #include "support/autoencoder_golden.h"
 #include "support/image_builders.h"
@@ -10,7 +10,7 @@ namespace {
 using testing::NetworkMode;
 using testing::NpyArray;
 
-/// 20 log10(255 / root of the mean squared difference) of a decoder's picture, in [-1, 1], and one of 8 bits.
+/// 20 log10(255 / root of the mean squared difference) of a decoder's image, in [-1, 1], and one of 8 bits.
 double psnr(const float* picture, const RgbImage& expected) {
   double squares = 0;
   for (size_t i = 0; i < expected.rgb.size(); ++i) {
@@ -20,13 +20,13 @@ double psnr(const float* picture, const RgbImage& expected) {
   return squares == 0 ? INFINITY : 10 * std::log10(255.0 * 255.0 * static_cast<double>(expected.rgb.size()) / squares);
 }
 
-class AutoencoderPictures : public ::testing::TestWithParam<NetworkMode> {
+class AutoencoderImages : public ::testing::TestWithParam<NetworkMode> {
  protected:
   // Rounding of some forty products in a row to bfloat16 leaves 35 dB; float32 only what rounding to 8 bits turns over.
   double least() const { return GetParam() == NetworkMode::kF32 ? 50 : 35; }
 };
 
-TEST_P(AutoencoderPictures, Bundled) {
+TEST_P(AutoencoderImages, Bundled) {
   const std::string folder = REDLINE_SOURCE_DIR "/assets/redline-shapes";
   auto checkpoint = Checkpoint::open(folder + "/vae");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
@@ -52,7 +52,7 @@ TEST_P(AutoencoderPictures, Bundled) {
   }
 }
 
-TEST_P(AutoencoderPictures, Taef2) {
+TEST_P(AutoencoderImages, Taef2) {
   const std::string folder = REDLINE_SHARED_DIR "/models/taef2";
   auto latents = testing::read_npy(folder + "/test_latent_f32.npy");
   if (!latents.ok()) GTEST_SKIP() << folder << " is not there";
@@ -74,7 +74,7 @@ TEST_P(AutoencoderPictures, Taef2) {
   EXPECT_GE(psnr(network.output("image"), *picture), least());
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, AutoencoderPictures, ::testing::Values(NetworkMode::kF32, NetworkMode::kAuto),
+INSTANTIATE_TEST_SUITE_P(Modes, AutoencoderImages, ::testing::Values(NetworkMode::kF32, NetworkMode::kAuto),
                          [](const auto& info) { return testing::network_mode_name(info.param); });
 
 }  // namespace

@@ -31,8 +31,8 @@ std::vector<float> values_of(const WeightSource& source) {
   return values;
 }
 
-// The same tensors in diffusers' layout, in the makers' file below a prefix, and in GGUF with 8-bit blocks whose values
-// are exact: not one bit differs, and the config that follows from shapes builds the same network.
+// The same tensors in diffusers' layout, in the original checkpoint's layout below a prefix, and in GGUF with 8-bit
+// blocks whose values are exact: not one bit differs, and the config that follows from shapes builds the same network.
 TEST(FluxFile, ThreeLayoutsAreOneTransformer) {
   const auto expected = Checkpoint::open(kFolder + "diffusers");
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
@@ -97,16 +97,16 @@ TEST(FluxFile, ErrorsSayWhatIsWrong) {
   config("[]");
   expect("", "", Code::invalid_argument, "config.json: not a JSON object");
   config(R"({"axes_dims_rope": [4, 6, 6], "num_layers": 19})");
-  expect("", "", Code::invalid_argument, "num_layers is not what the tensors of");
+  expect("", "", Code::invalid_argument, "num_layers contradicts the tensors of");
   config(R"({"axes_dims_rope": [4, 6, 6]})");
   expect("img_attn.norm.key_norm", "img_attn.norm.kex_norm", Code::unsupported, "not a FLUX.1 transformer: neither");
   expect("txt_mlp.2.bias", "txt_mlp.3.bias", Code::unsupported,
-         "tensor \"double_blocks.0.txt_mlp.3.bias\" is not part of a FLUX.1 transformer");
-  expect("single_blocks.0", "single_blocks.x", Code::unsupported, "is not part of a FLUX.1 transformer");
+         "tensor \"double_blocks.0.txt_mlp.3.bias\" is not part of a supported FLUX.1 transformer");
+  expect("single_blocks.0", "single_blocks.x", Code::unsupported, "is not part of a supported FLUX.1 transformer");
   expect("img_in.weight", "img_in.weighs", Code::invalid_argument, "tensor img_in.weight is missing");
   // [96, 32] becomes [32, 96]: as many bytes, other rows.
   expect("\"shape\":[96,32]", "\"shape\":[32,96]", Code::invalid_argument,
-         "img_attn.qkv.weight has 32 rows, expected 96 beside an img_in of 32");
+         "img_attn.qkv.weight has 32 rows, expected 96 with an img_in of 32");
   EXPECT_EQ(open_flux_file(folder.path() + "/nothing.safetensors").status().code(), Code::not_found);
   EXPECT_EQ(open_flux_file(folder.path() + "/nothing.gguf").status().code(), Code::not_found);
 }

@@ -15,12 +15,15 @@ using nlohmann::json;
 json scheme() {
   return json::parse(R"({
     "config_groups": {"group_0": {
-      "input_activations": {"actorder": null, "block_structure": null, "dynamic": true, "group_size": null, "num_bits": 8,
-                            "observer": null, "observer_kwargs": {}, "strategy": "token", "symmetric": true, "type": "int"},
+      "input_activations": {"actorder": null, "block_structure": null, "dynamic": true, "group_size": null,
+      "num_bits": 8,
+                            "observer": null, "observer_kwargs": {}, "strategy": "token", "symmetric": true,
+                            "type": "int"},
       "output_activations": null,
       "targets": ["Linear"],
       "weights": {"actorder": null, "block_structure": null, "dynamic": false, "group_size": null, "num_bits": 8,
-                  "observer": "minmax", "observer_kwargs": {}, "strategy": "channel", "symmetric": true, "type": "int"}}},
+                  "observer": "minmax", "observer_kwargs": {}, "strategy": "channel", "symmetric": true,
+                  "type": "int"}}},
     "format": "int-quantized", "global_compression_ratio": 1.5, "ignore": ["lm_head"], "kv_cache_scheme": null,
     "quant_method": "compressed-tensors", "quantization_status": "compressed"})");
 }
@@ -49,7 +52,7 @@ Pair make_pair() {
       std::memcpy(&half, raw + 2 * i, 2);
       values[i] = bf16_to_f32(half);
     }
-    // Rows of 48 are no whole blocks; as lm_head they are left out.
+    // Rows of 48 are not whole blocks; as lm_head they are left out.
     const bool rounds = name.ends_with("_proj.weight") && shape[1] % 32 == 0;
     if (rounds) {
       std::vector<int8_t> codes(values.size());

@@ -138,9 +138,9 @@ TEST(RealModels, Babyllama361InFloatTypes) {
 }
 
 // Perplexity of each type on a story beside that of the real_float32 file, as ratios: llama-perplexity's figures for
-// 60,000 bytes stand in SOURCE.txt there. Ours is over one window of 200 tokens, so the ratio may differ by what a
-// small sample allows; an error in a block format or a scale would show as a factor. "auto" beside "f32" on the same
-// file: rounding activations to int8 changes the mean by less than one part in a hundred.
+// 60,000 bytes stand in SOURCE.txt there. Ours is over one window of 200 tokens, so the ratio may differ by sampling
+// error; an error in a block format or a scale would show as a factor. "auto" beside "f32" on the same file: rounding
+// activations to int8 changes the mean by less than one part in a hundred.
 TEST(RealModels, Babyllama361InBlockTypes) {
   const std::string plain = shared("gguf-real/babyllama-tok361-F32.gguf");
   const std::string corpus = shared("text-corpora/tinystories-lowercase-4M.txt");

@@ -223,13 +223,13 @@ TEST_F(PeftFolder, ScalesByAlphaAndRank) {
   config_["alpha_pattern"] = {{"layers.1.self_attn.q_proj", 2.5}, {"proj", 3}, {".*\\.0\\..*down_proj", 6}};
   EXPECT_EQ(read()->matrices.at(kQ).scale, 2.5 / 4);
   EXPECT_EQ(read()->matrices.at(kDown).scale, 1.5);
-  EXPECT_EQ(read()->matrices.at("model.layers.1.mlp.down_proj").scale, 4) << "\"proj\" is no whole part of the name";
+  EXPECT_EQ(read()->matrices.at("model.layers.1.mlp.down_proj").scale, 4) << "\"proj\" is not a whole part of the name";
   config_["r"] = 32;
   config_["rank_pattern"] = {{"q_proj|down_proj", 4}};
   EXPECT_EQ(read()->matrices.at(kQ).scale, 2.5 / 4);
   config_["rank_pattern"] = {{"q_proj", 4}};
   EXPECT_THAT(read().status().message(),
-              HasSubstr("model.layers.0.mlp.down_proj has rank 4, adapter_config.json says 32"));
+              HasSubstr("model.layers.0.mlp.down_proj has rank 4, adapter_config.json has 32"));
   config_["rank_pattern"] = {{"q_proj(", 4}};
   EXPECT_THAT(read().status().message(), HasSubstr("rank_pattern"));
 }

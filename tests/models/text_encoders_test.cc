@@ -1,4 +1,4 @@
-// CLIP and T5 against transformers: tiny random models, and the encoders of the bundled picture model.
+// CLIP and T5 against transformers: tiny random models, and the encoders of the bundled image model.
 #include <gmock/gmock.h>
 
 #include <numeric>

@@ -374,13 +374,13 @@ def test_a_cache_that_never_skips_changes_nothing(comfy, method, conditions):
     exact = ModelPatcher(Transformer(2, 3)).sample(conditions=conditions)
     model = apply(comfy, ModelPatcher(Transformer(2, 3)), method=method, residual_diff_threshold=0.0, drift_threshold=0.0)
     np.testing.assert_array_equal(model.sample(conditions=conditions), exact)
-    np.testing.assert_array_equal(model.sample(conditions=conditions), exact)  # the second run begins anew
+    np.testing.assert_array_equal(model.sample(conditions=conditions), exact)  # the second run resets the state
     end = apply(comfy, ModelPatcher(Transformer(2, 3)), method=method, residual_diff_threshold=1.0, drift_threshold=9.0, end=0.0, start=0.0)
     np.testing.assert_array_equal(end.sample(conditions=conditions), exact)
 
 
 def test_branches_have_states_of_their_own(comfy):
-    """Branches that are called together or one after the other are told apart; both are near the exact result."""
+    """Branches are distinguished whether they are called together or one after the other; both are near the exact result."""
     exact = ModelPatcher(Transformer(2, 3)).sample(conditions=((0, 1),))
     for conditions in (((0, 1),), ((0,), (1,))):
         network = Transformer(2, 3)

@@ -28,7 +28,7 @@ def test_caches(rule):
     assert len(report["computed"]) == 6 and report["computed"][0] == 1
     assert sum(report["computed"]) < 6 and report["executed_share"] < 1
     assert report["cache"].startswith(rule.split(":")[0]) and not torch.equal(first, exact)
-    # The next image begins anew.
+    # The next image resets the state.
     torch.testing.assert_close(paint(pipe, "flux", steps=6), first, atol=0, rtol=0)
     redline.diffusers.apply_cache(pipe, None)
     torch.testing.assert_close(paint(pipe, "flux", steps=6), exact, atol=0, rtol=0)

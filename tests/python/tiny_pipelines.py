@@ -1,7 +1,6 @@
 """Pipelines of diffusers with small random networks, for the tests of redline.diffusers.
 
-Tolerances. PyTorch's float32 result differs from its float64 one by what rounding and the order of sums do to this network over
-this number of steps. The engine rounds as often in another order, so its error is of that size; ERRORS of it are allowed.
+Tolerances. PyTorch's float32 result differs from its float64 one by the effect of rounding and the order of sums on this network over this number of steps. The engine rounds as often in another order, so its error is of that size; ERRORS of it are allowed.
 """
 import math
 from typing import ClassVar
@@ -186,7 +185,7 @@ def accelerated(name, **more):
 
 
 def psnr(got, expected):
-    """Of pictures from 0 to 1."""
+    """Of images from 0 to 1."""
     return float("inf") if (error := float(((got - expected) ** 2).mean())) == 0 else -10 * math.log10(error)
 
 

@@ -188,7 +188,7 @@ TEST(Executor, ASizeAboveItsBoundIsRefused) {
   EXPECT_EQ(status.message(), "tokens is 9 in this step, the program was compiled for at most 8");
 }
 
-TEST(Executor, AProgramThatCannotGoOnEndsWithADumpOfWhoWaitsForWhat) {
+TEST(Executor, DeadlockReportsWaits) {
   Numbers n(2);
   ExecutorOptions run;
   run.hang_seconds = 0.2;

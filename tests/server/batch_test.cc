@@ -167,9 +167,9 @@ TEST_F(Batch, WrongFilesAreRefused) {
   const BatchInput in = input(request("a"));
   const auto refused = [&] { return output(in).status().message(); };
   write("{\"custom_id\": \"z\", \"response\": null}\n");
-  EXPECT_THAT(refused(), HasSubstr("out.jsonl:1: answers \"z\", which in.jsonl does not ask"));
+  EXPECT_THAT(refused(), HasSubstr("out.jsonl:1: answers \"z\", which in.jsonl does not contain"));
   write("hello\n");
-  EXPECT_THAT(refused(), HasSubstr("out.jsonl:1: is no answer of a batch"));
+  EXPECT_THAT(refused(), HasSubstr("out.jsonl:1: is not an answer of a batch"));
   EXPECT_EQ(written(), "hello\n");
   write("");
   {

@@ -1,4 +1,4 @@
-// Texts that go on from the tokens that a model has written: every byte is a token here, and known texts have others.
+// Continuing from the tokens that a model has generated: every byte is a token here, and known texts have others.
 #include "server/known_texts.h"
 
 #include <gtest/gtest.h>

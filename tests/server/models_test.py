@@ -1,4 +1,4 @@
-"""Several models behind one port, more than --memory holds: loaded when they are named, unloaded by age."""
+"""Several served models, more than --memory holds: loaded when they are named, unloaded by age."""
 import json
 import math
 import shutil

@@ -1,4 +1,4 @@
-"""Pictures over HTTP: OpenAI's API with its own client, and predictions with events, cancellation and webhooks."""
+"""Images over HTTP: OpenAI's API with its own client, and predictions with events, cancellation and webhooks."""
 import base64
 import hashlib
 import hmac
@@ -42,7 +42,7 @@ def psnr(a, b):
 
 @pytest.fixture(scope="module")
 def reference(client):
-    """The picture of PROMPT with seed 5 in 4 steps."""
+    """The image of PROMPT with seed 5 in 4 steps."""
     answer = client.images.generate(prompt=PROMPT, extra_body={"seed": 5, "steps": 4})
     return pixels(base64.b64decode(answer.data[0].b64_json))
 
@@ -61,7 +61,7 @@ def test_openai_client_generates(client, reference):
     assert red.mean() > 0.1 and blue.mean() > 0.2
     both = client.images.generate(prompt=PROMPT, n=2, size="128x128", output_format="webp", extra_body={"seed": 4, "steps": 4})
     assert [d.model_extra["seed"] for d in both.data] == [4, 5]
-    # WebP is lossy; the second picture is that of seed 5.
+    # WebP is lossy; the second image is that of seed 5.
     assert psnr(pixels(base64.b64decode(both.data[1].b64_json)), reference) > 25
 
 
@@ -179,7 +179,7 @@ def test_predictions_are_canceled_and_the_queue_has_an_end(painter):
     assert [a.json()["queue_position"] for a in waiting] == [1, 2, 3]
     refused = painter.post("/v1/predictions", long)
     assert refused.status_code == 429 and "retry-after" in refused.headers
-    # In the queue it takes effect at once, and those behind it move up.
+    # In the queue it takes effect at once, and those after it move up.
     assert painter.post(waiting[0].json()["urls"]["cancel"]).json()["status"] == "canceled"
     assert painter.get(waiting[2].json()["urls"]["get"]).json()["queue_position"] == 2
     for prediction in (waiting[2].json(), waiting[1].json(), running):
@@ -193,7 +193,7 @@ def test_a_client_that_leaves_cancels_its_picture(painter):
     # The next one does not wait for a thousand steps.
     answer = painter.post("/v1/images/generations", {"prompt": PROMPT, "steps": 1})
     assert answer.status_code == 200
-    # The model takes its next request right after it has told of the end of this one.
+    # The model takes its next request right after it has reported the end of this one.
     for _ in range(600):
         if painter.metric("redline:predictions_in_flight") == 0:
             break
@@ -247,7 +247,7 @@ def test_text_and_pictures_behind_one_port(start):
     with start("--threads", "2", models=(str(tales), f"painter={SHAPES}")) as server:
         assert [m["id"] for m in server.get("/v1/models").json()["data"]] == ["redline-tales", "painter"]
         picture = server.post("/v1/predictions", {"model": "painter", "input": {"prompt": PROMPT, "steps": 200}}).json()
-        # Text goes on while a picture is drawn.
+        # Text generation continues while an image is generated.
         story = server.post("/v1/completions", {"model": "redline-tales", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 20})
         assert story.status_code == 200 and story.json()["usage"]["completion_tokens"] == 20
         assert server.get(picture["urls"]["get"]).json()["status"] in ("queued", "processing")

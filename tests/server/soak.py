@@ -67,7 +67,7 @@ class Soak:
             assert set(json.loads(answer.json()["choices"][0]["text"])) == {"animal", "age"}
 
     async def talk(self, client):
-        """A conversation, whose turns go on from each other's state."""
+        """A conversation, whose turns continue from each other's state."""
         messages = [{"role": "user", "content": self.random.choice(QUESTIONS)}]
         for _ in range(3):
             body = {"model": "redline-tales", "messages": messages, "max_tokens": 40, "temperature": 0}

@@ -20,7 +20,7 @@ struct GoldenDenoiser {
   std::unique_ptr<Denoiser> denoiser;
 };
 
-/// In float32, for up to `max_rows` rows. The denoiser is missing where something failed, which the test is told.
+/// In float32, for up to `max_rows` rows. The denoiser is null after a failure, which is reported to the test.
 inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks = 0, int64_t max_rows = 8) {
   GoldenDenoiser made;
   made.golden = load_image_golden(name);
@@ -47,7 +47,7 @@ inline void append_normal(std::vector<float>& to, int64_t count, uint32_t seed) 
   for (int64_t i = 0; i < count; ++i) to.push_back(normal(random));
 }
 
-/// Pictures by number, each with `branches` of guidance; a branch of a picture has the same values in any batch.
+/// Images by number, each with `branches` of guidance; a branch of an image has the same values in any batch.
 inline DenoiserBatch random_batch(const DenoiserModel& model, const std::vector<uint32_t>& pictures,
                                   int64_t branches = 1) {
   constexpr int64_t kSide = 4, kText = 5;

@@ -1,5 +1,5 @@
-// The golden networks of tests/golden/image: tiny random checkpoints and what PyTorch says of them. golden_case.py
-// there says how a case is written.
+// The golden networks of tests/golden/image: tiny random checkpoints and PyTorch's outputs. golden_case.py there
+// describes how a case is written.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// A safetensors file taken apart, or in the making: its header as JSON, data behind it.
+// A safetensors file taken apart, or in the making: its header as JSON, then the data.
 #pragma once
 
 #include <cstring>
@@ -13,7 +13,7 @@ struct SafetensorsFile {
   nlohmann::json header = nlohmann::json::object();
   std::string data;
 
-  /// The header is no object where there is no such file.
+  /// The header is not an object where there is no such file.
   static SafetensorsFile read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(file), {});

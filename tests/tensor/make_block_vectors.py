@@ -2,7 +2,7 @@
 """Writes tests/golden/blocks.npz: random blocks of every weight format and the float32 values that the gguf package
 dequantizes them to. TYPE.bytes and TYPE.values, TYPE as gguf names it; bytes as int32, which test readers know.
 
-Needs numpy and gguf. Fixed seed: the same bytes every time. Blocks whose values are not finite (scales are any bits) are drawn anew.
+Needs numpy and gguf. Fixed seed: the same bytes every time. Blocks whose values are not finite (scales are any bits) are drawn again.
 """
 from pathlib import Path
 

@@ -17,7 +17,7 @@ namespace {
 std::vector<uint8_t> random_bytes(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
-  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random() % 255 + 1);  // never zero: padding must be told apart
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random() % 255 + 1);  // never zero, unlike padding
   return bytes;
 }
 

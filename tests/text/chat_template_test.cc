@@ -123,7 +123,8 @@ class Folder : public ::testing::Test {
 
 TEST_F(Folder, TemplateOfTokenizerConfig) {
   write("tokenizer_config.json", R"({"chat_template": "T", "bos_token": {"content": "<s>"}, "eos_token": "</s>",
-    "pad_token": null, "additional_special_tokens": ["<a>", {"content": "<b>"}], "extra_special_tokens": {"image_token": "<i>"}})");
+    "pad_token": null, "additional_special_tokens": ["<a>", {"content": "<b>"}],
+    "extra_special_tokens": {"image_token": "<i>"}})");
   EXPECT_EQ(source().text, "T");
   EXPECT_EQ(source().tool_use, "");
   EXPECT_EQ(source().special_tokens_json,

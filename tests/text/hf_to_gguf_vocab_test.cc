@@ -142,7 +142,8 @@ TEST_F(HfToGgufVocab, SpecialTokensTemplatesAndHoles) {
   put("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<e>": 3, "<t>": 4, "<m>": 7},
       "merges": ["a b"]}, "decoder": {"type": "ByteLevel"}, "normalizer": null,
       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
-      "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<e>"}}, {"Sequence": {"id": "A"}}],
+      "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<e>"}},
+      {"Sequence": {"id": "A"}}],
         "special_tokens": {"<e>": {"id": "<e>", "ids": [3], "tokens": ["<e>"]}}},
       "added_tokens": [{"id": 3, "content": "<e>", "special": true}, {"id": 4, "content": "<t>", "special": true},
         {"id": 7, "content": "<m>", "special": false}]})");

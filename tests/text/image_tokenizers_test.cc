@@ -55,7 +55,7 @@ void expect_ids(const Tokenizer& tokenizer, const std::string& name) {
   EXPECT_GE(compared, 120);
 }
 
-TEST(PictureTokenizers, TheBundledOnesGiveTransformersIds) {
+TEST(ImageTokenizers, TheBundledOnesGiveTransformersIds) {
   const auto clip = open(kAssets + "/tokenizer"), t5 = open(kAssets + "/tokenizer_2");
   ASSERT_TRUE(clip && t5);
   expect_ids(*clip, "shapes_clip");
@@ -72,7 +72,7 @@ TEST(PictureTokenizers, TheBundledOnesGiveTransformersIds) {
   EXPECT_EQ(t5->suffix(), (std::vector<TokenId>{1}));
 }
 
-TEST(PictureTokenizers, TheirOtherFilesGiveTheSame) {
+TEST(ImageTokenizers, TheirOtherFilesGiveTheSame) {
   {
     const PartOfFolder folder(kAssets + "/tokenizer", {"vocab.json", "merges.txt", "tokenizer_config.json"});
     const auto clip = open(folder.path());
@@ -88,7 +88,7 @@ TEST(PictureTokenizers, TheirOtherFilesGiveTheSame) {
   EXPECT_EQ(t5->suffix(), (std::vector<TokenId>{1}));
 }
 
-TEST(PictureTokenizers, ThePublishedOnesGiveTransformersIds) {
+TEST(ImageTokenizers, ThePublishedOnesGiveTransformersIds) {
   if (!std::filesystem::exists(kShared + "/tokenizer-clip")) GTEST_SKIP() << kShared << "/tokenizer-clip is not here";
   const std::string clip_folder = kShared + "/tokenizer-clip", t5_folder = kShared + "/tokenizer-t5";
   const auto clip = open(clip_folder), t5 = open(t5_folder);
@@ -116,7 +116,7 @@ TEST(PictureTokenizers, ThePublishedOnesGiveTransformersIds) {
   expect_ids(*from_spiece, "t5_spiece");
 }
 
-TEST(PictureTokenizers, DecodingGivesTheTextBack) {
+TEST(ImageTokenizers, DecodingGivesTheTextBack) {
   const auto clip = open(kAssets + "/tokenizer"), t5 = open(kAssets + "/tokenizer_2");
   ASSERT_TRUE(clip && t5);
   const std::string text = "a large red circle on a blue background";
@@ -126,7 +126,7 @@ TEST(PictureTokenizers, DecodingGivesTheTextBack) {
   EXPECT_EQ(clip->decode(clip->encode("Été, 3")), "été , 3");
 }
 
-TEST(PictureTokenizers, SpecialTokensInTextAreInertUnlessAsked) {
+TEST(ImageTokenizers, SpecialTokensInTextAreTextByDefault) {
   const auto clip = open(kAssets + "/tokenizer"), t5 = open(kAssets + "/tokenizer_2");
   ASSERT_TRUE(clip && t5);
   const auto has = [](const std::vector<TokenId>& ids, TokenId id) {
@@ -138,7 +138,7 @@ TEST(PictureTokenizers, SpecialTokensInTextAreInertUnlessAsked) {
   EXPECT_TRUE(has(t5->encode("a </s> b", {.add_special = false, .parse_special = true}), 1));
 }
 
-TEST(PictureTokenizers, AnyBytesAreEncoded) {
+TEST(ImageTokenizers, AnyBytesAreEncoded) {
   const auto clip = open(kAssets + "/tokenizer"), t5 = open(kAssets + "/tokenizer_2");
   ASSERT_TRUE(clip && t5);
   for (const char* text : {"\xff\xfe", "a\xc3", "\xe2\x96", "ok \xf0\x9f\x98 \x80 end"})

@@ -12,7 +12,8 @@ namespace redline::jinja {
 namespace {
 
 constexpr std::string_view kVariables = R"({"n": 3, "s": "Hello", "l": [3, 1, 2], "d": {"b": 1, "a": null, "items": 5},
-  "uni": "Größe 😀", "people": [{"name": "Ann", "age": 31}, {"name": "bob"}], "yes": true, "big": 123456789012345678901})";
+  "uni": "Größe 😀", "people": [{"name": "Ann", "age": 31}, {"name": "bob"}], "yes": true,
+  "big": 123456789012345678901})";
 
 Result<std::string> render(std::string_view source, Limits limits = {}) {
   REDLINE_ASSIGN(const Template compiled, Template::compile(source));

@@ -69,7 +69,7 @@ TEST(Loaders, MutatedFilesNeverCrash) {
   }
 }
 
-TEST(Loaders, MutatedFilesOfPicturesNeverCrash) {
+TEST(Loaders, MutatedFilesOfImagesNeverCrash) {
   const std::string root = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-shapes/";
   constexpr int kFew = 40;  // each is a few hundred kilobytes
   for (const char* name : {"tokenizer/tokenizer.json", "tokenizer_2/tokenizer.json"})
@@ -238,7 +238,7 @@ TEST(Llama2c, VocabulariesGiveTheReferenceText) {
     std::string text = reference["text"].get<std::string>();
     // The reference wrote byte tokens by their names.
     for (size_t at; (at = text.find("<0x0A>")) != std::string::npos;) text.replace(at, 6, "\n");
-    EXPECT_EQ((*tokenizer)->decode(ids), text.substr(1));  // behind BOS one space goes
+    EXPECT_EQ((*tokenizer)->decode(ids), text.substr(1));  // after BOS one space is dropped
     EXPECT_EQ((*tokenizer)->encode("Once upon a time")[0], 1);
     EXPECT_EQ((*tokenizer)->stop_tokens(), (std::vector<TokenId>{2}));
     for (size_t size = 0; size < bytes.size(); size += 7)
@@ -262,7 +262,7 @@ TEST(Regex, OnigurumaSpellings) {
   };
   EXPECT_EQ(matches("\\p{N}{1,2}+x", "12345x"), "[12345x]");
   EXPECT_EQ(matches("a{,2}b", "aaab b"), "[aab][b]");
-  EXPECT_EQ(matches("\\s", "\xE1\xA0\x8E\xC2\x85"), "[\xC2\x85]");  // U+180E is no space
+  EXPECT_EQ(matches("\\s", "\xE1\xA0\x8E\xC2\x85"), "[\xC2\x85]");  // U+180E is not a space
   EXPECT_EQ(matches("a.c",
                     "a\xFF"
                     "c abc"),

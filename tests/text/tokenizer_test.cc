@@ -64,7 +64,7 @@ TEST(Tokenizer, RoundTripsAreExact) {
     for (int i = 0; i < 500; ++i) {
       const std::string text = random_unicode(random);
       // U+2581 is how SentencePiece writes a space: it comes back as one. "  " is an added token of this shape, and
-      // the text behind an added token gets a prefix space of its own.
+      // the text after an added token gets a prefix space of its own.
       const bool marks = text.find("\xE2\x96\x81") != std::string::npos || text.find("  ") != std::string::npos;
       const auto ids = tokenizer->encode(text, {.add_special = false});
       if (!marks) {
@@ -96,7 +96,7 @@ TEST(Tokenizer, AnyBytesAreEncoded) {
   }
 }
 
-TEST(Tokenizer, SpecialTokensInTextAreInertUnlessAsked) {
+TEST(Tokenizer, SpecialTokensInTextAreTextByDefault) {
   const auto tokenizer = shape("gpt2");
   ASSERT_TRUE(tokenizer);
   const TokenId user = tokenizer->find("<|user|>");

@@ -18,7 +18,8 @@ using ToolCallGrammarJson = nlohmann::ordered_json;
 // Every text is short, so that a random walk through it ends.
 constexpr std::string_view kToolCallGrammarTools = R"([
   {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
-    "properties": {"city": {"type": "string", "enum": ["Bern", "Ulm <b>"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9},
+    "properties": {"city": {"type": "string", "enum": ["Bern", "Ulm <b>"]}, "days": {"type": "integer", "minimum": 1,
+    "maximum": 9},
                    "where": {"type": "object", "properties": {"lat": {"enum": [1.5, null]}}, "required": ["lat"],
                              "additionalProperties": false},
                    "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}},

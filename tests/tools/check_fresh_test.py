@@ -77,14 +77,14 @@ def test_runs_as_root_and_with_sudo_in_a_clone_and_leaves_nothing(machine):
     run = machine.run("--suite", "bookworm", "--", "bash", "-c", "test -x tools/check_fresh && test ! -e ../shared && echo $USER")
     assert run.returncode == 0, run.output + run.errors
     assert [line.split() for line in run.output.splitlines()[-2:]] == [
-        ["bookworm", "root", "passed", "0", "root"], ["bookworm", "sudo", "passed", "0", "stranger"]]
+        ["bookworm", "root", "passed", "0", "root"], ["bookworm", "sudo", "passed", "0", "visitor"]]
     assert len(machine.log("debootstrap")) == 1
     assert any("dpkg --purge sudo" in line for line in machine.log("chroot"))
     assert machine.left() == []
 
 
 def test_a_failure_shows_its_count_and_does_not_hide_the_rest(machine):
-    script = 'echo "2 passed, 1 failed, 0 skipped"; echo "make: Error 1"; test $USER = stranger'
+    script = 'echo "2 passed, 1 failed, 0 skipped"; echo "make: Error 1"; test $USER = visitor'
     run = machine.run("--suite", "bookworm", "--", "bash", "-c", script)
     assert run.returncode == 1
     assert [line.split(None, 4)[2:] for line in run.output.splitlines()[-2:]] == [

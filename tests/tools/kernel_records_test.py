@@ -155,7 +155,7 @@ def test_only_rows_and_shapes_that_all_were_measured_with_count():
     f32 = sweep("linear", "avx512", m1=1e-3, m8=3e-3)
     q8 = sweep("linear_q8", "avx512", m8=2e-3, m64=1e-3)
     assert table_of(*f32, *q8) == ['{"intel", "avx512", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
-    assert table_of(*f32) == [], "one kernel is no choice"
+    assert table_of(*f32) == [], "one kernel is not a choice"
     other = [trace("linear_q8", "avx512", 8, 1e-3, n=128)]
     assert table_of(*f32, *other) == []
 

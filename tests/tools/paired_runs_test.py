@@ -170,7 +170,7 @@ def test_reads_the_table_of_a_peer_without_json(bench):
 @pytest.mark.parametrize("output, why", [
     ("error: no such model", "cannot be read"), ("[]", "no list of tests"), ("{", "cannot be read"),
     ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": null}]', "avg_ts = None where a number above 0"),
-    ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": 0}]', "avg_ts = 0"), ('[{"n_prompt": "8", "n_gen": 0, "avg_ts": 3}]', "no whole number"),
+    ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": 0}]', "avg_ts = 0"), ('[{"n_prompt": "8", "n_gen": 0, "avg_ts": 3}]', "not a whole number"),
     ('[{"n_prompt": 16, "n_gen": 0, "avg_ts": 5}]', "lacks prefill 8"), ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": Infinity}]', "avg_ts"),
     ("[3]", "cannot be read")])
 def test_refuses_what_cannot_be_read(bench, output, why):
@@ -188,7 +188,7 @@ def test_refuses_failures(bench):
     run = bench.compare("--peer", f"llama-bench={bench.folder / 'llama'}", "--prefill", "8", "--timeout", "1")
     assert run.returncode == 3 and "no answer within 1 s" in run.stderr
     run = bench.compare("--peer", "llama-bench=/nowhere/llama-bench")
-    assert run.returncode == 2 and "/nowhere/llama-bench is no program" in run.stderr
+    assert run.returncode == 2 and "/nowhere/llama-bench is not a program" in run.stderr
 
 
 def test_a_figure_that_is_not_to_be_believed_is_not_compared(bench):
@@ -337,7 +337,7 @@ def test_kept_builds_are_used_again(history):
 
 def test_regress_refuses(history):
     run = history.regress("nothing")
-    assert run.returncode == 2 and "'nothing' is no revision" in run.stderr
+    assert run.returncode == 2 and "'nothing' is not a revision" in run.stderr
     run = history.regress("old")
     assert run.returncode == 2 and "the same revision" in run.stderr
     history.folder.joinpath("tree/broken").write_text("")

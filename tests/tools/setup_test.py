@@ -177,7 +177,7 @@ def test_what_another_distribution_lacked_is_asked_for_at_once(debian):
 
 
 def test_apt_cache_may_write_on_after_the_line_that_is_looked_for(debian):
-    """It does, a table of versions: a reader that leaves at the first match ends it by SIGPIPE, which is no answer."""
+    """It does, a table of versions: a reader that leaves at the first match ends it by SIGPIPE, which is not an answer."""
     debian.command("apt-cache", STANDINS["apt-cache"] + """
 for ((i = 0; i < 20000; ++i)); do echo "     1.0 500" || exit 141; done""")
     archive_of_tests(debian, "librapidcheck-dev", "libdnnl-dev", "libclang-rt-14-dev")

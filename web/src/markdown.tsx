@@ -1,5 +1,5 @@
 // Markdown as elements. What a model writes is never parsed as HTML: tags are shown as text, links open only web and mail
-// addresses, and pictures become links, so that a text cannot make the browser call a server.
+// addresses, and images become links, so that a text cannot make the browser call a server.
 import type { ComponentChildren } from 'preact';
 import { memo } from './ui/memo';
 import { lexer, type Token, type Tokens } from 'marked';

@@ -37,7 +37,7 @@ async function openDatabase(): Promise<Backend> {
   };
 }
 
-/** Blobs do not survive JSON: pictures then last as long as the page. */
+/** Blobs do not survive JSON: images then last as long as the page. */
 function openLocal(): Backend {
   localStorage.setItem('redline.probe', '1');
   localStorage.removeItem('redline.probe');

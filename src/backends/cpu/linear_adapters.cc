@@ -30,8 +30,8 @@ constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
 
-// Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch so far ahead
-// themselves, but cannot know where the next adapter's factors are.
+// Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch this far ahead
+// themselves, but do not have the address of the next adapter's factors.
 constexpr int64_t kPrefetchBytes = 2048;
 
 void prefetch_first(const void* data, int64_t bytes) {

@@ -49,7 +49,7 @@ class LinearAdapters {
     int64_t first_feature = 0;          ///< row of the site's matrix that is the op's first; whole row panels
   };
   /// Adds the shrink stage, and to `stage`, the op's own whose parameters hold this, the read of its result and buffer
-  /// space behind what it has. `layouts`: those in which the op reads input 0. Without sites it does nothing.
+  /// space after the existing scratch. `layouts`: those in which the op reads input 0. Without sites it does nothing.
   /// unsupported: no kernel multiplies these layouts with adapters.
   Status lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts, LoweredStage& stage);
 
@@ -73,7 +73,7 @@ class LinearAdapters {
  private:
   /// For LinearArgs::end.
   struct Prefetch {
-    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 beside the product's own
+    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 together with the product's own
     LinearPrefetch list;
     std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
   };

@@ -56,7 +56,7 @@ class LowerContext {
   ValueId add_temporary(std::string name, Shape shape);
   /// Adds a stage. Name and op are filled in if omitted.
   void add_stage(LoweredStage stage);
-  /// Of the op with adapters that was lowered last; nullptr at first.
+  /// The shrink stage of the op with adapters that was lowered last; nullptr at first.
   std::shared_ptr<AdapterShrink>& last_adapters() const { return *last_adapters_; }
   /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);

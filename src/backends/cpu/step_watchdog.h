@@ -1,4 +1,4 @@
-// Finds steps that make no progress and says what each worker does.
+// Detects steps without progress and reports what each worker does.
 #pragma once
 
 #include <atomic>

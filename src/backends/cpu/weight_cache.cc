@@ -46,7 +46,7 @@ uint64_t checksum(std::string_view bytes) {  // FNV-1a
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-/// Offset of the weights in the file, behind header and table.
+/// Offset of the weights in the file, after header and table.
 int64_t data_offset(const std::string& table) {
   return round_up(static_cast<int64_t>(sizeof(Header) + table.size()), kHugePage);
 }

@@ -22,7 +22,7 @@ struct TileProgram : ProgramPayload {
   DeviceMemory stage_tables;
   // Of persistent steps.
   DeviceMemory tasks, list_begin, waits, notifies, counters, hang;
-  std::vector<std::shared_ptr<AdapterSite>> sites;  ///< of adapters, by the number that kernels know
+  std::vector<std::shared_ptr<AdapterSite>> sites;  ///< of adapters, by their number in kernel arguments
   int64_t partial_floats_per_row = 0;               ///< of attention: partial results of a row and a chunk, at most
   std::vector<void*> inputs, outputs;               ///< of the device, as Program::inputs and outputs
 

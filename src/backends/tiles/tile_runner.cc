@@ -266,7 +266,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   }
   const auto bytes = static_cast<int64_t>(step_bytes_.size());
   if (bytes > step_memory_.size()) {
-    drop_graphs();  // they know the address
+    drop_graphs();  // they hold the address
     REDLINE_ASSIGN(step_memory_, DeviceMemory::make(code_.device, 2 * bytes));
   }
   const auto place = [&](auto& pointer) {

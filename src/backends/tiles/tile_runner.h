@@ -12,13 +12,13 @@ namespace redline {
 struct TileRunnerOptions {
   /// Steps of at most this many tokens run as one persistent launch of the program's task lists. 0: none.
   int64_t persistent_rows = 0;
-  /// A program that has kernels which are no tasks (is_task) runs by launches; the emulated device has all kernels as
+  /// A program that has kernels which are not tasks (is_task) runs by launches; the emulated device has all kernels as
   /// tasks.
   bool all_kernels_are_tasks = false;
   /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
   /// images, of one size. It is captured when the sizes come a second time.
   bool graphs = true;
-  double hang_seconds = 60;  ///< a persistent step that takes longer is given up
+  double hang_seconds = 60;  ///< a persistent step that takes longer fails
 };
 
 class TileRunner final : public Runner {
@@ -53,8 +53,8 @@ class TileRunner final : public Runner {
   std::vector<HostPort> host_ports(const std::vector<Program::Port>& ports, const std::vector<void*>& addresses) const;
   Status check_sizes(const StepContext& context) const;
   Status upload_step(const StepContext& context);
-  /// Appends a state group's tables to step_bytes_, which then holds their offsets; `needed_partials` grows to what
-  /// they need.
+  /// Appends a state group's tables to step_bytes_, which then holds their offsets; `needed_partials` grows to the
+  /// number that they need.
   tiles::StateTables group_tables(const StepContext& context, size_t group, int64_t& needed_partials);
   /// The parts of the step's adapters, with their factors in the memory of the device.
   Status append_adapters(const StepContext& context, tiles::StepTables& tables);
@@ -68,7 +68,7 @@ class TileRunner final : public Runner {
   /// A launch for each stage.
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   void drop_graphs();
-  /// internal: a persistent step was given up; the events that are waited for.
+  /// internal: a persistent step timed out; lists the events that are waited for.
   Status check_hang();
 
   Program program_;
@@ -78,7 +78,7 @@ class TileRunner final : public Runner {
   bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again
   std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;
-  /// Of the adapters of the last steps. An adapter that no step has used for kIdleSteps is dropped.
+  /// Device copies of recently used adapters. An adapter that no step has used for kIdleSteps is dropped.
   struct DeviceAdapter {
     std::shared_ptr<const Adapter> adapter;
     std::map<const void*, DeviceMemory> factors;

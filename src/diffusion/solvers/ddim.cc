@@ -17,7 +17,6 @@ class Ddim final : public VariancePreserving {
     if (plan.steps > training().size())
       return invalid_argument("{} steps; the model was trained with {} timesteps", plan.steps, training().size());
     eta_ = static_cast<float>(plan.eta);
-    draws_noise_ = plan.eta > 0;
     stride_ = training().size() / plan.steps;
     return with_sigmas(spacing_.timesteps(plan.steps, training().size(), training().size(), 0, true), plan);
   }

@@ -19,8 +19,7 @@ class DpmMultistep final : public Multistep {
     if (dynamic_.enabled && dynamic_.is_linear)
       fields.fail(unsupported("config: time_shift_type is linear; this scheduler has exponential"));
     if (curve_ && uses_flow_sigmas_)
-      fields.fail(unsupported("config: use_flow_sigmas beside another choice of sigmas"));
-    draws_noise_ = is_stochastic_;
+      fields.fail(unsupported("config: use_flow_sigmas together with another choice of sigmas"));
   }
 
  private:

@@ -8,9 +8,7 @@ namespace {
 
 class EulerAncestral final : public VarianceExploding {
  public:
-  explicit EulerAncestral(SolverFields& fields) : VarianceExploding(fields, {"epsilon", "v_prediction"}) {
-    draws_noise_ = true;
-  }
+  explicit EulerAncestral(SolverFields& fields) : VarianceExploding(fields, {"epsilon", "v_prediction"}) {}
 
  private:
   Result<Layout> lay_out(const StepPlan& plan) override {

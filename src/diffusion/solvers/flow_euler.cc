@@ -17,7 +17,6 @@ class FlowEuler final : public Solver {
         is_stochastic_(fields.boolean("stochastic_sampling", false)) {
     fields.only("invert_sigmas", false);
     is_flow_ = true;
-    draws_noise_ = is_stochastic_;
   }
 
  private:

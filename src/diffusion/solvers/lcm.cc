@@ -19,7 +19,6 @@ class Lcm final : public VariancePreserving {
     if (distilled_steps_ > training().size())
       fields.fail(invalid_argument("config: {} original_inference_steps of {} num_train_timesteps", distilled_steps_,
                                    training().size()));
-    draws_noise_ = true;
   }
 
  private:

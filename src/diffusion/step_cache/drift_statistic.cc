@@ -19,24 +19,24 @@ class DriftStatistic final : public Statistic {
   StatisticInput reads() const override { return StatisticInput::kLatents; }
   double measure(const StepView& view) override {
     const StepPoint& at = view.row.at;
-    const double now = forecast_clock(at.sigma), next = forecast_clock(at.next_sigma);
-    return rate_ * std::fabs(now - clock_) * std::fabs(next - now);
+    const double now = u_of_sigma(at.sigma), next = u_of_sigma(at.next_sigma);
+    return rate_ * std::fabs(now - u_) * std::fabs(next - now);
   }
   void computed(const CacheRow& row) override {
-    const double clock = forecast_clock(row.at.sigma);
+    const double u = u_of_sigma(row.at.sigma);
     if (!output_.empty()) {
       const double moved = std::sqrt(lane_sum(std::ssize(row.model_output), [&](int64_t i) {
         return (row.model_output[i] - output_[i]) * (row.model_output[i] - output_[i]);
       }));
-      rate_ = moved / std::sqrt(dot(row.model_output, row.model_output)) / std::fabs(clock - clock_);
+      rate_ = moved / std::sqrt(dot(row.model_output, row.model_output)) / std::fabs(u - u_);
     }
-    clock_ = clock;
+    u_ = u;
     output_.assign(row.model_output.begin(), row.model_output.end());
   }
 
  private:
   std::vector<float> output_;
-  double rate_ = std::numeric_limits<double>::infinity(), clock_ = 0;
+  double rate_ = std::numeric_limits<double>::infinity(), u_ = 0;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr ForecasterInfo kForecasters[] = {
     {"probe", "scaled by the front's residual projected on its last direction", make_probe_horizon_forecaster},
     {"foca", "mean of two slopes, corrected by the last forecast", make_foca_forecaster},
     {"dmd", "dynamic modes of the last 4 to 6 equally spaced values", make_dmd_forecaster},
-    {"measured", "straight line in u(sigma), as far as the last line was right", make_measured_forecaster},
+    {"measured", "linear in u(sigma), damped by the previous forecast's error", make_measured_forecaster},
 };
 
 }  // namespace

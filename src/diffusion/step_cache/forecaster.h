@@ -1,4 +1,4 @@
-// Forecasts of the one tensor that a skipped step needs: a weighted sum of what computed steps stored.
+// Forecasts of the one tensor that a skipped step needs: a weighted sum of tensors stored at computed steps.
 //
 // Every known forecaster is linear in the stored tensors, so it only gives weights; the sum is one pass over memory. To
 // add one: its file, and its row in forecaster.cc.
@@ -48,8 +48,8 @@ std::span<const ForecasterInfo> forecasters();
 /// not_found: the message lists the names.
 Result<const ForecasterInfo*> find_forecaster(const std::string& name);
 
-/// The time scale in which the model output changes evenly: -log(1.05 - sigma); see measured_forecaster.cc.
-double forecast_clock(double sigma);
+/// u(sigma) = -log(1.05 - sigma), in which the model output changes at an even rate; see measured_forecaster.cc.
+double u_of_sigma(double sigma);
 
 // One per file.
 std::unique_ptr<Forecaster> make_reuse_forecaster();

@@ -1,4 +1,4 @@
-// Guards: conditions under which a step is computed whatever the statistic says. A rule sets their limits; every row of
+// Guards: conditions under which a step is computed whatever the statistic is. A rule sets their limits; every row of
 // a run has its own copy, which holds the counts.
 #pragma once
 
@@ -67,7 +67,7 @@ struct MaxAccumulated {
 
 /// All guards, in order of evaluation.
 struct Guards {
-  MinSteps min_steps;  ///< without effect beside a schedule
+  MinSteps min_steps;  ///< without effect with a schedule
   FirstSteps first;
   LastStep last;
   Schedule schedule;

@@ -29,8 +29,6 @@ double mean_abs_difference(std::span<const float> a, std::span<const float> b);
 /// mean |a - b| / mean |b|: how far a moved from the reference b. Not finite when b is all zeros.
 double relative_l1(std::span<const float> a, std::span<const float> b);
 double dot(std::span<const float> a, std::span<const float> b);
-/// sqrt(mean a^2); 0 for an empty span.
-double root_mean_square(std::span<const float> a);
 
 /// out = a - b, elements in float32.
 void subtract(std::span<const float> a, std::span<const float> b, std::span<float> out);

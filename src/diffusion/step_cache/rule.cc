@@ -23,8 +23,8 @@ constexpr RuleParameter kCommonParameters[] = {
     {"last", ParameterKind::kFlag, "", 0, 1, "the last step is computed"},
     {"max_consecutive", ParameterKind::kInteger, "", -1, 1e6, "skipped steps in a row; -1: no limit"},
     {"max_cached", ParameterKind::kInteger, "", -1, 1e6, "skipped steps of a run; -1: no limit"},
-    {"follow", ParameterKind::kFlag, "", 0, 1, "the unconditional branch does as the conditional one"},
-    {"repay", ParameterKind::kFlag, "", 0, 1, "a computed step takes back the error of the forecasts before it"},
+    {"share_decision", ParameterKind::kFlag, "", 0, 1, "all guidance branches use the conditional one's decision"},
+    {"correct_errors", ParameterKind::kFlag, "", 0, 1, "a computed step corrects the error of earlier forecasts"},
     {"min_steps", ParameterKind::kInteger, "", 0, 1e6, "runs of fewer steps are computed throughout"},
 };
 constexpr std::span<const RuleParameter> kCommon = kCommonParameters;
@@ -75,11 +75,11 @@ Status apply_common(const RuleValues& values, RulePlan& plan) {
   if (values.given("last")) plan.guards.last.is_computed = values.flag("last");
   if (values.given("max_consecutive")) plan.guards.max_consecutive.limit = values.integer("max_consecutive");
   if (values.given("max_cached")) plan.guards.max_cached.limit = values.integer("max_cached");
-  if (values.given("follow")) plan.follow = values.flag("follow");
-  if (values.given("repay")) plan.repay = values.flag("repay");
+  if (values.given("share_decision")) plan.share_decision = values.flag("share_decision");
+  if (values.given("correct_errors")) plan.correct_errors = values.flag("correct_errors");
   if (values.given("min_steps")) plan.guards.min_steps.steps = values.integer("min_steps");
   const std::unique_ptr<Forecaster> forecaster = plan.forecaster();
-  const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kStack;
+  const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kBlocks;
   if (forecaster->reads_probe() && (!has_probe || plan.front_blocks < 1))
     return invalid_argument(
         "this forecaster reads the residual of the front blocks, and the rule does not run them on skipped steps");
@@ -97,8 +97,8 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
     case ParameterKind::kInteger:
     case ParameterKind::kFlag: {
       REDLINE_ASSIGN(const double value, parse_number(text));
-      if (value < parameter.least || value > parameter.most)
-        return invalid_argument("{} lies outside {} .. {}", text, parameter.least, parameter.most);
+      if (value < parameter.min || value > parameter.max)
+        return invalid_argument("{} is outside {} .. {}", text, parameter.min, parameter.max);
       if (parameter.kind != ParameterKind::kNumber && value != std::floor(value))
         return invalid_argument("{} is not a whole number", text);
       numbers_[name] = value;
@@ -141,7 +141,7 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
   if (has_quality && has_budget)
     return invalid_argument("step cache: quality and a budget of steps exclude each other; give one of them");
   if (has_quality && !(request.quality <= 1))
-    return invalid_argument("step cache: quality {} lies outside 0 .. 1", request.quality);
+    return invalid_argument("step cache: quality {} is outside 0 .. 1", request.quality);
   const size_t colon = request.rule.find(':');
   std::string name = request.rule.substr(0, colon);
   if (name.empty()) name = has_quality || has_budget ? "auto" : "none";

@@ -13,15 +13,15 @@ namespace redline {
 
 /// The part of the network that a skipped step does not run; a forecast replaces what it would add.
 enum class SkippedSpan : uint8_t {
-  kMiddle,   ///< the middle: middle = front_image + forecast of (middle - front_image)
-  kStack,    ///< all blocks before the tail: middle = embedded + forecast of (middle - embedded)
-  kNetwork,  ///< everything: output = forecast of the output; no program runs
-  kChange,   ///< everything: output = latents + forecast of (output - latents); no program runs
+  kMiddle,    ///< the middle: middle = front_image + forecast of (middle - front_image)
+  kBlocks,    ///< all blocks before the tail: middle = embedded + forecast of (middle - embedded)
+  kOutput,    ///< everything: output = forecast of the output; no program runs
+  kResidual,  ///< everything: output = latents + forecast of (output - latents); no program runs
 };
 
 enum class Decision : uint8_t {
   kNever,      ///< never skip
-  kAlways,     ///< skip unless a guard asks for the step
+  kAlways,     ///< skip unless a guard forces the step to be computed
   kBelow,      ///< skip while the statistic < threshold
   kSumBelow,   ///< skip while its sum since the last computed step < threshold
   kSumAtMost,  ///< .. <= threshold
@@ -35,10 +35,10 @@ struct RulePlan {
   std::function<std::unique_ptr<Statistic>(int64_t steps)> statistic;
   std::function<std::unique_ptr<Forecaster>()> forecaster = make_reuse_forecaster;
   Guards guards;
-  bool follow = false;  ///< other branches take the decision of branch 0 of the same step
-  bool joint = false;   ///< with follow: branch 0 decides by the mean over all branches
-  /// Forecast errors are corrected at the next computed step (StepCache, "repay").
-  bool repay = false;
+  bool share_decision = false;  ///< other branches take the decision of branch 0 of the same step
+  bool joint = false;           ///< with share_decision: branch 0 decides by the mean over all branches
+  /// Forecast errors are corrected at the next computed step (StepCache, error correction).
+  bool correct_errors = false;
   int64_t front_blocks = 0;  ///< blocks that the denoiser's front must have
   int64_t budget = 0;        ///< computed steps of the schedule, where a budget was given; 0: none was
   int64_t tail_blocks = 0;   ///< blocks after the skipped span (cache-dit's Bn)
@@ -65,7 +65,7 @@ struct RuleParameter {
   const char* name;
   ParameterKind kind;
   const char* fallback;  ///< its default as text
-  double least, most;    ///< of numbers and integers
+  double min, max;       ///< of numbers and integers
   const char* help;
   /// Decides how many steps are computed: a rule whose text gives it is not tuned.
   bool sets_cost = false;
@@ -105,7 +105,7 @@ struct TuningKnob {
   };
   Kind kind = Kind::kNone;
   const char* parameter = "";
-  double least = 0, most = 0;
+  double min = 0, max = 0;
   std::span<const char* const> choices = {};
 };
 

@@ -26,7 +26,7 @@ class Statistic {
  public:
   virtual ~Statistic() = default;
   virtual StatisticInput reads() const = 0;
-  /// Called at steps that no guard asks for. Infinity: there is nothing to compare with yet.
+  /// Called at steps that no guard forces to be computed. Infinity: there is nothing to compare with yet.
   virtual double measure(const StepView& view) = 0;
   /// Called at every step once it is decided.
   virtual void decided(const StepView& /*view*/, bool /*computes*/) {}

@@ -39,7 +39,7 @@ namespace {
 
 double capped(double score, double cap) { return cap > 0 ? cap * std::tanh(score / cap) : score; }
 
-// The query of one head over what it sees. `sink`: its logit, or -inf.
+// The query of one head over its visible positions. `sink`: its logit, or -inf.
 void attend_reference(const ReferenceState& cache, size_t sequence, int64_t head, int64_t position,
                       const AttentionAttrs& a, double sink, const double* q, double* y) {
   const int64_t first = a.window > 0 ? std::max<int64_t>(0, position - a.window + 1) : 0, d = cache.attrs().head_dim;

@@ -4,7 +4,7 @@
 
 namespace redline {
 
-/// y[0, k] = sum_m x[m, k]^2: what importance matrices are made of.
+/// y[0, k] = sum_m x[m, k]^2: the sums of importance matrices.
 ///
 /// x        [rows, cols]  f32
 /// returns  [1, cols]     f32; summed in the order of rows

@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// Tokens after which the state of a scan is replaced; until then it has their keys and values beside it.
+/// Tokens after which the state of a scan is replaced; until then their keys and values are stored with it.
 inline constexpr int64_t kScanChunkTokens = 32;
 
 struct GatedScanAttrs {
@@ -20,7 +20,7 @@ struct GatedScanAttrs {
     return groups_alternate ? head % num_groups : head / (num_heads / num_groups);
   }
   int64_t columns() const { return num_heads * value_dim + 2 * num_groups * key_dim; }
-  /// Of the state: S of each head, then keys by group, u and log decay by head of kScanChunkTokens.
+  /// Elements of the state: S of each head, then keys by group, u and log decay by head of kScanChunkTokens.
   int64_t state_elements() const {
     return num_heads * key_dim * value_dim +
            kScanChunkTokens * (num_groups * key_dim + num_heads * value_dim + num_heads);

@@ -14,14 +14,14 @@ struct LstmAttrs {
   bool has_bias = true;
 
   int64_t num_layers() const { return std::ssize(dilation); }
-  /// Of the state: h of the last `dilation` tokens, the one of position p at p % dilation, then c, by layer.
+  /// Elements of the state: h of the last `dilation` tokens, the one of position p at p % dilation, then c, by layer.
   int64_t state_elements() const { return state_offset(num_layers()); }
   int64_t state_offset(int64_t layer) const;
 };
 
 /// The weights of a layer, in PyTorch's order of gates: input, forget, cell, output.
 struct LstmLayer {
-  Value weight_ih;         ///< [4 * hidden_size, columns of x, or hidden_size behind the first layer]
+  Value weight_ih;         ///< [4 * hidden_size, columns of x, or hidden_size after the first layer]
   Value weight_hh;         ///< [4 * hidden_size, hidden_size]
   Value bias_ih, bias_hh;  ///< [4 * hidden_size]; none without has_bias
 };

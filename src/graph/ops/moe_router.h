@@ -31,7 +31,7 @@ struct Routing {
 };
 
 /// Chooses the `experts_per_token` experts with the largest score + bias, the smaller number first where they are
-/// equal. Weights are made of scores without bias.
+/// equal. Weights are computed from scores without bias.
 ///
 /// logits  [tokens, num_experts]  f32
 /// bias    [num_experts]          f32, f16 or bf16; optional (DeepSeek-V3's load balancing, arXiv:2412.19437)

@@ -7,7 +7,7 @@
 
 namespace redline {
 
-/// A snapshot: it does not know values that a pass adds later. Ops must not move while it is in use.
+/// A snapshot, without values that a pass adds later. Ops must not move while it is in use.
 class OpUses {
  public:
   explicit OpUses(Graph& graph) : graph_(graph), readers_(graph.readers()), producer_(graph.values.size(), nullptr) {

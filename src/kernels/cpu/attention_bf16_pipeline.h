@@ -58,7 +58,7 @@ struct Reference {
   float quick[kQueryRows];  ///< score + quick = 2 + (exponent - reference + 95) 2^-13
   float exact[kQueryRows];  ///< exponent + exact = log2(weight), exponent = score * kScoreUnit
   float total[kQueryRows];  ///< sums of weights, where no column of ones adds them
-  bool lacking;             ///< some query row has not seen a score yet
+  bool has_no_score;             ///< some query row has not seen a score yet
 };
 
 /// 16 positions of scores of a pass, to be turned into weights.
@@ -211,7 +211,7 @@ struct Pass {
   const Chunk* chunk;
   int64_t query_row, count;  ///< query rows of the scratch
   int64_t begin, end;
-  Span all_see;  ///< positions that all query rows of the pass attend to
+  Span common_positions;  ///< positions that all query rows of the pass attend to
   int32_t* weights[kBlocks];
   int64_t last_job;
 };

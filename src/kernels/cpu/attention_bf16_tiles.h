@@ -12,7 +12,7 @@
 // the values of this one, so that vector work is available meanwhile.
 //
 // There is no search for the maximum: weights are 2^(score - reference - 32), which float32 and bfloat16 represent
-// wherever the maximum lies. The reference of a query row is the largest of the first 16 scores that it sees, as an
+// wherever the maximum lies. The reference of a query row is the largest of its first 16 visible scores, as an
 // integer, so that rounding does not depend on the reference. If its sum of weights exceeds 2^100, the reference was
 // too low: the 32 query rows are recomputed with the true maximum for that row, and the others get the same bits again.
 //
@@ -50,7 +50,7 @@ struct Buffers {
   float* top;   ///< [query rows], exponent of 2; -inf: none yet
   Reference* reference;  ///< per 32 query rows
   Span* seen;            ///< [query rows]
-  int64_t* sees;         ///< [query rows], visible positions over all calls
+  int64_t* visible_positions;         ///< [query rows], visible positions over all calls
   float* scores;         ///< kSlots
   int32_t* weights;      ///< kWeightSlots
   BF16* keys;            ///< copies of a chunk
@@ -129,7 +129,7 @@ struct Call {
     }
     for (int64_t l = 0; l < round_up(query_rows, kQueryRows); ++l) {
       b.seen[l] = visible(a, first + min_i64(l, query_rows - 1));
-      b.sees[l] =
+      b.visible_positions[l] =
           a.partials == nullptr ? b.seen[l].end - b.seen[l].begin : sees_in_parts(first + min_i64(l, query_rows - 1));
       b.top[l] = -__builtin_inff();
     }
@@ -141,11 +141,11 @@ struct Call {
     return a.window > 0 ? min_i64(position + 1, a.window) : position + 1;
   }
   void set_references(int64_t g) const {
-    b.reference[g].lacking = false;
+    b.reference[g].has_no_score = false;
     for (int64_t l = 0; l < kQueryRows; ++l) {
-      b.reference[g].lacking |= b.top[g * kQueryRows + l] == -__builtin_inff();
+      b.reference[g].has_no_score |= b.top[g * kQueryRows + l] == -__builtin_inff();
       const float top = b.top[g * kQueryRows + l], from = -kHeadroom - (top == -__builtin_inff() ? 0.0f : top);
-      const bool few = b.sees[g * kQueryRows + l] < kFewPositions;
+      const bool few = b.visible_positions[g * kQueryRows + l] < kFewPositions;
       b.reference[g].quick[l] = few ? __builtin_nanf("") : 2.0f + (from + 127.0f) * (1 / kScoreUnit) + 0x1p-21f;
       b.reference[g].exact[l] = from + kQuickGain;
     }
@@ -266,7 +266,7 @@ struct Call {
   }
   REDLINE_INLINE void hide_some(const Pass& p, int64_t block, int64_t i, float* scores) const {
     const int64_t at = p.chunk->first + block * kStep + i * kTile;
-    if (at < p.all_see.begin || at + kTile > p.all_see.end) hide(p, at, scores + i * kScores / 2);
+    if (at < p.common_positions.begin || at + kTile > p.common_positions.end) hide(p, at, scores + i * kScores / 2);
   }
 
   REDLINE_INLINE void cap_some(int64_t i, float* scores) const {
@@ -284,7 +284,7 @@ struct Call {
           cap_some(i, scores);
           hide_some(p, block, i, scores);
           Reference& reference = b.reference[p.query_row / kQueryRows];
-          if (reference.lacking) find_tops(p.query_row, scores + i * kScores / 2, false);
+          if (reference.has_no_score) find_tops(p.query_row, scores + i * kScores / 2, false);
           pipe.queue.add({scores + i * kScores / 2, p.weights[block] + i * kWeights / 2, &reference});
         });
   }
@@ -404,7 +404,7 @@ void attend(Unit& unit, const AttentionArgs& a) {
   b.top = take<float>(free, most);
   b.reference = take<Reference>(free, most / kQueryRows);
   b.seen = take<Span>(free, most);
-  b.sees = take<int64_t>(free, most);
+  b.visible_positions = take<int64_t>(free, most);
   for (int64_t first = 0; first < num_query_rows; first += most) {
     const int64_t query_rows = min_i64(most, num_query_rows - first);
     // Rows are in order of position: the first query row has the earliest visible position, the last one the latest.

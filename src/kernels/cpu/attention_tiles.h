@@ -56,7 +56,7 @@ REDLINE_INLINE void store_bf16_twice(BF16* p, BF16* rest, VecF32 a, VecF32 b) {
   store_bf16(rest, a - load(p, Full{}), b - load(p + kWidth, Full{}));
 }
 
-/// 2^x for x <= 0 to 7.5e-5, negligible beside the rounding of the result to bfloat16; -inf gives 0, NaN stays.
+/// 2^x for x <= 0 to 7.5e-5, negligible compared with the rounding of the result to bfloat16; -inf gives 0, NaN stays.
 REDLINE_INLINE VecF32 exp2_weight(VecF32 x) {
 #if defined(__AVX512F__)
   const VecF32 r = {_mm512_reduce_ps(x.v, 0x09)};  // x - floor(x), no exception; 0 for -inf

@@ -38,11 +38,11 @@ constexpr int64_t kConvMaxPanels = 2 * kConvRegionRows;
 constexpr int64_t kConvMaxSteps = 160;  // maximum steps of K whose sums stay in tiles
 
 constexpr int64_t kConvPixels = 2 * kConvPanel;  // pixels of a block of products
-constexpr int64_t kConvAskedAhead = 8;           // pixels of y prefetched ahead
+constexpr int64_t kConvPrefetchPixels = 8;       // pixels of y prefetched before they are written
 
 #if defined(__AVX512F__)
 /// Without -mprfchw the builtin would prefetch the cache line in shared state.
-REDLINE_INLINE void ask_to_write(const float* image_row) { asm volatile("prefetchw %0" : : "m"(*image_row)); }
+REDLINE_INLINE void prefetch_for_write(const float* image_row) { asm volatile("prefetchw %0" : : "m"(*image_row)); }
 /// silu to 2^-12 relative, for results that are rounded to bfloat16 (2^-9), in half the instructions: 2^t to 7.5e-5 as
 /// in attention_bf16_pipeline.h, the reciprocal to 2^-14. -inf gives NaN, as the formula does.
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
@@ -53,7 +53,7 @@ REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
   return x * VecF32{_mm512_rcp14_ps(y.v)};
 }
 #else
-REDLINE_INLINE void ask_to_write(const float* image_row) { __builtin_prefetch(image_row, 1, 3); }
+REDLINE_INLINE void prefetch_for_write(const float* image_row) { __builtin_prefetch(image_row, 1, 3); }
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) { return silu(x); }
 #endif
 
@@ -80,12 +80,12 @@ class ConvTilesRun {
   void run() {
     if (a_.image_row_begin >= a_.image_row_end || a_.n_begin >= a_.n_end || p_.out_width <= 0) return;
     Region now = region(0, a_.image_row_begin, 0);
-    for (Bringing all = bringing(now, nullptr); all.there;) bring(all);
+    for (Loading all = loading(now, nullptr); all.there;) load_block(all);
     for (int side = 1; now.there; side ^= 1) {
       const Region next = after(now, side);
-      Bringing b = bringing(next, &now);
+      Loading b = loading(next, &now);
       multiply_all(now, b);
-      while (b.there) bring(b);
+      while (b.there) load_block(b);
       now = next;
     }
     while (pending_.next < pending_.count) finish();
@@ -138,7 +138,7 @@ class ConvTilesRun {
   // Loading of input rows.
 
   /// Progress of loading a region's input rows, 32 channels of a pixel at a time.
-  struct Bringing {
+  struct Loading {
     bool there;
     const Region* region;
     int64_t item;
@@ -151,8 +151,8 @@ class ConvTilesRun {
     uint8_t* to;
   };
 
-  Bringing bringing(const Region& r, const Region* before) const {
-    Bringing b = {};
+  Loading loading(const Region& r, const Region* before) const {
+    Loading b = {};
     b.region = &r;
     if (!r.there) return b;
     b.end = conv_extent(r.image_rows, p_.kernel, p_.stride);
@@ -170,16 +170,16 @@ class ConvTilesRun {
     return b;
   }
 
-  uint8_t* place(const Bringing& b, int64_t x) const {
+  uint8_t* place(const Loading& b, int64_t x) const {
     return b.region->buffer + b.item * b.region->item_bytes + (b.image_row * b.region->pitch + x) * kConvPixelBytes;
   }
-  void zero(const Bringing& b, int64_t x, int64_t pixels) const {
+  void zero(const Loading& b, int64_t x, int64_t pixels) const {
     for (int64_t block = 0; block < blocks_ && pixels > 0; ++block)
       __builtin_memset(place(b, x) + block * size_.plane_bytes, 0, static_cast<size_t>(pixels * kConvPixelBytes));
   }
 
   /// Writes the padding and advances to the next row that has pixels of the feature map.
-  void next_line(Bringing& b) const {
+  void next_line(Loading& b) const {
     const Region& r = *b.region;
     const bool is_empty = p_.in_height == 0 || p_.in_width == 0;
     const int64_t height = is_empty ? 0 : p_.upsample ? p_.out_height : p_.in_height;
@@ -209,13 +209,13 @@ class ConvTilesRun {
       }
     b.there = false;
   }
-  REDLINE_INLINE void pixel(Bringing& b) const {
+  REDLINE_INLINE void pixel(Loading& b) const {
     const int64_t x = b.left + b.x;
     b.from = b.from_line + (p_.upsample ? x * p_.in_width / p_.out_width : x) * p_.channels;
     b.block = 0;
   }
 
-  REDLINE_INLINE void bring(Bringing& b) const {
+  REDLINE_INLINE void load_block(Loading& b) const {
     const float* x = b.from + b.block * kConvBlock;
     RowPanelF32 v[2] = {load_row_panel(x), load_row_panel(x + kRowPanelRows)};
     if (a_.scale) {
@@ -250,29 +250,30 @@ class ConvTilesRun {
     bool first;
     float* sums;
     float* out;
-    const uint8_t* ask[2];  // weights to prefetch, `asks` cache lines of each per step, or with dots per block
-    int64_t asks;
-    int64_t brings, finishes;  // pixel blocks to load and pixels to finish per step
+    const uint8_t* prefetch[2];  // weights to prefetch
+    int64_t prefetch_lines;      // cache lines of each per step, or with dots per block
+    int64_t load_per_step;       // pixel blocks
+    int64_t store_per_step;      // pixels
   };
 
-  void multiply_all(const Region& r, Bringing& bringing) {
+  void multiply_all(const Region& r, Loading& loading) {
     for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
     const int64_t row_panel_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
-    const int64_t most = kIsConvDots<Unit>                  ? max_i64(1, kConvDotSteps / taps_)
+    const int64_t max_blocks = kIsConvDots<Unit>                  ? max_i64(1, kConvDotSteps / taps_)
                          : blocks_ * taps_ <= kConvMaxSteps ? blocks_
                                                             : max_i64(1, kConvMaxSteps / 2 / taps_);
     const int64_t all_steps =
         (a_.n_end - a_.n_begin + 2 * kRowPanelRows - 1) / (2 * kRowPanelRows) * pairs * blocks_ * taps_;
-    const int64_t to_bring = bringing.there
-                                 ? (bringing.end - bringing.image_row) * (bringing.last - bringing.x) * blocks_
+    const int64_t to_load = loading.there
+                                 ? (loading.end - loading.image_row) * (loading.last - loading.x) * blocks_
                                  : 0;  // for one item
     Block block;
-    block.brings = (to_bring + all_steps - 1) / all_steps;
+    block.load_per_step = (to_load + all_steps - 1) / all_steps;
     for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kRowPanelRows) {
       const bool alone = n + kRowPanelRows >= a_.n_end;
       const uint8_t* w = static_cast<const uint8_t*>(a_.weight) + n / kRowPanelRows * row_panel_bytes;
-      for (int64_t b = 0; b < blocks_; b += most) {
-        block.blocks = min_i64(most, blocks_ - b);
+      for (int64_t b = 0; b < blocks_; b += max_blocks) {
+        block.blocks = min_i64(max_blocks, blocks_ - b);
         block.first = b == 0;
         block.w[0] = w + b * taps_ * kConvTileBytes;
         block.w[1] = alone ? block.w[0] : block.w[0] + row_panel_bytes;
@@ -282,20 +283,20 @@ class ConvTilesRun {
         const bool more = !last || n + 4 * kRowPanelRows <= a_.n_end;
         const uint8_t* next = last ? w + 2 * row_panel_bytes : block.w[0] + steps * kConvTileBytes;
         const int64_t share = (steps * (kConvTileBytes / 64) + pairs - 1) / pairs;
-        block.finishes = (kConvPixels + steps - 1) / steps;
+        block.store_per_step = (kConvPixels + steps - 1) / steps;
         for (int64_t p = 0; p < r.panels; p += 2) {
-          const int64_t asked = p / 2 * share;
-          block.asks = !more ? 0 : kIsConvDots<Unit> ? share : (share + steps - 1) / steps;
-          block.ask[0] = next + asked * 64;
-          block.ask[1] = alone ? next : next + row_panel_bytes + asked * 64;
+          const int64_t prefetched = p / 2 * share;
+          block.prefetch_lines = !more ? 0 : kIsConvDots<Unit> ? share : (share + steps - 1) / steps;
+          block.prefetch[0] = next + prefetched * 64;
+          block.prefetch[1] = alone ? next : next + row_panel_bytes + prefetched * 64;
           const bool single = p + 1 == r.panels;
           const uint8_t* plane = r.buffer + b * size_.plane_bytes;
           block.x[0] = plane + panel_at(r, p);
           block.x[1] = single ? block.x[0] : plane + panel_at(r, p + 1);
           block.sums = scratch_.sums[p / 2];
           block.out = last ? scratch_.done[side_] : block.sums;
-          if (single) alone ? multiply<1, 1>(block, bringing) : multiply<1, 2>(block, bringing);
-          else alone ? multiply<2, 1>(block, bringing) : multiply<2, 2>(block, bringing);
+          if (single) alone ? multiply<1, 1>(block, loading) : multiply<1, 2>(block, loading);
+          else alone ? multiply<2, 1>(block, loading) : multiply<2, 2>(block, loading);
           if (last) hand_over(r, p, single ? 1 : 2, n);
         }
       }
@@ -303,17 +304,17 @@ class ConvTilesRun {
   }
 
   template <int kPanels, int kRowPanels>
-  [[gnu::noinline]] void multiply(const Block& block, Bringing& bringing) {
+  [[gnu::noinline]] void multiply(const Block& block, Loading& loading) {
     if constexpr (kIsConvDots<Unit>) return multiply_by_dots<kPanels, kRowPanels>(block);
-    else multiply_by_tiles<kPanels, kRowPanels>(block, bringing);
+    else multiply_by_tiles<kPanels, kRowPanels>(block, loading);
   }
 
   template <int kPanels, int kRowPanels>
   REDLINE_INLINE void multiply_by_dots(const Block& block) {
-    while (pending_.asked < pending_.count) ask(pending_.asked++);
-    for (int64_t i = 0; i < block.asks; ++i) {
-      __builtin_prefetch(block.ask[0] + i * 64, 0, 2);
-      __builtin_prefetch(block.ask[1] + i * 64, 0, 2);
+    while (pending_.prefetched < pending_.count) prefetch_result(pending_.prefetched++);
+    for (int64_t i = 0; i < block.prefetch_lines; ++i) {
+      __builtin_prefetch(block.prefetch[0] + i * 64, 0, 2);
+      __builtin_prefetch(block.prefetch[1] + i * 64, 0, 2);
     }
     for (int p = 0; p < kPanels; ++p) {
       const int64_t at = p * 2 * kConvDotPanel;
@@ -330,7 +331,7 @@ class ConvTilesRun {
   }
 
   template <int kPanels, int kRowPanels>
-  REDLINE_INLINE void multiply_by_tiles(const Block& block, Bringing& bringing) {
+  REDLINE_INLINE void multiply_by_tiles(const Block& block, Loading& loading) {
     constexpr bool kTwoPanels = kPanels == 2, kTwoRowPanels = kRowPanels == 2;
     Unit t;
     if (block.first) {
@@ -345,8 +346,8 @@ class ConvTilesRun {
       t.template load<3>(block.sums + 768, 64);
     }
     const uint8_t *x0 = block.x[0], *x1 = block.x[1], *w0 = block.w[0], *w1 = block.w[1];
-    const uint8_t *ask0 = block.ask[0], *ask1 = block.ask[1];
-    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = size_.plane_bytes, asks = block.asks;
+    const uint8_t *prefetch0 = block.prefetch[0], *prefetch1 = block.prefetch[1];
+    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = size_.plane_bytes, prefetch_lines = block.prefetch_lines;
     for (int64_t b = block.blocks; b > 0; --b, x0 += plane, x1 += plane)
       for (int64_t tap = 0; tap < taps; ++tap, w0 += kConvTileBytes, w1 += kConvTileBytes) {
         const int64_t at = tap_at_[tap];
@@ -362,15 +363,15 @@ class ConvTilesRun {
           t.template dot_bf16<2, 5, 6>();
           if constexpr (kTwoRowPanels) t.template dot_bf16<3, 5, 7>();
         }
-        for (int64_t i = asks; i > 0; --i, ask0 += 64, ask1 += 64) {
-          __builtin_prefetch(ask0, 0, 2);
-          __builtin_prefetch(ask1, 0, 2);
+        for (int64_t i = prefetch_lines; i > 0; --i, prefetch0 += 64, prefetch1 += 64) {
+          __builtin_prefetch(prefetch0, 0, 2);
+          __builtin_prefetch(prefetch1, 0, 2);
         }
-        for (int64_t i = block.finishes; i > 0 && pending_.next < pending_.count; --i) {
-          if (pending_.asked < pending_.count) ask(pending_.asked++);
-          if (pending_.asked == pending_.count || pending_.asked - pending_.next > kConvAskedAhead) finish();
+        for (int64_t i = block.store_per_step; i > 0 && pending_.next < pending_.count; --i) {
+          if (pending_.prefetched < pending_.count) prefetch_result(pending_.prefetched++);
+          if (pending_.prefetched == pending_.count || pending_.prefetched - pending_.next > kConvPrefetchPixels) finish();
         }
-        for (int64_t i = block.brings; i > 0 && bringing.there; --i) bring(bringing);
+        for (int64_t i = block.load_per_step; i > 0 && loading.there; --i) load_block(loading);
       }
     t.template store<0>(block.out, 64);
     if constexpr (kTwoRowPanels) t.template store<1>(block.out + 256, 64);
@@ -385,7 +386,7 @@ class ConvTilesRun {
     const float* sums;
     const float* bias;  // [2 pixel panels][2 row panels][16]
     int64_t lanes;      // columns of y that exist
-    int64_t next = 0, count = 0, asked = 0;
+    int64_t next = 0, count = 0, prefetched = 0;
     int64_t of_first = 0;  // those of the first pixel panel
     int64_t y_at[kConvPixels];
     int64_t sums_at[kConvPixels];
@@ -395,7 +396,7 @@ class ConvTilesRun {
     while (pending_.next < pending_.count) finish();
     pending_.sums = scratch_.done[side_];
     pending_.lanes = min_i64(2 * kRowPanelRows, a_.n_end - n);
-    pending_.next = pending_.count = pending_.asked = 0;
+    pending_.next = pending_.count = pending_.prefetched = 0;
     pending_.bias = scratch_.bias[side_][0];
     for (int64_t p = 0; p < panels; ++p) {
       const float* from = a_.bias ? a_.bias + (panel + p) / r.item_panels * a_.bias_stride + n : nullptr;
@@ -437,11 +438,11 @@ class ConvTilesRun {
     }
   }
   /// Prefetches what finish() reads and writes: stores that miss the cache would delay those of tiles.
-  REDLINE_INLINE void ask(int64_t i) const {
+  REDLINE_INLINE void prefetch_result(int64_t i) const {
     const int64_t y_at = pending_.y_at[i];
     for (int64_t row_panel = 0; row_panel < 2; ++row_panel) {
       if (a_.residual) __builtin_prefetch(a_.residual + y_at + row_panel * kRowPanelRows, 0, 3);
-      if (!streams_) ask_to_write(a_.y + y_at + row_panel * kRowPanelRows);
+      if (!streams_) prefetch_for_write(a_.y + y_at + row_panel * kRowPanelRows);
     }
   }
   REDLINE_INLINE void finish() {

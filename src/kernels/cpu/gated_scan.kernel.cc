@@ -9,7 +9,7 @@
 // heads. G is kept in float64: it may be large where a token forgets everything, and differences of later tokens stay
 // exact. Error, with e = 2^-24: a product with S is off by key_dim e |q||S|, a sum over tokens by (chunk + key_dim + 4)
 // e sum |(q . k) u|. One chunk multiplies the error of S by its decay and adds (chunk + 4) e sum |k||u|, so errors do
-// not grow beyond those of the tokens that the state still remembers.
+// not grow beyond those of the tokens that still contribute to the state.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/recurrence.h"
 #include "kernels/cpu/simd.h"

@@ -121,25 +121,25 @@ class LinearI8Tiles {
     const uint8_t* const w[2] = {row_panel(column, 0) + at,
                                  alone ? row_panel(column, 0) + at : row_panel(column, 1) + at};
     // Prefetch the row panels of the next round, a share per step.
-    const uint8_t* ask[2] = {w[0] + steps * Weight::kTileBytes, w[1] + steps * Weight::kTileBytes};
+    const uint8_t* prefetch[2] = {w[0] + steps * Weight::kTileBytes, w[1] + steps * Weight::kTileBytes};
     if (column + end_.columns() < n_end || last) {
       const int64_t next = column + end_.columns();
-      const int64_t ask_at = next < n_end ? at : 0;
-      ask[0] = row_panel(next, 0) + ask_at, ask[1] = row_panel(next, 1) + ask_at;
+      const int64_t prefetch_at = next < n_end ? at : 0;
+      prefetch[0] = row_panel(next, 0) + prefetch_at, prefetch[1] = row_panel(next, 1) + prefetch_at;
     }
-    const int64_t pairs = (panels + 1) / 2, asks = (kI8TileBytes / 64 + pairs - 1) / pairs;
+    const int64_t pairs = (panels + 1) / 2, prefetch_lines = (kI8TileBytes / 64 + pairs - 1) / pairs;
     for (int64_t p = 0; p < panels; p += 2, sums += kI8SumsFloats) {
       const uint8_t* panel = static_cast<const uint8_t*>(a_.x) + (row / kXTileRows + p) * panel_bytes_;
       const bool one = p + 1 == panels;
       int32_t* products = scratch_.products[side_];
       const uint8_t* x = panel + at;
       if (alone)
-        one ? multiply<1, 1>(x, w, steps, products, ask, asks) : multiply<2, 1>(x, w, steps, products, ask, asks);
-      else one ? multiply<1, 2>(x, w, steps, products, ask, asks) : multiply<2, 2>(x, w, steps, products, ask, asks);
-      ask[0] += steps * asks * 64, ask[1] += steps * asks * 64;
+        one ? multiply<1, 1>(x, w, steps, products, prefetch, prefetch_lines) : multiply<2, 1>(x, w, steps, products, prefetch, prefetch_lines);
+      else one ? multiply<1, 2>(x, w, steps, products, prefetch, prefetch_lines) : multiply<2, 2>(x, w, steps, products, prefetch, prefetch_lines);
+      prefetch[0] += steps * prefetch_lines * 64, prefetch[1] += steps * prefetch_lines * 64;
       finish_fold();
       const auto scales = [&](int64_t which) {
-        return reinterpret_cast<const float*>(panel + which * panel_bytes_ + scales_at_ + chunk * kI8ChunkLines);
+        return reinterpret_cast<const float*>(panel + which * panel_bytes_ + scales_at_ + chunk * kI8ChunkScaleBytes);
       };
       const auto w_scales = [&](int which) {
         return reinterpret_cast<const float*>(row_panel(column, alone ? 0 : which) + codes_bytes_);
@@ -163,13 +163,13 @@ class LinearI8Tiles {
   /// With one panel of x or of W, the accumulators of the missing one are not touched.
   template <int kPanels, int kRowPanels>
   [[gnu::noinline]] void multiply(const uint8_t* x, const uint8_t* const* w, int64_t steps, int32_t* products,
-                                  const uint8_t* const* ask, int64_t asks) {
+                                  const uint8_t* const* prefetch, int64_t prefetch_lines) {
     Unit& t = unit_;
     t.template zero<0>();
     t.template zero<1>();
     t.template zero<2>();
     t.template zero<3>();
-    const uint8_t *w0 = w[0], *w1 = w[1], *ask0 = ask[0], *ask1 = ask[1];
+    const uint8_t *w0 = w[0], *w1 = w[1], *prefetch0 = prefetch[0], *prefetch1 = prefetch[1];
     const int64_t panel_bytes = panel_bytes_;
     Fold fold = fold_;
     // finish_fold() handles what is left after the last step.
@@ -196,9 +196,9 @@ class LinearI8Tiles {
       some();
       if constexpr (kPanels == 2 && kRowPanels == 2) t.template dot_s8s8<3, 5, 7>();
       some();
-      for (int64_t i = asks; i > 0; --i, ask0 += 64, ask1 += 64) {
-        __builtin_prefetch(ask0, 0, 2);
-        __builtin_prefetch(ask1, 0, 2);
+      for (int64_t i = prefetch_lines; i > 0; --i, prefetch0 += 64, prefetch1 += 64) {
+        __builtin_prefetch(prefetch0, 0, 2);
+        __builtin_prefetch(prefetch1, 0, 2);
       }
     }
     fold_ = fold;

@@ -12,7 +12,7 @@ template <class T, class Codes, bool kPrefetches>
 struct PackedLines {
   const uint8_t* block;
   int64_t row_panel_bytes, first_step, step_bytes;
-  int64_t ahead;  ///< bytes from codes to what is prefetched with them
+  int64_t ahead;  ///< bytes from codes to the data that is prefetched with them
 
   REDLINE_INLINE const uint8_t* step_of(int step, int c) const {
     return block + c / kRowPanelVecs * row_panel_bytes + first_step + step * step_bytes;

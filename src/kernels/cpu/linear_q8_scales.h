@@ -80,8 +80,8 @@ using ArithmeticOf = Arithmetic<Format::kGroup, Format::kHasMins, kIsNarrow<Form
 // Scales of 256 elements of a row panel. Pairs are of two weight groups, as dot2_i16 takes them.
 template <int kGroup, int kShifts>
 struct alignas(64) Scales {
-  /// Of each weight group, times 2^shift: float32, or an integer as dot2_i16 takes it, the upper 16 bits undefined
-  /// where it is still to be multiplied by 2^shift.
+  /// Scale of each weight group, times 2^shift: float32, or an integer as dot2_i16 takes it, the upper 16 bits
+  /// undefined where it is still to be multiplied by 2^shift.
   int32_t scale[kQ8Group / kGroup * kShifts][kRowPanelRows];
   int32_t corrections[kQ8Group / kGroup / 2][kRowPanelRows];  ///< pairs of kCorrection * scale
   int32_t mins[kQ8Group / kGroup / 2][kRowPanelRows];         ///< pairs of integers
@@ -234,7 +234,7 @@ REDLINE_INLINE VecI32 shifts_of_groups(const Q8Numbers& numbers, int g) {
   return sar(set1_i32(numbers.packed_shifts), load_i32(kShiftBits<kGroup>.at + g)) & set1_i32(3);
 }
 
-/// Of one row and `groups` groups of x: the start of each integer sum, -offset * (sum of x codes). A vector may write
+/// The start of each integer sum, -offset * (sum of x codes), for one row and `groups` groups of x. A vector may write
 /// past the last.
 template <int kGroup>
 REDLINE_INLINE void find_starts(const Q8Numbers* numbers, int64_t groups, int32_t offset, int32_t* starts) {

@@ -73,9 +73,9 @@ class LinearTiles {
     int64_t row, n, k, row_panel;  // first row and column of the accumulators in scratch; k; W panel within the range
     bool there;
   };
-  /// Splits `all` into as few parts as possible, each at most `most`, and returns their size.
-  static int64_t near_equal(int64_t all, int64_t most, int64_t grain) {
-    const int64_t parts = max_i64(1, (all + most - 1) / most);
+  /// Splits `all` into as few parts as possible, each at most `max`, and returns their size.
+  static int64_t near_equal(int64_t all, int64_t max, int64_t grain) {
+    const int64_t parts = max_i64(1, (all + max - 1) / max);
     return ((all + parts - 1) / parts + grain - 1) / grain * grain;
   }
   Round first_round() const { return {0, a_.n_begin, 0, 0, true}; }
@@ -181,7 +181,7 @@ class LinearTiles {
     int64_t row_panel_lines;         // of each; 0: already prefetched
     int64_t x_bytes, x_line, x_end;  // of an x panel; in lines
   };
-  void ask_for(const Round& row_panels_of, const Round& r, int64_t steps_here) {
+  void prefetch_next(const Round& row_panels_of, const Round& r, int64_t steps_here) {
     wanted_ = {};
     if (row_panels_of.there) {
       const int64_t step = row_panels_of.k / kStepElements, at = Weight::step_at(step);
@@ -199,7 +199,7 @@ class LinearTiles {
       wanted_.x_end = lines * (r.row_panel / 2 + 1) / share;
     }
     prefetches_ = (wanted_.row_panel_lines + (wanted_.x_end - wanted_.x_line + 1) / 2 + steps_here - 1) / steps_here;
-    asked_ = next_lines();
+    prefetched_ = next_lines();
   }
   [[gnu::noinline]] Lines next_lines() {
     Wanted& w = wanted_;
@@ -229,7 +229,7 @@ class LinearTiles {
                      : scratch_.tiles[side][0][1];
     b.w_step = place || alone ? kTileBytes : 2 * kTileBytes;
     const bool next_in_place = !next.there || in_place(next);
-    ask_for(next_in_place ? next : later, r, pairs * b.steps);
+    prefetch_next(next_in_place ? next : later, r, pairs * b.steps);
     Expansion between = expansion(next, 1 - side);
     b.parts = (between.parts + pairs * b.steps - 1) / (pairs * b.steps);
     float* sums = scratch_.sums + r.row_panel / 2 * pairs * kSumsFloats;
@@ -303,7 +303,7 @@ class LinearTiles {
     const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1];
     const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, parts = b.parts;
     const int64_t prefetches = prefetches_;
-    Lines asked = asked_;
+    Lines prefetched = prefetched_;
     // Accumulators of the next products are prefetched from L2 meanwhile.
     const float* soon = b.soon;
     const float* rest = b.rest;
@@ -326,11 +326,11 @@ class LinearTiles {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) __builtin_prefetch(soon + 16 * i, 0, 3);
       for (int64_t i = prefetches; i > 0; --i) {
-        __builtin_prefetch(asked.next, 0, 2);
-        __builtin_prefetch(asked.next + asked.second, 0, 2);
-        asked.next += kLine;
-        if (asked.next == asked.end) [[unlikely]]
-          asked = next_lines();
+        __builtin_prefetch(prefetched.next, 0, 2);
+        __builtin_prefetch(prefetched.next + prefetched.second, 0, 2);
+        prefetched.next += kLine;
+        if (prefetched.next == prefetched.end) [[unlikely]]
+          prefetched = next_lines();
       }
       if (kLast && rest) {
 #pragma GCC unroll 2
@@ -344,7 +344,7 @@ class LinearTiles {
         for (int64_t i = parts; i > 0 && e.parts > 0; --i) e.next(constants);
     }
     expansion = e;
-    asked_ = asked;
+    prefetched_ = prefetched;
     exchange<0>(b);
     exchange<1>(b);
     exchange<2>(b);
@@ -368,7 +368,7 @@ class LinearTiles {
   Ending ending_;
   int64_t done_ = 0;
   int64_t prefetches_ = 0;  // prefetched lines per step
-  Lines asked_ = {};
+  Lines prefetched_ = {};
   Wanted wanted_;
   Unit unit_;
 };

@@ -83,7 +83,7 @@ void prepare_i8(const PrepareXArgs& a) {
     uint8_t* panel = static_cast<uint8_t*>(a.out) + row / kXTileRows * panel_bytes;
     const int64_t line = row % kXTileRows;
     for (int64_t col = a.col_begin; col < a.col_end; col += kI8Chunk) {
-      uint8_t* numbers = panel + scales_at + col / kI8Chunk * kI8ChunkLines + line * 4;
+      uint8_t* numbers = panel + scales_at + col / kI8Chunk * kI8ChunkScaleBytes + line * 4;
       prepare_chunk(x + col, min_i64(kI8Chunk, a.col_end - col),
                     reinterpret_cast<int8_t*>(panel + col * kXTileRows + line * kXTileBytes),
                     reinterpret_cast<float*>(numbers), reinterpret_cast<int32_t*>(numbers + 64));

@@ -22,9 +22,9 @@ struct QuantizeKernels {
 };
 
 #ifndef REDLINE_ISA_NS
-/// Of the base set that cpu_kernels() uses. Errors of cpu_kernels().
+/// The kernels of the base set that cpu_kernels() uses. Errors of cpu_kernels().
 Result<const QuantizeKernels*> quantize_kernels();
-/// Of the base set of a name of cpu_kernels_for, for tests; the CPU must support it.
+/// The kernels of the base set of a name of cpu_kernels_for, for tests; the CPU must support it.
 QuantizeKernels quantize_kernels_for(std::string_view isa);
 #endif
 

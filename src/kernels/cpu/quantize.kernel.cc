@@ -6,7 +6,7 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// What the weights of an importance matrix make of those of the elements.
+/// Combines importance-matrix and element weights.
 template <int kCount>
 REDLINE_INLINE void scale_weights(const LaneBlocks& block, Floats* w) {
   for (int i = 0; i < kCount; ++i) w[i] = block.w[i] * square_root(block.row_mean_square + block.x[i] * block.x[i]);
@@ -221,7 +221,7 @@ REDLINE_INLINE Floats search_table_scale(const Floats* x, const Floats* w) {
     scale = pick(is_better, qx / q2, scale);
     best = pick(is_better, scale * qx, best);
   }
-  // Weights that are all zero say nothing: the scale of the largest element.
+  // Weights that are all zero carry no information: the scale of the largest element.
   scale = pick(scale == scale, scale, -peak / first);
   return pick(size < kMinGroup, Floats{}, scale);
 }

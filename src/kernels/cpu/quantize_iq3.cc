@@ -18,7 +18,7 @@ constexpr int kElements = blocks::IQ3_S::kElements, kBytes = blocks::IQ3_S::kByt
 
 /// The grid's row of four codes (three bits each, the first lowest), or the rows near it.
 struct Grid {
-  std::array<int16_t, 4096> row;                 ///< -1: the codes are no row
+  std::array<int16_t, 4096> row;                 ///< -1: the codes are not a row
   std::array<std::vector<uint16_t>, 4096> near;  ///< rows at the three smallest distances, nearest first
 
   Grid() {

@@ -25,7 +25,7 @@ __device__ __forceinline__ void begin_next() { asm volatile("griddepcontrol.laun
 
 static_assert(kBlockSharedBytes <= 227 * 1024, "the shared memory of a block on sm_90");
 
-/// Of a launch; without a loader, warps have more registers.
+/// Threads per block; without a loader, warps have more registers.
 template <class Kernel>
 inline constexpr int kThreads = (Kernel::kLoads ? kBlockWarps : kConsumerWarps) * kWarpLanes;
 
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
   if constexpr (Kernel::kLoads) {
     init_ring(w);
     if (w.index() == kConsumerWarps) {
-      // Weights are read before the kernel before has ended, unless its results say which.
+      // Weights are read before the kernel before has ended, unless its results select them.
       if constexpr (Kernel::kLoaderWaits) wait_for_previous();
       return Kernel::load(args, tile, w, ring);
     }

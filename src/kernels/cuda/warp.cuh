@@ -141,7 +141,7 @@ class Warp {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
   }
-  /// Whether another warp has given up.
+  /// Whether another warp has timed out.
   TILE_FN bool is_given_up() const {
     uint32_t flag = 0;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(flag) : "l"(__cvta_generic_to_global(&report_->abandoned)));

@@ -19,7 +19,7 @@ struct EmulatedDeviceOptions {
 
 /// Freed by TileDevice::close.
 tiles::TileDevice* open_emulated_device(const EmulatedDeviceOptions& options);
-/// Of the runs from now on, for tests.
+/// Sets the options of later runs, for tests.
 void set_machine_options(tiles::TileDevice& device, const MachineOptions& options);
 
 }  // namespace redline::emu

@@ -35,7 +35,7 @@ class Fiber {
   ucontext_t own_ = {}, caller_ = {};
   std::function<void()> body_;
   bool ended_ = true;
-  // Of the sanitizers, which follow stacks.
+  // State of the sanitizers, which track stacks.
   void *own_fake_ = nullptr, *caller_fake_ = nullptr, *own_thread_ = nullptr, *caller_thread_ = nullptr;
   const void* caller_stack_ = nullptr;
   size_t caller_bytes_ = 0;

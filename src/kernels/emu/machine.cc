@@ -7,7 +7,7 @@ namespace {
 
 /// A NaN as float32, float16 and bfloat16, and no code that a packed weight is likely to have everywhere.
 constexpr uint8_t kPoison = 0xff;
-/// In a random order, one in this many loads and stores gives up its turn.
+/// In a random order, one in this many loads and stores yields.
 constexpr uint32_t kSwitchEvery = 64;
 
 }  // namespace
@@ -98,7 +98,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     state.waits = {};
     if (state.fiber.resume()) --left;
   }
-  if (failure_.ok() && left > 0) failure_ = internal("emulated device: nothing can run any more\n{}", dump());
+  if (failure_.ok() && left > 0) failure_ = internal("emulated device: no thread can run: deadlock\n{}", dump());
   while (has_expired_ && !copies_.empty()) land(copies_.size() - 1);
   if (failure_.ok() && !copies_.empty())
     failure_ = internal("emulated device: a block has ended before {} of its copies arrived", copies_.size());
@@ -138,7 +138,7 @@ bool Machine::can_run(const WarpState& state) const {
     case WaitFor::kNothing:
     case WaitFor::kTurn: return true;
     case WaitFor::kConsumers: return state.block->generation != state.waits.generation;
-    // Of the phase before the first one, the parity is 1.
+    // The phase before the first one has parity 1.
     case WaitFor::kBarrier:
       return has_expired_ ||
              state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;

@@ -92,12 +92,12 @@ class Machine {
   explicit Machine(const MemoryMap& memory) : memory_(memory) {}
 
   /// Runs `warp_main(block, warp)` on a fiber for each warp of each block until all have ended.
-  /// internal: nothing can run any more, or a kernel broke a rule of the device; the message says what waits for what.
+  /// internal: deadlock, or a kernel broke a rule of the device; the message lists all waits.
   Status run(const Grid& grid, const MachineOptions& options, const std::function<void(Block&, int)>& warp_main);
 
   // For kernels, on the fiber of a warp.
   void wait(Block& block, int warp, WaitFor what);
-  /// The kernel has a deadline: when nothing can run any more, it has passed, and waits for events and mbarriers
+  /// The kernel has a deadline: when no thread can run, it has passed, and waits for events and mbarriers
   /// return.
   void watch() { is_watched_ = true; }
   bool has_expired() const { return has_expired_; }

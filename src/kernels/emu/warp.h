@@ -87,7 +87,7 @@ class Warp {
     machine_.copy_later(block_, to, from, bytes, barrier);
   }
 
-  /// The deadline comes when nothing can run any more.
+  /// The deadline passes when no thread can run.
   void watch(HangReport* report, uint64_t deadline_ns) {
     report_ = report;
     if (deadline_ns > 0) machine_.watch();

@@ -1,9 +1,9 @@
 // Attention over the paged cache. A page of a state has, for keys and for values, [heads][kKvPageTokens][head_dim
 // rounded up to 2], each row of a token dense.
 //
-// A warp computes one line: a query row of one head. Its lanes are the 32 tokens of a page for the scores, then
+// A warp computes one query row: a token and a head. Its lanes are the 32 tokens of a page for the scores, then
 // elements of head_dim for the sums. Chunks of kKvChunk positions are summed by themselves with an online softmax and
-// folded in order of position, so a line has the same bits whether or not the plan has split its positions.
+// folded in order of position, so a query row has the same bits whether or not the plan has split its positions.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -38,9 +38,9 @@ struct KvAppend {
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const StateTables& state = step.groups[a.cache.group];
-    const int lines = 2 * a.num_heads, all = (tile.row_end - tile.row_begin) * lines;
+    const int query_rows = 2 * a.num_heads, all = (tile.row_end - tile.row_begin) * query_rows;
     for (int i = w.index(); i < all; i += kConsumerWarps) {
-      const int row = tile.row_begin + i / lines, head = i % lines / 2;
+      const int row = tile.row_begin + i / query_rows, head = i % query_rows / 2;
       const bool is_key = i % 2 == 0;
       const int32_t slot = w.load_uniform(state.slots + row);
       const float* from = (is_key ? a.k : a.v) + (int64_t{row} * a.num_heads + head) * a.head_dim;
@@ -107,7 +107,7 @@ struct Partial {
     const Lanes<bool> seen = x > Lanes<float>(-INFINITY);
     return select(seen, exp_of(select(seen, x - top, Lanes<float>(0.0f))), Lanes<float>(0.0f));
   }
-  /// In memory: attention_partial_floats() per line, max and total after the sums.
+  /// In memory: attention_partial_floats() per query row, max and total after the sums.
   TILE_FN void store(float* to, int head_dim, Warp& w) const {
     each(parts_of(head_dim), [&](int i) {
       const Lanes<int> at = lane_index() + i * kWarpLanes;
@@ -190,16 +190,16 @@ struct Attention {
 
  private:
   static TILE_FN void run(const Args& a, const StateTables& state, const AttentionTask& task, Warp& w) {
-    const int group = a.num_heads / a.num_kv_heads, lines = (task.row_end - task.row_begin) * group;
+    const int group = a.num_heads / a.num_kv_heads, query_rows = (task.row_end - task.row_begin) * group;
     const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes,
               size = static_cast<int>(attention_partial_floats(a.head_dim));
     const int32_t* pages = state.pages + state.page_begin[task.sequence];
-    for (int line = w.index(); line < lines; line += kConsumerWarps) {
-      const int head = task.kv_head * group + line % group;
-      const int row = task.is_group ? w.load_uniform(state.group_rows + task.row_begin + line / group)
-                                    : task.row_begin + line / group;
+    for (int query_row = w.index(); query_row < query_rows; query_row += kConsumerWarps) {
+      const int head = task.kv_head * group + query_row % group;
+      const int row = task.is_group ? w.load_uniform(state.group_rows + task.row_begin + query_row / group)
+                                    : task.row_begin + query_row / group;
       const int64_t at = (int64_t{row} * a.num_heads + head) * a.head_dim;
-      const int position = task.first_position + line / group;  // of a group: all of its positions are visible
+      const int position = task.first_position + query_row / group;  // of a group: all of its positions are visible
       const int visible_end = task.is_group || task.kv_end <= position ? task.kv_end : position + 1;
       const int visible_begin = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
       constexpr int kChunk = static_cast<int>(kKvChunk);
@@ -213,10 +213,10 @@ struct Attention {
         detail::attend_chunk(a, state, pages, task.kv_head, a.q + at, begin, end, w, chunk);
         if (task.split < 0 || task.merges_chunks) all.fold(chunk, parts);
         else
-          chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * lines + line) * size, a.head_dim, w);
+          chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * query_rows + query_row) * size, a.head_dim, w);
       }
       if (task.split < 0) all.finish(a, head, a.y + at, w);
-      else if (task.merges_chunks) all.store(state.partials + task.partials + int64_t{line} * size, a.head_dim, w);
+      else if (task.merges_chunks) all.store(state.partials + task.partials + int64_t{query_row} * size, a.head_dim, w);
     }
   }
 };
@@ -232,22 +232,22 @@ struct AttentionMerge {
 
  private:
   static TILE_FN void run(const Args& a, const StateTables& state, const AttentionPart& part, Warp& w) {
-    const int group = a.num_heads / a.num_kv_heads, lines = (part.row_end - part.row_begin) * group;
+    const int group = a.num_heads / a.num_kv_heads, query_rows = (part.row_end - part.row_begin) * group;
     const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
     const int64_t size = attention_partial_floats(a.head_dim);
-    for (int line = w.index(); line < lines; line += kConsumerWarps) {
+    for (int query_row = w.index(); query_row < query_rows; query_row += kConsumerWarps) {
       detail::Partial all, one;
       all.clear(parts);
       for (int i = 0; i < part.num_shared; ++i) {
-        one.load(state.partials + part.shared + i * part.shared_stride + line * size, a.head_dim, w);
+        one.load(state.partials + part.shared + i * part.shared_stride + query_row * size, a.head_dim, w);
         all.fold(one, parts);
       }
       for (int c = 0; c < part.chunks; ++c) {
-        one.load(state.partials + part.partials + (int64_t{c} * lines + line) * size, a.head_dim, w);
+        one.load(state.partials + part.partials + (int64_t{c} * query_rows + query_row) * size, a.head_dim, w);
         all.fold(one, parts);
       }
-      const int head = part.kv_head * group + line % group;
-      all.finish(a, head, a.y + (int64_t{part.row_begin + line / group} * a.num_heads + head) * a.head_dim, w);
+      const int head = part.kv_head * group + query_row % group;
+      all.finish(a, head, a.y + (int64_t{part.row_begin + query_row / group} * a.num_heads + head) * a.head_dim, w);
     }
   }
 };

@@ -19,7 +19,7 @@ struct PatchShape {
 struct Patch {
   const float* item;
   int channels, block, kernel, upsample;
-  int in_height, in_width, height, width;  ///< of the input, and as the kernel sees it
+  int in_height, in_width, height, width;  ///< of the input, and after upsampling
   int y, x;                                ///< of the first tap
 
   TILE_FN Patch(const PatchShape& s, const float* from, const StepTables& step, int row)
@@ -35,7 +35,7 @@ struct Patch {
     y = pixel / out_width * s.stride - s.pad;
     x = pixel % out_width * s.stride - s.pad;
   }
-  /// Elements k of the patch; zeros beside the map.
+  /// Elements k of the patch; zeros outside the map.
   TILE_FN Lanes<float> load(const Lanes<int>& k, const Lanes<bool>& mask, Warp& w) const {
     const int taps = kernel * kernel, in_block = taps * block;
     const Lanes<int> within = k % in_block, tap = within / block, channel = k / in_block * block + within % block;

@@ -166,7 +166,7 @@ struct JointAttention {
 
     for (int first = key_begin; first < key_end; first += kKeys) {
       const int keys = key_end - first < kKeys ? key_end - first : kKeys;
-      w.consumer_sync();  // the chunk before is not needed any more
+      w.consumer_sync();  // the previous chunk is no longer needed
       stage(k + int64_t{first} * a.kv_stride, a.kv_stride, keys, a.head_dim, kRegion, w);
       if (holds_both) stage(v + int64_t{first} * a.kv_stride, a.kv_stride, keys, a.head_dim, values, w);
       w.consumer_sync();
@@ -322,7 +322,7 @@ struct JointAttentionBf16 {
     Lanes<float> most[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
 
     for (int first = key_begin; first < key_end; first += kKeys) {
-      w.consumer_sync();  // the chunk before is not needed any more
+      w.consumer_sync();  // the previous chunk is no longer needed
       stage(k + int64_t{first} * a.kv_stride, v + int64_t{first} * a.kv_stride, a.kv_stride,
             key_end - first < kKeys ? key_end - first : kKeys, a.head_dim, keys_tile, values_tile, w);
       w.consumer_sync();

@@ -79,7 +79,7 @@ TILE_CONST_FN bool is_task(KernelId kernel) {
   }
 }
 
-/// One stage of a program as the device knows it.
+/// One stage of a program in device memory.
 struct StageTable {
   KernelId kernel;
   int16_t row_dim;    ///< of StepTables::rows; -1: work partitions
@@ -144,7 +144,7 @@ struct ProgramTables {
   const StageTable* stages;
   const uint8_t* constants;
   const StepTables* step;
-  // Of a persistent step: the task lists of the program (graph/program.h), one for each block.
+  // Persistent steps only: the task lists of the program (graph/program.h), one for each block.
   struct TaskEntry {
     uint32_t stage, index, wait_begin, wait_end, notify_begin, notify_end;
   };

@@ -14,7 +14,7 @@
 #define TILE_CONST_FN __host__ __device__ constexpr
 // Before loops over arrays of lanes, which are registers only where every index is a constant.
 #define TILE_UNROLL _Pragma("unroll")
-// Before loops whose copies would take registers from what lives across them.
+// Before loops whose unrolled copies would spill registers that live across them.
 #define TILE_ROLLED _Pragma("unroll 1")
 #else
 #define TILE_FN inline

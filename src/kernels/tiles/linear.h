@@ -168,7 +168,7 @@ struct BasicLinear {
       for (int i = 0; i < kTiles; ++i) sums[i] = zero_c();
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
-        w.consumer_sync();  // the rows before are not needed any more
+        w.consumer_sync();  // the previous rows are no longer needed
         stage_rows(a, product, step, first, rows, k, elements, x, w);
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
@@ -196,7 +196,7 @@ struct BasicLinear {
       }
     }
   }
-  /// Of the 8 rows of tile i, elements [k, k + 16).
+  /// Elements [k, k + 16) of the 8 rows of tile i.
   static TILE_FN FragmentB rows_of(const X& x, Warp& w, int i, int k) {
     const Lanes<int> lane = lane_index();
     const Lanes<uint32_t> at = x.at(fragment_group(lane) + 8 * i, fragment_thread(lane) * 4 + k);

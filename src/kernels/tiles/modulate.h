@@ -1,5 +1,5 @@
 // Rows that a table with a row for each item of the batch changes: gated_add, the rows of group_norm; and what else
-// knows items: concat_rows and slice_rows, timestep_embedding.
+// depends on items: concat_rows and slice_rows, timestep_embedding.
 #pragma once
 
 #include "kernels/tiles/elementwise.h"

@@ -56,7 +56,7 @@ struct MoeRouter {
     for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) x = x + w.shuffle_xor(x, distance);
     return x;
   }
-  /// Of each lane, the sum of the lanes before it.
+  /// Exclusive prefix sum over the lanes.
   static TILE_FN Lanes<int> places_of(Warp& w, const Lanes<int>& x) {
     const Lanes<int> lane = lane_index();
     Lanes<int> block = x, before = 0;  // sums of the lane's block of 1, 2, 4, .. lanes, and of its part before the lane

@@ -66,7 +66,7 @@ struct CausalConv {
 };
 
 /// The recurrence of graph/ops/gated_scan.h, token by token. A task has one head; a warp has 32 of its columns in one
-/// sequence, and S stays in the state's page. Of the state only S is used: what the CPU's chunks keep beside it is not.
+/// sequence, and S stays in the state's page. Of the state only S is used: the CPU's chunk data is not.
 struct GatedScan {
   struct Args {
     const float* x;

@@ -1,7 +1,7 @@
 // A ring of stages in shared memory between the loader and the consumers of a block. Each stage has two mbarriers:
 // `full` completes when the loader has announced its bytes and all of them have arrived, `empty` when every consumer
-// warp has released the stage. Position and parity go on from task to task, so in a persistent step the loader fills
-// stages for the next task while the consumers still compute this one.
+// warp has released the stage. Position and parity carry over from task to task, so in a persistent step the loader
+// fills stages for the next task while the consumers still compute this one.
 #pragma once
 
 #include "kernels/tiles/warp.h"

@@ -8,7 +8,7 @@
 
 namespace redline::tiles {
 
-/// Raised with every change of the table or of what its arguments point to.
+/// Incremented with every change of the table or of the structs its arguments point to.
 inline constexpr int32_t kTileDeviceAbi = 2;
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
@@ -28,7 +28,7 @@ struct TileDevice {
   /// in host memory, what it points to in the device's. After everything that was launched before.
   int32_t (*launch)(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks);
   /// Launches from now on are recorded, not run, until end_capture(), which makes a graph of them. A graph is launched
-  /// again and again with what its arguments then point to.
+  /// repeatedly, with the current contents of its arguments.
   int32_t (*begin_capture)(void* self);
   int32_t (*end_capture)(void* self, void** graph);
   int32_t (*launch_graph)(void* self, void* graph);

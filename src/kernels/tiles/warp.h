@@ -28,7 +28,7 @@ inline constexpr int kSharedBytes = kFlagOffset + 128;
 /// mbarriers: full and empty of every stage.
 inline constexpr int kNumBarriers = 2 * kRingStages;
 
-/// What a step that hangs leaves behind: the first wait that was given up.
+/// The record of a hung step: the first wait that timed out.
 struct HangReport {
   uint32_t abandoned;  ///< 0: nothing
   uint32_t block, task, wait;

@@ -14,7 +14,7 @@ struct PhaseSpeed {
   std::optional<Bound> bound;  ///< of the phase; nullopt: the machine's peaks are unknown
 
   double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
-  /// Of the ceiling: the bound's time over the measured one.
+  /// Share of the roofline: the bound's time over the measured one.
   double share() const { return bound && seconds > 0 ? bound->seconds / seconds : 0; }
 };
 

@@ -39,7 +39,7 @@ struct NetworkBenchReport {
   double median() const { return seconds[seconds.size() / 2]; }
   double gop_per_s() const { return operations / median() / 1e9; }
   double share() const { return best && best->all > 0 ? gop_per_s() / best->all : 0; }
-  /// Of the weights and the arena.
+  /// Peak memory over the bytes of weights and arena.
   double peak_ratio() const {
     return static_cast<double>(peak_bytes) / static_cast<double>(weight_bytes + arena_bytes);
   }

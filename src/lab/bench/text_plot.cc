@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kRowHeight = 26;
 
-/// A chart stands alone, with its captions, or in a page that has them.
+/// A chart is a file of its own, with captions, or part of a page that has them.
 struct ChartSize {
   double width, label_width, bar_width, top, bottom;
   bool has_captions;
@@ -64,7 +64,7 @@ std::string chart(const BenchReport& report, const ChartSize& size) {
     svg += svg_rectangle(16, 61, 12, 12, "memory") + svg_text(33, 72, "", "start", "bound by memory");
     svg += svg_rectangle(160, 61, 12, 12, "compute") + svg_text(177, 72, "", "start", "bound by arithmetic");
     svg += svg_text(width - 16, 72, "dim", "end",
-                    "bar: share of what this machine could do; line: slowest to fastest run");
+                    "bar: share of this machine's roofline; line: slowest to fastest run");
   }
   for (int tenth = 0; tenth <= 10; tenth += width < 600 ? 5 : 2) {
     const double x = x_of(tenth / 10.0);
@@ -128,7 +128,7 @@ std::string bench_html(const BenchReport& report) {
                   report.model.parameters, escaped(report.model.weight_types), escaped(machine_text(report)),
                   report.check.against.empty() ? "" : " Checked against " + escaped(report.check.against) + ".");
   html +=
-      "<p>Bars: the share of what this machine could do; lines: from the slowest to the fastest run. <br>"
+      "<p>Bars: the share of this machine's roofline; lines: from the slowest to the fastest run. <br>"
       "<span class=\"key\">bound by memory</span> <span class=\"compute key\">bound by arithmetic</span></p>\n";
   html += "<div class=\"wide\">" + chart(report, kInWidePage) + "</div>\n<div class=\"narrow\">" +
           chart(report, kInNarrowPage) + "</div>\n";
@@ -153,7 +153,7 @@ std::string bench_html(const BenchReport& report) {
 Status check_plot_name(const std::string& path) {
   if (path.empty()) return {};
   if (path.ends_with(".svg") || path.ends_with(".html")) return prepare_output(path);
-  return invalid_argument("flag --plot: {} ends in neither .svg nor .html, which say what to draw", path);
+  return invalid_argument("flag --plot: {} must end in .svg or .html", path);
 }
 
 Status write_plot(const BenchReport& report, const std::string& path) {

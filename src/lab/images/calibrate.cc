@@ -101,13 +101,13 @@ class Calibration {
       bool is_euler = true;
       REDLINE_ASSIGN(ImageResult result, draw(i, "none", [&](const ImageProgress& p) {
                        is_euler = is_euler && p.step_size != 0;
-                       trajectory.clock.push_back(forecast_clock(p.sigma));
+                       trajectory.u.push_back(u_of_sigma(p.sigma));
                        trajectory.step_sizes.push_back(p.step_size);
                        trajectory.velocity.emplace_back(p.output, p.output + p.latents->data.size());
                        return true;
                      }));
       if (!is_euler || std::ssize(trajectory.velocity) != report_.request.num_inference_steps)
-        return unsupported("calibrate: the solver is no Euler step; masks are searched for flow-euler and euler");
+        return unsupported("calibrate: the solver is not an Euler step; masks are searched for flow-euler and euler");
       images_.push_back(std::move(result.images[0]));
       trajectories_.push_back(std::move(trajectory));
     }

@@ -110,7 +110,7 @@ class Comparison {
   }
   Result<BlockSplit> blocks_of(const std::string& rule) const {
     REDLINE_ASSIGN(const RulePlan plan, plan_of(rule));
-    const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kStack;
+    const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kBlocks;
     return has_probe ? BlockSplit(plan.front_blocks, plan.tail_blocks) : BlockSplit(1);
   }
 
@@ -188,7 +188,7 @@ class Comparison {
       return with_parameter(rule, knob.parameter,
                             std::max(1.0, std::floor(wanted * static_cast<double>(base_.num_inference_steps) + 1e-9)));
     const bool is_integer = knob.kind == TuningKnob::Kind::kInteger;
-    double low = knob.least, high = knob.most, best_error = 2;
+    double low = knob.min, high = knob.max, best_error = 2;
     std::string best;
     const auto measure = [&](double value) -> Result<double> {
       const std::string text = with_parameter(rule, knob.parameter, value);

@@ -219,7 +219,7 @@ std::string CompareReport::to_html() const {
   html += fmt::format(
       "<h1>Step caches compared</h1>\n<p>{}: {} prompts, {}x{}, {} steps, guidance {:g}, true CFG scale {:g}, seeds "
       "from {}. {}. The uncached loop takes {:.1f} ms. Likeness is to the uncached run with the same "
-      "noise; fewer steps stand beside each setting at equal operations and at equal time.</p>\n",
+      "noise; each setting is compared with fewer steps at equal operations and at equal time.</p>\n",
       escaped(model), prompts.size(), request.width, request.height, request.num_inference_steps,
       request.guidance_scale, request.true_cfg_scale, request.seed, escaped(machine), reference_loop_ms);
   if (!stopped.empty()) html += fmt::format("<p>Not finished: {}.</p>\n", escaped(stopped));

@@ -13,7 +13,7 @@ MaskCosts::MaskCosts(std::span<const Trajectory> trajectories) {
   steps_ = trajectories.empty() ? 0 : std::ssize(trajectories[0].velocity);
   gram_.assign(static_cast<size_t>(steps_ * steps_), 0);
   for (const Trajectory& t : trajectories) {
-    clock_ = t.clock;
+    u_ = t.u;
     step_sizes_ = t.step_sizes;
     const double count = static_cast<double>(trajectories.size()) * static_cast<double>(t.velocity[0].size());
     for (int64_t a = 0; a < steps_; ++a)
@@ -37,11 +37,11 @@ double MaskCosts::cost(int64_t i, int64_t j, int64_t k) const {
     const double size = step_sizes_[s];
     at(s) -= size;
     if (k < steps_) {
-      const double share = (clock_[s] - clock_[j]) / (clock_[k] - clock_[j]);
+      const double share = (u_[s] - u_[j]) / (u_[k] - u_[j]);
       at(j) += size * (1 - share);
       at(k) += size * share;
     } else {
-      const double way = i < 0 ? 0 : (clock_[s] - clock_[j]) / (clock_[j] - clock_[i]);
+      const double way = i < 0 ? 0 : (u_[s] - u_[j]) / (u_[j] - u_[i]);
       at(j) += size * (1 + way);
       if (i >= 0) at(i) -= size * way;
     }

@@ -13,17 +13,16 @@ namespace redline::lab {
 
 /// One uncached run: the inputs of the solver at each step.
 struct Trajectory {
-  std::vector<double> clock;                 ///< [steps] forecast_clock of each step's sigma
+  std::vector<double> u;                     ///< [steps] u(sigma) of each step
   std::vector<double> step_sizes;            ///< [steps] the solver added step_size * model output
   std::vector<std::vector<float>> velocity;  ///< [steps] model outputs
 };
 
 /// Mean squared error of the latents, over elements and recorded runs, caused by skipping steps.
-///
-/// When errors are corrected at computed steps (StepCache, "repay"), the outputs between computed steps j and k are the
-/// linear interpolation of v_j and v_k; after the last computed step k they are extrapolated from k and i, the computed
-/// step before it. The error of an interval is a quadratic form in the Gram matrix of the model outputs, so one pass
-/// over the trajectories gives all errors.
+/// When errors are corrected at computed steps (StepCache), the outputs between computed steps j and k are the linear
+/// interpolation of v_j and v_k; after the last computed step k they are extrapolated from k and i, the computed step
+/// before it. The error of an interval is a quadratic form in the Gram matrix of the model outputs, so one pass over
+/// the trajectories gives all errors.
 class MaskCosts {
  public:
   explicit MaskCosts(std::span<const Trajectory> trajectories);
@@ -34,7 +33,7 @@ class MaskCosts {
 
  private:
   int64_t steps_ = 0;
-  std::vector<double> clock_, step_sizes_;
+  std::vector<double> u_, step_sizes_;
   std::vector<double> gram_;  ///< [steps, steps], mean over runs
 };
 

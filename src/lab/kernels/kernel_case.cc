@@ -53,6 +53,18 @@ Status KernelCase::allocate_outputs(int64_t outputs) {
   return {};
 }
 
+Status SlotInputCase::allocate(int64_t slots, int64_t outputs, bool /*cached*/) {
+  slots_ = slots;
+  in_ = map_bytes(slot_bytes_ * slots);
+  if (in_ == nullptr) return out_of_memory("{} inputs of {} bytes", slots, slot_bytes_);
+  return allocate_outputs(outputs);
+}
+
+void SlotInputCase::spread() {
+  for (int64_t s = kInputVariants; s < slots_; ++s)
+    std::memcpy(inputs(s), inputs(s % kInputVariants), static_cast<size_t>(slot_bytes_));
+}
+
 const std::vector<KernelKind>& kernel_kinds() {
   static const std::vector<KernelKind> kinds = {
       {"linear", "NxK", "weight type", "y = x W^T, x in float32"},

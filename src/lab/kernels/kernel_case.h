@@ -76,6 +76,22 @@ class KernelCase {
   std::shared_ptr<uint8_t> outputs_;
 };
 
+/// A kernel whose inputs are one block of `bytes` per slot.
+class SlotInputCase : public KernelCase {
+ public:
+  explicit SlotInputCase(int64_t bytes) : slot_bytes_((bytes + 63) / 64 * 64) {}
+  int64_t slot_bytes() const override { return slot_bytes_; }
+  Status allocate(int64_t slots, int64_t outputs, bool cached) override;
+  void spread() override;
+
+ protected:
+  float* inputs(int64_t slot) const { return reinterpret_cast<float*>(in_.get() + slot * slot_bytes_); }
+
+ private:
+  int64_t slot_bytes_, slots_ = 0;
+  std::shared_ptr<uint8_t> in_;
+};
+
 struct KernelKind {
   std::string_view name;
   std::string_view shape;    ///< meaning of --shape: "NxK"

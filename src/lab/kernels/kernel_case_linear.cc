@@ -174,7 +174,7 @@ class PrepareCase : public KernelCase {
     if (form_ == ActivationLayout::kI8Tiled) {
       const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_);
       float scale;
-      std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkLines + m % kXTileRows * 4, 4);
+      std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkScaleBytes + m % kXTileRows * 4, 4);
       const uint8_t code =
           panel[i / kI8TileColumns * kXTileRows * kXTileBytes + m % kXTileRows * kXTileBytes + i % kI8TileColumns];
       return double{scale} * static_cast<int8_t>(code);
@@ -199,7 +199,7 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workl
       if (workload.type != activation_layout_name(form) || form == ActivationLayout::kF32) continue;
       if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", workload.type);
       if (form == ActivationLayout::kI8Grouped && workload.shape[0] % kQ8Step != 0)
-        return invalid_argument("prepare_x.q8: K {} is no multiple of {}", workload.shape[0], kQ8Step);
+        return invalid_argument("prepare_x.q8: K {} is not a multiple of {}", workload.shape[0], kQ8Step);
       return std::unique_ptr<KernelCase>(
           std::make_unique<PrepareCase>(table.prepare_x[f], form, workload.rows, workload.shape[0]));
     }
@@ -214,7 +214,7 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workl
   REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
   if (type == DType::kI8) return unsupported("linear.i8 multiplies up matrices of adapters, which have no bench");
   const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], k = workload.shape[1];
-  if (k % block != 0) return invalid_argument("K {} is no multiple of {}'s block of {}", k, workload.type, block);
+  if (k % block != 0) return invalid_argument("K {} is not a multiple of {}'s block of {}", k, workload.type, block);
   void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];
   if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
   const ActivationLayout form = workload.kernel == "linear"      ? ActivationLayout::kF32

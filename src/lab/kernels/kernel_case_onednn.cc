@@ -154,7 +154,7 @@ Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelWorkload& workl
     return unsupported("oneDNN multiplies {} here, not \"{}\"", fmt::join(names, ", "), workload.type);
   }
   const int64_t n = workload.shape[0], k = workload.shape[1], block = dtype_info(type).block_elements;
-  if (k % block != 0) return invalid_argument("K {} is no multiple of {}", k, block);
+  if (k % block != 0) return invalid_argument("K {} is not a multiple of {}", k, block);
   REDLINE_ASSIGN(const OneDnnModule* const module, onednn_module());
   auto made = std::make_unique<OneDnnCase>(*module, type, workload.rows, n, k, workload.threads);
   REDLINE_TRY(made->make_products());

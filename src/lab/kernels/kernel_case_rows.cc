@@ -24,36 +24,25 @@ struct RowOp {
   int64_t constants = 0;  ///< number of float values shared by all rows: a norm's weight, cosines and sines
 };
 
-class RowCase : public KernelCase {
+class RowCase : public SlotInputCase {
  public:
   RowCase(RowOp op, int64_t rows, int64_t k)
-      : op_(std::move(op)), rows_(rows), k_(k), slot_bytes_((op_.inputs * rows * k * 4 + 63) / 64 * 64) {}
+      : SlotInputCase(op.inputs * rows * k * 4), op_(std::move(op)), rows_(rows), k_(k) {}
   Cost cost() const override {
     const auto input = static_cast<double>(rows_ * k_ * 4);
     return {(op_.inputs + 1) * input, op_.inputs * input, 0, ""};
   }
-  int64_t slot_bytes() const override { return slot_bytes_; }
   int64_t output_bytes() const override { return rows_ * k_ * 4; }
-  Status allocate(int64_t slots, int64_t outputs, bool) override {
-    slots_ = slots;
-    in_ = map_bytes(slot_bytes_ * slots);
-    if (in_ == nullptr) return out_of_memory("{} inputs of {} bytes", slots, slot_bytes_);
-    return allocate_outputs(outputs);
-  }
   void fill(uint64_t seed) override {
     uint64_t state = seed;
     constants_.resize(static_cast<size_t>(op_.constants));
     for (float& c : constants_) c = random_normal(state, 0.5f);
     for (int64_t v = 0; v < kInputVariants; ++v)
-      for (int64_t i = 0; i < op_.inputs * rows_ * k_; ++i) at(v)[i] = random_normal(state, op_.scale);
-  }
-  void spread() override {
-    for (int64_t s = kInputVariants; s < slots_; ++s)
-      std::memcpy(at(s), at(s % kInputVariants), static_cast<size_t>(slot_bytes_));
+      for (int64_t i = 0; i < op_.inputs * rows_ * k_; ++i) inputs(v)[i] = random_normal(state, op_.scale);
   }
   void run(const KernelRun& run) const override {
     const int64_t begin = rows_ * run.worker / run.workers, end = rows_ * (run.worker + 1) / run.workers;
-    if (begin < end) op_.run(at(run.slot), reinterpret_cast<float*>(output(run.output)), constants_, begin, end);
+    if (begin < end) op_.run(inputs(run.slot), reinterpret_cast<float*>(output(run.output)), constants_, begin, end);
   }
   KernelCheck check(int64_t slot, int64_t output_index, uint64_t seed) const override {
     const auto* y = reinterpret_cast<const float*>(output(output_index));
@@ -65,7 +54,7 @@ class RowCase : public KernelCase {
                           : j == 0       ? rows_ - 1
                                          : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(rows_));
       for (int64_t i = 0; i < k_; ++i) {
-        const auto [value, bound] = op_.expect(at(slot), constants_, row, i);
+        const auto [value, bound] = op_.expect(inputs(slot), constants_, row, i);
         result.add(std::abs(double{y[row * k_ + i]} - value), bound);
       }
     }
@@ -75,11 +64,9 @@ class RowCase : public KernelCase {
   }
 
  private:
-  float* at(int64_t slot) const { return reinterpret_cast<float*>(in_.get() + slot * slot_bytes_); }
   RowOp op_;
-  int64_t rows_, k_, slot_bytes_, slots_ = 0;
+  int64_t rows_, k_;
   std::vector<float> constants_;
-  std::shared_ptr<uint8_t> in_;
 };
 
 constexpr double kRounding = 0x1p-24;
@@ -219,7 +206,7 @@ Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload
     REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
     const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], hidden = workload.shape[1];
     if (hidden % block != 0)
-      return invalid_argument("H {} is no multiple of {}'s block of {}", hidden, workload.type, block);
+      return invalid_argument("H {} is not a multiple of {}'s block of {}", hidden, workload.type, block);
     if (auto* fn = table.embedding[static_cast<int>(type)])
       return std::unique_ptr<KernelCase>(std::make_unique<EmbeddingCase>(fn, type, workload.rows, n, hidden));
     return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));

@@ -15,7 +15,7 @@ namespace {
 struct SamplerType {
   std::string_view name;
   SamplingOptions options;
-  /// Of the logits: a normal distribution, of which some stand out as those of a trained model do, or all are alike.
+  /// Standard deviation and number of outliers of the logits: like a trained model's, or without outliers.
   float spread = 2;
   int64_t peaks = 200;
 };
@@ -38,23 +38,16 @@ const std::vector<SamplerType>& sampler_types() {
   return types;
 }
 
-class SamplerCase final : public KernelCase {
+class SamplerCase final : public SlotInputCase {
  public:
   SamplerCase(const SamplerType& type, std::vector<Sampler> samplers, int64_t rows, int64_t vocab_size)
-      : type_(type), samplers_(std::move(samplers)), rows_(rows), vocab_size_(vocab_size),
-        slot_bytes_((rows * vocab_size * 4 + 63) / 64 * 64) {}
+      : SlotInputCase(rows * vocab_size * 4), type_(type), samplers_(std::move(samplers)), rows_(rows),
+        vocab_size_(vocab_size) {}
   Cost cost() const override {
     const auto bytes = static_cast<double>(rows_ * vocab_size_ * 4);
     return {bytes, bytes, 0, ""};
   }
-  int64_t slot_bytes() const override { return slot_bytes_; }
   int64_t output_bytes() const override { return rows_ * 4; }
-  Status allocate(int64_t slots, int64_t outputs, bool) override {
-    slots_ = slots;
-    in_ = map_bytes(slot_bytes_ * slots);
-    if (in_ == nullptr) return out_of_memory("{} inputs of {} bytes", slots, slot_bytes_);
-    return allocate_outputs(outputs);
-  }
   void fill(uint64_t seed) override {
     uint64_t state = seed;
     for (int64_t v = 0; v < kInputVariants; ++v)
@@ -67,11 +60,6 @@ class SamplerCase final : public KernelCase {
           logits[token] = 14 - 3 * std::abs(random_normal(state, 1)) - static_cast<float>(i) / 25;
         }
       }
-  }
-  void spread() override {
-    for (int64_t s = kInputVariants; s < slots_; ++s)
-      std::memcpy(in_.get() + s * slot_bytes_, in_.get() + s % kInputVariants * slot_bytes_,
-                  static_cast<size_t>(slot_bytes_));
   }
   void run(const KernelRun& run) const override {
     auto* const tokens = reinterpret_cast<int32_t*>(output(run.output));
@@ -102,9 +90,7 @@ class SamplerCase final : public KernelCase {
   }
 
  private:
-  float* logits_of(int64_t slot, int64_t row) const {
-    return reinterpret_cast<float*>(in_.get() + slot * slot_bytes_) + row * vocab_size_;
-  }
+  float* logits_of(int64_t slot, int64_t row) const { return inputs(slot) + row * vocab_size_; }
   /// By a sort, in float64.
   std::vector<double> probabilities(const float* logits) const {
     const SamplingOptions& o = type_.options;
@@ -129,8 +115,7 @@ class SamplerCase final : public KernelCase {
 
   const SamplerType& type_;
   mutable std::vector<Sampler> samplers_;  ///< of each row, as of each sequence of a batch
-  int64_t rows_, vocab_size_, slot_bytes_, slots_ = 0;
-  std::shared_ptr<uint8_t> in_;
+  int64_t rows_, vocab_size_;
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ Result<std::vector<std::string>> save_random_adapters(const std::string& model, 
       kept.push_back(random_halves(out * rank, 0.1 * std::sqrt(3.0 / static_cast<double>(rank)), counter));
       writer.add_tensor(written + ".lora_b", {DType::kF16, {out, rank}, kept.back().data()});
     }
-    if (kept.empty()) return unsupported("{} has no projections beside which random adapters could be", model);
+    if (kept.empty()) return unsupported("{} has no projections for random adapters", model);
     paths.push_back(fmt::format("{}/adapter-{}.gguf", folder, i));
     REDLINE_TRY(writer.write(paths.back()));
   }

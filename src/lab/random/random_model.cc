@@ -243,7 +243,7 @@ float rope_factor(const RandomShape& s, int64_t i) {
   return static_cast<float>(1.0 / ((1 - smooth) / double{s.llama3_factor} + smooth));
 }
 
-/// Ones, small biases, or decays from one that remembers thousands of tokens to one that forgets in a few.
+/// Ones, small biases, or decays with time constants from a few to thousands of tokens.
 void fill_vector(const TensorView& view, Content content, uint8_t* target, uint64_t counter) {
   for (int64_t i = 0; i < view.num_elements(); ++i) {
     float value = 1.0f;
@@ -396,7 +396,7 @@ Result<RandomModelSpec> parse_random_model(std::string_view name) {
   const bool is_weight_type =
       type.is_block || spec.dtype == DType::kF32 || spec.dtype == DType::kF16 || spec.dtype == DType::kBF16;
   if (!is_weight_type)
-    return invalid_argument("random model \"{}\": {} is no type for weights; use f32, f16, bf16, q8_0, q4_0, ...", rest,
+    return invalid_argument("random model \"{}\": {} is not a type for weights; use f32, f16, bf16, q8_0, q4_0, ...", rest,
                             type.name);
   for (const int64_t k :
        {spec.shape->hidden_size, spec.shape->intermediate_size, spec.shape->num_heads * spec.shape->head_dim}) {

@@ -10,7 +10,7 @@ namespace redline::lab {
 
 struct TensorProgram {
   std::string_view name, about;
-  int64_t width;                  ///< default of what --side sets: the columns between two products, or of a state
+  int64_t width;                  ///< default of --side: the columns between two products, or of a state
   int64_t columns;                ///< of the input; 0: as wide as the rest
   int64_t sequences, tokens;      ///< tokens: of a sequence, or rows
   std::vector<int64_t> dilation;  ///< by layer; empty: products

@@ -178,7 +178,7 @@ class Load {
 
 Result<ServeTarget> parse_serve_url(const std::string& url) {
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return invalid_argument("\"{}\" is no URL of the form http://HOST:PORT", url);
+  if (!url.starts_with(kScheme)) return invalid_argument("\"{}\" is not a URL of the form http://HOST:PORT", url);
   std::string rest = url.substr(kScheme.size());
   ServeTarget target;
   if (const size_t slash = rest.find('/'); slash != std::string::npos) {

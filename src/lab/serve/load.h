@@ -1,4 +1,4 @@
-// Load for a server of OpenAI's completions API: many streams at once, and what each of them sees.
+// Load for a server of OpenAI's completions API: many concurrent streams, and the times of each.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct LoadOptions {
   std::vector<std::string> prompts;
   std::vector<std::string> models;  ///< names that the requests give in turn, such as adapters; empty: the target's
   int64_t adapters = 0;             ///< numbers from 0 that the requests give in turn as `lora`, in llama.cpp's shape
-  /// Each prompt begins a conversation of so many requests. Each sends the whole conversation so far, and about so many
-  /// tokens more.
+  /// Each prompt begins a conversation of `turns` requests. Each sends the whole conversation so far, and about
+  /// turn_tokens more.
   int64_t turns = 1, turn_tokens = 32;
   int64_t max_tokens = 64;
   uint64_t seed = 1;  ///< of the arrivals

@@ -26,11 +26,11 @@ struct Collected {
   std::string output;              ///< "squares.0"
   std::vector<std::string> names;  ///< in GGUF files
   int64_t matrices = 1, columns = 0;
-  bool has_counts = false;  ///< behind the sums of each matrix; else all tokens count
+  bool has_counts = false;  ///< follow the sums of each matrix; else all tokens count
   std::vector<double> sums, counts;
 };
 
-/// Of the matrices of one kind of all experts, of which this is that of expert 0: "mlp.experts.0.up_proj.weight" ->
+/// The common name of a matrix of all experts, from that of expert 0: "mlp.experts.0.up_proj.weight" ->
 /// "mlp.experts.up_proj.weight".
 std::string without_expert(const std::string& name) {
   const size_t at = name.rfind(".0.");

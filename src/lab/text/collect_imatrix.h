@@ -1,4 +1,4 @@
-// Importance matrices: runs a text through a language model and sums the squares of what its products read.
+// Importance matrices: runs a text through a language model and sums the squares of its products' inputs.
 #pragma once
 
 #include <functional>

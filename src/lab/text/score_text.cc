@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of a row of logits, in float64.
+/// A row of logits and its normalizer, in float64.
 struct Row {
   std::span<const float> logits;
   double log_total = 0;  ///< ln of the sum of exp(logit)
@@ -162,7 +162,7 @@ Result<std::vector<std::string>> read_texts(const json* list, const char* what) 
 
 Result<Question> read_question(const json& object) {
   Question q;
-  if (!object.is_object()) return invalid_argument("is no object");
+  if (!object.is_object()) return invalid_argument("is not an object");
   const json* prompt = find_any(object, {"question", "prompt", "ctx", "query"});
   if (!prompt || !prompt->is_string()) return invalid_argument("has no text \"question\" (or prompt, ctx, query)");
   q.prompt = prompt->get<std::string>();
@@ -189,7 +189,7 @@ Result<Question> read_question(const json& object) {
     else if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') index = text[0] - '0';
   }
   if (index < 0 || index >= std::ssize(q.choices))
-    return invalid_argument("the answer {} is none of its {} choices", answer->dump(), q.choices.size());
+    return invalid_argument("the answer {} is not the index of one of its {} choices", answer->dump(), q.choices.size());
   q.answer = static_cast<size_t>(index);
   return q;
 }
@@ -211,7 +211,7 @@ Result<std::vector<Question>> read_questions(std::string_view text) {
       if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       json object = json::parse(row, nullptr, false);
       if (object.is_discarded())
-        return invalid_argument("line {} is no JSON: expected a list of questions, or one question per line", line);
+        return invalid_argument("line {} is not JSON: expected a list of questions, or one question per line", line);
       objects.push_back(std::move(object));
     }
   }

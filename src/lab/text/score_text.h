@@ -1,5 +1,5 @@
-// How well a language model predicts a text, alone or beside another model, and which of several answers it finds
-// likely.
+// How well a language model predicts a text, alone or compared with another model, and which of several answers it
+// finds likely.
 #pragma once
 
 #include <algorithm>

@@ -93,7 +93,7 @@ struct Logprobs {
             {"top_logprobs", std::exchange(top, Json::array())},
             {"text_offset", std::exchange(offsets, Json::array())}};
   }
-  /// Bytes that are no whole character are shown as such, as OpenAI does.
+  /// Bytes that are not a whole character are shown as such, as OpenAI does.
   static std::string text_of(const TextEngine& engine, int32_t token) {
     const auto text = engine.decode(std::span(&token, 1), true);
     return text.ok() ? text.value() : "";

@@ -80,7 +80,7 @@ Outcome<std::vector<int32_t>> token_ids(const Json& list, const std::string& pla
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& id = list[i];
     if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > kEmbeddingsMaxToken)
-      return bad_request(fmt::format("{}[{}]", place, i), fmt::format("{}[{}] is no token id", place, i),
+      return bad_request(fmt::format("{}[{}]", place, i), fmt::format("{}[{}] is not a token id", place, i),
                          "invalid_type");
     ids.push_back(id.get<int32_t>());
   }

@@ -248,7 +248,7 @@ void add_thinking(const Json& body, ChatPrompt& prompt) {
   else prompt.variables["reasoning_effort"] = *think;
 }
 
-/// The model, loaded. Unset: all that is asked is that it be unloaded.
+/// The model, loaded. Unset: the request only unloads it.
 Outcome<std::optional<ModelChoice>> find_or_unload(Call& call, bool has_work) {
   const std::string name = call.body["model"];
   SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
@@ -346,7 +346,7 @@ AnswerOr get_running(Call& call) {
   return json_answer({{"models", std::move(models)}});
 }
 
-/// Of a loaded model.
+/// The answer for a loaded embedding model.
 Json show_embedding(const EmbeddingModel& model) {
   const EmbeddingInfo& info = model.engine().info();
   const std::string& a = info.architecture;

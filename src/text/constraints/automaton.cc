@@ -140,7 +140,7 @@ class AutomatonBuilder {
     return {};
   }
 
-  // Whether an expression may match the empty text, as far as it can be seen without following calls (which count as
+  // Whether an expression may match the empty text, decided without following calls (which count as
   // empty), and the number of states of its automaton.
   void find_nullable_expressions() {
     maybe_empty_.resize(grammar_.num_nodes());
@@ -487,8 +487,8 @@ class AutomatonBuilder {
   }
 
   // Rules that begin with calls of each other are replaced, for each goal A among them, by one automaton with a copy of
-  // the states of all: it begins with what does not call, and where a copy of rule B ends, it goes on behind each call
-  // of B at the beginning of a rule (the left-corner transform, Rosenkrantz and Lewis 1970, on automata).
+  // the states of all: it begins with the parts that do not call, and where a copy of rule B ends, it continues after
+  // each call of B at the beginning of a rule (the left-corner transform, Rosenkrantz and Lewis 1970, on automata).
   Status remove_left_recursion() {
     const auto num_rules = static_cast<uint32_t>(rules_.size());
     const Components components = find_components(num_rules, [&](uint32_t r) { return first_calls(r); });

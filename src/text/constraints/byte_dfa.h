@@ -1,5 +1,5 @@
-// Deterministic automata over bytes, for what needs a complement or an intersection: patterns, formats and names of
-// JSON Schema.
+// Deterministic automata over bytes, for constraints that need a complement or an intersection: patterns, formats and
+// names of JSON Schema.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class ByteDfa {
   /// invalid_argument: more than kMaxStates. The expression must not contain rules or tokens.
   static Result<ByteDfa> from(const Grammar& grammar, Grammar::Expr expression, CompileDeadline& deadline);
   static Result<ByteDfa> intersect(const ByteDfa& a, const ByteDfa& b, CompileDeadline& deadline);
-  /// Of all byte strings, UTF-8 or not.
+  /// The complement among all byte strings, UTF-8 or not.
   ByteDfa complement() const;
 
   bool matches(std::string_view text) const;

@@ -87,7 +87,7 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_choices(std::span<con
   return compile(grammar, std::move(trie), limits, deadline);
 }
 
-/// Holds the cache's mutex. When the cache is full, the sequence goes on with the constraint's new one.
+/// Holds the cache's mutex. When the cache is full, the sequence continues with the constraint's new one.
 class ConstraintState::Access {
  public:
   explicit Access(ConstraintState& state) {

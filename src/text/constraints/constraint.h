@@ -48,7 +48,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const Automaton& automaton() const { return automaton_; }
   const TokenTrie& trie() const { return *trie_; }
   const ConstraintLimits& limits() const { return limits_; }
-  /// Of the parse states and masks that are kept now.
+  /// Bytes of the cached parse states and masks.
   size_t cache_bytes() const;
 
  private:

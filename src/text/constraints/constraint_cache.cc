@@ -323,7 +323,7 @@ std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry e
       return std::nullopt;
     }
     if (next == config || chars == max_chars) return max_chars + 1;
-    // A loop that counts each character goes on up to its bound.
+    // A loop that counts each character continues up to its bound.
     if (chars == 1 && rule.is_counted && rule.greatest != Automaton::kUnbounded && is_next_round(config, next, rule))
       return std::min<size_t>(rule.greatest - entry.count, max_chars + 1);
     config = next;
@@ -452,7 +452,7 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
       bits[i / 32] &= ~(1U << (i % 32));
       if (step_token(config, id) != kDead) bits[i / 32] |= 1U << (i % 32);
     }
-  // A parse state that comes back is likely to come again: within a string, say.
+  // A parse state that comes back is likely to recur, for example within a string.
   if (!status_.ok() || ++kept.visits < 2 || num_entries(config) < 2) return;
   if (mask_bytes_ + 4 * bits.size() > limits_.cache_bytes / 2) return;
   kept.bits.assign(bits.begin(), bits.end());

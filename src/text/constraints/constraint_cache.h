@@ -1,11 +1,11 @@
 // The parse states of an automaton that have been visited, their transitions and their masks.
 //
-// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames: where to go on
-// after the call, the repetitions there, and the stack below, so that all calls of a rule at one position share one
-// stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a transition
-// is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never leave the rule
-// are decided for every stack. Those that leave it are kept as a trie over their bytes behind the end of the rule,
-// which is walked with the parse state behind the call; the result is kept for the pair.
+// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames: where to
+// continue after the call, the repetitions there, and the stack below, so that all calls of a rule at one position
+// share one stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a
+// transition is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never
+// leave the rule are decided for every stack. Those that leave it are kept as a trie over their bytes after the end of
+// the rule, which is walked with the parse state after the call; the result is kept for the pair.
 #pragma once
 
 #include <array>
@@ -94,8 +94,8 @@ class ConstraintCache {
   struct StateMask {
     std::vector<TokenId> few;  ///< the allowed ones, if `bits` is empty
     TokenBits bits;
-    ByteTrie open;  ///< the bytes behind the end of the rule of tokens that leave it
-    std::unordered_map<uint32_t, std::vector<TokenId>> behind;  ///< of `open`, by the parse state behind the call
+    ByteTrie open;  ///< the bytes of tokens that leave the rule, after its end
+    std::unordered_map<uint32_t, std::vector<TokenId>> behind;  ///< of `open`, by the parse state after the call
   };
 
   uint32_t compute_step(uint32_t state, uint8_t byte);
@@ -115,7 +115,7 @@ class ConstraintCache {
     return {w[3 * i + 1], w[3 * i + 2], w[3 * i + 3]};
   }
   uint32_t with_flag(uint32_t config, Flags flag);
-  /// The parse state behind a call with this stack.
+  /// The parse state after a call with this stack.
   uint32_t behind(uint32_t stack);
   /// A number of repetitions with the same mask, for tokens of at most `exact_bytes`, which it may lower.
   uint32_t canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const;

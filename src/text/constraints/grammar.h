@@ -51,7 +51,7 @@ class CompileDeadline {
   bool has_passed_ = false;
 };
 
-/// Expressions are numbered in order of construction, so that an operand has a smaller number than what uses it.
+/// Expressions are numbered in order of construction, so that an operand has a smaller number than its users.
 class Grammar {
  public:
   using Expr = uint32_t;

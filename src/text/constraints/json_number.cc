@@ -167,7 +167,7 @@ class NumberBuilder {
   }
 
   size_t room(size_t used) const { return max_fraction_ > used ? max_fraction_ - used : 0; }
-  // Digits after `used` of a fraction that make it greater than what was read.
+  // Digits after `used` of a fraction that make it greater than the digits read.
   Grammar::Expr more_than_zeros(size_t used) {
     std::vector<Grammar::Expr> items;
     std::string zeros;

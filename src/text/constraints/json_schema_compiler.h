@@ -41,7 +41,7 @@ class SchemaCompiler {
                                      uint32_t greatest);
   Result<Grammar::Expr> object_of(const Schemas& schemas);
 
-  /// What the schemas of an object say together (json_schema_objects.cc).
+  /// The combined schemas of an object (json_schema_objects.cc).
   struct Pattern {
     const Json* owner;  ///< the schema with patternProperties
     const Json* value;
@@ -56,7 +56,7 @@ class SchemaCompiler {
     bool is_open = true;  ///< more than the named members may be generated
   };
   Result<Members> members_of(const Schemas& schemas);
-  /// What the value of a member must match. Pattern p matches its name as matches(p) says, a pair: surely, possibly.
+  /// What the value of a member must match. matches(p) returns whether pattern p matches its name: surely, possibly.
   /// `name`: nullptr for a name that no schema has.
   template <class Matches>
   static Schemas member_schemas(const Schemas& schemas, const Members& members, const Matches& matches,

@@ -10,7 +10,7 @@
 namespace redline::json_schema {
 namespace {
 
-// Annotations, which say nothing about a value, and containers of schemas that are only used by reference.
+// Annotations, which do not constrain a value, and containers of schemas that are only used by reference.
 const std::set<std::string_view> kAnnotations = {
     "$schema",      "$id",      "id",        "$comment",        "$defs",
     "definitions",  "$anchor",  "title",     "default",         "examples",
@@ -111,7 +111,7 @@ Status SchemaDocument::check(const Json& schema) {
   for (const auto& [key, value] : schema.items()) {
     if (kAnnotations.contains(key) || key.starts_with("x-")) continue;
     if (key == "unevaluatedProperties" || key == "unevaluatedItems") {
-      if (combines) return refused(schema, key, "beside $ref, allOf, anyOf or oneOf is");
+      if (combines) return refused(schema, key, "together with $ref, allOf, anyOf or oneOf is");
       if (schema.contains(key == "unevaluatedItems" ? "items" : "additionalProperties")) continue;
     } else if (!kEnforced.contains(key)) {
       return refused(schema, key);

@@ -26,7 +26,7 @@ class SchemaDocument {
   Status check(const Json& schema);
   /// What $ref leads to. invalid_argument: nothing. unsupported: another document.
   Result<const Json*> resolve(const Json& schema) const;
-  /// Draft 7 and before: what stands beside a $ref does not count.
+  /// Draft 7 and before: siblings of a $ref are ignored.
   bool ref_hides_siblings() const { return ref_hides_siblings_; }
   /// Adds what allOf and $ref lead to, in order; and the lists of anyOf and oneOf among them.
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);

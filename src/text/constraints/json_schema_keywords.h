@@ -1,4 +1,4 @@
-// What the keywords of a JSON Schema say, one schema at a time.
+// The keywords of a JSON Schema, one schema at a time.
 #pragma once
 
 #include <cstdint>

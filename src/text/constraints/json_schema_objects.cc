@@ -107,7 +107,7 @@ Result<Grammar::Expr> SchemaCompiler::object_of(const Schemas& schemas) {
   }
   REDLINE_ASSIGN(std::vector<Grammar::Expr> free, free_members(schemas, all));
 
-  // States: 2 i before any member, 2 i + 1 after one, when i names are behind.
+  // States: 2 i before any member, 2 i + 1 after one, when i names have been read.
   Grammar::Graph graph;
   const bool is_counted = least > 0 || greatest != kUnbounded;
   const auto n = static_cast<uint32_t>(members.size());

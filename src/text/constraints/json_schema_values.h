@@ -17,9 +17,9 @@ class SchemaValues {
   explicit SchemaValues(SchemaDocument& document) : document_(document) {}
 
   Result<bool> validates(const Json& value, const Json& schema) { return validates(value, schema, 0); }
-  /// The values of enum and const that match all schemas; nullopt: there are none of these keywords.
+  /// The values of enum and const that match all schemas; nullopt: no schema has these keywords.
   Result<std::optional<std::vector<const Json*>>> values_of(const Schemas& schemas);
-  /// Whether no value can match both, as far as it is easily seen.
+  /// Whether it is easily seen that no value can match both.
   Result<bool> are_disjoint(const Json& a, const Json& b) { return are_disjoint(a, b, 0); }
 
   /// The strings in which a regular expression is found; `keyword` of `schema` is named in errors.

@@ -73,7 +73,7 @@ Lengths lengths_of(const ByteDfa& dfa, const std::vector<bool>& live, size_t max
   Lengths result;
   std::vector<bool> now(n);
   for (uint32_t s = 0; s < n; ++s) now[s] = dfa.accepts(s);
-  std::vector<uint8_t> phase(n);  // 0: none yet, 1: within its interval, 2: behind it
+  std::vector<uint8_t> phase(n);  // 0: none yet, 1: within its interval, 2: after it
   for (size_t k = 0; k <= max_chars; ++k) {
     std::vector<uint32_t> work;
     for (uint32_t s = 0; s < n; ++s)

@@ -19,7 +19,7 @@ class ByteTrie {
   struct Node {
     uint8_t byte;
     uint16_t depth;        ///< of the root's children: 1
-    uint32_t end;          ///< first node behind this one's subtree
+    uint32_t end;          ///< first node after this one's subtree
     uint32_t first_token;  ///< the tokens that end here: up to the next node's
   };
   ByteTrie() { nodes_.push_back({0, 0, 0, 0}); }

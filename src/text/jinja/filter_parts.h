@@ -12,7 +12,7 @@ using Values = std::span<const Value>;
 
 inline bool is_given(Value value) { return !value.is_missing(); }
 inline bool is_given_and_true(Evaluation& e, Value value) { return is_given(value) && truthy(e, value); }
-/// Of a parameter that takes an integer.
+/// The value of an integer parameter.
 int64_t int_or(Evaluation& e, Value value, int64_t otherwise);
 /// object.name(values).
 Value call_method(Evaluation& e, Value object, const char* name, std::initializer_list<Value> values = {});

@@ -17,7 +17,7 @@ constexpr int64_t kMaxPrecision = 1000;
 /// How a value is laid out, from either syntax.
 struct Layout {
   std::string fill = " ";
-  char align = 0;  ///< '<', '>', '^', '=' (behind the sign), or 0: the default of the type
+  char align = 0;  ///< '<', '>', '^', '=' (after the sign), or 0: the default of the type
   char sign = '-';
   bool is_alternate = false;
   int64_t width = 0;

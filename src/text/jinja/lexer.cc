@@ -109,7 +109,7 @@ class Lexer {
     return 0;
   }
 
-  /// At "raw" of {% raw %}: moves behind the tag.
+  /// At "raw" of {% raw %}: moves past the tag.
   bool read_raw_begin() {
     const size_t begin = pos_;
     skip_spaces();

@@ -50,7 +50,7 @@ Value parts(Evaluation& e, Value self, const std::vector<std::string_view>& text
   return e.list(items);
 }
 
-/// Bytes of the characters start to stop; nullopt: start is behind the end, where not even "" is found.
+/// Bytes of the characters start to stop; nullopt: start is past the end, where not even "" is found.
 struct ByteRange {
   size_t begin, end;
 };

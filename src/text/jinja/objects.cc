@@ -21,7 +21,7 @@ Value loop_changed(Evaluation& e, const Function& called, const Args& args) {
   return Value::boolean(!is_same);
 }
 
-/// Items read ahead, for the length of what has none.
+/// Items read ahead, for the length of iterables without one.
 struct StoredIterator final : Iterator {
   explicit StoredIterator(List* l) : list(l) {}
   bool next(Evaluation& e, Value& item) override {

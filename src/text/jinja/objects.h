@@ -25,11 +25,11 @@ struct Loop {
   Value iterable;
   Value current, before, after;  ///< missing: none; `after` is read ahead
   int64_t index0 = -1;
-  int64_t length = -1;  ///< -1: not asked for yet
+  int64_t length = -1;  ///< -1: not computed yet
   int64_t depth0 = 0;
   Value last_changed;
   const For* node = nullptr;  ///< of a recursive loop
-  Frame* frame = nullptr;     ///< in which the recursive loop stands
+  Frame* frame = nullptr;     ///< of the recursive loop
 
   /// The next item, which becomes `current`.
   bool next(Evaluation& e);

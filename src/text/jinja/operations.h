@@ -46,7 +46,7 @@ int64_t length(Evaluation& e, Value value);
 bool has_length(Value value);
 bool is_callable(Value value);
 
-/// nullptr, after an error, for what cannot be iterated.
+/// nullptr, after an error, for values that cannot be iterated.
 Iterator* iterate(Evaluation& e, Value value);
 bool is_iterable(Value value);
 bool collect(Evaluation& e, Value value, std::vector<Value>& items);
@@ -63,7 +63,7 @@ Value slice(Evaluation& e, Value object, Value start, Value stop, Value step);
 
 // Dicts.
 bool is_hashable(Value value);
-/// Fails for what cannot be a key.
+/// Fails for values that cannot be keys.
 uint64_t hash(Evaluation& e, Value value);
 /// nullptr: no such key.
 const Value* find(Evaluation& e, const Dict& dict, Value key);
@@ -73,7 +73,7 @@ void set(Evaluation& e, Dict& dict, Value key, Value value);
 /// int(text, base) and float(text) as Python reads them; nullopt: ValueError.
 std::optional<Value> parse_int(Evaluation& e, std::string_view text, int base);
 std::optional<double> parse_float(std::string_view text);
-/// int(value) of a float; fails for what int64 cannot hold.
+/// int(value) of a float; fails for values out of range of int64.
 Value truncated(Evaluation& e, double value);
 
 }  // namespace redline::jinja

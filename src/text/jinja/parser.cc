@@ -134,7 +134,7 @@ class Parser {
     return body;
   }
 
-  /// The body of a block, behind the rest of its tag.
+  /// The body of a block, after the rest of its tag.
   Nodes block(Words ends) {
     skip(TokenKind::kColon);
     expect(TokenKind::kBlockEnd, "'%}'");

@@ -199,7 +199,7 @@ bool is_upper(uint32_t c) {
 
 bool is_lower(uint32_t c) {
   if (c < 0x80) return c >= 'a' && c <= 'z';
-  // Other_Lowercase beside the letters of category Ll.
+  // Other_Lowercase, in addition to the letters of category Ll.
   static constexpr Span kOthers[] = {{0xAA, 0xAA},     {0xBA, 0xBA},     {0x2B0, 0x2B8},   {0x2C0, 0x2C1},
                                      {0x2E0, 0x2E4},   {0x345, 0x345},   {0x37A, 0x37A},   {0x1D2C, 0x1D6A},
                                      {0x1D78, 0x1D78}, {0x1D9B, 0x1DBF}, {0x2071, 0x2071}, {0x207F, 0x207F},

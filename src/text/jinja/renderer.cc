@@ -30,7 +30,7 @@ struct Renderer::Arguments {
   std::vector<Keyword> keywords;
 };
 
-/// {% for x in items if condition %}: asked item by item, between the rounds of the loop.
+/// {% for x in items if condition %}: evaluated item by item, between iterations.
 struct Renderer::ConditionIterator final : Iterator {
   bool next(Evaluation& e, Value& item) override {
     Frame* frame = renderer->new_frame(node->condition_scope.frame_slots, outer);

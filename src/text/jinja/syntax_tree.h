@@ -121,7 +121,7 @@ struct Call final : Node {
 };
 struct FilterRow;
 struct TestRow;
-/// A filter or a test: `object` is null for what a block holds.
+/// A filter or a test: `object` is null for the contents of a block.
 struct Apply final : Node {
   using Node::Node;
   NodePtr object;

@@ -60,7 +60,7 @@ TEST(Forecasters, AreExactOnWhatTheyModel) {
   const Truth constant = [](double, int64_t i) { return wave(i, 0); };
   const Truth line = [](double t, int64_t i) { return wave(i, 0) + 0.1 * t * wave(i, 1); };
   const Truth parabola = [&](double t, int64_t i) { return line(t, i) + 0.02 * t * t * wave(i, 2); };
-  const Truth clock = [](double t, int64_t i) { return wave(i, 0) + forecast_clock(sigma_of(t)) * wave(i, 1); };
+  const Truth linear_in_u = [](double t, int64_t i) { return wave(i, 0) + u_of_sigma(sigma_of(t)) * wave(i, 1); };
   // float32 inputs of size 1 .. 20 and weights of up to 10.
   constexpr double kRounding = 4e-5;
   for (const ForecasterInfo& info : forecasters())
@@ -70,8 +70,8 @@ TEST(Forecasters, AreExactOnWhatTheyModel) {
   EXPECT_GT(worst_error("reuse", {2, 4, 6, 8}, 11, line), 0.1);
   EXPECT_LT(worst_error("sigma2", {2, 3, 7}, 11, parabola), kRounding);
   EXPECT_GT(worst_error("taylor2", {2, 3, 7}, 11, parabola), 0.1)
-      << "unequal gaps: the published series is no polynomial";
-  EXPECT_LT(worst_error("measured", {2, 4, 9}, 12, clock), kRounding);
+      << "unequal gaps: the published series is not a polynomial";
+  EXPECT_LT(worst_error("measured", {2, 4, 9}, 12, linear_in_u), kRounding);
   EXPECT_LT(worst_error("gamma", {2, 8}, 11, line), kRounding);
   EXPECT_GT(worst_error("gamma", {2, 8}, 14, line), 0.1) << "gamma is clipped at 1.5";
 }
@@ -92,9 +92,9 @@ TEST(Forecasters, TaylorIsTheSeriesOfItsFactors) {
 }
 
 TEST(Forecasters, MeasuredTrustsALineAsFarAsItHeld) {
-  // The value goes one way from 2 to 4 and half of that way, in the clock, from 4 to 6: half trust from then on.
-  const double u2 = forecast_clock(sigma_of(2)), u4 = forecast_clock(sigma_of(4)), u6 = forecast_clock(sigma_of(6)),
-               u8 = forecast_clock(sigma_of(8));
+  // The value goes one way from 2 to 4 and half of that way, in u, from 4 to 6: half trust from then on.
+  const double u2 = u_of_sigma(sigma_of(2)), u4 = u_of_sigma(sigma_of(4)), u6 = u_of_sigma(sigma_of(6)),
+               u8 = u_of_sigma(sigma_of(8));
   const auto run = [&](double value_at_6) {
     const std::unique_ptr<Forecaster> measured = make_measured_forecaster();
     History history(measured->depth());
@@ -113,7 +113,7 @@ TEST(Forecasters, MeasuredTrustsALineAsFarAsItHeld) {
   };
   EXPECT_NEAR(run(u4 - u2 + 0.5 * (u6 - u4)), 0.5, 1e-5);
   EXPECT_NEAR(run(u4 - u2 + 3 * (u6 - u4)), 1, 1e-9) << "no more than the line";
-  EXPECT_NEAR(run(u4 - u2 - 3 * (u6 - u4)), 0, 1e-9) << "a turn is no progress";
+  EXPECT_NEAR(run(u4 - u2 - 3 * (u6 - u4)), 0, 1e-9) << "a turn is not progress";
 }
 
 TEST(Forecasters, DmdFollowsGrowthDecayAndOscillation) {

@@ -380,16 +380,16 @@ TEST(Rules, MasksFollowTheRunLengths) {
 
 TEST(Rules, MaskSkipsEachSpan) {
   const CacheTrace t = make_trace(12, 7);
-  const auto body = run_rule("mask:steps=0-2+5,span=body", t), stack = run_rule("mask:steps=0-2+5,span=stack", t);
-  const auto network = run_rule("mask:steps=0-2+5,span=network", t),
-             moved = run_rule("mask:steps=0-2+5,span=change", t);
-  for (const auto* run : {&body, &stack, &network, &moved}) EXPECT_EQ(decisions(*run), "###..#......");
+  const auto middle = run_rule("mask:steps=0-2+5,span=middle", t), blocks = run_rule("mask:steps=0-2+5,span=blocks", t);
+  const auto output = run_rule("mask:steps=0-2+5,span=output", t),
+             residual = run_rule("mask:steps=0-2+5,span=residual", t);
+  for (const auto* run : {&middle, &blocks, &output, &residual}) EXPECT_EQ(decisions(*run), "###..#......");
   for (int64_t i = 6; i < 12; ++i) {
-    expect_near(body[i].middle_image, plus(t.front_image[i], minus(t.middle_image[5], t.front_image[5])), "body");
-    expect_near(body[i].middle_text, plus(t.front_text[i], minus(t.middle_text[5], t.front_text[5])), "text");
-    expect_near(stack[i].middle_image, plus(t.embedded[i], minus(t.middle_image[5], t.embedded[5])), "stack");
-    expect_near(network[i].model_output, t.model_output[5], "network");
-    expect_near(moved[i].model_output, plus(t.latents[i], minus(t.model_output[5], t.latents[5])), "change");
+    expect_near(middle[i].middle_image, plus(t.front_image[i], minus(t.middle_image[5], t.front_image[5])), "middle");
+    expect_near(middle[i].middle_text, plus(t.front_text[i], minus(t.middle_text[5], t.front_text[5])), "text");
+    expect_near(blocks[i].middle_image, plus(t.embedded[i], minus(t.middle_image[5], t.embedded[5])), "blocks");
+    expect_near(output[i].model_output, t.model_output[5], "output");
+    expect_near(residual[i].model_output, plus(t.latents[i], minus(t.model_output[5], t.latents[5])), "residual");
   }
 }
 

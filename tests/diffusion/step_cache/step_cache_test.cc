@@ -1,4 +1,4 @@
-// The mechanism: state by request and branch, what begins it anew, caps, repay, rules as text.
+// The mechanism: state by request and branch, what resets it, caps, error correction, rules as text.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ TEST(StepCache, BranchesAreKeptApartOrFollow) {
     const auto apart = run_branches(rule, first, second, split);
     EXPECT_EQ(apart.first, of_first);
     EXPECT_EQ(apart.second, of_second);
-    const auto follows = run_branches(rule + ",follow=1", first, second, split);
+    const auto follows = run_branches(rule + ",share_decision=1", first, second, split);
     EXPECT_EQ(follows.first, of_first);
     EXPECT_EQ(follows.second, of_first);
   }
@@ -113,7 +113,7 @@ TEST(StepCache, DriftOfBothBranchesDecidesTogether) {
 
 TEST(StepCache, BeginsAnewWhenTheRunChanges) {
   const CacheTrace trace = make_trace(20, 9), longer = make_trace(24, 9), larger = make_trace(20, 9, 104);
-  const std::string rule = "mask:steps=0,span=network";
+  const std::string rule = "mask:steps=0,span=output";
   // After ten steps of `trace`, what makes the next step (which the mask skips) computed, and what does not.
   const auto next_is_computed = [&](const std::function<void(CacheRow&)>& change, const CacheTrace& of, int64_t step) {
     Result<StepCache> cache = StepCache::make(asks(rule));
@@ -130,7 +130,7 @@ TEST(StepCache, BeginsAnewWhenTheRunChanges) {
   };
   const auto nothing = [](CacheRow&) {};
   EXPECT_FALSE(next_is_computed(nothing, trace, 10));
-  EXPECT_TRUE(next_is_computed(nothing, trace, 0)) << "a new picture";
+  EXPECT_TRUE(next_is_computed(nothing, trace, 0)) << "a new image";
   EXPECT_TRUE(next_is_computed(nothing, trace, 7)) << "an earlier step";
   EXPECT_TRUE(next_is_computed(nothing, trace, 12)) << "a step was left out";
   EXPECT_TRUE(next_is_computed(nothing, longer, 10)) << "another number of steps";
@@ -188,12 +188,12 @@ TEST(StepCache, NotANumberComputesAndIsReported) {
   EXPECT_EQ(report->actions[4], CacheAction::kSkipMiddle);
 }
 
-TEST(StepCache, RepayPutsTheLatentsOnTheLine) {
+TEST(StepCache, ErrorCorrectionPutsTheLatentsOnTheLine) {
   // Euler over the velocities that come out: at each computed step the latents are where the line between computed
-  // velocities, in the clock, would have led. Exact but for rounding, whatever forecast was used.
+  // velocities, as functions of u, would have led. Exact but for rounding, whatever forecast was used.
   const CacheTrace trace = make_trace(24, 12);
   for (const std::string forecast : {"reuse", "taylor2", "measured", "sigma1"}) {
-    const auto out = run_rule("mask:steps=0+1+5+6+11+17+23,span=network,repay=1,forecast=" + forecast, trace);
+    const auto out = run_rule("mask:steps=0+1+5+6+11+17+23,span=output,correct_errors=1,forecast=" + forecast, trace);
     const std::vector<int64_t> computed = {0, 1, 5, 6, 11, 17, 23};
     const size_t n = trace.model_output[0].size();
     std::vector<double> x(n), line(n);
@@ -201,8 +201,8 @@ TEST(StepCache, RepayPutsTheLatentsOnTheLine) {
       const double size = trace.sigma[i + 1] - trace.sigma[i];
       while (next + 1 < std::ssize(computed) && computed[next + 1] <= i) ++next;
       const int64_t b = computed[next], c = computed[std::min<int64_t>(next + 1, std::ssize(computed) - 1)];
-      const double u = forecast_clock(trace.sigma[i]), ub = forecast_clock(trace.sigma[b]),
-                   uc = forecast_clock(trace.sigma[c]), t = c == b ? 0 : (u - ub) / (uc - ub);
+      const double u = u_of_sigma(trace.sigma[i]), ub = u_of_sigma(trace.sigma[b]),
+                   uc = u_of_sigma(trace.sigma[c]), t = c == b ? 0 : (u - ub) / (uc - ub);
       for (size_t k = 0; k < n; ++k) {
         x[k] += size * out[i].model_output[k];
         line[k] += size * (trace.model_output[b][k] + t * (trace.model_output[c][k] - trace.model_output[b][k]));
@@ -213,9 +213,9 @@ TEST(StepCache, RepayPutsTheLatentsOnTheLine) {
   }
 }
 
-TEST(StepCache, RepayRestsWhereTheSolverIsNotEuler) {
+TEST(StepCache, NoErrorCorrectionWithoutStepSizes) {
   const CacheTrace trace = make_trace(12, 12);
-  Result<StepCache> cache = StepCache::make(asks("mask:steps=0+5,span=network,repay=1"));
+  Result<StepCache> cache = StepCache::make(asks("mask:steps=0+5,span=output,correct_errors=1"));
   std::vector<Outcome> out(12);
   for (int64_t i = 0; i < 12; ++i) {
     std::vector<CacheRow> rows = {trace_row(trace, i, out[i])};
@@ -233,7 +233,7 @@ TEST(StepCache, BudgetTakesTheCalibratedMaskElseThePowerLaw) {
   EXPECT_EQ(std::count(plain.begin(), plain.end(), '#'), 6);
   request.masks = {{28, {0, 1, 4, 9, 15, 22}}, {28, {0, 9}}, {20, {0, 1, 2, 3, 4, 5}}};
   EXPECT_EQ(decisions(run_rule(request, trace)), "##..#....#.....#......#.....");
-  for (const char* rule : {"mask", "mask:span=network", "redline"}) {
+  for (const char* rule : {"mask", "mask:span=output", "redline"}) {
     request.rule = rule;
     EXPECT_EQ(decisions(run_rule(request, trace)), "##..#....#.....#......#.....") << rule;
   }
@@ -292,13 +292,13 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("fbcache:threshold"), HasSubstr("threshold needs a value: threshold=0.08"));
   EXPECT_THAT(message("fbcache:threshold=soon"), HasSubstr("\"soon\" is not a number"));
   EXPECT_THAT(message("fbcache:threshold=nan"), HasSubstr("\"nan\" is not a number"));
-  EXPECT_THAT(message("fbcache:threshold=-1"), HasSubstr("-1 lies outside 0 .. 100"));
+  EXPECT_THAT(message("fbcache:threshold=-1"), HasSubstr("-1 is outside 0 .. 100"));
   EXPECT_THAT(message("fbcache:blocks=1.5"), HasSubstr("1.5 is not a whole number"));
   EXPECT_THAT(message("fbcache:forecast=magic"), HasSubstr("no forecaster is called \"magic\"; there are reuse"));
   EXPECT_THAT(message("easycache:forecast=gamma"), HasSubstr("does not run them on skipped steps"));
   EXPECT_THAT(message("teacache:model=sdxl"), HasSubstr("no polynomial for \"sdxl\"; there are flux"));
   EXPECT_THAT(message("mask:steps=3-x"), HasSubstr("write them as 0-3+7+9"));
-  EXPECT_THAT(message("mask:span=all"), HasSubstr("it can be body, stack, network or change"));
+  EXPECT_THAT(message("mask:span=all"), HasSubstr("expected middle, blocks, output or residual"));
   EXPECT_THAT(message("mask:policy=quick"), HasSubstr("slow, medium, fast, ultra"));
   EXPECT_THAT(message("dicache:error=z"), HasSubstr("it can be y or minus"));
   EXPECT_THAT(message("dbcache:policy=soft"), HasSubstr("dynamic or static"));

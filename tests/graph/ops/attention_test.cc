@@ -17,10 +17,10 @@ struct AttentionCase {
 /// The sink of a head: from far below the scores to above them.
 double sink_of(int64_t head) { return 1.5 * static_cast<double>(head) - 2; }
 WeightSource sinks_of(int64_t heads) {
-  constexpr int64_t kMost = 8;
+  constexpr int64_t kMaxHeads = 8;
   static const std::vector<float> values = [] {
     std::vector<float> v;
-    for (int64_t h = 0; h < kMost; ++h) v.push_back(static_cast<float>(sink_of(h)));
+    for (int64_t h = 0; h < kMaxHeads; ++h) v.push_back(static_cast<float>(sink_of(h)));
     return v;
   }();
   WeightSource source;

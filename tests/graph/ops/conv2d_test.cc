@@ -9,7 +9,7 @@
 namespace redline::test {
 namespace {
 
-SymbolValues conv2d_picture(int64_t batch, int64_t height, int64_t width) {
+SymbolValues conv2d_image(int64_t batch, int64_t height, int64_t width) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
   s[Symbol::kHeight] = height;
@@ -19,9 +19,9 @@ SymbolValues conv2d_picture(int64_t batch, int64_t height, int64_t width) {
   return s;
 }
 // One pixel; edges everywhere; items that end inside of panels; enough rows for every worker, and a block of them.
-const std::vector<SymbolValues> kConv2dSteps = {conv2d_picture(1, 1, 1),   conv2d_picture(2, 1, 5),
-                                                conv2d_picture(3, 5, 7),   conv2d_picture(1, 9, 9),
-                                                conv2d_picture(2, 23, 31), conv2d_picture(0, 4, 4)};
+const std::vector<SymbolValues> kConv2dSteps = {conv2d_image(1, 1, 1),   conv2d_image(2, 1, 5),
+                                                conv2d_image(3, 5, 7),   conv2d_image(1, 9, 9),
+                                                conv2d_image(2, 23, 31), conv2d_image(0, 4, 4)};
 
 struct Network {
   int64_t in, out;
@@ -176,7 +176,7 @@ TEST(Conv2dOp, CountsTwoOperationsATapAndChannel) {
     g.output("y", weights.build(g, numbers, {12, 20, {kernel, 1, kernel / 2, kernel / 2}, kH, kW, kH, kW}).value);
     auto graph = g.finish();
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
-    EXPECT_EQ(graph->flops().eval(conv2d_picture(2, 5, 7)), 2 * (2 * 5 * 7) * 20 * 12 * kernel * kernel);
+    EXPECT_EQ(graph->flops().eval(conv2d_image(2, 5, 7)), 2 * (2 * 5 * 7) * 20 * 12 * kernel * kernel);
   }
 }
 
@@ -225,7 +225,7 @@ TEST(Conv2dOp, WaitsForItsResidualTileByTile) {
   g.output("y", add(g, conv(), shortcut));
   Graph graph = std::move(g.finish()).value();
   ASSERT_TRUE(run_passes(graph).ok());
-  const Compiled c = Compiled::make(std::move(graph), 2, conv2d_picture(2, 64, 64));
+  const Compiled c = Compiled::make(std::move(graph), 2, conv2d_image(2, 64, 64));
   ASSERT_EQ(c.program->stages.size(), 2u);
   for (const auto& list : c.program->tasks)
     for (const Task& task : list) {
@@ -241,11 +241,11 @@ TEST(Conv2dOp, TilesAreTheOutputWhateverTheSizes) {
     Numbers numbers(7);
     GraphBuilder g("test");
     g.output("y", weights.build(g, numbers, net).value);
-    Compiled c = Compiled::make(std::move(g.finish()).value(), workers, conv2d_picture(3, 130, 70));
+    Compiled c = Compiled::make(std::move(g.finish()).value(), workers, conv2d_image(3, 130, 70));
     ASSERT_EQ(c.program->stages.size(), 1u);
     const TaskGrid& grid = c.program->stages[0].grid;
-    for (const SymbolValues& now : {conv2d_picture(1, 1, 1), conv2d_picture(3, 5, 7), conv2d_picture(1, 130, 70),
-                                    conv2d_picture(3, 130, 70), conv2d_picture(2, 64, 0), conv2d_picture(0, 4, 4)}) {
+    for (const SymbolValues& now : {conv2d_image(1, 1, 1), conv2d_image(3, 5, 7), conv2d_image(1, 130, 70),
+                                    conv2d_image(3, 130, 70), conv2d_image(2, 64, 0), conv2d_image(0, 4, 4)}) {
       const int64_t rows = grid.rows.eval(now);
       std::vector<int> covered(static_cast<size_t>(rows * net.out), 0);
       for (int32_t t = 0; t < grid.num_tasks(); ++t) {

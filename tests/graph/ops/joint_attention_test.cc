@@ -7,7 +7,7 @@
 namespace redline::test {
 namespace {
 
-/// One attention of `text` + `image` keys by queries of the picture, or of the text where it is causal.
+/// One attention of `text` + `image` keys by queries of the image, or of the text where it is causal.
 struct JointAttentionCase {
   int64_t batch = 1, text = 0, image = 1, queries = 1;
   int64_t heads = 2, head_dim = 64;
@@ -93,7 +93,7 @@ double joint_attention_relative_error(const std::vector<float>& got, const std::
   return all > 0 ? std::sqrt(error / all) : std::sqrt(error);
 }
 
-/// Row t of item i and head h: the mean of the values of its keys, text before picture, by the softmax of q . k /
+/// Row t of item i and head h: the mean of the values of its keys, text before image, by the softmax of q . k /
 /// sqrt(head_dim). Causal rows see keys [0, t]; keys from the item's length on are not seen; no keys give zeros. A
 /// product multiplies by w^T.
 std::vector<double> joint_attention_formula(const JointAttentionCase& c, const Graph& graph,
@@ -194,7 +194,7 @@ void check_joint_attention(const JointAttentionCase& c) {
   }
 }
 
-TEST(JointAttentionOp, TextAndPictureInOneAttentionEqualTheFormula) {
+TEST(JointAttentionOp, TextAndImageInOneAttentionEqualTheFormula) {
   for (const int64_t image : {0, 1, 31, 32, 33, 67, 256, 257})
     for (const int64_t text : {0, 5, 32})
       check_joint_attention({.batch = 1, .text = text, .image = image, .queries = image});
@@ -281,8 +281,8 @@ TEST(JointAttentionOp, StoresWhatProductsRead) {
   }
 }
 
-// A picture of 1024 x 1024 pixels and its text. The reference would take minutes: every 97th row by plain loops.
-TEST(JointAttentionOp, APictureOfRealSize) {
+// An image of 1024 x 1024 pixels and its text. The reference would take minutes: every 97th row by plain loops.
+TEST(JointAttentionOp, AnImageOfRealSize) {
   const JointAttentionCase c = {.text = 512, .image = 4096, .queries = 4608, .heads = 1, .head_dim = 64};
   const auto in = joint_attention_inputs_of(c);
   const std::vector<float> got = run_joint_attention(c, in, 2, KvFormat::kF16, false),

@@ -14,7 +14,7 @@ struct Case {
   bool has_norm, product;
 };
 
-// Queries of the picture see keys of text and picture; the text's are neither normalized nor rotated.
+// Queries of the image see keys of text and image; the text's are neither normalized nor rotated.
 Graph graph_of(const Case& c, Numbers& n) {
   const Dim batch(Symbol::kBatch), text(Symbol::kTextTokens), image(Symbol::kImageTokens);
   const int64_t width = c.heads * c.head_dim;

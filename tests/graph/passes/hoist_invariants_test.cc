@@ -130,7 +130,7 @@ TEST(HoistedGraphs, NothingConstantLeavesTheGraphsAlone) {
 }
 
 TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
-  // Compiled and interpreted: the once graph writes where it is told, the others read any row from there.
+  // Compiled and interpreted: the invariants' graph writes to the given rows, the others read any of them.
   for (const bool interpret : {false, true}) {
     Chain chain;
     const SymbolValues bounds = image_sizes(4, 5), one = image_sizes(1, 5);

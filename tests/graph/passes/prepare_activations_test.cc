@@ -4,7 +4,7 @@
 
 namespace redline::test {
 
-// Ops that can store their output in other forms, read by ops that are no products and have no second input.
+// Ops that can store their output in other forms, read by ops that are not products and have no second input.
 TEST(PrepareActivations, LeavesWhatNoProductReadsAsItIs) {
   expect_like_reference(
       [](GraphBuilder& g, Numbers& n) {

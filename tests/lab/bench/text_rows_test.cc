@@ -199,7 +199,7 @@ BenchReport report() {
   return r;
 }
 
-TEST(BenchPlot, IsOnePictureWithABarForEachMeasuredRow) {
+TEST(BenchPlot, IsOneImageWithABarForEachMeasuredRow) {
   const std::string svg = bench_svg(report());
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
   EXPECT_THAT(svg, HasSubstr("a&lt;b&gt;&amp;&quot;c&quot;.gguf"));

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// dx/ds = W2 tanh(W1 x + b s) / (1.1 - s): turns fast at the noisy end, as a picture model under guidance does.
+/// dx/ds = W2 tanh(W1 x + b s) / (1.1 - s): turns fast at the noisy end, as an image model under guidance does.
 class MadeUpNetwork {
  public:
   explicit MadeUpNetwork(uint32_t seed) {
@@ -81,7 +81,7 @@ std::vector<double> run(const MadeUpNetwork& network, std::vector<double> x, int
     EXPECT_TRUE(cache->after_front(rows).ok());
     EXPECT_TRUE(cache->after_tail(rows).ok());
     if (trajectory != nullptr) {
-      trajectory->clock.push_back(forecast_clock(sigma));
+      trajectory->u.push_back(u_of_sigma(sigma));
       trajectory->step_sizes.push_back(next - sigma);
       trajectory->velocity.push_back(velocity);
     }
@@ -121,8 +121,8 @@ TEST(MaskCosts, IsTheErrorOfTheLatentsOnStoredRuns) {
         for (int64_t s = j + 1; s < k; ++s) {
           const double at_j = t.velocity[j][e];
           double line = at_j;
-          if (k < steps) line += (t.clock[s] - t.clock[j]) / (t.clock[k] - t.clock[j]) * (t.velocity[k][e] - at_j);
-          else if (i >= 0) line += (t.clock[s] - t.clock[j]) / (t.clock[j] - t.clock[i]) * (at_j - t.velocity[i][e]);
+          if (k < steps) line += (t.u[s] - t.u[j]) / (t.u[k] - t.u[j]) * (t.velocity[k][e] - at_j);
+          else if (i >= 0) line += (t.u[s] - t.u[j]) / (t.u[j] - t.u[i]) * (at_j - t.velocity[i][e]);
           error += t.step_sizes[s] * (line - t.velocity[s][e]);
         }
         want += error * error / (3 * MadeUpNetwork::kSize);

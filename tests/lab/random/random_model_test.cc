@@ -180,7 +180,7 @@ TEST(RandomModelFile, BadNamesAreExplained) {
             "random model \"llama-1b\": the type of its weights is missing, as in llama-1b:q4_0");
   EXPECT_THAT(message("llama-1b:q4"), ::testing::HasSubstr("unknown type \"q4\""));
   EXPECT_EQ(message("llama-1b:i32"),
-            "random model \"llama-1b:i32\": i32 is no type for weights; use f32, f16, bf16, q8_0, q4_0, ...");
+            "random model \"llama-1b:i32\": i32 is not a type for weights; use f32, f16, bf16, q8_0, q4_0, ...");
   EXPECT_EQ(
       message("qwen-0.5b:q4_k"),
       "random model \"qwen-0.5b:q4_k\": its rows of 896 elements do not fill q4_k's blocks of 256; use q4_0, q8_0 or "

@@ -1,4 +1,4 @@
-// The pictures that were painted, kept in the browser, and those that are being painted.
+// The images that were painted, kept in the browser, and those that are being painted.
 import { signal } from '@preact/signals';
 import { ApiError } from '../api';
 import { newId, storage } from '../storage';

@@ -1,4 +1,4 @@
-// Pictures from the server: the predictions API, or OpenAI's images where there is none.
+// Images from the server: the predictions API, or OpenAI's images where there is none.
 //
 //   POST v1/predictions {"model", "input": {...}}      -> 201 Prediction
 //   GET  v1/predictions/{id}                           -> Prediction
@@ -93,7 +93,7 @@ export async function paint(model: string, input: Input, abort: AbortSignal, onP
         }
         if (!isOver(prediction)) prediction = await json<Prediction>(`v1/predictions/${id}`, { signal: abort });
       } catch (error) {
-        // The picture goes on being painted while the connection is lost.
+        // The image goes on being painted while the connection is lost.
         if (abort.aborted || !(error instanceof ApiError) || error.status !== 0 || ++failures > 20) throw error;
       }
       if (!isOver(prediction)) await pause(500);

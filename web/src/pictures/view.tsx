@@ -185,7 +185,7 @@ export function PicturesView() {
     if (f.cache) input.cache = f.cache;
     if (init.value) Object.assign(input, { image: init.value.url, strength: f.strength });
     void start(m.id, input);
-    // On a phone the picture appears below the form.
+    // On a phone the image appears below the form.
     requestAnimationFrame(() => {
       const j = document.querySelector('.gallery-place');
       if (j && j.getBoundingClientRect().top > innerHeight * 0.6) j.scrollIntoView({ block: 'start', behavior: 'smooth' });

@@ -1,4 +1,4 @@
-// Short messages at the foot of the page, and what a screen reader is told.
+// Short messages at the foot of the page, and the announcements for screen readers.
 import { signal } from '@preact/signals';
 
 interface Action {

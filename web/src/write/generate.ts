@@ -1,4 +1,4 @@
-// The model goes on with a text: /v1/completions, which needs no chat template.
+// The model continues a text: /v1/completions, which needs no chat template.
 import { ApiError, call, events } from '../api';
 import { changed, Meter, requestFields, revision, save, setRunning, touch, type Usage, withPatience } from '../chat/chats';
 import type { Chat, Span } from '../chat/tree';

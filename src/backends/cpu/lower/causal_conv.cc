@@ -18,7 +18,7 @@ struct CausalConvParams {
   Operand<float> y;
 };
 
-// A tile covers some channels of all rows, or of a chunk of them, which goes on from what the chunk before it left.
+// A tile covers some channels of all rows, or of a chunk of them, continuing from the previous chunk's state.
 void run_causal_conv(const CausalConvParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const SequenceRows& rows = step.sequences[s];

@@ -24,7 +24,7 @@ struct GatedScanParams {
     const int64_t size = a.num_heads / a.num_groups;
     return std::min(end - head, size - head % size);
   }
-  /// Of a group, one head writes the keys.
+  /// Whether this head writes the keys of its group: one head does.
   bool writes_keys(int64_t head) const {
     return a.groups_alternate ? head < a.num_groups : head % (a.num_heads / a.num_groups) == 0;
   }
@@ -95,7 +95,7 @@ void run_rows(const GatedScanParams& p, int64_t row, int64_t rows, int64_t posit
             .scratch = worker.scratch});
 }
 
-// A tile covers some heads of all rows, or of a chunk of them, which goes on from what the chunk before it left.
+// A tile covers some heads of all rows, or of a chunk of them, continuing from the previous chunk's state.
 void run_gated_scan(const GatedScanParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t head_end = tile.col_end / p.a.value_dim;
   for (size_t s = 0; s < step.sequences.size(); ++s) {

@@ -31,7 +31,7 @@ namespace {
 
 using ProductArgs = tiles::LinearArgs;
 
-/// y = x with the step's adapters at a site added, in two stages: x down^T once, then up. `down` knows how to read the
+/// y = x with the step's adapters at a site added, in two stages: x down^T once, then up. `down` reads the
 /// rows that the op multiplies.
 template <class Kernel>
 void add_adapters(TileLowerContext& c, TileStageBuilder<Kernel> down, std::shared_ptr<AdapterSite> site,

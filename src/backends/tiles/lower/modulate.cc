@@ -1,4 +1,4 @@
-// Ops that know the items of a batch: gated_add, group_norm, concat_rows, slice_rows, timestep_embedding.
+// Ops that depend on the items of a batch: gated_add, group_norm, concat_rows, slice_rows, timestep_embedding.
 #include <cmath>
 
 #include "backends/tiles/shared_lowering.h"

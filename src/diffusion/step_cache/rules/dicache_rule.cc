@@ -21,7 +21,7 @@ Result<RulePlan> plan_dicache(const RuleValues& values, const RuleRequest&) {
   const std::string error = values.text("error");
   if (error != "y" && error != "minus") return invalid_argument("error is \"{}\"; it can be y or minus", error);
   RulePlan plan;
-  plan.span = SkippedSpan::kStack;
+  plan.span = SkippedSpan::kBlocks;
   plan.decision = Decision::kSumBelow;
   plan.threshold = values.number("threshold");
   plan.statistic = [minus = error == "minus"](int64_t) { return make_probe_state_statistic(minus); };

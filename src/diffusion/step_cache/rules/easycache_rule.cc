@@ -14,13 +14,13 @@ constexpr RuleParameter kEasycacheParameters[] = {
 
 Result<RulePlan> plan_easycache(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
-  plan.span = SkippedSpan::kChange;
+  plan.span = SkippedSpan::kResidual;
   plan.decision = Decision::kSumBelow;
   plan.threshold = values.number("threshold");
   plan.statistic = [](int64_t) { return make_latent_change_statistic(); };
   plan.guards.first.count = [warmup = values.integer("warmup")](int64_t) { return warmup; };
   plan.guards.last.is_computed = true;
-  plan.follow = true;
+  plan.share_decision = true;
   return plan;
 }
 

@@ -39,7 +39,7 @@ constexpr RuleParameter kMagcacheParameters[] = {
 
 Result<RulePlan> plan_magcache(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
-  plan.span = SkippedSpan::kStack;
+  plan.span = SkippedSpan::kBlocks;
   plan.decision = Decision::kSumAtMost;
   plan.threshold = values.number("threshold");
   const std::vector<double> ratios = values.list("ratios").empty() ? flux_ratios() : values.list("ratios");

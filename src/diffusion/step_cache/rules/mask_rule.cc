@@ -1,8 +1,8 @@
 // mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). The steps are
 // given, or follow from a policy: run lengths of computed and cached steps for 28 steps, scaled to other counts.
 //
-// cache-dit runs its first block on skipped steps too and reuses what follows it: span body, the default. With span
-// stack, network or change no block runs on a skipped step.
+// cache-dit runs its first block on skipped steps too and reuses what follows it: span middle, the default. With span
+// blocks, output or residual no block runs on a skipped step.
 #include <algorithm>
 
 #include "diffusion/step_cache/rule.h"
@@ -92,18 +92,18 @@ constexpr RuleParameter kMaskParameters[] = {
     {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps instead of a policy, as 0-3+7+9", /*sets_cost=*/true},
     {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps, placed as `redline calibrate` found, instead",
      /*sets_cost=*/true},
-    {"span", ParameterKind::kName, "body", 0, 0, "what is skipped: body, stack, network or change"},
-    {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span body"},
+    {"span", ParameterKind::kName, "middle", 0, 0, "what is skipped: middle, blocks, output or residual"},
+    {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span middle"},
 };
 
 Result<RulePlan> plan_mask(const RuleValues& values, const RuleRequest& request) {
   RulePlan plan;
   const std::string span = values.text("span"), policy = values.text("policy");
-  if (span == "body") plan.span = SkippedSpan::kMiddle;
-  else if (span == "stack") plan.span = SkippedSpan::kStack;
-  else if (span == "network") plan.span = SkippedSpan::kNetwork;
-  else if (span == "change") plan.span = SkippedSpan::kChange;
-  else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
+  if (span == "middle") plan.span = SkippedSpan::kMiddle;
+  else if (span == "blocks") plan.span = SkippedSpan::kBlocks;
+  else if (span == "output") plan.span = SkippedSpan::kOutput;
+  else if (span == "residual") plan.span = SkippedSpan::kResidual;
+  else return invalid_argument("unknown span \"{}\"; expected middle, blocks, output or residual", span);
   if (plan.span == SkippedSpan::kMiddle) plan.front_blocks = values.integer("blocks");
   plan.decision = Decision::kAlways;
   plan.budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");

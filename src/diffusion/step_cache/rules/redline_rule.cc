@@ -63,10 +63,10 @@ constexpr RuleParameter kRedlineParameters[] = {
 
 Result<RulePlan> plan_redline(const RuleValues& values, const RuleRequest& request) {
   RulePlan plan;
-  plan.span = SkippedSpan::kNetwork;
+  plan.span = SkippedSpan::kOutput;
   plan.forecaster = make_measured_forecaster;
-  plan.repay = true;
-  plan.follow = true;
+  plan.correct_errors = true;
+  plan.share_decision = true;
   const int64_t budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
   if (!values.steps("steps").empty()) {
     plan.decision = Decision::kAlways;

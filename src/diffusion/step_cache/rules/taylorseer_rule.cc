@@ -17,7 +17,7 @@ constexpr RuleParameter kTaylorseerParameters[] = {
 
 Result<RulePlan> plan_taylorseer(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
-  plan.span = SkippedSpan::kStack;
+  plan.span = SkippedSpan::kBlocks;
   plan.decision = Decision::kAlways;
   const int64_t interval = values.integer("interval"), warmup = values.integer("warmup");
   plan.guards.schedule.mask_for = [interval, warmup](int64_t steps) {

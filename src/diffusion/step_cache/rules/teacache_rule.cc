@@ -57,7 +57,7 @@ Result<RulePlan> plan_teacache(const RuleValues& values, const RuleRequest&) {
   if (fit == nullptr)
     return not_found("no polynomial for \"{}\"; there are {}", values.text("model"), fmt::join(names, ", "));
   RulePlan plan;
-  plan.span = SkippedSpan::kStack;
+  plan.span = SkippedSpan::kBlocks;
   plan.decision = Decision::kSumBelow;
   plan.threshold = values.number("threshold");
   const std::vector<double> own = values.list("coefficients");

@@ -8,15 +8,15 @@ using namespace redline;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ImageText text;
-  for (const auto& picture :
+  for (const auto& image :
        {decode_png(fuzz_text(data, size), "x", &text), decode_jpeg(fuzz_text(data, size), "x", &text),
         decode_webp(fuzz_text(data, size), "x", &text)}) {
-    if (!picture.ok()) {
-      require(!picture.status().message().empty());
+    if (!image.ok()) {
+      require(!image.status().message().empty());
       continue;
     }
-    require(static_cast<int64_t>(picture->rgb.size()) == picture->width * picture->height * 3);
-    touch(picture->rgb.data(), static_cast<int64_t>(picture->rgb.size()));
+    require(static_cast<int64_t>(image->rgb.size()) == image->width * image->height * 3);
+    touch(image->rgb.data(), static_cast<int64_t>(image->rgb.size()));
   }
   return 0;
 }

@@ -25,9 +25,9 @@ std::string tokenizer_json() {
       .dump();
 }
 
-class JudgeFolder : public ::testing::Test {
+class RerankerFolder : public ::testing::Test {
  protected:
-  JudgeFolder() {
+  RerankerFolder() {
     fs::create_symlink(golden_root() + "/qwen3/model.safetensors", path("model.safetensors"));
     config_ = read_json(golden_root() + "/qwen3/config.json");
     config_["max_position_embeddings"] = 1024;
@@ -97,19 +97,19 @@ class JudgeFolder : public ::testing::Test {
   nlohmann::json config_;
 };
 
-TEST_F(JudgeFolder, ARerankerByItsModelCardRanksByYesAndNo) {
+TEST_F(RerankerFolder, ARerankerByItsModelCardRanksByYesAndNo) {
   put("README.md", "---\nlicense: apache-2.0\n---\n# Qwen3-Reranker-0.6B\n");
   EXPECT_TRUE(is_embedding_model(folder_.path()));
   expect_scores();
 }
 
-TEST_F(JudgeFolder, ARerankerByItsConfigRanksByYesAndNo) {
+TEST_F(RerankerFolder, ARerankerByItsConfigRanksByYesAndNo) {
   config_["classifier_from_token"] = {"no", "yes"};
   put("config.json", config_.dump());
   expect_scores();
 }
 
-TEST_F(JudgeFolder, AClassifierOfOneScoreRanksByIt) {
+TEST_F(RerankerFolder, AClassifierOfOneScoreRanksByIt) {
   config_["architectures"] = {"Qwen3ForSequenceClassification"};
   put("config.json", config_.dump());
   SafetensorsFile file = SafetensorsFile::read(golden_root() + "/qwen3/model.safetensors");
@@ -134,7 +134,7 @@ TEST_F(JudgeFolder, AClassifierOfOneScoreRanksByIt) {
   EXPECT_NEAR(ranking->scores[0], 1 / (1 + std::exp(double{row[2]} - double{row[1]})), 2e-5);
 }
 
-TEST_F(JudgeFolder, ALanguageModelWithoutFilesForEmbeddingsDoesNotRank) {
+TEST_F(RerankerFolder, ALanguageModelWithoutFilesForEmbeddingsDoesNotRank) {
   EXPECT_FALSE(is_embedding_model(folder_.path()));
   const auto engine = open();
   ASSERT_TRUE(engine);
@@ -143,7 +143,7 @@ TEST_F(JudgeFolder, ALanguageModelWithoutFilesForEmbeddingsDoesNotRank) {
   EXPECT_THAT(status.message(), HasSubstr("neither a reranker nor"));
 }
 
-TEST_F(JudgeFolder, ATokenizerWithoutTheWordsIsRefused) {
+TEST_F(RerankerFolder, ATokenizerWithoutTheWordsIsRefused) {
   put("README.md", "# Qwen3-Reranker-0.6B\n");
   put("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
   const auto engine = EmbeddingEngine::open(folder_.path(), {});

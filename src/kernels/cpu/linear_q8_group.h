@@ -65,8 +65,8 @@ struct UnpackedLines {
 template <class T, int kShifts, int kRows, int kRowPanels, class Lines, class Place>
 REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t codes_at, int64_t numbers_at,
                                    const int32_t* starts, int64_t starts_stride, const int32_t* powers,
-                                   int64_t powers_stride, int steps, const Scales<T::kGroup, kShifts>* scales, bool is_first,
-                                   const Lines& lines, const Place& place) {
+                                   int64_t powers_stride, int steps, const Scales<T::kGroup, kShifts>* scales,
+                                   bool is_first, const Lines& lines, const Place& place) {
   constexpr int kCols = kRowPanels * kRowPanelVecs, kGroups = 32 / T::kGroup, kGroupLines = T::kGroup / 4;
   const auto for_all = [](const auto& body) REDLINE_LAMBDA {
     unroll<kCols>([&](auto c) REDLINE_LAMBDA { unroll<kRows>([&](auto r) REDLINE_LAMBDA { body(r, c); }); });

@@ -64,20 +64,20 @@ void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& n
   for (int i = 0; i < kQ8MaxShift; ++i) shifts = _mm256_add_epi32(shifts, at_most(most *= 0.5f));
   const __m128i shift_bytes = _mm256_cvtepi32_epi8(shifts);
   _mm_storel_epi64(reinterpret_cast<__m128i*>(numbers.shifts), shift_bytes);
-  numbers.packed_shifts = static_cast<int32_t>(
-      _pext_u64(static_cast<uint64_t>(_mm_cvtsi128_si64(shift_bytes)), 0x0303030303030303));
+  numbers.packed_shifts =
+      static_cast<int32_t>(_pext_u64(static_cast<uint64_t>(_mm_cvtsi128_si64(shift_bytes)), 0x0303030303030303));
   alignas(32) float scaled[kSteps];  // inverse * 2^(kQ8MaxShift - shift)
   const __m256i exponents = _mm256_sub_epi32(_mm256_set1_epi32(127 + kQ8MaxShift), shifts);
-  _mm256_store_ps(scaled, _mm256_mul_ps(_mm256_set1_ps(inverse), _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23))));
+  _mm256_store_ps(scaled,
+                  _mm256_mul_ps(_mm256_set1_ps(inverse), _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23))));
 
   // Packing works within 128-bit parts: dword 4 q + j of the result has what belongs to 4 j + q.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   VecI32 sums[kLines];  // of each 4 codes
 #pragma GCC unroll 4
   for (int line = 0; line < kLines; ++line) {
-    const auto wide = [&](int j) REDLINE_LAMBDA {
-      return to_i32(part(4 * line + j) * set1(scaled[2 * line + j / 2])).v;
-    };
+    const auto wide = [&](int j)
+                          REDLINE_LAMBDA { return to_i32(part(4 * line + j) * set1(scaled[2 * line + j / 2])).v; };
     const __m512i packed =
         _mm512_packs_epi16(_mm512_packs_epi32(wide(0), wide(1)), _mm512_packs_epi32(wide(2), wide(3)));
     const __m512i of_line = _mm512_permutexvar_epi32(order, packed);
@@ -91,8 +91,8 @@ void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& n
   const __m512i high = _mm512_madd_epi16(_mm512_packs_epi32(sums[2].v, sums[3].v), ones);
   const __m512i of_16 = _mm512_permutexvar_epi32(order, _mm512_madd_epi16(_mm512_packs_epi32(low, high), ones));
   const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-  const __m256i shifted = _mm512_cvtepi32_epi16(
-      _mm512_sllv_epi32(of_16, _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(shifts))));
+  const __m256i shifted =
+      _mm512_cvtepi32_epi16(_mm512_sllv_epi32(of_16, _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(shifts))));
   _mm256_store_si256(reinterpret_cast<__m256i*>(numbers.sums16), shifted);
   _mm_store_si128(reinterpret_cast<__m128i*>(numbers.sums32),
                   _mm256_cvtepi32_epi16(_mm256_madd_epi16(shifted, _mm256_set1_epi16(1))));

@@ -569,6 +569,23 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   }
 }
 
+// Just above the subnormals a weight still counts; as one it is zero, because Intel's CPUs are slow with them.
+TEST_P(Attention, WeightsBelowTheNormalNumbersAreZero) {
+  const AttentionCase c = {1, 1, 16, 1, 0};
+  std::vector<float> q(19), k(2 * 16), v(2 * 16, 1.0f);
+  q[0] = 4;  // times the scale: 1
+  for (int64_t d = 0; d < 16; ++d) v[16 + d] = 0x1p110f;
+  for (const float score : {-86.0f, -88.0f, -100.0f}) {
+    k[16] = score;
+    Cache cache(KvFormat::kF32, 2, 16);
+    append(kernels(), cache, k, v);
+    const double weight = score < -87 ? 0 : std::exp(double{score});
+    const float y = run(kernels().attention[static_cast<int>(KvFormat::kF32)], cache, c, q, 0, 1)[0];
+    EXPECT_NEAR(y, 1 + 0x1p110 * weight, 2e-7) << score;
+    EXPECT_EQ(y == 1.0f, weight == 0) << score;
+  }
+}
+
 // Scores from far below the first ones to far above: weights of bfloat16 pages are made in another way there.
 TEST_P(Attention, QueryRowsOfManyScalesShareACall) {
   constexpr int64_t kPositions = 300, kRows = 37;

@@ -61,12 +61,12 @@ struct UnpackedLines {
 };
 
 // 256 elements of K: kRows rows of x by kRowPanels row panels. place(r, c) is where the float32 sums are. Scales are
-// kept for kShifts shifts; if for one, powers[r] has the powers of two of row r. The loops over registers are unrolled.
+// kept for kShifts shifts; if for one, powers has the powers of two of each row. The loops over registers are unrolled.
 template <class T, int kShifts, int kRows, int kRowPanels, class Lines, class Place>
 REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t codes_at, int64_t numbers_at,
-                                   const int32_t* starts, int64_t starts_stride, const int32_t (*powers)[kPowers],
-                                   int steps, const Scales<T::kGroup, kShifts>* scales, bool is_first,
-                                   const Lines& lines, const Place& place) {
+                                   const int32_t* starts, int64_t starts_stride, const int32_t* powers,
+                                   int64_t powers_stride, int steps, const Scales<T::kGroup, kShifts>* scales,
+                                   bool is_first, const Lines& lines, const Place& place) {
   constexpr int kCols = kRowPanels * kRowPanelVecs, kGroups = 32 / T::kGroup, kGroupLines = T::kGroup / 4;
   const auto for_all = [](const auto& body) REDLINE_LAMBDA {
     unroll<kCols>([&](auto c) REDLINE_LAMBDA { unroll<kRows>([&](auto r) REDLINE_LAMBDA { body(r, c); }); });
@@ -123,7 +123,7 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
       }
       unroll<kRows>([&](auto r) REDLINE_LAMBDA {
         const int64_t shift = kShifts > 1 ? shifts_of(row[r] + numbers_at)[step] : 0;
-        const VecI32 power = kShifts > 1 ? zero_i32() : set1_i32(powers[r][step]);
+        const VecI32 power = kShifts > 1 ? zero_i32() : set1_i32(powers[r * powers_stride + step]);
         unroll<kCols>([&](auto c) REDLINE_LAMBDA {
           VecI32 scale = load_i32(scale_at(scales[c / kRowPanelVecs].scale[group * kShifts + shift], c));
           if constexpr (kShifts == 1 && T::kIsNarrow) scale = mul_i16(scale, power);

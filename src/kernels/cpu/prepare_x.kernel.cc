@@ -1,11 +1,104 @@
 // Converts activations to the layouts that linear kernels read (tensor/activation_layout.h).
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_row_panel.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
 constexpr float kSmallestMax = 0x1p-100f;
+
+#if defined(__AVX512F__)
+
+/// The largest lanes of 8 vectors of nonnegative numbers.
+REDLINE_INLINE __m256i largest_lanes(const VecI32 (&v)[8]) {
+  const auto max_of = [](__m512i a, __m512i b) REDLINE_LAMBDA { return _mm512_max_epi32(a, b); };
+  __m512i pairs[4], fours[2];
+  for (int i = 0; i < 4; ++i) {
+    const __m512i a = v[2 * i].v, b = v[2 * i + 1].v;
+    pairs[i] = max_of(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m512i a = pairs[2 * i], b = pairs[2 * i + 1];
+    fours[i] = max_of(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  }
+  // 128-bit parts 0 and 2 of both, and 1 and 3.
+  const __m512i halves =
+      max_of(_mm512_shuffle_i32x4(fours[0], fours[1], 0x88), _mm512_shuffle_i32x4(fours[0], fours[1], 0xdd));
+  const __m512i whole = max_of(halves, _mm512_shuffle_i32x4(halves, halves, 0xb1));
+  return _mm512_castsi512_si256(_mm512_shuffle_i32x4(whole, whole, 0x88));
+}
+REDLINE_INLINE int32_t largest_lane(__m256i v) {
+  __m128i x = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+
+// A group, or what is left of the row: a multiple of kQ8Step. It is a twentieth of a prompt's time element by element.
+void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& numbers) {
+  constexpr int kSteps = kQ8Group / kQ8Step, kLines = kQ8Group / 64;
+  const int steps = static_cast<int>(count / kQ8Step);
+  const auto part = [&](int i) REDLINE_LAMBDA {  // 16 elements
+    return i < 2 * steps ? load(x + i * kWidth, Full{}) : zero_f32();
+  };
+  // Magnitudes are compared as integers: NaN is the largest.
+  VecI32 largest[kSteps];
+#pragma GCC unroll 8
+  for (int step = 0; step < kSteps; ++step) {
+    const VecI32 magnitude = set1_i32(0x7fffffff);
+    largest[step] = max(bits_i32(part(2 * step)) & magnitude, bits_i32(part(2 * step + 1)) & magnitude);
+  }
+  const __m256i step_bits = largest_lanes(largest);
+  const __m256 step_max = _mm256_castsi256_ps(step_bits);
+  const float x_max = __builtin_bit_cast(float, largest_lane(step_bits));
+  const bool is_zero = x_max < kSmallestMax;
+  const float inverse = is_zero ? 0.0f : 127.0f / x_max;
+  // NaN unless every element is finite.
+  numbers.scale = (is_zero ? 0.0f : x_max / 127.0f * (1.0f / (1 << kQ8MaxShift))) + (x_max - x_max);
+
+  const auto at_most = [&](float most) REDLINE_LAMBDA {  // -1 where it is
+    return _mm256_castps_si256(_mm256_cmp_ps(step_max, _mm256_set1_ps(most), _CMP_LE_OQ));
+  };
+  __m256i shifts = _mm256_set1_epi32(kQ8MaxShift);
+  float most = x_max;
+#pragma GCC unroll 3
+  for (int i = 0; i < kQ8MaxShift; ++i) shifts = _mm256_add_epi32(shifts, at_most(most *= 0.5f));
+  const __m128i shift_bytes = _mm256_cvtepi32_epi8(shifts);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(numbers.shifts), shift_bytes);
+  numbers.packed_shifts =
+      static_cast<int32_t>(_pext_u64(static_cast<uint64_t>(_mm_cvtsi128_si64(shift_bytes)), 0x0303030303030303));
+  alignas(32) float scaled[kSteps];  // inverse * 2^(kQ8MaxShift - shift)
+  const __m256i exponents = _mm256_sub_epi32(_mm256_set1_epi32(127 + kQ8MaxShift), shifts);
+  _mm256_store_ps(scaled,
+                  _mm256_mul_ps(_mm256_set1_ps(inverse), _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23))));
+
+  // Packing works within 128-bit parts: dword 4 q + j of the result has what belongs to 4 j + q.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  VecI32 sums[kLines];  // of each 4 codes
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line) {
+    const auto wide = [&](int j)
+                          REDLINE_LAMBDA { return to_i32(part(4 * line + j) * set1(scaled[2 * line + j / 2])).v; };
+    const __m512i packed =
+        _mm512_packs_epi16(_mm512_packs_epi32(wide(0), wide(1)), _mm512_packs_epi32(wide(2), wide(3)));
+    const __m512i of_line = _mm512_permutexvar_epi32(order, packed);
+    if (2 * line + 1 < steps) _mm512_storeu_si512(codes + line * 64, of_line);
+    else if (2 * line < steps)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + line * 64), _mm512_castsi512_si256(of_line));
+    sums[line] = dot4_u7s8(zero_i32(), set1_i32(0x01010101), {of_line});
+  }
+  const __m512i ones = _mm512_set1_epi16(1);
+  const __m512i low = _mm512_madd_epi16(_mm512_packs_epi32(sums[0].v, sums[1].v), ones);
+  const __m512i high = _mm512_madd_epi16(_mm512_packs_epi32(sums[2].v, sums[3].v), ones);
+  const __m512i of_16 = _mm512_permutexvar_epi32(order, _mm512_madd_epi16(_mm512_packs_epi32(low, high), ones));
+  const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  const __m256i shifted =
+      _mm512_cvtepi32_epi16(_mm512_sllv_epi32(of_16, _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(shifts))));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(numbers.sums16), shifted);
+  _mm_store_si128(reinterpret_cast<__m128i*>(numbers.sums32),
+                  _mm256_cvtepi32_epi16(_mm256_madd_epi16(shifted, _mm256_set1_epi16(1))));
+}
+
+#else
 
 // A group, or what is left of the row: a multiple of kQ8Step.
 void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& numbers) {
@@ -49,6 +142,8 @@ void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& n
     numbers.sums32[step / 32] = static_cast<int16_t>((sums[0] + sums[1]) * (1 << shift));
   }
 }
+
+#endif
 
 void prepare_q8(const PrepareXArgs& a) {
   for (int64_t row = a.row_begin; row < a.row_end; ++row) {

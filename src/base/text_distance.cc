@@ -62,8 +62,8 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     const int allowed = std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
     // Two edits turn any two-letter name into any other.
     const bool shares_something = distance < static_cast<int>(std::max(word.size(), candidate.size()));
-    const bool is_nearer = best.empty() || distance < best_distance ||
-                           (distance == best_distance && begins_nearer(word, candidate, best));
+    const bool is_nearer =
+        best.empty() || distance < best_distance || (distance == best_distance && begins_nearer(word, candidate, best));
     if (distance <= allowed && shares_something && is_nearer) {
       best = candidate;
       best_distance = distance;

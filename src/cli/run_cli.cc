@@ -59,10 +59,9 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
                            : arguments[0] == "--version"                                         ? "version"
                                                                                                  : arguments[0];
-  if (name == "bench" && arguments.size() > 1 && (arguments[1] == "serve" || arguments[1] == "tokenizer")) {
-    const Command command = arguments[1] == "serve" ? bench_serve_command() : bench_tokenizer_command();
-    return command.run(command, arguments.subspan(2), terminal);
-  }
+  if (arguments.size() > 1)
+    if (const Command* command = find_command(fmt::format("{} {}", name, arguments[1])))
+      return command->run(*command, arguments.subspan(2), terminal);
   if (const Command* command = find_command(name))
     return command->run(*command, arguments.empty() ? arguments : arguments.subspan(1), terminal);
   if (name.starts_with('-')) return command_missing(name);
@@ -84,8 +83,10 @@ Status dispatch_guarded(std::span<const std::string> arguments, Terminal& termin
                          static_cast<double>(available_memory()) / 1e6);
   } catch (const std::length_error&) {
     return out_of_memory("memory does not suffice: a size is beyond what an address can reach");
-  } catch (const std::system_error& error) {  // no thread
-    return out_of_memory("the system has no thread or memory left: {}", error.what());
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again)
+      return out_of_memory("the system starts no further thread: {}", error.what());
+    return internal("an exception: {}", error.what());
   } catch (const std::exception& error) {
     return internal("an exception: {}", error.what());
   }

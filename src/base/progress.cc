@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <system_error>
 
 #include "base/elapsed.h"
 
@@ -46,7 +47,11 @@ Progress::Progress(std::string label, int64_t total, ProgressOptions options)
     g_shown = this;
   }
   show(true);
-  if (total_ <= 0) ticker_ = std::thread([this] { tick(); });
+  if (total_ > 0) return;
+  try {
+    ticker_ = std::thread([this] { tick(); });
+  } catch (const std::system_error&) {  // no thread: the time is not shown
+  }
 }
 
 Progress::~Progress() {

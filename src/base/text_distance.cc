@@ -1,6 +1,8 @@
 #include "base/text_distance.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "base/ascii.h"
@@ -11,6 +13,21 @@ namespace {
 
 // A longer word is not a typo of a known name.
 constexpr size_t kLongestWord = 256;
+
+/// The letters that both begin with, and how far the next ones are from each other, as in gemma4 and gemma3.
+std::pair<size_t, int> beginnings(std::string_view a, std::string_view b) {
+  size_t same = 0;
+  while (same < std::min(a.size(), b.size()) && ascii_lower(a[same]) == ascii_lower(b[same])) ++same;
+  const bool is_end = same == std::min(a.size(), b.size());
+  return {same, is_end ? 0 : std::abs(ascii_lower(a[same]) - ascii_lower(b[same]))};
+}
+
+/// Whether `a` begins more like `word` than `b` does.
+bool begins_nearer(std::string_view word, std::string_view a, std::string_view b) {
+  const auto [same_a, step_a] = beginnings(word, a);
+  const auto [same_b, step_b] = beginnings(word, b);
+  return same_a != same_b ? same_a > same_b : step_a < step_b;
+}
 
 }  // namespace
 
@@ -45,7 +62,9 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     const int allowed = std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
     // Two edits turn any two-letter name into any other.
     const bool shares_something = distance < static_cast<int>(std::max(word.size(), candidate.size()));
-    if (distance <= allowed && shares_something && (best.empty() || distance < best_distance)) {
+    const bool is_nearer =
+        best.empty() || distance < best_distance || (distance == best_distance && begins_nearer(word, candidate, best));
+    if (distance <= allowed && shares_something && is_nearer) {
       best = candidate;
       best_distance = distance;
     }
@@ -57,6 +76,21 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
   const std::string_view name = nearest_name(word, candidates);
   return name.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", name);
+}
+
+std::string the_nearest(std::string_view word, std::span<const std::string_view> candidates) {
+  const std::string_view name = nearest_name(word, candidates);
+  return name.empty() ? std::string() : fmt::format(" (the nearest is {})", name);
+}
+
+std::string the_nearest(std::string_view word, std::string_view candidates) {
+  std::vector<std::string_view> names;
+  for (size_t begin = 0; begin < candidates.size();) {
+    const size_t end = std::min(candidates.find(", ", begin), candidates.size());
+    names.push_back(candidates.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return the_nearest(word, names);
 }
 
 }  // namespace redline

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <system_error>
 
 #include "base/topology.h"
@@ -83,7 +84,8 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   }
   // The caller owns its thread between runs, so tile state is set up and released around each run.
   if (hooks_.first) hooks_.first();
-  fn(0);
+  // The other workers may wait for this one: an exception must not leave them behind.
+  [&]() noexcept { fn(0); }();
   if (hooks_.second) hooks_.second();
   for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && running_.load(std::memory_order_acquire) != 0; ++spin)
     spin_pause();
@@ -118,13 +120,20 @@ Result<uint8_t*> WorkerTeam::scratch(int64_t bytes) {
 
 void WorkerTeam::parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn) {
   std::atomic<int64_t> next{0};
+  std::atomic<bool> has_failed{false};
+  std::exception_ptr failure;
   run([&](int) {
-    for (;;) {
-      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= count) return;
-      fn(begin, std::min(begin + grain, count));
+    try {
+      while (!has_failed.load(std::memory_order_relaxed)) {
+        const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+        if (begin >= count) return;
+        fn(begin, std::min(begin + grain, count));
+      }
+    } catch (...) {  // bad_alloc, in most cases
+      if (!has_failed.exchange(true)) failure = std::current_exception();
     }
   });
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace redline

@@ -33,9 +33,11 @@ class WorkerTeam {
   int size() const { return size_; }
   /// More workers than cores: waits should yield instead of spinning, since a core can run only one spinning thread.
   bool oversubscribed() const { return oversubscribed_; }
-  /// Calls fn(worker) once on every worker and returns when all are done. No allocations. One run at a time.
+  /// Calls fn(worker), which does not throw, once on every worker and returns when all are done. No allocations. One run
+  /// at a time.
   void run(const std::function<void(int)>& fn);
-  /// Splits [0, count) into pieces of `grain` that idle workers take dynamically: fn(begin, end).
+  /// Splits [0, count) into pieces of `grain` that idle workers take dynamically: fn(begin, end). The first exception
+  /// of one is thrown here, when all workers are done; no further pieces are taken.
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
   /// Scratch memory for a run: `bytes` per worker, contiguous. Shared by all programs on the team; its contents do not
   /// outlive a run, and a larger request reallocates it. out_of_memory: states the requested bytes.

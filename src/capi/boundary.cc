@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <system_error>
 
 namespace redline::capi {
 namespace {
@@ -53,6 +54,12 @@ redline_code report_exception(redline_error** error) noexcept {
   } catch (const std::bad_alloc&) {
     if (error != nullptr) *error = &no_memory();
     return REDLINE_OUT_OF_MEMORY;
+  } catch (const std::system_error& exception) {
+    try {
+      if (exception.code() == std::errc::resource_unavailable_try_again)
+        return report(out_of_memory("the system starts no further thread: {}", exception.what()), error);
+      return report(internal("an exception: {}", exception.what()), error);
+    } catch (...) {}
   } catch (const std::exception& exception) {
     try {
       return report(internal("an exception: {}", exception.what()), error);

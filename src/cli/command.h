@@ -56,10 +56,9 @@ Command make_command(const char* name, const char* summary, const char* details,
 
 /// Every command, in the order of `redline help`, groups together. To add one: its file, and its row in commands.cc.
 const std::vector<Command>& commands();
-/// `redline bench serve` and `redline bench tokenizer`, which `redline bench` lists.
-Command bench_serve_command();
-Command bench_tokenizer_command();
-/// nullptr: no such command.
+/// Those of two words, `redline bench serve` and `redline bench tokenizer`.
+const std::vector<Command>& bench_commands();
+/// The name of one has two words. nullptr: no such command.
 const Command* find_command(std::string_view name);
 
 /// The whole program after main(): `arguments` without the program's name.

@@ -36,6 +36,8 @@ namespace redline::cli {
 #define REDLINE_DECLARE(purpose, name) Command name##_command();
 REDLINE_COMMANDS(REDLINE_DECLARE)
 #undef REDLINE_DECLARE
+Command bench_serve_command();
+Command bench_tokenizer_command();
 
 namespace {
 Command with_group(const char* group, Command command) {
@@ -51,9 +53,15 @@ const std::vector<Command>& commands() {
   return table;
 }
 
+const std::vector<Command>& bench_commands() {
+  static const std::vector<Command> table = {bench_serve_command(), bench_tokenizer_command()};
+  return table;
+}
+
 const Command* find_command(std::string_view name) {
-  for (const Command& c : commands())
-    if (name == c.name) return &c;
+  for (const std::vector<Command>* table : {&commands(), &bench_commands()})
+    for (const Command& c : *table)
+      if (name == c.name) return &c;
   return nullptr;
 }
 

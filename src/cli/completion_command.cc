@@ -1,4 +1,6 @@
 // redline completion bash|zsh|fish: a script made from the option lists.
+#include <algorithm>
+
 #include "cli/command.h"
 
 namespace redline::cli {
@@ -37,10 +39,27 @@ std::vector<std::string> argument_choices(const Command& command) {
   return choices;
 }
 
+/// The second words of the commands that begin with `name`: "serve tokenizer" of bench.
+std::vector<std::string_view> second_words(std::string_view name) {
+  std::vector<std::string_view> words;
+  for (const Command& c : bench_commands())
+    if (const std::string_view whole = c.name; whole.starts_with(name) && whole.substr(name.size()).starts_with(' '))
+      words.push_back(whole.substr(name.size() + 1));
+  return words;
+}
+
+std::vector<Command> all_commands() {
+  std::vector<Command> all = commands();
+  all.insert(all.end(), bench_commands().begin(), bench_commands().end());
+  return all;
+}
+
 std::string bash_script() {
-  std::string names, cases;
-  for (const Command& c : commands()) {
-    names += fmt::format("{}{}", names.empty() ? "" : " ", c.name);
+  std::string names, cases, two_words;
+  for (const Command& c : commands()) names += fmt::format("{}{}", names.empty() ? "" : " ", c.name);
+  for (const Command& c : bench_commands())
+    two_words += fmt::format("{}{}", two_words.empty() ? "" : "|", shell_quote(c.name));
+  for (const Command& c : all_commands()) {
     std::string flags, values;
     for_each_flag(c, [&](const Option& o) {
       flags += fmt::format("{}--{}", flags.empty() ? "" : " ", o.name);
@@ -54,34 +73,43 @@ std::string bash_script() {
       if (o.rule.names_file) reply = "COMPREPLY=($(compgen -f -- \"$word\"))";
       values += fmt::format("        {}) {}; return ;;\n", pattern, reply);
     });
-    cases += fmt::format("    {})\n", c.name);
+    cases += fmt::format("    {})\n", std::string_view(c.name).find(' ') < SIZE_MAX ? shell_quote(c.name) : c.name);
     if (!values.empty()) cases += fmt::format("      case $previous in\n{}      esac\n", values);
     cases += fmt::format("      flags={}\n", shell_quote(flags));
     if (const auto choices = argument_choices(c); !choices.empty())
       cases += fmt::format("      words={}\n", shell_quote(fmt::format("{}", fmt::join(choices, " "))));
+    if (const auto second = second_words(c.name); !second.empty())
+      cases += fmt::format("      [ \"$COMP_CWORD\" -eq 2 ] && second={}\n",
+                           shell_quote(fmt::format("{}", fmt::join(second, " "))));
     cases += "      ;;\n";
   }
   return fmt::format(
       R"(# bash completion for redline; made by `redline completion bash`
 _redline() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} flags='' words=''
+  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} flags='' words='' second=''
+  local command=${{COMP_WORDS[1]}}
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W {} -- "$word"))
     return
   fi
-  case ${{COMP_WORDS[1]}} in
+  if [ "$COMP_CWORD" -gt 2 ]; then
+    case "$command ${{COMP_WORDS[2]}}" in
+      {}) command="$command ${{COMP_WORDS[2]}}" ;;
+    esac
+  fi
+  case $command in
 {}  esac
   if [ "${{word#-}}" != "$word" ]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))
   elif [ -n "$words" ]; then
     COMPREPLY=($(compgen -W "$words" -- "$word"))
   else
-    COMPREPLY=($(compgen -f -- "$word"))
+    COMPREPLY=($(compgen -W "$second" -- "$word") $(compgen -f -- "$word"))
   fi
 }}
 complete -o filenames -F _redline redline
 )",
-      shell_quote(names), cases);
+      shell_quote(names), two_words, cases);
 }
 
 /// In _arguments, brackets and colons of a description need a backslash.
@@ -95,10 +123,13 @@ std::string zsh_text(std::string_view text) {
 }
 
 std::string zsh_script() {
-  std::string names, cases;
-  for (const Command& c : commands()) {
+  std::string names, cases, two_words;
+  for (const Command& c : commands())
     names += fmt::format("    {}\n", shell_quote(zsh_text(c.name) + ":" + zsh_text(c.summary)));
-    cases += fmt::format("    {})\n      _arguments", c.name);
+  for (const Command& c : bench_commands())
+    two_words += fmt::format("{}{}", two_words.empty() ? "" : "|", shell_quote(c.name));
+  for (const Command& c : all_commands()) {
+    cases += fmt::format("    {})\n      _arguments", shell_quote(c.name));
     for_each_flag(c, [&](const Option& o) {
       std::string value;
       if (!o.value.empty()) value = fmt::format(":{}:", zsh_text(o.value));
@@ -112,9 +143,10 @@ std::string zsh_script() {
         cases += fmt::format(" \\\n        {}", shell_quote(fmt::format("{}-{}{}", repeat, o.rule.letter, text)));
     });
     const auto choices = argument_choices(c);
-    cases += fmt::format(
-        " \\\n        {}\n      ;;\n",
-        shell_quote(choices.empty() ? "*:file:_files" : fmt::format("*:word:({})", fmt::join(choices, " "))));
+    const auto second = second_words(c.name);
+    std::string words = choices.empty() ? "*:file:_files" : fmt::format("*:word:({})", fmt::join(choices, " "));
+    if (!second.empty()) words = fmt::format("*:file:{{_files; compadd -- {}}}", fmt::join(second, " "));
+    cases += fmt::format(" \\\n        {}\n      ;;\n", shell_quote(words));
   }
   return fmt::format(R"(#compdef redline
 # zsh completion for redline; made by `redline completion zsh`
@@ -129,12 +161,21 @@ _redline() {{
   local command=$words[2]
   shift words
   (( CURRENT-- ))
+  if (( CURRENT > 2 )); then
+    case "$command $words[2]" in
+      {})
+        command="$command $words[2]"
+        shift words
+        (( CURRENT-- ))
+      ;;
+    esac
+  fi
   case $command in
 {}  esac
 }}
 if [ "$funcstack[1]" = _redline ]; then _redline "$@"; else compdef _redline redline; fi
 )",
-                     names, cases);
+                     names, two_words, cases);
 }
 
 std::string fish_script() {
@@ -142,8 +183,19 @@ std::string fish_script() {
   for (const Command& c : commands())
     text += fmt::format("complete -c redline -n __fish_use_subcommand -f -a {} -d {}\n", c.name,
                         shell_quote(c.summary, true));
-  for (const Command& c : commands()) {
-    const std::string when = fmt::format("complete -c redline -n '__fish_seen_subcommand_from {}'", c.name);
+  for (const Command& c : all_commands()) {
+    const std::string_view name = c.name;
+    const size_t space = name.find(' ');
+    const auto second = second_words(name);
+    std::string words = fmt::format("__fish_seen_subcommand_from {}", name.substr(0, space));
+    if (space < SIZE_MAX) words += fmt::format("; and __fish_seen_subcommand_from {}", name.substr(space + 1));
+    if (!second.empty()) words += fmt::format("; and not __fish_seen_subcommand_from {}", fmt::join(second, " "));
+    for (const Command& other : commands())  // bench serve is not serve
+      if (const auto taken = second_words(other.name); std::find(taken.begin(), taken.end(), name) != taken.end())
+        words += fmt::format("; and not __fish_seen_subcommand_from {}", other.name);
+    const std::string when = fmt::format("complete -c redline -n '{}'", words);
+    if (!second.empty())
+      text += fmt::format("{} -a {}\n", when, shell_quote(fmt::format("{}", fmt::join(second, " ")), true));
     for_each_flag(c, [&](const Option& o) {
       text += fmt::format("{} -l {}", when, o.name);
       if (o.rule.letter) text += fmt::format(" -s {}", o.rule.letter);

@@ -399,6 +399,11 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   REDLINE_TRY(engine->set_adapters(adapters));
   RequestFiles files;
   REDLINE_ASSIGN(const ImageRequest request, image_request_of(args, *engine, std::move(prompts), files));
+  if (const std::string warning =
+          image_memory_warning(engine->memory().arena, options, static_cast<int64_t>(num_images), request.width,
+                               request.height, available_memory());
+      !warning.empty())
+    terminal.note("redline: warning: {}", warning);
   REDLINE_TRY(check_effects(args, *engine, request, terminal));
   REDLINE_ASSIGN(const ImageResult result, generate(*engine, args, request));
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/text_distance.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/file_kind.h"
@@ -61,7 +62,8 @@ Status judge_pipeline(const FileReport& report) {
     const bool has_network =
         c.name == "vae" || c.name == "unet" || c.name == "transformer" || c.name.starts_with("text_encoder");
     if (has_network && std::find(known.begin(), known.end(), c.class_name) == known.end())
-      return unsupported("{} is a {}; Redline has {}", c.name, c.class_name, fmt::join(known, ", "));
+      return unsupported("{} is a {}{}; Redline has {}", c.name, c.class_name, the_nearest(c.class_name, known),
+                         fmt::join(known, ", "));
     if (has_network && c.tensors == 0) return not_found("{} has no weights", c.name);
   }
   return {};

@@ -117,6 +117,21 @@ std::string memory_warning(const std::string& path) {
   return memory_warning(path, weights.bytes, weights.parameters, available);
 }
 
+std::string image_memory_warning(int64_t arena, const ImageOptions& options, int64_t images, int64_t width,
+                                 int64_t height, int64_t available) {
+  constexpr double kBranches = 2;  // of guidance
+  constexpr int64_t kUnit = 64;
+  const double area = static_cast<double>(width) * static_cast<double>(height);
+  const double most = static_cast<double>(options.max_side) * static_cast<double>(options.max_side);
+  const double rows = kBranches * static_cast<double>(images) / static_cast<double>(options.max_batch);
+  const double taken = static_cast<double>(arena) * area / most * std::min(rows, 1.0);
+  if (taken <= static_cast<double>(available)) return "";
+  const auto side = static_cast<int64_t>(std::sqrt(area * static_cast<double>(available) / taken)) / kUnit * kUnit;
+  return fmt::format("{}x{} pixels take up to {}, and {} of memory are available: the system may end this program{}",
+                     width, height, human_bytes(taken), size_text(available),
+                     side > 0 ? fmt::format("; --size {}x{} fits", side, side) : "");
+}
+
 Status advise_text_memory(Status status, const std::string& path, int64_t context) {
   if (status.code() != Code::out_of_memory) return status;
   const int64_t available = available_memory();

@@ -22,6 +22,11 @@ std::string memory_warning(const std::string& path, int64_t weight_bytes, int64_
 /// The same for the files of a model; "" if they cannot be read, or for names that are not files.
 std::string memory_warning(const std::string& path);
 
+/// Before images are made: a warning if the arenas, of `arena` bytes at the largest size and batch, take more than
+/// `available` for `images` of `width` x `height`; else "".
+std::string image_memory_warning(int64_t arena, const ImageOptions& options, int64_t images, int64_t width,
+                                 int64_t height, int64_t available);
+
 /// Adds what is available and a context that fits to an out_of_memory; another status is returned as it is.
 Status advise_text_memory(Status status, const std::string& path, int64_t context);
 /// The same for images, of `width` x `height` pixels (0: the model's own size).

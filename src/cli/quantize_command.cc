@@ -48,7 +48,7 @@ struct QuantizeArgs {
 
 Result<DType> parse_type(const std::string& flag, std::string_view name) {
   Result<DType> type = dtype_from_name(ascii_lower(name));
-  if (!type.ok()) return std::move(type).status().within(fmt::format("flag --{}", flag));
+  if (!type.ok()) return invalid_argument("flag --{}: {}", flag, type.status().message());
   const DTypeInfo& info = dtype_info(*type);
   if (info.gguf_type < 0 || !(info.is_block || *type == DType::kF32 || *type == DType::kF16 || *type == DType::kBF16))
     return invalid_argument("flag --{}: matrices are not quantized to {}", flag, info.name);

@@ -1,11 +1,15 @@
 // From the command line to a command, and from its Status to an exit code.
 #include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 
 #include "base/late_failure.h"
 #include "base/settings.h"
 #include "cli/command.h"
 #include "cli/flag_names.h"
 #include "cli/json.h"
+#include "cli/memory_advice.h"
 #include "cli/table.h"
 
 namespace redline::cli {
@@ -40,9 +44,6 @@ constexpr PeerCommand kPeerCommands[] = {
     {"ps", "no model stays loaded after a command"},
     {"stop", "no model stays loaded after a command"},
     {"create", "did you mean convert?"},
-    {"quantize",
-     "there is no command that quantizes; `redline convert` writes GGUF files, and --dtype q8 quantizes an "
-     "image model when it is opened"},
     {"gguf-split", "all parts of a split model are found by the name of any of them"},
 };
 
@@ -58,10 +59,9 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
                            : arguments[0] == "--version"                                         ? "version"
                                                                                                  : arguments[0];
-  if (name == "bench" && arguments.size() > 1 && (arguments[1] == "serve" || arguments[1] == "tokenizer")) {
-    const Command command = arguments[1] == "serve" ? bench_serve_command() : bench_tokenizer_command();
-    return command.run(command, arguments.subspan(2), terminal);
-  }
+  if (arguments.size() > 1)
+    if (const Command* command = find_command(fmt::format("{} {}", name, arguments[1])))
+      return command->run(*command, arguments.subspan(2), terminal);
   if (const Command* command = find_command(name))
     return command->run(*command, arguments.empty() ? arguments : arguments.subspan(1), terminal);
   if (name.starts_with('-')) return command_missing(name);
@@ -72,6 +72,24 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string hint = nearest_hint(name, names);
   return invalid_argument("unknown command '{}'{}", name,
                           hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint);
+}
+
+/// What a command meets outside the places that expect it: memory that a step does not need, but a table or a text.
+Status dispatch_guarded(std::span<const std::string> arguments, Terminal& terminal) {
+  try {
+    return dispatch(arguments, terminal);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("memory does not suffice; {:.0f} MB are available",
+                         static_cast<double>(available_memory()) / 1e6);
+  } catch (const std::length_error&) {
+    return out_of_memory("memory does not suffice: a size is beyond what an address can reach");
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again)
+      return out_of_memory("the system starts no further thread: {}", error.what());
+    return internal("an exception: {}", error.what());
+  } catch (const std::exception& error) {
+    return internal("an exception: {}", error.what());
+  }
 }
 
 /// Messages contain names from files and arguments; line breaks are our own, as in a hang dump.
@@ -90,7 +108,7 @@ std::string printable_lines(std::string_view text) {
 
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
-  Status status = dispatch(arguments, terminal);
+  Status status = dispatch_guarded(arguments, terminal);
   if (!status.ok()) status = Status(status.code(), with_flag_names(status.message()));
   // Finish the output first: a failed write must be reported if nothing else went wrong.
   if (Status written = terminal.finish(); status.ok()) status = std::move(written);

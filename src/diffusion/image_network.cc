@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text_distance.h"
 #include "diffusion/image_weights.h"
 #include "diffusion/network_io.h"
 #include "models/image_registry.h"
@@ -55,7 +56,8 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
   try {
     const std::vector<std::string_view> classes = image_component_classes();
     if (std::find(classes.begin(), classes.end(), class_name) == classes.end())
-      return unsupported("network class \"{}\"; Redline has {}", class_name, fmt::join(classes, ", "));
+      return unsupported("network class \"{}\"{}; Redline has {}", class_name, the_nearest(class_name, classes),
+                         fmt::join(classes, ", "));
     REDLINE_TRY(check_network_options(options));
     REDLINE_ASSIGN(Checkpoint checkpoint, checkpoint_of(class_name, config, tensors));
     REDLINE_ASSIGN(std::shared_ptr<Runtime> runtime, choose_runtime(options.runtime, {options.threads, ""}));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/text_distance.h"
 #include "formats/safetensors.h"
 #include "models/config_reader.h"
 #include "models/image_registry.h"
@@ -118,8 +119,8 @@ Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
   if (!component) return not_found("{}/model_index.json names no {}", path, name);
   const std::vector<std::string_view> known = image_component_classes();
   if (std::find(known.begin(), known.end(), component->class_name) == known.end())
-    return unsupported("{}/model_index.json: {} is a {}; Redline has {}", path, name, component->class_name,
-                       fmt::join(known, ", "));
+    return unsupported("{}/model_index.json: {} is a {}{}; Redline has {}", path, name, component->class_name,
+                       the_nearest(component->class_name, known), fmt::join(known, ", "));
   const std::string folder = fmt::format("{}/{}", path, name);
   const Result<const DenoiserRow*> denoiser = find_denoiser(component->class_name);
   if (denoiser.ok() && (*denoiser)->open_file) {

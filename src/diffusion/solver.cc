@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text_distance.h"
 #include "diffusion/solver_row.h"
 
 namespace redline {
@@ -107,7 +108,9 @@ Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
   const std::string name = class_of(config);
   if (name.empty()) return invalid_argument("scheduler: _class_name is missing; Redline has {}", class_list());
   const SolverRow* row = find_solver(name);
-  if (!row) return unsupported("scheduler: _class_name is \"{}\"; Redline has {}", name.substr(0, 80), class_list());
+  if (!row)
+    return unsupported("scheduler: _class_name is \"{}\"{}; Redline has {}", name.substr(0, 80),
+                       the_nearest(name, class_list()), class_list());
   SolverFields fields(config);
   std::unique_ptr<Solver> solver = row->make(fields);
   REDLINE_TRY(fields.finish().within(row->class_name));
@@ -130,9 +133,9 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& req
                                      [&](const Variant& v) { return !variant.empty() && v.name == variant; });
     if (known == std::end(kVariants))
       return invalid_argument(
-          "there is no solver \"{}\"; Redline has {}; the suffixes -karras, -exponential, -beta and -sde select the "
+          "there is no solver \"{}\"{}; Redline has {}; the suffixes -karras, -exponential, -beta and -sde select the "
           "scheduler's option of that name",
-          name.substr(0, 80), solver_names());
+          name.substr(0, 80), the_nearest(name, solver_names()), solver_names());
     if (known->value.empty()) config[std::string(known->key)] = true;
     else config[std::string(known->key)] = std::string(known->value);
     rest.resize(hyphen);

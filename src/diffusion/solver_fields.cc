@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/text_distance.h"
+
 namespace redline {
 namespace {
 
@@ -76,7 +78,9 @@ std::string SolverFields::choice(const char* key, std::initializer_list<const ch
   std::string value = reader_.text(key, fallback);
   for (const char* choice : choices)
     if (value == choice) return value;
-  fail(unsupported("config: {} is \"{}\"; Redline has {}", key, value, fmt::join(choices, ", ")));
+  const std::vector<std::string_view> known(choices.begin(), choices.end());
+  fail(unsupported("config: {} is \"{}\"{}; Redline has {}", key, value, the_nearest(value, known),
+                   fmt::join(choices, ", ")));
   return fallback;
 }
 

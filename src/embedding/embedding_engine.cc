@@ -39,8 +39,9 @@ float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cas
 Result<std::unique_ptr<EmbeddingEngine>> TextEmbeddingEngine::make(Checkpoint checkpoint, EmbeddingOptions options) {
   std::unique_ptr<TextEmbeddingEngine> engine(new TextEmbeddingEngine());
   const EncoderFamily* family = find_encoder_family(checkpoint);
-  REDLINE_TRY((family ? engine->open_encoder(*family, checkpoint, options) : engine->open_decoder(checkpoint, options))
-                  .within(checkpoint.path));
+  const Status opened =
+      family ? engine->open_encoder(*family, checkpoint, options) : engine->open_decoder(checkpoint, options);
+  if (!opened.ok()) return opened.message().starts_with(checkpoint.path) ? opened : opened.within(checkpoint.path);
   return std::unique_ptr<EmbeddingEngine>(std::move(engine));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text_distance.h"
 
 namespace redline {
 namespace {
@@ -36,7 +37,7 @@ Result<Pooling> pooling_from_name(std::string_view name) {
     if (name == row.name || name == row.other) return row.pooling;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   }
-  return invalid_argument("pooling \"{}\"; known are {}", name, known);
+  return invalid_argument("pooling \"{}\"{}; known are {}", name, the_nearest(name, known), known);
 }
 
 void pool(Pooling pooling, const float* hidden, int64_t tokens, std::span<float> out) {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include "base/ascii.h"
@@ -151,7 +153,12 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
         const std::scoped_lock lock(mutex);
         if (options.on_notice) options.on_notice(text);
       };
-      Status status = download_blob(download, http);
+      Status status;
+      try {
+        status = download_blob(download, http);
+      } catch (const std::bad_alloc&) {  // it would end the thread, and with it the program
+        status = out_of_memory("{}: memory does not suffice for the download", queue[i]->path);
+      }
       if (status.ok()) continue;
       const std::scoped_lock lock(mutex);
       if (!has_failed.exchange(true)) first_failure = std::move(status);
@@ -161,7 +168,11 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
       std::clamp<size_t>(static_cast<size_t>(options.jobs), 1, std::max<size_t>(queue.size(), 1));
   std::vector<std::thread> threads;
   threads.reserve(num_threads);
-  for (size_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
+  try {
+    for (size_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads; those that there are take all files
+    if (threads.empty()) work();
+  }
   for (std::thread& thread : threads) thread.join();
   if (first_failure.ok() && options.is_cancelled && options.is_cancelled())
     return cancelled("stopped; the next pull resumes from here");

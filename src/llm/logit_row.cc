@@ -43,7 +43,10 @@ Status LogitRow::scan(std::span<const float> logits, int64_t position, float top
   logits_ = logits;
   BlockMaxArgs args = {.x = logits.data(), .count = std::ssize(logits), .max = maxima_.data()};
   near_temperature_ = has_blocks() ? top_p_temperature : 0;
-  if (near_temperature_ > 0) {
+  has_near_ = near_temperature_ > 0 && !was_flat_;
+  has_sample_ = false;
+  chunks_.clear();
+  if (has_near_) {
     args.scale = scale_of(near_temperature_);
     args.near_sums = near_.data();
   }
@@ -59,15 +62,33 @@ Status LogitRow::scan(std::span<const float> logits, int64_t position, float top
   const std::span<const float> tokens = block(static_cast<size_t>(best - maxima_.begin()));
   best_id_ = static_cast<int32_t>(std::find(tokens.begin(), tokens.end(), best_) - tokens.begin() +
                                   (best - maxima_.begin()) * kLogitBlock);
-  if (near_temperature_ > 0) scale_near_sums();
+  if (has_near_) scale_near_sums();
   return {};
 }
 
-void LogitRow::scale_near_sums() {
+void LogitRow::sum_near_blocks() {
+  if (has_near_) return;
+  has_near_ = true;
+  kernels_.block_max({.x = logits_.data(),
+                      .count = std::ssize(logits_),
+                      .max = maxima_.data(),
+                      .scale = scale_of(near_temperature_),
+                      .near_sums = near_.data()});
+  scale_near_sums();
+}
+
+double LogitRow::weigh_maxima() {
   BlockExpSumArgs args = weights_of(maxima_, near_temperature_);
   args.weights = factors_.data();
   kernels_.block_exp_sum(args);
   std::array<double, 4> sums{};  // they do not wait for each other
+  for (size_t b = 0; b < factors_.size(); ++b) sums[b % sums.size()] += double{factors_[b]};
+  return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
+void LogitRow::scale_near_sums() {
+  weigh_maxima();
+  std::array<double, 4> sums{};
   for (size_t b = 0; b < near_.size(); ++b) {
     near_[b] *= factors_[b];
     sums[b % sums.size()] += double{near_[b]};
@@ -186,6 +207,10 @@ std::span<const float> LogitRow::bounds_of_top_p(double wanted, float temperatur
 bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   if (!has_blocks()) return false;
   REDLINE_CHECK(near_temperature_ == temperature);
+  if (!has_near_) {
+    if (is_flat(temperature)) return false;
+    sum_near_blocks();
+  }
   for (const float least : bounds_of_top_p(double{p} * near_total_, temperature)) {
     enum { kOutOfReach, kUncertain, kKept };
     const auto keep = [&](const Wanted& units) {
@@ -201,45 +226,68 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
       const int64_t units = share_of_units(p, sum_blocks(temperature));
       kept = keep({units, units});
     }
-    if (kept == kKept) return true;
+    if (kept == kKept) {
+      was_flat_ = false;
+      return true;
+    }
   }
   return false;
 }
 
-LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
-  constexpr size_t kStride = 4 * kLogitBlock, kRun = 16, kSampleRanges = 1024;
-  constexpr float kNothing = 30;     // exp(-30) is less than a unit
-  constexpr double kDeviations = 4;  // one in 16,000 lies outside
+void LogitRow::take_sample(float temperature) {
+  constexpr size_t kStride = 8 * kLogitBlock, kRun = 16;
+  if (has_sample_) return;
+  has_sample_ = true;
   sample_.clear();
   for (size_t i = 0; i < vocab_size_; i += kStride) {
     const std::span<const float> run = logits_.subspan(i, std::min(kRun, vocab_size_ - i));
     sample_.insert(sample_.end(), run.begin(), run.end());
   }
-  weights_.resize(std::max(weights_.size(), sample_.size()));
+  picked_.resize(sample_.size());
   BlockExpSumArgs args = weights_of(sample_, temperature);
-  args.weights = weights_.data();
+  args.weights = picked_.data();
   kernels_.block_exp_sum(args);
+  sample_sum_ = 0;
+  for (const float weight : picked_) sample_sum_ += double{weight};
+}
+
+bool LogitRow::is_flat(float temperature) {
+  take_sample(temperature);
+  constexpr double kMost = 0.25;  // of all weights, in the likeliest token of each block
+  return weigh_maxima() * static_cast<double>(sample_.size()) < kMost * sample_sum_ * static_cast<double>(vocab_size_);
+}
+
+LogitRow::Bracket LogitRow::guess(double p, float temperature) {
+  constexpr size_t kSampleRanges = 1024, kFirst = 256;
+  constexpr float kNothing = 30;     // exp(-30) is less than a unit
+  constexpr double kDeviations = 4;  // one in 16,000 lies outside
+  take_sample(temperature);
+  // Less likely ones fall into the last range.
   float least = best_;
-  for (const float logit : sample_) least = std::min(least, std::max(logit, kLowest));
+  for (size_t i = 0; i < std::min(kFirst, sample_.size()); ++i) least = std::min(least, std::max(sample_[i], kLowest));
   const float reach = std::min(kNothing * temperature, best_ - least);
   const float per_unit = std::clamp(static_cast<float>(kSampleRanges) / reach, 1e-30F, 1e30F);
   struct Range {
     double sum = 0, squares = 0;
   };
   std::array<Range, kSampleRanges> ranges;
+  double all_squares = 0;
   for (size_t i = 0; i < sample_.size(); ++i) {
     const float place = std::min((best_ - sample_[i]) * per_unit, static_cast<float>(kSampleRanges - 1));
+    const double weight{picked_[i]};
     Range& range = ranges[static_cast<size_t>(place)];
-    range.sum += double{weights_[i]};
-    range.squares += double{weights_[i]} * double{weights_[i]};
+    range.sum += weight;
+    range.squares += weight * weight;
+    all_squares += weight * weight;
   }
   // From the least likely ones, whose weights differ little: the sum of those below a logit, and its standard
-  // deviation.
-  const double wanted =
-      static_cast<double>(rest) * kWeightUnit * static_cast<double>(sample_.size()) / static_cast<double>(vocab_size_);
+  // deviation; where the sum of all is that of the sample, it has a part in that too.
+  const double share = static_cast<double>(sample_.size()) / static_cast<double>(vocab_size_);
+  const double wanted = (1 - p) * (has_near_ ? near_total_ * share : sample_sum_);
+  const double own = has_near_ ? 0 : (1 - p) * (1 - p) * all_squares;
   const auto logit_at = [&](size_t range) { return best_ - static_cast<float>(range) / per_unit; };
   Bracket bracket{kLowest, kInf};
-  double sum = 0, squares = 0;
+  double sum = 0, squares = own;
   for (size_t range = kSampleRanges; range-- > 0;) {
     sum += ranges[range].sum;
     squares += ranges[range].squares;
@@ -253,9 +301,17 @@ LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
   return bracket;
 }
 
+int64_t LogitRow::sum_chunks(std::span<const float> tokens, float temperature) {
+  chunks_.resize(static_cast<size_t>(num_logit_blocks(std::ssize(tokens))));
+  BlockExpSumArgs args = weights_of(tokens, temperature);
+  args.sums = chunks_.data();
+  kernels_.block_exp_sum(args);
+  return std::accumulate(chunks_.begin(), chunks_.end(), int64_t{0});
+}
+
 Candidate LogitRow::last_of_top_p(float p, float temperature) {
-  const double near = near_total_ / kWeightUnit;
-  Bracket bracket = guess(static_cast<int64_t>((1 - double{p}) * near), temperature);
+  was_flat_ = true;
+  Bracket bracket = guess(double{p}, temperature);
   if (bracket.high <= bracket.low) bracket = {kLowest, kInf};
   between_.resize(vocab_size_ + kLogitBlock);
   places_.resize(vocab_size_ + kLogitBlock);
@@ -277,66 +333,106 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
       bracket = {bracket.high, kInf};
       continue;
     }
-    const std::span<const float> between(between_.data(), static_cast<size_t>(listed));
-    weights_.resize(std::max(weights_.size(), between.size()));
-    args = weights_of(between, temperature);
-    args.weights = weights_.data();
-    kernels_.block_exp_sum(args);
-    int64_t units = 0;
-    for (size_t i = 0; i < between.size(); ++i) units += weight_units(weights_[i]);
+    const auto count = static_cast<size_t>(listed);
+    const int64_t units = sum_chunks({between_.data(), count}, temperature);
     if (above + units < wanted) {
       bracket = {kLowest, bracket.low};
       continue;
     }
-    const Candidate last = last_between(between, wanted - above, units);
-    // Places ascend, so the units of a block are added up in a register.
-    for (size_t i = 0; i < between.size();) {
-      const size_t b = static_cast<size_t>(places_[i]) / kLogitBlock;
-      int64_t kept = 0;
-      for (; i < between.size() && static_cast<size_t>(places_[i]) / kLogitBlock == b; ++i)
-        kept += likelier(last, {between[i], places_[i]}) ? 0 : weight_units(weights_[i]);
-      sums_[b] += kept;
-    }
+    const Candidate last = last_between(count, wanted - above, units, temperature);
+    sum_kept(count, last, temperature);
     return last;
   }
 }
 
-Candidate LogitRow::last_between(std::span<const float> between, int64_t wanted, int64_t units) {
-  constexpr size_t kMany = 2048, kSample = 512;
+LogitRow::Bracket LogitRow::guess_among(std::span<const float> tokens, double share) {
+  constexpr size_t kSample = 512;
   constexpr double kDeviations = 4;
+  // The last one has about the place of its share of the units. The order of ids is no order of logits, so every n-th
+  // token is a sample.
+  picked_.clear();
+  has_sample_ = false;
+  const size_t stride = std::max<size_t>(1, tokens.size() / kSample);
+  for (size_t i = 0; i < tokens.size(); i += stride) picked_.push_back(tokens[i]);
+  const double size = static_cast<double>(picked_.size());
+  const double spread = kDeviations * std::sqrt(size * share * (1 - share)) + 2;
+  const auto at = [&](double place) {  // in descending order
+    const auto nth = picked_.begin() + static_cast<int64_t>(place);
+    std::nth_element(picked_.begin(), nth, picked_.end(), std::greater<>());
+    return *nth;
+  };
   Bracket bracket{kLowest, kInf};
-  if (between.size() > kMany) {
-    // Their weights are nearly alike: the last one has about the place of its share of the units. The order of ids is
-    // no order of logits, so every n-th token is a sample.
-    sample_.clear();
-    const size_t stride = between.size() / kSample;
-    for (size_t i = 0; i < between.size(); i += stride) sample_.push_back(between[i]);
-    const double size = static_cast<double>(sample_.size());
-    const double share = static_cast<double>(wanted) / static_cast<double>(units);
-    const double spread = kDeviations * std::sqrt(size * share * (1 - share)) + 2;
-    const auto at = [&](double place) {  // in descending order
-      const auto nth = sample_.begin() + static_cast<int64_t>(place);
-      std::nth_element(sample_.begin(), nth, sample_.end(), std::greater<>());
-      return *nth;
-    };
-    if (share * size - spread >= 0) bracket.high = at(share * size - spread);
-    if (share * size + spread < size) bracket.low = at(share * size + spread);
+  if (share * size - spread >= 0) bracket.high = at(share * size - spread);
+  if (share * size + spread < size) bracket.low = at(share * size + spread);
+  return bracket;
+}
+
+Candidate LogitRow::last_between(size_t count, int64_t wanted, int64_t units, float temperature) {
+  constexpr size_t kFew = 384;
+  std::span<const float> tokens(between_.data(), count);
+  std::span<const int32_t> ids(places_.data(), count);
+  for (size_t round = 0; tokens.size() > kFew; ++round) {
+    const Bracket bracket = guess_among(tokens, static_cast<double>(wanted) / static_cast<double>(units));
+    Narrowed& narrowed = narrowed_[round % 2];
+    narrowed.logits.resize(tokens.size() + kLogitBlock);
+    narrowed.places.resize(tokens.size() + kLogitBlock);
+    chunks_.resize(static_cast<size_t>(num_logit_blocks(std::ssize(tokens))));
+    int64_t listed = 0;
+    BlockExpSumArgs args = weights_of(tokens, temperature);
+    args.sums = chunks_.data();
+    args.low = bracket.low;
+    args.high = bracket.high;
+    args.between = narrowed.logits.data();
+    args.places = narrowed.places.data();
+    args.num_between = &listed;
+    kernels_.block_exp_sum(args);
+    const auto left = static_cast<size_t>(listed);
+    const int64_t above = std::accumulate(chunks_.begin(), chunks_.end(), int64_t{0});
+    const int64_t own = sum_chunks({narrowed.logits.data(), left}, temperature);
+    // A sample misleads, and does not tell equal logits apart: then all are looked at.
+    if (above >= wanted || above + own < wanted || left == tokens.size()) break;
+    narrowed.ids.resize(left);
+    for (size_t i = 0; i < left; ++i) narrowed.ids[i] = ids[static_cast<size_t>(narrowed.places[i])];
+    tokens = {narrowed.logits.data(), left};
+    ids = narrowed.ids;
+    wanted -= above;
+    units = own;
   }
-  for (;;) {
-    tokens_.clear();
-    chosen_.clear();
-    int64_t above = 0, listed = 0;
-    for (size_t i = 0; i < between.size(); ++i) {
-      const int64_t own = weight_units(weights_[i]);
-      above += between[i] >= bracket.high ? own : 0;
-      if (between[i] < bracket.low || between[i] >= bracket.high) continue;
-      listed += own;
-      tokens_.push_back({between[i], places_[i]});
-      chosen_.push_back(weights_[i]);
-    }
-    if (above < wanted && above + listed >= wanted) return search_.last(tokens_, chosen_, wanted - above);
-    bracket = {kLowest, kInf};
+  weights_.resize(std::max(weights_.size(), tokens.size()));
+  BlockExpSumArgs args = weights_of(tokens, temperature);
+  args.weights = weights_.data();
+  kernels_.block_exp_sum(args);
+  tokens_.clear();
+  for (size_t i = 0; i < tokens.size(); ++i) tokens_.push_back({tokens[i], ids[i]});
+  return search_.last(tokens_, {weights_.data(), tokens.size()}, wanted);
+}
+
+void LogitRow::sum_kept(size_t count, Candidate last, float temperature) {
+  Narrowed& equal = narrowed_[0];
+  equal.logits.resize(count + kLogitBlock);
+  equal.places.resize(count + kLogitBlock);
+  chunks_.resize(static_cast<size_t>(num_logit_blocks(static_cast<int64_t>(count))));
+  int64_t listed = 0;
+  BlockExpSumArgs args = weights_of({between_.data(), count}, temperature);
+  args.sums = chunks_.data();
+  args.low = last.logit;
+  args.high = std::nextafter(last.logit, kInf);
+  // Some processors are set to take what is less for 0.
+  if (std::abs(args.high) < std::numeric_limits<float>::min()) args.high = std::numeric_limits<float>::min();
+  args.between = equal.logits.data();
+  args.places = equal.places.data();
+  args.num_between = &listed;
+  kernels_.block_exp_sum(args);
+  const auto size = static_cast<size_t>(listed);
+  weights_.resize(std::max(weights_.size(), size));
+  args = weights_of({equal.logits.data(), size}, temperature);
+  args.weights = weights_.data();
+  kernels_.block_exp_sum(args);
+  for (size_t i = 0; i < size; ++i) {
+    const auto place = static_cast<size_t>(equal.places[i]);
+    if (!likelier(last, {equal.logits[i], places_[place]})) chunks_[place / kLogitBlock] += weight_units(weights_[i]);
   }
+  num_between_ = count;
 }
 
 bool LogitRow::min_p(float p, float temperature, Candidates& out) {
@@ -361,18 +457,55 @@ void LogitRow::keep_down_to(Candidate last, float temperature, Candidates& out) 
 }
 
 int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
-  int64_t target = units_at(u, std::accumulate(sums_.begin(), sums_.end(), int64_t{0}));
-  size_t b = 0;
-  for (; b + 1 < sums_.size() && sums_[b] <= target; ++b) target -= sums_[b];
-  const std::span<const float> tokens = block(b);
   std::array<float, kLogitBlock> weights;
-  BlockExpSumArgs args = weights_of(tokens, temperature);
-  args.weights = weights.data();
-  kernels_.block_exp_sum(args);
+  const auto weigh = [&](std::span<const float> tokens) {
+    BlockExpSumArgs args = weights_of(tokens, temperature);
+    args.weights = weights.data();
+    kernels_.block_exp_sum(args);
+  };
+  const size_t listed = chunks_.empty() ? 0 : num_between_;
+  const auto block_of = [&](size_t i) {
+    return i < listed ? static_cast<size_t>(places_[i]) / kLogitBlock : sums_.size();
+  };
+  /// Of the tokens [i, end) of between_, which are in one block.
+  const auto kept_units = [&](size_t i, size_t end) {
+    weigh({between_.data() + i, end - i});
+    int64_t units = 0;
+    for (size_t k = i; k < end; ++k)
+      if (!likelier(last, {between_[k], places_[k]})) units += weight_units(weights[k - i]);
+    return units;
+  };
+  const int64_t above = std::accumulate(sums_.begin(), sums_.end(), int64_t{0});
+  int64_t target = units_at(u, std::accumulate(chunks_.begin(), chunks_.end(), above));
+  // Chunks of between_, each with the blocks that end before its next one begins.
+  size_t b = 0, i = 0;
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    const size_t end = (chunk + 1) * kLogitBlock, next = block_of(end);
+    const int64_t units = std::accumulate(sums_.begin() + static_cast<int64_t>(b),
+                                          sums_.begin() + static_cast<int64_t>(next), chunks_[chunk]);
+    if (units > target) break;
+    target -= units;
+    b = next;
+    i = end;
+  }
+  // Block by block. The first one may have tokens in the chunk before.
+  const size_t chunk_begin = i;
+  while (i > 0 && block_of(i - 1) == b) --i;
+  if (i < chunk_begin) target += kept_units(i, chunk_begin);
+  for (; b + 1 < sums_.size(); ++b) {
+    size_t end = i;
+    while (block_of(end) == b) ++end;
+    const int64_t units = sums_[b] + (end > i ? kept_units(i, end) : 0);
+    if (units > target) break;
+    target -= units;
+    i = end;
+  }
+  const std::span<const float> tokens = block(b);
+  weigh(tokens);
   int32_t drawn = best_id_;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const Candidate token{tokens[i], static_cast<int32_t>(b * kLogitBlock + i)};
-    const int64_t units = weight_units(weights[i]);
+  for (size_t k = 0; k < tokens.size(); ++k) {
+    const Candidate token{tokens[k], static_cast<int32_t>(b * kLogitBlock + k)};
+    const int64_t units = weight_units(weights[k]);
     if (units == 0 || likelier(last, token)) continue;
     drawn = token.id;
     target -= units;
@@ -383,6 +516,7 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
 
 int32_t LogitRow::draw(float temperature, double u) {
   sum_blocks(temperature);
+  chunks_.clear();
   return draw_down_to({kLowest, std::numeric_limits<int32_t>::max()}, temperature, u);
 }
 

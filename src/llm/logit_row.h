@@ -6,8 +6,10 @@
 // and exact sums of them come from a kernel (BlockExpSumArgs). For top-p the same pass that finds the maxima sums the
 // weights of each block to within 2e-5. If the tokens that are left are few, they are looked for in the blocks with the
 // largest maxima, and the last one is nearly always the same for all sums within that error; if it is not, the weights
-// of these blocks are summed exactly, and then all. If the tokens are many, a sample of the logits determines between
-// which two logits the last one lies, and one more pass lists the tokens there.
+// of these blocks are summed exactly, and then all. If the tokens are many, their sum decides by less than its error:
+// one pass sums all weights exactly, and lists the tokens between two logits that a sample of the row
+// puts around the last one; then a sample of these, until few are left. A row like the one before it, of which many
+// tokens were left, does without the first sums.
 #pragma once
 
 #include <span>
@@ -44,7 +46,7 @@ class LogitRow {
   bool has_blocks() const;
   /// The tokens not less likely than `last`, to `out`.
   void keep_down_to(Candidate last, float temperature, Candidates& out) const;
-  /// As Candidates::draw of these, after last_of_top_p.
+  /// As Candidates::draw of these, directly after last_of_top_p.
   int32_t draw_down_to(Candidate last, float temperature, double u);
   /// As Candidates::draw of all tokens.
   int32_t draw(float temperature, double u);
@@ -53,8 +55,16 @@ class LogitRow {
   /// The units of the weights of each block, to sums_; their sum.
   int64_t sum_blocks(float temperature);
   BlockExpSumArgs weights_of(std::span<const float> logits, float temperature) const;
+  /// near_ and near_total_, if scan() has left them out.
+  void sum_near_blocks();
   /// near_ from sums of the kernel, whose weights are relative to the largest of each block.
   void scale_near_sums();
+  /// The weights of maxima_, to factors_; their sum.
+  double weigh_maxima();
+  /// Runs of logits over the row, and their weights.
+  void take_sample(float temperature);
+  /// Whether no token takes much, so that the sample tells how many are left.
+  bool is_flat(float temperature);
   /// Bounds of the sum that the likeliest tokens have to reach, with exact weights in blocks that have a logit of
   /// `least`; +inf: in none.
   struct Wanted {
@@ -63,13 +73,19 @@ class LogitRow {
   Wanted wanted_units(float p, float least, float temperature) const;
   /// Logits such that the blocks with a larger maximum have most of the wanted weights, in descending order.
   std::span<const float> bounds_of_top_p(double wanted, float temperature);
-  /// Bounds between which, probably, the likeliest tokens reach all but `rest` units.
+  /// Bounds between which, probably, the likeliest tokens reach the share p.
   struct Bracket {
     float low, high;
   };
-  Bracket guess(int64_t rest, float temperature);
-  /// Of the tokens of `between`, places_ and weights_, the last of the likeliest that reach `wanted` of their `units`.
-  Candidate last_between(std::span<const float> between, int64_t wanted, int64_t units);
+  Bracket guess(double p, float temperature);
+  /// The same of tokens whose weights are nearly alike.
+  Bracket guess_among(std::span<const float> tokens, double share);
+  /// The units of each kLogitBlock of `tokens`, to chunks_; their sum.
+  int64_t sum_chunks(std::span<const float> tokens, float temperature);
+  /// Of the first `count` tokens of between_, the last of the likeliest that reach `wanted` of their `units`.
+  Candidate last_between(size_t count, int64_t wanted, int64_t units, float temperature);
+  /// Of each kLogitBlock of them the units of those not less likely than `last`, to chunks_.
+  void sum_kept(size_t count, Candidate last, float temperature);
   /// The n-th largest maximum of a block, at least the lowest finite number.
   float bound(size_t n);
   /// The tokens with a logit of at least `least`.
@@ -85,10 +101,20 @@ class LogitRow {
   std::vector<float> near_, factors_;  ///< sums of the weights of each block, and the weights of maxima_
   double near_total_ = 0;
   float near_temperature_ = 0;
-  std::vector<int64_t> sums_;
+  bool has_near_ = false, has_sample_ = false;
+  bool was_flat_ = false;      ///< the last row with top-p; only the time depends on it
+  std::vector<int64_t> sums_;  ///< behind last_of_top_p: of the tokens above those of between_
   // Of last_of_top_p, which a sampler may never need: allocated by the first one.
-  std::vector<float> between_, weights_, sample_, chosen_;
+  std::vector<float> between_, weights_, sample_, picked_;
+  double sample_sum_ = 0;
   std::vector<int32_t> places_;
+  std::vector<int64_t> chunks_;  ///< of kLogitBlock tokens of between_
+  size_t num_between_ = 0;       ///< that chunks_ count
+  struct Narrowed {
+    std::vector<float> logits;
+    std::vector<int32_t> places, ids;
+  };
+  Narrowed narrowed_[2];
   std::vector<Candidate> tokens_;
   WeightSearch search_;
 };

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/text_distance.h"
+
 namespace redline {
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
@@ -113,7 +115,9 @@ Result<std::string> sampler_name(std::string_view text) {
     if (name == other) name = ours;
   const std::vector<std::string>& names = default_samplers();
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  return invalid_argument("samplers: there is no \"{}\"; there are: \"{}\"", text, fmt::join(names, "\", \""));
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return invalid_argument("there is no sampler \"{}\"{} (there are \"{}\")", text, did_you_mean(name, known),
+                          fmt::join(names, "\", \""));
 }
 
 Result<std::vector<Sampler::Step>> Sampler::steps_of(const SamplingOptions& o) {
@@ -142,7 +146,7 @@ Result<std::vector<Sampler::Step>> Sampler::steps_of(const SamplingOptions& o) {
   for (const std::string& text : o.samplers.empty() ? default_samplers() : o.samplers) {
     REDLINE_ASSIGN(const std::string name, sampler_name(text));
     if (std::find(seen.begin(), seen.end(), name) != seen.end())
-      return invalid_argument("samplers: duplicate \"{}\"", name);
+      return invalid_argument("the sampler \"{}\" is listed twice", name);
     seen.push_back(name);
     const auto step = static_cast<Step>(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
     if (is_active(step)) steps.push_back(step);

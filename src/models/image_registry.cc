@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/text_distance.h"
+
 namespace redline {
 
 // The registries. Each row is defined in the file of its network or pipeline.
@@ -62,7 +64,8 @@ Result<const Row*> find_row(const Row* const (&rows)[kCount], std::string_view c
     if (has_class(*row, class_name)) return row;
     add_classes(*row, known);
   }
-  return unsupported("{} class \"{}\"; Redline has {}", kind, class_name, fmt::join(known, ", "));
+  return unsupported("{} class \"{}\"{}; Redline has {}", kind, class_name, the_nearest(class_name, known),
+                     fmt::join(known, ", "));
 }
 
 }  // namespace

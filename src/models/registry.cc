@@ -68,7 +68,8 @@ Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_expe
     if (family->gguf.architecture == architecture) return GgufFamily{family->model_types.front(), &family->gguf};
     known.push_back(family->gguf.architecture);
   }
-  return unsupported("architecture \"{}\"; Redline runs {}", architecture, fmt::join(known, ", "));
+  return unsupported("architecture \"{}\"{}; Redline runs {}", architecture, the_nearest(architecture, known),
+                     fmt::join(known, ", "));
 }
 
 const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint) {
@@ -95,9 +96,12 @@ Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
   if (find_encoder_family(checkpoint))
     return unsupported("{}: model_type \"{}\" is an encoder: it makes embeddings (redline embed), not text",
                        checkpoint.path, type);
-  const std::string_view nearest = nearest_name(type, known);
-  return unsupported("{}: model_type \"{}\"{}; Redline runs {}", checkpoint.path, type,
-                     nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), fmt::join(known, ", "));
+  std::vector<std::string_view> all = known;
+  for (const ModelFamily* family : kFamilies) all.push_back(family->architecture);
+  for (const EncoderFamily* family : kEncoders)
+    all.insert(all.end(), family->model_types.begin(), family->model_types.end());
+  return unsupported("{}: model_type \"{}\"{}; Redline runs {}", checkpoint.path, type, the_nearest(type, all),
+                     fmt::join(known, ", "));
 }
 
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {

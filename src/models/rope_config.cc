@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/text_distance.h"
+
 namespace redline {
 namespace {
 
@@ -151,8 +153,8 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   } else if (type == "longrope" || type == "su") {  // su: its name in the first Phi-3
     REDLINE_TRY(scale_long(s, *scaling, original_positions(r, s, max_positions), max_positions, rope));
   } else if (type != "default" && type != "none") {
-    return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3, longrope and yarn",
-                       type);
+    return unsupported("config: rope type \"{}\"{}; Redline reads default, linear, dynamic, llama3, longrope and yarn",
+                       type, the_nearest(type, "default, linear, dynamic, llama3, longrope, yarn"));
   }
   // Divisors combine with any scaling, which is proportional to the frequency.
   if (const auto factors = config.find("rope_freq_factors"); factors != config.end()) {

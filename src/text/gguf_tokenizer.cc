@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/text_distance.h"
 #include "text/gguf_vocab.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/rwkv.h"
@@ -162,9 +163,9 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
   const bool word_pieces = gguf.model == "bert", rwkv = gguf.model == "rwkv";
   if (!spm && !word_pieces && !rwkv && gguf.model != "gpt2" && gguf.model != "gemma4") {
     return unsupported(
-        "tokenizer.ggml.model \"{}\" is unknown; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), "
+        "tokenizer.ggml.model \"{}\" is unknown{}; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), "
         "bert (WordPiece), rwkv, gemma4",
-        gguf.model);
+        gguf.model, the_nearest(gguf.model, "llama, gpt2, bert, rwkv, gemma4"));
   }
   const auto num = static_cast<int64_t>(gguf.tokens.size());
   if (spm) {

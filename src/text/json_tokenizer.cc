@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/base64.h"
+#include "base/text_distance.h"
 #include "text/json_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/unigram.h"
@@ -15,7 +16,8 @@ namespace {
 constexpr int kMaxSequenceDepth = 16;  // of nested Sequences
 
 Status unknown_type(std::string_view part, const Json& json, std::string_view known) {
-  return unsupported("{} of type \"{}\"; known are {}", part, string_or(json, "type", "?"), known);
+  const std::string type = string_or(json, "type", "?");
+  return unsupported("{} of type \"{}\"{}; known are {}", part, type, the_nearest(type, known), known);
 }
 
 /// {"String": "x"} or {"Regex": "x"}.
@@ -540,7 +542,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, 
   const bool unigram = type == "Unigram";
   const bool word_piece = type == "WordPiece", word_level = type == "WordLevel";
   if (type != "BPE" && !unigram && !word_piece && !word_level)
-    return unsupported("model of type \"{}\"; Redline reads BPE, Unigram, WordPiece and WordLevel", type);
+    return unsupported("model of type \"{}\"{}; Redline reads BPE, Unigram, WordPiece and WordLevel", type,
+                       the_nearest(type, "BPE, Unigram, WordPiece, WordLevel"));
   TokenizerParts parts;
   Vocabulary& v = *parts.vocabulary;
   const Json* added = member(json, "added_tokens");

@@ -2,6 +2,7 @@
 // (tokenizer.json or tiktoken files), also where llama.cpp rewrites one for its own regex engine. One row per name.
 #include <algorithm>
 
+#include "base/text_distance.h"
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
 
@@ -180,7 +181,7 @@ Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name) {
     if (made.spell_bytes) made.steps.add(ByteLevelStep{});
     return made;
   }
-  return unsupported("pre-tokenizer \"{}\" is unknown; known are {}", name, known);
+  return unsupported("pre-tokenizer \"{}\" is unknown{}; known are {}", name, the_nearest(name, known), known);
 }
 
 }  // namespace redline

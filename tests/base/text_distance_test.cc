@@ -31,6 +31,23 @@ TEST(NearestName, FindsSlipsOnly) {
   EXPECT_EQ(nearest_name("run", {}), "");
 }
 
+TEST(NearestName, PrefersTheSameBeginningAndTheNextVersion) {
+  const std::string_view types[] = {"Q8_0", "Q6_K", "Q4_K_M", "Q4_K_S"};
+  EXPECT_EQ(nearest_name("q4_kk", types), "Q4_K_M");  // Q6_K is two edits away as well
+  const std::string_view families[] = {"gemma2", "gemma3", "qwen2", "qwen3"};
+  EXPECT_EQ(nearest_name("gemma4", families), "gemma3");
+  EXPECT_EQ(nearest_name("qwen1", families), "qwen2");
+}
+
+TEST(NearestName, StandsBehindAKindThatIsNotSupported) {
+  const std::string_view names[] = {"BPE", "Unigram"};
+  EXPECT_EQ(the_nearest("Unigramm", names), " (the nearest is Unigram)");
+  EXPECT_EQ(the_nearest("Unigramm", "BPE, Unigram"), " (the nearest is Unigram)");
+  EXPECT_EQ(the_nearest("Bpe2", "BPE, Unigram"), " (the nearest is BPE)");
+  EXPECT_EQ(the_nearest("WordLattice", "BPE, Unigram"), "");
+  EXPECT_EQ(the_nearest("BPE", ""), "");
+}
+
 TEST(NearestName, EndsAMessage) {
   const std::string_view names[] = {"--threads", "--seed"};
   EXPECT_EQ(did_you_mean("--thread", names), "; did you mean \"--threads\"?");

@@ -20,6 +20,18 @@ TEST(MemoryAdvice, WeightsThatDoNotFit) {
   EXPECT_THAT(memory_warning("m", 16 * kGb, 8 * kGb, kGb), EndsWith("; a smaller model fits"));
 }
 
+TEST(MemoryAdvice, ImagesThatDoNotFit) {
+  ImageOptions options;
+  options.max_side = 16384;
+  options.max_batch = 4;
+  EXPECT_EQ(image_memory_warning(64 * kGb, options, 1, 1024, 1024, kGb), "");
+  EXPECT_EQ(image_memory_warning(64 * kGb, options, 1, 8192, 8192, 2 * kGb),  // a quarter of the area, half the rows
+            "8192x8192 pixels take up to 8.00 GB, and 2.00 GB of memory are available: the system may end this "
+            "program; --size 4096x4096 fits");
+  EXPECT_THAT(image_memory_warning(64 * kGb, options, 1, 8192, 8192, 1000),
+              EndsWith("the system may end this program"));
+}
+
 TEST(MemoryAdvice, MemoryIsAvailable) { EXPECT_GT(available_memory(), 1 << 20); }
 
 TEST(MemoryAdvice, OtherFailuresStay) {

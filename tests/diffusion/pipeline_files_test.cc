@@ -118,8 +118,9 @@ TEST(PipelineFiles, ATransformerMayBeOneFile) {
   auto files = PipelineFiles::open(path);
   ASSERT_TRUE(files.ok()) << files.status().to_string();
   EXPECT_EQ(files->open_component("vae").status().code(), Code::unsupported);
-  EXPECT_THAT(files->open_component("vae").status().message(),
-              HasSubstr("vae is a AutoencoderOdd; Redline has FluxTransformer2DModel, SD3"));
+  EXPECT_THAT(
+      files->open_component("vae").status().message(),
+      HasSubstr("vae is a AutoencoderOdd (the nearest is AutoencoderKL); Redline has FluxTransformer2DModel, SD3"));
   EXPECT_THAT(files->open_component("transformer").status().message(), HasSubstr("transformer is missing"));
 
   fs::create_directories(path + "/transformer");

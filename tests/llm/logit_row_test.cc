@@ -18,8 +18,9 @@ struct Row {
   size_t peaks;     ///< logits that stand out
   double excluded;  ///< share of tokens at -inf
 };
-constexpr Row kRows[] = {{"peaked", 2, 40, 0}, {"one_peak", 1, 1, 0},  {"wide", 6, 0, 0},    {"flat", 0.5f, 0, 0},
-                         {"equal", 0, 0, 0},   {"masked", 2, 40, 0.9}, {"few", 2, 0, 0.999}, {"levels", -3, 0, 0}};
+constexpr Row kRows[] = {{"peaked", 2, 40, 0}, {"one_peak", 1, 1, 0}, {"wide", 6, 0, 0},
+                         {"flat", 0.5f, 0, 0}, {"equal", 0, 0, 0},    {"masked", 2, 40, 0.9},
+                         {"few", 2, 0, 0.999}, {"levels", -3, 0, 0},  {"zeros", -0.3f, 0, 0}};
 
 std::vector<float> logit_row_logits_of(const Row& row, size_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -138,6 +139,32 @@ TEST_P(LogitRowTest, Draw) {
 
 INSTANTIATE_TEST_SUITE_P(All, LogitRowTest, ::testing::ValuesIn(kRows),
                          [](const auto& info) { return info.param.name; });
+
+// A row with top-p decides which sums of the next one are computed first, and nothing else.
+TEST(LogitRow, TopPOfRowsOfDifferentKindsInTurn) {
+  constexpr size_t kTokens = 40009;
+  constexpr float kP = 0.9f;
+  LogitRow row(*cpu_kernels().value(), kTokens);
+  Candidates out(*cpu_kernels().value()), all(*cpu_kernels().value());
+  out.reserve(kTokens), all.reserve(kTokens);
+  uint32_t seed = 0;
+  for (const char* kind : {"flat", "flat", "peaked", "flat", "one_peak", "flat", "few", "wide", "flat", "zeros"}) {
+    const auto* const shape = std::find_if(std::begin(kRows), std::end(kRows),
+                                           [&](const Row& r) { return std::string_view(r.name) == kind; });
+    const std::vector<float> logits = logit_row_logits_of(*shape, kTokens, ++seed);
+    ASSERT_TRUE(row.scan(logits, 0, 1).ok());
+    row.all(all);
+    all.keep_top_p(double{kP});
+    if (row.top_p(kP, 1, out)) {
+      ASSERT_EQ(logit_row_ids(out), logit_row_ids(all)) << kind;
+      continue;
+    }
+    const Candidate last = row.last_of_top_p(kP, 1);
+    for (int i = 0; i < 50; ++i) ASSERT_EQ(row.draw_down_to(last, 1, i / 50.0), all.draw(i / 50.0).id) << kind;
+    row.keep_down_to(last, 1, out);
+    ASSERT_EQ(logit_row_ids(out), logit_row_ids(all)) << kind;
+  }
+}
 
 TEST(LogitRow, SmallVocabulariesAreLeftToTheCaller) {
   LogitRow row(*cpu_kernels().value(), 1000);

@@ -446,9 +446,9 @@ TEST(Samplers, OrderIsCheckedAndShown) {
   EXPECT_THAT(*active_samplers(o), ElementsAre("greedy"));
   o.samplers = {"top_k", "top_kk"};
   EXPECT_THAT(std::string(active_samplers(o).status().message()),
-              HasSubstr(R"(samplers: there is no "top_kk"; there are: "penalties", "dry", "temperature")"));
+              HasSubstr(R"(there is no sampler "top_kk"; did you mean "top_k"? (there are "penalties", "dry", )"));
   o.samplers = {"top_k", "min_p", "top-k"};
-  EXPECT_THAT(std::string(active_samplers(o).status().message()), HasSubstr("samplers: duplicate \"top_k\""));
+  EXPECT_THAT(std::string(active_samplers(o).status().message()), HasSubstr("the sampler \"top_k\" is listed twice"));
 }
 
 TEST(Samplers, OptionsOutsideTheirRangeAreNamed) {

@@ -42,7 +42,7 @@ def test_the_missing_library_is_named(tmp_path):
 
 
 def interrupt(program, *arguments):
-    """Sends SIGINT once the program is ready, and again every half second in case it was between two calls."""
+    """Sends SIGINT to the program, a moment after it is ready."""
     # A shell starts background jobs with SIGINT ignored, and children inherit that.
     process = subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True,

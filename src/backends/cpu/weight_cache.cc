@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <mutex>
 #include <random>
+#include <system_error>
 #include <thread>
 
 #include "base/descriptor.h"
@@ -61,13 +62,17 @@ class Writer final : public WeightCacheWriter {
   Writer(CacheWriter file, std::string head, int64_t offset, const void* region, int64_t bytes)
       : file_(std::move(file)), head_(std::move(head)), offset_(offset), region_(static_cast<const uint8_t*>(region)),
         bytes_(bytes) {
-    thread_ = std::thread([this] {
-      const bool ok = run();
-      std::lock_guard lock(mutex_);
-      is_written_ = ok;
+    try {
+      thread_ = std::thread([this] {
+        const bool ok = run();
+        std::lock_guard lock(mutex_);
+        is_written_ = ok;
+        is_done_ = true;
+        changed_.notify_all();
+      });
+    } catch (const std::system_error&) {  // no thread: nothing is cached
       is_done_ = true;
-      changed_.notify_all();
-    });
+    }
   }
   ~Writer() override {
     {
@@ -75,7 +80,7 @@ class Writer final : public WeightCacheWriter {
       changed_.wait_for(lock, kGrace, [&] { return is_done_; });
     }
     is_cancelled_.store(true);
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   bool wait() override {
     std::unique_lock lock(mutex_);

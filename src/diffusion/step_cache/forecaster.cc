@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "base/text_distance.h"
+
 namespace redline {
 namespace {
 
@@ -29,7 +31,8 @@ Result<const ForecasterInfo*> find_forecaster(const std::string& name) {
     if (name == info.name) return &info;
     names.emplace_back(info.name);
   }
-  return not_found("no forecaster is called \"{}\"; there are {}", name, fmt::join(names, ", "));
+  return not_found("no forecaster is called \"{}\"{}; there are {}", name, the_nearest(name, names),
+                   fmt::join(names, ", "));
 }
 
 }  // namespace redline

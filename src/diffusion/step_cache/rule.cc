@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text_distance.h"
+
 namespace redline {
 
 // The registry: one row per file in rules/.
@@ -133,7 +135,8 @@ Result<const RuleRow*> find_rule(const std::string& name) {
     if (name == row->name) return row;
     names.emplace_back(row->name);
   }
-  return invalid_argument("step cache: no rule is called \"{}\"; there are auto, {}", name, fmt::join(names, ", "));
+  return invalid_argument("step cache: no rule is called \"{}\"{}; there are auto, {}", name, the_nearest(name, names),
+                          fmt::join(names, ", "));
 }
 
 Result<RulePlan> plan_rule(const RuleRequest& request) {

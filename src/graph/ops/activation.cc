@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/text_distance.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -46,7 +47,7 @@ Result<Activation> activation_from_name(std::string_view name) {
     if (row.name == name) return row.kind;
     good += (good.empty() ? "" : ", ") + std::string(row.name);
   }
-  return unsupported("activation {} is not known; known are {}", name, good);
+  return unsupported("activation {} is not known{}; known are {}", name, the_nearest(name, good), good);
 }
 
 double activation_of(Activation kind, double x) {

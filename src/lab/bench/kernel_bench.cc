@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "base/settings.h"
+#include "base/text_distance.h"
 #include "base/topology.h"
 #include "base/utc_time.h"
 #include "lab/machine/machine_json.h"
@@ -102,7 +103,8 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
     if (k.name == request.kernel) kind = &k;
   }
   if (kind == nullptr)
-    return invalid_argument("flag --kernel: there is no \"{}\"; there are: {}; see --kernel help", request.kernel,
+    return invalid_argument("flag --kernel: there is no \"{}\"{}; there are: {}; see --kernel help", request.kernel,
+                            the_nearest(request.kernel, fmt::format("{}", fmt::join(names, ", "))),
                             fmt::join(names, ", "));
   std::vector<std::vector<int64_t>> shapes = request.shapes;
   if (shapes.empty()) shapes.push_back(usual_shape(kind->shape));

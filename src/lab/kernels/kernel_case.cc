@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/text_distance.h"
+
 namespace redline::lab {
 
 std::shared_ptr<uint8_t> map_bytes(int64_t bytes) {
@@ -98,7 +100,8 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelWorkload& workl
     if (k.name == workload.kernel) kind = &k;
   }
   if (kind == nullptr)
-    return invalid_argument("there is no kernel \"{}\" to measure; there are: {}", workload.kernel,
+    return invalid_argument("there is no kernel \"{}\" to measure{}; there are: {}", workload.kernel,
+                            the_nearest(workload.kernel, fmt::format("{}", fmt::join(names, ", "))),
                             fmt::join(names, ", "));
   if (workload.type.empty() != kind->type.empty())
     return kind->type.empty()

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/text_distance.h"
 #include "graph/passes/hoist_invariants.h"
 #include "lab/random/random_model.h"
 #include "lab/random/tensor_programs.h"
@@ -122,7 +123,8 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
   const KnownNetwork* shape = find_shape(name.substr(0, colon));
   const TensorProgram* program = find_tensor_program(name.substr(0, colon));
   if (!shape && !program)
-    return invalid_argument("no random network \"{}\"; there are {}", name, list_random_networks());
+    return invalid_argument("no random network \"{}\"{}; there are {}", name,
+                            the_nearest(name.substr(0, colon), list_random_networks()), list_random_networks());
   RandomNetwork network;
   if (colon != std::string::npos) {
     REDLINE_ASSIGN(network.weights, dtype_from_name(name.substr(colon + 1)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -54,8 +55,13 @@ void for_each(int64_t count, int threads, const std::function<void(int64_t)>& fn
   };
   std::vector<std::thread> helpers;
   helpers.reserve(static_cast<size_t>(threads));
-  for (int t = 1; t < threads; ++t) helpers.emplace_back(part, t);
+  int64_t started = 1;
+  try {
+    for (; started < threads; ++started) helpers.emplace_back(part, started);
+  } catch (const std::system_error&) {  // no more threads: this one does their parts
+  }
   part(0);
+  for (int64_t t = started; t < threads; ++t) part(t);
   for (std::thread& helper : helpers) helper.join();
 }
 

@@ -135,9 +135,13 @@ Status SchemaDocument::check_keyword(const Json& schema, const std::string& key,
     return {};
   }
   if (is_one_of({"properties", "patternProperties"})) return require(value.is_object(), "must be an object");
-  if (is_one_of({"minProperties", "maxProperties", "minItems", "maxItems", "minLength", "maxLength"}))
-    return require(value.is_number() && is_integral(value) && value.get<double>() >= 0,
-                   "must be an integer, 0 or more");
+  if (is_one_of({"minProperties", "maxProperties", "minItems", "maxItems", "minLength", "maxLength"})) {
+    REDLINE_TRY(
+        require(value.is_number() && is_integral(value) && value.get<double>() >= 0, "must be an integer, 0 or more"));
+    if (key.starts_with("min") && count_of(value) == Grammar::kUnbounded)
+      return refused(schema, key, fmt::format("of {} or more is", Grammar::kUnbounded));
+    return {};
+  }
   if (is_one_of({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
     REDLINE_TRY(require(value.is_number(), "must be a number"));
     if (!decimal_of(value)) return refused(schema, key, "with more than 40 digits is");
@@ -153,7 +157,9 @@ Status SchemaDocument::check_keyword(const Json& schema, const std::string& key,
     REDLINE_TRY(require(value.is_string(), "must be a name"));
     const std::string& name = value.get_ref<const std::string&>();
     if (!format_pattern(name).empty()) return {};
-    return refused(schema, key, fmt::format("\"{}\" (there are {}) is", repair_utf8(name), known_formats()));
+    return refused(schema, key,
+                   fmt::format("\"{}\"{} (there are {}) is", repair_utf8(name), the_nearest(name, known_formats()),
+                               known_formats()));
   }
   if (key == "$ref") return require(value.is_string(), "must be a reference");
   return require(value.is_object() || value.is_boolean() || (key == "items" && value.is_array()), "must be a schema");

@@ -285,8 +285,9 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
     const Result<RulePlan> plan = plan_rule(request);
     return plan.ok() ? std::string("accepted") : plan.status().to_string();
   };
-  EXPECT_THAT(message("teecache"),
-              HasSubstr("invalid_argument: step cache: no rule is called \"teecache\"; there are auto, none"));
+  EXPECT_THAT(
+      message("teecache"),
+      HasSubstr("invalid_argument: step cache: no rule is called \"teecache\" (the nearest is teacache); there are"));
   EXPECT_THAT(message("fbcache:treshold=1"),
               HasSubstr("fbcache has no parameter \"treshold\"; it takes threshold, warmup"));
   EXPECT_THAT(message("fbcache:threshold"), HasSubstr("threshold needs a value: threshold=0.08"));

@@ -100,8 +100,8 @@ TEST(ActivationOps, NamesOfConfigs) {
   const Status status = activation_from_name("mish").status();
   EXPECT_EQ(status.code(), Code::unsupported);
   EXPECT_EQ(status.message(),
-            "activation mish is not known; known are silu, swish, gelu, gelu_tanh, gelu_new, gelu_pytorch_tanh, "
-            "gelu-approximate, quick_gelu, relu, tanh, tanh3");
+            "activation mish is not known (the nearest is swish); known are silu, swish, gelu, gelu_tanh, gelu_new, "
+            "gelu_pytorch_tanh, gelu-approximate, quick_gelu, relu, tanh, tanh3");
 }
 
 TEST(ActivationOps, WhatDoesNotFitIsRefused) {

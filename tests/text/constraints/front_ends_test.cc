@@ -266,6 +266,7 @@ TEST(ConstraintSchema, RefusalsNameKeywordAndPlace) {
       {R"({"items":3})", Code::invalid_argument, "items: must be a schema"},
       {R"({"$ref":"#/nowhere"})", Code::invalid_argument, "leads nowhere"},
       {R"({"$ref":"#"})", Code::invalid_argument, ""},
+      {R"({"type":"array","minItems":1000000000000})", Code::unsupported, "minItems of 4294967295 or more is not"},
       {R"({"type":"integer","minimum":5,"maximum":4})", Code::invalid_argument, "matches no text"},
       {R"({"type":)", Code::invalid_argument, "not JSON at byte"},
       {"3", Code::invalid_argument, "a schema is an object"},

@@ -6,6 +6,7 @@
 // some checkpoints, so the sum may decrease.
 #include <fmt/ranges.h>
 
+#include "base/text_distance.h"
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {
@@ -55,7 +56,8 @@ Result<RulePlan> plan_teacache(const RuleValues& values, const RuleRequest&) {
     if (values.text("model") == f.name) fit = &f;
   }
   if (fit == nullptr)
-    return not_found("no polynomial for \"{}\"; there are {}", values.text("model"), fmt::join(names, ", "));
+    return not_found("no polynomial for \"{}\"{}; there are {}", values.text("model"),
+                     the_nearest(values.text("model"), names), fmt::join(names, ", "));
   RulePlan plan;
   plan.span = SkippedSpan::kBlocks;
   plan.decision = Decision::kSumBelow;

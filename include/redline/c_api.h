@@ -142,16 +142,16 @@ typedef struct redline_model_options {
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
   int64_t max_sequences;      /* maximum number of sequences in one step */
   int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: what the step has room for */
-  double max_slowdown;  /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
-  int64_t cache_tokens; /* maximum tokens in the caches of all sequences; 0: max_sequences full contexts */
-  int64_t cache_memory; /* maximum bytes of all caches; 0: from cache_tokens */
-  int32_t prefix_cache; /* 1: requests start from the state of earlier ones with the same beginning */
-  const char* cache_folder;        /* keeps the prefix cache between processes; NULL: none */
-  int64_t cache_folder_bytes;      /* maximum size of that folder */
-  int32_t batch_invariant;         /* 1: logits do not depend on the rest of a batch; slower prompts with AMX */
-  int32_t use_interpreter;         /* 1: reference mode, float64, slow */
-  const char* trace_file;          /* a timeline (Perfetto JSON), written when the model closes; NULL: none */
-  const char* chat_template;       /* a file or a built-in name ("chatml"); NULL: the model's own */
+  double max_slowdown;        /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
+  int64_t cache_tokens;       /* maximum tokens in the caches of all sequences; 0: max_sequences full contexts */
+  int64_t cache_memory;       /* maximum bytes of all caches; 0: from cache_tokens */
+  int32_t prefix_cache;       /* 1: requests start from the state of earlier ones with the same beginning */
+  const char* cache_folder;   /* keeps the prefix cache between processes; NULL: none */
+  int64_t cache_folder_bytes; /* maximum size of that folder */
+  int32_t batch_invariant;    /* 1: logits do not depend on the rest of a batch; slower prompts with AMX */
+  int32_t use_interpreter;    /* 1: reference mode, float64, slow */
+  const char* trace_file;     /* a timeline (Perfetto JSON), written when the model closes; NULL: none */
+  const char* chat_template;  /* a file or a built-in name ("chatml"); NULL: the model's own */
   const redline_adapter* adapters; /* loaded at once, and the default of redline_generate_options_init */
   size_t num_adapters;
   int64_t max_adapter_rank; /* maximum sum of the ranks of one request's adapters; at least what `adapters` need */

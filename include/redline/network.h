@@ -101,8 +101,8 @@ class ImageNetwork {
   virtual Status set_adapters(std::span<const AdapterFactorPair> pairs) = 0;
 
   /// The rule of a denoiser's step cache (ImageRequest::cache, quality, steps_budget); "none": every step is computed.
-  /// unsupported: the network is not a denoiser, or is not divided into the parts that the rule skips. invalid_argument:
-  /// the rule, or other numbers of front or tail blocks than the network was opened with.
+  /// unsupported: the network is not a denoiser, or is not divided into the parts that the rule skips.
+  /// invalid_argument: the rule, or other numbers of front or tail blocks than the network was opened with.
   virtual Status set_cache(const std::string& rule, double quality, int64_t steps_budget) = 0;
 
   struct Report {

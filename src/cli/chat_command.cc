@@ -267,7 +267,8 @@ class Chat {
         "json-schema, regex, "
         "think, reasoning ..., and stats on or off.\n"
         "\nA line that ends in \\ continues in the next one; \"\"\" begins and ends a text of\nseveral lines; "
-        "Alt-Enter and Ctrl-J break a line. Ctrl-C stops an answer; the\narrow keys and Ctrl-R find earlier messages.\n");
+        "Alt-Enter and Ctrl-J break a line. Ctrl-C stops an answer; the\narrow keys and Ctrl-R find earlier "
+        "messages.\n");
     return {};
   }
   Status exit(const std::string&) {

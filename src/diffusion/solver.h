@@ -98,7 +98,7 @@ class Solver {
   /// Standard normal values for one step, valid until the next call.
   std::span<const float> draw(NoiseSource& noise, size_t size);
 
-  bool is_flow_ = false;      ///< set by subclasses
+  bool is_flow_ = false;  ///< set by subclasses
 
  private:
   Layout layout_;

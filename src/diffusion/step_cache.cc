@@ -29,9 +29,11 @@ struct StepCache::Row {
   double sum = 0, measured = 0;
 
   // Error correction: sums over the steps skipped since the last computed one.
-  std::vector<float> pending_error, model_output;  ///< sum step_size * forecast; output of the last computed step
-  double pending_step_size = 0, pending_u = 0,
-         u = 0;  ///< sum step_size; sum step_size * u; u of the last computed step
+  std::vector<float> pending_error;             ///< sum step_size * forecast
+  double pending_step_size = 0, pending_u = 0;  ///< sum step_size; sum step_size * u
+  // The last computed step.
+  std::vector<float> model_output;
+  double u = 0;
   Report report;
 };
 

@@ -29,7 +29,8 @@ void describe_weights(const Graph& graph, EmbeddingInfo& info) {
 }
 
 Status too_long(int64_t tokens, int64_t most) {
-  return invalid_argument("{} tokens are more than the model's {}; shorten the text, or enable truncation", tokens, most);
+  return invalid_argument("{} tokens are more than the model's {}; shorten the text, or enable truncation", tokens,
+                          most);
 }
 
 float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); }

@@ -249,7 +249,8 @@ class GgufParser {
       const uint64_t at = in.offset();
       uint32_t type = 0;
       REDLINE_TRY(in.read(type, "value type"));
-      if (type >= kNumGgufTypes) return in.error_at(at, "unknown value type {}; expected 0 to {}", type, kNumGgufTypes - 1);
+      if (type >= kNumGgufTypes)
+        return in.error_at(at, "unknown value type {}; expected 0 to {}", type, kNumGgufTypes - 1);
       value.type = static_cast<GgufType>(type);
       REDLINE_TRY(read_gguf_payload(in, value));
       in.set_place();

@@ -221,8 +221,7 @@ class SafetensorsParser {
     for (size_t i = 1; i < order.size(); ++i) {
       const SafetensorsTensor &before = tensors[order[i - 1]], &after = tensors[order[i]];
       if (before.name != after.name) continue;
-      return invalid_argument("{}: duplicate tensor {}{}", files_.files_[after.part]->path(),
-                              in_quotes(after.name),
+      return invalid_argument("{}: duplicate tensor {}{}", files_.files_[after.part]->path(), in_quotes(after.name),
                               before.part != after.part ? ", first in " + files_.files_[before.part]->path() : "");
     }
     return {};

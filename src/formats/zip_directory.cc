@@ -20,7 +20,8 @@ class ZipReader {
   Result<std::vector<ZipMember>> read() {
     uint64_t entries = 0, bytes = 0, at = 0;
     REDLINE_TRY(find_directory(entries, bytes, at));
-    if (!fits(at, bytes)) return reader_.error_at(at, "the archive's directory of {} bytes extends beyond the end", bytes);
+    if (!fits(at, bytes))
+      return reader_.error_at(at, "the archive's directory of {} bytes extends beyond the end", bytes);
     if (entries > bytes / kEntryBytes)
       return reader_.error_at(at, "the archive's directory of {} bytes cannot hold {} entries", bytes, entries);
     std::vector<ZipMember> members;

@@ -193,9 +193,9 @@ Status ProgramChecker::walk() {
     for (uint32_t i = task.wait_begin; i < task.wait_end; ++i) {
       const Wait& wait = schedule_.waits[i];
       if (notified_[wait.event] < wait.count)
-        return internal("program {}: {} waits for event {}, which is never notified: {} of {} notifications", program_.name,
-                        program_.stages[task.stage].name, schedule_.event_names[wait.event], notified_[wait.event],
-                        wait.count);
+        return internal("program {}: {} waits for event {}, which is never notified: {} of {} notifications",
+                        program_.name, program_.stages[task.stage].name, schedule_.event_names[wait.event],
+                        notified_[wait.event], wait.count);
     }
   }
   return {};

@@ -128,13 +128,13 @@ Status transfer(const BlobDownload& d, HubHttp& http, Partial& partial, HttpAnsw
       has_begun = true;
       const int64_t total = total_of(head);
       if (total >= 0 && total != d.file.bytes)
-        problem = io("{}: the server has {} bytes of it; according to {} it has {}", d.file.path, total, d.settings.endpoint,
-                     d.file.bytes);
+        problem = io("{}: the server has {} bytes of it; according to {} it has {}", d.file.path, total,
+                     d.settings.endpoint, d.file.bytes);
       // A server without range support sends the whole file.
       if (head.status == 200 && request.offset > 0 && problem.ok()) problem = partial.restart();
       if (head.status == 206 && begin_of(head) != request.offset && problem.ok())
-        problem =
-            io("{}: the server sends bytes from {} on; expected from {} on", d.file.path, begin_of(head), request.offset);
+        problem = io("{}: the server sends bytes from {} on; expected from {} on", d.file.path, begin_of(head),
+                     request.offset);
     }
     if (problem.ok()) problem = partial.write(bytes);
     return problem.ok();
@@ -207,8 +207,8 @@ Status download_blob(const BlobDownload& d, HubHttp& http) {
     }
     std::error_code error;
     fs::remove(partial.path(), error);
-    return io("hf:{}:{}: its checksum is {}, expected {} according to {}; the file was discarded", d.repository, d.file.path,
-              actual, d.settings.endpoint, d.file.etag);
+    return io("hf:{}:{}: its checksum is {}, expected {} according to {}; the file was discarded", d.repository,
+              d.file.path, actual, d.settings.endpoint, d.file.etag);
   }
   std::error_code error;
   fs::rename(partial.path(), blob, error);

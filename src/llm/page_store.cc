@@ -240,7 +240,8 @@ void PageStore::remove(const PageName& name, const Status& why) {
 Result<PageStore::Layout> PageStore::check_head(const MappedFile& file, const PageOfText& page,
                                                 const std::string& key) const {
   Header header;
-  if (file.size() < static_cast<int64_t>(sizeof header)) return invalid_argument("truncated header: {} bytes", file.size());
+  if (file.size() < static_cast<int64_t>(sizeof header))
+    return invalid_argument("truncated header: {} bytes", file.size());
   std::memcpy(&header, file.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return invalid_argument("not a page file");
   if (header.identity != options_.identity || header.name != page.name || header.parent != page.parent)

@@ -34,9 +34,10 @@ Value gemma_layer(LayerBuilder& b, Value x, bool bias, bool norms_qk) {
     const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
     const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
     const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-    const auto normed = [&](Value heads, const char* name) { return norms_qk ? b.norm(heads, name, c.head_dim) : heads; };
-    const Value y =
-        b.attend(b.rotate(normed(q, "self_attn.q_norm")), b.rotate(normed(k, "self_attn.k_norm")), v);
+    const auto normed = [&](Value heads, const char* name) {
+      return norms_qk ? b.norm(heads, name, c.head_dim) : heads;
+    };
+    const Value y = b.attend(b.rotate(normed(q, "self_attn.q_norm")), b.rotate(normed(k, "self_attn.k_norm")), v);
     return b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
   });
 }

@@ -108,7 +108,8 @@ Status check_unused(const nlohmann::json& json) {
 Status read_added_embedding(ConfigReader& r, UnetConfig& c) {
   const std::string type = r.text("addition_embed_type", "");
   if (type.empty()) return {};
-  if (type != "text_time") return unsupported("config: addition_embed_type is \"{}\"; only text_time is supported", type);
+  if (type != "text_time")
+    return unsupported("config: addition_embed_type is \"{}\"; only text_time is supported", type);
   c.added_width = r.integer("projection_class_embeddings_input_dim", 1, kUnetMaxWidth);
   c.time_id_width = r.integer("addition_time_embed_dim", 2, kUnetMaxWidth, 256);
   REDLINE_TRY(r.status());
@@ -154,7 +155,8 @@ Result<UnetConfig> read_unet_config(const nlohmann::json& json) {
     r.fail(unsupported("config: mid_block_type is \"{}\"; only UNetMidBlock2DCrossAttn is supported", mid));
   if (const std::string type = r.text("encoder_hid_dim_type", ""); type == "text_proj")
     c.projected_text = r.integer("encoder_hid_dim", 1, kUnetMaxWidth);
-  else if (!type.empty()) r.fail(unsupported("config: encoder_hid_dim_type is \"{}\"; only text_proj is supported", type));
+  else if (!type.empty())
+    r.fail(unsupported("config: encoder_hid_dim_type is \"{}\"; only text_proj is supported", type));
   if (c.projected_text > 0) c.text_width = c.projected_text;
   REDLINE_TRY(r.status());
   REDLINE_TRY(read_added_embedding(r, c));

@@ -31,9 +31,8 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
                        gpu.minor, kMinCapability / 10, kMinCapability % 10);
   if (module.empty())
-    return unsupported(
-        "cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)", index,
-        gpu.name);
+    return unsupported("cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)",
+                       index, gpu.name);
   return {};
 }
 

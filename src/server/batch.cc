@@ -323,7 +323,8 @@ Status BatchOutput::keep(const MappedFile& file, const BatchInput& input, bool d
     size_ = static_cast<int64_t>(next);
     const Json row = Json::parse(text, nullptr, false);
     if (!row.is_object() || !row.contains("custom_id") || !row.contains("response"))
-      return invalid_argument("{}:{}: is not an answer of a batch; name another file, or remove this one", path_, number);
+      return invalid_argument("{}:{}: is not an answer of a batch; name another file, or remove this one", path_,
+                              number);
     const std::string id = string_of(row, "custom_id");
     if (!id.empty() && !asked.contains(id))
       return invalid_argument("{}:{}: answers \"{}\", which {} does not contain; name another file, or remove this one",

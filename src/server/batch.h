@@ -50,8 +50,8 @@ class BatchOutput {
  public:
   /// Creates the file, or keeps the answers to `input` that it has; a last line that is not complete is cut off.
   /// `drops_failed`: those that are errors are dropped, to be computed again.
-  /// invalid_argument: it is the input, or not a regular file, or a line of it is not an answer to `input`. io: it cannot be
-  /// written, or another process writes to it.
+  /// invalid_argument: it is the input, or not a regular file, or a line of it is not an answer to `input`. io: it
+  /// cannot be written, or another process writes to it.
   static Result<BatchOutput> open(const std::string& path, const BatchInput& input, bool drops_failed);
   BatchOutput(BatchOutput&& other) noexcept;
   BatchOutput& operator=(BatchOutput&&) = delete;

@@ -318,8 +318,7 @@ void Residency::run() {
     Clock::time_point until = Clock::time_point::max();
     for (const auto& s : shared.slots)
       if (s->expires()) until = std::min(until, s->end());
-    if (!shared.queue.empty()) until = std::min(until, Clock::now() + std::chrono::seconds(1));  // their timeouts may
-                                                                                                 // expire
+    if (!shared.queue.empty()) until = std::min(until, Clock::now() + std::chrono::seconds(1));  // they may expire
     if (until == Clock::time_point::max()) shared.changed.wait(lock);
     else shared.changed.wait_until(lock, until);
   }

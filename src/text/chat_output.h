@@ -18,7 +18,7 @@ struct ChatOutputFormat {
   const char* ignored[kMaxIgnored] = {};       ///< markers that are not part of the content
   bool has_channels = false;                   ///< messages with headers: <|channel|>analysis<|message|>...<|end|>
   const char* channel_call = "";               ///< how the calls of such a message begin; "": it is the arguments
-  const char* calls_begin = "";  ///< what the family writes before all calls of an answer, and after them
+  const char* calls_begin = "";                ///< what the family writes before all calls of an answer, and after them
   const char* calls_end = "";
 };
 struct ReasoningMarkers {

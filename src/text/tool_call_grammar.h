@@ -21,8 +21,8 @@ AnswerPlace answer_place(std::string_view chat_template, std::string_view prompt
 /// Texts that ChatOutputParser reads as one call, or several, whose arguments match the tools' JSON Schemas, after
 /// reasoning if the family reasons. A family without a format of its own writes that of Hermes. Where values are
 /// written without quotes, strings follow `enum` and `const` only.
-/// invalid_argument: tools that are not a list of functions, or an invalid schema. unsupported: a keyword of a schema, or
-/// a format whose calls cannot be demanded, by name.
+/// invalid_argument: tools that are not a list of functions, or an invalid schema. unsupported: a keyword of a schema,
+/// or a format whose calls cannot be demanded, by name.
 Result<Grammar> grammar_of_tool_calls(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline);
 
 }  // namespace redline

@@ -51,9 +51,8 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   EXPECT_THAT(message(), HasSubstr("is not the name of a folder"));
   write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"]})");
   EXPECT_THAT(message(), HasSubstr("names no scheduler"));
-  write(
-      "model_index.json",
-      R"({"_class_name": "P", "scheduler": ["diffusers", "X"], "vae": ["diffusers", "AutoencoderKL"],
+  write("model_index.json",
+        R"({"_class_name": "P", "scheduler": ["diffusers", "X"], "vae": ["diffusers", "AutoencoderKL"],
       "unet": ["x", "Y"],
                                "safety_checker": [null, null], "requires_safety_checker": false})");
   EXPECT_THAT(message(), HasSubstr("scheduler/scheduler_config.json"));

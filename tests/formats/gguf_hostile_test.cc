@@ -127,7 +127,8 @@ TEST(GgufHostile, Metadata) {
     file.keys = {key};
     return file.bytes();
   };
-  EXPECT_GGUF_REFUSED(with_key(kv("k", 13, "\x01")), "at byte 33: metadata \"k\": unknown value type 13; expected 0 to 12");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 13, "\x01")),
+                      "at byte 33: metadata \"k\": unknown value type 13; expected 0 to 12");
   EXPECT_GGUF_REFUSED(with_key(kv("k", 9, u32(13) + u64(1) + "\x01")), "array element type 13");
   EXPECT_GGUF_REFUSED(with_key(kv("k", 7, "\x02")), "at byte 37: metadata \"k\": a bool is 0 or 1, this one is 2");
   EXPECT_GGUF_REFUSED(with_key(kv("k", 9, u32(7) + u64(2) + "\x01\x07")), "a bool is 0 or 1, this one is 7");

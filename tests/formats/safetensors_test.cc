@@ -175,9 +175,8 @@ TEST(SafetensorsFolder, OneFileOrAnIndex) {
 
   put_file(folder / "one.safetensors",
            with_header(object({entry("a", "F32", "1", 0, 4), entry("b", "F32", "1", 4, 8)})));
-  index(
-      R"({"metadata":{"total_size":12},"weight_map":{"a":"one.safetensors","b":"one.safetensors",)"
-      R"("c":"two.safetensors"}})");
+  index(R"({"metadata":{"total_size":12},"weight_map":{"a":"one.safetensors","b":"one.safetensors",)"
+        R"("c":"two.safetensors"}})");
   EXPECT_THAT(fails(), HasSubstr("incomplete: two.safetensors is missing, which model.safetensors.index.json names"));
   put_file(folder / "two.safetensors",
            with_header(object({entry("c", "F32", "1", 0, 4), entry("d", "F32", "1", 4, 8)})));

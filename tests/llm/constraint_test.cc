@@ -45,11 +45,10 @@ TEST(ConstrainedGeneration, TextsMatchAndEnd) {
     EXPECT_THAT(choice.text, ::testing::AnyOf("yes", "no", "yes, I am"));
   }
   const auto json = engine->generate(constraint_request(
-      *engine,
-      {Kind::kJsonSchema,
-       R"({"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"type":"integer"}},)"
-       R"("required":["a","b"]})",
-       {}}));
+      *engine, {Kind::kJsonSchema,
+                R"({"type":"object","properties":{"a":{"type":"string","maxLength":9},"b":{"type":"integer"}},)"
+                R"("required":["a","b"]})",
+                {}}));
   ASSERT_TRUE(json.ok()) << json.status().to_string();
   EXPECT_TRUE(nlohmann::json::parse(json->text)["b"].is_number_integer()) << json->text;
   const auto grammar = engine->generate(

@@ -23,7 +23,6 @@ double dot(std::span<const float> a, std::span<const float> b) {
   return lane_sum(std::ssize(a), [&](int64_t i) { return static_cast<double>(a[i]) * b[i]; });
 }
 
-
 void subtract(std::span<const float> a, std::span<const float> b, std::span<float> out) {
   for (int64_t i = 0; i < std::ssize(out); ++i) out[i] = a[i] - b[i];
 }

@@ -58,7 +58,7 @@ struct Reference {
   float quick[kQueryRows];  ///< score + quick = 2 + (exponent - reference + 95) 2^-13
   float exact[kQueryRows];  ///< exponent + exact = log2(weight), exponent = score * kScoreUnit
   float total[kQueryRows];  ///< sums of weights, where no column of ones adds them
-  bool has_no_score;             ///< some query row has not seen a score yet
+  bool has_no_score;        ///< some query row has not seen a score yet
 };
 
 /// 16 positions of scores of a pass, to be turned into weights.

@@ -48,12 +48,12 @@ struct Buffers {
   BF16* q;      ///< [32 query rows][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
   float* sums;  ///< [32 query rows][16 of head_dim][16][32 query rows]; a partial last 16 holds the sum of weights
   float* top;   ///< [query rows], exponent of 2; -inf: none yet
-  Reference* reference;  ///< per 32 query rows
-  Span* seen;            ///< [query rows]
-  int64_t* visible_positions;         ///< [query rows], visible positions over all calls
-  float* scores;         ///< kSlots
-  int32_t* weights;      ///< kWeightSlots
-  BF16* keys;            ///< copies of a chunk
+  Reference* reference;        ///< per 32 query rows
+  Span* seen;                  ///< [query rows]
+  int64_t* visible_positions;  ///< [query rows], visible positions over all calls
+  float* scores;               ///< kSlots
+  int32_t* weights;            ///< kWeightSlots
+  BF16* keys;                  ///< copies of a chunk
   BF16* values;
 };
 

@@ -260,13 +260,12 @@ class ConvTilesRun {
     for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
     const int64_t row_panel_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
     const int64_t max_blocks = kIsConvDots<Unit>                  ? max_i64(1, kConvDotSteps / taps_)
-                         : blocks_ * taps_ <= kConvMaxSteps ? blocks_
-                                                            : max_i64(1, kConvMaxSteps / 2 / taps_);
+                               : blocks_ * taps_ <= kConvMaxSteps ? blocks_
+                                                                  : max_i64(1, kConvMaxSteps / 2 / taps_);
     const int64_t all_steps =
         (a_.n_end - a_.n_begin + 2 * kRowPanelRows - 1) / (2 * kRowPanelRows) * pairs * blocks_ * taps_;
-    const int64_t to_load = loading.there
-                                 ? (loading.end - loading.image_row) * (loading.last - loading.x) * blocks_
-                                 : 0;  // for one item
+    const int64_t to_load =
+        loading.there ? (loading.end - loading.image_row) * (loading.last - loading.x) * blocks_ : 0;  // for one item
     Block block;
     block.load_per_step = (to_load + all_steps - 1) / all_steps;
     for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kRowPanelRows) {
@@ -347,7 +346,8 @@ class ConvTilesRun {
     }
     const uint8_t *x0 = block.x[0], *x1 = block.x[1], *w0 = block.w[0], *w1 = block.w[1];
     const uint8_t *prefetch0 = block.prefetch[0], *prefetch1 = block.prefetch[1];
-    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = size_.plane_bytes, prefetch_lines = block.prefetch_lines;
+    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = size_.plane_bytes,
+                  prefetch_lines = block.prefetch_lines;
     for (int64_t b = block.blocks; b > 0; --b, x0 += plane, x1 += plane)
       for (int64_t tap = 0; tap < taps; ++tap, w0 += kConvTileBytes, w1 += kConvTileBytes) {
         const int64_t at = tap_at_[tap];
@@ -369,7 +369,8 @@ class ConvTilesRun {
         }
         for (int64_t i = block.store_per_step; i > 0 && pending_.next < pending_.count; --i) {
           if (pending_.prefetched < pending_.count) prefetch_result(pending_.prefetched++);
-          if (pending_.prefetched == pending_.count || pending_.prefetched - pending_.next > kConvPrefetchPixels) finish();
+          if (pending_.prefetched == pending_.count || pending_.prefetched - pending_.next > kConvPrefetchPixels)
+            finish();
         }
         for (int64_t i = block.load_per_step; i > 0 && loading.there; --i) load_block(loading);
       }

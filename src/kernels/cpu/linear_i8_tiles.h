@@ -134,8 +134,11 @@ class LinearI8Tiles {
       int32_t* products = scratch_.products[side_];
       const uint8_t* x = panel + at;
       if (alone)
-        one ? multiply<1, 1>(x, w, steps, products, prefetch, prefetch_lines) : multiply<2, 1>(x, w, steps, products, prefetch, prefetch_lines);
-      else one ? multiply<1, 2>(x, w, steps, products, prefetch, prefetch_lines) : multiply<2, 2>(x, w, steps, products, prefetch, prefetch_lines);
+        one ? multiply<1, 1>(x, w, steps, products, prefetch, prefetch_lines)
+            : multiply<2, 1>(x, w, steps, products, prefetch, prefetch_lines);
+      else
+        one ? multiply<1, 2>(x, w, steps, products, prefetch, prefetch_lines)
+            : multiply<2, 2>(x, w, steps, products, prefetch, prefetch_lines);
       prefetch[0] += steps * prefetch_lines * 64, prefetch[1] += steps * prefetch_lines * 64;
       finish_fold();
       const auto scales = [&](int64_t which) {

@@ -52,8 +52,7 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
 
 template <class Kernel>
 const CudaKernel* stage_kernel_of() {
-  static const CudaKernel kernel = {reinterpret_cast<const void*>(run_stage<Kernel>),
-                                    kThreads<Kernel>,
+  static const CudaKernel kernel = {reinterpret_cast<const void*>(run_stage<Kernel>), kThreads<Kernel>,
                                     kNeedsShared<Kernel> ? kBlockSharedBytes : 0};
   return &kernel;
 }

@@ -144,7 +144,9 @@ class Warp {
   /// Whether another warp has timed out.
   TILE_FN bool is_given_up() const {
     uint32_t flag = 0;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(flag) : "l"(__cvta_generic_to_global(&report_->abandoned)));
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                 : "=r"(flag)
+                 : "l"(__cvta_generic_to_global(&report_->abandoned)));
     return flag != 0;
   }
   TILE_FN static bool is_first() { return threadIdx.x % kWarpLanes == 0; }

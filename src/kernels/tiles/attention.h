@@ -213,7 +213,8 @@ struct Attention {
         detail::attend_chunk(a, state, pages, task.kv_head, a.q + at, begin, end, w, chunk);
         if (task.split < 0 || task.merges_chunks) all.fold(chunk, parts);
         else
-          chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * query_rows + query_row) * size, a.head_dim, w);
+          chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * query_rows + query_row) * size,
+                      a.head_dim, w);
       }
       if (task.split < 0) all.finish(a, head, a.y + at, w);
       else if (task.merges_chunks) all.store(state.partials + task.partials + int64_t{query_row} * size, a.head_dim, w);

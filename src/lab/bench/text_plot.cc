@@ -63,8 +63,8 @@ std::string chart(const BenchReport& report, const ChartSize& size) {
     svg += svg_text(16, 48, "dim", "start", machine_text(report));
     svg += svg_rectangle(16, 61, 12, 12, "memory") + svg_text(33, 72, "", "start", "bound by memory");
     svg += svg_rectangle(160, 61, 12, 12, "compute") + svg_text(177, 72, "", "start", "bound by arithmetic");
-    svg += svg_text(width - 16, 72, "dim", "end",
-                    "bar: share of this machine's roofline; line: slowest to fastest run");
+    svg +=
+        svg_text(width - 16, 72, "dim", "end", "bar: share of this machine's roofline; line: slowest to fastest run");
   }
   for (int tenth = 0; tenth <= 10; tenth += width < 600 ? 5 : 2) {
     const double x = x_of(tenth / 10.0);

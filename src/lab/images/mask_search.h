@@ -19,6 +19,7 @@ struct Trajectory {
 };
 
 /// Mean squared error of the latents, over elements and recorded runs, caused by skipping steps.
+///
 /// When errors are corrected at computed steps (StepCache), the outputs between computed steps j and k are the linear
 /// interpolation of v_j and v_k; after the last computed step k they are extrapolated from k and i, the computed step
 /// before it. The error of an interval is a quadratic form in the Gram matrix of the model outputs, so one pass over

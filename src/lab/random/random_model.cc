@@ -396,8 +396,8 @@ Result<RandomModelSpec> parse_random_model(std::string_view name) {
   const bool is_weight_type =
       type.is_block || spec.dtype == DType::kF32 || spec.dtype == DType::kF16 || spec.dtype == DType::kBF16;
   if (!is_weight_type)
-    return invalid_argument("random model \"{}\": {} is not a type for weights; use f32, f16, bf16, q8_0, q4_0, ...", rest,
-                            type.name);
+    return invalid_argument("random model \"{}\": {} is not a type for weights; use f32, f16, bf16, q8_0, q4_0, ...",
+                            rest, type.name);
   for (const int64_t k :
        {spec.shape->hidden_size, spec.shape->intermediate_size, spec.shape->num_heads * spec.shape->head_dim}) {
     if (k % type.block_elements != 0)

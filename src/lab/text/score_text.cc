@@ -195,7 +195,8 @@ Result<Question> read_question(const json& object) {
     else if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') index = text[0] - '0';
   }
   if (index < 0 || index >= std::ssize(q.choices))
-    return invalid_argument("the answer {} is not the index of one of its {} choices", answer->dump(), q.choices.size());
+    return invalid_argument("the answer {} is not the index of one of its {} choices", answer->dump(),
+                            q.choices.size());
   q.answer = static_cast<size_t>(index);
   return q;
 }

@@ -201,8 +201,8 @@ TEST(StepCache, ErrorCorrectionPutsTheLatentsOnTheLine) {
       const double size = trace.sigma[i + 1] - trace.sigma[i];
       while (next + 1 < std::ssize(computed) && computed[next + 1] <= i) ++next;
       const int64_t b = computed[next], c = computed[std::min<int64_t>(next + 1, std::ssize(computed) - 1)];
-      const double u = u_of_sigma(trace.sigma[i]), ub = u_of_sigma(trace.sigma[b]),
-                   uc = u_of_sigma(trace.sigma[c]), t = c == b ? 0 : (u - ub) / (uc - ub);
+      const double u = u_of_sigma(trace.sigma[i]), ub = u_of_sigma(trace.sigma[b]), uc = u_of_sigma(trace.sigma[c]),
+                   t = c == b ? 0 : (u - ub) / (uc - ub);
       for (size_t k = 0; k < n; ++k) {
         x[k] += size * out[i].model_output[k];
         line[k] += size * (trace.model_output[b][k] + t * (trace.model_output[c][k] - trace.model_output[b][k]));

@@ -19,9 +19,8 @@ SymbolValues conv2d_image(int64_t batch, int64_t height, int64_t width) {
   return s;
 }
 // One pixel; edges everywhere; items that end inside of panels; enough rows for every worker, and a block of them.
-const std::vector<SymbolValues> kConv2dSteps = {conv2d_image(1, 1, 1),   conv2d_image(2, 1, 5),
-                                                conv2d_image(3, 5, 7),   conv2d_image(1, 9, 9),
-                                                conv2d_image(2, 23, 31), conv2d_image(0, 4, 4)};
+const std::vector<SymbolValues> kConv2dSteps = {conv2d_image(1, 1, 1), conv2d_image(2, 1, 5),   conv2d_image(3, 5, 7),
+                                                conv2d_image(1, 9, 9), conv2d_image(2, 23, 31), conv2d_image(0, 4, 4)};
 
 struct Network {
   int64_t in, out;

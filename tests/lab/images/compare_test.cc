@@ -116,7 +116,7 @@ CompareOptions small_run() {
 
 TEST(Compare, RunsTheBundledModel) {
   CompareOptions options = small_run();
-  options.rules = {"redline", "fbcache",        "teacache:threshold=0.5",
+  options.rules = {"redline", "fbcache",          "teacache:threshold=0.5",
                    "none",    "mask:span=middle", "dbcache:threshold=10,fn=1,bn=1,warmup=3"};
   options.speedups = {2};
   options.shown_images = 1;

@@ -103,7 +103,8 @@ TEST(ScoreText, QuestionsOfSeveralShapes) {
   fails(R"([{"choices": ["x", "y"], "answer": 0}])", "question 1: has no text \"question\"");
   fails(R"([{"question": "a", "choices": ["x"], "answer": 0}])", "has 1 choices");
   fails(R"([{"question": "a", "choices": ["x", "y"]}])", "has no \"answer\"");
-  fails(R"([{"question": "a", "choices": ["x", "y"], "answer": 2}])", "the answer 2 is not the index of one of its 2 choices");
+  fails(R"([{"question": "a", "choices": ["x", "y"], "answer": 2}])",
+        "the answer 2 is not the index of one of its 2 choices");
   fails(R"([{"question": "a", "choices": ["x", 3], "answer": 2}])", "choices holds 3");
 }
 

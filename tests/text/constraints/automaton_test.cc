@@ -161,14 +161,13 @@ TEST(ConstraintAutomaton, MasksAreThoseOfEveryTokenTried) {
   for (const char* text :
        {"[a-c]{100,200}x?", "(ab|a)*", "^(\\d{2,}|[\\u00e9\\u20ac]+)$", "\"[^\"]{2,70}\"", "(a{2,3}){30,}"})
     check(regex(text), text, 8, 30);
-  for (
-      const char* text :
-      {"{}", R"({"type":"string","maxLength":40})",
-       R"({"type":"array","items":{"type":"string","maxLength":20},"maxItems":200})",
-       R"({"type":"object","properties":{"a":{"type":"integer"},"ab":{"type":"string"},"b":{"enum":["a","ab",)"
-       R"("aaaa"]}},"required":["ab"]})",
-       R"({"type":"string","minLength":60,"maxLength":130})", R"({"type":"string","pattern":"^(ab)+$","maxLength":5})",
-       R"({"type":"string","pattern":"[0-9]","minLength":70,"maxLength":90})"})
+  for (const char* text :
+       {"{}", R"({"type":"string","maxLength":40})",
+        R"({"type":"array","items":{"type":"string","maxLength":20},"maxItems":200})",
+        R"({"type":"object","properties":{"a":{"type":"integer"},"ab":{"type":"string"},"b":{"enum":["a","ab",)"
+        R"("aaaa"]}},"required":["ab"]})",
+        R"({"type":"string","minLength":60,"maxLength":130})", R"({"type":"string","pattern":"^(ab)+$","maxLength":5})",
+        R"({"type":"string","pattern":"[0-9]","minLength":70,"maxLength":90})"})
     check(schema(text), text, 8, 30);
 }
 

@@ -205,14 +205,12 @@ TEST(ConstraintSchema, EveryKeywordIsEnforced) {
   check(R"({"type":"string","format":"date-time"})", {R"("2024-01-01T23:59:59.5Z")"}, {R"("2024-01-01 00:00:00Z")"});
   check(R"({"type":"string","format":"ipv6"})", {R"("::")", R"("1:2:3:4:5:6:7:8")", R"("fe80::1")"}, {R"("1::2::3")"});
   check(R"({"type":"string","format":"uuid"})", {R"("01234567-89ab-cdef-0123-456789abcdef")"}, {R"("01234567")"});
-  check(
-      R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string"}],"items":{"type":"null"},)"
-      R"("minItems":1,"maxItems":3})",
-      {"[1]", R"([1,"a"])", R"([1,"a",null])"}, {"[]", "[\"a\"]", R"([1,"a",2])", R"([1,"a",null,null])"});
-  check(
-      R"({"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"integer"}],)"
-      R"("additionalItems":false,"type":"array"})",
-      {"[]", "[1]"}, {"[1,2]", "[\"a\"]"});
+  check(R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string"}],"items":{"type":"null"},)"
+        R"("minItems":1,"maxItems":3})",
+        {"[1]", R"([1,"a"])", R"([1,"a",null])"}, {"[]", "[\"a\"]", R"([1,"a",2])", R"([1,"a",null,null])"});
+  check(R"({"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"integer"}],)"
+        R"("additionalItems":false,"type":"array"})",
+        {"[]", "[1]"}, {"[1,2]", "[\"a\"]"});
   check(R"({"type":"array","items":{"enum":[1,2,3]},"uniqueItems":true,"minItems":2})", {"[1,2]", "[3,1,2]"},
         {"[1]", "[1,1]"});
   check(R"({"type":"array","items":{"type":"integer"},"minItems":300,"maxItems":301})", {}, {"[]", "[1,2]"});
@@ -221,28 +219,24 @@ TEST(ConstraintSchema, EveryKeywordIsEnforced) {
   check(R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"null"}})",
         {"{}", R"({"a":1})", R"({"a":1,"ab":null})", R"({"b":null,"c":null})"},
         {R"({"b":1})", R"({"a":null})", R"({"b":null,"a":1})"});
-  check(
-      R"({"type":"object","patternProperties":{"^n":{"type":"integer"},"s$":{"type":["integer","string"]}},)"
-      R"("additionalProperties":false})",
-      {"{}", R"({"n":1})", R"({"ns":1,"xs":"a"})"}, {R"({"ns":"a"})", R"({"x":1})"});
-  check(
-      R"({"type":"object","propertyNames":{"pattern":"^[a-c]+$","maxLength":2},)"
-      R"("additionalProperties":{"type":"integer"}})",
-      {"{}", R"({"ab":1})"}, {R"({"d":1})", R"({"abc":1})"});
-  check(
-      R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3}},"minProperties":2,)"
-      R"("maxProperties":2})",
-      {R"({"a":1,"b":2})", R"({"a":1,"c":3})", R"({"b":2,"c":3})"}, {"{}", R"({"a":1})", R"({"a":1,"b":2,"c":3})"});
+  check(R"({"type":"object","patternProperties":{"^n":{"type":"integer"},"s$":{"type":["integer","string"]}},)"
+        R"("additionalProperties":false})",
+        {"{}", R"({"n":1})", R"({"ns":1,"xs":"a"})"}, {R"({"ns":"a"})", R"({"x":1})"});
+  check(R"({"type":"object","propertyNames":{"pattern":"^[a-c]+$","maxLength":2},)"
+        R"("additionalProperties":{"type":"integer"}})",
+        {"{}", R"({"ab":1})"}, {R"({"d":1})", R"({"abc":1})"});
+  check(R"({"type":"object","properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3}},"minProperties":2,)"
+        R"("maxProperties":2})",
+        {R"({"a":1,"b":2})", R"({"a":1,"c":3})", R"({"b":2,"c":3})"}, {"{}", R"({"a":1})", R"({"a":1,"b":2,"c":3})"});
   check(R"({"anyOf":[{"type":"integer","minimum":5},{"type":"string"}],"type":["integer","string"],"maximum":7})",
         {"5", "7", "\"a\""}, {"4", "8"});
   check(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"},"v":{"type":"integer"}},"required":["k","v"]},
                      {"type":"object","properties":{"k":{"const":"b"}},"required":["k"]}]})",
         {R"({"k":"a","v":1})", R"({"k":"b"})"}, {R"({"k":"a"})"});
   check(R"({"allOf":[{"type":"integer"},{"minimum":3},{"maximum":4}]})", {"3", "4"}, {"2", "5"});
-  check(
-      R"({"$ref":"#/$defs/tree","$defs":{"tree":{"type":"object","properties":{"v":{"type":"integer"},)"
-      R"("kids":{"type":"array","items":{"$ref":"#/$defs/tree"}}},"required":["v"]}}})",
-      {R"({"v":1})", R"({"v":1,"kids":[{"v":2,"kids":[]}]})"}, {R"({"kids":[]})"});
+  check(R"({"$ref":"#/$defs/tree","$defs":{"tree":{"type":"object","properties":{"v":{"type":"integer"},)"
+        R"("kids":{"type":"array","items":{"$ref":"#/$defs/tree"}}},"required":["v"]}}})",
+        {R"({"v":1})", R"({"v":1,"kids":[{"v":2,"kids":[]}]})"}, {R"({"kids":[]})"});
 }
 
 TEST(ConstraintSchema, RefusalsNameKeywordAndPlace) {

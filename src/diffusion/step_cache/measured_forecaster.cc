@@ -53,4 +53,10 @@ double forecast_clock(double sigma) { return -std::log(std::max(1.05 - sigma, 1e
 
 std::unique_ptr<Forecaster> make_measured_forecaster() { return std::make_unique<MeasuredForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kMeasuredRows[] = {
+    {"measured", "straight line in u(sigma), as far as the last line was right", make_measured_forecaster}};
+}  // namespace
+extern const ForecasterRows kMeasuredForecasters = kMeasuredRows;
+
 }  // namespace redline

@@ -34,7 +34,7 @@ struct StepCache::Row {
   Report report;
 };
 
-StepCache::StepCache(RulePlan plan) : plan_(std::move(plan)) {}
+StepCache::StepCache(RulePlan plan) : plan_(std::move(plan)), reads_(reads_of(plan_)) {}
 StepCache::StepCache(StepCache&&) noexcept = default;
 StepCache& StepCache::operator=(StepCache&&) noexcept = default;
 StepCache::~StepCache() = default;
@@ -77,10 +77,6 @@ Status require(std::span<const float> span, size_t length, const char* name, con
 Result<StepCache> StepCache::make(const RuleRequest& request) {
   REDLINE_ASSIGN(RulePlan plan, plan_rule(request));
   return StepCache(std::move(plan));
-}
-
-bool StepCache::wants_modulated() const {
-  return plan_.statistic && plan_.statistic(1)->reads() == StatisticInput::kModulated;
 }
 
 StepCache::Row& StepCache::state_of(const CacheRow& row) {

@@ -40,8 +40,8 @@ class StepCache {
   ~StepCache();
 
   const RulePlan& plan() const { return plan_; }
-  /// Whether CacheRow::modulated is needed.
-  bool wants_modulated() const;
+  /// The spans of a CacheRow that are needed beside latents and model_output.
+  const RowReads& reads() const { return reads_; }
   /// Whether before() may skip the whole network, so that skipped steps do not run the front.
   bool skips_front() const { return plan_.span == SkippedSpan::kNetwork || plan_.span == SkippedSpan::kChange; }
 
@@ -75,6 +75,7 @@ class StepCache {
   void owe(const CacheRow& row, Row& state) const;
 
   RulePlan plan_;
+  RowReads reads_;
   std::map<Key, std::unique_ptr<Row>> rows_;
 };
 

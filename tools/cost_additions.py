@@ -447,7 +447,9 @@ ADDITIONS = {
         "`graph/passes/NAME.cc`, a test; and its line in `passes.h` and in `passes.cc`, because passes run in an order"),
     "text family": (add_text_family, 3, 3, "`models/NAME.cc` with its row, the list in `models/registry.cc`, a test"),
     "diffusion family": (
-        add_diffusion_family, 3, 3, "`models/NAME.cc` with its rows, the lists in `models/image_registry.cc`, a test"),
+        add_diffusion_family, 3, 3,
+        "`models/NAME.cc` with its rows, the lists in `models/image_registry.cc`, a test; for `redline.diffusers` also a class in "
+        "`python/redline/_torch_modules.py`, because each module's `forward` has arguments of its own"),
     "solver": (add_solver, 2, 2, "`diffusion/solvers/NAME.cc` with its row, which the build finds, a test"),
     "step-cache rule": (
         add_step_cache_rule, 2, 2, "`diffusion/step_cache/rules/NAME_rule.cc` with its row, which the build finds, a test"),

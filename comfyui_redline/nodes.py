@@ -12,7 +12,11 @@ from .model_cache import patch
 
 CATEGORY = "redline"
 DTYPES = ["auto", "f32", "bf16", "q8", "q8_0", "w8a8"]
-RULES = ["none", "auto", "redline", "fbcache", "dbcache", "teacache", "easycache", "taylorseer", "magcache", "dicache"]
+
+
+def rules():
+    """Those of the library, by name."""
+    return {rule.name: rule for rule in redline.step_cache_rules()}
 
 
 class RedlineLoader:
@@ -58,7 +62,7 @@ class RedlineStepCache:
     def INPUT_TYPES(cls):
         return {
             "required": {
-                "rule": (RULES, {"default": "auto"}),
+                "rule": (["none", "auto", *(name for name in rules() if name != "none")], {"default": "auto"}),
                 "quality": ("FLOAT", {"default": 0.5, "min": 0.0, "max": 1.0, "step": 0.05,
                                       "tooltip": "1 computes every step, 0 as few as possible"}),
             },
@@ -83,6 +87,8 @@ class RedlineStepCache:
             return ({"cache": rule, "steps_budget": steps_budget},)
         if residual_diff_threshold and rule != "auto":
             return ({"cache": f"{rule}:threshold={residual_diff_threshold:g}"},)
+        if rule != "auto" and not rules()[rule].takes_quality:  # its own settings
+            return ({"cache": rule},)
         return ({"cache": rule, "quality": quality},)
 
 

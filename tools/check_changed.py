@@ -5,7 +5,7 @@
   check_changed.py --list [BASE]     only prints which tests that would be
 
 A changed source or test stands for its layer's test program (src/text, tests/text: text_tests), a changed command for its
-tests/e2e file, a changed tool for the tests in tests/tools that name it. Tests with the label slow are left out. The library is one
+tests/e2e file, a changed tool for the tests in tests/tools that name it. A public header stands for the layers that include it. Tests with the label slow are left out. The library is one
 target, so every layer is compiled before any test runs; layers above a changed header are not tested: `make test` does that.
 """
 import argparse
@@ -39,7 +39,7 @@ def changed_files(base):
 
 def tests_of(names, layers, e2e, tool_tests, users_of=lambda header: []):
     """Of changed files: layers, e2e names and files of Python tests. `tool_tests`: path -> text of each; `users_of`: the layers
-    whose tests include a header of tests/support."""
+    that include a header, "support/x.h" or "redline/x.h"."""
     chosen_layers, chosen_e2e, chosen_tools = set(), set(), set()
     for name in names:
         parts = name.split("/")
@@ -48,9 +48,9 @@ def tests_of(names, layers, e2e, tool_tests, users_of=lambda header: []):
         if name.startswith("tests/golden/"):
             chosen_layers.update({"tokenizers": ["text"], "image": ["models", "diffusion"], "blocks.npz": ["tensor"]}.get(parts[2], ["models"]))
         if name.startswith("tests/support/"):
-            chosen_layers.update(users_of(parts[-1]))
+            chosen_layers.update(users_of(f"support/{parts[-1]}"))
         if name.startswith("include/redline/"):
-            chosen_layers.update(["llm", "diffusion", "cli"])
+            chosen_layers.update(users_of(f"redline/{parts[-1]}"))
         command = re.fullmatch(r"src/cli/(\w+)_command\.cc|tests/e2e/(\w+)\.test", name)
         if command and (command[1] or command[2]) in e2e:
             chosen_e2e.add(command[1] or command[2])
@@ -60,6 +60,19 @@ def tests_of(names, layers, e2e, tool_tests, users_of=lambda header: []):
             word = re.compile(rf"\b{re.escape(pathlib.Path(name).stem)}\b")
             chosen_tools.update(path for path, text in tool_tests.items() if word.search(text))
     return sorted(chosen_layers & set(layers)), sorted(chosen_e2e), sorted(chosen_tools)
+
+
+def users_of(header):
+    """Layers whose sources or tests include a header, "support/x.h" or "redline/x.h", or one that includes it."""
+    found, headers = set(), [header]
+    for name in headers:  # which include each other
+        for path in git("grep", "-lF", f'#include "{name}"', "--", "include", "src", "tests").splitlines():
+            folder, rest = path.split("/", 1)
+            if path.startswith(("include/", "tests/support/")):
+                headers += [rest] if rest not in headers else []
+            else:
+                found.add(rest.split("/")[0])
+    return found
 
 
 def main():
@@ -73,10 +86,6 @@ def main():
     layers = [path.name for path in (ROOT / "tests").iterdir() if any(path.rglob("*_test.cc")) or any(path.rglob("*_test.c"))]
     e2e = [path.stem for path in (ROOT / "tests/e2e").glob("*.test")]
     tool_tests = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests/tools").glob("*_test.py")}
-
-    def users_of(header):
-        found = git("grep", "-l", f"support/{header}", "--", "tests/*.cc").splitlines()
-        return {path.split("/")[1] for path in found}
 
     layers, e2e, tools = tests_of(changed_files(base), layers, e2e, tool_tests, users_of)
     chosen = [*(f"{layer}_tests" for layer in layers), *(f"e2e.{name}" for name in e2e), *tools]

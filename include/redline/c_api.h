@@ -538,6 +538,9 @@ REDLINE_C_API redline_code redline_image_pipeline_load_adapter(redline_image_pip
 REDLINE_C_API redline_code redline_image_pipeline_set_adapters(redline_image_pipeline* pipeline,
                                                                const redline_adapter_weight* adapters,
                                                                size_t num_adapters, redline_error** error);
+/* JSON: the rules of the step cache, a list of {"name", "summary", "source", "is_default": "auto" stands for it,
+ * "takes_quality", "takes_budget"}. */
+REDLINE_C_API redline_code redline_step_cache_rules(char** json, redline_error** error);
 REDLINE_C_API redline_code redline_image_adapter_rank(const char* path, int64_t* rank, redline_error** error);
 
 /* RGB, 8 bits per channel: [height, width, 3], rows from the top. */

@@ -177,6 +177,25 @@ class ImageEngine {
   virtual MemoryReport memory() const = 0;
 };
 
+/// A rule of the step cache, for ImageRequest::cache.
+struct StepCacheRule {
+  std::string name;                                  ///< "fbcache"
+  std::string summary;                               ///< one line
+  std::string source;                                ///< paper or repository; "-": none
+  bool is_default = false;                           ///< the one that "auto" stands for
+  bool takes_quality = false, takes_budget = false;  ///< ImageRequest::quality, steps_budget
+};
+std::vector<StepCacheRule> step_cache_rules();
+
+/// A solver in other programs: the sampler and the schedule of noise levels of A1111's web UI ("DPM++ 2M", "Karras"; the
+/// schedule may be empty) and of ComfyUI ("dpmpp_2m", "karras").
+struct SamplerNames {
+  std::string web_ui, web_ui_schedule;
+  std::string comfyui, comfyui_schedule;
+};
+/// Of a name as ImageResult::solver gives it; what Redline does not know keeps its name.
+SamplerNames sampler_names(const std::string& solver);
+
 /// The maximum rank in a LoRA file. ImageOptions::max_adapter_rank must be at least the sum over the active files. Same
 /// errors as load_adapter.
 Result<int64_t> adapter_rank(const std::string& path);

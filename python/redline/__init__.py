@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from redline._bench import BenchResult, bench
     from redline._devices import Device, devices
     from redline.embedding import EmbeddingModel, RankedDocument
-    from redline.image import Image, ImagePipeline, ImageResult, PromptEmbeds, StepProgress
+    from redline.image import (Image, ImagePipeline, ImageResult, PromptEmbeds, StepCacheRule, StepProgress,
+                               step_cache_rules)
     from redline.model import Model
     from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
     from redline.runtime import Runtime
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncStream": "_generation", "Stream": "_generation", "BenchResult": "_bench", "bench": "_bench", "Device": "_devices",
     "devices": "_devices", "EmbeddingModel": "embedding", "RankedDocument": "embedding", "Image": "image",
-    "ImagePipeline": "image", "ImageResult": "image", "PromptEmbeds": "image", "StepProgress": "image", "Model": "model",
+    "ImagePipeline": "image", "ImageResult": "image", "PromptEmbeds": "image", "StepProgress": "image", "StepCacheRule": "image",
+    "step_cache_rules": "image", "Model": "model",
     "ChatChunk": "results", "ChatCompletion": "results", "Chunk": "results", "Completion": "results", "Timings": "results", "TokenLogprob": "results",
     "ToolCall": "results", "Usage": "results", "Runtime": "runtime", "SamplingOptions": "sampling",
     "TokenSequence": "sequence", "Tokenizer": "tokenizer",
@@ -43,8 +45,9 @@ _HOMES = {
 __all__ = [
     "AsyncStream", "BenchResult", "Cancelled", "ChatChunk", "ChatCompletion", "Chunk", "ClosedError", "Completion", "Device",
     "EmbeddingModel", "Error", "FileError", "Image", "ImagePipeline", "ImageResult", "InternalError", "InvalidArgument", "Model",
-    "NotFound", "OutOfMemory", "PromptEmbeds", "RankedDocument", "Runtime", "SamplingOptions", "StepProgress", "Stream", "Timings",
-    "TokenLogprob", "TokenSequence", "Tokenizer", "ToolCall", "Unsupported", "Usage", "bench", "devices",
+    "NotFound", "OutOfMemory", "PromptEmbeds", "RankedDocument", "Runtime", "SamplingOptions", "StepCacheRule", "StepProgress", "Stream",
+    "Timings", "TokenLogprob", "TokenSequence", "Tokenizer", "ToolCall", "Unsupported", "Usage", "bench", "devices",
+    "step_cache_rules",
 ]
 
 

@@ -486,6 +486,7 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("redline_image_pipeline_describe", c_int32, [c_void_p, c_void_p, c_void_p]),
     ("redline_image_pipeline_load_adapter", c_int32, [c_void_p, c_char_p, c_char_p, c_void_p]),
     ("redline_image_pipeline_set_adapters", c_int32, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    ("redline_step_cache_rules", c_int32, [c_void_p, c_void_p]),
     ("redline_image_adapter_rank", c_int32, [c_char_p, c_void_p, c_void_p]),
     ("redline_image_preview", c_int32, [c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),
     ("redline_image_request_init", None, [c_void_p, c_size_t, c_void_p]),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from redline.runtime import Runtime
 
-__all__ = ["Image", "ImagePipeline", "ImageResult", "PromptEmbeds", "StepProgress"]
+__all__ = ["Image", "ImagePipeline", "ImageResult", "PromptEmbeds", "StepCacheRule", "StepProgress", "step_cache_rules"]
 
 _OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks", "tail_blocks", "vae_tile", "use_interpreter",
             "transformer_file", "step_cache_file", "vae_folder", "trace_file", "max_adapter_rank")
@@ -36,6 +36,29 @@ _PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance
 _KNOWN_ELSEWHERE = {"steps": "num_inference_steps", "guidance": "guidance_scale", "cfg_scale": "guidance_scale",
                     "init_image": "image", "mask": "mask_image", "callback_on_step_end": "callback", "latents": "init_noise",
                     "num_images": "num_images_per_prompt", "solver": "scheduler", "batch": "num_images_per_prompt"}
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCacheRule:
+    """A rule of the step cache, for ``cache`` of a pipeline's call. ``"auto"`` stands for the one with ``is_default``;
+    ``takes_quality`` and ``takes_budget`` say which of ``quality`` and ``steps_budget`` may go with it."""
+
+    name: str
+    summary: str
+    source: str
+    is_default: bool
+    takes_quality: bool
+    takes_budget: bool
+
+
+def step_cache_rules() -> list[StepCacheRule]:
+    """The rules of the step cache (docs/step_cache.md).
+
+    >>> import redline
+    >>> [rule.name for rule in redline.step_cache_rules() if rule.is_default]
+    ['redline']
+    """
+    return [StepCacheRule(**row) for row in json.loads(text_of(library().redline_step_cache_rules))]
 
 
 def png_data(pixels: NDArray[np.uint8]) -> bytes:

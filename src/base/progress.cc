@@ -163,7 +163,7 @@ void Progress::erase() {
   is_drawn_ = false;
 }
 
-void hide_progress() {
+void Progress::hide_shown() {
   const std::scoped_lock lock(g_drawing);
   if (g_shown) g_shown->erase();
 }

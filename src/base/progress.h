@@ -31,9 +31,11 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(int64_t amount = 1);
+  /// Erases the line of the one that is shown, if any, so that other output begins on an empty line. Its next advance()
+  /// draws it again.
+  static void hide_shown();
 
  private:
-  friend void hide_progress();
   using Clock = std::chrono::steady_clock;
 
   void show(bool is_first);
@@ -59,10 +61,6 @@ class Progress {
   std::condition_variable tick_;
   bool is_over_ = false;
 };
-
-/// Erases the line of the progress that is shown, if any, so that other output begins on an empty line. The next
-/// advance() draws it again.
-void hide_progress();
 
 /// "12 ms", "1.24 s", "3 min 20 s", "1 h 12 min".
 std::string duration_text(double seconds);

@@ -276,6 +276,22 @@ redline_code redline_image_pipeline_set_adapters(redline_image_pipeline* pipelin
   });
 }
 
+redline_code redline_step_cache_rules(char** json, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(json), "json"));
+    *json = nullptr;
+    Json rules = Json::array();
+    for (const StepCacheRule& rule : step_cache_rules())
+      rules.push_back({{"name", rule.name},
+                       {"summary", rule.summary},
+                       {"source", rule.source},
+                       {"is_default", rule.is_default},
+                       {"takes_quality", rule.takes_quality},
+                       {"takes_budget", rule.takes_budget}});
+    return give_json(rules, json);
+  });
+}
+
 redline_code redline_image_adapter_rank(const char* path, int64_t* rank, redline_error** error) {
   return guarded(error, [&]() -> Status {
     REDLINE_TRY(required(rank, "rank"));

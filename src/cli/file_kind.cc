@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "formats/gguf.h"
 #include "lab/random/random_model.h"
+#include "models/image_registry.h"
 
 namespace redline::cli {
 namespace {
@@ -55,13 +56,13 @@ Result<FileKind> kind_of_folder(const std::string& path) {
 
 FileKind kind_of_gguf(const std::string& path) {
   const Result<GgufFile> file = GgufFile::open(path);
-  if (!file.ok()) return FileKind::kGguf;  // its reader reports the error
-  const auto is = [&](const char* key, std::string_view word) {
+  if (!file.ok()) return FileKind::kGguf;  // its reader says what is wrong
+  const auto text = [&](const char* key) {
     const GgufValue* value = file->find(key);
-    return value && value->as_string() == word;
+    return value ? value->as_string().value_or("") : "";
   };
-  if (is("general.type", "adapter")) return FileKind::kTextAdapter;
-  return is("general.architecture", "flux") ? FileKind::kTransformer : FileKind::kGguf;
+  if (text("general.type") == "adapter") return FileKind::kTextAdapter;
+  return is_single_file_architecture(text("general.architecture")) ? FileKind::kTransformer : FileKind::kGguf;
 }
 
 FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
@@ -74,8 +75,7 @@ FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
                          is_there(parent_of(path) / "adapter_config.json");
     return is_text ? FileKind::kTextAdapter : FileKind::kImageAdapter;
   }
-  if (has({"double_blocks.0.", "single_transformer_blocks.0."})) return FileKind::kTransformer;
-  return FileKind::kSafetensors;
+  return is_single_file_header(header) ? FileKind::kTransformer : FileKind::kSafetensors;
 }
 
 /// The first bytes of a file that is shorter than the smallest of its format, by the name of the file.

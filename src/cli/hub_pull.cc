@@ -10,7 +10,7 @@ namespace redline::cli {
 namespace {
 
 void note(const std::string& text) {
-  hide_progress();
+  Progress::hide_shown();
   std::fputs(fmt::format("redline: {}\n", printable(text)).c_str(), stderr);
 }
 

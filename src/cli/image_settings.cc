@@ -12,47 +12,6 @@
 namespace redline::cli {
 namespace {
 
-/// Names of a solver in A1111's web UI and in ComfyUI.
-struct SamplerNames {
-  std::string_view own, web_ui, comfy;
-};
-constexpr SamplerNames kSamplers[] = {
-    {"flow-euler", "Euler", "euler"},
-    {"euler", "Euler", "euler"},
-    {"euler-ancestral", "Euler a", "euler_ancestral"},
-    {"ddim", "DDIM", "ddim"},
-    {"dpm++-sde", "DPM++ 2M SDE", "dpmpp_2m_sde"},
-    {"dpm++", "DPM++ 2M", "dpmpp_2m"},
-    {"unipc", "UniPC", "uni_pc"},
-    {"lcm", "LCM", "lcm"},
-    {"pndm", "PLMS", "ipndm"},
-};
-/// Suffixes of a solver's name that are schedules of noise levels there.
-constexpr SamplerNames kSchedules[] = {
-    {"-karras", "Karras", "karras"}, {"-exponential", "Exponential", "exponential"}, {"-beta", "Beta", "beta"}};
-
-struct Sampler {
-  std::string web_ui, comfy;
-  std::string web_ui_schedule, comfy_schedule;
-};
-Sampler sampler_of(std::string name) {
-  Sampler sampler;
-  sampler.comfy_schedule = name == "flow-euler" ? "simple" : "normal";
-  for (const SamplerNames& schedule : kSchedules)
-    if (const size_t at = name.find(schedule.own); at != std::string::npos) {
-      sampler.web_ui_schedule = schedule.web_ui;
-      sampler.comfy_schedule = schedule.comfy;
-      name.erase(at, schedule.own.size());
-    }
-  sampler.web_ui = sampler.comfy = name;
-  for (const SamplerNames& row : kSamplers)
-    if (row.own == name) {
-      sampler.web_ui = row.web_ui;
-      sampler.comfy = row.comfy;
-    }
-  return sampler;
-}
-
 /// Images are passed on: what is stored of an absolute path is the name of the file.
 std::string stored_path(const std::string& path) {
   return std::filesystem::path(path).is_absolute() ? short_name(path) : path;
@@ -82,7 +41,7 @@ std::string parameters(const DrawnImage& image) {
   }
   text += '\n';
   if (!r.negative_prompt.empty()) text += fmt::format("Negative prompt: {}\n", r.negative_prompt);
-  const Sampler sampler = sampler_of(image.result.solver);
+  const SamplerNames sampler = sampler_names(image.result.solver);
   auto add = [&, is_first = true](const char* key, const std::string& value) mutable {
     text += fmt::format("{}{}: {}", is_first ? "" : ", ", key, parameter_value(value));
     is_first = false;
@@ -108,7 +67,7 @@ std::string parameters(const DrawnImage& image) {
 /// The nodes that ComfyUI would run for such an image.
 Json comfy_prompt(const DrawnImage& image) {
   const ImageRequest& r = image.request;
-  const Sampler sampler = sampler_of(image.result.solver);
+  const SamplerNames sampler = sampler_names(image.result.solver);
   const auto node = [](const char* type, Json inputs) {
     return Json{{"class_type", type}, {"inputs", std::move(inputs)}};
   };
@@ -143,8 +102,8 @@ Json comfy_prompt(const DrawnImage& image) {
   nodes["3"] = node("KSampler", {{"seed", image.seed()},
                                  {"steps", r.num_inference_steps},
                                  {"cfg", image.is_guidance_distilled ? r.true_cfg_scale : r.guidance_scale},
-                                 {"sampler_name", sampler.comfy},
-                                 {"scheduler", sampler.comfy_schedule},
+                                 {"sampler_name", sampler.comfyui},
+                                 {"scheduler", sampler.comfyui_schedule},
                                  {"denoise", r.init_image ? r.strength : 1.0},
                                  {"model", output(model, 0)},
                                  {"positive", output(positive, 0)},

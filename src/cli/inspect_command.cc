@@ -10,7 +10,6 @@
 #include "cli/json.h"
 #include "cli/table.h"
 #include "lab/bench/engine_profile.h"
-#include "models/flux_file.h"
 #include "models/image_registry.h"
 #include "models/model_tokenizer.h"
 #include "models/moe.h"
@@ -95,7 +94,7 @@ std::optional<Verdict> judge_other(const std::string& path, const FileReport& re
       return verdict;
     }
     case FileKind::kTransformer: {
-      verdict.runs = open_flux_file(path).status();
+      verdict.runs = open_single_file(path).status();
       verdict.by = fmt::format("redline image FOLDER PROMPT --transformer {}", path);
       return verdict;
     }

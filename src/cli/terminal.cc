@@ -42,7 +42,7 @@ void Terminal::check_output() {
 
 bool Terminal::write(std::string_view text) {
   if (reader_is_gone_ || error_ != 0) return false;
-  hide_progress();
+  Progress::hide_shown();
   if (std::fwrite(text.data(), 1, text.size(), out_) != text.size()) check_output();
   return !reader_is_gone_ && error_ == 0;
 }
@@ -60,7 +60,7 @@ Status Terminal::finish() {
 }
 
 void Terminal::write_note(const std::string& line) {
-  hide_progress();
+  Progress::hide_shown();
   std::fwrite(line.data(), 1, line.size(), err_);
   std::fputc('\n', err_);
   std::fflush(err_);

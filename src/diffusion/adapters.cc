@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "formats/safetensors.h"
-#include "models/flux_file.h"
-#include "models/unet_names.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -79,18 +78,16 @@ std::string underscored(std::string name) {
   return name;
 }
 
-/// Names of diffusers, of the original UNet, and row ranges of fused FLUX matrices; each also in kohya's spelling.
+/// Names of diffusers and of original files, which may be row ranges of fused matrices; each also in kohya's spelling.
 std::vector<AdapterName> names_of(const AdapterSite& site) {
   std::string own = site.weight;
   if (own.ends_with(".weight")) own.resize(own.size() - 7);
   own = without_any(own, kTextModel);
   std::vector<AdapterName> names = {{own}, {underscored(own)}};
-  if (const FluxStoredModule stored = find_stored_module(own); !stored.name.empty()) {
+  for (const StoredModule& stored : find_stored_modules(own)) {
     const int64_t first = stored.first * site.out_features / stored.count;
     names.insert(names.end(), {{stored.name, first}, {underscored(stored.name), first}});
   }
-  for (const std::string& stored : unet_stored_modules(own))
-    names.insert(names.end(), {{stored}, {underscored(stored)}});
   for (AdapterName& name : names) name.in_weight_order = true;
   return names;
 }

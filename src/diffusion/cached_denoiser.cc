@@ -30,8 +30,6 @@ Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache,
         "front_blocks {}",
         rule, plan.front_blocks, blocks.front, plan.front_blocks);
   CachedDenoiser cached(denoiser, std::move(cache));
-  cached.skips_ = skips;
-  if (denoiser.has_parts()) cached.tail_reads_text_ = denoiser.networks()[kTailPart]->has_input("text");
   if (needs_parts && plan.front_blocks == 0 && blocks.front > 0)
     cached.warnings_.push_back(
         fmt::format("step cache: {} needs no block on skipped steps, the engine was opened with {} before its "
@@ -44,14 +42,18 @@ void CachedDenoiser::count(size_t part, size_t rows) {
   executed_flops_ += denoiser_->flops(part, static_cast<int64_t>(rows));
 }
 
+// A view of what the rule does not read would bring it from a device to the host.
 void CachedDenoiser::set_spans(CacheRow& row, int64_t index) const {
-  row.front_image = denoiser_->state("image", index);
-  row.embedded = denoiser_->state("embedded", index);
-  if (row.embedded.empty()) row.embedded = row.front_image;  // a front without blocks
-  row.front_text = denoiser_->state("text", index);
-  row.modulated = denoiser_->state("modulated", index);
-  row.middle_image = denoiser_->state("middle.image", index);
-  if (tail_reads_text_) row.middle_text = denoiser_->state("middle.text", index);
+  const RowReads& reads = cache_.reads();
+  if (reads.front_image) row.front_image = denoiser_->state(DenoiserState::kFrontImage, index);
+  if (reads.embedded) {
+    row.embedded = denoiser_->state(DenoiserState::kEmbedded, index);
+    if (row.embedded.empty()) row.embedded = denoiser_->state(DenoiserState::kFrontImage, index);  // no blocks in it
+  }
+  if (reads.modulated) row.modulated = denoiser_->state(DenoiserState::kModulated, index);
+  if (reads.middle_image) row.middle_image = denoiser_->state(DenoiserState::kMiddleImage, index);
+  if (reads.text) row.middle_text = denoiser_->state(DenoiserState::kMiddleText, index);
+  if (!row.middle_text.empty()) row.front_text = denoiser_->state(DenoiserState::kFrontText, index);
 }
 
 Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
@@ -88,8 +90,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     if (parts == 1) REDLINE_TRY(denoiser_->evaluate(front_image, x, timestep, out));
     else REDLINE_TRY(denoiser_->run_front(front_image, x, timestep));
   }
-  // A rule that never skips reads nothing, and on a device nothing comes to the host.
-  if (parts > 1 && skips_)
+  if (parts > 1)
     for (size_t i = 0; i < cached.size(); ++i)
       if (cached[i].action == CacheAction::kRunFront) set_spans(cached[i], rows[i]);
   REDLINE_TRY(cache_.after_front(cached));
@@ -104,7 +105,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     count(kTailPart, finished.size());
     REDLINE_TRY(denoiser_->run_tail(finished, out));
     // The first run of the middle has allocated its output.
-    for (size_t i = 0; i < cached.size() && skips_; ++i)
+    for (size_t i = 0; i < cached.size(); ++i)
       if (cached[i].action == CacheAction::kCompute) set_spans(cached[i], rows[i]);
   }
   return cache_.after_tail(cached);

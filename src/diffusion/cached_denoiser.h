@@ -37,8 +37,6 @@ class CachedDenoiser {
 
   Denoiser* denoiser_;
   StepCache cache_;
-  bool skips_ = false;  ///< the rule may
-  bool tail_reads_text_ = false;
   int64_t step_ = -1;
   std::vector<bool> computed_;  ///< by image, at step_
   double executed_flops_ = 0, full_flops_ = 0;

@@ -9,20 +9,29 @@ namespace redline {
 
 namespace {
 
-// Ports through which a part hands values to later ones are external (graph/external_values.h). A part may read and
-// write values of one name, which are different ports.
+// Inputs that stay in memory of the denoiser, and outputs that later parts read, are external
+// (graph/external_values.h). A part may read and write values of one name, which are different ports.
 const std::string kIn = std::string(kExternalPrefix) + "in.", kOut = std::string(kExternalPrefix) + "out.";
+constexpr const char* kMiddlePrefix = "middle.";
 
-/// Makes the outputs of the first two parts, and the inputs of later parts that read them, external.
-void hand_over(DenoiserModel& model) {
+// Of latents and timestep every step has its own; integers cannot be bound (Executable::bind).
+bool is_written_by_step(const ValueInfo& input) {
+  return input.name == "latents" || input.name == "timestep" || input.dtype != DType::kF32;
+}
+
+/// Makes external: the inputs that stay for a run, and the outputs of the first two parts with the inputs of later
+/// parts that read them.
+void make_external(DenoiserModel& model) {
   std::set<std::string> handed;
   Graph* const parts[] = {&model.front, &model.middle, &model.tail};
-  for (Graph* part : parts) {
+  const bool has_parts = !model.middle.ops.empty();
+  for (Graph* part : std::span(parts).first(has_parts ? 3 : 1)) {
     for (const ValueId id : part->inputs) {
-      std::string& name = part->values[static_cast<size_t>(id)].name;
-      if (handed.contains(name)) name.insert(0, kIn);
+      ValueInfo& input = part->values[static_cast<size_t>(id)];
+      if (is_external_name(input.name)) continue;  // a step invariant
+      if (handed.contains(input.name) || !is_written_by_step(input)) input.name.insert(0, kIn);
     }
-    if (part == &model.tail) break;
+    if (part == &model.tail || !has_parts) break;
     for (const ValueId id : part->outputs) {
       ValueInfo& value = part->values[static_cast<size_t>(id)];
       if (is_external_name(value.name)) continue;  // a step invariant
@@ -34,6 +43,29 @@ void hand_over(DenoiserModel& model) {
 }
 
 }  // namespace
+
+void Denoiser::resolve(Part& part, const std::string& prefix, const std::string& earlier) {
+  part.invariants = invariants_.readers(part.network);
+  for (const Executable::Port& port : part.network.inputs()) {
+    if (port.name.starts_with(kIn)) {
+      const std::string name = port.name.substr(kIn.size());
+      auto from = states_.find(earlier + name);
+      if (from == states_.end()) from = states_.find(name);
+      if (from == states_.end()) {
+        from = kept_inputs_.try_emplace(name).first;
+        kept_shapes_[name] = port.shape;
+      }
+      part.inputs.push_back({port.name, Part::Source::kBuffer, port.shape, &from->second});
+    } else if (port.name == "timestep") {
+      part.inputs.push_back({port.name, Part::Source::kTimestep, port.shape});
+    } else if (port.dtype == DType::kI32) {
+      part.inputs.push_back({port.name, Part::Source::kIntegers, port.shape});
+    }
+  }
+  for (const Executable::Port& port : part.network.outputs())
+    if (port.name.starts_with(kOut))
+      part.outputs.push_back({port.name, port.shape, &states_[prefix + port.name.substr(kOut.size())]});
+}
 
 Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const ExecutableOptions& options,
                                                  int64_t max_adapter_rank, RuntimeResources& runtime) {
@@ -64,12 +96,26 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Exec
     if (!own) d->conditions_.push_back({value.name, value.dtype, value.shape});
   }
   REDLINE_ASSIGN(d->invariants_, StepInvariants::make(model, options, runtime));
-  if (!model.middle.ops.empty()) hand_over(model);
-  REDLINE_ASSIGN(d->front_, Executable::make(std::move(model.front), options, runtime));
+  make_external(model);
+  REDLINE_ASSIGN(d->front_.network, Executable::make(std::move(model.front), options, runtime));
+  d->resolve(d->front_, "", "");
   if (!model.middle.ops.empty()) {
-    REDLINE_ASSIGN(d->middle_, Executable::make(std::move(model.middle), options, runtime));
-    REDLINE_ASSIGN(d->tail_, Executable::make(std::move(model.tail), options, runtime));
+    REDLINE_ASSIGN(d->middle_.network, Executable::make(std::move(model.middle), options, runtime));
+    d->resolve(d->middle_, kMiddlePrefix, "");
+    REDLINE_ASSIGN(d->tail_.network, Executable::make(std::move(model.tail), options, runtime));
+    d->resolve(d->tail_, "", kMiddlePrefix);
   }
+  const char* const names[] = {"embedded", "image", "text", "modulated", "middle.image", "middle.text"};
+  static_assert(std::size(names) == std::tuple_size_v<decltype(cache_states_)>);
+  for (size_t i = 0; i < d->cache_states_.size(); ++i) {
+    const auto at = d->states_.find(names[i]);
+    if (at != d->states_.end()) d->cache_states_[i].buffer = &at->second;
+    else d->cache_states_[i].invariant = d->invariants_.moved_output(names[i]);
+  }
+  State& middle_text = d->cache_states_[static_cast<size_t>(DenoiserState::kMiddleText)];
+  if (std::none_of(d->tail_.inputs.begin(), d->tail_.inputs.end(),
+                   [&](const Part::Input& input) { return input.buffer && input.buffer == middle_text.buffer; }))
+    middle_text = {};
   d->model_ = std::move(model);
   return d;
 }
@@ -86,7 +132,7 @@ SymbolValues Denoiser::sizes(int64_t rows) const {
 
 Status Denoiser::begin(DenoiserBatch batch) {
   batch_ = std::move(batch);
-  states_.clear();
+  for (auto& [name, buffer] : states_) buffer = {};
   const LatentLayout& l = batch_.layout;
   const SymbolValues one = sizes(1);
   for (const Executable::Port& port : conditions_) {
@@ -101,12 +147,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     };
     REDLINE_TRY(port.dtype == DType::kI32 ? check(batch_.integer_conditions) : check(batch_.conditions));
   }
-  rope_.clear();
-  if (model_.rope_table) rope_ = model_.rope_table(batch_.text_tokens, l.height / l.patch, l.width / l.patch);
-  positions_.clear();
-  if (model_.position_table) {
-    REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
-  }
+  REDLINE_TRY(begin_conditions());
   const size_t mask_elements = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
   if (batch_.mask_latents.size() != mask_elements &&
       batch_.mask_latents.size() != mask_elements * static_cast<size_t>(batch_.images))
@@ -116,55 +157,70 @@ Status Denoiser::begin(DenoiserBatch batch) {
   return batch_.timesteps.empty() ? Status() : invariants_.prepare(batch_.timesteps[0], adapters_);
 }
 
-// Fills the network's inputs for these rows from the batch and from the outputs of earlier parts, and runs it.
-Status Denoiser::run(Executable& network, std::span<const int64_t> rows, const std::string& earlier) {
+// Writes the inputs that stay for the run: one table for all rows, or what the batch has of each.
+Status Denoiser::begin_conditions() {
+  const LatentLayout& l = batch_.layout;
   const SymbolValues one = sizes(1);
-  invariants_.bind(network, rows);
-  for (const Executable::Port& port : network.inputs()) {
-    if (port.name.starts_with(kIn)) {
-      const std::string name = port.name.substr(kIn.size());
-      const auto left = states_.find(earlier + name);
-      (left != states_.end() ? left : states_.find(name))->second.bind_input(network, port.name, rows);
-    }
-    if (port.name == "latents" || port.is_bound()) continue;  // written by run_front; kept for all steps
-    const int64_t n = num_elements(port.shape).eval(one);
-    if (port.dtype == DType::kI32) {
-      const std::vector<int32_t>& from = batch_.integer_conditions[port.name];
-      int32_t* to = network.input_i32(port.name);
-      for (const int64_t row : rows) to = std::copy_n(from.data() + row * n, n, to);
+  const auto values_of = [&](const auto& conditions, const std::string& name,
+                             int64_t row_elements) -> Result<decltype(&conditions.begin()->second)> {
+    const auto at = conditions.find(name);
+    if (at != conditions.end() && std::ssize(at->second) == batch_.rows * row_elements) return &at->second;
+    return invalid_argument("the input \"{}\" is missing", name);
+  };
+  for (auto& [name, buffer] : kept_inputs_) {
+    const int64_t n = num_elements(kept_shapes_[name]).eval(one);
+    REDLINE_TRY(buffer.resize(front_.network, batch_.rows, n));
+    std::vector<float> table;
+    if (name == "rope") {
+      table = model_.rope_table(batch_.text_tokens, l.height / l.patch, l.width / l.patch);
+    } else if (name == "positions") {
+      REDLINE_ASSIGN(table, model_.position_table(l.height / l.patch, l.width / l.patch));
+    } else {
+      REDLINE_ASSIGN(const std::vector<float>* values, values_of(batch_.conditions, name, n));
+      std::copy(values->begin(), values->end(), buffer.row(0));
       continue;
     }
-    float* to = network.input(port.name);
-    if (port.name == "timestep") {
-      std::fill_n(to, rows.size(), static_cast<float>(timestep_ * model_.timestep_scale));
-    } else if (port.name == "rope") {
-      for (size_t i = 0; i < rows.size(); ++i) to = std::copy(rope_.begin(), rope_.end(), to);
-    } else if (port.name == "positions") {
-      for (size_t i = 0; i < rows.size(); ++i) to = std::copy(positions_.begin(), positions_.end(), to);
-    } else {
-      const std::vector<float>& from = batch_.conditions[port.name];
-      for (const int64_t row : rows) to = std::copy_n(from.data() + row * n, n, to);
+    REDLINE_CHECK(std::ssize(table) == n);
+    for (int64_t row = 0; row < batch_.rows; ++row) std::copy(table.begin(), table.end(), buffer.row(row));
+  }
+  for (Part* part : {&front_, &middle_, &tail_})
+    for (Part::Input& input : part->inputs) {
+      if (input.source != Part::Source::kIntegers) continue;
+      input.row_elements = num_elements(input.shape).eval(one);
+      REDLINE_ASSIGN(input.values, values_of(batch_.integer_conditions, input.port, input.row_elements));
+    }
+  return {};
+}
+
+Status Denoiser::run(Part& part, std::span<const int64_t> rows) {
+  Executable& network = part.network;
+  invariants_.bind(network, part.invariants, rows);
+  for (const Part::Input& input : part.inputs) {
+    switch (input.source) {
+      case Part::Source::kBuffer: input.buffer->bind_input(network, input.port, rows); break;
+      case Part::Source::kTimestep:
+        std::fill_n(network.input(input.port), rows.size(), static_cast<float>(timestep_ * model_.timestep_scale));
+        break;
+      case Part::Source::kIntegers: {
+        int32_t* to = network.input_i32(input.port);
+        for (const int64_t row : rows)
+          to = std::copy_n(input.values->data() + row * input.row_elements, input.row_elements, to);
+        break;
+      }
     }
   }
   return network.run(sizes(static_cast<int64_t>(rows.size())), adapters_.segments());
 }
 
-Status Denoiser::run_and_keep(Executable& network, std::span<const int64_t> rows, const std::string& earlier,
-                              const std::string& prefix) {
+Status Denoiser::run_and_keep(Part& part, std::span<const int64_t> rows) {
   if (rows.empty()) return {};
-  const SymbolValues one = sizes(1);
-  const auto buffer_of = [&](const Executable::Port& port) -> RowBuffer& {
-    return states_[prefix + port.name.substr(kOut.size())];
-  };
-  for (const Executable::Port& port : network.outputs()) {
-    if (!port.name.starts_with(kOut)) continue;
-    RowBuffer& buffer = buffer_of(port);
-    if (buffer.empty()) REDLINE_TRY(buffer.resize(network, batch_.rows, num_elements(port.shape).eval(one)));
-    buffer.bind_output(network, port.name, rows);
+  for (const Part::Output& output : part.outputs) {
+    if (output.buffer->empty())
+      REDLINE_TRY(output.buffer->resize(part.network, batch_.rows, num_elements(output.shape).eval(sizes(1))));
+    output.buffer->bind_output(part.network, output.port, rows);
   }
-  REDLINE_TRY(run(network, rows, earlier));
-  for (const Executable::Port& port : network.outputs())
-    if (port.name.starts_with(kOut)) buffer_of(port).take_output(rows);
+  REDLINE_TRY(run(part, rows));
+  for (const Part::Output& output : part.outputs) output.buffer->take_output(rows);
   return {};
 }
 
@@ -174,7 +230,7 @@ Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float>
   const int64_t n = batch_.layout.elements();
   LatentLayout taken = batch_.layout;
   if (is_inpainting()) taken.channels = model_.in_channels;
-  float* to = front_.input("latents");
+  float* to = front_.network.input("latents");
   for (const int64_t row : rows) {
     const float* planes = x.data() + row % batch_.images * n;
     if (is_inpainting()) {
@@ -190,10 +246,10 @@ Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float>
     pack_latents(taken, planes, to);
     to += taken.elements();
   }
-  return run_and_keep(front_, rows, "", "");
+  return run_and_keep(front_, rows);
 }
 
-Status Denoiser::run_middle(std::span<const int64_t> rows) { return run_and_keep(middle_, rows, "", "middle."); }
+Status Denoiser::run_middle(std::span<const int64_t> rows) { return run_and_keep(middle_, rows); }
 
 void Denoiser::unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const {
   LatentLayout layout = batch_.layout;
@@ -207,22 +263,23 @@ void Denoiser::unpack(const float* network_rows, std::span<const int64_t> rows, 
 }
 
 Status Denoiser::run_tail(std::span<const int64_t> rows, std::span<float> out) {
-  REDLINE_TRY(run(tail_, rows, "middle."));
-  unpack(tail_.output("model_output"), rows, out);
+  REDLINE_TRY(run(tail_, rows));
+  unpack(tail_.network.output("model_output"), rows, out);
   return {};
 }
 
-std::span<float> Denoiser::state(const std::string& name, int64_t row) {
-  const auto at = states_.find(name);
-  if (at == states_.end()) return invariants_.state(name, row);
-  return {at->second.row(row), static_cast<size_t>(at->second.row_elements())};
+std::span<float> Denoiser::state(DenoiserState which, int64_t row) {
+  const State& state = cache_states_[static_cast<size_t>(which)];
+  if (state.invariant) return invariants_.value(*state.invariant, row);
+  if (state.buffer == nullptr || state.buffer->empty()) return {};
+  return {state.buffer->row(row), static_cast<size_t>(state.buffer->row_elements())};
 }
 
 Status Denoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
                           std::span<float> out) {
   REDLINE_TRY(run_front(rows, x, timestep));
   if (!has_parts()) {
-    unpack(front_.output("model_output"), rows, out);
+    unpack(front_.network.output("model_output"), rows, out);
     return {};
   }
   REDLINE_TRY(run_middle(rows));

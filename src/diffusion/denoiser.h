@@ -2,7 +2,9 @@
 // rows out.
 #pragma once
 
+#include <array>
 #include <map>
+#include <optional>
 
 #include "diffusion/adapters.h"
 #include "diffusion/latents.h"
@@ -31,6 +33,10 @@ struct DenoiserBatch {
   std::vector<float> mask_latents;
 };
 
+/// What a part leaves for a step cache: "embedded", "image", "text", "modulated" of the front, "image" and "text" of
+/// the middle, which a cache may write instead (models/image_models.h); this text only where the tail reads it.
+enum class DenoiserState : uint8_t { kEmbedded, kFrontImage, kFrontText, kModulated, kMiddleImage, kMiddleText };
+
 class Denoiser {
  public:
   /// `options.bounds` bounds every batch. `max_adapter_rank`: gives every linear layer and convolution an
@@ -39,7 +45,7 @@ class Denoiser {
                                                 int64_t max_adapter_rank, RuntimeResources& runtime);
   NetworkAdapters& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
-  bool has_parts() const { return !middle_.empty(); }
+  bool has_parts() const { return !middle_.network.empty(); }
   bool is_inpainting() const { return model_.is_inpainting(); }
 
   /// Begins a run: computes the step invariants.
@@ -54,25 +60,46 @@ class Denoiser {
   Status run_front(std::span<const int64_t> rows, std::span<const float> x, double timestep);
   Status run_middle(std::span<const int64_t> rows);
   Status run_tail(std::span<const int64_t> rows, std::span<float> out);
-  /// The output of a part for one row: "embedded", "image", "text" of the front; "middle.image", "middle.text" of the
-  /// middle, which a cache may write instead. Empty when the network has no such output.
-  std::span<float> state(const std::string& name, int64_t row);
+  /// Host view of a state for one row. Empty when the network has no such output, or has not run yet.
+  std::span<float> state(DenoiserState which, int64_t row);
 
   /// The parts, then the step invariants: of the text, of the timesteps.
   std::vector<const Executable*> networks() const {
-    return {&front_, &middle_, &tail_, &invariants_.text(), &invariants_.time()};
+    return {&front_.network, &middle_.network, &tail_.network, &invariants_.text(), &invariants_.time()};
   }
   const DenoiserBatch& batch() const { return batch_; }
   /// Operations of the matrix products of one step of a part (an index into networks()) for `rows` rows.
   double flops(size_t part, int64_t rows) const { return static_cast<double>(networks()[part]->flops(sizes(rows))); }
 
  private:
+  /// One of the three programs, with where its inputs come from and its outputs go.
+  struct Part {
+    enum class Source : uint8_t { kTimestep, kIntegers, kBuffer };
+    struct Input {
+      std::string port;
+      Source source;
+      Shape shape;                                   ///< of one row
+      RowBuffer* buffer = nullptr;                   ///< kBuffer: of the batch, or of an earlier part
+      const std::vector<int32_t>* values = nullptr;  ///< kIntegers: in the batch
+      int64_t row_elements = 0;                      ///< kIntegers
+    };
+    struct Output {
+      std::string port;
+      Shape shape;
+      RowBuffer* buffer;
+    };
+    Executable network;
+    std::vector<Input> inputs;  ///< except "latents", which run_front writes, and the step invariants
+    std::vector<StepInvariants::Reader> invariants;
+    std::vector<Output> outputs;  ///< that later parts or a step cache read
+  };
   SymbolValues sizes(int64_t rows) const;
-  /// `earlier`: prefix of the outputs of the part before.
-  Status run(Executable& network, std::span<const int64_t> rows, const std::string& earlier);
-  /// The same for a part whose outputs later parts read, which are kept as `prefix` + name.
-  Status run_and_keep(Executable& network, std::span<const int64_t> rows, const std::string& earlier,
-                      const std::string& prefix);
+  /// Resolves the ports of a part. `prefix`: of its outputs in states_; `earlier`: of those that its inputs prefer.
+  void resolve(Part& part, const std::string& prefix, const std::string& earlier);
+  Status begin_conditions();
+  Status run(Part& part, std::span<const int64_t> rows);
+  /// The same for a part with outputs.
+  Status run_and_keep(Part& part, std::span<const int64_t> rows);
   void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
   Denoiser() = default;
@@ -80,12 +107,19 @@ class Denoiser {
   NetworkAdapters adapters_;
   std::vector<Executable::Port> conditions_;  ///< inputs that the batch provides
   StepInvariants invariants_;
-  Executable front_, middle_, tail_;
+  Part front_, middle_, tail_;
   DenoiserBatch batch_;
-  std::vector<float> rope_, positions_;  ///< of one row
-  std::vector<float> planes_;            ///< of one image, with the mask channels of an inpainting network
+  std::vector<float> planes_;  ///< of one image, with the mask channels of an inpainting network
   double timestep_ = 0;
-  RowBuffers states_;  ///< what parts leave for later ones and for a step cache
+  RowBuffers states_;  ///< what parts leave for later ones and for a step cache; "middle.": of the middle
+  /// Inputs that stay for the run: what the batch provides, "rope", "positions". Written by begin(), read in place.
+  RowBuffers kept_inputs_;
+  std::map<std::string, Shape> kept_shapes_;  ///< of one row
+  struct State {
+    RowBuffer* buffer = nullptr;
+    std::optional<size_t> invariant;
+  };
+  std::array<State, 6> cache_states_;  ///< by DenoiserState
 };
 
 }  // namespace redline

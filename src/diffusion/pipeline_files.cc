@@ -123,9 +123,9 @@ Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
                        the_nearest(component->class_name, known), fmt::join(known, ", "));
   const std::string folder = fmt::format("{}/{}", path, name);
   const Result<const DenoiserRow*> denoiser = find_denoiser(component->class_name);
-  if (denoiser.ok() && (*denoiser)->open_file) {
+  if (denoiser.ok() && (*denoiser)->single_file.open) {
     const std::string file = denoiser_file.empty() ? lone_file(folder) : denoiser_file;
-    if (!file.empty()) return (*denoiser)->open_file(file);
+    if (!file.empty()) return (*denoiser)->single_file.open(file);
   } else if (denoiser.ok() && !denoiser_file.empty()) {
     return unsupported("{}: a transformer in one file is a {}; this pipeline has a {}", denoiser_file,
                        fmt::join(single_file_classes(), ", "), component->class_name);

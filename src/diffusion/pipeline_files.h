@@ -30,14 +30,14 @@ struct PipelineFiles {
   nlohmann::json scheduler_config;
   PipelineDefaults defaults;
   std::optional<bool> zeros_for_empty_prompt;  ///< model_index.json's force_zeros_for_empty_prompt
-  std::string denoiser_file;  ///< a FLUX.1 transformer in one file (models/flux_file.h) in place of the folder's; or ""
+  std::string denoiser_file;  ///< a denoiser in one file (DenoiserRow::single_file) in place of the folder's; or ""
 
   /// not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is not JSON of the
   /// expected form; the message names the field.
   static Result<PipelineFiles> open(const std::string& path);
   const PipelineComponent* find(std::string_view name) const;
-  /// Config and weights of a component. A folder of a FLUX transformer may hold one file of models/flux_file.h instead.
-  /// not_found: model_index.json does not list it, or its folder is missing. unsupported: an unknown
+  /// Config and weights of a component. The folder of a denoiser with a DenoiserRow::single_file may hold such a file.
+  /// not_found: model_index.json has none of that name, or its folder is missing. unsupported: an unknown
   /// class; the message lists the known ones. invalid_argument: config.json is of another class.
   Result<Checkpoint> open_component(std::string_view name) const;
 };

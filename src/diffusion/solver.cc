@@ -4,48 +4,37 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/text_distance.h"
 #include "diffusion/solver_row.h"
+#include "redline/image.h"
 
 namespace redline {
 
-// The registry: one row per file in solvers/.
-extern const SolverRow kFlowEulerSolver, kEulerSolver, kEulerAncestralSolver, kDdimSolver, kDpmMultistepSolver,
-    kUniPcSolver, kLcmSolver, kPndmSolver;
+#define REDLINE_ROW(row) extern const SolverRow row;
+#include <solvers.inc>  // of the build: one row per file in solvers/
+#undef REDLINE_ROW
 
 namespace {
 
 constexpr const SolverRow* kSolvers[] = {
-    &kFlowEulerSolver, &kEulerSolver, &kEulerAncestralSolver, &kDdimSolver, &kDpmMultistepSolver,
-    &kUniPcSolver,     &kLcmSolver,   &kPndmSolver,
+#define REDLINE_ROW(row) &row,
+#include <solvers.inc>
+#undef REDLINE_ROW
 };
 
-// Suffixes of a short name, after a hyphen, and the field that each sets.
+// Suffixes of a short name, after a hyphen, and the field that each sets. A1111's web UI and ComfyUI have some as
+// schedules of noise levels, others as part of the sampler's name.
 struct Variant {
   std::string_view name, key, value;
+  std::string_view web_ui, comfyui;
+  bool is_schedule;
 };
-constexpr Variant kVariants[] = {{"karras", "use_karras_sigmas", ""},
-                                 {"exponential", "use_exponential_sigmas", ""},
-                                 {"beta", "use_beta_sigmas", ""},
-                                 {"sde", "algorithm_type", "sde-dpmsolver++"}};
-
-// Names of A1111's web UI, ComfyUI and stable-diffusion.cpp, after plain_name.
-struct OtherName {
-  std::string_view other, own;
-};
-constexpr OtherName kOtherNames[] = {
-    {"eulera", "euler-ancestral"},
-    {"eulerancestral", "euler-ancestral"},
-    {"dpm++2m", "dpm++"},
-    {"dpmpp2m", "dpm++"},
-    {"dpm++2mkarras", "dpm++-karras"},
-    {"dpmpp2mkarras", "dpm++-karras"},
-    {"dpm++2msde", "dpm++-sde"},
-    {"dpmpp2msde", "dpm++-sde"},
-    {"dpm++2msdekarras", "dpm++-sde-karras"},
-    {"plms", "pndm"},
-};
+constexpr Variant kVariants[] = {{"karras", "use_karras_sigmas", "", "Karras", "karras", true},
+                                 {"exponential", "use_exponential_sigmas", "", "Exponential", "exponential", true},
+                                 {"beta", "use_beta_sigmas", "", "Beta", "beta", true},
+                                 {"sde", "algorithm_type", "sde-dpmsolver++", " SDE", "_sde", false}};
 
 // Lower case, without spaces, hyphens and underscores.
 std::string plain_name(std::string_view name) {
@@ -55,13 +44,37 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-// Our name of a solver that has another one elsewhere, or the same in another spelling ("DDIM", "uni_pc").
-std::string own_name(const std::string& name) {
+bool runs(const SolverRow& row, bool is_flow_model) {
+  return row.models == SolverModels::kBoth || (row.models == SolverModels::kFlow) == is_flow_model;
+}
+
+// The row's name with variants, if `plain` is one of its names with theirs: "dpmpp2msdekarras" is dpm++-sde-karras.
+std::optional<std::string> name_with_variants(const SolverRow& row, std::string_view plain) {
+  for (const std::string_view known : {row.name, row.web_ui_name, row.comfyui_name}) {
+    const std::string own = plain_name(known);
+    if (own.empty() || !plain.starts_with(own)) continue;
+    std::string name(row.name);
+    std::string_view rest = plain.substr(own.size());
+    while (!rest.empty()) {
+      const auto* variant = std::find_if(std::begin(kVariants), std::end(kVariants),
+                                         [&](const Variant& v) { return rest.starts_with(v.name); });
+      if (variant == std::end(kVariants)) break;
+      name += fmt::format("-{}", variant->name);
+      rest.remove_prefix(variant->name.size());
+    }
+    if (rest.empty()) return name;
+  }
+  return std::nullopt;
+}
+
+// Our name of a solver that has another one elsewhere, or the same in another spelling ("DDIM", "uni_pc"). Rows that run
+// the model come first: "euler" of a flow model is flow-euler.
+std::string own_name(const std::string& name, bool is_flow_model) {
   const std::string plain = plain_name(name);
-  for (const OtherName& row : kOtherNames)
-    if (row.other == plain) return std::string(row.own);
-  for (const SolverRow* row : kSolvers)
-    if (plain_name(row->name) == plain) return std::string(row->name);
+  for (const bool fits : {true, false})
+    for (const SolverRow* row : kSolvers)
+      if (runs(*row, is_flow_model) == fits)
+        if (std::optional<std::string> own = name_with_variants(*row, plain)) return *std::move(own);
   return name;
 }
 
@@ -104,6 +117,25 @@ std::string solver_name(const nlohmann::json& config) {
   return name;
 }
 
+SamplerNames sampler_names(const std::string& solver) {
+  SamplerNames names;
+  std::string name = solver, web_ui, comfyui;
+  for (const Variant& variant : kVariants) {
+    const std::string suffix = fmt::format("-{}", variant.name);
+    const size_t at = name.find(suffix);
+    if (at == std::string::npos) continue;
+    name.erase(at, suffix.size());
+    (variant.is_schedule ? names.web_ui_schedule : web_ui) += variant.web_ui;
+    (variant.is_schedule ? names.comfyui_schedule : comfyui) += variant.comfyui;
+  }
+  const SolverRow* row = find_solver(name);
+  names.web_ui = fmt::format("{}{}", row ? row->web_ui_name : std::string_view(name), web_ui);
+  names.comfyui = fmt::format("{}{}", row ? row->comfyui_name : std::string_view(name), comfyui);
+  if (names.comfyui_schedule.empty())
+    names.comfyui_schedule = row && row->models == SolverModels::kFlow ? "simple" : "normal";
+  return names;
+}
+
 Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
   const std::string name = class_of(config);
   if (name.empty()) return invalid_argument("scheduler: _class_name is missing; Redline has {}", class_list());
@@ -118,12 +150,10 @@ Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
 }
 
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& requested) {
-  std::string name = own_name(requested);
   const SolverRow* from = find_solver(class_of(config));
   const bool from_flow = from && from->models == SolverModels::kFlow;
   const bool is_flow_model = from_flow || (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);
-  // The Euler step of a flow-matching model is called euler too.
-  if (is_flow_model && name == kEulerSolver.name) name = kFlowEulerSolver.name;
+  const std::string name = own_name(requested, is_flow_model);
   const SolverRow* row = find_solver(name);
   std::string rest = name;
   while (!row) {  // a variant after the last hyphen
@@ -141,13 +171,13 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& req
     rest.resize(hyphen);
     row = find_solver(rest);
   }
-  if (is_flow_model && row->models == SolverModels::kDiffusion) {
+  if (is_flow_model && !runs(*row, is_flow_model)) {
     std::vector<std::string_view> able;
     for (const SolverRow* other : kSolvers)
-      if (other->models != SolverModels::kDiffusion) able.push_back(other->name);
+      if (runs(*other, /*is_flow_model=*/true)) able.push_back(other->name);
     return unsupported("{} cannot run a flow-matching model; take one of {}", row->name, fmt::join(able, ", "));
   }
-  if (!is_flow_model && row->models == SolverModels::kFlow)
+  if (!runs(*row, is_flow_model))
     return unsupported("{} runs flow-matching models only; this model comes with {}", row->name,
                        from ? from->class_name : "another kind of scheduler");
   if (from_flow && row->models == SolverModels::kBoth) {

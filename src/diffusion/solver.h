@@ -106,7 +106,7 @@ class Solver {
   std::vector<float> drawn_;
 };
 
-/// "flow-euler, euler, ..."
+/// "ddim, dpm++, euler, ..."
 std::string solver_names();
 /// The short name of a scheduler_config.json's solver with the suffixes of its options: "dpm++-karras".
 std::string solver_name(const nlohmann::json& config);

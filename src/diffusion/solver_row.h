@@ -1,4 +1,4 @@
-// The registry of solvers. Each file in solvers/ defines one row; solver.cc lists them.
+// The registry of solvers. Each file in solvers/ defines one row, which the build finds: unipc.cc has kUnipcSolver.
 #pragma once
 
 #include "diffusion/solver.h"
@@ -16,6 +16,8 @@ enum class SolverModels : uint8_t {
 struct SolverRow {
   std::string_view name;        ///< short name: "euler"
   std::string_view class_name;  ///< diffusers' class: "EulerDiscreteScheduler"
+  /// Of the sampler in A1111's web UI ("Euler a") and in ComfyUI ("euler_ancestral").
+  std::string_view web_ui_name, comfyui_name;
   SolverModels models;
   /// Reads its fields; errors are kept in `fields`.
   std::unique_ptr<Solver> (*make)(SolverFields& fields);

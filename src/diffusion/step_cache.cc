@@ -37,7 +37,7 @@ struct StepCache::Row {
   Report report;
 };
 
-StepCache::StepCache(RulePlan plan) : plan_(std::move(plan)) {}
+StepCache::StepCache(RulePlan plan) : plan_(std::move(plan)), reads_(reads_of(plan_)) {}
 StepCache::StepCache(StepCache&&) noexcept = default;
 StepCache& StepCache::operator=(StepCache&&) noexcept = default;
 StepCache::~StepCache() = default;

@@ -40,6 +40,8 @@ class StepCache {
   ~StepCache();
 
   const RulePlan& plan() const { return plan_; }
+  /// The spans of a CacheRow that are needed beside latents and model_output.
+  const RowReads& reads() const { return reads_; }
   /// Whether before() may skip the whole network, so that skipped steps do not run the front.
   bool skips_front() const { return plan_.span == SkippedSpan::kOutput || plan_.span == SkippedSpan::kResidual; }
 
@@ -73,6 +75,7 @@ class StepCache {
   void accumulate_error(const CacheRow& row, Row& state) const;
 
   RulePlan plan_;
+  RowReads reads_;
   std::map<Key, std::unique_ptr<Row>> rows_;
 };
 

@@ -26,7 +26,7 @@ Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const Executab
                          const ExecutableOptions& own) -> Result<Executable> {
     REDLINE_ASSIGN(HoistedGraphs result,
                    hoist_invariants(parts, {.name = name, .constants = std::move(constants), .sizes = own.bounds}));
-    once.states_.merge(result.moved_outputs);
+    once.moved_.merge(result.moved_outputs);
     if (result.once.ops.empty()) return Executable();
     result.once.name = model.family + " " + name;
     return Executable::make(std::move(result.once), own, runtime);
@@ -35,24 +35,37 @@ Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const Executab
   ExecutableOptions of_time = options;
   once.max_items_ = of_time.bounds[Symbol::kBatch] = kTimeItems;
   REDLINE_ASSIGN(once.time_, split("time", {"timestep", "guidance", "pooled", "time_ids"}, of_time));
+  once.add_outputs(once.text_, false);
+  once.add_outputs(once.time_, true);
   return once;
 }
 
 int64_t StepInvariants::rows() const { return batch_->rows; }
 
 void StepInvariants::add_outputs(const Executable& network, bool by_step) {
-  for (const Executable::Port& port : network.outputs())
-    kept_[port.name] = {num_elements(port.shape).eval(item_), by_step, {}};
+  for (const Executable::Port& port : network.outputs()) kept_.push_back({port.name, port.shape, by_step, 0, {}});
+}
+
+std::optional<size_t> StepInvariants::find(std::string_view name) const {
+  for (size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i].name == name) return i;
+  return std::nullopt;
+}
+
+std::span<StepInvariants::Kept> StepInvariants::outputs(bool by_step) {
+  const size_t of_text = text_.outputs().size();
+  return by_step ? std::span(kept_).subspan(of_text) : std::span(kept_).first(of_text);
 }
 
 void StepInvariants::begin(const DenoiserBatch& batch, const SymbolValues& item) {
   batch_ = &batch;
   item_ = item;
-  kept_.clear();
+  for (Kept& kept : kept_) {
+    kept.row_elements = num_elements(kept.shape).eval(item_);
+    kept.values = {};
+  }
   window_.clear();
   has_text_ = false;
-  add_outputs(text_, false);
-  add_outputs(time_, true);
 }
 
 Status StepInvariants::run_text(const NetworkAdapters& adapters) {
@@ -68,10 +81,9 @@ Status StepInvariants::run_text(const NetworkAdapters& adapters) {
       std::copy_n(batch_->integer_conditions.at(port.name).data(), n, text_.input_i32(port.name));
     else std::copy_n(batch_->conditions.at(port.name).data(), n, text_.input(port.name));
   }
-  for (const Executable::Port& port : text_.outputs()) {
-    Kept& kept = kept_[port.name];
+  for (Kept& kept : outputs(false)) {
     REDLINE_TRY(kept.values.resize(text_, rows(), kept.row_elements));
-    kept.values.bind_output_from(text_, port.name, 0);
+    kept.values.bind_output_from(text_, kept.name, 0);
   }
   SymbolValues sizes = item_;
   sizes[Symbol::kBatch] = rows();
@@ -81,25 +93,21 @@ Status StepInvariants::run_text(const NetworkAdapters& adapters) {
 // Items are the rows of the first step, then of the second, and so on.
 Status StepInvariants::run_time(const NetworkAdapters& adapters) {
   const int64_t items = std::ssize(window_) * rows();
-  for (const Executable::Port& port : time_.outputs()) {
-    Kept& kept = kept_[port.name];
-    REDLINE_TRY(kept.values.resize(time_, items, kept.row_elements));
-  }
+  for (Kept& kept : outputs(true)) REDLINE_TRY(kept.values.resize(time_, items, kept.row_elements));
   for (int64_t first = 0; first < items; first += max_items_) {
     const int64_t count = std::min(max_items_, items - first);
     for (const Executable::Port& port : time_.inputs()) {
       const int64_t n = num_elements(port.shape).eval(item_);
       float* to = time_.input(port.name);
-      for (int64_t i = first; i < first + count; ++i) {
-        if (port.name == "timestep")
+      if (port.name == "timestep") {
+        for (int64_t i = first; i < first + count; ++i)
           *to++ = static_cast<float>(window_[static_cast<size_t>(i / rows())] * timestep_scale_);
-        else to = std::copy_n(batch_->conditions.at(port.name).data() + i % rows() * n, n, to);
+        continue;
       }
+      const std::vector<float>& from = batch_->conditions.at(port.name);
+      for (int64_t i = first; i < first + count; ++i) to = std::copy_n(from.data() + i % rows() * n, n, to);
     }
-    for (const Executable::Port& port : time_.outputs()) {
-      Kept& kept = kept_[port.name];
-      kept.values.bind_output_from(time_, port.name, first);
-    }
+    for (Kept& kept : outputs(true)) kept.values.bind_output_from(time_, kept.name, first);
     SymbolValues sizes = item_;
     sizes[Symbol::kBatch] = count;
     REDLINE_TRY(time_.run(sizes, adapters.segments()));
@@ -116,8 +124,8 @@ Status StepInvariants::prepare(double timestep, const NetworkAdapters& adapters)
   auto at = std::find(window_.begin(), window_.end(), timestep);
   if (at == window_.end()) {
     int64_t step_bytes = 0;
-    for (const auto& [name, kept] : kept_)
-      if (kept.by_step) step_bytes += kept.row_elements * rows() * static_cast<int64_t>(sizeof(float));
+    for (const Kept& kept : outputs(true))
+      step_bytes += kept.row_elements * rows() * static_cast<int64_t>(sizeof(float));
     const auto most = std::max<int64_t>(1, kMaxTimeBytes / std::max<int64_t>(1, step_bytes));
     const std::vector<double>& announced = batch_->timesteps;
     const auto from = std::find(announced.begin(), announced.end(), timestep);
@@ -133,21 +141,30 @@ Status StepInvariants::prepare(double timestep, const NetworkAdapters& adapters)
   return {};
 }
 
-void StepInvariants::bind(Executable& network, std::span<const int64_t> rows) {
+std::vector<StepInvariants::Reader> StepInvariants::readers(const Executable& network) const {
+  std::vector<Reader> found;
+  for (const Executable::Port& port : network.inputs())
+    if (const std::optional<size_t> value = find(port.name)) found.push_back({port.name, *value});
+  return found;
+}
+
+void StepInvariants::bind(Executable& network, std::span<const Reader> readers, std::span<const int64_t> rows) {
   if (rows.empty()) return;
-  for (const Executable::Port& port : network.inputs()) {
-    const auto kept = kept_.find(port.name);
-    if (kept == kept_.end()) continue;
-    std::vector<int64_t> indices;
-    for (const int64_t row : rows) indices.push_back(index_of(kept->second, row));
-    kept->second.values.bind_input(network, port.name, indices);
+  std::vector<int64_t> indices(rows.size());
+  for (const Reader& reader : readers) {
+    Kept& kept = kept_[reader.value];
+    for (size_t i = 0; i < rows.size(); ++i) indices[i] = index_of(kept, rows[i]);
+    kept.values.bind_input(network, reader.port, indices);
   }
 }
 
-std::span<float> StepInvariants::state(const std::string& name, int64_t row) {
-  const auto moved = states_.find(name);
-  if (moved == states_.end()) return {};
-  Kept& kept = kept_[moved->second];
+std::optional<size_t> StepInvariants::moved_output(const std::string& name) const {
+  const auto moved = moved_.find(name);
+  return moved == moved_.end() ? std::nullopt : find(moved->second);
+}
+
+std::span<float> StepInvariants::value(size_t index, int64_t row) {
+  Kept& kept = kept_[index];
   if (kept.values.empty()) return {};
   return {kept.values.row(index_of(kept, row)), static_cast<size_t>(kept.row_elements)};
 }

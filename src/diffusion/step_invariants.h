@@ -3,8 +3,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "diffusion/adapters.h"
 #include "diffusion/row_buffers.h"
@@ -25,19 +27,30 @@ class StepInvariants {
   /// Computes the values for a step at the solver's `timestep` unless they are there, computed with these
   /// adapters. The batch's timesteps are computed several at a time.
   Status prepare(double timestep, const NetworkAdapters& adapters);
-  /// Binds `network` to the values of `rows` (increasing indices into the batch) at the timestep of the last prepare().
-  /// They stay valid until the next call for this network.
-  void bind(Executable& network, std::span<const int64_t> rows);
-  /// An output of the denoiser that has moved here; empty: no such output.
-  std::span<float> state(const std::string& name, int64_t row);
+  /// An input of a network, and the value that it reads.
+  struct Reader {
+    std::string port;
+    size_t value;
+  };
+  /// Those of `network`.
+  std::vector<Reader> readers(const Executable& network) const;
+  /// Binds the `readers` of `network` to the values of `rows` (increasing indices into the batch) at the timestep of
+  /// the last prepare(). They stay valid until the next call for this network.
+  void bind(Executable& network, std::span<const Reader> readers, std::span<const int64_t> rows);
+  /// The value that an output of the denoiser has become; nullopt: it is none of these.
+  std::optional<size_t> moved_output(const std::string& name) const;
+  /// A value for one row at the timestep of the last prepare(); empty before it.
+  std::span<float> value(size_t index, int64_t row);
 
   const Executable& text() const { return text_; }
   const Executable& time() const { return time_; }
 
  private:
   struct Kept {
-    int64_t row_elements = 0;
+    std::string name;
+    Shape shape;  ///< of one row
     bool by_step = false;
+    int64_t row_elements = 0;
     RowBuffer values;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
   };
   Status run_text(const NetworkAdapters& adapters);
@@ -46,13 +59,16 @@ class StepInvariants {
   int64_t index_of(const Kept& kept, int64_t row) const { return row + (kept.by_step ? at_ * rows() : 0); }
   int64_t rows() const;
   void add_outputs(const Executable& network, bool by_step);
+  std::optional<size_t> find(std::string_view name) const;
+  /// Those that text_ or time_ writes, in the order of its outputs.
+  std::span<Kept> outputs(bool by_step);
 
   Executable text_, time_;
   SymbolValues bounds_;    ///< of text_
   int64_t max_items_ = 0;  ///< of one run of time_
   double timestep_scale_ = 1;
-  std::map<std::string, std::string> states_;
-  std::map<std::string, Kept, std::less<>> kept_;
+  std::map<std::string, std::string> moved_;  ///< outputs of the denoiser: their names here
+  std::vector<Kept> kept_;                    ///< outputs of text_, then of time_
   const DenoiserBatch* batch_ = nullptr;
   SymbolValues item_;
   int64_t version_ = -1;

@@ -115,7 +115,11 @@ constexpr GgufName kFalconGgufLayer[] = {{"attn_norm", "input_layernorm"},
 extern const ModelFamily kFalconFamily = {
     .model_type = "falcon",
     .architecture = "FalconForCausalLM",
-    .gguf = {.architecture = "falcon", .top = kFalconGgufTop, .layer = kFalconGgufLayer, .hf_layers = "transformer.h."},
+    .gguf = {.architecture = "falcon",
+             .top = kFalconGgufTop,
+             .layer = kFalconGgufLayer,
+             .hf_layers = "transformer.h.",
+             .quantize = {.wants_fine_logits = true, .bears_coarse_layers = true}},
     .build = build_falcon,
     .gguf_form = falcon_gguf_form,
 };

@@ -293,6 +293,8 @@ Result<PromptConditions> flux_conditions(const PromptEncoders& encoders, const D
 }
 
 constexpr std::string_view kFluxDenoiserClasses[] = {"FluxTransformer2DModel"};
+// The original name, and that of diffusers with its folder left out.
+constexpr std::string_view kFluxStoredNames[] = {"double_blocks.0.", "single_transformer_blocks.0."};
 constexpr std::string_view kFluxPipelineClasses[] = {"FluxPipeline"};
 
 }  // namespace
@@ -300,7 +302,8 @@ constexpr std::string_view kFluxPipelineClasses[] = {"FluxPipeline"};
 extern const DenoiserRow kFluxDenoiser = {
     .class_names = kFluxDenoiserClasses,
     .build = build_flux,
-    .open_file = open_flux_file,
+    .single_file = {.gguf_architecture = "flux", .safetensors_names = kFluxStoredNames, .open = open_flux_file},
+    .adapter_names = flux_stored_modules,
 };
 
 extern const PipelineRow kFluxPipeline = {

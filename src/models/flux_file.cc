@@ -297,7 +297,7 @@ Result<Checkpoint> open_flux_file(const std::string& path) {
   return checkpoint;
 }
 
-FluxStoredModule find_stored_module(const std::string& module) {
+std::vector<StoredModule> flux_stored_modules(const std::string& module) {
   constexpr std::string_view kDiffusersDouble = "transformer_blocks.", kDiffusersSingle = "single_transformer_blocks.";
   const bool single = module.starts_with(kDiffusersSingle);
   if (!single && !module.starts_with(kDiffusersDouble)) return {};
@@ -306,16 +306,12 @@ FluxStoredModule find_stored_module(const std::string& module) {
   const std::string_view stem = std::string_view(module).substr(dot + 1);
   const std::string block =
       fmt::format("{}{}.", single ? kSingleBlocks : kDoubleBlocks, module.substr(number, dot - number));
-  const auto plain = [&](const auto& rows) -> FluxStoredModule {
-    for (const FluxNames& row : rows)
-      if (row.diffusers == stem) return {block + std::string(row.stored)};
-    return {};
-  };
-  if (FluxStoredModule found = single ? plain(kSingle) : plain(kDouble); !found.name.empty()) return found;
+  for (const FluxNames& row : single ? std::span<const FluxNames>(kSingle) : std::span<const FluxNames>(kDouble))
+    if (row.diffusers == stem) return {{block + std::string(row.stored)}};
   for (const FluxNameParts& stored : single ? single_parts() : double_parts()) {
     int64_t first = 0;
     for (const auto& [part, count] : stored.parts) {
-      if (part == stem) return {block + std::string(stored.stored), first, count};
+      if (part == stem) return {{block + std::string(stored.stored), first, count}};
       first += count;
     }
   }

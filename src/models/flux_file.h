@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/checkpoint.h"
+#include "models/image_registry.h"
 
 namespace redline {
 
@@ -14,13 +15,8 @@ namespace redline {
 /// config.json (no tensor tells its rotary axes). invalid_argument: a tensor is missing or has another shape.
 Result<Checkpoint> open_flux_file(const std::string& path);
 
-/// The location in original files of diffusers' `module` ("transformer_blocks.3.attn.to_k"): the rows of
-/// "double_blocks.3.img_attn.qkv" from `first` on, in units of one `count`-th of the module's own rows. An empty name:
-/// not a module of a FLUX block.
-struct FluxStoredModule {
-  std::string name;
-  int64_t first = 0, count = 1;
-};
-FluxStoredModule find_stored_module(const std::string& module);
+/// What the original files and their adapters call a module of a FLUX block: rows of "double_blocks.3.img_attn.qkv".
+/// None: not a module of a block.
+std::vector<StoredModule> flux_stored_modules(const std::string& module);
 
 }  // namespace redline

@@ -13,6 +13,13 @@ struct GgufName {
   std::string_view gguf, hf;
 };
 
+/// What llama.cpp's quantizer does otherwise for a family (quantize_mix.h).
+struct QuantizeTraits {
+  bool is_large_at_80_layers = false;  ///< 70 billion parameters: attn_v, shared by eight heads, has at least 5 bits
+  bool wants_fine_logits = false;      ///< the matrix of the logits is q8_0
+  bool bears_coarse_layers = false;    ///< attn_output and ffn_down of most layers have fewer bits than elsewhere
+};
+
 struct GgufNames {
   std::string_view architecture;  ///< general.architecture
   std::span<const GgufName> top;  ///< outside of the layers: "token_embd", "model.embed_tokens"
@@ -29,6 +36,7 @@ struct GgufNames {
   bool alternates_groups = false;  ///< value heads of a recurrence are in the order (head of the group, group)
   bool has_experts = false;        ///< of files that state a number of experts: Mixtral's architecture is llama
   std::string_view export_architecture = {};  ///< of files that are written, if it differs: llama.cpp has no "mistral"
+  QuantizeTraits quantize = {};
 
   /// Hugging Face's name of a tensor; "": the family has no such tensor.
   std::string to_hf(std::string_view name) const;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text_distance.h"
 
@@ -94,8 +95,43 @@ std::vector<std::string_view> image_component_classes() {
 std::vector<std::string_view> single_file_classes() {
   std::vector<std::string_view> classes;
   for (const DenoiserRow* row : kDenoisers)
-    if (row->open_file) classes.push_back(row->class_names.front());
+    if (row->single_file.open) classes.push_back(row->class_names.front());
   return classes;
+}
+
+bool is_single_file_architecture(std::string_view gguf_architecture) {
+  return std::any_of(std::begin(kDenoisers), std::end(kDenoisers), [&](const DenoiserRow* row) {
+    return row->single_file.open && row->single_file.gguf_architecture == gguf_architecture;
+  });
+}
+
+bool is_single_file_header(std::string_view safetensors_header) {
+  for (const DenoiserRow* row : kDenoisers)
+    for (const std::string_view name : row->single_file.safetensors_names)
+      if (safetensors_header.find(name) != std::string_view::npos) return true;
+  return false;
+}
+
+Result<Checkpoint> open_single_file(const std::string& path) {
+  Status other =
+      unsupported("{}: not a denoiser in one file; Redline reads {}", path, fmt::join(single_file_classes(), ", "));
+  for (bool is_first = true; const DenoiserRow* row : kDenoisers) {
+    if (!row->single_file.open) continue;
+    Result<Checkpoint> opened = row->single_file.open(path);
+    if (opened.ok() || opened.status().code() != Code::unsupported) return opened;
+    if (std::exchange(is_first, false)) other = opened.status();
+  }
+  return other;
+}
+
+std::vector<StoredModule> find_stored_modules(const std::string& module) {
+  std::vector<StoredModule> all;
+  for (const DenoiserRow* row : kDenoisers) {
+    if (!row->adapter_names) continue;
+    const std::vector<StoredModule> names = row->adapter_names(module);
+    all.insert(all.end(), names.begin(), names.end());
+  }
+  return all;
 }
 
 bool is_same_component_class(std::string_view a, std::string_view b) {

@@ -16,12 +16,27 @@ struct TextEncoderRow {
   std::string_view adapter_alias = {};
 };
 
+/// Weights of a denoiser that are distributed in one file.
+struct SingleFileFormat {
+  std::string_view gguf_architecture;                   ///< general.architecture of GGUF files
+  std::span<const std::string_view> safetensors_names;  ///< parts of names that only its safetensors files have
+  Result<Checkpoint> (*open)(const std::string& path) = nullptr;
+};
+
+/// The location of a diffusers module ("transformer_blocks.3.attn.to_k") in files with the original names: the rows of a
+/// matrix from `first` on, in units of one `count`-th of the module's own rows.
+struct StoredModule {
+  std::string name;
+  int64_t first = 0, count = 1;
+};
+
 struct DenoiserRow {
   std::span<const std::string_view> class_names;  ///< the current one first, then older names of the same class
   /// Networks without transformer blocks ignore `blocks`.
   Result<DenoiserModel> (*build)(const Checkpoint& checkpoint, BlockSplit blocks);
-  /// Opens weights that are distributed in a single file; null: there are none.
-  Result<Checkpoint> (*open_file)(const std::string& path) = nullptr;
+  SingleFileFormat single_file = {};  ///< without `open`: there is none
+  /// What adapter files call a module beside its own name; null: nothing else.
+  std::vector<StoredModule> (*adapter_names)(const std::string& module) = nullptr;
 };
 
 struct AutoencoderRow {
@@ -38,8 +53,15 @@ Result<const AutoencoderRow*> find_autoencoder(std::string_view class_name);
 
 /// All classes of components, in the order of the registries: denoisers, autoencoders, text encoders.
 std::vector<std::string_view> image_component_classes();
-/// Classes of denoisers that have DenoiserRow::open_file.
+/// Classes of denoisers that have a single-file format.
 std::vector<std::string_view> single_file_classes();
+/// Whether a denoiser in one file has this GGUF architecture, or this header of a safetensors file.
+bool is_single_file_architecture(std::string_view gguf_architecture);
+bool is_single_file_header(std::string_view safetensors_header);
+/// Opens a denoiser in one file. The errors of its format; unsupported: it is of none.
+Result<Checkpoint> open_single_file(const std::string& path);
+/// What adapter files call a module, by the rows of all denoisers.
+std::vector<StoredModule> find_stored_modules(const std::string& module);
 /// Whether both names belong to one denoiser, or are equal.
 bool is_same_component_class(std::string_view a, std::string_view b);
 

@@ -50,7 +50,8 @@ extern const ModelFamily kLlamaFamily = {
              .top = kLlamaGgufTop,
              .layer = kLlamaGgufLayer,
              .interleaves_rope = true,
-             .window_every = 1},
+             .window_every = 1,
+             .quantize = {.is_large_at_80_layers = true}},
     .build = build_llama,
 };
 

@@ -27,17 +27,19 @@ std::pair<int64_t, std::string_view> quantized_place_of(const std::string& name)
 
 QuantizeFacts read_facts(const GgufWriter& writer) {
   QuantizeFacts facts;
+  std::string architecture;
   if (const auto arch = writer.find("general.architecture"); arch && arch->as_string())
-    facts.architecture = *arch->as_string();
+    architecture = *arch->as_string();
+  facts.traits = find_quantize_traits(architecture);
   const auto number = [&](const char* key) -> int64_t {
-    const auto value = writer.find(facts.architecture + "." + key);
+    const auto value = writer.find(architecture + "." + key);
     if (!value) return 0;
     return (value->type == GgufType::kArray ? value->int_at(0) : value->as_int()).value_or(0);
   };
   facts.num_layers = number("block_count");
   facts.num_heads = number("attention.head_count");
-  facts.num_kv_heads = writer.find(facts.architecture + ".attention.head_count_kv") ? number("attention.head_count_kv")
-                                                                                    : facts.num_heads;
+  facts.num_kv_heads =
+      writer.find(architecture + ".attention.head_count_kv") ? number("attention.head_count_kv") : facts.num_heads;
   facts.num_experts = number("expert_count");
   for (const GgufWriter::Tensor& tensor : writer.tensors()) {
     for (const char* part : {"attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"})

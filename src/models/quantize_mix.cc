@@ -7,6 +7,7 @@
 
 #include "base/ascii.h"
 #include "base/text_distance.h"
+#include "models/registry.h"
 
 namespace redline {
 namespace {
@@ -18,7 +19,18 @@ bool wants_more_bits(int64_t layer, int64_t layers) {
 
 bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
 
+// Architectures of llama.cpp that Redline quantizes and does not run.
+constexpr std::pair<std::string_view, QuantizeTraits> kOtherTraits[] = {{"deci", {.is_large_at_80_layers = true}},
+                                                                        {"olmo", {.is_large_at_80_layers = true}}};
+
 }  // namespace
+
+QuantizeTraits find_quantize_traits(std::string_view architecture) {
+  for (const auto& [name, traits] : kOtherTraits)
+    if (name == architecture) return traits;
+  const Result<GgufFamily> family = find_gguf_family(architecture);
+  return family.ok() ? family->names->quantize : QuantizeTraits();
+}
 
 const std::vector<QuantizeMix>& quantize_mixes() {
   static const std::vector<QuantizeMix> mixes = {
@@ -91,11 +103,10 @@ DType QuantizeRules::mixed_value_type() const {
 
 DType QuantizeRules::value_type() {
   DType type = mixed_value_type();
-  // Models of 70 billion parameters: eight heads share a small matrix.
-  const std::string_view arch = facts_.architecture;
-  const bool is_70b = facts_.num_layers == 80 && ((arch == "llama" && facts_.num_heads != facts_.num_kv_heads) ||
-                                                  arch == "deci" || arch == "qwen2" || arch == "olmo");
-  if (is_70b && (type == DType::kQ3_K || type == DType::kQ4_K)) type = DType::kQ5_K;
+  // Eight heads share a small matrix.
+  const bool is_large =
+      facts_.traits.is_large_at_80_layers && facts_.num_layers == 80 && facts_.num_heads != facts_.num_kv_heads;
+  if (is_large && (type == DType::kQ3_K || type == DType::kQ4_K)) type = DType::kQ5_K;
   if (facts_.num_experts == 8) type = DType::kQ8_0;
   ++values_;
   return type;
@@ -106,17 +117,17 @@ DType QuantizeRules::down_type(const std::string& name) {
   int64_t layer = downs_++;
   if (facts_.num_experts > 1 && name.starts_with("blk.")) layer = std::atoll(name.c_str() + 4);
   const int64_t layers = facts_.num_layers;
-  const bool is_falcon = facts_.architecture == "falcon", more = wants_more_bits(layer, layers);
+  const bool is_coarse = facts_.traits.bears_coarse_layers, more = wants_more_bits(layer, layers);
   if (is("Q2_K")) return DType::kQ3_K;
   if (is("Q2_K_S")) return layer < layers / 8 ? DType::kQ4_K : mix_.type;
-  if (is("Q3_K_M")) return layer < layers / 16 ? DType::kQ5_K : !is_falcon || more ? DType::kQ4_K : DType::kQ3_K;
+  if (is("Q3_K_M")) return layer < layers / 16 ? DType::kQ5_K : !is_coarse || more ? DType::kQ4_K : DType::kQ3_K;
   if (is("IQ3_M")) return layer < layers / 8 || (facts_.num_experts == 8 && more) ? DType::kQ4_K : mix_.type;
-  if (is("Q3_K_L")) return is_falcon ? DType::kQ4_K : DType::kQ5_K;
-  if (is("Q4_K_M") && is_falcon) return layer < layers / 16 ? DType::kQ6_K : more ? DType::kQ5_K : DType::kQ4_K;
+  if (is("Q3_K_L")) return is_coarse ? DType::kQ4_K : DType::kQ5_K;
+  if (is("Q4_K_M") && is_coarse) return layer < layers / 16 ? DType::kQ6_K : more ? DType::kQ5_K : DType::kQ4_K;
   if (is("Q4_K_M") || is("Q5_K_M")) return more ? DType::kQ6_K : mix_.type;
   if (layer >= layers / 8) return mix_.type;
   if ((is("IQ4_NL") || is("IQ4_XS")) && !facts_.has_imatrix) return DType::kQ5_K;
-  if (is("Q4_K_S") && !is_falcon) return DType::kQ5_K;
+  if (is("Q4_K_S") && !is_coarse) return DType::kQ5_K;
   // The first layers can go wrong with an importance matrix.
   if (is("Q4_0") && facts_.has_imatrix) return DType::kQ4_1;
   if (is("Q5_0") && facts_.has_imatrix) return DType::kQ5_1;
@@ -124,7 +135,7 @@ DType QuantizeRules::down_type(const std::string& name) {
 }
 
 DType QuantizeRules::attention_output_type() const {
-  if (facts_.architecture == "falcon") return is("Q3_K_L") ? DType::kQ4_K : mix_.type;
+  if (facts_.traits.bears_coarse_layers) return is("Q3_K_L") ? DType::kQ4_K : mix_.type;
   if (facts_.num_experts == 8) {
     for (const std::string_view name :
          {"Q2_K", "Q3_K_S", "Q3_K_M", "IQ4_NL", "Q4_K_S", "Q4_K_M", "IQ3_S", "IQ3_M", "IQ4_XS"})
@@ -146,7 +157,7 @@ DType QuantizeRules::type_of(const std::string& name, size_t axes) {
   if (!dtype_info(mix_.type).is_block) return mix_.type;
   const bool is_embedding = name == "token_embd.weight";
   if (name == "output.weight" || (is_embedding && !facts_.has_output)) {
-    if (mix_.type == DType::kMXFP4 || mix_.type == DType::kQ8_0 || facts_.architecture == "falcon") return DType::kQ8_0;
+    if (mix_.type == DType::kMXFP4 || mix_.type == DType::kQ8_0 || facts_.traits.wants_fine_logits) return DType::kQ8_0;
     return DType::kQ6_K;
   }
   if (is("MXFP4_MOE")) return axes > 2 ? DType::kMXFP4 : DType::kQ8_0;

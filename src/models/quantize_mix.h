@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/gguf_names.h"
 #include "tensor/dtype.h"
 
 namespace redline {
@@ -22,9 +23,12 @@ const std::vector<QuantizeMix>& quantize_mixes();
 /// In any case of letters; "Q4_K" is Q4_K_M as in llama.cpp. not_found: the message lists the mixes.
 Result<QuantizeMix> find_quantize_mix(std::string_view name);
 
+/// By general.architecture; those of Redline's families have them in their row.
+QuantizeTraits find_quantize_traits(std::string_view architecture);
+
 /// Model properties that the rules use.
 struct QuantizeFacts {
-  std::string architecture;  ///< general.architecture
+  QuantizeTraits traits;
   int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, num_experts = 0;
   int64_t num_attention_values = 0;  ///< attn_v, attn_qkv and attn_kv_b tensors
   bool has_output = false;           ///< a matrix of its own makes the logits

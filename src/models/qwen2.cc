@@ -16,7 +16,10 @@ Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint) {
 extern const ModelFamily kQwen2Family = {
     .model_type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
-    .gguf = {.architecture = "qwen2", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer},
+    .gguf = {.architecture = "qwen2",
+             .top = kLlamaGgufTop,
+             .layer = kLlamaGgufLayer,
+             .quantize = {.is_large_at_80_layers = true}},
     .build = build_qwen2,
 };
 

@@ -334,6 +334,7 @@ constexpr std::string_view kUnetDenoiserClasses[] = {"UNet2DConditionModel"};
 extern const DenoiserRow kUnetDenoiser = {
     .class_names = kUnetDenoiserClasses,
     .build = build_unet,
+    .adapter_names = unet_stored_modules,
 };
 
 }  // namespace redline

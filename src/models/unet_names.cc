@@ -31,8 +31,8 @@ std::string_view find(UnetNames names, std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> unet_stored_modules(const std::string& module) {
-  // Entries of a level: two layers and the step to the next one.
+std::vector<StoredModule> unet_stored_modules(const std::string& module) {
+  // Of a level: two layers and the step to the next one.
   constexpr int kPerLevel = 3;
   int level = 0, layer = 0, end = 0;
   const auto matches = [&](const char* pattern) {
@@ -42,28 +42,28 @@ std::vector<std::string> unet_stored_modules(const std::string& module) {
   };
   const auto rest = [&] { return std::string_view(module).substr(static_cast<size_t>(end)); };
   if (matches("down_blocks.%d.attentions.%d.%n"))
-    return {fmt::format("input_blocks.{}.1.{}", 1 + kPerLevel * level + layer, rest())};
+    return {{fmt::format("input_blocks.{}.1.{}", 1 + kPerLevel * level + layer, rest())}};
   if (matches("up_blocks.%d.attentions.%d.%n"))
-    return {fmt::format("output_blocks.{}.1.{}", kPerLevel * level + layer, rest())};
+    return {{fmt::format("output_blocks.{}.1.{}", kPerLevel * level + layer, rest())}};
   if (matches("down_blocks.%d.resnets.%d.%n") && !find(kResnet, rest()).empty())
-    return {fmt::format("input_blocks.{}.0.{}", 1 + kPerLevel * level + layer, find(kResnet, rest()))};
+    return {{fmt::format("input_blocks.{}.0.{}", 1 + kPerLevel * level + layer, find(kResnet, rest()))}};
   if (matches("up_blocks.%d.resnets.%d.%n") && !find(kResnet, rest()).empty())
-    return {fmt::format("output_blocks.{}.0.{}", kPerLevel * level + layer, find(kResnet, rest()))};
+    return {{fmt::format("output_blocks.{}.0.{}", kPerLevel * level + layer, find(kResnet, rest()))}};
   if (matches("down_blocks.%d.downsamplers.%d.%n") && rest() == "conv")
-    return {fmt::format("input_blocks.{}.0.op", kPerLevel * (level + 1))};
+    return {{fmt::format("input_blocks.{}.0.op", kPerLevel * (level + 1))}};
   if (matches("up_blocks.%d.upsamplers.%d.%n") && rest() == "conv") {
     const int block = kPerLevel * (level + 1) - 1;
-    return {fmt::format("output_blocks.{}.1.conv", block), fmt::format("output_blocks.{}.2.conv", block)};
+    return {{fmt::format("output_blocks.{}.1.conv", block)}, {fmt::format("output_blocks.{}.2.conv", block)}};
   }
   constexpr std::string_view kMiddle = "mid_block.attentions.0.", kMiddleResnet = "mid_block.resnets.";
-  if (module.starts_with(kMiddle)) return {"middle_block.1." + module.substr(kMiddle.size())};
+  if (module.starts_with(kMiddle)) return {{"middle_block.1." + module.substr(kMiddle.size())}};
   for (int i = 0; i < 2; ++i) {
     const std::string prefix = fmt::format("{}{}.", kMiddleResnet, i);
     if (!module.starts_with(prefix)) continue;
     if (const auto stored = find(kResnet, std::string_view(module).substr(prefix.size())); !stored.empty())
-      return {fmt::format("middle_block.{}.{}", 2 * i, stored)};
+      return {{fmt::format("middle_block.{}.{}", 2 * i, stored)}};
   }
-  if (const auto stored = find(kOthers, module); !stored.empty()) return {std::string(stored)};
+  if (const auto stored = find(kOthers, module); !stored.empty()) return {{std::string(stored)}};
   return {};
 }
 

@@ -33,12 +33,7 @@ Prediction::State Prediction::state() const {
   return state_;
 }
 
-int64_t Prediction::queue_position() const {
-  const std::lock_guard lock(model_->mutex_);
-  const auto found = std::find_if(model_->waiting_.begin(), model_->waiting_.end(),
-                                  [&](const auto& waiting) { return waiting.get() == this; });
-  return found == model_->waiting_.end() ? 0 : found - model_->waiting_.begin() + (model_->running_ ? 1 : 0);
-}
+int64_t Prediction::queue_position() const { return model_->queue_position(*this); }
 
 void Prediction::update(const std::function<void(State&)>& change) {
   std::shared_ptr<ImageModel> unused;
@@ -63,14 +58,7 @@ void Prediction::notify() {
 }
 
 void Prediction::cancel() {
-  bool was_waiting = false;
-  {
-    const std::lock_guard lock(model_->mutex_);
-    auto& waiting = model_->waiting_;
-    const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const auto& w) { return w.get() == this; });
-    was_waiting = found != waiting.end();
-    if (was_waiting) waiting.erase(found);
-  }
+  const bool was_waiting = model_->withdraw(*this);
   {
     const std::lock_guard lock(mutex_);
     is_canceled_ = true;
@@ -85,6 +73,11 @@ void Prediction::cancel() {
 bool Prediction::has_listeners() {
   const std::lock_guard lock(listening_);
   return !listeners_.empty();
+}
+
+bool Prediction::is_canceled() const {
+  const std::lock_guard lock(mutex_);
+  return is_canceled_;
 }
 
 uint64_t Prediction::listen(std::function<void()> changed) {
@@ -149,6 +142,22 @@ void ImageModel::unload() {
   engine.swap(engine_);
 }
 
+int64_t ImageModel::queue_position(const Prediction& prediction) const {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& w) { return w.get() == &prediction; });
+  return found == waiting_.end() ? 0 : found - waiting_.begin() + (running_ ? 1 : 0);
+}
+
+bool ImageModel::withdraw(const Prediction& prediction) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& w) { return w.get() == &prediction; });
+  if (found == waiting_.end()) return false;
+  waiting_.erase(found);
+  return true;
+}
+
 int64_t ImageModel::in_flight() const {
   const std::lock_guard lock(mutex_);
   return std::ssize(waiting_) + (running_ ? 1 : 0);
@@ -196,10 +205,6 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
     s.status = PredictionStatus::kProcessing;
     s.started = unix_now();
   });
-  const auto is_canceled = [&] {
-    const std::lock_guard lock(prediction->mutex_);
-    return prediction->is_canceled_;
-  };
   ImageRequest request = job.request;
   if (job.init_image) request.init_image = &*job.init_image;
   if (job.mask) request.mask = &*job.mask;
@@ -222,10 +227,10 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
       s.computed = p.computed;
       s.previews = std::move(previews);
     });
-    return !is_canceled();
+    return !prediction->is_canceled();
   };
   const auto draw = [&]() -> Result<ImageResult> {
-    if (is_canceled()) return cancelled("canceled");
+    if (prediction->is_canceled()) return cancelled("canceled");
     try {
       REDLINE_TRY(engine_->set_adapters(job.adapters));
       return engine_->generate(request, on_step);

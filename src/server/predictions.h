@@ -75,13 +75,15 @@ class Prediction {
   /// No call runs after it.
   void unlisten(uint64_t number);
 
- private:
-  friend class ImageModel;
+  // For the model that runs it.
+  /// Has no effect once it is over.
   void update(const std::function<void(State&)>& change);
   /// Calls the listeners: the state or the place in the queue has changed.
   void notify();
   bool has_listeners();
+  bool is_canceled() const;
 
+ private:
   const std::string id_;
   const std::shared_ptr<ImageModel> model_;
   const ImageJob job_;
@@ -117,13 +119,16 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
 
   /// To a model from ImageModels::find(). 429: the queue is full. invalid_request_error: an adapter that is not there.
   static Outcome<std::shared_ptr<Prediction>> submit(const std::shared_ptr<ImageModel>& model, ImageJob job);
+  /// Requests before this one, 0 when it is next or does not wait.
+  int64_t queue_position(const Prediction& prediction) const;
+  /// Takes it out of the queue; false: it did not wait.
+  bool withdraw(const Prediction& prediction);
   /// Requests that wait or run.
   int64_t in_flight() const;
   /// Cancels what has no webhook, waits for the rest, and accepts no more.
   void close();
 
  private:
-  friend class Prediction;
   void run();
   void run_one(const std::shared_ptr<Prediction>& prediction);
 

@@ -39,10 +39,10 @@ class PendingLoad {
   /// Of an ended load. Without an error the model stays loaded as long as this object lives.
   Status status() const;
 
- private:
-  friend class Residency;
+  /// The load has ended; called once, by the Residency that gave it out. `use` keeps the model loaded.
   void finish(Status status, std::shared_ptr<void> use);
 
+ private:
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   std::optional<Status> status_;

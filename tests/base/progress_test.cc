@@ -76,9 +76,9 @@ TEST(Progress, DrawsOneLineAndWipesIt) {
     EXPECT_EQ(drain(terminal.outside), "\rpacking [                              ] 0%\x1b[K");
     progress.advance(500);
     EXPECT_THAT(drain(terminal.outside), MatchesRegex("\rpacking \\[=+ +\\] 50%, .+ left\x1b\\[K"));
-    hide_progress();
+    Progress::hide_shown();
     EXPECT_EQ(drain(terminal.outside), "\r\x1b[K");
-    hide_progress();
+    Progress::hide_shown();
     EXPECT_EQ(drain(terminal.outside), "");
     progress.advance(5000);
     EXPECT_EQ(drain(terminal.outside), "\rpacking [==============================] 100%\x1b[K");

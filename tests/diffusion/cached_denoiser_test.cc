@@ -218,6 +218,52 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
     }
 }
 
+TEST(CachedDenoiser, TextThatTheTailReadsIsForecastToo) {
+  GoldenDenoiser made = make_denoiser("flux_dev", BlockSplit(1, 1));
+  ASSERT_TRUE(made.denoiser);
+  Denoiser& denoiser = *made.denoiser;
+  ASSERT_TRUE(denoiser.begin(random_batch(denoiser.model(), {1})).ok());
+  RuleRequest request;
+  request.rule = "dbcache:threshold=10,warmup=1,fn=1,bn=1";
+  auto cached = CachedDenoiser::make(denoiser, StepCache::make(request).value(), made.blocks);
+  ASSERT_TRUE(cached.ok()) << cached.status().to_string();
+  const std::vector<int64_t> rows = {0};
+  std::vector<float> x, out, added[2];
+  testing::append_normal(x, denoiser.batch().layout.elements(), 4);
+  out.resize(x.size());
+  for (int64_t step = 0; step < 2; ++step) {
+    const double sigma = 0.9 - 0.1 * static_cast<double>(step);
+    ASSERT_TRUE(cached->evaluate(rows, x, 1000 * sigma, {step, 5, sigma, sigma - 0.1, -0.1}, out).ok());
+    EXPECT_EQ(cached->computed_images(), 1 - step);
+    const std::span<const float> after = denoiser.state(DenoiserState::kMiddleText, 0);
+    const std::vector<float> middle(after.begin(), after.end());
+    const std::span<const float> before = denoiser.state(DenoiserState::kFrontText, 0);
+    ASSERT_EQ(middle.size(), before.size());
+    ASSERT_FALSE(middle.empty());
+    for (size_t i = 0; i < middle.size(); ++i) added[step].push_back(middle[i] - before[i]);
+    for (float& value : x) value *= 0.5F;  // the front's text is another one in the second step
+  }
+  // front + (middle - front) rounds twice in float32.
+  for (size_t i = 0; i < added[0].size(); ++i) EXPECT_NEAR(added[0][i], added[1][i], 1e-5) << i;
+}
+
+TEST(CachedDenoiser, OnlyWhatARuleReadsIsTaken) {
+  const auto reads = [](const std::string& rule) {
+    RuleRequest request;
+    request.rule = rule;
+    const RowReads r = StepCache::make(request).value().reads();
+    return fmt::format("{}{}{}{}{}", r.embedded ? "e" : "", r.front_image ? "f" : "", r.modulated ? "m" : "",
+                       r.middle_image ? "i" : "", r.text ? "t" : "");
+  };
+  EXPECT_EQ(reads("none"), "");
+  EXPECT_EQ(reads("redline"), "");
+  EXPECT_EQ(reads("easycache"), "");
+  EXPECT_EQ(reads("fbcache"), "efit");
+  EXPECT_EQ(reads("teacache:coefficients=1/0"), "emit");
+  EXPECT_EQ(reads("mask:steps=0,span=body"), "fit");
+  EXPECT_EQ(reads("mask:steps=0,span=stack"), "eit");
+}
+
 TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
   GoldenDenoiser flux = make_denoiser("flux_dev", 1), unet = make_denoiser("unet_sd15", 0);
   ASSERT_TRUE(flux.denoiser && unet.denoiser);

@@ -8,6 +8,7 @@
 
 #include "diffusion/noise_schedule.h"
 #include "diffusion/torch_generator.h"
+#include "redline/image.h"
 #include "support/npz.h"
 
 namespace redline {
@@ -282,8 +283,17 @@ TEST(Solver, AModelsSolverCanBeChanged) {
   EXPECT_EQ((*with_solver(sd, "DPM++ 2M Karras"))["use_karras_sigmas"], true);
   EXPECT_EQ((*with_solver(sd, "uni_pc"))["_class_name"], "UniPCMultistepScheduler");
   EXPECT_EQ((*with_solver(flux, "euler"))["_class_name"], "FlowMatchEulerDiscreteScheduler");
+  EXPECT_EQ((*with_solver(sd, "euler"))["_class_name"], "EulerDiscreteScheduler");
+  EXPECT_EQ((*with_solver(sd, "dpmpp_2m_sde_karras"))["algorithm_type"], "sde-dpmsolver++");
 
-  EXPECT_NE(with_solver(sd, "heun").status().message().find("flow-euler, euler, euler-ancestral"), std::string::npos);
+  const SamplerNames names = sampler_names("dpm++-karras-sde");
+  EXPECT_EQ(names.web_ui + "|" + names.web_ui_schedule, "DPM++ 2M SDE|Karras");
+  EXPECT_EQ(names.comfyui + "|" + names.comfyui_schedule, "dpmpp_2m_sde|karras");
+  EXPECT_EQ(sampler_names("flow-euler").comfyui_schedule, "simple");
+  EXPECT_EQ(sampler_names("other").web_ui, "other");
+
+  EXPECT_NE(with_solver(sd, "heun").status().message().find("ddim, dpm++, euler, euler-ancestral, flow-euler"),
+            std::string::npos);
   EXPECT_NE(with_solver(sd, "").status().code(), Code::ok);
   EXPECT_NE(with_solver(sd, "flow-euler").status().message().find("flow-matching models only"), std::string::npos);
   EXPECT_NE(with_solver(flux, "ddim").status().message().find("cannot run"), std::string::npos);

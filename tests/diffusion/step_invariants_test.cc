@@ -18,6 +18,8 @@ TEST(StepInvariants, StepsReadNeitherTextNorTimestep) {
     for (size_t part = 0; part < 3; ++part)
       for (const char* input : {"text", "timestep", "guidance", "pooled", "carry.conditioning", "carry.table"})
         EXPECT_FALSE(networks[part]->has_input(input)) << name << ", part " << part << ": " << input;
+    for (const char* input : {"text", "guidance", "pooled"})  // nor as what stays for the run
+      EXPECT_FALSE(networks[0]->has_input(std::string("external.in.") + input)) << name << ": " << input;
     EXPECT_TRUE(networks[3]->has_input("text")) << name;
     EXPECT_TRUE(networks[4]->has_input("timestep")) << name;
   }

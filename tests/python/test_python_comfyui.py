@@ -182,6 +182,7 @@ def test_interrupt(comfy, painter):
     (("auto", 0.3), {"cache": "auto", "quality": 0.3}),
     (("fbcache", 0.3, 0.12), {"cache": "fbcache:threshold=0.12"}),
     (("auto", 0.3, 0.0, 5), {"cache": "auto", "steps_budget": 5}),
+    (("taylorseer", 0.3), {"cache": "taylorseer"}),
 ])
 def test_step_cache_settings(comfy, painter, settings, expected):
     options = comfy.nodes["RedlineStepCache"]().settings(*settings)[0]

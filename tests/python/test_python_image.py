@@ -166,6 +166,13 @@ def test_step_cache(painter):
         painter(PROMPT, num_inference_steps=8, cache="fbcache", steps_budget=4)
 
 
+def test_rules_of_the_step_cache():
+    rules = {rule.name: rule for rule in redline.step_cache_rules()}
+    assert [name for name, rule in rules.items() if rule.is_default] == ["redline"]
+    assert rules["redline"].takes_budget and rules["fbcache"].takes_quality and not rules["none"].takes_quality
+    assert all(rule.summary for rule in rules.values())
+
+
 def test_embeddings_in(root, painter):
     folder = root / "assets/redline-shapes/reference"
     embeds, pooled = np.load(folder / "case0_prompt_embeds.npy"), np.load(folder / "case0_pooled.npy")

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 #include "formats/gguf.h"
 #include "support/npz.h"
@@ -73,27 +74,25 @@ TEST(Blocks, ValuesOfTheReferenceFilesToTheBit) {
   }
 }
 
-// The plain float types of the same model: the file's own bytes are the reference.
-TEST(Blocks, FloatFilesOfOneModelAgree) {
-  const std::string folder = std::string(REDLINE_SHARED_DIR) + "/models/quant-vectors/tiny-";
-  if (!std::filesystem::exists(folder + "F32.gguf")) GTEST_SKIP() << folder << "*.gguf is not here";
-  auto f32 = GgufFile::open(folder + "F32.gguf"), f16 = GgufFile::open(folder + "F16.gguf");
-  auto bf16 = GgufFile::open(folder + "BF16.gguf");
-  ASSERT_TRUE(f32.ok() && f16.ok() && bf16.ok());
-  for (const GgufTensor& tensor : f32->tensors()) {
-    const int64_t count = tensor.view.num_elements();
-    std::vector<float> exact(static_cast<size_t>(count)), rounded(static_cast<size_t>(count));
-    unpack_row(DType::kF32, tensor.view.data, exact.data(), count);
-    for (auto* file : {&*f16, &*bf16}) {
-      const GgufTensor* other = file->tensor(tensor.name);
-      ASSERT_NE(other, nullptr);
-      unpack_row(other->view.dtype, other->view.data, rounded.data(), count);
-      for (size_t i = 0; i < exact.size(); ++i) {
+// Rows of plain floats are single values (tests/tensor/dtype_test.cc) one after the other, for any length.
+TEST(Blocks, RowsOfPlainFloatsAreTheirValues) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (const size_t count : {0, 1, 7, 8, 15, 16, 17, 31, 33, 257}) {
+    std::vector<float> exact(count);
+    for (size_t i = 0; i < count; ++i) exact[i] = std::ldexp(normal(random), static_cast<int>(i * 7 % 41) - 30);
+    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+      std::vector<uint8_t> row(static_cast<size_t>(row_bytes(type, std::ssize(exact))) + 1);
+      std::vector<float> values(count);
+      round_row(type, exact.data(), std::ssize(exact), row.data());
+      unpack_row(type, row.data(), values.data(), std::ssize(exact));
+      for (size_t i = 0; i < count; ++i) {
         float expected = exact[i];
-        if (other->view.dtype == DType::kF16) expected = f16_to_f32(f32_to_f16(expected));
-        if (other->view.dtype == DType::kBF16) expected = bf16_to_f32(f32_to_bf16(expected));
-        ASSERT_EQ(rounded[i], expected) << tensor.name << " element " << i;
+        if (type == DType::kF16) expected = f16_to_f32(f32_to_f16(expected));
+        if (type == DType::kBF16) expected = bf16_to_f32(f32_to_bf16(expected));
+        ASSERT_EQ(values[i], expected) << dtype_info(type).name << " element " << i << " of " << count;
       }
+      ASSERT_EQ(row.back(), 0) << "written past the row";
     }
   }
 }

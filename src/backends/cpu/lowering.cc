@@ -192,15 +192,8 @@ Result<Program> CpuCompiler::run() {
   StatePlan states = plan_states(graph_, StateStorage::kDevice);
   std::shared_ptr<AdapterShrink> last_adapters;
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
-    LowerContext context;
     const Op op = graph_.ops[i];
-    context.op_ = &op;
-    context.graph_ = &graph_;
-    context.options_ = &options_;
-    context.states_ = &states;
-    context.workers_ = team_.size();
-    context.compiler_ = this;
-    context.last_adapters_ = &last_adapters;
+    LowerContext context(op, graph_, options_, states, team_.size(), *this, last_adapters);
     const CpuLowering* lowering = find_cpu_lowering(op.def);
     if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
     REDLINE_TRY(lowering->lower(context).within(op.name));

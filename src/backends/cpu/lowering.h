@@ -24,10 +24,15 @@ struct CpuCompileOptions {
 };
 
 struct AdapterShrink;  // linear_adapters.cc
+class CpuCompiler;     // lowering.cc
 
 /// The interface that an op's lowering works with.
 class LowerContext {
  public:
+  LowerContext(const Op& op, Graph& graph, const CpuCompileOptions& options, const StatePlan& states, int workers,
+               CpuCompiler& compiler, std::shared_ptr<AdapterShrink>& last_adapters)
+      : op_(&op), graph_(&graph), options_(&options), states_(&states), workers_(workers), compiler_(&compiler),
+        last_adapters_(&last_adapters) {}
   const Op& op() const { return *op_; }
   const Graph& graph() const { return *graph_; }
   const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
@@ -62,14 +67,13 @@ class LowerContext {
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
 
  private:
-  friend class CpuCompiler;
-  const Op* op_ = nullptr;
-  Graph* graph_ = nullptr;
-  const CpuCompileOptions* options_ = nullptr;
-  const StatePlan* states_ = nullptr;
-  int workers_ = 1;
-  class CpuCompiler* compiler_ = nullptr;
-  std::shared_ptr<AdapterShrink>* last_adapters_ = nullptr;
+  const Op* op_;
+  Graph* graph_;
+  const CpuCompileOptions* options_;
+  const StatePlan* states_;
+  int workers_;
+  CpuCompiler* compiler_;
+  std::shared_ptr<AdapterShrink>* last_adapters_;
 };
 
 /// The CPU implementation of one op: adds its stages. One constant per op, listed in lowerings.cc.

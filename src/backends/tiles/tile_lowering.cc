@@ -145,12 +145,7 @@ Status TileCompiler::lower_all(const StatePlan& states) {
   // By value: a lowering may add values to the graph.
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     const Op op = graph_.ops[i];
-    TileLowerContext context;
-    context.op_ = &op;
-    context.graph_ = &graph_;
-    context.options_ = &options_;
-    context.states_ = &states;
-    context.compiler_ = this;
+    TileLowerContext context(op, graph_, options_, states, *this);
     const TileLowering* lowering = find_tile_lowering(op.def);
     if (!lowering)
       return unsupported("{}: the op {} does not run on {} yet; --device cpu runs it", op.name, op.def->name,

@@ -95,6 +95,9 @@ class TileCompiler;
 /// The interface that an op's lowering works with.
 class TileLowerContext {
  public:
+  TileLowerContext(const Op& op, Graph& graph, const TileCompileOptions& options, const StatePlan& states,
+                   TileCompiler& compiler)
+      : op_(&op), graph_(&graph), options_(&options), states_(&states), compiler_(&compiler) {}
   const Op& op() const { return *op_; }
   const Graph& graph() const { return *graph_; }
   const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
@@ -122,12 +125,11 @@ class TileLowerContext {
   void add_stage(TileStage stage);
 
  private:
-  friend class TileCompiler;
-  const Op* op_ = nullptr;
-  Graph* graph_ = nullptr;
-  const TileCompileOptions* options_ = nullptr;
-  const StatePlan* states_ = nullptr;
-  TileCompiler* compiler_ = nullptr;
+  const Op* op_;
+  Graph* graph_;
+  const TileCompileOptions* options_;
+  const StatePlan* states_;
+  TileCompiler* compiler_;
 };
 
 template <class Kernel>

@@ -52,6 +52,8 @@ class Ddim final : public VariancePreserving {
 extern const SolverRow kDdimSolver = {
     .name = "ddim",
     .class_name = "DDIMScheduler",
+    .web_ui_name = "DDIM",
+    .comfyui_name = "ddim",
     .models = SolverModels::kDiffusion,
     .make = make_solver<Ddim>,
 };

@@ -106,6 +106,8 @@ class DpmMultistep final : public Multistep {
 extern const SolverRow kDpmMultistepSolver = {
     .name = "dpm++",
     .class_name = "DPMSolverMultistepScheduler",
+    .web_ui_name = "DPM++ 2M",
+    .comfyui_name = "dpmpp_2m",
     .models = SolverModels::kBoth,
     .make = make_solver<DpmMultistep>,
 };

@@ -52,6 +52,8 @@ class Euler final : public VarianceExploding {
 extern const SolverRow kEulerSolver = {
     .name = "euler",
     .class_name = "EulerDiscreteScheduler",
+    .web_ui_name = "Euler",
+    .comfyui_name = "euler",
     .models = SolverModels::kDiffusion,
     .make = make_solver<Euler>,
 };

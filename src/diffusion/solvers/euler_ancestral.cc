@@ -36,6 +36,8 @@ class EulerAncestral final : public VarianceExploding {
 extern const SolverRow kEulerAncestralSolver = {
     .name = "euler-ancestral",
     .class_name = "EulerAncestralDiscreteScheduler",
+    .web_ui_name = "Euler a",
+    .comfyui_name = "euler_ancestral",
     .models = SolverModels::kDiffusion,
     .make = make_solver<EulerAncestral>,
 };

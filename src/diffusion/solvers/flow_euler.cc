@@ -96,6 +96,8 @@ class FlowEuler final : public Solver {
 extern const SolverRow kFlowEulerSolver = {
     .name = "flow-euler",
     .class_name = "FlowMatchEulerDiscreteScheduler",
+    .web_ui_name = "Euler",
+    .comfyui_name = "euler",
     .models = SolverModels::kFlow,
     .make = make_solver<FlowEuler>,
 };

@@ -66,6 +66,8 @@ class Lcm final : public VariancePreserving {
 extern const SolverRow kLcmSolver = {
     .name = "lcm",
     .class_name = "LCMScheduler",
+    .web_ui_name = "LCM",
+    .comfyui_name = "lcm",
     .models = SolverModels::kDiffusion,
     .make = make_solver<Lcm>,
 };

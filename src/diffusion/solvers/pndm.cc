@@ -76,6 +76,8 @@ class Pndm final : public VariancePreserving {
 extern const SolverRow kPndmSolver = {
     .name = "pndm",
     .class_name = "PNDMScheduler",
+    .web_ui_name = "PLMS",
+    .comfyui_name = "ipndm",
     .models = SolverModels::kDiffusion,
     .make = make_solver<Pndm>,
 };

@@ -149,9 +149,11 @@ class UniPc final : public Multistep {
 
 }  // namespace
 
-extern const SolverRow kUniPcSolver = {
+extern const SolverRow kUnipcSolver = {
     .name = "unipc",
     .class_name = "UniPCMultistepScheduler",
+    .web_ui_name = "UniPC",
+    .comfyui_name = "uni_pc",
     .models = SolverModels::kBoth,
     .make = make_solver<UniPc>,
 };

@@ -121,4 +121,10 @@ class DmdForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_dmd_forecaster() { return std::make_unique<DmdForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kDmdRows[] = {
+    {"dmd", "dynamic modes of the last 4 to 6 equally spaced values", make_dmd_forecaster}};
+}  // namespace
+extern const ForecasterRows kDmdForecasters = kDmdRows;
+
 }  // namespace redline

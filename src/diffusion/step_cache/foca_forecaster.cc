@@ -47,4 +47,10 @@ class FocaForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_foca_forecaster() { return std::make_unique<FocaForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kFocaRows[] = {
+    {"foca", "mean of two slopes, corrected by the last forecast", make_foca_forecaster}};
+}  // namespace
+extern const ForecasterRows kFocaForecasters = kFocaRows;
+
 }  // namespace redline

@@ -5,31 +5,27 @@
 #include "base/text_distance.h"
 
 namespace redline {
-namespace {
 
-constexpr ForecasterInfo kForecasters[] = {
-    {"reuse", "the last computed value", make_reuse_forecaster},
-    {"taylor1", "Taylor series by step number, first order", [] { return make_taylor_forecaster(1); }},
-    {"taylor2", "Taylor series by step number, second order", [] { return make_taylor_forecaster(2); }},
-    {"taylor3", "Taylor series by step number, third order", [] { return make_taylor_forecaster(3); }},
-    {"sigma1", "straight line in sigma", [] { return make_sigma_forecaster(1); }},
-    {"sigma2", "parabola in sigma", [] { return make_sigma_forecaster(2); }},
-    {"gamma", "DiCache: scaled by the change of the front's residual, 1 to 1.5 of the last gap", make_gamma_forecaster},
-    {"probe", "scaled by the front's residual projected on its last direction", make_probe_horizon_forecaster},
-    {"foca", "mean of two slopes, corrected by the last forecast", make_foca_forecaster},
-    {"dmd", "dynamic modes of the last 4 to 6 equally spaced values", make_dmd_forecaster},
-    {"measured", "linear in u(sigma), damped by the previous forecast's error", make_measured_forecaster},
-};
+#define REDLINE_ROW(rows) extern const ForecasterRows rows;
+#include <forecasters.inc>  // of the build: one row per NAME_forecaster.cc
+#undef REDLINE_ROW
 
-}  // namespace
+std::span<const ForecasterRow> forecasters() {
+  static const std::vector<ForecasterRow> all = [] {
+    std::vector<ForecasterRow> rows;
+#define REDLINE_ROW(file) rows.insert(rows.end(), file.begin(), file.end());
+#include <forecasters.inc>
+#undef REDLINE_ROW
+    return rows;
+  }();
+  return all;
+}
 
-std::span<const ForecasterInfo> forecasters() { return kForecasters; }
-
-Result<const ForecasterInfo*> find_forecaster(const std::string& name) {
+Result<const ForecasterRow*> find_forecaster(const std::string& name) {
   std::vector<std::string_view> names;
-  for (const ForecasterInfo& info : kForecasters) {
-    if (name == info.name) return &info;
-    names.emplace_back(info.name);
+  for (const ForecasterRow& row : forecasters()) {
+    if (name == row.name) return &row;
+    names.emplace_back(row.name);
   }
   return not_found("no forecaster is called \"{}\"{}; there are {}", name, the_nearest(name, names),
                    fmt::join(names, ", "));

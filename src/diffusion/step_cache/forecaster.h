@@ -1,7 +1,7 @@
 // Forecasts of the one tensor that a skipped step needs: a weighted sum of tensors stored at computed steps.
 //
 // Every known forecaster is linear in the stored tensors, so it only gives weights; the sum is one pass over memory. To
-// add one: its file, and its row in forecaster.cc.
+// add one: its NAME_forecaster.cc, whose rows kNameForecasters the build finds.
 #pragma once
 
 #include <memory>
@@ -38,20 +38,22 @@ class Forecaster {
   virtual void weights(const History& history, const ForecastPoint& at, int64_t own, std::span<double> weights) = 0;
 };
 
-struct ForecasterInfo {
+struct ForecasterRow {
   const char* name;
   const char* summary;
   std::unique_ptr<Forecaster> (*make)();
 };
+/// What a file defines: one row, or one for each order.
+using ForecasterRows = std::span<const ForecasterRow>;
 /// All of them: "reuse", "taylor1", ...
-std::span<const ForecasterInfo> forecasters();
+std::span<const ForecasterRow> forecasters();
 /// not_found: the message lists the names.
-Result<const ForecasterInfo*> find_forecaster(const std::string& name);
+Result<const ForecasterRow*> find_forecaster(const std::string& name);
 
 /// u(sigma) = -log(1.05 - sigma), in which the model output changes at an even rate; see measured_forecaster.cc.
 double u_of_sigma(double sigma);
 
-// One per file.
+// For rules with a forecaster of their own.
 std::unique_ptr<Forecaster> make_reuse_forecaster();
 /// `first`: derivatives are formed at steps > first, which differs by method.
 std::unique_ptr<Forecaster> make_taylor_forecaster(int64_t order, int64_t first = 1);

@@ -28,4 +28,11 @@ class GammaForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_gamma_forecaster() { return std::make_unique<GammaForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kGammaRows[] = {
+    {"gamma", "DiCache: scaled by the change of the front's residual, 1 to 1.5 of the last gap",
+     make_gamma_forecaster}};
+}  // namespace
+extern const ForecasterRows kGammaForecasters = kGammaRows;
+
 }  // namespace redline

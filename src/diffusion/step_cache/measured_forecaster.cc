@@ -53,4 +53,10 @@ double u_of_sigma(double sigma) { return -std::log(std::max(1.05 - sigma, 1e-3))
 
 std::unique_ptr<Forecaster> make_measured_forecaster() { return std::make_unique<MeasuredForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kMeasuredRows[] = {
+    {"measured", "linear in u(sigma), damped by the previous forecast's error", make_measured_forecaster}};
+}  // namespace
+extern const ForecasterRows kMeasuredForecasters = kMeasuredRows;
+
 }  // namespace redline

@@ -31,4 +31,10 @@ class ProbeHorizonForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_probe_horizon_forecaster() { return std::make_unique<ProbeHorizonForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kProbeHorizonRows[] = {
+    {"probe", "scaled by the front's residual projected on its last direction", make_probe_horizon_forecaster}};
+}  // namespace
+extern const ForecasterRows kProbeHorizonForecasters = kProbeHorizonRows;
+
 }  // namespace redline

@@ -14,4 +14,9 @@ class ReuseForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_reuse_forecaster() { return std::make_unique<ReuseForecaster>(); }
 
+namespace {
+constexpr ForecasterRow kReuseRows[] = {{"reuse", "the last computed value", make_reuse_forecaster}};
+}  // namespace
+extern const ForecasterRows kReuseForecasters = kReuseRows;
+
 }  // namespace redline

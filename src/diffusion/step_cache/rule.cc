@@ -6,17 +6,21 @@
 #include <charconv>
 
 #include "base/text_distance.h"
+#include "redline/image.h"
 
 namespace redline {
 
-// The registry: one row per file in rules/.
-extern const RuleRow kNoneRule, kRedlineRule, kFbcacheRule, kDbcacheRule, kTeacacheRule, kEasycacheRule,
-    kTaylorseerRule, kMagcacheRule, kDicacheRule, kMaskRule;
+#define REDLINE_ROW(row) extern const RuleRow row;
+#include <rules.inc>  // of the build: one row per file in rules/
+#undef REDLINE_ROW
 
 namespace {
 
-constexpr const RuleRow* kRules[] = {&kNoneRule,      &kRedlineRule,    &kFbcacheRule,  &kDbcacheRule, &kTeacacheRule,
-                                     &kEasycacheRule, &kTaylorseerRule, &kMagcacheRule, &kDicacheRule, &kMaskRule};
+constexpr const RuleRow* kRules[] = {
+#define REDLINE_ROW(row) &row,
+#include <rules.inc>
+#undef REDLINE_ROW
+};
 
 // Parameters of every rule; "" keeps the rule's own setting.
 constexpr RuleParameter kCommonParameters[] = {
@@ -70,7 +74,7 @@ std::vector<std::string_view> parameter_names(const RuleRow& rule) {
 
 Status apply_common(const RuleValues& values, RulePlan& plan) {
   if (values.given("forecast")) {
-    REDLINE_ASSIGN(const ForecasterInfo* info, find_forecaster(values.text("forecast")));
+    REDLINE_ASSIGN(const ForecasterRow* info, find_forecaster(values.text("forecast")));
     plan.forecaster = info->make;
   }
   if (values.given("first")) plan.guards.first.count = [first = values.integer("first")](int64_t) { return first; };
@@ -90,10 +94,24 @@ Status apply_common(const RuleValues& values, RulePlan& plan) {
 
 }  // namespace
 
+RowReads reads_of(const RulePlan& plan) {
+  RowReads reads;
+  if (plan.decision == Decision::kNever) return reads;
+  const StatisticInput measured = plan.statistic ? plan.statistic(1)->reads() : StatisticInput::kLatents;
+  const bool reads_probe = measured == StatisticInput::kFront || plan.forecaster()->reads_probe();
+  const bool skips_middle = plan.span == SkippedSpan::kMiddle, skips_stack = plan.span == SkippedSpan::kStack;
+  reads.embedded = reads_probe || skips_stack;
+  reads.front_image = reads_probe || skips_middle;
+  reads.modulated = measured == StatisticInput::kModulated;
+  reads.middle_image = reads.text = skips_middle || skips_stack;
+  return reads;
+}
+
 double RuleValues::number(const std::string& name) const { return numbers_.at(name); }
 
-Status RuleValues::set(const RuleParameter& parameter, const std::string& text) {
+Status RuleValues::set(const RuleParameter& parameter, const std::string& text, bool is_given) {
   const std::string name = parameter.name;
+  given_[name] |= is_given;
   switch (parameter.kind) {
     case ParameterKind::kNumber:
     case ParameterKind::kInteger:
@@ -129,13 +147,12 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
 std::span<const RuleRow* const> rules() { return kRules; }
 
 Result<const RuleRow*> find_rule(const std::string& name) {
-  if (name == "auto") return &kRedlineRule;
   std::vector<std::string_view> names;
   for (const RuleRow* row : kRules) {
-    if (name == row->name) return row;
+    if (name == row->name || (name == kAutoRule && row->is_default)) return row;
     names.emplace_back(row->name);
   }
-  return invalid_argument("step cache: no rule is called \"{}\"{}; there are auto, {}", name, the_nearest(name, names),
+  return invalid_argument("step cache: no rule is called \"{}\"{}; there are {}, {}", name, the_nearest(name, names), kAutoRule,
                           fmt::join(names, ", "));
 }
 
@@ -147,13 +164,13 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
     return invalid_argument("step cache: quality {} is outside 0 .. 1", request.quality);
   const size_t colon = request.rule.find(':');
   std::string name = request.rule.substr(0, colon);
-  if (name.empty()) name = has_quality || has_budget ? "auto" : "none";
+  if (name.empty()) name = has_quality || has_budget ? kAutoRule : "none";
   REDLINE_ASSIGN(const RuleRow* rule, find_rule(name));
   name = rule->name;
 
   RuleValues values;
   std::string given;
-  for (const RuleParameter& parameter : rule->parameters) REDLINE_TRY(values.set(parameter, parameter.fallback));
+  for (const RuleParameter& parameter : rule->parameters) REDLINE_TRY(values.set(parameter, parameter.fallback, false));
   std::string_view rest =
       colon == std::string::npos ? std::string_view() : std::string_view(request.rule).substr(colon + 1);
   while (!rest.empty()) {
@@ -171,9 +188,8 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
                               fmt::join(parameter_names(*rule), ", "));
     if (equals == std::string_view::npos)
       return invalid_argument("step cache: {} needs a value: {}={}", key, key, found->fallback);
-    REDLINE_TRY(
-        values.set(*found, std::string(item.substr(equals + 1))).within(fmt::format("step cache: {}: {}", name, key)));
-    values.given_[key] = true;
+    REDLINE_TRY(values.set(*found, std::string(item.substr(equals + 1)), true)
+                    .within(fmt::format("step cache: {}: {}", name, key)));
     given += fmt::format("{}{}", given.empty() ? ":" : ",", item);
   }
   if (has_quality) {
@@ -181,8 +197,8 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
       return invalid_argument("step cache: {} has no threshold that a quality could set", name);
     if (values.given("threshold"))
       return invalid_argument("step cache: a threshold and a quality exclude each other; give one of them");
-    values.numbers_["threshold"] = rule->threshold_at_half * 2 * (1 - request.quality);
-    given += fmt::format("{}threshold={:.4g}", given.empty() ? ":" : ",", values.numbers_["threshold"]);
+    values.set_number("threshold", rule->threshold_at_half * 2 * (1 - request.quality));
+    given += fmt::format("{}threshold={:.4g}", given.empty() ? ":" : ",", values.number("threshold"));
   }
   if (has_budget && !rule->takes_budget) {
     std::vector<std::string_view> able;
@@ -197,6 +213,14 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
   return plan;
 }
 
+std::vector<StepCacheRule> step_cache_rules() {
+  std::vector<StepCacheRule> all;
+  for (const RuleRow* row : kRules)
+    all.push_back(
+        {row->name, row->summary, row->source, row->is_default, row->threshold_at_half > 0, row->takes_budget});
+  return all;
+}
+
 std::string rules_help() {
   std::string text;
   for (const RuleRow* rule : kRules) {
@@ -207,7 +231,7 @@ std::string rules_help() {
   text += "\nEvery rule also takes\n";
   for (const RuleParameter& p : kCommonParameters) text += fmt::format("{:<14}{}  {}\n", "", p.name, p.help);
   text += "\nForecasters\n";
-  for (const ForecasterInfo& f : forecasters()) text += fmt::format("{:<14}{:<10} {}\n", "", f.name, f.summary);
+  for (const ForecasterRow& f : forecasters()) text += fmt::format("{:<14}{:<10} {}\n", "", f.name, f.summary);
   return text;
 }
 

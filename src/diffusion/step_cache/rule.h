@@ -1,5 +1,5 @@
 // A rule combines a statistic, a decision, a forecaster and guards into a method. Every known method is one file in
-// rules/; to add one: its file, and its row's name in the list in rule.cc.
+// rules/, whose row the build finds: fbcache_rule.cc has kFbcacheRule.
 #pragma once
 
 #include <functional>
@@ -45,6 +45,15 @@ struct RulePlan {
   std::string description;   ///< "fbcache:threshold=0.08": every parameter that is not at its default
 };
 
+/// What a rule takes of the outputs of the network's parts (CacheRow); the rest stays in the memory of the back end.
+struct RowReads {
+  bool embedded = false, front_image = false, modulated = false;
+  bool middle_image = false;  ///< read when computed, written on a skip
+  bool text = false;          ///< front_text and middle_text, if the tail reads the latter
+};
+/// By the span that a skip leaves out, the statistic and the forecaster.
+RowReads reads_of(const RulePlan& plan);
+
 /// The computed steps of a run of `steps`, found for one model by `redline calibrate`.
 struct CalibratedMask {
   int64_t steps = 0;
@@ -82,11 +91,16 @@ class RuleValues {
   const std::vector<int64_t>& steps(const std::string& name) const { return steps_.at(name); }
   /// "1.0/0.98/0.95".
   const std::vector<double>& list(const std::string& name) const { return lists_.at(name); }
-  bool given(const std::string& name) const { return given_.contains(name); }
+  bool given(const std::string& name) const {
+    const auto at = given_.find(name);
+    return at != given_.end() && at->second;
+  }
+
+  /// `is_given`: by the user, and not as its default. invalid_argument: malformed, or out of range.
+  Status set(const RuleParameter& parameter, const std::string& text, bool is_given);
+  void set_number(const std::string& name, double value) { numbers_[name] = value; }
 
  private:
-  friend Result<RulePlan> plan_rule(const RuleRequest& request);
-  Status set(const RuleParameter& parameter, const std::string& text);
   std::map<std::string, double> numbers_;
   std::map<std::string, std::string> texts_;
   std::map<std::string, std::vector<int64_t>> steps_;
@@ -109,7 +123,7 @@ struct TuningKnob {
   std::span<const char* const> choices = {};
 };
 
-/// A method. Each file in rules/ defines one row; rule.cc lists them.
+/// A method. Each file in rules/ defines one row.
 struct RuleRow {
   const char* name;
   const char* summary;
@@ -118,10 +132,12 @@ struct RuleRow {
   /// The threshold at quality 0.5, doubled at 0 and zero at 1; 0: the rule takes no quality.
   double threshold_at_half = 0;
   bool takes_budget = false;  ///< RuleRequest::steps_budget
+  bool is_default = false;    ///< the one that "auto" stands for
   TuningKnob knob = {};
   Result<RulePlan> (*plan)(const RuleValues& values, const RuleRequest& request);
 };
 
+inline constexpr const char* kAutoRule = "auto";
 std::span<const RuleRow* const> rules();
 /// By name; "auto" is the rule that Redline recommends. invalid_argument: the message lists the names.
 Result<const RuleRow*> find_rule(const std::string& name);

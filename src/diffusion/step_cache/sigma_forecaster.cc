@@ -30,4 +30,12 @@ class SigmaForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_sigma_forecaster(int64_t order) { return std::make_unique<SigmaForecaster>(order); }
 
+namespace {
+constexpr ForecasterRow kSigmaRows[] = {
+    {"sigma1", "straight line in sigma", [] { return make_sigma_forecaster(1); }},
+    {"sigma2", "parabola in sigma", [] { return make_sigma_forecaster(2); }},
+};
+}  // namespace
+extern const ForecasterRows kSigmaForecasters = kSigmaRows;
+
 }  // namespace redline

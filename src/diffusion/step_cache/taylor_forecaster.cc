@@ -49,4 +49,13 @@ std::unique_ptr<Forecaster> make_taylor_forecaster(int64_t order, int64_t first)
   return std::make_unique<TaylorForecaster>(order, first);
 }
 
+namespace {
+constexpr ForecasterRow kTaylorRows[] = {
+    {"taylor1", "Taylor series by step number, first order", [] { return make_taylor_forecaster(1); }},
+    {"taylor2", "Taylor series by step number, second order", [] { return make_taylor_forecaster(2); }},
+    {"taylor3", "Taylor series by step number, third order", [] { return make_taylor_forecaster(3); }},
+};
+}  // namespace
+extern const ForecasterRows kTaylorForecasters = kTaylorRows;
+
 }  // namespace redline

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/linear_record.h"
+#include "tensor/weight_traits.h"
 
 namespace redline {
 namespace {
@@ -41,8 +42,8 @@ std::string_view maker_of_this_cpu() {
 
 /// linear_kernel, without tile kernels that are only an emulation here.
 void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(const LinearArgs&) {
-  const bool is_fast =
-      form != ActivationLayout::kBf16Tiled || table.has_tile_unit || (type == DType::kBF16 && table.has_fast_bf16_dot);
+  const bool is_fast = form != ActivationLayout::kBf16Tiled || table.has_tile_unit ||
+                       (weight_traits(type).is_bf16_pairs && table.has_fast_bf16_dot);
   return is_fast ? linear_kernel(table, type, form) : nullptr;
 }
 
@@ -72,7 +73,8 @@ void keep_one(LinearKernels& kernels, DType weight, BatchInvariance rows) {
   int kept = rows == BatchInvariance::kAlways ? 0 : -1;
   for (int i = 0; i < kernels.layouts.count; ++i) {
     const ActivationLayout layout = kernels.layouts.at[i].layout;
-    if (layout == ActivationLayout::kI8Tiled || (layout == ActivationLayout::kBf16Tiled && weight == DType::kBF16))
+    if (layout == ActivationLayout::kI8Tiled ||
+        (layout == ActivationLayout::kBf16Tiled && weight_traits(weight).is_bf16_pairs))
       kept = i;
   }
   if (kept < 0) return;
@@ -132,7 +134,7 @@ std::optional<DType> weight_type_reading(const CpuKernels& table, const Activati
 
 LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32, BatchInvariance rows) {
   LinearKernels kernels;
-  if (weight == DType::kI8) return kernels;  // of adapters, whose packing has scales (tensor/lora_up.h)
+  if (weight_traits(weight).is_adapter_factor) return kernels;
   kernels.run[0] = table.linear[static_cast<size_t>(weight)];
   if (exact_f32) return kernels;
   if (!choose_recorded(table, weight, kernels)) kernels = choose_by_rule(table, weight);

@@ -68,23 +68,23 @@ void SlotInputCase::spread() {
 }
 
 const std::vector<KernelKind>& kernel_kinds() {
-  static const std::vector<KernelKind> kinds = {
-      {"linear", "NxK", "weight type", "y = x W^T, x in float32"},
-      {"linear_q8", "NxK", "weight type", "y = x W^T, x rounded to int8 in groups"},
-      {"linear_tiles", "NxK", "weight type", "y = x W^T, x in bfloat16 tiles"},
-      {"linear_i8", "NxK", "weight type", "y = x W^T, x rounded to int8 with a scale for every 1024"},
-      {"onednn", "NxK", "f32, bf16 or int8 rows with scales",
-       "y = x W^T by oneDNN, a peer, where Redline was built with it"},
-      {"prepare_x", "K", "q8, tiles or i8", "rows of x into the form that linear kernels read"},
-      {"attention", "KVxGxDxP", "type of the cache", "G query heads of D for each KV head, over P positions"},
-      {"embedding", "VxH", "weight type", "rows of a packed table"},
-      {"rms_norm", "K", "", "y = x w / rms(x)"},
-      {"rope", "HEADSxD", "", "rotates pairs of every head"},
-      {"silu_mul", "K", "", "y = silu(gate) up"},
-      {"add", "K", "", "y = a + b"},
-      {"exp", "K", "", "y = e^x"},
-      {"sampler", "V", "greedy, temperature, top_k (and top_p), top_p, min_p, flat_top_p", "a token from V logits"},
-  };
+  static const std::vector<KernelKind> kinds = [] {
+    std::vector<KernelKind> all = {
+        {"linear", "NxK", "weight type", "y = x W^T, x in float32"},
+        {"linear_q8", "NxK", "weight type", "y = x W^T, x rounded to int8 in groups"},
+        {"linear_tiles", "NxK", "weight type", "y = x W^T, x in bfloat16 tiles"},
+        {"linear_i8", "NxK", "weight type", "y = x W^T, x rounded to int8 with a scale for every 1024"},
+        {"onednn", "NxK", "f32, bf16 or int8 rows with scales",
+         "y = x W^T by oneDNN, a peer, where Redline was built with it"},
+        {"prepare_x", "K", "q8, tiles or i8", "rows of x into the form that linear kernels read"},
+        {"attention", "KVxGxDxP", "type of the cache", "G query heads of D for each KV head, over P positions"},
+    };
+    const std::span<const KernelKind> rows = row_kernel_kinds();
+    all.insert(all.end(), rows.begin(), rows.end());
+    all.push_back(
+        {"sampler", "V", "greedy, temperature, top_k (and top_p), top_p, min_p, flat_top_p", "a token from V logits"});
+    return all;
+  }();
   return kinds;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,6 +100,8 @@ struct KernelKind {
   std::string_view summary;  ///< one line
 };
 const std::vector<KernelKind>& kernel_kinds();
+/// Those of make_row_case.
+std::span<const KernelKind> row_kernel_kinds();
 
 /// The name in kernel_origins(): "linear_q8.q4_0".
 std::string kernel_entry_name(const KernelWorkload& workload);

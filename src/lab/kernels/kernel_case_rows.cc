@@ -69,6 +69,15 @@ class RowCase : public SlotInputCase {
   std::vector<float> constants_;
 };
 
+constexpr KernelKind kRowKinds[] = {
+    {"embedding", "VxH", "weight type", "rows of a packed table"},
+    {"rms_norm", "K", "", "y = x w / rms(x)"},
+    {"rope", "HEADSxD", "", "rotates pairs of every head"},
+    {"silu_mul", "K", "", "y = silu(gate) up"},
+    {"add", "K", "", "y = a + b"},
+    {"exp", "K", "", "y = e^x"},
+};
+
 constexpr double kRounding = 0x1p-24;
 constexpr float kEps = 1e-5f;
 
@@ -199,6 +208,8 @@ class EmbeddingCase : public KernelCase {
 };
 
 }  // namespace
+
+std::span<const KernelKind> row_kernel_kinds() { return kRowKinds; }
 
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload, const CpuKernels& table) {
   const int64_t k = workload.shape.size() == 2 ? workload.shape[0] * workload.shape[1] : workload.shape[0];

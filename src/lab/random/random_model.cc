@@ -156,9 +156,8 @@ constexpr int64_t kConvTaps = 4;
 std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
   const RandomShape& s = *spec.shape;
   std::vector<PlannedTensor> tensors;
-  // As gpt-oss is published: only its experts are in MXFP4.
-  const bool is_gpt_oss = s.architecture == "gpt-oss";
-  const DType dense = is_gpt_oss && spec.dtype == DType::kMXFP4 ? DType::kQ8_0 : spec.dtype;
+  const RandomFamily& family = *s.family;
+  const DType dense = spec.dtype == DType::kMXFP4 ? family.beside_mxfp4 : spec.dtype;
   const auto matrix = [&](std::string name, int64_t rows, int64_t columns) {
     tensors.push_back({std::move(name) + ".weight", {dense, {rows, columns}, nullptr}, Content::kMatrix});
   };
@@ -173,7 +172,7 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
   for (int64_t i = 0; i < s.num_layers; ++i) {
     const std::string layer = fmt::format("blk.{}.", i);
     vector(layer + "attn_norm.weight", s.hidden_size, Content::kOnes);
-    if (s.architecture == "mamba2") {
+    if (family.is_recurrent) {
       const int64_t inner = s.intermediate_size, channels = inner + 2 * s.state_size;
       const auto floats = [&](const char* name, std::vector<int64_t> shape, Content content) {
         tensors.push_back({layer + name, {DType::kF32, std::move(shape), nullptr}, content});
@@ -192,20 +191,18 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
     matrix(layer + "attn_k", kv, s.hidden_size);
     matrix(layer + "attn_v", kv, s.hidden_size);
     matrix(layer + "attn_output", s.hidden_size, q);
-    if (is_gpt_oss) {
-      vector(layer + "attn_output.bias", s.hidden_size, Content::kBias);
-      vector(layer + "attn_sinks.weight", s.num_heads, Content::kBias);
-    }
-    if (s.architecture == "qwen2" || is_gpt_oss) {
+    if (family.has_other_biases) vector(layer + "attn_output.bias", s.hidden_size, Content::kBias);
+    if (family.has_sinks) vector(layer + "attn_sinks.weight", s.num_heads, Content::kBias);
+    if (family.has_qkv_biases) {
       vector(layer + "attn_q.bias", q, Content::kBias);
       vector(layer + "attn_k.bias", kv, Content::kBias);
       vector(layer + "attn_v.bias", kv, Content::kBias);
     }
-    if (s.architecture.starts_with("qwen3")) {
+    if (family.has_head_norms) {
       vector(layer + "attn_q_norm.weight", s.head_dim, Content::kOnes);
       vector(layer + "attn_k_norm.weight", s.head_dim, Content::kOnes);
     }
-    vector(layer + (is_gpt_oss ? "post_attention_norm.weight" : "ffn_norm.weight"), s.hidden_size, Content::kOnes);
+    vector(fmt::format("{}{}.weight", layer, family.mlp_norm), s.hidden_size, Content::kOnes);
     if (s.num_experts > 0) {
       const auto experts = [&](const char* name, int64_t rows, int64_t columns) {
         tensors.push_back({layer + name, {spec.dtype, {s.num_experts, rows, columns}, nullptr}, Content::kMatrix});
@@ -216,7 +213,8 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
       experts("ffn_up_exps.weight", s.intermediate_size, s.hidden_size);
       experts("ffn_down_exps.weight", s.hidden_size, s.intermediate_size);
       const auto biases = [&](const char* name, std::vector<int64_t> shape) {
-        if (is_gpt_oss) tensors.push_back({layer + name, {DType::kF32, std::move(shape), nullptr}, Content::kBias});
+        if (family.has_other_biases)
+          tensors.push_back({layer + name, {DType::kF32, std::move(shape), nullptr}, Content::kBias});
       };
       biases("ffn_gate_inp.bias", {s.num_experts});
       biases("ffn_gate_exps.bias", {s.num_experts, s.intermediate_size});
@@ -295,7 +293,8 @@ void set_vocabulary(GgufWriter& writer, int64_t size) {
 
 void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
   const RandomShape& s = *spec.shape;
-  const std::string arch(s.architecture);
+  const RandomFamily& family = *s.family;
+  const std::string arch(family.architecture);
   const auto set = [&](std::string_view key, int64_t value) {
     writer.set_u32(fmt::format("{}.{}", arch, key), static_cast<uint32_t>(value));
   };
@@ -305,7 +304,7 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
   set("context_length", s.context);
   set("embedding_length", s.hidden_size);
   set("block_count", s.num_layers);
-  if (arch == "mamba2") {
+  if (family.is_recurrent) {
     set("feed_forward_length", 0);
     set("attention.head_count", 0);
     set("ssm.conv_kernel", kConvTaps);
@@ -317,11 +316,11 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
     writer.set_f32(arch + ".attention.layer_norm_rms_epsilon", s.rms_norm_eps);
     return set_vocabulary(writer, s.vocab_size);
   }
-  if (arch == "gpt-oss") {
-    set("attention.sliding_window", 128);
+  if (family.sliding_window > 0) set("attention.sliding_window", family.sliding_window);
+  if (family.yarn_factor > 0) {
     writer.set(arch + ".rope.scaling.type", "yarn");
-    writer.set_f32(arch + ".rope.scaling.factor", 32);
-    set("rope.scaling.original_context_length", 4096);
+    writer.set_f32(arch + ".rope.scaling.factor", family.yarn_factor);
+    set("rope.scaling.original_context_length", family.yarn_original_context);
   }
   set("feed_forward_length", s.intermediate_size);
   set("attention.head_count", s.num_heads);
@@ -340,35 +339,50 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
   set_vocabulary(writer, s.vocab_size);
 }
 
+constexpr RandomFamily kLlama = {.architecture = "llama"}, kQwen2 = {.architecture = "qwen2", .has_qkv_biases = true},
+                       kQwen3 = {.architecture = "qwen3", .has_head_norms = true},
+                       kQwen3Moe = {.architecture = "qwen3moe", .has_head_norms = true},
+                       kMamba2 = {.architecture = "mamba2", .is_recurrent = true};
+// As gpt-oss is published: only its experts are in MXFP4.
+constexpr RandomFamily kGptOss = {.architecture = "gpt-oss",
+                                  .has_qkv_biases = true,
+                                  .has_sinks = true,
+                                  .has_other_biases = true,
+                                  .mlp_norm = "post_attention_norm",
+                                  .beside_mxfp4 = DType::kQ8_0,
+                                  .sliding_window = 128,
+                                  .yarn_factor = 32,
+                                  .yarn_original_context = 4096};
+
 }  // namespace
 
 const std::vector<RandomShape>& random_shapes() {
-  // name, architecture, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta,
+  // name, family, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta,
   // eps, Llama 3's factor, experts and those of a token: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B,
   // Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5, Qwen3-0.6B, Qwen3-30B-A3B, gpt-oss-20b, mamba2-130m and 1.3b; qwen3-moe-5b
   // is 8 layers of Qwen3-30B-A3B, gpt-oss-4b 4 of gpt-oss-20b. "tiny", "tiny-moe", "tiny-oss" and "tiny-mamba" are for
   // tests.
   static const std::vector<RandomShape> kShapes = {
-      {"tiny", "llama", 2, 256, 512, 4, 2, 64, 512, true, 512, 10000, 1e-5f, 0},
-      {"smollm-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, true, 8192, 100000, 1e-5f, 0},
-      {"llama-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, true, 131072, 500000, 1e-5f, 32},
-      {"llama-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, true, 131072, 500000, 1e-5f, 32},
-      {"llama-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, false, 131072, 500000, 1e-5f, 8},
-      {"mistral-7b", "llama", 32, 4096, 14336, 32, 8, 128, 32768, false, 32768, 1000000, 1e-5f, 0},
-      {"qwen-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, true, 32768, 1000000, 1e-6f, 0},
-      {"qwen-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, true, 32768, 1000000, 1e-6f, 0},
-      {"qwen-3b", "qwen2", 36, 2048, 11008, 16, 2, 128, 151936, true, 32768, 1000000, 1e-6f, 0},
-      {"qwen-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, false, 32768, 1000000, 1e-6f, 0},
-      {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, true, 40960, 1000000, 1e-6f, 0},
-      {"tiny-moe", "qwen3moe", 2, 256, 256, 4, 2, 64, 512, false, 512, 10000, 1e-6f, 0, 6, 2},
-      {"qwen3-moe-5b", "qwen3moe", 8, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
-      {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
-      {"tiny-oss", "gpt-oss", 2, 64, 96, 4, 2, 64, 512, false, 512, 150000, 1e-5f, 0, 6, 2},
-      {"gpt-oss-4b", "gpt-oss", 4, 2880, 2880, 64, 8, 64, 201088, false, 131072, 150000, 1e-5f, 0, 32, 4},
-      {"gpt-oss-20b", "gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, false, 131072, 150000, 1e-5f, 0, 32, 4},
-      {"tiny-mamba", "mamba2", 2, 64, 128, 4, 4, 32, 512, true, 512, 0, 1e-5f, 0, 0, 0, 16},
-      {"mamba2-130m", "mamba2", 24, 768, 1536, 24, 24, 64, 50288, true, 1048576, 0, 1e-5f, 0, 0, 0, 128},
-      {"mamba2-1.3b", "mamba2", 48, 2048, 4096, 64, 64, 64, 50288, true, 1048576, 0, 1e-5f, 0, 0, 0, 128},
+      {"tiny", &kLlama, 2, 256, 512, 4, 2, 64, 512, true, 512, 10000, 1e-5f, 0},
+      {"smollm-135m", &kLlama, 30, 576, 1536, 9, 3, 64, 49152, true, 8192, 100000, 1e-5f, 0},
+      {"llama-1b", &kLlama, 16, 2048, 8192, 32, 8, 64, 128256, true, 131072, 500000, 1e-5f, 32},
+      {"llama-3b", &kLlama, 28, 3072, 8192, 24, 8, 128, 128256, true, 131072, 500000, 1e-5f, 32},
+      {"llama-8b", &kLlama, 32, 4096, 14336, 32, 8, 128, 128256, false, 131072, 500000, 1e-5f, 8},
+      {"mistral-7b", &kLlama, 32, 4096, 14336, 32, 8, 128, 32768, false, 32768, 1000000, 1e-5f, 0},
+      {"qwen-0.5b", &kQwen2, 24, 896, 4864, 14, 2, 64, 151936, true, 32768, 1000000, 1e-6f, 0},
+      {"qwen-1.5b", &kQwen2, 28, 1536, 8960, 12, 2, 128, 151936, true, 32768, 1000000, 1e-6f, 0},
+      {"qwen-3b", &kQwen2, 36, 2048, 11008, 16, 2, 128, 151936, true, 32768, 1000000, 1e-6f, 0},
+      {"qwen-7b", &kQwen2, 28, 3584, 18944, 28, 4, 128, 152064, false, 32768, 1000000, 1e-6f, 0},
+      {"qwen3-0.6b", &kQwen3, 28, 1024, 3072, 16, 8, 128, 151936, true, 40960, 1000000, 1e-6f, 0},
+      {"tiny-moe", &kQwen3Moe, 2, 256, 256, 4, 2, 64, 512, false, 512, 10000, 1e-6f, 0, 6, 2},
+      {"qwen3-moe-5b", &kQwen3Moe, 8, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
+      {"qwen3-30b-a3b", &kQwen3Moe, 48, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
+      {"tiny-oss", &kGptOss, 2, 64, 96, 4, 2, 64, 512, false, 512, 150000, 1e-5f, 0, 6, 2},
+      {"gpt-oss-4b", &kGptOss, 4, 2880, 2880, 64, 8, 64, 201088, false, 131072, 150000, 1e-5f, 0, 32, 4},
+      {"gpt-oss-20b", &kGptOss, 24, 2880, 2880, 64, 8, 64, 201088, false, 131072, 150000, 1e-5f, 0, 32, 4},
+      {"tiny-mamba", &kMamba2, 2, 64, 128, 4, 4, 32, 512, true, 512, 0, 1e-5f, 0, 0, 0, 16},
+      {"mamba2-130m", &kMamba2, 24, 768, 1536, 24, 24, 64, 50288, true, 1048576, 0, 1e-5f, 0, 0, 0, 128},
+      {"mamba2-1.3b", &kMamba2, 48, 2048, 4096, 64, 64, 64, 50288, true, 1048576, 0, 1e-5f, 0, 0, 0, 128},
   };
   return kShapes;
 }

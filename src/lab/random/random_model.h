@@ -14,10 +14,24 @@
 
 namespace redline::lab {
 
+/// How layers of an architecture differ from Llama's.
+struct RandomFamily {
+  std::string_view architecture;  ///< general.architecture: "llama", "qwen3moe"
+  bool has_qkv_biases = false, has_head_norms = false;
+  bool has_sinks = false, has_other_biases = false;  ///< of attention's output, the router and the experts
+  std::string_view mlp_norm = "ffn_norm";
+  /// In a model of MXFP4 the type of all but the experts.
+  DType beside_mxfp4 = DType::kMXFP4;
+  int64_t sliding_window = 0;
+  float yarn_factor = 0;  ///< 0: no YaRN
+  int64_t yarn_original_context = 0;
+  bool is_recurrent = false;  ///< Mamba-2
+};
+
 /// The sizes of a decoder, as its published config.json gives them.
 struct RandomShape {
-  std::string_view name;          ///< "llama-1b"
-  std::string_view architecture;  ///< "llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss", "mamba2"
+  std::string_view name;  ///< "llama-1b"
+  const RandomFamily* family;
   int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, vocab_size;
   bool tied;  ///< the embedding is also the output matrix
   int64_t context;

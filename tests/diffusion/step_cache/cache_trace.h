@@ -91,8 +91,7 @@ inline void run_step(StepCache& cache, std::vector<CacheRow>& rows, const std::v
     rows[r].embedded = t.embedded[step];
     rows[r].front_image = t.front_image[step];
     rows[r].front_text = t.front_text[step];
-    if (cache.plan().statistic && cache.plan().statistic(1)->reads() == StatisticInput::kModulated)
-      rows[r].modulated = t.modulated[step];
+    if (cache.reads().modulated) rows[r].modulated = t.modulated[step];
   }
   status = cache.after_front(rows);
   ASSERT_TRUE(status.ok()) << status.to_string();

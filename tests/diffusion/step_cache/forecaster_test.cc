@@ -21,7 +21,7 @@ double sigma_of(double step) { return 1 - step / 40; }
 /// adds; the truth itself unless given.
 double worst_error(const std::string& name, const std::vector<int64_t>& computed, int64_t at, const Truth& truth,
                    const Truth& probe = {}) {
-  Result<const ForecasterInfo*> info = find_forecaster(name);
+  Result<const ForecasterRow*> info = find_forecaster(name);
   EXPECT_TRUE(info.ok()) << info.status().to_string();
   const std::unique_ptr<Forecaster> forecaster = (*info)->make();
   History history(forecaster->depth());
@@ -63,7 +63,7 @@ TEST(Forecasters, AreExactOnWhatTheyModel) {
   const Truth linear_in_u = [](double t, int64_t i) { return wave(i, 0) + u_of_sigma(sigma_of(t)) * wave(i, 1); };
   // float32 inputs of size 1 .. 20 and weights of up to 10.
   constexpr double kRounding = 4e-5;
-  for (const ForecasterInfo& info : forecasters())
+  for (const ForecasterRow& info : forecasters())
     EXPECT_LT(worst_error(info.name, {2, 3, 4, 5, 6, 7}, 9, constant), kRounding) << info.name;
   for (const char* name : {"taylor1", "taylor2", "taylor3", "sigma1", "sigma2", "foca", "dmd", "probe"})
     EXPECT_LT(worst_error(name, {2, 4, 6, 8, 10, 12}, 15, line), name == std::string("dmd") ? 5e-3 : kRounding) << name;

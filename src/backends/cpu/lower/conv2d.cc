@@ -4,11 +4,12 @@
 
 #include "backends/cpu/conv2d_lowering.h"
 #include "backends/cpu/cpu_target.h"
+#include "tensor/weight_traits.h"
 
 namespace redline {
 
 bool convolves_directly(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel) {
-  return (kernels.has_tile_unit || kernels.has_fast_bf16_dot) && !exact_f32 && weight == DType::kBF16 &&
+  return (kernels.has_tile_unit || kernels.has_fast_bf16_dot) && !exact_f32 && weight_traits(weight).is_bf16_pairs &&
          channels % kConvBlock == 0 && kernel <= kConvMaxKernel;
 }
 

@@ -100,6 +100,7 @@ extern const RuleRow kRedlineRule = {
     .parameters = kRedlineParameters,
     .threshold_at_half = 0.02,
     .takes_budget = true,
+    .is_default = true,
     .knob = {TuningKnob::Kind::kBudget, "budget", 1, 1000},
     .plan = plan_redline,
 };

@@ -1,0 +1,23 @@
+# Registries that the build fills: redline_rows(NAME KIND PATTERN SUFFIX) writes rows/NAME.inc, which has
+# REDLINE_ROW(kUnipcSolver) for the file unipc.cc of KIND Solver, for every file of PATTERN. SUFFIX is not part of a name.
+# For components without an order of their own; where one matters (--help, passes) the list is written by hand.
+function(redline_rows name kind pattern suffix)
+  file(GLOB files CONFIGURE_DEPENDS ${pattern})
+  set(rows "")
+  foreach(file IN LISTS files)
+    get_filename_component(stem ${file} NAME_WE)
+    if(suffix)
+      string(REGEX REPLACE "${suffix}$" "" stem ${stem})
+    endif()
+    string(REPLACE "_" ";" words ${stem})
+    set(symbol "")
+    foreach(word IN LISTS words)
+      string(SUBSTRING ${word} 0 1 first)
+      string(SUBSTRING ${word} 1 -1 rest)
+      string(TOUPPER ${first} first)
+      string(APPEND symbol "${first}${rest}")
+    endforeach()
+    string(APPEND rows "REDLINE_ROW(k${symbol}${kind})\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/rows/${name}.inc CONTENT "${rows}")
+endfunction()

@@ -1,0 +1,20 @@
+#include "tensor/weight_traits.h"
+
+#include <array>
+
+namespace redline {
+namespace {
+
+// By type; absent: none of them.
+constexpr std::array<WeightTraits, kNumDTypes> kWeightTraits = [] {
+  std::array<WeightTraits, kNumDTypes> rows = {};
+  rows[static_cast<size_t>(DType::kBF16)] = {.is_bf16_pairs = true};
+  rows[static_cast<size_t>(DType::kI8)] = {.is_adapter_factor = true};
+  return rows;
+}();
+
+}  // namespace
+
+const WeightTraits& weight_traits(DType type) { return kWeightTraits[static_cast<size_t>(type)]; }
+
+}  // namespace redline

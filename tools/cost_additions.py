@@ -1,0 +1,469 @@
+"""One addition of each kind, for check_costs.py: functions that write it into a copy of the repository, and what it may cost."""
+
+TEST = """#include <gtest/gtest.h>
+
+#include "{header}"
+
+namespace redline {{
+namespace {{
+
+TEST({suite}, IsInTheRegistry) {{ {body} }}
+
+}}  // namespace
+}}  // namespace redline
+"""
+
+
+def add_text_family(tree):
+    tree.write("src/models/starling.cc", """// Starling: Llama's layers with biases on queries, keys and values.
+#include "models/llama.h"
+
+namespace redline {
+namespace {
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  return build_llama_decoder("starling", std::move(c), checkpoint, {.qkv = true});
+}
+
+}  // namespace
+
+extern const ModelFamily kStarlingFamily = {
+    .model_type = "starling",
+    .architecture = "StarlingForCausalLM",
+    .gguf = {.architecture = "starling", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer},
+    .build = build,
+};
+
+}  // namespace redline
+""")
+    tree.add_row("src/models/registry.cc", "ModelFamily", "kFamilies", "kStarlingFamily")
+    tree.write("tests/models/starling_test.cc", TEST.format(
+        header="models/registry.h", suite="Starling", body='EXPECT_TRUE(find_gguf_family("starling").ok());'))
+
+
+def add_diffusion_family(tree):
+    tree.write("src/models/starling.cc", """// Starling: a pipeline of one text encoder, and a denoiser that adds nothing to its latents.
+#include "models/dit_blocks.h"
+#include "models/image_registry.h"
+
+namespace redline {
+namespace {
+
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit /*blocks*/) {
+  DenoiserModel model;
+  model.family = "starling";
+  model.in_channels = model.out_channels = model.latent_channels = 4;
+  if (checkpoint.tensors.empty()) return invalid_argument("{}: there are no tensors", checkpoint.path);
+  return model;
+}
+
+Result<PromptConditions> condition(const PromptEncoders& encoders, const DenoiserModel& /*model*/,
+                                   std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * encoder, encoders.find("text_encoder"));
+  REDLINE_ASSIGN(EncodedText text, encoder->encode(prompts, text_tokens, /*mask_padding=*/false));
+  PromptConditions c;
+  c.prompts = text.prompts;
+  c.tokens = text.tokens;
+  c.add_warnings(text);
+  c.values["text"] = std::move(text.hidden);
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"StarlingTransformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"StarlingPipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kStarlingDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
+
+extern const PipelineRow kStarlingPipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "StarlingTransformer2DModel",
+    .condition = condition,
+    .side = 1024,
+    .num_inference_steps = 20,
+    .guidance_scale = 4,
+    .max_sequence_length = 256,
+};
+
+}  // namespace redline
+""")
+    registry = "src/models/image_registry.cc"
+    tree.add_row(registry, "DenoiserRow", "kDenoisers", "kStarlingDenoiser")
+    tree.add_row(registry, "PipelineRow", "kPipelines", "kStarlingPipeline")
+    tree.write("tests/models/starling_test.cc", TEST.format(
+        header="models/image_registry.h", suite="Starling",
+        body='EXPECT_TRUE(find_pipeline("StarlingPipeline").ok());'))
+
+
+def add_solver(tree):
+    tree.write("src/diffusion/solvers/starling.cc", """// Starling: one Euler step to the image itself, for a test of costs.
+#include "diffusion/solver_row.h"
+#include "diffusion/solvers/variance_exploding.h"
+
+namespace redline {
+namespace {
+
+class Starling final : public VarianceExploding {
+ public:
+  explicit Starling(SolverFields& fields) : VarianceExploding(fields, {"epsilon"}) {}
+
+ private:
+  Result<Layout> lay_out(const StepPlan& plan) override {
+    REDLINE_ASSIGN(Layout layout, spaced(plan));
+    layout.sigmas.push_back(0);
+    set_init_noise(layout);
+    return layout;
+  }
+  bool adds_model_output() const override { return true; }
+  void advance(const Step& s, NoiseSource&) override {
+    const float change = layout().sigmas[s.index + 1] - layout().sigmas[s.index];
+    for (size_t i = 0; i < s.x.size(); ++i) s.x[i] += change * s.output[i];
+  }
+};
+
+}  // namespace
+
+extern const SolverRow kStarlingSolver = {
+    .name = "starling",
+    .class_name = "StarlingScheduler",
+    .web_ui_name = "Starling",
+    .comfyui_name = "starling",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Starling>,
+};
+
+}  // namespace redline
+""")
+    tree.write("tests/diffusion/starling_solver_test.cc", TEST.format(
+        header="diffusion/solver.h", suite="Starling",
+        body='EXPECT_TRUE(Solver::make({{"_class_name", "StarlingScheduler"}}).ok());'))
+
+
+def add_step_cache_rule(tree):
+    tree.write("src/diffusion/step_cache/rules/starling_rule.cc", """// starling: every step after the first is skipped.
+#include "diffusion/step_cache/rule.h"
+
+namespace redline {
+namespace {
+
+constexpr RuleParameter kParameters[] = {
+    {"warmup", ParameterKind::kInteger, "1", 1, 1e6, "steps that are computed first", /*sets_cost=*/true},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+  RulePlan plan;
+  plan.span = SkippedSpan::kOutput;
+  plan.decision = Decision::kAlways;
+  plan.guards.first.count = [warmup = values.integer("warmup")](int64_t) { return warmup; };
+  return plan;
+}
+
+}  // namespace
+
+extern const RuleRow kStarlingRule = {
+    .name = "starling",
+    .summary = "every step after the first is skipped",
+    .source = "-",
+    .parameters = kParameters,
+    .knob = {TuningKnob::Kind::kInteger, "warmup", 1, 1000},
+    .plan = plan,
+};
+
+}  // namespace redline
+""")
+    tree.write("tests/diffusion/step_cache/starling_rule_test.cc", TEST.format(
+        header="diffusion/step_cache/rule.h", suite="Starling", body='EXPECT_TRUE(find_rule("starling").ok());'))
+
+
+def add_forecaster(tree):
+    tree.write("src/diffusion/step_cache/starling_forecaster.cc", """// starling: the last value but one.
+#include "diffusion/step_cache/forecaster.h"
+
+namespace redline {
+namespace {
+
+class StarlingForecaster final : public Forecaster {
+ public:
+  int64_t depth() const override { return 2; }
+  void weights(const History& history, const ForecastPoint&, int64_t, std::span<double> weights) override {
+    weights[static_cast<size_t>(history.size()) - 1] = 1;
+  }
+};
+
+std::unique_ptr<Forecaster> make_starling_forecaster() { return std::make_unique<StarlingForecaster>(); }
+
+constexpr ForecasterRow kStarlingRows[] = {{"starling", "the last value but one", make_starling_forecaster}};
+
+}  // namespace
+
+extern const ForecasterRows kStarlingForecasters = kStarlingRows;
+
+}  // namespace redline
+""")
+    tree.write("tests/diffusion/step_cache/starling_forecaster_test.cc", TEST.format(
+        header="diffusion/step_cache/forecaster.h", suite="Starling",
+        body='EXPECT_TRUE(find_forecaster("starling").ok());'))
+
+
+def add_block_format(tree):
+    """Q5_1 under another name and number."""
+    text = tree.read("src/tensor/blocks/q5_1.h").replace("Q5_1", "QX_1").replace("q5_1", "qx_1")
+    tree.write("src/tensor/blocks/qx_1.h", text.replace("kGgufType = 7", "kGgufType = 90"))
+    formats = "src/tensor/blocks/all.h"
+    tree.replace(formats, r'(#include "tensor/blocks/tq1_0.h"\n)', r'#include "tensor/blocks/qx_1.h"\n\1')
+    tree.replace(formats, r"F\(MXFP4\)", "F(MXFP4) F(QX_1)")
+    tree.write("tests/tensor/qx_1_test.cc", TEST.format(
+        header="tensor/dtype.h", suite="Qx1", body='EXPECT_TRUE(dtype_from_name("qx_1").ok());'))
+
+
+def add_op(tree):
+    """y = -x: shape rule and reference, kernel, lowering, bench case."""
+    tree.write("src/graph/ops/starling.h", """#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+/// y = -x, x [rows, cols] f32.
+Value starling(GraphBuilder& g, Value x);
+
+extern const OpDef kStarling;
+
+}  // namespace redline
+""")
+    tree.write("src/graph/ops/starling.cc", """#include "graph/ops/starling.h"
+
+#include "graph/reference.h"
+
+namespace redline {
+
+Value starling(GraphBuilder& g, Value x) {
+  if (!x.valid()) return {};
+  return g.add(kStarling, {x}, DType::kF32, g.info(x).shape);
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  for (size_t i = 0; i < c.out().data.size(); ++i) c.out().data[i] = -c.in(0).data[i];
+  return {};
+}
+
+}  // namespace
+
+const OpDef kStarling = {.name = "starling", .reference = reference};
+
+}  // namespace redline
+""")
+    tree.write("src/backends/cpu/lower/starling.cc", """#include "graph/ops/starling.h"
+
+#include "backends/cpu/lowering.h"
+
+namespace redline {
+namespace {
+
+struct StageParams {
+  void (*kernel)(const StarlingArgs&);
+  int64_t cols;
+  Operand<const float> x;
+  Operand<float> y;
+};
+
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  const int64_t at = tile.row_begin * p.cols;
+  p.kernel({.x = p.x + at, .y = p.y + at, .count = (tile.row_end - tile.row_begin) * p.cols});
+}
+
+Status lower(LowerContext& c) {
+  auto params = std::make_shared<StageParams>();
+  params->kernel = c.kernels().starling;
+  params->cols = c.out().shape[1].constant();
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->x, c.op().inputs[0], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
+  return {};
+}
+
+}  // namespace
+
+extern const CpuLowering kStarlingLowering = {&kStarling, lower};
+
+}  // namespace redline
+""")
+    tree.add_row("src/backends/cpu/lowerings.cc", "CpuLowering", "kLowerings", "kStarlingLowering")
+    tree.write("src/kernels/cpu/starling.kernel.cc", """// y = -x.
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+void starling(const StarlingArgs& a) {
+  for_lanes(a.count, [&](int64_t i, auto lanes) { store(a.y + i, zero_f32() - load(a.x + i, lanes), lanes); });
+}
+
+}  // namespace
+
+void fill_starling(CpuKernels& table) { table.starling = starling; }
+
+}  // namespace redline::REDLINE_ISA_NS
+""")
+    kernels = "src/kernels/cpu/cpu_kernels.h"
+    tree.replace(kernels, r"(/// y = e\^x, )", r"/// y = -x. y may be x.\nstruct StarlingArgs {\n  const float* x;\n  float* y;\n  int64_t count;\n};\n\n\1")
+    tree.replace(kernels, r"(\n  K\(void \(\*exp\))", r"\n  K(void (*starling)(const StarlingArgs&), starling) \\\1")
+    table = "src/kernels/cpu/table.kernel.cc"
+    tree.replace(table, r"(void fill_exp\(CpuKernels& table\);\n)", r"\1void fill_starling(CpuKernels& table);\n")
+    tree.replace(table, r"(  fill_exp\(table\);\n)", r"\1  fill_starling(table);\n")
+    bench = "src/lab/kernels/kernel_case_rows.cc"
+    tree.replace(bench, r'(    \{"exp", "K", "", "y = e\^x"\},\n)', r'\1    {"starling", "K", "", "y = -x"},\n')
+    tree.replace(bench, r'(  \} else if \(name == "exp" && t\.exp\) \{\n)', r"""  } else if (name == "starling" && t.starling) {
+    op.run = [=, fn = t.starling](const float* in, float* y, const auto&, int64_t begin, int64_t end) {
+      fn({in + begin * k, y + begin * k, (end - begin) * k});
+    };
+    op.expect = [=](const float* in, const auto&, int64_t r, int64_t i) { return std::pair(-double{in[r * k + i]}, 0.0); };
+\1""")
+    tree.write("tests/graph/ops/starling_test.cc", TEST.format(
+        header="backends/cpu/lowering.h\"\n#include \"graph/ops/starling.h", suite="Starling",
+        body='EXPECT_NE(find_cpu_lowering(&kStarling), nullptr);'))
+
+
+def add_fusion(tree):
+    """Two gated activations in a row would become one; here nothing does."""
+    tree.write("src/graph/passes/fuse_starling.cc", """#include "graph/passes/op_uses.h"
+#include "graph/passes/passes.h"
+
+namespace redline {
+
+Status fuse_starling(Graph& graph) {
+  const OpUses uses(graph);
+  std::erase_if(graph.ops, [](const Op& op) { return op.def == nullptr; });
+  return {};
+}
+
+}  // namespace redline
+""")
+    tree.replace("src/graph/passes/passes.h", r"(/// Removes ops whose results reach no output)", r"/// For a test of costs.\nStatus fuse_starling(Graph& graph);\n\n\1")
+    tree.replace("src/graph/passes/passes.cc", r'(\{"fuse_joint_heads", fuse_joint_heads\})', r'\1, {"fuse_starling", fuse_starling}')
+    tree.write("tests/graph/passes/fuse_starling_test.cc", TEST.format(
+        header="graph/passes/passes.h", suite="FuseStarling",
+        body="Graph graph;\n  EXPECT_TRUE(fuse_starling(graph).ok());"))
+
+
+def add_instruction_set(tree):
+    """The generic set under another name."""
+    kernels = "src/kernels/cpu/"
+    tree.write(kernels + "simd_starling.inc", tree.read(kernels + "simd_generic.inc"))
+    tree.replace(kernels + "simd.h", r"#if defined\(__AVX512F__\)\n",
+                 '#if defined(REDLINE_ISA_starling)\n#include "kernels/cpu/simd_starling.inc"\n#elif defined(__AVX512F__)\n')
+    tree.replace("cmake/RedlineKernels.cmake", r"(set\(REDLINE_CPU_BASE_ISAS generic avx2 avx512)", r"\1 starling")
+    tree.replace(kernels + "cpu_kernels.cc", r"(REDLINE_DECLARE_FILL\(avx2\)\n)", r"\1REDLINE_DECLARE_FILL(starling)\n")
+    tree.replace(kernels + "cpu_kernels.cc", r'(    \{"avx512", \[\])', r'    {"starling", always, isa_starling::fill_table},\n\1')
+
+
+def add_endpoint(tree):
+    tree.write("src/server/endpoints/starling.cc", """// GET /starling: for a test of costs.
+#include "server/app.h"
+
+namespace redline::server {
+namespace {
+
+AnswerOr get_starling(Call& call) { return json_answer({{"path", call.http.path}}); }
+
+}  // namespace
+
+std::vector<Endpoint> starling_endpoints() {
+  return {{"GET", "/starling", "operations", "its path", {{200, "the path"}}, get_starling}};
+}
+
+}  // namespace redline::server
+""")
+    tree.write("tests/server/starling_test.cc", """#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "server/endpoint.h"
+
+namespace redline::server {
+namespace {
+
+TEST(Starling, IsAnEndpoint) {
+  const std::vector<Endpoint>& all = endpoints();
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const Endpoint& e) { return e.path == "/starling"; }));
+}
+
+}  // namespace
+}  // namespace redline::server
+""")
+
+
+def add_command(tree):
+    tree.write("src/cli/starling_command.cc", """// redline starling: for a test of costs.
+#include "cli/command.h"
+
+namespace redline::cli {
+namespace {
+
+struct StarlingArgs {
+  std::string word;
+  void visit(OptionList& v) { v.argument(word, "WORD", "is printed"); }
+};
+
+Status run_starling(const StarlingArgs& args, Terminal& terminal) {
+  terminal.print("{}\\n", args.word);
+  return {};
+}
+
+}  // namespace
+
+Command starling_command() {
+  return make_command<StarlingArgs, run_starling>("starling", "print a word", "Prints it.", {"redline starling egg"});
+}
+
+}  // namespace redline::cli
+""")
+    tree.replace("src/cli/commands.cc", r'(  row\("this program", help\))', r'  row("measure", starling) \\\n\1')
+    tree.write("tests/e2e/starling.test", 'run starling egg\nexit 0\nstdout "egg\\n"\n')
+    tree.replace("docs/cli.md", r"(\n## redline help\n)", r"\n## redline starling\n\nprint a word\n\1")
+
+
+# kind -> (what adds it, the number of files that it should take or None, the most that it may touch, what they are and why
+# they are more than they should be).
+ADDITIONS = {
+    "op": (
+        add_op, 5, 9,
+        "`graph/ops/NAME.{h,cc}`, `kernels/cpu/NAME.kernel.cc`, a test, its case in `lab/kernels/kernel_case_rows.cc`; and, as kernels "
+        "are pointers in a table that the build makes once per instruction set, its entry in `cpu_kernels.h` and `table.kernel.cc`, "
+        "`backends/cpu/lower/NAME.cc` and its row in `lowerings.cc`, because the graph knows no device"),
+    "fusion": (
+        add_fusion, 2, 4,
+        "`graph/passes/NAME.cc`, a test; and its line in `passes.h` and in `passes.cc`, because passes run in an order"),
+    "text family": (add_text_family, 3, 3, "`models/NAME.cc` with its row, the list in `models/registry.cc`, a test"),
+    "diffusion family": (
+        add_diffusion_family, 3, 3,
+        "`models/NAME.cc` with its rows, the lists in `models/image_registry.cc`, a test; for `redline.diffusers` also a class in "
+        "`python/redline/_torch_modules.py`, because each module's `forward` has arguments of its own"),
+    "solver": (add_solver, 2, 2, "`diffusion/solvers/NAME.cc` with its row, which the build finds, a test"),
+    "step-cache rule": (
+        add_step_cache_rule, 2, 2, "`diffusion/step_cache/rules/NAME_rule.cc` with its row, which the build finds, a test"),
+    "forecaster": (
+        add_forecaster, None, 2, "`diffusion/step_cache/NAME_forecaster.cc` with its rows, which the build finds, a test"),
+    "block format": (
+        add_block_format, 3, 3, "`tensor/blocks/NAME.h`, its name and `#include` in `blocks/all.h`, a test"),
+    "instruction set": (
+        add_instruction_set, 2, 4,
+        "`simd_NAME.inc`, its name and flags in `cmake/RedlineKernels.cmake`; and its line in `simd.h`, and its row in "
+        "`cpu_kernels.cc`, which says how to detect it; the tests of kernels run for every set"),
+    "endpoint": (add_endpoint, 2, 2, "`server/endpoints/NAME.cc`, which the build finds, a test"),
+    "command": (
+        add_command, 2, 4,
+        "`cli/NAME_command.cc`, `tests/e2e/NAME.test`; and its row in `commands.cc`, because `--help` has an order, and its page in "
+        "`docs/cli.md`, which `redline help --markdown` writes"),
+}

@@ -99,11 +99,11 @@ RowReads reads_of(const RulePlan& plan) {
   if (plan.decision == Decision::kNever) return reads;
   const StatisticInput measured = plan.statistic ? plan.statistic(1)->reads() : StatisticInput::kLatents;
   const bool reads_probe = measured == StatisticInput::kFront || plan.forecaster()->reads_probe();
-  const bool skips_middle = plan.span == SkippedSpan::kMiddle, skips_stack = plan.span == SkippedSpan::kStack;
-  reads.embedded = reads_probe || skips_stack;
+  const bool skips_middle = plan.span == SkippedSpan::kMiddle, skips_blocks = plan.span == SkippedSpan::kBlocks;
+  reads.embedded = reads_probe || skips_blocks;
   reads.front_image = reads_probe || skips_middle;
   reads.modulated = measured == StatisticInput::kModulated;
-  reads.middle_image = reads.text = skips_middle || skips_stack;
+  reads.middle_image = reads.text = skips_middle || skips_blocks;
   return reads;
 }
 

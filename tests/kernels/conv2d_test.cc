@@ -1,5 +1,5 @@
 // conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ;
-// and whole convolutions by tile products (plain C++ below amx) or dot products against sums in float64.
+// and whole convolutions by tile products (plain C++ below amx), by dot products or in float32 against sums in float64.
 #include "kernels/cpu/conv2d.h"
 
 #include "tensor/packed_weight.h"
@@ -117,6 +117,14 @@ T* aligned(std::vector<uint8_t>& bytes) {
 struct TilesCase : Conv2dCase {
   int64_t out_channels;
   bool norm = false, silu = false, has_residual = true;
+  bool in_f32 = false;  // conv_f32 instead of conv_patches
+  DType type = DType::kBF16;
+
+  int64_t element_bytes() const { return in_f32 ? 4 : 2; }
+  int64_t buffer_bytes() const { return conv_buffer_bytes(channels, kernel, stride, element_bytes()); }
+  void run(const CpuKernels& kernels, const ConvPatchesArgs& args) const {
+    in_f32 ? kernels.conv_f32(args) : kernels.conv_patches(args);
+  }
 };
 
 struct Convolution {
@@ -136,11 +144,12 @@ struct Convolution {
     const std::vector<float> rest = test_values(static_cast<size_t>(residual.size()), 8, 3.0f);
     for (int64_t i = 0; i < residual.size(); ++i) residual[i] = rest[static_cast<size_t>(i)];
     std::vector<uint16_t> rounded(weights.size());
-    for (size_t i = 0; i < weights.size(); ++i) {
-      rounded[i] = f32_to_bf16(weights[i]);
-      weights[i] = bf16_to_f32(rounded[i]);
+    for (size_t i = 0; i < weights.size() && c.type != DType::kF32; ++i) {
+      rounded[i] = c.type == DType::kF16 ? f32_to_f16(weights[i]) : f32_to_bf16(weights[i]);
+      weights[i] = c.type == DType::kF16 ? f16_to_f32(rounded[i]) : bf16_to_f32(rounded[i]);
     }
-    const TensorView view = {DType::kBF16, {c.out_channels, c.channels, c.kernel, c.kernel}, rounded.data()};
+    const void* data = c.type == DType::kF32 ? static_cast<const void*>(weights.data()) : rounded.data();
+    const TensorView view = {c.type, {c.out_channels, c.channels, c.kernel, c.kernel}, data};
     packed.resize(static_cast<size_t>(packed_bytes(view)) + 64);
     pack_row_panels(view, 0, (c.out_channels + 15) / 16, aligned<void>(packed));
   }
@@ -150,13 +159,14 @@ struct Convolution {
   /// `in_place`.
   void run(const CpuKernels& kernels, int64_t lines, int64_t row_panel, bool in_place, bool streams, float* y) {
     // What no line was brought to holds the bits of a NaN.
-    std::vector<uint8_t> lines_bytes(static_cast<size_t>(conv_buffer_bytes(c.channels, c.kernel, c.stride)) + 64, 0xff);
+    std::vector<uint8_t> lines_bytes(static_cast<size_t>(c.buffer_bytes()) + 64, 0xff);
     std::vector<uint8_t> scratch(static_cast<size_t>(kScratchBytes) + 64, 0xff);
     ConvTiles t = {};
     t.scale = c.norm ? scale.data() : nullptr;
     t.shift = c.norm ? shift.data() : nullptr;
     t.silu = c.silu;
     t.weight = aligned<void>(packed);
+    t.weight_type = c.type;
     t.out_channels = c.out_channels;
     t.bias = bias.data();
     t.residual = !c.has_residual ? nullptr : in_place ? y : residual.data();
@@ -171,7 +181,7 @@ struct Convolution {
       for (t.n_begin = 0, t.image_row_end = std::min(t.image_row_begin + lines, c.out_height);
            t.n_begin < c.out_channels; t.n_begin = t.n_end) {
         t.n_end = std::min(t.n_begin + row_panel, c.out_channels);
-        kernels.conv_patches(a);
+        c.run(kernels, a);
       }
   }
   /// What weight element `col` of an output channel meets. Zeros around the image are not normalized.
@@ -187,11 +197,13 @@ struct Convolution {
 // bfloat16 rounds f(x) by at most 2^-9 of itself and silu is made to 2^-12, together less than 2^-8; the norm before it
 // errs by less than 2^-20 of its two terms, here at most 9, and silu passes that on less than twice. Sums as in
 // linear_tiles_test.cc: 18 roundings within a tile, one for every 32 elements of K, two for bias and residual. Dot
-// products sum all elements of K in a row, two roundings for a pair.
+// products sum all elements of K in a row, two roundings for a pair. In float32 nothing else is rounded, silu errs by 8
+// roundings of itself, and the generic set rounds a product before it is added.
 void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
-  SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}x{}, kernel {} /{} pad {}{}{}{}", c.in_height, c.in_width, c.channels,
+  SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}x{}, kernel {} /{} pad {}{}{}{}, {}", c.in_height, c.in_width, c.channels,
                            c.out_height, c.out_width, c.out_channels, c.kernel, c.stride, c.pad,
-                           c.upsample ? " upsampled" : "", c.norm ? " norm" : "", c.silu ? " silu" : ""));
+                           c.upsample ? " upsampled" : "", c.norm ? " norm" : "", c.silu ? " silu" : "",
+                           dtype_info(c.type).name));
   Convolution conv(c);
   const int64_t pixels = c.out_height * c.out_width;
   GuardedBuffer<float> y(pixels * c.out_channels), again(pixels * c.out_channels);
@@ -210,9 +222,11 @@ void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
       }
       const double rest = double{conv.bias[static_cast<size_t>(n)]} +
                           (c.has_residual ? double{conv.residual[row * c.out_channels + n]} : 0.0);
-      const double roundings =
-          static_cast<double>(kernels.has_fast_bf16_dot ? conv.cols() + 2 : (conv.cols() + 31) / 32 + 20);
-      const double bound = products * 0x1p-8 + (c.norm ? weights * 18 * 0x1p-20 : 0) +
+      const double roundings = static_cast<double>(c.in_f32                    ? 2 * conv.cols() + 2
+                                                   : kernels.has_fast_bf16_dot ? conv.cols() + 2
+                                                                               : (conv.cols() + 31) / 32 + 20);
+      const double bound = products * (c.in_f32 ? 0x1p-21 : 0x1p-8) +
+                           (c.norm ? weights * 18 * (c.in_f32 ? 0x1p-23 : 0x1p-20) : 0) +
                            roundings * 0x1p-24 * 1.01 * (products * (1 + 0x1p-6) + 4);
       ASSERT_LE(std::abs(sum + rest - double{y[row * c.out_channels + n]}), bound) << "pixel " << row << ", n " << n;
     }
@@ -266,7 +280,7 @@ std::vector<float> convolve_items(const CpuKernels& kernels, const TilesCase& c,
                            shift = values(c.channels, 7), bias = values(c.out_channels, 5),
                            residual = values(out_size, 8, 3.0f);
   std::vector<float> y(static_cast<size_t>(items * out_size), 77.0f);
-  std::vector<uint8_t> lines(static_cast<size_t>(conv_buffer_bytes(c.channels, c.kernel, c.stride)) + 64, 0xff);
+  std::vector<uint8_t> lines(static_cast<size_t>(c.buffer_bytes()) + 64, 0xff);
   std::vector<uint8_t> scratch(static_cast<size_t>(kScratchBytes) + 64, 0xff);
   for (int64_t item = 0; item < items; item += at_once) {
     ConvTiles t = {};
@@ -274,6 +288,7 @@ std::vector<float> convolve_items(const CpuKernels& kernels, const TilesCase& c,
     t.shift = shift.data() + item * c.channels;
     t.silu = true;
     t.weight = aligned<void>(weights.packed);
+    t.weight_type = c.type;
     t.out_channels = t.n_end = c.out_channels;
     t.image_row_end = c.out_height;
     t.bias = bias.data() + item * c.out_channels;
@@ -283,24 +298,27 @@ std::vector<float> convolve_items(const CpuKernels& kernels, const TilesCase& c,
     t.buffer = aligned<void>(lines);
     t.scratch = aligned<void>(scratch);
     t.items = std::min(at_once, items - item);
-    kernels.conv_patches({x.data() + item * in_size, c.in_height, c.in_width, c.channels, c.out_height, c.out_width,
-                          c.kernel, c.stride, c.pad, c.upsample, 0, 0, ActivationLayout::kF32, 0, nullptr, &t});
+    c.run(kernels, {x.data() + item * in_size, c.in_height, c.in_width, c.channels, c.out_height, c.out_width, c.kernel,
+                    c.stride, c.pad, c.upsample, 0, 0, ActivationLayout::kF32, 0, nullptr, &t});
   }
   return y;
+}
+
+void expect_items_together_as_alone(const CpuKernels& kernels, const TilesCase& c) {
+  const int64_t most = conv_items_at_once(c.out_width, c.out_height, c.channels, c.kernel, c.stride, c.element_bytes());
+  ASSERT_GT(most, 1) << c.out_height << "x" << c.out_width;
+  constexpr int64_t kItems = 9;
+  const std::vector<float> each = convolve_items(kernels, c, kItems, 1);
+  for (int64_t at_once : {int64_t{2}, most})
+    EXPECT_EQ(each, convolve_items(kernels, c, kItems, at_once)) << c.out_height << "x" << c.out_width;
 }
 
 TEST_P(ConvByTiles, SmallItemsTogetherHaveTheBitsOfEachAlone) {
   for (const TilesCase& c :
        {TilesCase{{8, 8, 64, 8, 8}, 50}, TilesCase{{3, 5, 32, 3, 5}, 33}, TilesCase{{4, 16, 32, 4, 16}, 16},
         TilesCase{{7, 5, 32, 4, 3, 3, 2, 1}, 18}, TilesCase{{3, 4, 32, 6, 7, 3, 1, 1, true}, 18},
-        TilesCase{{1, 1, 32, 1, 1}, 16}, TilesCase{{5, 6, 32, 5, 6, 1, 1, 0}, 40}, TilesCase{{4, 4, 576, 4, 4}, 17}}) {
-    const int64_t most = conv_items_at_once(c.out_width, c.out_height, c.channels, c.kernel, c.stride);
-    ASSERT_GT(most, 1) << c.out_height << "x" << c.out_width;
-    constexpr int64_t kItems = 9;
-    const std::vector<float> each = convolve_items(kernels(), c, kItems, 1);
-    for (int64_t at_once : {int64_t{2}, most})
-      EXPECT_EQ(each, convolve_items(kernels(), c, kItems, at_once)) << c.out_height << "x" << c.out_width;
-  }
+        TilesCase{{1, 1, 32, 1, 1}, 16}, TilesCase{{5, 6, 32, 5, 6, 1, 1, 0}, 40}, TilesCase{{4, 4, 576, 4, 4}, 17}})
+    expect_items_together_as_alone(kernels(), c);
 }
 
 TEST_P(ConvByTiles, OfAnImageWithoutPixels) {
@@ -311,27 +329,69 @@ TEST_P(ConvByTiles, OfAnImageWithoutPixels) {
 
 REDLINE_INSTANTIATE_PER_ISA(ConvByTiles);
 
+class ConvInF32 : public IsaTest {
+ protected:
+  void expect(TilesCase c) const {
+    c.in_f32 = true;
+    for (DType type : {DType::kBF16, DType::kF16, DType::kF32}) {
+      c.type = type;
+      expect_convolution(kernels(), c);
+    }
+  }
+};
+
+TEST_P(ConvInF32, EqualsTheDefinition) {
+  for (int64_t width : {1, 15, 16, 17, 33}) expect({{3, width, 32, 3, width}, 17});
+  for (int64_t out : {1, 32, 40}) expect({{4, 5, 64, 4, 5}, out, true, out > 1, out < 40});
+}
+
+TEST_P(ConvInF32, OfEveryShape) {
+  for (const Conv2dCase& c :
+       {Conv2dCase{7, 5, 32, 4, 3, 3, 2, 1}, Conv2dCase{6, 40, 32, 3, 20, 3, 2, 0},
+        Conv2dCase{3, 4, 32, 5, 7, 3, 1, 1, true}, Conv2dCase{6, 6, 288, 6, 6, 1, 1, 0},
+        Conv2dCase{6, 5, 32, 3, 2, 2, 2, 0}, Conv2dCase{1, 2, 32, 3, 4, 3, 1, 2}, Conv2dCase{4, 4, 32, 4, 4, 7, 1, 3},
+        Conv2dCase{0, 0, 32, 2, 2, 3, 1, 2}, Conv2dCase{0, 3, 32, 0, 3}, Conv2dCase{3, 0, 32, 3, 0}})
+    expect({c, 18});
+  expect({{3, 101, 32, 3, 101}, 16});
+  expect({{3, 5, 576, 3, 5}, 17, true, true});
+}
+
+TEST_P(ConvInF32, SmallItemsTogetherHaveTheBitsOfEachAlone) {
+  for (TilesCase c : {TilesCase{{8, 8, 64, 8, 8}, 50}, TilesCase{{7, 5, 32, 4, 3, 3, 2, 1}, 18}}) {
+    c.in_f32 = true;
+    expect_items_together_as_alone(kernels(), c);
+  }
+}
+
+// Overlays have the kernel of their base set.
+INSTANTIATE_TEST_SUITE_P(PerBaseIsa, ConvInF32, ::testing::Range(0, std::min(3, num_cpu_isas())), isa_test_name);
+
+void expect_regions_to_fit(int64_t channels, int64_t kernel, int64_t stride, int64_t element_bytes) {
+  const int64_t bytes = conv_buffer_bytes(channels, kernel, stride, element_bytes);
+  for (int64_t width = 1; width < 1200; ++width) {
+    const ConvRegion region = conv_region(width, channels, kernel, stride, element_bytes);
+    ASSERT_GE(region.width, 1);
+    ASSERT_GE(region.image_rows, 1);
+    ASSERT_LE(region.image_rows, kConvRegionRows);
+    ASSERT_LE((region.width + 15) / 16 * region.image_rows, 2 * kConvRegionRows);
+    ASSERT_LE(2 * (region.bytes + 63) / 64 * 64, bytes)
+        << width << " wide, " << channels << " channels, kernel " << kernel << " /" << stride;
+    for (int64_t height : {int64_t{1}, int64_t{8}, width, int64_t{64}, int64_t{300}}) {
+      const int64_t items = conv_items_at_once(width, height, channels, kernel, stride, element_bytes);
+      if (items == 1) continue;
+      const ConvRegion all = conv_region_of(width, height, channels, kernel, stride, items, element_bytes);
+      ASSERT_LE(items, kConvMaxItems);
+      ASSERT_LE((width + 15) / 16 * height * items, 2 * kConvRegionRows);
+      ASSERT_LE(2 * (all.bytes + 63) / 64 * 64, bytes);
+    }
+  }
+}
+
 TEST(ConvRegion, FitsItsBuffer) {
   for (int64_t kernel : {1, 2, 3, 7})
     for (int64_t stride : {1, 2, 4})
       for (int64_t channels : {32, 128, 512, 1280, 2560, 65536})
-        for (int64_t width = 1; width < 1200; ++width) {
-          const ConvRegion region = conv_region(width, channels, kernel, stride);
-          ASSERT_GE(region.width, 1);
-          ASSERT_GE(region.image_rows, 1);
-          ASSERT_LE(region.image_rows, kConvRegionRows);
-          ASSERT_LE((region.width + 15) / 16 * region.image_rows, 2 * kConvRegionRows);
-          ASSERT_LE(2 * (region.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride))
-              << width << " wide, " << channels << " channels, kernel " << kernel << " /" << stride;
-          for (int64_t height : {int64_t{1}, int64_t{8}, width, int64_t{64}, int64_t{300}}) {
-            const int64_t items = conv_items_at_once(width, height, channels, kernel, stride);
-            if (items == 1) continue;
-            const ConvRegion all = conv_region_of(width, height, channels, kernel, stride, items);
-            ASSERT_LE(items, kConvMaxItems);
-            ASSERT_LE((width + 15) / 16 * height * items, 2 * kConvRegionRows);
-            ASSERT_LE(2 * (all.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride));
-          }
-        }
+        for (int64_t element_bytes : {2, 4}) expect_regions_to_fit(channels, kernel, stride, element_bytes);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Shared by the two lowerings of conv2d: im2col patches for products of `linear`, and direct convolution on the tile
-// unit (AMX) or by bfloat16 dot products.
+// unit (AMX), by bfloat16 dot products or in float32.
 #pragma once
 
+#include "backends/cpu/cpu_target.h"
 #include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/lowering.h"
 #include "graph/ops/conv2d.h"
@@ -34,7 +35,6 @@ struct Conv2dAdapters {
 /// then the norm's scales and shifts, for up to kConvMaxItems items, then the adapters' space.
 struct Conv2dParams {
   Conv2dOpAttrs op;
-  void (*patches)(const ConvPatchesArgs&) = nullptr;
   void (*add)(const AddArgs&) = nullptr;
   int64_t channels = 0, out_features = 0;
   int64_t block_bytes = 0;
@@ -58,6 +58,6 @@ struct Conv2dParams {
 };
 
 Status lower_conv2d_patches(LowerContext& c);
-Status lower_conv2d_tiles(LowerContext& c);
+Status lower_conv2d_tiles(LowerContext& c, ConvMethod method);
 
 }  // namespace redline

@@ -11,9 +11,9 @@ ActivationLayouts CpuTarget::activation_layouts(DType weight) const {
 }
 
 bool CpuTarget::fuses_group_norm(const Graph& graph, const Op& conv) const {
-  return convolves_directly(kernels_, exact_f32_, graph.value(conv.inputs[1]).dtype,
+  return choose_conv_method(kernels_, exact_f32_, graph.value(conv.inputs[1]).dtype,
                             graph.value(conv.inputs[0]).shape[1].constant(),
-                            std::any_cast<const Conv2dOpAttrs&>(conv.attrs).kernel);
+                            std::any_cast<const Conv2dOpAttrs&>(conv.attrs).kernel) != ConvMethod::kPatches;
 }
 
 }  // namespace redline

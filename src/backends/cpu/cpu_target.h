@@ -27,7 +27,10 @@ class CpuTarget final : public Target {
   int workers_;
 };
 
-/// Whether a conv2d with this weight type runs without im2col patches, on the tile unit (AMX) or by fast dot products.
-bool convolves_directly(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
+/// How a conv2d runs: as products of `linear` with im2col patches, or directly over regions of the feature map, in
+/// bfloat16 on the tile unit (AMX) or by fast dot products, or in float32.
+enum class ConvMethod { kPatches, kBf16, kF32 };
+ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels,
+                              int64_t kernel);
 
 }  // namespace redline

@@ -21,8 +21,9 @@ struct Conv2dAttrs {
 /// bias       [out_channels], optional
 /// item_bias  [batch, out_channels]  f32, optional: the time embedding added to each item
 /// height, width: of the output: the sizes above, or with `upsample` any size
-/// Runs as im2col matmuls with the kernels and activation layouts of `linear`: the weight is packed as
-/// [out_channels, kernel * kernel * in_channels]. A kernel of 1 with stride 1 is `linear`.
+/// The weight is packed as [out_channels, kernel * kernel * in_channels]. A backend multiplies im2col patches with the
+/// kernels and activation layouts of `linear`, or regions of the feature map directly (kernels/cpu/conv2d.h). A kernel
+/// of 1 with stride 1 is `linear`.
 FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, const Dim& height,
                   const Dim& width, Conv2dAttrs attrs = {}, Value item_bias = {});
 

@@ -1,9 +1,11 @@
-// Convolutions: im2col patches as the rows of a matrix product, or the whole convolution by bfloat16 tiles or dots.
+// Convolutions: im2col patches as the rows of a matrix product, or the whole convolution by bfloat16 tiles or dots, or
+// in float32.
 #pragma once
 
 #include <cstdint>
 
 #include "tensor/activation_layout.h"
+#include "tensor/dtype.h"
 #include "tensor/row_panel.h"
 
 namespace redline {
@@ -28,7 +30,7 @@ struct ConvPatchesArgs {
   int64_t out_row;        ///< row of `out` that row_begin is written to
   void* out;              ///< kernel * kernel * channels per row; zeros pad the last tile of kBf16Tiled
   /// If set: compute the whole convolution, no patches; the fields above from row_begin on are not read. (Not a table
-  /// entry of its own, so that a table has either both or none.)
+  /// entry of its own, so that a table has either both or none.) conv_f32 does nothing else.
   const ConvTiles* tiles = nullptr;
 };
 
@@ -36,30 +38,32 @@ struct ConvPatchesArgs {
 ///                (+ residual[oy, ox, n])
 /// for output rows [image_row_begin, image_row_end) of one item and n in [n_begin, n_end), or for all rows of a few
 /// small items, which then share one read of the weight. x is zero outside the feature map, and
-///   f(v) = v, or v * scale[c] + shift[c] if there is a scale, then with `silu` v / (1 + e^-v), rounded to bfloat16.
-/// Uses tile products on the tile unit, dot products where vdpbf16ps is there, a portable emulation in other tables.
+///   f(v) = v, or v * scale[c] + shift[c] if there is a scale, then with `silu` v / (1 + e^-v).
+/// conv_patches rounds f(x) to bfloat16 and takes bfloat16 weights: tile products on the tile unit, dot products where
+/// vdpbf16ps is there, a portable emulation in other tables. conv_f32 rounds nothing and takes any plain type.
 /// Channels are a multiple of 32, kernel is at most kConvMaxKernel. Each sum has one fixed order, whatever rows and
 /// columns a call has.
 struct ConvTiles {
   const float* scale;  ///< [items, channels], with shift; or nullptr
   const float* shift;
   bool silu;
-  const void* weight;                    ///< bfloat16, packed
+  const void* weight;                    ///< packed
   int64_t out_channels, n_begin, n_end;  ///< n_begin is a multiple of 16
   int64_t image_row_begin, image_row_end;
-  const float* bias;      ///< [out_channels] or nullptr
-  int64_t bias_stride;    ///< elements to the bias of the next item
-  const float* residual;  ///< layout of y, may be y; or nullptr
-  float* y;               ///< [items, out_height, out_width, out_channels]
-  bool streams;           ///< y exceeds the caches: use non-temporal stores
-  void* buffer;           ///< conv_buffer_bytes, aligned to 64 bytes
-  void* scratch;          ///< kScratchBytes
-  int64_t items = 1;      ///< contiguous in x too, at most conv_items_at_once; more than one: all their rows
+  const float* bias;                 ///< [out_channels] or nullptr
+  int64_t bias_stride;               ///< elements to the bias of the next item
+  const float* residual;             ///< layout of y, may be y; or nullptr
+  float* y;                          ///< [items, out_height, out_width, out_channels]
+  bool streams;                      ///< y exceeds the caches: use non-temporal stores
+  void* buffer;                      ///< conv_buffer_bytes, aligned to 64 bytes
+  void* scratch;                     ///< kScratchBytes
+  DType weight_type = DType::kBF16;  ///< or kF16 or kF32, for conv_f32
+  int64_t items = 1;                 ///< contiguous in x too, at most conv_items_at_once; more than one: all their rows
 };
 inline constexpr int64_t kConvMaxKernel = 7;
 
-/// Output pixels computed in one pass over the weight: items x rows x width. Their input is buffered as bfloat16,
-/// [channels / 32][items][input rows][pitch][32].
+/// Output pixels computed in one pass over the weight: items x rows x width. Their input is buffered as bfloat16, or as
+/// float32 for conv_f32, in [channels / 32][items][input rows][pitch][32].
 struct ConvRegion {
   int64_t width, image_rows;
   int64_t plane_bytes, bytes;
@@ -76,23 +80,25 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
   return (out - 1) * stride + kernel;
 }
 [[gnu::always_inline]] inline constexpr ConvRegion conv_region_of(int64_t width, int64_t image_rows, int64_t channels,
-                                                                  int64_t kernel, int64_t stride, int64_t items = 1) {
+                                                                  int64_t kernel, int64_t stride, int64_t items = 1,
+                                                                  int64_t element_bytes = 2) {
   const int64_t pixels = items * conv_extent(width, kernel, stride) * conv_extent(image_rows, kernel, stride);
   // An odd number of cache lines, so that planes start in different cache sets. Tiles may read past the last pixel.
-  const int64_t plane = (pixels | 1) * 2 * kConvBlock, past = (16 + kernel) * stride * 2 * kConvBlock;
+  const int64_t pixel_bytes = kConvBlock * element_bytes;
+  const int64_t plane = (pixels | 1) * pixel_bytes, past = (16 + kernel) * stride * pixel_bytes;
   return {width, image_rows, plane, channels / kConvBlock * plane + past};
 }
 /// Depends only on these arguments, so that the partition, and with it the result, does not depend on the workers.
 [[gnu::always_inline]] inline constexpr ConvRegion conv_region(int64_t out_width, int64_t channels, int64_t kernel,
-                                                               int64_t stride) {
+                                                               int64_t stride, int64_t element_bytes = 2) {
   int64_t width = out_width <= 96 ? out_width : 64;
   int64_t image_rows = kConvRegionPixels / width;
   if (image_rows > kConvRegionRows) image_rows = kConvRegionRows;
-  ConvRegion region = conv_region_of(width, image_rows, channels, kernel, stride);
+  ConvRegion region = conv_region_of(width, image_rows, channels, kernel, stride, 1, element_bytes);
   while (region.bytes > conv_region_limit(channels) && (image_rows > 1 || width > 16)) {
     if (image_rows > 1) image_rows -= (image_rows + 7) / 8;
     else width = (width / 2 + 15) / 16 * 16;
-    region = conv_region_of(width, image_rows, channels, kernel, stride);
+    region = conv_region_of(width, image_rows, channels, kernel, stride, 1, element_bytes);
   }
   return region;
 }
@@ -100,22 +106,24 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
 /// alone would use it for few pixels.
 inline constexpr int64_t kConvMaxItems = 8;
 [[gnu::always_inline]] inline constexpr int64_t conv_items_at_once(int64_t out_width, int64_t out_height,
-                                                                   int64_t channels, int64_t kernel, int64_t stride) {
-  const ConvRegion one = conv_region(out_width > 1 ? out_width : 1, channels, kernel, stride);
+                                                                   int64_t channels, int64_t kernel, int64_t stride,
+                                                                   int64_t element_bytes = 2) {
+  const ConvRegion one = conv_region(out_width > 1 ? out_width : 1, channels, kernel, stride, element_bytes);
   if (one.width < out_width || one.image_rows < out_height) return 1;
   int64_t items = 1;
   const int64_t max_panels = 2 * kConvRegionRows, panels = (out_width + 15) / 16 * out_height;
   while (items < kConvMaxItems && (items + 1) * out_width * out_height <= kConvRegionPixels &&
          (items + 1) * panels <= max_panels &&
-         conv_region_of(out_width, out_height, channels, kernel, stride, items + 1).bytes <=
+         conv_region_of(out_width, out_height, channels, kernel, stride, items + 1, element_bytes).bytes <=
              conv_region_limit(channels))
     ++items;
   return items;
 }
 /// Buffer size for two regions of any width.
-[[gnu::always_inline]] inline constexpr int64_t conv_buffer_bytes(int64_t channels, int64_t kernel, int64_t stride) {
-  const int64_t least = conv_region_of(16, 1, channels, kernel, stride).bytes;
-  return 2 * ((least > conv_region_limit(channels) ? least : conv_region_limit(channels)) + kConvBlock * 2);
+[[gnu::always_inline]] inline constexpr int64_t conv_buffer_bytes(int64_t channels, int64_t kernel, int64_t stride,
+                                                                  int64_t element_bytes = 2) {
+  const int64_t least = conv_region_of(16, 1, channels, kernel, stride, 1, element_bytes).bytes;
+  return 2 * ((least > conv_region_limit(channels) ? least : conv_region_limit(channels)) + 64);
 }
 
 }  // namespace redline

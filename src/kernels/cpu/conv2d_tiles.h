@@ -14,8 +14,9 @@
 // and the sums of the previous block get bias and residual and are written to y. Both, and their memory latency, are
 // hidden behind the tile unit.
 //
-// Without a tile unit the same regions are multiplied by dot products (conv2d_dots.h). There K is always split, so that
-// the weights of a step are in L1, and input rows are loaded between regions: nothing can be hidden.
+// Without a tile unit the same regions are multiplied by dot products, or in float32 from a buffer of float32
+// (conv2d_dots.h). There K is always split, so that the weights of a step are in L1, and input rows are loaded between
+// regions: nothing can be hidden.
 //
 // Pixels are grouped into pixel panels of 16: of one row, or, where the width does not divide well, of consecutive
 // positions in the buffer, whose results between rows are discarded.
@@ -31,7 +32,6 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 constexpr int64_t kConvTileBytes = 1024;
-constexpr int64_t kConvPixelBytes = 2 * kConvBlock;
 constexpr int64_t kConvPanel = 16;
 constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kRowPanelRows;  // [2 pixel panels][2 row panels][16][16]
 constexpr int64_t kConvMaxPanels = 2 * kConvRegionRows;
@@ -61,6 +61,7 @@ struct ConvTilesScratch {
   alignas(64) float sums[kConvMaxPanels / 2][kConvSumsFloats];
   alignas(64) float done[2][kConvSumsFloats];       // of the previous block and of the current one
   alignas(64) float bias[2][2][2 * kRowPanelRows];  // of each, per pixel panel: its item may have its own bias
+  alignas(64) float weights[2][kConvF32Lines * kRowPanelRows];  // of a step, for ConvF32
 };
 static_assert(sizeof(ConvTilesScratch) <= kScratchBytes);
 
@@ -70,10 +71,10 @@ class ConvTilesRun {
   ConvTilesRun(const ConvPatchesArgs& picture, const ConvTiles& conv)
       : p_(picture), a_(conv), scratch_(*static_cast<ConvTilesScratch*>(conv.scratch)),
         blocks_(picture.channels / kConvBlock), taps_(picture.kernel * picture.kernel),
-        size_(conv.items > 1
-                  ? conv_region_of(picture.out_width, picture.out_height, picture.channels, picture.kernel,
-                                   picture.stride, conv.items)
-                  : conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel, picture.stride)),
+        size_(conv.items > 1 ? conv_region_of(picture.out_width, picture.out_height, picture.channels, picture.kernel,
+                                              picture.stride, conv.items, kElementBytes)
+                             : conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel,
+                                           picture.stride, kElementBytes)),
         streams_(kHasStreams && conv.streams && conv.out_channels % kRowPanelRows == 0 &&
                  reinterpret_cast<uintptr_t>(conv.y) % 64 == 0) {}
 
@@ -93,6 +94,9 @@ class ConvTilesRun {
   }
 
  private:
+  static constexpr bool kIsF32 = is_same<Unit, ConvF32>, kHasTiles = !kIsF32 && !is_same<Unit, ConvDots>;
+  static constexpr int64_t kElementBytes = kIsF32 ? 4 : 2, kPixelBytes = kElementBytes * kConvBlock;
+
   // Regions.
 
   struct Region {
@@ -120,7 +124,7 @@ class ConvTilesRun {
     r.is_flat = p_.stride == 1 && flat < r.item_panels;
     if (r.is_flat) r.item_panels = flat;
     r.panels = a_.items * r.item_panels;
-    r.item_bytes = conv_extent(r.image_rows, p_.kernel, p_.stride) * r.pitch * kConvPixelBytes;
+    r.item_bytes = conv_extent(r.image_rows, p_.kernel, p_.stride) * r.pitch * kPixelBytes;
     return r;
   }
   Region after(const Region& r, int side) const {
@@ -131,8 +135,8 @@ class ConvTilesRun {
   int64_t panel_at(const Region& r, int64_t panel) const {
     const int64_t item_at = panel / r.item_panels * r.item_bytes;
     panel %= r.item_panels;
-    if (r.is_flat) return item_at + panel * kConvPanel * kConvPixelBytes;
-    return item_at + (panel / r.per_line * r.pitch + panel % r.per_line * kConvPanel) * p_.stride * kConvPixelBytes;
+    if (r.is_flat) return item_at + panel * kConvPanel * kPixelBytes;
+    return item_at + (panel / r.per_line * r.pitch + panel % r.per_line * kConvPanel) * p_.stride * kPixelBytes;
   }
 
   // Loading of input rows.
@@ -160,7 +164,7 @@ class ConvTilesRun {
     int64_t have = 0;
     if (before && before->x0 == r.x0 && p_.kernel > p_.stride) {
       have = p_.kernel - p_.stride;
-      const int64_t line_bytes = r.pitch * kConvPixelBytes, from = before->image_rows * p_.stride * line_bytes;
+      const int64_t line_bytes = r.pitch * kPixelBytes, from = before->image_rows * p_.stride * line_bytes;
       for (int64_t i = 0; i < blocks_; ++i)
         __builtin_memcpy(r.buffer + i * size_.plane_bytes, before->buffer + i * size_.plane_bytes + from,
                          static_cast<size_t>(have * line_bytes));
@@ -171,11 +175,11 @@ class ConvTilesRun {
   }
 
   uint8_t* place(const Loading& b, int64_t x) const {
-    return b.region->buffer + b.item * b.region->item_bytes + (b.image_row * b.region->pitch + x) * kConvPixelBytes;
+    return b.region->buffer + b.item * b.region->item_bytes + (b.image_row * b.region->pitch + x) * kPixelBytes;
   }
   void zero(const Loading& b, int64_t x, int64_t pixels) const {
     for (int64_t block = 0; block < blocks_ && pixels > 0; ++block)
-      __builtin_memset(place(b, x) + block * size_.plane_bytes, 0, static_cast<size_t>(pixels * kConvPixelBytes));
+      __builtin_memset(place(b, x) + block * size_.plane_bytes, 0, static_cast<size_t>(pixels * kPixelBytes));
   }
 
   /// Writes the padding and advances to the next row that has pixels of the feature map.
@@ -231,12 +235,18 @@ class ConvTilesRun {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s)
 #pragma GCC unroll 4
-          for (int i = 0; i < kRowPanelVecs; ++i) v[s].v[i] = rough_silu(v[s].v[i]);
+          for (int i = 0; i < kRowPanelVecs; ++i) v[s].v[i] = kIsF32 ? silu(v[s].v[i]) : rough_silu(v[s].v[i]);
       }
     }
-    store_tile_line(b.to + b.block * size_.plane_bytes, v[0], v[1], false);
+    uint8_t* to = b.to + b.block * size_.plane_bytes;
+    if constexpr (kIsF32) {
+      store_row_panel(reinterpret_cast<float*>(to), v[0]);
+      store_row_panel(reinterpret_cast<float*>(to) + kRowPanelRows, v[1]);
+    } else {
+      store_tile_line(to, v[0], v[1], false);
+    }
     if (++b.block < blocks_) return;
-    b.to += kConvPixelBytes;
+    b.to += kPixelBytes;
     if (++b.x < b.last) pixel(b);
     else next_line(b);
   }
@@ -257,11 +267,13 @@ class ConvTilesRun {
   };
 
   void multiply_all(const Region& r, Loading& loading) {
-    for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
-    const int64_t row_panel_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
-    const int64_t max_blocks = kIsConvDots<Unit>                  ? max_i64(1, kConvDotSteps / taps_)
-                               : blocks_ * taps_ <= kConvMaxSteps ? blocks_
-                                                                  : max_i64(1, kConvMaxSteps / 2 / taps_);
+    for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kPixelBytes;
+    // Packed weights of 32 channels of a tap.
+    const int64_t tile_bytes = kIsF32 && a_.weight_type == DType::kF32 ? 2 * kConvTileBytes : kConvTileBytes;
+    const int64_t row_panel_bytes = blocks_ * taps_ * tile_bytes, pairs = (r.panels + 1) / 2;
+    const int64_t max_blocks = !kHasTiles                         ? max_i64(1, kConvDotSteps * 2 / kElementBytes / taps_)
+                         : blocks_ * taps_ <= kConvMaxSteps ? blocks_
+                                                            : max_i64(1, kConvMaxSteps / 2 / taps_);
     const int64_t all_steps =
         (a_.n_end - a_.n_begin + 2 * kRowPanelRows - 1) / (2 * kRowPanelRows) * pairs * blocks_ * taps_;
     const int64_t to_load =
@@ -274,18 +286,21 @@ class ConvTilesRun {
       for (int64_t b = 0; b < blocks_; b += max_blocks) {
         block.blocks = min_i64(max_blocks, blocks_ - b);
         block.first = b == 0;
-        block.w[0] = w + b * taps_ * kConvTileBytes;
+        block.w[0] = w + b * taps_ * tile_bytes;
         block.w[1] = alone ? block.w[0] : block.w[0] + row_panel_bytes;
         const bool last = b + block.blocks == blocks_;
         // The following weights are prefetched meanwhile, a share with every step.
         const int64_t steps = block.blocks * taps_;
         const bool more = !last || n + 4 * kRowPanelRows <= a_.n_end;
-        const uint8_t* next = last ? w + 2 * row_panel_bytes : block.w[0] + steps * kConvTileBytes;
-        const int64_t share = (steps * (kConvTileBytes / 64) + pairs - 1) / pairs;
+        const uint8_t* next = last ? w + 2 * row_panel_bytes : block.w[0] + steps * tile_bytes;
+        const int64_t share = (steps * (tile_bytes / 64) + pairs - 1) / pairs;
         block.store_per_step = (kConvPixels + steps - 1) / steps;
+        if constexpr (kIsF32)
+          for (int i = 0; i < (alone ? 1 : 2); ++i)
+            block.w[i] = conv_weights_f32(a_.weight_type, block.w[i], steps * kConvBlock, scratch_.weights[i]);
         for (int64_t p = 0; p < r.panels; p += 2) {
           const int64_t prefetched = p / 2 * share;
-          block.prefetch_lines = !more ? 0 : kIsConvDots<Unit> ? share : (share + steps - 1) / steps;
+          block.prefetch_lines = !more ? 0 : !kHasTiles ? share : (share + steps - 1) / steps;
           block.prefetch[0] = next + prefetched * 64;
           block.prefetch[1] = alone ? next : next + row_panel_bytes + prefetched * 64;
           const bool single = p + 1 == r.panels;
@@ -304,8 +319,8 @@ class ConvTilesRun {
 
   template <int kPanels, int kRowPanels>
   [[gnu::noinline]] void multiply(const Block& block, Loading& loading) {
-    if constexpr (kIsConvDots<Unit>) return multiply_by_dots<kPanels, kRowPanels>(block);
-    else multiply_by_tiles<kPanels, kRowPanels>(block, loading);
+    if constexpr (kHasTiles) multiply_by_tiles<kPanels, kRowPanels>(block, loading);
+    else multiply_by_dots<kPanels, kRowPanels>(block);
   }
 
   template <int kPanels, int kRowPanels>
@@ -317,15 +332,15 @@ class ConvTilesRun {
     }
     for (int p = 0; p < kPanels; ++p) {
       const int64_t at = p * 2 * kConvDotPanel;
-      conv_dots_panel<kRowPanels>({.x = block.x[p],
-                                   .w = {block.w[0], block.w[1]},
-                                   .blocks = block.blocks,
-                                   .taps = taps_,
-                                   .tap_at = tap_at_,
-                                   .pixel_bytes = p_.stride * kConvPixelBytes,
-                                   .plane_bytes = size_.plane_bytes,
-                                   .from = block.first ? nullptr : block.sums + at,
-                                   .to = block.out + at});
+      conv_dots_panel<Unit, kRowPanels>({.x = block.x[p],
+                                         .w = {block.w[0], block.w[1]},
+                                         .blocks = block.blocks,
+                                         .taps = taps_,
+                                         .tap_at = tap_at_,
+                                         .pixel_bytes = p_.stride * kPixelBytes,
+                                         .plane_bytes = size_.plane_bytes,
+                                         .from = block.first ? nullptr : block.sums + at,
+                                         .to = block.out + at});
     }
   }
 
@@ -346,8 +361,7 @@ class ConvTilesRun {
     }
     const uint8_t *x0 = block.x[0], *x1 = block.x[1], *w0 = block.w[0], *w1 = block.w[1];
     const uint8_t *prefetch0 = block.prefetch[0], *prefetch1 = block.prefetch[1];
-    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = size_.plane_bytes,
-                  prefetch_lines = block.prefetch_lines;
+    const int64_t taps = taps_, row = p_.stride * kPixelBytes, plane = size_.plane_bytes, prefetch_lines = block.prefetch_lines;
     for (int64_t b = block.blocks; b > 0; --b, x0 += plane, x1 += plane)
       for (int64_t tap = 0; tap < taps; ++tap, w0 += kConvTileBytes, w1 += kConvTileBytes) {
         const int64_t at = tap_at_[tap];

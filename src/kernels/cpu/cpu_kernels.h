@@ -221,6 +221,7 @@ using PeakFn = double (*)(int64_t iterations);
   K(void (*group_norm_sums)(const GroupNormArgs&), group_norm_sums)                             \
   K(void (*group_norm)(const GroupNormArgs&), group_norm)                                       \
   K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)                                 \
+  K(void (*conv_f32)(const ConvPatchesArgs&), conv_f32)                                         \
   K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention) \
   K(bool (*block_max)(const BlockMaxArgs&), block_max)                                          \
   K(void (*block_exp_sum)(const BlockExpSumArgs&), block_exp_sum)                               \

@@ -27,6 +27,7 @@ void fill_prepare_i8(CpuKernels& table);
 void fill_prepare_x(CpuKernels& table);
 void fill_embedding(CpuKernels& table);
 void fill_conv2d(CpuKernels& table);
+void fill_conv2d_f32(CpuKernels& table);
 void fill_group_norm(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
 void fill_tile_product(CpuKernels& table);
@@ -56,6 +57,7 @@ void fill_table(CpuKernels& table) {
   fill_prepare_x(table);
   fill_embedding(table);
   fill_conv2d(table);
+  fill_conv2d_f32(table);
   fill_group_norm(table);
   fill_peaks(table);
   fill_tile_product(table);

@@ -138,7 +138,7 @@ TEST(Conv2dOp, UpsamplesToTheSizeAskedFor) {
 }
 
 TEST(Conv2dOp, TakesEveryPlainType) {
-  for (DType type : {DType::kBF16, DType::kF16})
+  for (DType type : {DType::kF32, DType::kBF16, DType::kF16})
     for (int64_t in : {5, 32}) {
       Network net = {in, 24, {}, kH, kW, kH, kW};
       net.type = type;

@@ -8,9 +8,17 @@
 
 namespace redline {
 
-bool convolves_directly(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel) {
-  return (kernels.has_tile_unit || kernels.has_fast_bf16_dot) && !exact_f32 && weight_traits(weight).is_bf16_pairs &&
-         channels % kConvBlock == 0 && kernel <= kConvMaxKernel;
+ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels,
+                              int64_t kernel) {
+  if (channels % kConvBlock != 0 || kernel > kConvMaxKernel) return ConvMethod::kPatches;
+  if ((kernels.has_tile_unit || kernels.has_fast_bf16_dot) && !exact_f32 && weight_traits(weight).is_bf16_pairs)
+    return ConvMethod::kBf16;
+  // Patches that are rounded for the tile unit are faster than float32.
+  const ActivationLayouts layouts = choose_linear(kernels, weight, exact_f32).layouts;
+  const bool is_plain = weight == DType::kF32 || weight == DType::kF16 || weight == DType::kBF16;
+  return kernels.conv_f32 && is_plain && layouts.at[layouts.count - 1].layout == ActivationLayout::kF32
+             ? ConvMethod::kF32
+             : ConvMethod::kPatches;
 }
 
 namespace {
@@ -46,9 +54,9 @@ Tile partition(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
 
 Status lower_conv2d(LowerContext& c) {
   const auto& op = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
-  const bool directly =
-      convolves_directly(c.kernels(), c.options().exact_f32, c.in(1).dtype, c.in(0).shape[1].constant(), op.kernel);
-  return directly ? lower_conv2d_tiles(c) : lower_conv2d_patches(c);
+  const ConvMethod method =
+      choose_conv_method(c.kernels(), c.options().exact_f32, c.in(1).dtype, c.in(0).shape[1].constant(), op.kernel);
+  return method == ConvMethod::kPatches ? lower_conv2d_patches(c) : lower_conv2d_tiles(c, method);
 }
 
 }  // namespace
@@ -87,7 +95,6 @@ void Conv2dAdapters::add_up(const AdapterFactors& factors, float scale, const Ti
 
 Status Conv2dParams::init(LowerContext& c) {
   op = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
-  patches = c.kernels().conv_patches;
   add = c.kernels().add;
   channels = c.in(0).shape[1].constant();
   out_features = c.out().shape[1].constant();

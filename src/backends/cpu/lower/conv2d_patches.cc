@@ -9,6 +9,7 @@ namespace redline {
 namespace {
 
 struct Conv2dPatchesParams : Conv2dParams {
+  void (*patches)(const ConvPatchesArgs&) = nullptr;
   LinearKernels kernels;
   int64_t in_features = 0;
   void (*adapter_down[kNumActivationLayouts])(const LinearArgs&) = {};
@@ -127,6 +128,7 @@ Status lower_conv2d_patches(LowerContext& c) {
   if (!params->kernels.run[0])
     return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
   REDLINE_TRY(params->init(c));
+  params->patches = c.kernels().conv_patches;
   if (params->op.has_norm) return internal("{}: patches are not normalized", w.name);
   params->in_features = params->channels * params->op.kernel * params->op.kernel;
   for (int i = 0; i < params->kernels.layouts.count; ++i) {

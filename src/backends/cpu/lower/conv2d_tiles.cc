@@ -1,4 +1,4 @@
-// conv2d on the tile unit or by dot products, without patches: kernels/cpu/conv2d_tiles.h.
+// conv2d on the tile unit, by dot products or in float32, without patches: kernels/cpu/conv2d_tiles.h.
 #include <algorithm>
 
 #include "backends/cpu/conv2d_lowering.h"
@@ -7,6 +7,9 @@ namespace redline {
 namespace {
 
 struct Conv2dTilesParams : Conv2dParams {
+  void (*convolve)(const ConvPatchesArgs&) = nullptr;
+  int64_t element_bytes = 2;  ///< of the buffered input
+  DType weight_type = DType::kBF16;
   const float *norm_weight = nullptr, *norm_bias = nullptr;
   Operand<const float> sums;  ///< statistics of the norm
 };
@@ -40,10 +43,11 @@ void add_adapters(const Conv2dTilesParams& p, const StepContext& step, const Con
           const AdapterFactors* factors = factors_at(each, *p.op.adapters);
           if (factors == nullptr) continue;
           down.weight = factors->down;
+          down.weight_type = p.op.adapters->down_type;
           down.out_channels = down.n_end = factors->rank;
           // Offset as if the buffer held all earlier image rows as well.
           down.y = p.adapters.rows(worker) - image_row * s.out_width * factors->rank;
-          p.patches(input);
+          p.convolve(input);
           p.adapters.add_up(*factors, factors->scale * each.weight, tile,
                             (down.image_row_end - image_row) * s.out_width, adapted.segment_rows, p.out_features, y,
                             worker);
@@ -63,6 +67,7 @@ void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepCo
   const int64_t cols = p.out_features;
   ConvTiles tiles = {};
   tiles.weight = p.weight;
+  tiles.weight_type = p.weight_type;
   tiles.out_channels = cols;
   tiles.n_begin = tile.col_begin;
   tiles.n_end = tile.col_end;
@@ -78,7 +83,8 @@ void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepCo
     tiles.silu = p.op.norm.silu;
   }
   tiles.bias_stride = p.item_bias ? cols : 0;
-  const int64_t at_once = conv_items_at_once(s.out_width, s.out_height, p.channels, p.op.kernel, p.op.stride);
+  const int64_t at_once =
+      conv_items_at_once(s.out_width, s.out_height, p.channels, p.op.kernel, p.op.stride, p.element_bytes);
   const int64_t image_row_end = tile.row_end / s.out_width;
   for (int64_t image_row = tile.row_begin / s.out_width; image_row < image_row_end;) {
     const int64_t item = image_row / s.out_height, first = item * s.pixels() * cols;
@@ -95,18 +101,23 @@ void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepCo
     tiles.y = p.y + first;
     ConvPatchesArgs input = p.input_of(s, item);
     input.tiles = &tiles;
-    p.patches(input);
+    p.convolve(input);
     if (p.op.adapters && !step.adapters.empty()) add_adapters(p, step, s, tile, input, item, worker);
   }
 }
 
 }  // namespace
 
-Status lower_conv2d_tiles(LowerContext& c) {
+Status lower_conv2d_tiles(LowerContext& c, ConvMethod method) {
   auto params = std::make_shared<Conv2dTilesParams>();
   REDLINE_TRY(params->init(c));
   const Conv2dOpAttrs& op = params->op;
-  params->block_bytes = (conv_buffer_bytes(params->channels, op.kernel, op.stride) + 63) / 64 * 64;
+  const bool is_f32 = method == ConvMethod::kF32;
+  params->convolve = is_f32 ? c.kernels().conv_f32 : c.kernels().conv_patches;
+  params->element_bytes = is_f32 ? 4 : 2;
+  params->weight_type = c.in(1).dtype;
+  params->block_bytes =
+      (conv_buffer_bytes(params->channels, op.kernel, op.stride, params->element_bytes) + 63) / 64 * 64;
   auto stage = LoweredStage::make<run_conv2d_tiles>(conv2d_grid(c, op), params);
   params->add_operands(c, stage);
   if (const size_t norm = Conv2dInputs(op).norm) {

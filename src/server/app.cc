@@ -333,10 +333,13 @@ std::unique_ptr<Answer> App::finish(const HttpRequest& request, ErrorShape shape
     error = {.status = 500, .type = "server_error", .message = thrown.what(), .code = "internal"};
   }
   if (!result) result = error_answer(error, shape);
+  // Anthropic's clients read it under this name.
+  if (shape == ErrorShape::kAnthropic) result->headers.emplace_back("Request-Id", request.id);
   const std::string_view origin = request.header("origin");
   if (!origin.empty() && allows_origin(request)) {
     result->headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
-    result->headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Redline-Ignored, Retry-After");
+    result->headers.emplace_back("Access-Control-Expose-Headers",
+                                 "X-Request-Id, Request-Id, X-Redline-Ignored, Retry-After");
     result->headers.emplace_back("Vary", "Origin");
   }
   return result;

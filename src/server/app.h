@@ -16,6 +16,7 @@
 #include "server/metrics.h"
 #include "server/models.h"
 #include "server/predictions.h"
+#include "server/stored_responses.h"
 
 namespace redline::server {
 
@@ -42,6 +43,7 @@ class App final : public HttpApplication {
   ImageModels& images() { return images_; }
   Residency& residency() { return residency_; }
   EmbeddingModels& embeddings() { return embeddings_; }
+  StoredResponses& responses() { return responses_; }
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
@@ -85,6 +87,7 @@ class App final : public HttpApplication {
   const std::shared_ptr<WebhookSender> webhooks_;
   ImageModels images_;
   EmbeddingModels embeddings_;
+  StoredResponses responses_;
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
   bool has_lost_lines_ = false;  ///< of the log; of the thread of the sockets

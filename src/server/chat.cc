@@ -20,6 +20,7 @@ const Schema part_schema{
                {"text", kString, "", {.required = true}},
                {"annotations", kArray, "", {.is_ignored = true}},
                {"logprobs", kArray, "", {.is_ignored = true}},
+               {"prompt_cache_breakpoint", kObject, "", {.is_ignored = true}},
                {"cache_control", kObject, "", {.is_ignored = true}}},
     .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
@@ -196,6 +197,20 @@ void ChatAnswer::take(const Event& event, std::string& out) {
     is_reasoning_[event.choice] = deltas.back().kind == ChatDelta::Kind::kReasoning;
   messages_[event.choice].reasoning_tokens += event.token >= 0 && is_reasoning_[event.choice];
   apply(event.choice, deltas, out);
+}
+
+Json ChatAnswer::logprob_json(const Event& event) const {
+  const auto json_of = [&](int32_t id, float logprob) -> Json {
+    const auto text = engine().decode(std::span(&id, 1), true);
+    const std::string token = text.ok() ? text.value() : "";
+    std::vector<int> bytes;
+    for (const char c : token) bytes.push_back(static_cast<unsigned char>(c));
+    return {{"token", token}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+  };
+  Json json = json_of(event.token, event.logprob);
+  json["top_logprobs"] = Json::array();
+  for (const TokenLogprob& t : event.top) json["top_logprobs"].push_back(json_of(t.id, t.logprob));
+  return json;
 }
 
 int64_t ChatAnswer::reasoning_tokens() const {

@@ -52,6 +52,8 @@ class ChatAnswer : public GenerationAnswer {
   virtual void on_delta(size_t choice, const ChatDelta& delta, std::string& out) {}
   virtual void on_message(size_t choice, const ChatMessage& message, std::string& out) {}
   const ChatMessage& message(size_t choice) const { return messages_[choice]; }
+  /// Of a token and of the most likely ones: {"token", "logprob", "bytes", "top_logprobs"}.
+  Json logprob_json(const Event& event) const;
   int64_t reasoning_tokens() const;  ///< of all messages
 
  private:

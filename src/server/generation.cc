@@ -31,21 +31,20 @@ const Field& lora_item() {
   return field;
 }
 
-const Schema prompt_details_schema{
-    "PromptTokensDetails",
-    {{"cached_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
-     {"cache_miss", kString, "why no more were reused", {.required = true}}}};
-
 const Schema completion_details_schema{"CompletionTokensDetails",
                                        {{"reasoning_tokens", kInteger, "tokens of reasoning", {.required = true}}}};
 
 }  // namespace
 
+const Schema reuse_schema{"PromptTokensDetails",
+                          {{"cached_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
+                           {"cache_miss", kString, "why no more were reused", {.required = true}}}};
+
 const Schema usage_schema{"Usage",
                           {{"prompt_tokens", kInteger, "", {.required = true}},
                            {"completion_tokens", kInteger, "", {.required = true}},
                            {"total_tokens", kInteger, "", {.required = true}},
-                           {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}},
+                           {"prompt_tokens_details", kObject, "", {.object = &reuse_schema}},
                            {"completion_tokens_details", kObject, "", {.object = &completion_details_schema}}}};
 
 const std::vector<Field>& generation_fields() {
@@ -111,6 +110,14 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
       {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
   };
   return fields;
+}
+
+std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request) {
+  const int num_top = body.value("top_logprobs", 0);
+  if (body.value("logprobs", false)) request.num_logprobs = num_top;
+  else if (num_top > 0)
+    return bad_request("top_logprobs", "top_logprobs has no effect without logprobs: true", "invalid_value");
+  return std::nullopt;
 }
 
 std::vector<std::string> strings_of(const Json& body, const char* name) {
@@ -245,7 +252,11 @@ Json usage_json(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
           {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}, {"cache_miss", cache_miss_name(miss)}}}};
+          {"prompt_tokens_details", reuse_json(cached_tokens, miss)}};
+}
+
+Json reuse_json(int64_t cached_tokens, CacheMiss miss) {
+  return {{"cached_tokens", cached_tokens}, {"cache_miss", cache_miss_name(miss)}};
 }
 
 std::string new_id(const char* prefix) {

@@ -27,6 +27,9 @@ Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shar
                                                const GenerateRequest& request,
                                                const std::vector<std::vector<int32_t>>& prompts);
 
+/// `logprobs` and `top_logprobs` of a chat. 400: the second without the first.
+std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request);
+
 /// The strings of `stop`, which is one or a list.
 std::vector<std::string> strings_of(const Json& body, const char* name);
 
@@ -41,6 +44,9 @@ const char* openai_finish_reason(FinishReason reason);
 /// prompt_tokens, completion_tokens, ... of generations that share `prompts` prompts in turn.
 Json usage_json(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens, CacheMiss miss);
 extern const Schema usage_schema;
+/// {"cached_tokens", "cache_miss"}: how much of a prompt was reused, and why no more.
+Json reuse_json(int64_t cached_tokens, CacheMiss miss);
+extern const Schema reuse_schema;
 
 /// "cmpl-" and 24 digits.
 std::string new_id(const char* prefix);

@@ -1,4 +1,4 @@
-// Sockets: listens, reads requests, and sends what their answers give. The only part of the server that includes
+// Sockets: listens, reads requests, and sends what their answers give. Only its source (with http_connection.h) includes
 // Boost.Asio, Boost.Beast and OpenSSL's streams.
 #pragma once
 

@@ -97,6 +97,14 @@ Status ServedModel::load_adapter(const std::string& name, const std::string& pat
   return {};
 }
 
+Status ServedModel::replace_adapter(const std::string& name, const std::string& path) {
+  const std::string trial = name + " (new)";
+  REDLINE_TRY(engine_->load_adapter(trial, path));
+  REDLINE_TRY(engine_->unload_adapter(trial));
+  REDLINE_TRY(unload_adapter(name));
+  return load_adapter(name, path);
+}
+
 Status ServedModel::unload_adapter(const std::string& name) {
   REDLINE_TRY(engine_->unload_adapter(name));
   const std::lock_guard lock(mutex_);

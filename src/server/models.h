@@ -53,6 +53,8 @@ class ServedModel final : public Resident {
   std::optional<Adapter> adapter(const std::string& name) const;
   /// As TextEngine::load_adapter.
   Status load_adapter(const std::string& name, const std::string& path);
+  /// Of a file that cannot be read, the adapter that is there stays.
+  Status replace_adapter(const std::string& name, const std::string& path);
   Status unload_adapter(const std::string& name);
   void set_scales(const std::map<int64_t, double>& scales);
   /// Those whose scale is not 0.

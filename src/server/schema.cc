@@ -67,13 +67,22 @@ class Validator {
             place, fmt::format("{} is missing{}{}", place, field.description.empty() ? "" : ": ", field.description),
             "missing_required_parameter");
       }
-      if (field.rules.is_ignored) ignored_.push_back(child(path, field.name));
+      if (field.rules.is_ignored) ignore(child(path, field.name));
       if (auto error = check(field, *found, child(path, field.name))) return error;
     }
     return std::nullopt;
   }
 
  private:
+  /// The same field of all items of an array is one: "tools[].strict".
+  void ignore(const std::string& path) {
+    std::string name;
+    for (size_t i = 0; i < path.size(); ++i) {
+      name += path[i];
+      if (path[i] == '[') i = path.find(']', i) - 1;
+    }
+    if (std::find(ignored_.begin(), ignored_.end(), name) == ignored_.end()) ignored_.push_back(std::move(name));
+  }
   std::optional<ApiError> check_name(const Schema& schema, const std::string& name, const Json& value,
                                      const std::string& path) {
     const auto is_it = [&](const auto& field) { return field.name == name; };

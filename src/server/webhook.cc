@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "base/base64.h"
 #include "base/error.h"
@@ -13,6 +14,8 @@
 
 namespace redline::server {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int kAttempts = 5;
 constexpr long kTimeoutMs = 10000;
@@ -62,22 +65,35 @@ void WebhookSender::post(std::string url, std::string body) {
   changed_.notify_all();
 }
 
+size_t WebhookSender::next() const {
+  std::set<std::string_view> urls;
+  size_t best = events_.size();
+  for (size_t i = 0; i < events_.size(); ++i)
+    if (urls.insert(events_[i].url).second && (best == events_.size() || events_[i].due < events_[best].due)) best = i;
+  return best;
+}
+
 void WebhookSender::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return is_closing_ || !events_.empty(); });
     if (events_.empty()) return;
-    const Event event = std::move(events_.front());
-    events_.pop_front();
-    bool is_delivered = false;
-    for (int attempt = 0; attempt < kAttempts && !is_delivered; ++attempt) {
-      if (attempt > 0) {
-        if (is_closing_) break;
-        changed_.wait_for(lock, std::chrono::seconds(1 << (attempt - 1)), [&] { return is_closing_; });
-      }
-      lock.unlock();
-      is_delivered = deliver(event);
-      lock.lock();
+    const size_t place = next();  // stays: others are added behind it
+    if (const auto due = events_[place].due; !is_closing_ && due > Clock::now()) {
+      changed_.wait_until(lock, due);  // or an event is posted
+      continue;
+    }
+    const Event event = events_[place];
+    lock.unlock();
+    const bool is_delivered = deliver(event);
+    lock.lock();
+    const bool is_last = is_closing_ || event.attempts + 1 == kAttempts;
+    if (is_delivered || is_last) {
+      num_failed_ += !is_delivered;
+      events_.erase(events_.begin() + static_cast<std::ptrdiff_t>(place));
+    } else {
+      events_[place].attempts = event.attempts + 1;
+      events_[place].due = Clock::now() + std::chrono::seconds(1 << event.attempts);
     }
   }
 }

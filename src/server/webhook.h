@@ -1,6 +1,7 @@
 // Webhooks: events of predictions, posted to a URL of the client's. Signed as https://www.standardwebhooks.com says.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -18,7 +19,8 @@ namespace redline::server {
 /// that, another one is taken as it is.
 std::string webhook_signature(std::string_view secret, std::string_view id, int64_t timestamp, std::string_view body);
 
-/// Sends events one after the other on a thread of its own. Thread-safe.
+/// Sends events on a thread of its own, those of one URL in their order. One that has to be sent again holds up only
+/// those. Thread-safe.
 class WebhookSender {
  public:
   /// `secret` "": events are not signed.
@@ -32,14 +34,18 @@ class WebhookSender {
  private:
   struct Event {
     std::string url, body, id;
+    int attempts = 0;                                ///< so far
+    std::chrono::steady_clock::time_point due = {};  ///< of the next one
   };
   void run();
+  /// The place of the event that is due first.
+  size_t next() const;
   bool deliver(const Event& event) const;
 
   const std::string secret_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Event> events_;
+  std::deque<Event> events_;  ///< in the order in which they were posted
   bool is_closing_ = false;
   std::thread thread_;
 };

@@ -115,6 +115,7 @@ def test_parts_and_a_begun_answer(client, server):
     ({"tools": [WEATHER], "tool_choice": "required", "guided_regex": "a"}, "tool_choice"),
     ({"tools": [BROKEN], "tool_choice": "required"}, "tools"),
     ({"top_logprobs": 21}, "top_logprobs"),
+    ({"top_logprobs": 2}, "top_logprobs"),
     ({"functions": []}, "functions"),
     ({"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
 ])
@@ -129,6 +130,20 @@ def test_fields_without_effect_are_listed(server):
     answer = server.post("/v1/chat/completions", body)
     assert answer.status_code == 200
     assert set(answer.headers["x-redline-ignored"].split(", ")) == {"store", "metadata", "verbosity"}
+
+
+@pytest.mark.parametrize("path, fields", [
+    ("/v1/completions", openai.types.completion_create_params.CompletionCreateParamsBase.__annotations__),
+    ("/v1/chat/completions", openai.types.chat.completion_create_params.CompletionCreateParamsBase.__annotations__),
+    ("/v1/responses", openai.types.responses.response_create_params.ResponseCreateParamsBase.__annotations__),
+    ("/v1/messages", anthropic.types.message_create_params.MessageCreateParamsBase.__annotations__),
+    ("/v1/messages/count_tokens", anthropic.types.message_count_tokens_params.MessageCountTokensParams.__annotations__),
+])
+def test_every_field_of_the_clients_is_known(server, path, fields):
+    """It has an effect, is listed as ignored, or is refused for a reason."""
+    assert len(fields) > 5
+    for name in fields:
+        assert "unknown field" not in server.post(path, {name: None}).text, name
 
 
 def test_async_chats(server):
@@ -154,9 +169,36 @@ def test_responses(client, server):
     assert answer.usage.output_tokens > 0 and answer.usage.input_tokens > 0
     again = client.responses.create(model=MODEL, input=TALK, instructions="Be kind.", max_output_tokens=300)
     assert again.output_text and again.instructions == "Be kind."
-    with pytest.raises(openai.BadRequestError) as error:
-        client.responses.create(model=MODEL, input="a", previous_response_id=answer.id)
-    assert error.value.param == "previous_response_id"
+
+
+def test_stored_responses(client):
+    options = dict(model=MODEL, temperature=0, max_output_tokens=30)
+    first = client.responses.create(input=ASK, instructions="Be kind.", **options)
+    second = client.responses.create(input=TALK[2]["content"], previous_response_id=first.id, **options)
+    answered = [{"role": "assistant", "content": first.output_text}]
+    assert second.output_text == client.responses.create(input=ASK + answered + TALK[2:], **options).output_text
+    assert second.previous_response_id == first.id and second.store
+    assert client.responses.retrieve(second.id) == second
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    unknown = client.responses.create(input="a", store=False, **options).id
+    for name in (first.id, unknown):
+        with pytest.raises(openai.BadRequestError) as error:
+            client.responses.create(input="a", previous_response_id=name, **options)
+        assert error.value.param == "previous_response_id" and error.value.code == "previous_response_not_found"
+
+
+def test_log_probabilities_of_responses(client):
+    options = dict(model=MODEL, input=ASK, temperature=0, max_output_tokens=12, include=["message.output_text.logprobs"],
+                   top_logprobs=2)
+    answer = client.responses.create(**options)
+    tokens = answer.output[0].content[0].logprobs
+    assert "".join(token.token for token in tokens) == answer.output_text
+    assert all(len(token.top_logprobs) == 2 and token.top_logprobs[0].logprob == token.logprob for token in tokens)
+    events = client.responses.create(**options, stream=True)
+    parts = [token for e in events if e.type == "response.output_text.delta" for token in e.logprobs]
+    assert [(t.token, t.logprob) for t in parts] == [(t.token, t.logprob) for t in tokens]
 
 
 def test_streamed_responses(client):
@@ -178,6 +220,7 @@ def test_messages(claude, server):
     expected = reference(server)
     assert answer.content[0].text == expected["text"]
     assert answer.stop_reason == ("end_turn" if expected["finish_reason"] == "stop" else "max_tokens")
+    assert answer._request_id and answer.usage.cache_miss
     counted = claude.messages.count_tokens(model=MODEL, messages=ASK)
     assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == counted.input_tokens
     stopped = claude.messages.create(model=MODEL, max_tokens=100, messages=ASK, stop_sequences=[" a"],
@@ -212,9 +255,10 @@ def test_async_messages(server):
 
 
 def test_ollama(llama, server):
-    names = [model.model for model in llama.list().models]
-    assert names == [MODEL]
-    assert llama.show(MODEL).modelinfo["general.architecture"] == "llama"
+    models = llama.list().models
+    assert [model.model for model in models] == [MODEL] and len(models[0].digest) == 64
+    shown = llama.show(MODEL)
+    assert shown.modelinfo["general.architecture"] == "llama" and shown.capabilities == ["completion"]
     options = {"temperature": 0, "num_predict": 40, "seed": 1, "num_ctx": 512}
     expected = reference(server)["text"]
     whole = llama.chat(model=MODEL, messages=ASK, options=options)
@@ -227,6 +271,13 @@ def test_ollama(llama, server):
     assert "".join(p.response for p in llama.generate(model=MODEL, prompt="Once upon a time", raw=True, options=options,
                                                       stream=True)) == raw.response
     assert llama.generate(model=MODEL).done_reason == "load"
+    body = {"model": MODEL, "messages": ASK, "options": options, "logprobs": True, "top_logprobs": 2}
+    answer = server.post("/api/chat", body | {"stream": False}).json()
+    assert "".join(token["token"] for token in answer["logprobs"]) == expected
+    assert all(len(token["top_logprobs"]) == 2 for token in answer["logprobs"])
+    lines = [json.loads(line) for line in server.post("/api/chat", body).text.splitlines()]
+    assert [token for line in lines for token in line.get("logprobs", ())] == answer["logprobs"]
+    assert lines[-1]["prompt_tokens_details"]["cache_miss"] == "none"  # all of it was computed just before
     with pytest.raises(ollama.ResponseError) as error:
         llama.chat(model="none", messages=ASK)
     assert error.value.status_code == 404

@@ -149,6 +149,33 @@ def test_malformed_bodies_name_the_field(server, body, param):
     assert server.is_alive()
 
 
+TOO_LARGE = 40 << 20  # of --max-body's 32 MiB, and far above what sockets hold
+
+
+def send_too_much(s, is_chunked):
+    """The answer to a client that only listens when it has sent all of a body."""
+    head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+    if is_chunked:
+        s.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % TOO_LARGE)
+    else:
+        s.sendall(head + b"Content-Length: %d\r\n\r\n" % TOO_LARGE)
+    part = bytes(1 << 20)
+    for _ in range(TOO_LARGE // len(part)):
+        s.sendall(part)
+    got = b""
+    while chunk := s.recv(65536):
+        got += chunk
+    return status_and_error(got)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_is_too_large_is_refused_while_it_is_sent(server, is_chunked):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        status, error = send_too_much(s, is_chunked)
+    assert status == 413 and "33554432 bytes" in error["message"]
+    assert server.is_alive()
+
+
 def test_a_body_is_read_in_chunks_and_after_100_continue(server):
     body = json.dumps(STORY).encode()
     expected = server.post("/v1/completions", STORY).json()["choices"]
@@ -333,6 +360,7 @@ def test_tls(start, tmp_path):
         with socket.create_connection(("127.0.0.1", server.port)) as plain:
             with context.wrap_socket(plain, server_hostname="localhost") as s:
                 assert s.version() in ("TLSv1.2", "TLSv1.3")
+                assert send_too_much(s, is_chunked=False)[0] == 413
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200 OK" not in plain.recv(100)

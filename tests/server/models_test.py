@@ -134,11 +134,17 @@ def test_an_adapter_that_breaks(start, tmp_path):
         weights.write_bytes(whole)
         assert server.post("/v1/load_lora_adapter", load).status_code == 200
         shouted = server.post("/v1/completions", STORY | {"model": "shout"}).json()["choices"]
+        for path, is_other in ((TALES / "adapters/lower", True), (copy, False)):
+            answer = server.post("/v1/load_lora_adapter", load | {"lora_path": str(path), "load_inplace": True})
+            assert answer.status_code == 200
+            text = server.post("/v1/completions", STORY | {"model": "shout"}).json()["choices"]
+            assert (text != shouted) == is_other
         # What is loaded does not depend on the file any more.
         config = json.loads((copy / "adapter_config.json").read_text())
         replaced = tmp_path / "replaced"
         replaced.write_bytes(b"nothing")
         replaced.rename(weights)
+        assert server.post("/v1/load_lora_adapter", load | {"load_inplace": True}).status_code in (400, 500)
         assert server.post("/v1/completions", STORY | {"model": "shout"}).json()["choices"] == shouted
         eventually(lambda: server.get("/api/ps").json()["models"] == [])
         plain = server.post("/v1/completions", STORY)

@@ -56,6 +56,16 @@ TEST(Schema, ListsFieldsWithoutEffect) {
   std::vector<std::string> ignored;
   EXPECT_EQ(error_of(R"({"name": "a", "note": "x"})", &ignored), "");
   EXPECT_EQ(ignored, std::vector<std::string>{"note"});
+
+  // Of a long list once: headers have an end.
+  const Schema mark{"Mark", {{"note", kString, "", {.is_ignored = true}}}};
+  const Field item{"", kObject, "", {.object = &mark}};
+  const Schema marks{"Marks", {{"marks", kArray, "", {.items = &item}}}};
+  Json json = {{"marks", Json::array()}};
+  for (int i = 0; i < 12; ++i) json["marks"].push_back({{"note", "x"}});
+  ignored.clear();
+  ASSERT_FALSE(validate(marks, json, ignored));
+  EXPECT_EQ(ignored, std::vector<std::string>{"marks[].note"});
 }
 
 TEST(Schema, RemovesNullsAndMakesIntegers) {

@@ -154,19 +154,8 @@ class ChatCompletion final : public ChatAnswer {
     if (!streams()) return;
     for (size_t i = 0; i < choices().size(); ++i) send(i, {{"role", "assistant"}, {"content", ""}}, nullptr, "", out);
   }
-  Json token_json(int32_t id, float logprob) const {
-    const auto text = engine().decode(std::span(&id, 1), true);
-    const std::string token = text.ok() ? text.value() : "";
-    std::vector<int> bytes;
-    for (const char c : token) bytes.push_back(static_cast<unsigned char>(c));
-    return {{"token", token}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
-  }
   void on_token(const Event& event, std::string& out) override {
-    if (!has_logprobs_) return;
-    Json entry = token_json(event.token, event.logprob);
-    entry["top_logprobs"] = Json::array();
-    for (const TokenLogprob& t : event.top) entry["top_logprobs"].push_back(token_json(t.id, t.logprob));
-    logprobs_[event.choice].push_back(std::move(entry));
+    if (has_logprobs_) logprobs_[event.choice].push_back(logprob_json(event));
   }
   void on_delta(size_t choice, const ChatDelta& delta, std::string& out) override {
     if (!streams()) return;
@@ -237,7 +226,7 @@ AnswerOr post_chat(Call& call) {
       return *error;
   if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
-  if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);
+  if (auto error = take_logprobs(body, request)) return *error;
   SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
   if (searches) {
     SERVER_ASSIGN(auto found, start_search(call, choice.model, request, {request.prompt}));

@@ -19,11 +19,13 @@ const Schema block_schema{
                {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
                {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
                {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
-               {"is_error", kBoolean, "of tool_result"},
+               {"is_error", kBoolean, "of tool_result; its content says so", {.is_ignored = true}},
                {"thinking", kString, "of thinking"},
                {"signature", kString, "", {.is_ignored = true}},
                {"data", kString, "", {.is_ignored = true}},
                {"citations", kArray, "", {.is_ignored = true}},
+               {"caller", kObject, "", {.is_ignored = true}},
+               {"toolset_name", kString, "", {.is_ignored = true}},
                {"cache_control", kObject, "", {.is_ignored = true}}},
     .refused = refused_parts()};
 const Field block_item{"", kObject, "", {.object = &block_schema}};
@@ -44,6 +46,11 @@ const Schema messages_tool_schema{
      {"type", kString, "", {.choices = {"custom"}}},
      {"description", kString, ""},
      {"input_schema", kObject, "a JSON Schema", {.required = true, .object = &messages_open_schema}},
+     {"strict", kBoolean, "", {.is_ignored = true}},
+     {"input_examples", kArray, "", {.is_ignored = true}},
+     {"eager_input_streaming", kBoolean, "calls are sent whole", {.is_ignored = true}},
+     {"defer_loading", kBoolean, "", {.is_ignored = true}},
+     {"allowed_callers", kArray, "", {.is_ignored = true}},
      {"cache_control", kObject, "", {.is_ignored = true}}}};
 const Field messages_tool_item{"", kObject, "", {.object = &messages_tool_schema}};
 const Schema messages_choice_schema{"AnthropicToolChoice",
@@ -53,10 +60,11 @@ const Schema messages_choice_schema{"AnthropicToolChoice",
                                       {.required = true, .choices = {"auto", "none", "any", "tool"}}},
                                      {"name", kString, "of type tool", {.min_length = 1, .max_length = 1000}},
                                      {"disable_parallel_tool_use", kBoolean, "true: at most one call"}}};
-const Schema thinking_schema{"AnthropicThinking",
-                             {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive"}}},
-                              {"budget_tokens", kInteger, "", {.is_ignored = true}},
-                              {"display", kString, "", {.is_ignored = true}}}};
+const Schema thinking_schema{
+    "AnthropicThinking",
+    {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive", "between_tools"}}},
+     {"budget_tokens", kInteger, "", {.is_ignored = true}},
+     {"display", kString, "", {.is_ignored = true}}}};
 const Schema output_schema{"AnthropicOutputConfig",
                            {{"format", kObject, "JSON of a schema", {.object = &format_schema()}},
                             {"effort", kString, "a variable of the chat template", {.max_length = 100}}}};
@@ -85,24 +93,30 @@ const std::vector<Field>& prompt_fields() {
   return fields;
 }
 
+const std::vector<std::pair<std::string, std::string>> kRefused = {
+    {"container", "is not supported: tools are called by the client"},
+    {"mcp_servers", "is not supported: tools are called by the client"}};
 const Schema messages_request_schema{
-    "AnthropicRequest",
-    joined(prompt_fields(),
-           {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
-            {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
-            {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
-            {"top_k", kInteger, "number of tokens to sample from; 0: all", {.min = 0, .max = 1e9}},
-            {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
-            {"stream", kBoolean, "send events"},
-            {"metadata", kObject, "", {.object = &metadata_schema}},
-            {"service_tier", kString, "", {.is_ignored = true}}})};
-const Schema count_schema{"AnthropicCountRequest", prompt_fields()};
+    .name = "AnthropicRequest",
+    .fields = joined(
+        prompt_fields(),
+        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
+         {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
+         {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
+         {"top_k", kInteger, "number of tokens to sample from; 0: all", {.min = 0, .max = 1e9}},
+         {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
+         {"stream", kBoolean, "send events"},
+         {"metadata", kObject, "", {.object = &metadata_schema}},
+         {"service_tier", kString, "", {.is_ignored = true}}}),
+    .refused = kRefused};
+const Schema count_schema{.name = "AnthropicCountRequest", .fields = prompt_fields(), .refused = kRefused};
 const Schema counted_schema{"AnthropicCount", {{"input_tokens", kInteger, "", {.required = true}}}};
 const Schema usage_json_schema{"AnthropicUsage",
                                {{"input_tokens", kInteger, "without those whose state was reused", {.required = true}},
                                 {"output_tokens", kInteger, "", {.required = true}},
                                 {"cache_read_input_tokens", kInteger, "whose state was reused", {.required = true}},
-                                {"cache_creation_input_tokens", kInteger, "", {.required = true}}}};
+                                {"cache_creation_input_tokens", kInteger, "", {.required = true}},
+                                {"cache_miss", kString, "why no more were reused"}}};
 const Schema messages_answer_schema{
     "AnthropicAnswer",
     {{"id", kString, "", {.required = true}},
@@ -245,7 +259,8 @@ class MessageAnswer final : public ChatAnswer {
     return {{"input_tokens", prompt_tokens() - facts.cached_tokens},
             {"output_tokens", generated_tokens()},
             {"cache_read_input_tokens", facts.cached_tokens},
-            {"cache_creation_input_tokens", 0}};
+            {"cache_creation_input_tokens", 0},
+            {"cache_miss", cache_miss_name(cache_miss())}};
   }
   void end(std::string& out) override {
     const ChatMessage& m = message(0);

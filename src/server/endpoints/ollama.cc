@@ -1,5 +1,8 @@
 // Ollama's API: /api/chat, /api/generate, /api/tags, /api/show, /api/ps and /api/version. Streams are lines of JSON.
+#include <openssl/evp.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "base/utc_time.h"
@@ -47,6 +50,8 @@ const Schema options_schema{
      {"f16_kv", kBoolean, "", {.is_ignored = true}},
      {"low_vram", kBoolean, "", {.is_ignored = true}},
      {"logits_all", kBoolean, "", {.is_ignored = true}},
+     {"vocab_only", kBoolean, "", {.is_ignored = true}},
+     {"embedding_only", kBoolean, "", {.is_ignored = true}},
      {"penalize_newline", kBoolean, "", {.is_ignored = true}},
      {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}}};
 const Schema function_schema{"OllamaFunctionCall",
@@ -78,8 +83,8 @@ const std::vector<Field>& common_fields() {
       {"think", kBoolean | kString, "a variable of the chat template"},
       keep_alive_field(),
       {"format", kString | kObject, "json, or a JSON Schema", {.object = &ollama_open_schema}},
-      {"logprobs", kBoolean, "", {.only = {false}, .why = "is not supported here; use /v1/chat/completions"}},
-      {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
+      {"logprobs", kBoolean, "log probabilities of each token"},
+      {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
       {"truncate", kBoolean, "prompts are never cut", {.is_ignored = true}},
       {"shift", kBoolean, "prompts are never cut", {.is_ignored = true}}};
   return fields;
@@ -109,12 +114,18 @@ const Schema show_schema{"OllamaShowRequest",
                           {"verbose", kBoolean, "", {.is_ignored = true}}}};
 
 const std::vector<Field>& timing_fields() {
-  static const std::vector<Field> fields = {
-      {"model", kString, "", {.required = true}},  {"created_at", kString, "", {.required = true}},
-      {"done", kBoolean, "", {.required = true}},  {"done_reason", kString, "stop, length or load"},
-      {"total_duration", kInteger, "nanoseconds"}, {"load_duration", kInteger, "nanoseconds"},
-      {"prompt_eval_count", kInteger, "tokens"},   {"prompt_eval_duration", kInteger, "nanoseconds"},
-      {"eval_count", kInteger, "tokens"},          {"eval_duration", kInteger, "nanoseconds"}};
+  static const std::vector<Field> fields = {{"model", kString, "", {.required = true}},
+                                            {"created_at", kString, "", {.required = true}},
+                                            {"done", kBoolean, "", {.required = true}},
+                                            {"done_reason", kString, "stop, length or load"},
+                                            {"total_duration", kInteger, "nanoseconds"},
+                                            {"load_duration", kInteger, "nanoseconds"},
+                                            {"prompt_eval_count", kInteger, "tokens"},
+                                            {"prompt_eval_duration", kInteger, "nanoseconds"},
+                                            {"eval_count", kInteger, "tokens"},
+                                            {"eval_duration", kInteger, "nanoseconds"},
+                                            {"logprobs", kArray, "of each token", {.items = &ollama_any_item}},
+                                            {"prompt_tokens_details", kObject, "", {.object = &reuse_schema}}};
   return fields;
 }
 const Schema ollama_chat_answer_schema{
@@ -136,7 +147,7 @@ class OllamaAnswer final : public ChatAnswer {
   OllamaAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
                std::vector<std::string> stop, bool is_chat)
       : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", true), prompt, std::move(stop)),
-        is_chat_(is_chat) {
+        is_chat_(is_chat), has_logprobs_(call.body.value("logprobs", false)) {
     if (streams()) content_type = "application/x-ndjson";
   }
   std::string_view ping() const override { return {}; }
@@ -161,13 +172,22 @@ class OllamaAnswer final : public ChatAnswer {
   }
 
  private:
+  void on_token(const Event& event, std::string&) override {
+    if (has_logprobs_) logprobs_.push_back(logprob_json(event));
+  }
+  /// Adds the log probabilities of the tokens since the last line.
+  void take_logprobs_into(Json& line) {
+    if (!logprobs_.empty()) line["logprobs"] = std::exchange(logprobs_, Json::array());
+  }
   void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
     if (!streams() || delta.text.empty()) return;
     ChatMessage part;
     if (delta.kind == ChatDelta::Kind::kContent) part.content = delta.text;
     else if (delta.kind == ChatDelta::Kind::kReasoning) part.reasoning = delta.text;
     else return;  // calls are sent whole, in the last line
-    out += to_text(line_of(model().name, is_chat_, part, false)) + "\n";
+    Json line = line_of(model().name, is_chat_, part, false);
+    take_logprobs_into(line);
+    out += to_text(line) + "\n";
   }
   void on_message(size_t, const ChatMessage&, std::string&) override {}
   void end(std::string& out) override {
@@ -187,6 +207,8 @@ class OllamaAnswer final : public ChatAnswer {
     json["prompt_eval_duration"] = ns(r.prefill_ms);
     json["eval_count"] = r.tokens.size();
     json["eval_duration"] = ns(r.decode_ms);
+    json["prompt_tokens_details"] = reuse_json(facts.cached_tokens, cache_miss());
+    take_logprobs_into(json);
     if (streams()) out += to_text(json) + "\n";
     else out = to_text(json);
   }
@@ -194,7 +216,8 @@ class OllamaAnswer final : public ChatAnswer {
     return error_body(error, ErrorShape::kOllama) + "\n";
   }
 
-  const bool is_chat_;
+  const bool is_chat_, has_logprobs_;
+  Json logprobs_ = Json::array();
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
@@ -236,6 +259,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
     if (auto error = set_prompt(*choice.model, prompt, is_chat ? "messages" : "prompt", request)) return *error;
   }
   request.max_tokens = call.body.value("max_tokens", engine.info().context);
+  if (auto error = take_logprobs(call.body, request)) return *error;
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(
       std::make_unique<OllamaAnswer>(call, choice, std::move(choices), prompt, request.stop, is_chat));
@@ -294,6 +318,23 @@ AnswerOr post_generate(Call& call) {
   return start(call, *choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
 }
 
+/// Clients show the first twelve digits. Files are not hashed: it is that of the name.
+std::string digest_of(const std::string& name) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  EVP_Digest(name.data(), name.size(), digest.data(), &size, EVP_sha256(), nullptr);
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + size, ""));
+}
+
+/// What the chat template lets the model do, as Ollama tells from its own templates.
+Json capabilities_of(const ModelInfo& info) {
+  Json capabilities = {"completion"};
+  const auto names = [&](const char* what) { return info.chat_template.find(what) != std::string::npos; };
+  if (names("tools")) capabilities.push_back("tools");
+  if (names("<think>") || names("enable_thinking") || names("reasoning_content")) capabilities.push_back("thinking");
+  return capabilities;
+}
+
 /// Without what is unknown until the model was loaded once.
 template <class Model>
 Json details_of(const Model& model) {
@@ -314,7 +355,7 @@ Json tag_of(const Call& call, const Model& model) {
           {"model", model.name()},
           {"modified_at", utc_text(model.created())},
           {"size", info ? info->weight_bytes : call.app.residency().entry(model).bytes},
-          {"digest", ""},
+          {"digest", digest_of(model.name())},
           {"details", details_of(model)}};
 }
 
@@ -376,10 +417,9 @@ AnswerOr post_show(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(name));
   const ModelInfo& info = choice.model->info();
   const std::string& a = info.architecture;
-  Json capabilities = {"completion"};
   return json_answer({{"modelfile", ""},
                       {"parameters", ""},
-                      {"template", ""},
+                      {"template", info.chat_template},
                       {"details", details_of(*choice.model)},
                       {"model_info",
                        {{"general.architecture", a},
@@ -390,7 +430,7 @@ AnswerOr post_show(Call& call) {
                         {a + ".attention.head_count", info.num_heads},
                         {a + ".attention.head_count_kv", info.num_kv_heads},
                         {a + ".vocab_size", info.vocab_size}}},
-                      {"capabilities", std::move(capabilities)},
+                      {"capabilities", capabilities_of(info)},
                       {"modified_at", utc_text(choice.model->created())}});
 }
 

@@ -1,4 +1,4 @@
-// POST /v1/responses, OpenAI's Responses API, without stored responses.
+// /v1/responses, OpenAI's Responses API.
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
@@ -16,7 +16,8 @@ const Schema part_schema{
                 {.required = true, .choices = {"input_text", "output_text", "text", "reasoning_text", "summary_text"}}},
                {"text", kString, "", {.required = true}},
                {"annotations", kArray, "", {.is_ignored = true}},
-               {"logprobs", kArray, "", {.is_ignored = true}}},
+               {"logprobs", kArray, "", {.is_ignored = true}},
+               {"prompt_cache_breakpoint", kObject, "", {.is_ignored = true}}},
     .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema item_schema{
@@ -32,6 +33,8 @@ const Schema item_schema{
      {"arguments", kString, "of a call"},
      {"output", kString | kArray, "of a call", {.items = &part_item}},
      {"summary", kArray, "", {.is_ignored = true}},
+     {"caller", kObject, "", {.is_ignored = true}},
+     {"namespace", kString, "", {.is_ignored = true}},
      {"encrypted_content", kString, "", {.is_ignored = true}}}};
 const Field item_item{"", kObject, "", {.object = &item_schema}};
 const Schema responses_tool_schema{"ResponseTool",
@@ -39,7 +42,10 @@ const Schema responses_tool_schema{"ResponseTool",
                                     {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
                                     {"description", kString, ""},
                                     {"parameters", kObject, "a JSON Schema", {.object = &responses_open_schema}},
-                                    {"strict", kBoolean, "", {.is_ignored = true}}}};
+                                    {"strict", kBoolean, "", {.is_ignored = true}},
+                                    {"output_schema", kObject, "", {.is_ignored = true}},
+                                    {"defer_loading", kBoolean, "", {.is_ignored = true}},
+                                    {"allowed_callers", kArray, "", {.is_ignored = true}}}};
 const Field responses_tool_item{"", kObject, "", {.object = &responses_tool_schema}};
 const Schema responses_choice_schema{"ResponseToolChoice",
                                      {{"type", kString, "", {.required = true, .choices = {"function"}}},
@@ -50,7 +56,11 @@ const Schema responses_text_schema{
 const Schema reasoning_schema{"ResponseReasoning",
                               {{"effort", kString, "a variable of the chat template", {.max_length = 100}},
                                {"summary", kString, "", {.is_ignored = true}},
-                               {"generate_summary", kString, "", {.is_ignored = true}}}};
+                               {"generate_summary", kString, "", {.is_ignored = true}},
+                               {"context", kString, "", {.is_ignored = true}},
+                               {"mode", kString, "", {.is_ignored = true}}}};
+const Field include_item{"", kString, "", {.max_length = 1000}};
+constexpr char kIncludesLogprobs[] = "message.output_text.logprobs";
 const Schema responses_stream_options_schema{
     "ResponseStreamOptions", {{"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 
@@ -75,22 +85,30 @@ std::vector<Field> request_fields() {
       {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
       {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
-      {"include", kArray, "", {.is_ignored = true}},
+      {"include",
+       kArray,
+       "message.output_text.logprobs: log probabilities of each token; the others have no effect",
+       {.max_items = 100, .items = &include_item}},
       {"context_management", kArray, "prompts are never cut", {.is_ignored = true}},
       {"max_tool_calls", kInteger, "tools are called by the client", {.is_ignored = true}},
-      {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
+      {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
+      {"store", kBoolean, "keep the response for some time, for previous_response_id; default: true"},
+      {"previous_response_id",
+       kString,
+       "a stored response whose conversation goes on; its instructions do not",
+       {.max_length = 1000}},
       {"stream_options", kObject, "", {.object = &responses_stream_options_schema}},
   };
-  return joined(std::move(fields), generation_fields());
+  for (const Field& field : generation_fields())
+    if (field.name != "store") fields.push_back(field);
+  return fields;
 }
 const Schema responses_request_schema{
     .name = "ResponseRequest", .fields = request_fields(), .refused = [] {
       auto refused = refused_generation_fields();
-      refused.emplace_back("previous_response_id",
-                           "is not supported: nothing is stored; send the items of the conversation as input");
-      refused.emplace_back("conversation",
-                           "is not supported: nothing is stored; send the items of the conversation as input");
-      refused.emplace_back("prompt", "is not supported: nothing is stored");
+      refused.emplace_back(
+          "conversation", "is not supported; use previous_response_id, or send the items of the conversation as input");
+      refused.emplace_back("prompt", "is not supported: no prompts are stored");
       return refused;
     }()};
 const Schema responses_answer_schema{
@@ -104,9 +122,16 @@ const Schema responses_answer_schema{
      {"usage", kObject, "", {.required = true, .object = &responses_open_schema}}},
     true};
 
-Outcome<ChatPrompt> responses_prompt(const Json& body) {
+const Schema responses_deleted_schema{"DeletedResponse",
+                                      {{"id", kString, "", {.required = true}},
+                                       {"object", kString, "", {.required = true, .choices = {"response"}}},
+                                       {"deleted", kBoolean, "", {.required = true}}}};
+
+/// `before`: the messages of the conversation that goes on.
+Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
   ChatPrompt prompt;
   if (body.contains("instructions")) prompt.messages.push_back({{"role", "system"}, {"content", body["instructions"]}});
+  prompt.messages.insert(prompt.messages.end(), before.begin(), before.end());
   const Json& input = body["input"];
   if (input.is_string()) prompt.messages.push_back({{"role", "user"}, {"content", input}});
   else if (input.empty()) return bad_request("input", "input is an empty list", "invalid_value");
@@ -165,8 +190,12 @@ class ResponseAnswer final : public ChatAnswer {
  public:
   ResponseAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
                  const GenerateRequest& request)
-      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, request.stop) {
+      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, request.stop),
+        stored_(call.app.responses()), client_(call.http.client), has_logprobs_(request.num_logprobs >= 0),
+        conversation_(prompt.messages) {
     const Json& body = call.body;
+    if (body.contains("instructions")) conversation_.erase(conversation_.begin());
+    const Json effort = body.contains("reasoning") ? body["reasoning"].value("effort", Json()) : Json();
     const auto given = [&](const char* name, Json otherwise) {
       return body.contains(name) ? body[name] : std::move(otherwise);
     };
@@ -176,10 +205,10 @@ class ResponseAnswer final : public ChatAnswer {
                {"max_output_tokens", given("max_output_tokens", nullptr)},
                {"metadata", given("metadata", Json::object())},
                {"parallel_tool_calls", given("parallel_tool_calls", true)},
-               {"previous_response_id", nullptr},
-               {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+               {"previous_response_id", given("previous_response_id", nullptr)},
+               {"reasoning", {{"effort", effort}, {"summary", nullptr}}},
                {"service_tier", "default"},
-               {"store", false},
+               {"store", body.value("store", true)},
                {"temperature", shortest(request.sampling.temperature)},
                {"text", {{"format", format_of(body)}}},
                {"tool_choice", given("tool_choice", "auto")},
@@ -211,8 +240,8 @@ class ResponseAnswer final : public ChatAnswer {
     json[name] = std::move(value);
     return json;
   }
-  static Json text_part(const std::string& text) {
-    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+  static Json text_part(const std::string& text, Json logprobs) {
+    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", std::move(logprobs)}};
   }
 
   void begin(std::string& out) override {
@@ -226,6 +255,7 @@ class ResponseAnswer final : public ChatAnswer {
     close(out);
     open_ = kind;
     text_.clear();
+    logprobs_ = Json::array();
     if (kind == Open::kMessage)
       item_ = {{"id", new_id("msg_")},
                {"type", "message"},
@@ -242,16 +272,15 @@ class ResponseAnswer final : public ChatAnswer {
       item_ = {{"id", new_id("fc_")},      {"type", "function_call"}, {"status", "in_progress"},
                {"call_id", delta.call.id}, {"name", delta.call.name}, {"arguments", ""}};
     send("response.output_item.added", {{"output_index", output_.size()}, {"item", item_}}, out);
-    if (kind == Open::kMessage) send("response.content_part.added", with(place(), "part", text_part("")), out);
+    if (kind == Open::kMessage)
+      send("response.content_part.added", with(place(), "part", text_part("", Json::array())), out);
   }
   void close(std::string& out) {
     if (open_ == Open::kNone) return;
     if (open_ == Open::kMessage) {
-      Json done = with(place(), "text", text_);
-      done["logprobs"] = Json::array();
-      send("response.output_text.done", std::move(done), out);
-      send("response.content_part.done", with(place(), "part", text_part(text_)), out);
-      item_["content"].push_back(text_part(text_));
+      send("response.output_text.done", with(with(place(), "text", text_), "logprobs", logprobs_), out);
+      send("response.content_part.done", with(place(), "part", text_part(text_, logprobs_)), out);
+      item_["content"].push_back(text_part(text_, logprobs_));
     } else if (open_ == Open::kReasoning) {
       send("response.reasoning_text.done", with(place(), "text", text_), out);
       item_["content"].push_back({{"type", "reasoning_text"}, {"text", text_}});
@@ -266,8 +295,13 @@ class ResponseAnswer final : public ChatAnswer {
     output_.push_back(std::exchange(item_, nullptr));
     open_ = Open::kNone;
   }
+  void on_token(const Event& event, std::string&) override {
+    if (has_logprobs_) new_logprobs_.push_back(logprob_json(event));
+  }
   void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
     using Kind = ChatDelta::Kind;
+    // Only those of messages are shown.
+    Json logprobs = std::exchange(new_logprobs_, Json::array());
     if (delta.kind == Kind::kContent) open(Open::kMessage, delta, out);
     if (delta.kind == Kind::kReasoning) open(Open::kReasoning, delta, out);
     if (delta.kind == Kind::kToolCall) open(Open::kCall, delta, out);
@@ -275,9 +309,8 @@ class ResponseAnswer final : public ChatAnswer {
     if (text.empty()) return;
     text_ += text;
     if (open_ == Open::kMessage) {
-      Json json = with(place(), "delta", text);
-      json["logprobs"] = Json::array();
-      send("response.output_text.delta", std::move(json), out);
+      logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
+      send("response.output_text.delta", with(with(place(), "delta", text), "logprobs", std::move(logprobs)), out);
     } else if (open_ == Open::kReasoning) {
       send("response.reasoning_text.delta", with(place(), "delta", text), out);
     } else {
@@ -298,11 +331,11 @@ class ResponseAnswer final : public ChatAnswer {
       json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     }
     json["usage"] = {{"input_tokens", prompt_tokens()},
-                     {"input_tokens_details",
-                      {{"cached_tokens", facts.cached_tokens}, {"cache_miss", cache_miss_name(cache_miss())}}},
+                     {"input_tokens_details", reuse_json(facts.cached_tokens, cache_miss())},
                      {"output_tokens", generated_tokens()},
                      {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens()}}},
                      {"total_tokens", prompt_tokens() + generated_tokens()}};
+    if (echoed_["store"] == true) store(json);
     if (streams())
       send(is_complete ? "response.completed" : "response.incomplete", {{"response", std::move(json)}}, out);
     else out = to_text(json);
@@ -315,9 +348,23 @@ class ResponseAnswer final : public ChatAnswer {
                          {"param", nullptr}});
   }
 
+  void store(const Json& response) {
+    const ChatMessage& m = message(0);
+    Json answer = {{"role", "assistant"}, {"content", m.content}};
+    if (!m.reasoning.empty()) answer["reasoning_content"] = m.reasoning;
+    for (const ChatToolCall& call : m.tool_calls) answer["tool_calls"].push_back(tool_call_json(call));
+    conversation_.push_back(std::move(answer));
+    stored_.keep({id_, client_, response, std::move(conversation_)});
+  }
+
+  StoredResponses& stored_;
+  const std::string client_;
+  const bool has_logprobs_;
   const std::string id_ = new_id("resp_");
   const int64_t created_ = unix_time();
+  Json conversation_;  ///< messages without instructions
   Json echoed_, output_ = Json::array(), item_;
+  Json logprobs_ = Json::array(), new_logprobs_ = Json::array();  ///< of the open item; of tokens without a delta yet
   std::string text_;
   Open open_ = Open::kNone;
   int64_t sequence_ = 0;
@@ -330,13 +377,48 @@ AnswerOr post_responses(Call& call) {
     SERVER_ASSIGN(call.constraint, constraint_of_format(body["text"]["format"], "text.format"));
   }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body));
+  bool wants_logprobs = false;
+  for (const Json& what : body.value("include", Json::array())) {
+    if (what == kIncludesLogprobs) wants_logprobs = true;
+    else if (call.ignored.empty() || call.ignored.back() != "include") call.ignored.emplace_back("include");
+  }
+  const int num_top = body.value("top_logprobs", 0);
+  if (wants_logprobs || num_top > 0) request.num_logprobs = num_top;
+  std::shared_ptr<const StoredResponse> before;
+  if (const std::string id = body.value("previous_response_id", std::string()); !id.empty()) {
+    before = call.app.responses().find(id, call.http.client);
+    if (!before)
+      return bad_request("previous_response_id",
+                         fmt::format("there is no response \"{}\", or not any more; send the items of the conversation "
+                                     "as input",
+                                     id.substr(0, 64)),
+                         "previous_response_not_found");
+  }
+  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body, before ? before->messages : Json::array()));
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));
+}
+
+ApiError no_response(const std::string& id) {
+  return not_found_error("response_id", fmt::format("there is no response \"{}\", or not any more", id.substr(0, 64)),
+                         "not_found");
+}
+
+AnswerOr get_response(Call& call) {
+  const std::string& id = call.path_values[0];
+  const auto found = call.app.responses().find(id, call.http.client);
+  if (!found) return no_response(id);
+  return json_answer(found->response);
+}
+
+AnswerOr delete_response(Call& call) {
+  const std::string& id = call.path_values[0];
+  if (!call.app.responses().erase(id, call.http.client)) return no_response(id);
+  return json_answer({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
 }  // namespace
@@ -349,7 +431,21 @@ std::vector<Endpoint> responses_endpoints() {
            {{200, "the response; with stream, events", &responses_answer_schema},
             {200, "with stream", nullptr, "text/event-stream"}},
            post_responses,
-           {.request = &responses_request_schema, .needs_models = true, .error_statuses = {404}}}};
+           {.request = &responses_request_schema, .needs_models = true, .error_statuses = {404}}},
+          {"GET",
+           "/v1/responses/{response}",
+           "text",
+           "a stored response",
+           {{200, "the response", &responses_answer_schema}},
+           get_response,
+           {.error_statuses = {404}}},
+          {"DELETE",
+           "/v1/responses/{response}",
+           "text",
+           "forget a stored response",
+           {{200, "it is gone", &responses_deleted_schema}},
+           delete_response,
+           {.error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

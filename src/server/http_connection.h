@@ -1,0 +1,460 @@
+// One connection of the HTTP server: reads requests and sends what their answers give. Only http_server.cc includes it.
+#pragma once
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/ssl.hpp>
+#include <chrono>
+#include <ctime>
+#include <mutex>
+#include <vector>
+
+#include "base/ascii.h"
+#include "base/elapsed.h"
+#include "server/http_server.h"
+
+namespace redline::server::sockets {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+using Clock = std::chrono::steady_clock;
+
+inline std::chrono::milliseconds seconds_of(double s) {
+  return std::chrono::milliseconds(static_cast<int64_t>(s * 1e3));
+}
+
+/// The way from other threads to the socket thread, which may be gone when they call.
+struct Gate {
+  std::mutex mutex;
+  asio::io_context* io = nullptr;
+};
+
+/// What the connections share. It outlives them: they end with `io`, the last member.
+struct Shared {
+  Shared(const HttpServerOptions& o, HttpApplication& app) : options(o), application(app) { gate->io = &io; }
+  HttpServerOptions options;
+  HttpApplication& application;
+  std::atomic<int64_t> connections{0};
+  int64_t answering = 0;  // of the socket thread, as the next
+  bool is_draining = false;
+  std::function<void()> on_idle;  // no answer is in the making
+  std::shared_ptr<Gate> gate = std::make_shared<Gate>();
+  asio::thread_pool handlers{static_cast<size_t>(options.handler_threads)};
+  asio::io_context io{1};
+};
+
+/// How long, and how much of what a client still sends is read after the last answer.
+constexpr double kLingerSeconds = 10, kLingerSilenceSeconds = 1;
+constexpr int64_t kLingerBytes = int64_t{256} << 20;
+
+/// For top, perf and /proc.
+inline bool name_thread(const char* name) { return pthread_setname_np(pthread_self(), name) == 0; }
+
+inline std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
+}
+
+/// Why a head that Beast accepts is refused all the same: what a proxy in front might read in another way.
+struct HeadProblem {
+  const char* param = nullptr;
+  const char* message = nullptr;
+};
+template <class Head>
+HeadProblem problem_of(const Head& head) {
+  const auto count = [&](http::field name) {
+    return std::distance(head.equal_range(name).first, head.equal_range(name).second);
+  };
+  if (count(http::field::host) > 1) return {"host", "the header Host is given more than once"};
+  if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
+  if (count(http::field::content_length) > 1)
+    return {"content-length", "the header Content-Length is given more than once"};
+  if (count(http::field::transfer_encoding) > 0) {
+    if (count(http::field::content_length) > 0)
+      return {"transfer-encoding", "Transfer-Encoding and Content-Length exclude each other"};
+    if (count(http::field::transfer_encoding) > 1 || !beast::iequals(head[http::field::transfer_encoding], "chunked"))
+      return {"transfer-encoding", "the only transfer encoding is chunked"};
+    if (head.version() < 11) return {"transfer-encoding", "HTTP/1.0 has no transfer encodings"};
+  }
+  if (count(http::field::content_encoding) > 0 && !beast::iequals(head[http::field::content_encoding], "identity"))
+    return {"content-encoding", "compressed bodies are not supported"};
+  return {};
+}
+
+/// The header that a parse error is about, if one.
+inline std::string param_of(const ErrorCode& error) {
+  if (error == http::error::bad_content_length) return "content-length";
+  if (error == http::error::bad_transfer_encoding || error == http::error::bad_chunk ||
+      error == http::error::bad_chunk_extension)
+    return "transfer-encoding";
+  return "";
+}
+
+template <class Stream>
+class Connection : public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  Connection(Stream stream, Shared& shared) : stream_(std::move(stream)), shared_(&shared), event_(shared.io) {
+    ++shared_->connections;
+    ErrorCode ignored;
+    const auto peer = socket().remote_endpoint(ignored);
+    if (!ignored) peer_ = peer.address().to_string();
+  }
+  ~Connection() { --shared_->connections; }
+
+  asio::awaitable<void> run(bool is_over_limit) {
+    ErrorCode error;
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      deadline(shared_->options.header_timeout_s);
+      co_await stream_.async_handshake(asio::ssl::stream_base::server,
+                                       asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return;
+    }
+    if (is_over_limit) {
+      is_last_ = true;
+      co_await send(shared_->application.refuse(503, "", "too many connections"), {});
+    }
+    while (!is_last_) {
+      co_await serve_one();
+    }
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      deadline(1);
+      co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, error));
+    }
+    co_await linger(is_over_limit ? 1 : kLingerSeconds);
+  }
+
+ private:
+  beast::tcp_stream& lowest() { return beast::get_lowest_layer(stream_); }
+  Tcp::socket& socket() { return lowest().socket(); }
+  void deadline(double s) { lowest().expires_after(seconds_of(s)); }
+
+  /// Reads one request and answers it. Sets is_last_ when the connection should end.
+  asio::awaitable<void> serve_one() {
+    ErrorCode error;
+    if (buffer_.size() == 0) {  // between requests a connection may be silent for longer than inside one
+      deadline(shared_->options.idle_timeout_s);
+      const size_t got =
+          co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
+      buffer_.commit(got);
+      if (error) {
+        is_last_ = true;
+        co_return;
+      }
+    }
+    const Clock::time_point begin = Clock::now();
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(static_cast<uint32_t>(shared_->options.max_header_bytes));
+    parser.body_limit(static_cast<uint64_t>(shared_->options.max_body_bytes));
+    deadline(shared_->options.header_timeout_s);
+    co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      co_await refuse_unread(error, begin);
+      co_return;
+    }
+    HttpRequest request = request_of(parser.get());
+    const HeadProblem problem = problem_of(parser.get());
+    std::string decoded;
+    const bool has_path = !request.path.empty() && request.path[0] == '/' && percent_decode(request.path, decoded);
+    if (problem.message || !has_path) {
+      is_last_ = true;
+      std::unique_ptr<Answer> answer =
+          problem.message ? shared_->application.refuse(400, problem.param, problem.message)
+                          : shared_->application.refuse(400, "", "the target of the request is no path");
+      co_await answer_with(std::move(answer), std::move(request), begin);
+      co_return;
+    }
+    request.path = std::move(decoded);
+    if (beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
+      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
+    }
+    deadline(shared_->options.body_timeout_s);
+    if (!error) co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      co_await refuse_unread(error, begin);
+      co_return;
+    }
+    is_last_ = !parser.keep_alive();
+    is_head_ = request.method == "HEAD";
+    is_http10_ = parser.get().version() < 11;
+    request.body = std::move(parser.get().body());
+    parser.release();
+    lowest().expires_never();
+
+    auto handled = std::make_shared<HttpRequest>(std::move(request));
+    std::function<std::unique_ptr<Answer>()> handle = [self = this->shared_from_this(), handled] {
+      return self->shared_->application.handle(*handled);
+    };
+    ++shared_->answering;
+    std::unique_ptr<Answer> answer = co_await on_handlers(std::move(handle));
+    co_await answer_with(std::move(answer), std::move(*handled), begin);
+    if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
+  }
+
+  /// Runs `make` on another thread; the answer comes back as an event.
+  asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make) {
+    auto made = std::make_shared<std::unique_ptr<Answer>>();
+    asio::post(shared_->handlers, [self = this->shared_from_this(), made, make = std::move(make)] {
+      static thread_local const bool is_named = name_thread("http-handler");
+      (void)is_named;
+      std::unique_ptr<Answer> answer = make();
+      asio::post(self->shared_->io, [self, made, answer = std::move(answer)]() mutable {
+        *made = std::move(answer);
+        self->event_.cancel();
+      });
+    });
+    ErrorCode error;
+    while (!*made) {
+      event_.expires_at(Clock::time_point::max());
+      co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    }
+    co_return std::move(*made);
+  }
+
+  template <class Message>
+  HttpRequest request_of(const Message& message) {
+    HttpRequest request;
+    request.method = std::string(message.method_string());
+    std::string_view target(message.target().data(), message.target().size());
+    if (target.starts_with("http://") || target.starts_with("https://")) {  // the form for proxies
+      const size_t path = target.find('/', target.find("//") + 2);
+      target = path == std::string::npos ? "/" : target.substr(path);
+    }
+    const size_t mark = target.find('?');
+    request.path = target.substr(0, mark);
+    if (mark != std::string::npos) request.query = target.substr(mark + 1);
+    for (const auto& field : message) {
+      const auto name = field.name_string();  // boost's string_view
+      request.headers.emplace_back(ascii_lower(std::string_view(name.data(), name.size())), std::string(field.value()));
+    }
+    const std::string_view id = request.header("x-request-id");
+    request.id = is_request_id(id) ? std::string(id) : new_request_id();
+    request.peer = peer_;
+    request.is_tls = std::is_same_v<Stream, TlsStream>;
+    return request;
+  }
+
+  /// Answers a request that could not be read, if its sender still listens.
+  asio::awaitable<void> refuse_unread(ErrorCode error, Clock::time_point begin) {
+    is_last_ = true;
+    std::unique_ptr<Answer> answer;
+    if (error == beast::error::timeout) {
+      // The stream is closed by then.
+    } else if (error == http::error::header_limit) {
+      answer = shared_->application.refuse(
+          431, "", fmt::format("the head of the request has more than {} bytes", shared_->options.max_header_bytes));
+    } else if (error == http::error::body_limit) {
+      answer = shared_->application.refuse(
+          413, "", fmt::format("the body has more than {} bytes", shared_->options.max_body_bytes));
+    } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
+               error != http::error::end_of_stream && error != http::error::partial_message) {
+      answer = shared_->application.refuse(400, param_of(error), "not an HTTP request: " + error.message());
+    }
+    if (!answer) co_return;
+    HttpRequest request;
+    request.id = new_request_id();
+    request.peer = peer_;
+    co_await answer_with(std::move(answer), std::move(request), begin);
+  }
+
+  asio::awaitable<void> answer_with(std::unique_ptr<Answer> answer, HttpRequest request, Clock::time_point begin) {
+    Served served;
+    served.bytes = co_await send(std::move(answer), request.id);
+    served.is_complete = served.bytes >= 0;
+    served.bytes = std::max<int64_t>(served.bytes, 0);
+    served.ms = ms_since(begin);
+    if (sent_) shared_->application.finished(request, *sent_, served);
+    sent_.reset();
+  }
+
+  /// Sends an answer, which is kept in sent_. Returns the size of the body, -1 if it was cut.
+  asio::awaitable<int64_t> send(std::unique_ptr<Answer> answer, std::string id) {
+    sent_ = std::move(answer);
+    Answer& a = *sent_;
+    is_signalled_ = false;
+    is_gone_ = false;
+    has_unread_ = false;
+    a.on_ready([weak = this->weak_from_this(), gate = shared_->gate] {
+      const std::lock_guard lock(gate->mutex);
+      if (!gate->io) return;
+      if (const auto self = weak.lock()) self->signal();
+    });
+    std::string body, out;
+    int64_t size = 0;
+    bool has_head = false;
+    const bool is_chunked = a.is_stream && !is_http10_;
+    if (a.is_stream && is_http10_) is_last_ = true;
+    while (true) {
+      body.clear();
+      Progress progress = Progress::kWaiting;
+      while (progress != Progress::kDone) {
+        progress = a.poll(body);
+        if (progress == Progress::kWaiting && (!a.is_stream || (body.empty() && has_head))) {
+          const bool is_silent = co_await wait_for_event(a.tick_s());
+          if (is_gone_) break;
+          if (is_silent && a.is_stream) body += a.ping();
+          if (!body.empty() && a.is_stream) break;
+          continue;
+        }
+        if (a.is_stream) break;
+      }
+      if (is_gone_) {
+        is_last_ = true;
+        co_return -1;
+      }
+      if (progress == Progress::kDone && !a.is_stream)
+        if (auto make = a.continuation()) {
+          std::unique_ptr<Answer> next = co_await on_handlers(std::move(make));
+          co_return co_await send(std::move(next), std::move(id));
+        }
+      out.clear();
+      if (!has_head) {
+        if (shared_->is_draining) is_last_ = true;
+        out = head_of(a, id, is_chunked ? -1 : a.is_stream ? -2 : static_cast<int64_t>(body.size()));
+        has_head = true;
+      }
+      const bool is_done = progress == Progress::kDone;
+      if (!is_head_) {
+        if (is_chunked && !body.empty()) out += fmt::format("{:x}\r\n{}\r\n", body.size(), body);
+        else out += body;
+        if (is_chunked && is_done) out += "0\r\n\r\n";
+        size += std::ssize(body);
+      }
+      if (!out.empty() && !co_await write_all(out)) {
+        is_last_ = true;
+        co_return -1;
+      }
+      if (is_done || is_head_) co_return size;
+    }
+  }
+
+  /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took
+  /// nothing.
+  asio::awaitable<bool> write_all(std::string_view rest) {
+    while (!rest.empty()) {
+      ErrorCode error;
+      deadline(shared_->options.write_timeout_s);
+      const size_t sent = co_await stream_.async_write_some(asio::buffer(rest.data(), rest.size()),
+                                                            asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return false;
+      rest.remove_prefix(sent);
+    }
+    lowest().expires_never();
+    co_return true;
+  }
+
+  /// `size` -1: chunked; -2: until the connection ends.
+  std::string head_of(const Answer& a, std::string_view id, int64_t size) const {
+    std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status,
+                                   reason_phrase(a.status), http_date());
+    const bool has_body = a.status != 204 && a.status != 304;
+    if (has_body) head += fmt::format("Content-Type: {}\r\n", a.content_type);
+    if (size >= 0 && has_body) head += fmt::format("Content-Length: {}\r\n", size);
+    if (size == -1) head += "Transfer-Encoding: chunked\r\n";
+    if (is_last_) head += "Connection: close\r\n";
+    else if (is_http10_) head += "Connection: keep-alive\r\n";
+    if (!id.empty()) head += fmt::format("X-Request-Id: {}\r\n", id);
+    for (const auto& [name, value] : a.headers) head += fmt::format("{}: {}\r\n", name, value);
+    return head + "\r\n";
+  }
+
+  /// Any thread, behind the gate: poll() has something new.
+  void signal() {
+    if (is_signalled_.exchange(true)) return;
+    asio::post(shared_->io, [self = this->shared_from_this()] { self->event_.cancel(); });
+  }
+
+  /// True: nothing came in `tick_s`. Sets is_gone_ when the client has closed its side.
+  asio::awaitable<bool> wait_for_event(double tick_s) {
+    if (is_signalled_.exchange(false)) co_return false;
+    watch_client();
+    const bool asks_often = has_unread_;  // readability says nothing then
+    event_.expires_after(seconds_of(asks_often ? std::min(tick_s, 1.0) : tick_s));
+    ErrorCode error;
+    co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (asks_often && has_left()) is_gone_ = true;
+    is_signalled_ = false;
+    co_return error != asio::error::operation_aborted && !asks_often;
+  }
+
+  /// While an answer is in the making, a readable socket means the end of the client, or its next request.
+  void watch_client() {
+    if (is_watching_ || has_unread_) return;
+    if (buffer_.size() > 0) {
+      has_unread_ = true;
+      return;
+    }
+    is_watching_ = true;
+    socket().async_wait(Tcp::socket::wait_read, [self = this->shared_from_this()](ErrorCode error) {
+      self->is_watching_ = false;
+      if (error == asio::error::operation_aborted) return;
+      if (error || self->has_left()) {
+        self->is_gone_ = true;
+        self->event_.cancel();
+      } else {
+        self->has_unread_ = true;
+      }
+    });
+  }
+
+  /// The state of the connection also tells when bytes that are still to be read hide its end.
+  bool has_left() {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(socket().native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+    return info.tcpi_state != TCP_ESTABLISHED;
+  }
+
+  /// Closing a socket with unread input resets the connection, and a client that is still sending a body that was refused
+  /// may lose the answer. What it sends is read and dropped, within limits.
+  asio::awaitable<void> linger(double most_s) {
+    ErrorCode error;
+    socket().shutdown(Tcp::socket::shutdown_send, error);
+    std::vector<char> scrap;
+    const Clock::time_point end = Clock::now() + seconds_of(most_s);
+    for (int64_t dropped = 0; !error && dropped < kLingerBytes;) {
+      lowest().expires_at(std::min(end, Clock::now() + seconds_of(kLingerSilenceSeconds)));
+      scrap.resize(dropped == 0 ? 4096 : 64 << 10);  // few have more to say
+      // Below TLS: nobody asks any more what the bytes mean.
+      dropped += static_cast<int64_t>(
+          co_await lowest().async_read_some(asio::buffer(scrap), asio::redirect_error(asio::use_awaitable, error)));
+    }
+  }
+
+  Stream stream_;
+  Shared* const shared_;
+  asio::steady_timer event_;
+  beast::flat_buffer buffer_;
+  std::string peer_;
+  std::unique_ptr<Answer> sent_;
+  std::atomic<bool> is_signalled_{false};
+  bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,
+       has_unread_ = false;
+};
+
+}  // namespace redline::server::sockets

@@ -69,6 +69,9 @@ struct Shared {
 constexpr double kLingerSeconds = 10, kLingerSilenceSeconds = 1;
 constexpr int64_t kLingerBytes = int64_t{256} << 20;
 
+/// Beside the head of a request. What has to be there as a whole, as the first line of a chunk, is no longer.
+constexpr int64_t kBufferBytes = 128 << 10;
+
 /// For top, perf and /proc.
 inline bool name_thread(const char* name) { return pthread_setname_np(pthread_self(), name) == 0; }
 
@@ -94,6 +97,10 @@ HeadProblem problem_of(const Head& head) {
   if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
   if (count(http::field::content_length) > 1)
     return {"content-length", "the header Content-Length is given more than once"};
+  // Beast takes a list of equal numbers too.
+  const auto length = head[http::field::content_length];
+  if (std::find(length.begin(), length.end(), ',') != length.end())
+    return {"content-length", "the header Content-Length is a list"};
   if (count(http::field::transfer_encoding) > 0) {
     if (count(http::field::content_length) > 0)
       return {"transfer-encoding", "Transfer-Encoding and Content-Length exclude each other"};
@@ -118,7 +125,9 @@ inline std::string param_of(const ErrorCode& error) {
 template <class Stream>
 class Connection : public std::enable_shared_from_this<Connection<Stream>> {
  public:
-  Connection(Stream stream, Shared& shared) : stream_(std::move(stream)), shared_(&shared), event_(shared.io) {
+  Connection(Stream stream, Shared& shared)
+      : stream_(std::move(stream)), shared_(&shared), event_(shared.io),
+        buffer_(static_cast<size_t>(shared.options.max_header_bytes + kBufferBytes)) {
     ++shared_->connections;
     ErrorCode ignored;
     const auto peer = socket().remote_endpoint(ignored);

@@ -9,7 +9,7 @@ void StoredResponses::keep(StoredResponse response) {
   const std::lock_guard lock(mutex_);
   kept_.push_back({std::make_shared<const StoredResponse>(std::move(response)), bytes});
   bytes_ += bytes;
-  while (kept_.size() > kMaxKept || bytes_ > kMaxKeptBytes) {
+  while (kept_.size() > max_kept_ || bytes_ > max_bytes_) {
     bytes_ -= kept_.front().bytes;
     kept_.pop_front();
   }

@@ -19,7 +19,8 @@ struct StoredResponse {
 /// Thread-safe. Beyond either limit the oldest ones go.
 class StoredResponses {
  public:
-  static constexpr size_t kMaxKept = 1000, kMaxKeptBytes = size_t{64} << 20;
+  explicit StoredResponses(size_t max_kept = 1000, size_t max_bytes = size_t{64} << 20)
+      : max_kept_(max_kept), max_bytes_(max_bytes) {}
 
   void keep(StoredResponse response);
   /// nullptr: there is none of this client, or not any more.
@@ -32,7 +33,8 @@ class StoredResponses {
     std::shared_ptr<const StoredResponse> response;
     size_t bytes;
   };
-  mutable std::mutex mutex_;
+  const size_t max_kept_, max_bytes_;
+  mutable std::mutex mutex_;  ///< of what follows
   std::deque<Entry> kept_;  ///< the oldest first
   size_t bytes_ = 0;
 };

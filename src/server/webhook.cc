@@ -89,7 +89,6 @@ void WebhookSender::run() {
     lock.lock();
     const bool is_last = is_closing_ || event.attempts + 1 == kAttempts;
     if (is_delivered || is_last) {
-      num_failed_ += !is_delivered;
       events_.erase(events_.begin() + static_cast<std::ptrdiff_t>(place));
     } else {
       events_[place].attempts = event.attempts + 1;

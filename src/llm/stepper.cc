@@ -44,6 +44,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.exact_f32 = options.dtype == ComputeType::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_format_ = e.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
+  e.sample_from = "logits";
   set_kv_format(graph, s.kv_format_);
   REDLINE_ASSIGN(s.executable_, Executable::make(std::move(graph), e, runtime));
   REDLINE_TRY(s.make_pool(options));
@@ -175,6 +176,12 @@ Status Stepper::run(std::span<const StepEntry> batch) {
   context.sequences = rows_;
   context.states = states_;
   context.adapters = adapters_;
+  samples_.clear();
+  if (std::any_of(batch.begin(), batch.end(), [](const StepEntry& entry) { return entry.sample != nullptr; }))
+    for (const StepEntry& entry : batch)
+      for (int64_t row = 0; row < entry.logit_rows; ++row)
+        samples_.push_back(entry.sample != nullptr ? *entry.sample : SampleRow{});
+  context.samples = samples_;
   return executable_.run(context);
 }
 

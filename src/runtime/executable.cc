@@ -22,7 +22,8 @@ KvFormat fastest_kv_format(const CpuKernels& kernels) {
 Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOptions& options,
                                                  RuntimeResources& runtime) {
   REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
-  const TileCompileOptions compile = {.bounds = options.bounds, .exact_f32 = options.exact_f32};
+  const TileCompileOptions compile = {
+      .bounds = options.bounds, .exact_f32 = options.exact_f32, .sample_from = options.sample_from};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
   return std::unique_ptr<Runner>(
       std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));
@@ -66,6 +67,7 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   REDLINE_TRY(run_passes(graph));
   const auto make_runner = options.device.kind == DeviceKind::kCpu ? make_cpu_runner : make_tile_runner;
   REDLINE_ASSIGN(e.runner_, make_runner(std::move(graph), options, runtime));
+  e.can_sample_ = options.device.kind != DeviceKind::kCpu && !options.sample_from.empty();
   return e;
 }
 

@@ -24,6 +24,8 @@ struct ExecutableOptions {
   /// Of keys and values within a step (pack_kv). nullopt: the 16-bit type that the device reads fastest; float32 if
   /// exact_f32.
   std::optional<KvFormat> pack_kv_format;
+  /// Output [rows, vocab_size] from which a back end that can do so samples tokens (sampled()); empty: none.
+  std::string sample_from;
 };
 
 /// Not thread-safe; executables of one runtime take turns on its workers.
@@ -52,6 +54,10 @@ class Executable {
   int32_t* input_i32(std::string_view name);
   /// As written by run(), dense rows; valid until the next run().
   const float* output(std::string_view name) const;
+  /// Whether StepContext::samples have an effect.
+  bool can_sample() const { return can_sample_; }
+  /// Of the last run (Runner::sampled).
+  std::span<const int32_t> sampled() const { return runner_->sampled(); }
   /// Sets the address of a bound float32 input or output from the next run() on: dense rows, which must outlive the
   /// runs. internal: unknown name.
   void bind(std::string_view name, float* data);
@@ -82,6 +88,7 @@ class Executable {
   static const Port* find(const std::vector<Port>& ports, std::string_view name);
   std::vector<Port> input_ports_, output_ports_;
   Dim flops_ = 0;
+  bool can_sample_ = false;
   RuntimeResources* runtime_ = nullptr;
   std::unique_ptr<Runner> runner_;
 };

@@ -170,7 +170,9 @@ class EmulatedDevice {
                                         .prepare = init_ring},
                                        device.options_.machine, [&](Block& b, int w) {
                                          tiles::Warp warp(b, w);
-                                         tiles::run_persistent(*program, b.index, warp);
+                                         if (w == tiles::kConsumerWarps)
+                                           tiles::load_persistent(*program, b.index, warp);
+                                         else tiles::compute_persistent(*program, b.index, warp);
                                        });
     device.give_back(std::move(machine), status);
     return device.finish(status);

@@ -13,6 +13,8 @@ class Warp {
   Warp(emu::Block& block, int index) : block_(block), machine_(*block.machine), index_(index) {}
 
   int index() const { return index_; }
+  Lanes<int> lane() const { return lane_index(); }
+  void begin_task() {}
 
   template <class T>
   T load_uniform(const T* from) {

@@ -47,7 +47,7 @@ struct KvAppend {
       uint8_t* to = state.memory + slot / kKvPageTokens * state.page_bytes + (is_key ? a.cache.keys : a.cache.values) +
                     head * a.cache.head_bytes + slot % kKvPageTokens * a.cache.width * kv_element_bytes(a.cache.format);
       for (int d = 0; d < a.head_dim; d += kWarpLanes) {
-        const Lanes<int> at = lane_index() + d;
+        const Lanes<int> at = w.lane() + d;
         const Lanes<bool> mask = at < Lanes<int>(a.head_dim);
         const Lanes<float> x = w.load(from, at, mask);
         if (a.cache.format == KvFormat::kF32) {
@@ -110,15 +110,15 @@ struct Partial {
   /// In memory: attention_partial_floats() per line, max and total after the sums.
   TILE_FN void store(float* to, int head_dim, Warp& w) const {
     each(parts_of(head_dim), [&](int i) {
-      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      const Lanes<int> at = w.lane() + i * kWarpLanes;
       w.store(to, at, sums[i], at < Lanes<int>(head_dim));
     });
     float* last = to + (head_dim + 15) / 16 * 16;
-    w.store(last, lane_index(), select(lane_index() == Lanes<int>(0), max, total), lane_index() < Lanes<int>(2));
+    w.store(last, w.lane(), select(w.lane() == Lanes<int>(0), max, total), w.lane() < Lanes<int>(2));
   }
   TILE_FN void load(const float* from, int head_dim, Warp& w) {
     each(parts_of(head_dim), [&](int i) {
-      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      const Lanes<int> at = w.lane() + i * kWarpLanes;
       sums[i] = w.load(from, at, at < Lanes<int>(head_dim));
     });
     const float* last = from + (head_dim + 15) / 16 * 16;
@@ -133,7 +133,7 @@ struct Partial {
       divisor = total * factor + exp_of(sink - top);
     }
     each(parts_of(a.head_dim), [&](int i) {
-      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      const Lanes<int> at = w.lane() + i * kWarpLanes;
       w.store(y, at, sums[i] * factor / divisor, at < Lanes<int>(a.head_dim));
     });
   }
@@ -150,11 +150,11 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
     const uint8_t* memory = state.memory + w.load_uniform(pages + page) * state.page_bytes;
     const uint8_t* keys = memory + a.cache.keys + kv_head * a.cache.head_bytes;
     const uint8_t* values = memory + a.cache.values + kv_head * a.cache.head_bytes;
-    const Lanes<int> position = lane_index() + page * kTokens;
+    const Lanes<int> position = w.lane() + page * kTokens;
     const Lanes<bool> seen = (position >= Lanes<int>(begin)) & (position < Lanes<int>(end));
     Lanes<float> score = 0.0f;
     for (int d = 0; d < a.head_dim; ++d)
-      score = score + load_kv(a.cache.format, keys, lane_index() * a.cache.width + d, seen, w) * w.load_uniform(q + d);
+      score = score + load_kv(a.cache.format, keys, w.lane() * a.cache.width + d, seen, w) * w.load_uniform(q + d);
     score = score * a.scale;
     if (a.soft_cap > 0) score = tanh_of(score / a.soft_cap) * a.soft_cap;
     score = select(seen, score, Lanes<float>(-INFINITY));
@@ -168,7 +168,7 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
     for (int t = first; t < last; ++t) {
       const float one = w.broadcast(weight, t);
       Partial::each(parts, [&](int i) {
-        const Lanes<int> at = lane_index() + i * kWarpLanes;
+        const Lanes<int> at = w.lane() + i * kWarpLanes;
         out.sums[i] =
             out.sums[i] + load_kv(a.cache.format, values, at + t * a.cache.width, at < Lanes<int>(a.head_dim), w) * one;
       });

@@ -9,7 +9,7 @@
 namespace redline::tiles {
 
 /// Raised with every change of the table or of what its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 2;
+inline constexpr int32_t kTileDeviceAbi = 3;
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
 struct TileDevice {

@@ -156,8 +156,14 @@ class BackendBuffer {
 class Runner {
  public:
   virtual ~Runner() = default;
-  /// nullptr: the graph is interpreted.
+  /// nullptr: the graph is interpreted, or runs in parts.
   virtual const Program* program() const = 0;
+  /// Of all parts; none when interpreted.
+  virtual std::vector<const Program*> programs() const {
+    return program() ? std::vector{program()} : std::vector<const Program*>{};
+  }
+  /// Of the attention plans of a kKeyValue group (AttentionWork::partition_begin); 0: it needs none.
+  virtual int attention_partitions(size_t group) const { return program() ? program()->attention_partitions : 0; }
   virtual const StatePlan& states() const = 0;
   /// Memory for `num_pages` pages of each state group, touched on first use. out_of_memory: the address space is not
   /// available.

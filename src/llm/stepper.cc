@@ -45,20 +45,20 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_format_ = e.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
   e.sample_from = "logits";
+  if (options.gpu_layers >= 0) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);
   REDLINE_ASSIGN(s.executable_, Executable::make(std::move(graph), e, runtime));
   REDLINE_TRY(s.make_pool(options));
   const DecoderConfig& c = model.config;
-  const Program* program = s.executable_.program();
   for (const StateGroup& group : s.executable_.states().groups) {
     GroupStep& step = s.groups_.emplace_back();
     step.pages.reserve(static_cast<size_t>(s.max_sequences_));
     if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
-    if (program)
-      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention_partitions, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
-          kv_element_bytes(s.kv_format_), std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
+    if (const int partitions = s.executable_.attention_partitions(s.groups_.size() - 1); partitions > 0)
+      step.plan = std::make_unique<AttentionPlan>(
+          AttentionPlanShape{partitions, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+                             kv_element_bytes(s.kv_format_), std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));

@@ -189,6 +189,25 @@ TEST(EmulatedTales, TellsTheSameStory) {
   EXPECT_EQ(tell(test::test_device(), ComputeType::kAuto), want);
 }
 
+// The first layers on the device, the others on the CPU, in float32, with the bound of either: several groups of states,
+// recurrent ones, and a mixture of experts.
+TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
+  for (const char* model : {"llama_gqa", "gemma2", "qwen3_next"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    TextEngineOptions options = emulated(golden.tokens, ComputeType::kF32);
+    options.gpu_layers = 1;
+    const auto engine = open_engine(golden_root() + "/" + model, options);
+    ASSERT_TRUE(engine) << model;
+    ASSERT_GT(engine->info().num_layers, 1);
+    const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
+    ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
+    const Difference d =
+        difference(logits.data(), golden.logits.values.data(), golden.logits.dim(0), golden.logits.dim(1), {});
+    EXPECT_LE(d.all, 2e-5) << model;
+    EXPECT_LE(d.worst_row, 2e-5) << model;
+  }
+}
+
 // Requests that the device samples, beside one with log probabilities, whose logits come to the host: the tokens are the
 // same.
 TEST(EmulatedTales, TheDeviceSamplesLikeTheHost) {

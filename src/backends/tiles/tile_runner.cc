@@ -134,6 +134,9 @@ Status TileRunner::check_sizes(const StepContext& context) const {
     if (context.sizes.value[s] < 0 || context.sizes.value[s] > program_.bounds.value[s])
       return invalid_argument("{}: {} {} is outside [0, {}]", program_.name, symbol_name(static_cast<Symbol>(s)),
                               context.sizes.value[s], program_.bounds.value[s]);
+  if (!context.samples.empty() && std::ssize(context.samples) != context.sizes[Symbol::kLogitRows])
+    return internal("{}: samples of {} rows of logits, of which there are {}", program_.name, context.samples.size(),
+                    context.sizes[Symbol::kLogitRows]);
   return {};
 }
 

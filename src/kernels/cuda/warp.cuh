@@ -57,6 +57,7 @@ class Warp {
   TILE_FN T shuffle_xor(T x, int distance) {
     return __shfl_xor_sync(0xffffffffu, x, distance);
   }
+  TILE_FN uint32_t ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
   template <class T>
   TILE_FN T broadcast(T x, int lane) {
     return __shfl_sync(0xffffffffu, x, lane);

@@ -67,6 +67,11 @@ class Warp {
     for (int i = 0; i < kWarpLanes; ++i) r.v[i] = x.v[i ^ distance];
     return r;
   }
+  uint32_t ballot(const Lanes<bool>& x) {
+    uint32_t bits = 0;
+    for (int i = 0; i < kWarpLanes; ++i) bits |= static_cast<uint32_t>(x.v[i]) << i;
+    return bits;
+  }
   /// The value of one lane.
   template <class T>
   T broadcast(const Lanes<T>& x, int lane) {

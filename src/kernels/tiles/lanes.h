@@ -44,6 +44,7 @@ TILE_FN float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 TILE_FN uint32_t float_to_bits(float x) { return __float_as_uint(x); }
 
 // The library functions of CUDA, not the approximations: errors of a few units in the last place.
+TILE_FN int popcount_of(uint32_t x) { return __popc(x); }
 TILE_FN float exp_of(float x) { return expf(x); }
 TILE_FN float tanh_of(float x) { return tanhf(x); }
 TILE_FN float erfc_of(float x) { return erfcf(x); }
@@ -160,6 +161,10 @@ inline Lanes<float> max_of(const Lanes<float>& a, const Lanes<float>& b) {
   return detail::map([](float x, float y) { return x > y ? x : y; }, a, b);
 }
 inline float max_of(float a, float b) { return a > b ? a : b; }
+inline int popcount_of(uint32_t x) { return __builtin_popcount(x); }
+inline Lanes<int> popcount_of(const Lanes<uint32_t>& x) {
+  return detail::map([](uint32_t lane) { return __builtin_popcount(lane); }, x);
+}
 inline double log_of(double x) { return std::log(x); }
 inline Lanes<double> exp_of(const Lanes<double>& x) {
   return detail::map([](double lane) { return std::exp(lane); }, x);

@@ -53,7 +53,8 @@ struct EditLogits {
 };
 
 /// A block samples a row: each warp looks at a range of tokens. Thresholds are found by bisection of the 32 bits of a
-/// logit.
+/// logit. Where a bound tells that the tokens which are left are few, they are listed in shared memory first: the n-th
+/// largest of the largest logits of the lanes is not above the n-th largest logit (as in llm/logit_row.h).
 struct Sample {
   struct Args {
     const float* logits;
@@ -76,20 +77,16 @@ struct Sample {
   }
 
  private:
-  /// In shared memory: a number of each warp, then one of the block.
-  static constexpr uint32_t kNumbers = kRingStages * kStageBytes, kBlockNumber = kNumbers + 8 * kConsumerWarps;
+  /// In shared memory: a number of each warp, one of the block, and the list of logits and tokens.
+  static constexpr uint32_t kNumbers = kRingStages * kStageBytes, kBlockNumber = kNumbers + 8 * kConsumerWarps,
+                            kList = kBlockNumber + 64;
+  static constexpr int kMaxListed = (kActivationBytes - 8 * kConsumerWarps - 64) / 8;
   static constexpr uint64_t kInvalid = ~uint64_t{0};
   static constexpr uint32_t kLowestKey = 0x00800000;  ///< of the lowest finite logit
 
   class RowSampler {
    public:
-    TILE_FN RowSampler(const float* logits, int32_t vocab_size, Warp& w)
-        : logits_(logits), vocab_size_(vocab_size), w_(w) {
-      const int chunks = (vocab_size + kWarpLanes - 1) / kWarpLanes;
-      const int own = (chunks + kConsumerWarps - 1) / kConsumerWarps * kWarpLanes;
-      begin_ = w.index() * own;
-      end_ = begin_ + own < vocab_size ? begin_ + own : vocab_size;
-    }
+    TILE_FN RowSampler(const float* logits, int32_t vocab_size, Warp& w) : logits_(logits), w_(w) { deal(vocab_size); }
 
     TILE_FN int32_t sample(const SampleTable& s) {
       const uint64_t first = best();
@@ -102,13 +99,22 @@ struct Sample {
 
       const auto one = [](const Lanes<float>&) { return Lanes<int64_t>(int64_t{1}); };
       const auto weight_units = [&](const Lanes<float>& x) { return units(x); };
-      if (s.top_k > 0 && sum(key_, one) > s.top_k) keep_likeliest(best_key, s.top_k, one);
+      if (s.top_k > 0) {
+        if (s.top_k <= kLanes) list(lane_bound(best_key, s.top_k));
+        if (sum(key_, one) > s.top_k) keep_likeliest(best_key, s.top_k, one);
+      }
       if (s.top_p < 1) {
         const int64_t all = sum(key_, weight_units);
         const double share = double{s.top_p} * static_cast<double>(all);
         int64_t wanted = static_cast<int64_t>(share);
         wanted += static_cast<double>(wanted) < share ? 1 : 0;
         wanted = wanted < 1 ? 1 : wanted < all ? wanted : all;
+        for (int n = kLanes / 4; n <= kLanes && !is_list_; n *= 4) {
+          const uint32_t bound = lane_bound(best_key, n);
+          if (sum(bound, weight_units) < wanted) continue;
+          list(bound);
+          break;
+        }
         keep_likeliest(best_key, wanted, weight_units);
       }
       if (s.min_p > 0) {
@@ -159,6 +165,14 @@ struct Sample {
     TILE_FN T shared(uint32_t at) {
       return w_.broadcast(w_.template load_shared<T>(Lanes<uint32_t>(at)), 0);
     }
+    /// A range of the tokens for each warp.
+    TILE_FN void deal(int count) {
+      const int chunks = (count + kWarpLanes - 1) / kWarpLanes;
+      const int own = (chunks + kConsumerWarps - 1) / kConsumerWarps * kWarpLanes;
+      count_ = count;
+      begin_ = w_.index() * own;
+      end_ = begin_ + own < count ? begin_ + own : count;
+    }
     /// Every warp's number for shared().
     template <class T>
     TILE_FN void share(T mine) {
@@ -176,14 +190,70 @@ struct Sample {
       return all;
     }
 
-    /// f(logits, ids, mask) of this warp's tokens.
+    struct Tokens {
+      Lanes<float> x;
+      Lanes<int> id;
+      Lanes<bool> mask;
+    };
+    TILE_FN Tokens tokens(int first) {
+      Tokens t;
+      const Lanes<int> at = w_.lane() + first;
+      t.mask = at < Lanes<int>(count_);
+      if (is_list_) {
+        const Lanes<uint32_t> slot = convert<uint32_t>(select(t.mask, at, Lanes<int>(0))) * 8u + kList;
+        t.x = w_.template load_shared<float>(slot);
+        t.id = w_.template load_shared<int>(slot + 4u);
+      } else {
+        t.x = w_.load(logits_, at, t.mask);
+        t.id = at;
+      }
+      return t;
+    }
+    /// f(logits, ids, mask) of this warp's tokens, in their order.
     template <class F>
     TILE_FN void each(const F& f) {
       for (int i = begin_; i < end_; i += kWarpLanes) {
-        const Lanes<int> id = w_.lane() + i;
-        const Lanes<bool> mask = id < Lanes<int>(vocab_size_);
-        f(w_.load(logits_, id, mask), id, mask);
+        const Tokens t = tokens(i);
+        f(t.x, t.id, t.mask);
       }
+    }
+    /// The n-th largest of lane_best_, n from 1 to the number of lanes, but at least that of the lowest finite logit.
+    TILE_FN uint32_t lane_bound(uint32_t best_key, int n) {
+      uint32_t low = kLowestKey, high = best_key;
+      while (low < high) {
+        const uint32_t middle = high - (high - low) / 2;
+        const Lanes<int> counts = select(lane_best_ >= Lanes<uint32_t>(middle), Lanes<int>(1), Lanes<int>(0));
+        if (across(Lanes<int>(of_lanes(counts, Sum{})), Sum{}) >= n) low = middle;
+        else high = middle - 1;
+      }
+      return low;
+    }
+    /// Goes on with the tokens from `bound` on, if there is room for them.
+    TILE_FN void list(uint32_t bound) {
+      int own = 0;
+      each([&](const Lanes<float>& x, const Lanes<int>&, const Lanes<bool>& mask) {
+        own += popcount_of(w_.ballot(mask & (key_of(x) >= Lanes<uint32_t>(bound))));
+      });
+      share(own);
+      int place = 0, all = 0;
+      for (int warp = 0; warp < kConsumerWarps; ++warp) {
+        const int count = shared<int>(kNumbers + 8u * static_cast<uint32_t>(warp));
+        place += warp < w_.index() ? count : 0;
+        all += count;
+      }
+      if (all > kMaxListed) return;
+      const Lanes<uint32_t> below = (Lanes<uint32_t>(1u) << convert<uint32_t>(w_.lane())) - 1u;
+      each([&](const Lanes<float>& x, const Lanes<int>& id, const Lanes<bool>& mask) {
+        const Lanes<bool> chosen = mask & (key_of(x) >= Lanes<uint32_t>(bound));
+        const uint32_t bits = w_.ballot(chosen);
+        const Lanes<uint32_t> slot = convert<uint32_t>(popcount_of(Lanes<uint32_t>(bits) & below) + place) * 8u + kList;
+        w_.store_shared(slot, x, chosen);
+        w_.store_shared(slot + 4u, id, chosen);
+        place += popcount_of(bits);
+      });
+      w_.consumer_sync();
+      is_list_ = true;
+      deal(all);
     }
 
     /// In the order of floats, and -0 like 0.
@@ -202,6 +272,7 @@ struct Sample {
         const Lanes<uint64_t> seen = select(mask, valid, Lanes<uint64_t>(uint64_t{0}));
         most = select(seen > most, seen, most);
       });
+      lane_best_ = convert<uint32_t>(most >> uint64_t{32});
       return across(Lanes<uint64_t>(of_lanes(most, Largest{})), Largest{});
     }
 
@@ -242,14 +313,9 @@ struct Sample {
     /// The first token, in the order of numbers, up to which the sum of values exceeds `target`.
     template <class Value>
     TILE_FN int32_t find(int64_t target, const Value& value) {
-      const auto values = [&](int first, Lanes<int>& id) {
-        id = w_.lane() + first;
-        const Lanes<bool> mask = id < Lanes<int>(vocab_size_);
-        return select(mask, value(w_.load(logits_, id, mask), id), Lanes<int64_t>(int64_t{0}));
-      };
+      const auto values = [&](const Tokens& t) { return select(t.mask, value(t.x, t.id), Lanes<int64_t>(int64_t{0})); };
       Lanes<int64_t> sums = int64_t{0};
-      Lanes<int> id;
-      for (int i = begin_; i < end_; i += kWarpLanes) sums = sums + values(i, id);
+      for (int i = begin_; i < end_; i += kWarpLanes) sums = sums + values(tokens(i));
       const int64_t mine = of_lanes(sums, Sum{});
       share(mine);
       int64_t before = 0;
@@ -258,7 +324,8 @@ struct Sample {
       if (before <= target && target < before + mine) {
         int32_t found = -1;
         for (int i = begin_; i < end_ && found < 0; i += kWarpLanes) {
-          const Lanes<int64_t> own = values(i, id);
+          const Tokens t = tokens(i);
+          const Lanes<int64_t> own = values(t);
           const int64_t all = of_lanes(own, Sum{});
           if (before + all <= target) {
             before = before + all;
@@ -266,7 +333,7 @@ struct Sample {
           }
           for (int lane = 0; lane < kWarpLanes && found < 0; ++lane) {
             before = before + w_.broadcast(own, lane);
-            if (before > target) found = i + lane;
+            if (before > target) found = w_.broadcast(t.id, lane);
           }
         }
         w_.store_shared(Lanes<uint32_t>(uint32_t{kBlockNumber}), Lanes<int32_t>(found), w_.lane() == Lanes<int>(0));
@@ -291,10 +358,12 @@ struct Sample {
       id_ = last;
     }
 
+    static constexpr int kLanes = kConsumerWarps * kWarpLanes;
     const float* logits_;
-    const int32_t vocab_size_;
     Warp& w_;
-    int32_t begin_, end_;
+    bool is_list_ = false;
+    int32_t count_ = 0, begin_ = 0, end_ = 0;  ///< of all tokens, or of the list; and this warp's
+    Lanes<uint32_t> lane_best_ = 0u;           ///< keys of the largest logits of the lanes
     float best_ = 0, scale_ = 1;
     // What is left: tokens with a larger key, and up to id_ with this one, with a weight of at least least_weight_.
     uint32_t key_ = kLowestKey;

@@ -6,11 +6,11 @@
 namespace redline {
 namespace {
 
-/// Ops [begin, end), and the values that they use, in their order. `ids`: the new number of each, -1: not used.
+/// Ops [begin, end), and the values that they use, in their order, besides those for which `ids` is 0 already. `ids`:
+/// the new number of each, -1: not used.
 Graph ops_of(const Graph& graph, size_t begin, size_t end, std::vector<ValueId>& ids) {
   Graph part;
   part.name = graph.name;
-  ids.assign(graph.values.size(), -1);
   for (size_t i = begin; i < end; ++i)
     for (const std::vector<ValueId>* values : {&graph.ops[i].inputs, &graph.ops[i].outputs})
       for (const ValueId id : *values) ids[static_cast<size_t>(id)] = 0;
@@ -36,9 +36,11 @@ Graph ops_of(const Graph& graph, size_t begin, size_t end, std::vector<ValueId>&
 
 Result<SplitGraph> split_graph(const Graph& graph, size_t first_of_back) {
   SplitGraph split;
-  std::vector<ValueId> front, back;
-  split.front = ops_of(graph, 0, first_of_back, front);
+  std::vector<ValueId> front(graph.values.size(), -1), back = front;
   split.back = ops_of(graph, first_of_back, graph.ops.size(), back);
+  for (const ValueId id : graph.inputs)  // one that no op reads stays an input
+    if (back[static_cast<size_t>(id)] < 0) front[static_cast<size_t>(id)] = 0;
+  split.front = ops_of(graph, 0, first_of_back, front);
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ValueKind::kComputed || front[v] < 0 || back[v] < 0) continue;
     split.crossing.push_back(fmt::format("cut.{}", split.crossing.size()));

@@ -81,6 +81,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   e.model_.info.isa = options.use_interpreter           ? "interpreter"
                       : device.kind != DeviceKind::kCpu ? device_name(device)
                                                         : e.runtime_->isa();
+  if (options.gpu_layers >= 0 && options.gpu_layers < e.model_.info.num_layers)
+    e.model_.info.isa += fmt::format(", {} layers; {}", options.gpu_layers, e.runtime_->isa());
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));

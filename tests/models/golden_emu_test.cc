@@ -199,6 +199,7 @@ TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
     const auto engine = open_engine(golden_root() + "/" + model, options);
     ASSERT_TRUE(engine) << model;
     ASSERT_GT(engine->info().num_layers, 1);
+    EXPECT_NE(engine->info().isa.find(", 1 layers; "), std::string::npos) << engine->info().isa;
     const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
     ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
     const Difference d =

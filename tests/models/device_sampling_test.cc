@@ -117,7 +117,9 @@ void check_device_sampling(int64_t vocab, bool persistent, LogitKind kind = Logi
     // Only logits that the host needs come back.
     for (int64_t row = 0; row < rows; ++row) {
       const float want = wanted[static_cast<size_t>(row)] < 0 ? *row_of(row) * 2 : 1234.0f;
-      if (!std::isnan(want)) EXPECT_EQ(logits[row * vocab], want) << row;
+      if (!std::isnan(want)) {
+        EXPECT_EQ(logits[row * vocab], want) << row;
+      }
     }
   }
   // Without samples all do.

@@ -246,7 +246,7 @@ TEST(EmulatedTales, TheDeviceSamplesLikeTheHost) {
     tokens.push_back(result->tokens);
   }
   EXPECT_EQ(tokens[0], tokens[1]);
-  EXPECT_EQ(engine->decode(tokens[2], false).value(), ", there was a little");
+  EXPECT_EQ(engine->decode(tokens[2], false).value(), ", there was a little girl");
 }
 
 TEST(EmulatedSchedules, AreOrdered) {

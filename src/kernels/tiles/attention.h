@@ -89,8 +89,9 @@ struct Partial {
   }
   static TILE_FN int parts_of(int head_dim) { return (head_dim + kWarpLanes - 1) / kWarpLanes; }
 
-  TILE_FN void clear(int parts) {
-    each(parts, [&](int i) { sums[i] = 0.0f; });
+  /// All parts: what is not written in a task would stay in a register through all tasks of a persistent step.
+  TILE_FN void clear() {
+    each(kHeadParts, [&](int i) { sums[i] = 0.0f; });
     max = -INFINITY;
     total = 0.0f;
   }
@@ -117,6 +118,7 @@ struct Partial {
     w.store(last, w.lane(), select(w.lane() == Lanes<int>(0), max, total), w.lane() < Lanes<int>(2));
   }
   TILE_FN void load(const float* from, int head_dim, Warp& w) {
+    clear();
     each(parts_of(head_dim), [&](int i) {
       const Lanes<int> at = w.lane() + i * kWarpLanes;
       sums[i] = w.load(from, at, at < Lanes<int>(head_dim));
@@ -143,7 +145,7 @@ struct Partial {
 TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, const int32_t* pages, int kv_head,
                           const float* q, int begin, int end, Warp& w, Partial& out) {
   const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
-  out.clear(parts);
+  out.clear();
   constexpr int kTokens = static_cast<int>(kKvPageTokens);
   static_assert(kTokens == kWarpLanes, "a lane is a token of a page");
   for (int page = begin / kTokens; page * kTokens < end; ++page) {
@@ -206,7 +208,8 @@ struct Attention {
       int first_chunk = task.kv_begin / kChunk;
       if (task.split < 0 && visible_begin / kChunk > first_chunk) first_chunk = visible_begin / kChunk;
       detail::Partial all, chunk;
-      all.clear(parts);
+      all.clear();
+      chunk.clear();
       for (int c = first_chunk; c * kChunk < (task.split < 0 ? visible_end : task.kv_end); ++c) {
         const int begin = c * kChunk > visible_begin ? c * kChunk : visible_begin;
         const int end = (c + 1) * kChunk < visible_end ? (c + 1) * kChunk : visible_end;
@@ -237,7 +240,8 @@ struct AttentionMerge {
     const int64_t size = attention_partial_floats(a.head_dim);
     for (int line = w.index(); line < lines; line += kConsumerWarps) {
       detail::Partial all, one;
-      all.clear(parts);
+      all.clear();
+      one.clear();
       for (int i = 0; i < part.num_shared; ++i) {
         one.load(state.partials + part.shared + i * part.shared_stride + line * size, a.head_dim, w);
         all.fold(one, parts);

@@ -239,7 +239,7 @@ struct BasicLinear {
     const FragmentA ones{{one, one, one, one}};
     for (int k = 0; k < elements; k += f.group) {
       const int unit = k / f.elements * f.unit_bytes, within = k % f.elements;
-      FragmentA codes[2];
+      FragmentA codes[2] = {{{0u, 0u, 0u, 0u}}, {{0u, 0u, 0u, 0u}}};
       TILE_UNROLL
       for (int half = 0; half < 2; ++half) {
         if (half >= f.group / 16) continue;

@@ -2,6 +2,7 @@
 // knows items: concat_rows and slice_rows, timestep_embedding.
 #pragma once
 
+#include "kernels/tiles/angles.h"
 #include "kernels/tiles/elementwise.h"
 
 namespace redline::tiles {

@@ -91,6 +91,11 @@ struct MoeRouter {
     }
     return {w.broadcast(key, 0), w.broadcast(expert, 0)};
   }
+  /// All parts, as Partial::clear in attention.h.
+  static TILE_FN void clear(Lanes<float> (&keys)[kParts]) {
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i) keys[i] = -INFINITY;
+  }
   static TILE_FN void remove(Warp& w, Lanes<float> (&keys)[kParts], int parts, int expert) {
     TILE_UNROLL
     for (int i = 0; i < kParts; ++i)
@@ -103,6 +108,8 @@ struct MoeRouter {
     const int parts = (a.num_experts + kWarpLanes - 1) / kWarpLanes, n = a.num_experts;
     const float* logits = a.logits + int64_t{t} * n;
     Lanes<float> scores[kParts], keys[kParts];
+    clear(scores);
+    clear(keys);
     Lanes<float> top = -INFINITY, sum = 0.0f;
     TILE_UNROLL
     for (int i = 0; i < kParts; ++i)
@@ -166,11 +173,10 @@ struct MoeRouter {
     const int size = a.num_experts / a.num_groups;
     Lanes<float> groups[kParts];  // the score of group g in lane g % 32 of part g / 32
     const int group_parts = (a.num_groups + kWarpLanes - 1) / kWarpLanes;
-    TILE_UNROLL
-    for (int i = 0; i < kParts; ++i)
-      if (i < group_parts) groups[i] = -INFINITY;
+    clear(groups);
     for (int g = 0; g < a.num_groups; ++g) {
       Lanes<float> own[kParts];
+      clear(own);
       TILE_UNROLL
       for (int i = 0; i < kParts; ++i)
         if (i < parts) {

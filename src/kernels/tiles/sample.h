@@ -122,7 +122,7 @@ struct Sample {
         each([&](const Lanes<float>& x, const Lanes<int>& id, const Lanes<bool>& mask) {
           most = max_of(most, select(mask & is_kept(x, id), weight(x), Lanes<float>(0.0f)));
         });
-        least_weight_ = s.min_p * bits_to_float(across(float_to_bits(warp_max(w_, most)), Largest{}));
+        min_weight_ = s.min_p * bits_to_float(across(float_to_bits(warp_max(w_, most)), Largest{}));
       }
       const int64_t all = sum(key_, weight_units);
       const auto share = static_cast<int64_t>(s.u * static_cast<double>(all));
@@ -298,7 +298,7 @@ struct Sample {
       const Lanes<uint32_t> key = key_of(x);
       const Lanes<bool> is_likely =
           (key > Lanes<uint32_t>(key_)) | ((key == Lanes<uint32_t>(key_)) & (id <= Lanes<int>(id_)));
-      return least_weight_ > 0 ? is_likely & (weight(x) >= Lanes<float>(least_weight_)) : is_likely;
+      return min_weight_ > 0 ? is_likely & (weight(x) >= Lanes<float>(min_weight_)) : is_likely;
     }
     /// The sum of value(logit) over the tokens that are left and whose keys are at least `key`.
     template <class Value>
@@ -365,10 +365,10 @@ struct Sample {
     int32_t count_ = 0, begin_ = 0, end_ = 0;  ///< of all tokens, or of the list; and this warp's
     Lanes<uint32_t> lane_best_ = 0u;           ///< keys of the largest logits of the lanes
     float best_ = 0, scale_ = 1;
-    // What is left: tokens with a larger key, and up to id_ with this one, with a weight of at least least_weight_.
+    // What is left: tokens with a larger key, and up to id_ with this one, with a weight of at least min_weight_.
     uint32_t key_ = kLowestKey;
     int32_t id_ = INT32_MAX;
-    float least_weight_ = 0;
+    float min_weight_ = 0;
   };
 };
 

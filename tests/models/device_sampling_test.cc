@@ -37,7 +37,8 @@ std::vector<DeviceSamplingCase> device_sampling_cases(int64_t vocab) {
   add([](SamplingOptions& o) { o.temperature = 0, o.logit_bias = {{0, kExcludedLogit}}; });
   add([&](SamplingOptions& o) {
     o.temperature = 0.8f, o.repetition_penalty = 1.7f, o.frequency_penalty = 0.3f, o.presence_penalty = -0.4f;
-    o.logit_bias = {{static_cast<int32_t>(vocab - 1), 1.5f}, {static_cast<int32_t>(vocab / 2), kExcludedLogit}};
+    o.logit_bias = {{static_cast<int32_t>(vocab - 1), 1.5f}};
+    if (vocab > 1) o.logit_bias.emplace_back(static_cast<int32_t>(vocab / 2), kExcludedLogit);
   });
   cases.back().prompt = {0, 3, 8, 3, 30};
   cases.back().output = {8, 5, 5, 999};

@@ -47,7 +47,11 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.sample_from = "logits";
   if (options.gpu_layers >= 0) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);
-  REDLINE_ASSIGN(s.executable_, Executable::make(std::move(graph), e, runtime));
+  Result<Executable> executable = Executable::make(std::move(graph), e, runtime);
+  if (executable.status().code() == Code::out_of_memory && device.kind != DeviceKind::kCpu)
+    return out_of_memory("{}; gpu_layers leaves some layers to the CPU (--gpu-layers N)",
+                         executable.status().message());
+  REDLINE_ASSIGN(s.executable_, std::move(executable));
   REDLINE_TRY(s.make_pool(options));
   const DecoderConfig& c = model.config;
   for (const StateGroup& group : s.executable_.states().groups) {

@@ -177,8 +177,8 @@ class Runner {
   /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;
-  /// [rows of logits] the tokens that the last step sampled as StepContext::samples say; -1: the host has to sample, and
-  /// finds the logits of the row in the output. Logits of other rows stay on the device. Empty: this runner samples
+  /// [rows of logits] the tokens that the last step sampled as StepContext::samples say; -1: the host has to sample,
+  /// and finds the logits of the row in the output. Logits of other rows stay on the device. Empty: this runner samples
   /// none.
   virtual std::span<const int32_t> sampled() const { return {}; }
   /// Resident bytes of the arena: pages that no step has touched do not count.

@@ -16,8 +16,8 @@ struct SplitGraph {
 /// internal: an output is not.
 Result<SplitGraph> split_graph(const Graph& graph, size_t first_of_back);
 
-/// The first op that belongs to layer `layer` or a later one; the number of ops: there is none. The layer of an op is the
-/// first number between dots in its name, as of "model.layers.3.mlp.linear".
+/// The first op that belongs to layer `layer` or a later one; the number of ops: there is none. The layer of an op is
+/// the first number between dots in its name, as of "model.layers.3.mlp.linear".
 size_t first_op_of_layer(const Graph& graph, int64_t layer);
 
 }  // namespace redline

@@ -24,8 +24,8 @@ struct ExecutableOptions {
   /// Of keys and values within a step (pack_kv). nullopt: the 16-bit type that the device reads fastest; float32 if
   /// exact_f32.
   std::optional<KvFormat> pack_kv_format;
-  /// Layers of the graph (graph/split_graph.h) that run on the device, and what comes before; the others run on the CPU.
-  /// nullopt: all, and what comes behind.
+  /// Layers of the graph (graph/split_graph.h) that run on the device, and what comes before; the others run on the
+  /// CPU. nullopt: all, and what comes behind.
   std::optional<int64_t> device_layers;
   /// Output [rows, vocab_size] from which a back end that can do so samples tokens (sampled()); empty: none.
   std::string sample_from;

@@ -189,8 +189,8 @@ TEST(EmulatedTales, TellsTheSameStory) {
   EXPECT_EQ(tell(test::test_device(), ComputeType::kAuto), want);
 }
 
-// The first layers on the device, the others on the CPU, in float32, with the bound of either: several groups of states,
-// recurrent ones, and a mixture of experts.
+// The first layers on the device, the others on the CPU, in float32, with the bound of either: several groups of
+// states, recurrent ones, and a mixture of experts.
 TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
   for (const char* model : {"llama_gqa", "gemma2", "qwen3_next"}) {
     const Golden golden = load_golden(golden_folder(model));
@@ -209,8 +209,8 @@ TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
   }
 }
 
-// Requests that the device samples, beside one with log probabilities, whose logits come to the host: the tokens are the
-// same.
+// Requests that the device samples, beside one with log probabilities, whose logits come to the host: the tokens are
+// the same.
 TEST(EmulatedTales, TheDeviceSamplesLikeTheHost) {
   TextEngineOptions options;
   options.threads = 2;

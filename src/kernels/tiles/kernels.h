@@ -203,8 +203,8 @@ TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, 
   return !w.is_abandoned();
 }
 
-/// The loader's part of one persistent step. It goes through the list by itself: weights depend on no event, so the ring
-/// fills with those of the next tasks while the consumers compute or wait.
+/// The loader's part of one persistent step. It goes through the list by itself: weights depend on no event, so the
+/// ring fills with those of the next tasks while the consumers compute or wait.
 TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
   w.watch(p.hang, p.deadline_ns);

@@ -75,6 +75,7 @@ class redline_model_options(Structure):
         ("max_adapter_rank", c_int64),
         ("on_notice", CFUNCTYPE(None, c_char_p, c_void_p)),
         ("user_data", c_void_p),
+        ("gpu_layers", c_int64),
     ]
 
 

@@ -13,6 +13,7 @@ redline_model_options default_model_options() {
   o.max_sequences = d.max_sequences;
   o.prefix_cache = d.prefix_cache ? 1 : 0;
   o.cache_folder_bytes = d.cache_folder_bytes;
+  o.gpu_layers = d.gpu_layers;
   return o;
 }
 
@@ -35,6 +36,7 @@ Result<TextEngineOptions> model_engine_options(const redline_model_options& o) {
   options.batch_invariant = o.batch_invariant != 0;
   options.chat_template = text_or_empty(o.chat_template);
   options.max_adapter_rank = o.max_adapter_rank;
+  options.gpu_layers = o.gpu_layers;
   return options;
 }
 

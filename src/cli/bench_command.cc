@@ -94,9 +94,10 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
 
 /// The flags that each kind of bench reads; any other one that is given is an error.
 using FlagNames = std::set<std::string_view>;
-const FlagNames kTextFlags = {"MODEL", "random", "save",    "force",   "prefill",     "decode",   "depth",
-                              "batch", "start",  "repeat",  "time",    "plot",        "no-check", "first-token",
-                              "json",  "dtype",  "threads", "context", "interpreter", "trace",    "device"};
+const FlagNames kTextFlags = {"MODEL",    "random",      "save",       "force",  "prefill", "decode",
+                              "depth",    "batch",       "start",      "repeat", "time",    "plot",
+                              "no-check", "first-token", "gpu-layers", "json",   "dtype",   "threads",
+                              "context",  "interpreter", "trace",      "device"};
 const FlagNames kImageFlags = {"MODEL", "side",  "lora",    "repeat", "no-check",
                                "json",  "dtype", "threads", "trace",  "device"};
 const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace"};

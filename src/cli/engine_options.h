@@ -25,6 +25,7 @@ struct EngineArgs {
   int64_t context = 0;
   bool interpreter = false;
   std::string device = "auto";
+  int64_t gpu_layers = -1;
   std::string trace;
   std::vector<std::string> dtypes = {"auto", "f32"};
 
@@ -39,6 +40,8 @@ struct EngineArgs {
        .shown_default = "the model's own, at most 4096",
        .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
     add_device(v, device);
+    v(gpu_layers, "gpu-layers", "N", "layers on the device, the first ones; the CPU runs the others",
+      {.min = 0, .max = 1 << 20, .shown_default = "all"});
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
     add_text_engine_peers(v);
@@ -51,6 +54,7 @@ struct EngineArgs {
     o.context = context;
     o.use_interpreter = interpreter;
     o.device = device;
+    o.gpu_layers = gpu_layers;
     REDLINE_TRY(check_reference(interpreter, device));
     o.trace_file = trace;
     return o;

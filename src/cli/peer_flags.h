@@ -10,10 +10,10 @@ namespace redline::cli {
 inline void add_text_engine_peers(OptionList& v) {
   using Kind = ForeignFlags::Kind;
   v.foreign({.kind = Kind::kIgnored,
-             .names = {"-ngl", "--gpu-layers", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg",
-                       "--main-gpu", "-dev", "--device"},
+             .names = {"-ngl", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg", "--main-gpu",
+                       "-dev", "--device"},
              .takes_value = true,
-             .answer = "models run on the CPU"});
+             .answer = "models run on the CPU, or with --device on a GPU (--gpu-layers N: its first N layers)"});
   v.foreign({.kind = Kind::kImplied, .names = {"-fa", "--flash-attn"}, .values = {"on", "off", "auto", "0", "1"}});
   v.foreign(
       {.kind = Kind::kIgnored, .names = {"--mlock", "--no-mmap"}, .answer = "weights are mapped and packed once"});

@@ -162,8 +162,14 @@ class BackendBuffer {
 class Runner {
  public:
   virtual ~Runner() = default;
-  /// nullptr: the graph is interpreted.
+  /// nullptr: the graph is interpreted, or runs in parts.
   virtual const Program* program() const = 0;
+  /// Of all parts; none when interpreted.
+  virtual std::vector<const Program*> programs() const {
+    return program() ? std::vector{program()} : std::vector<const Program*>{};
+  }
+  /// Of the attention plans of a kKeyValue group (AttentionWork::partition_begin); 0: it needs none.
+  virtual AttentionLimits attention_limits(size_t group) const { return program() ? program()->attention : AttentionLimits(); }
   virtual const StatePlan& states() const = 0;
   /// Memory for `num_pages` pages of each state group, touched on first use. out_of_memory: the address space is not
   /// available.
@@ -177,6 +183,10 @@ class Runner {
   /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;
+  /// [rows of logits] the tokens that the last step sampled as StepContext::samples say; -1: the host has to sample,
+  /// and finds the logits of the row in the output. Logits of other rows stay on the device. Empty: this runner samples
+  /// none.
+  virtual std::span<const int32_t> sampled() const { return {}; }
   /// Resident bytes of the arena: pages that no step has touched do not count.
   virtual int64_t resident_arena_bytes() const = 0;
   /// Sets the address of an external input or output (graph/external_values.h) from the next step on. False: unknown

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "graph/adapters.h"
 #include "tensor/dim.h"
@@ -71,12 +72,38 @@ struct StateStep {
   AttentionWork attention;         ///< kKeyValue
 };
 
+/// What bias and penalties do to the logit of one token: adds `bias`; then, if `repetition` is not 0, divides a
+/// positive logit by it, multiplies another one, and subtracts `penalty`.
+struct LogitEdit {
+  int32_t token;
+  float bias = 0, repetition = 0, penalty = 0;
+};
+
+/// How a back end samples the token after one row of logits, with the bits of the CPU's sampler (llm/sampler.h), which
+/// makes it.
+struct SampleRow {
+  enum class Kind : uint8_t {
+    kHost,  ///< not at all: the host reads the logits
+    kGreedy,
+    kDraw,
+  };
+  Kind kind = Kind::kHost;
+  std::vector<LogitEdit> edits;  ///< no two of one token
+  // Of kDraw, in this order.
+  float scale = 1;    ///< 1 / temperature
+  int64_t top_k = 0;  ///< 0: off
+  float top_p = 1;    ///< 1: off
+  float min_p = 0;    ///< 0: off
+  double u = 0;       ///< the random number, in [0, 1)
+};
+
 /// The inputs of a step that change from step to step, except for the contents of its input ports.
 struct StepContext {
   SymbolValues sizes;
   std::span<const SequenceRows> sequences;
   std::span<const StateStep> states;         ///< one per group of Program::states
   std::span<const AdapterSegment> adapters;  ///< of the rows
+  std::span<const SampleRow> samples;        ///< [rows of logits], for Runner::sampled(); empty: the host samples all
 };
 
 }  // namespace redline

@@ -118,16 +118,26 @@ std::span<const float> TextGeneration::without_stops(std::span<const float> logi
   return masked_;
 }
 
+void TextGeneration::accept_prompt() {
+  if (!std::exchange(has_accepted_prompt_, true)) sampler_.accept_prompt(tokens_);
+}
+
+SampleRow TextGeneration::device_sample() {
+  if (constraint_ || request_.num_logprobs >= 0 || num_sampled_ < request_.min_tokens) return {};
+  accept_prompt();
+  return sampler_.device_row(std::ssize(tokens_));
+}
+
 // On a worker's thread, which an exception would end.
-void TextGeneration::sample(std::span<const float> logits) try {
+void TextGeneration::sample(std::span<const float> logits, int32_t sampled) try {
   if (!has_prefilled_) {
     has_prefilled_ = true;
     result_.prefill_ms = ms_since_start();
-    sampler_.accept_prompt(tokens_);
+    accept_prompt();
   }
   if (num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
   if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
-  Result<Sampled> next = take(logits);
+  Result<Sampled> next = sampled >= 0 ? Sampled{.token = sampled, .ends_text = is_stop_token(sampled)} : take(logits);
   if (!next.ok()) return fail(std::move(next).status());
   const int32_t token = next->token;
   sampled_ = std::move(next).value();

@@ -51,8 +51,11 @@ class TextGeneration {
 
   // Under the stepper's mutex, without callbacks.
   /// Samples the next token from the logits after the last token, and ends the request if that is its last one. After
-  /// prepare() of the token before. Different requests may sample at the same time.
-  void sample(std::span<const float> logits);
+  /// prepare() of the token before. Different requests may sample at the same time. `sampled`: the token, if the device
+  /// has sampled it as device_sample() said.
+  void sample(std::span<const float> logits, int32_t sampled = -1);
+  /// Before the step that computes these logits.
+  SampleRow device_sample();
   /// Ends the request, unless it has ended. Text that was held back is passed on by deliver().
   void end(FinishReason reason);
   void fail(Status status);
@@ -99,6 +102,7 @@ class TextGeneration {
   };
   explicit TextGeneration(const TextModel& model, Sampler sampler) : model_(model), sampler_(std::move(sampler)) {}
   Result<Sampled> take(std::span<const float> logits);
+  void accept_prompt();
   bool is_stop_token(int32_t token) const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
   void deliver_token(const Sampled& sampled);
@@ -129,7 +133,7 @@ class TextGeneration {
 
   Clock::time_point start_ = Clock::now(), decode_start_;
   double deadline_ms_ = std::numeric_limits<double>::infinity();
-  bool has_prefilled_ = false, is_settled_ = false;
+  bool has_prefilled_ = false, has_accepted_prompt_ = false, is_settled_ = false;
   int64_t num_sampled_ = 0;
   std::optional<Sampled> sampled_;
   Delivery delivery_;

@@ -364,6 +364,8 @@ void GenerationLoop::preempt(size_t request) {
 
 Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   std::vector<StepEntry> entries;
+  entries.reserve(scheduled.size());
+  samples_.assign(scheduled.size(), {});
   int64_t sampled = 0, prompt_tokens = 0;
   for (const ScheduledTokens& tokens : scheduled) {
     TextGeneration& g = *running_[tokens.request].generation;
@@ -374,6 +376,9 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
     const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
     entries.push_back(
         {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
+    if (!stepper_.can_sample() || n < pending.size()) continue;
+    SampleRow& sample = samples_[entries.size() - 1] = g.device_sample();
+    if (sample.kind != SampleRow::Kind::kHost) entries.back().sample = &sample;
   }
   const double before = stepper_.step_seconds();
   REDLINE_TRY(stepper_.step(entries));
@@ -394,10 +399,12 @@ void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::spa
   struct Row {
     TextGeneration* request;
     std::span<const float> logits;
+    int32_t sampled;  ///< by the device, or -1
   };
   std::vector<Row> rows;
   const auto vocab = static_cast<size_t>(model_.info.vocab_size);
   const float* logits = stepper_.logits();
+  const std::span<const int32_t> sampled = stepper_.sampled();
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].logit_rows == 0) continue;
     TextGeneration& request = *running_[scheduled[i].request].generation;
@@ -405,13 +412,13 @@ void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::spa
       counts_.prompt_tokens += request.prompt_tokens();
       counts_.cached_prompt_tokens += request.cached_tokens();
     }
-    rows.push_back({&request, {logits, vocab}});
+    rows.push_back({&request, {logits, vocab}, sampled.empty() ? -1 : sampled[rows.size()]});
     logits += vocab;
   }
   is_prepared_.wait(false, std::memory_order_acquire);
   const auto sample_row = [&](int64_t i) {
     const Row& row = rows[static_cast<size_t>(i)];
-    row.request->sample(row.logits);
+    row.request->sample(row.logits, row.sampled);
   };
   stepper_.for_each(std::ssize(rows), model_.info.vocab_size, sample_row);
 }

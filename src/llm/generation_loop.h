@@ -95,6 +95,7 @@ class GenerationLoop : private SchedulerHost {
   std::atomic<bool> holds_unused_{true};  ///< pages may be unused
   /// The constraints are ready for the next token of every request.
   std::atomic<bool> is_prepared_{true};
+  std::vector<SampleRow> samples_;           ///< of the step in progress, one of each scheduled request
   std::vector<TextGeneration*> delivering_;  ///< of running_; not changed until settle()
   BackgroundJob delivery_;                   ///< its callbacks use what is above
 };

@@ -67,6 +67,11 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
   REDLINE_ASSIGN(const DeviceChoice device,
                  choose_engine_device(options.device, options.use_interpreter, options.trace_file));
+  if (options.gpu_layers < -1)
+    return invalid_argument("gpu_layers {} must be -1 (all) or a number of layers", options.gpu_layers);
+  if (options.gpu_layers >= 0 && device.kind == DeviceKind::kCpu)
+    return invalid_argument("gpu_layers {}: no layer runs on a GPU with the device cpu; give a device (cuda, emu)",
+                            options.gpu_layers);
   if (device.kind == DeviceKind::kCuda && !options.cache_folder.empty())
     return unsupported("cache_folder {}: pages in the memory of a GPU are not kept in files yet", options.cache_folder);
   REDLINE_ASSIGN(e.runtime_,
@@ -76,6 +81,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   e.model_.info.isa = options.use_interpreter           ? "interpreter"
                       : device.kind != DeviceKind::kCpu ? device_name(device)
                                                         : e.runtime_->isa();
+  if (options.gpu_layers >= 0 && options.gpu_layers < e.model_.info.num_layers)
+    e.model_.info.isa += fmt::format(", {} layers; {}", options.gpu_layers, e.runtime_->isa());
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
@@ -154,12 +161,14 @@ EngineStats LlmEngine::stats() const {
 
 TextEngine::MemoryReport LlmEngine::memory() const {
   MemoryReport report;
-  const Program* program = stepper_->executable().program();
-  if (!program) return report;
-  report.packed_weights = program->weight_bytes;
-  report.arena = program->arena_plan.bytes;
-  report.arena_without_reuse = program->arena_plan.bytes_without_reuse;
-  report.kv_cache = program->states.bytes_per_token() * model_.info.context;
+  const std::vector<const Program*> programs = stepper_->executable().programs();
+  if (programs.empty()) return report;
+  for (const Program* program : programs) {
+    report.packed_weights += program->weight_bytes;
+    report.arena += program->arena_plan.bytes;
+    report.arena_without_reuse += program->arena_plan.bytes_without_reuse;
+  }
+  report.kv_cache = stepper_->executable().states().bytes_per_token() * model_.info.context;
   report.cache_limit = stepper_->cache_bytes();
   report.cache_touched = stepper_->pool().touched_bytes();
   return report;

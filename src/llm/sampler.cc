@@ -278,6 +278,41 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
   return drawn.id;
 }
 
+SampleRow Sampler::device_row(int64_t position) const {
+  SampleRow row;
+  if (bad_words_) return row;
+  row.edits.reserve(options_.logit_bias.size());
+  for (const auto& [token, bias] : options_.logit_bias) row.edits.push_back({token, bias});
+  const auto by_token = [](const LogitEdit& a, const LogitEdit& b) { return a.token < b.token; };
+  std::sort(row.edits.begin(), row.edits.end(), by_token);
+  const auto biased = static_cast<int64_t>(row.edits.size());
+  for (int64_t i = 1; i < biased; ++i)
+    if (row.edits[static_cast<size_t>(i)].token == row.edits[static_cast<size_t>(i - 1)].token) return row;
+
+  auto step = steps_.begin();
+  const auto is_next = [&](Step wanted) { return step != steps_.end() && *step == wanted && (++step, true); };
+  if (is_next(Step::kPenalties))
+    history_.for_each_penalty([&](const LogitEdit& penalty) {
+      const auto end = row.edits.begin() + biased;
+      const auto at = std::lower_bound(row.edits.begin(), end, penalty, by_token);
+      if (at == end || at->token != penalty.token) return row.edits.push_back(penalty);
+      at->repetition = penalty.repetition;
+      at->penalty = penalty.penalty;
+    });
+  const bool is_greedy = step == steps_.end() && options_.temperature == 0;
+  if (is_next(Step::kTemperature)) {
+    if (options_.dynatemp_range != 0) return row;
+    row.scale = scale_of(options_.temperature);
+  }
+  if (is_next(Step::kTopK)) row.top_k = options_.top_k;
+  if (is_next(Step::kTopP)) row.top_p = options_.top_p;
+  if (is_next(Step::kMinP)) row.min_p = options_.min_p;
+  if (step != steps_.end()) return row;
+  row.u = uniform_at(options_.seed, static_cast<uint64_t>(position));
+  row.kind = is_greedy ? SampleRow::Kind::kGreedy : SampleRow::Kind::kDraw;
+  return row;
+}
+
 void Sampler::apply(Step step, int64_t position) {
   switch (step) {
     case Step::kPenalties:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/step.h"
 #include "llm/candidates.h"
 #include "llm/logit_row.h"
 #include "llm/token_history.h"
@@ -53,6 +54,9 @@ class Sampler {
   /// internal: a logit is NaN or +inf (the message gives its index and the position), or all are -inf;
   /// invalid_argument: the number of logits is not the vocabulary size, or logit_bias and bad_words leave no token.
   Result<int32_t> sample(std::span<const float> logits, int64_t position);
+
+  /// The same as sample() for a back end that samples; kHost: it has not all of what the options ask for.
+  SampleRow device_row(int64_t position) const;
 
   /// Natural log probability of `token`, and in `top` the `count` most likely tokens, best first: from softmax(logits),
   /// before bias, samplers and temperature. A `count` above the vocabulary size gives the whole vocabulary. Same errors

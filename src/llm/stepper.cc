@@ -44,20 +44,25 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.exact_f32 = options.dtype == ComputeType::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_format_ = e.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
+  e.sample_from = "logits";
+  if (options.gpu_layers >= 0) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);
-  REDLINE_ASSIGN(s.executable_, Executable::make(std::move(graph), e, runtime));
+  Result<Executable> executable = Executable::make(std::move(graph), e, runtime);
+  if (executable.status().code() == Code::out_of_memory && device.kind != DeviceKind::kCpu)
+    return out_of_memory("{}; gpu_layers leaves some layers to the CPU (--gpu-layers N)",
+                         executable.status().message());
+  REDLINE_ASSIGN(s.executable_, std::move(executable));
   REDLINE_TRY(s.make_pool(options));
   const DecoderConfig& c = model.config;
-  const Program* program = s.executable_.program();
   for (const StateGroup& group : s.executable_.states().groups) {
     GroupStep& step = s.groups_.emplace_back();
     step.pages.reserve(static_cast<size_t>(s.max_sequences_));
     if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
-    if (program)
-      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
-          kv_element_bytes(s.kv_format_), std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
+    if (const AttentionLimits limits = s.executable_.attention_limits(s.groups_.size() - 1); limits.partitions > 0)
+      step.plan = std::make_unique<AttentionPlan>(
+          AttentionPlanShape{limits, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+                             kv_element_bytes(s.kv_format_), std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
@@ -175,6 +180,12 @@ Status Stepper::run(std::span<const StepEntry> batch) {
   context.sequences = rows_;
   context.states = states_;
   context.adapters = adapters_;
+  samples_.clear();
+  if (std::any_of(batch.begin(), batch.end(), [](const StepEntry& entry) { return entry.sample != nullptr; }))
+    for (const StepEntry& entry : batch)
+      for (int64_t row = 0; row < entry.logit_rows; ++row)
+        samples_.push_back(entry.sample != nullptr ? *entry.sample : SampleRow{});
+  context.samples = samples_;
   return executable_.run(context);
 }
 

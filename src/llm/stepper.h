@@ -24,6 +24,7 @@ struct StepEntry {
   int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
   int64_t expected_length = 0;  ///< as Sequence::expect_length; 0: unknown
   std::span<const WeightedAdapter> adapters;
+  const SampleRow* sample = nullptr;  ///< of the only row of logits; nullptr: the host samples
 };
 
 class Stepper {
@@ -39,6 +40,10 @@ class Stepper {
   Status step(std::span<const StepEntry> batch);
   /// [rows, vocab_size], until the next step.
   const float* logits() const { return executable_.output("logits"); }
+  /// Of each row of logits of the last step, the token that the device sampled, if there was a StepEntry::sample; -1:
+  /// none, and only then logits() has the row. Empty: logits() has all rows.
+  std::span<const int32_t> sampled() const { return executable_.sampled(); }
+  bool can_sample() const { return executable_.can_sample(); }
   /// As AttentionPlanShape::cached_bytes, for tests. The caller holds mutex().
   void set_cached_bytes(int64_t bytes);
   /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. By the calling
@@ -99,6 +104,7 @@ class Stepper {
   std::vector<StateStep> states_;
   std::vector<SequenceRows> rows_;
   std::vector<AdapterSegment> adapters_;
+  std::vector<SampleRow> samples_;
 };
 
 }  // namespace redline

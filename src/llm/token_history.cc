@@ -50,21 +50,27 @@ void TokenHistory::push(int32_t token, bool is_output) {
   if (has_dry_) is_break_.push_back(vocabulary_ != nullptr && breakers_.accept(vocabulary_->text(token)));
 }
 
-void TokenHistory::penalize(const LogitOf& logit_of) const {
+void TokenHistory::for_each_penalty(const std::function<void(const LogitEdit& edit)>& call) const {
   for (const int32_t token : listed_) {
-    const uint32_t count = counts_[static_cast<size_t>(token)];
-    if (count == 0) continue;
-    float* const place = logit_of(token);
-    if (place == nullptr) continue;
+    if (counts_[static_cast<size_t>(token)] == 0) continue;
+    const uint32_t output = output_counts_[static_cast<size_t>(token)];
+    call({token, 0, options_.repetition_penalty,
+          output > 0 ? static_cast<float>(output) * options_.frequency_penalty + options_.presence_penalty : 0});
+  }
+}
+
+void TokenHistory::penalize(const LogitOf& logit_of) const {
+  for_each_penalty([&](const LogitEdit& edit) {
+    float* const place = logit_of(edit.token);
+    if (place == nullptr) return;
     float& logit = *place;
     const bool was_excluded = !(logit >= std::numeric_limits<float>::lowest());
-    logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
-    if (const uint32_t output = output_counts_[static_cast<size_t>(token)]; output > 0)
-      logit -= static_cast<float>(output) * options_.frequency_penalty + options_.presence_penalty;
+    logit = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
+    logit -= edit.penalty;
     // Finite stays finite: an extreme penalty neither breaks a logit nor excludes a token.
     constexpr float kMaxLogit = std::numeric_limits<float>::max();
     if (!was_excluded) logit = std::clamp(logit, -kMaxLogit, kMaxLogit);
-  }
+  });
 }
 
 /// Writes to continuations_, for each token that followed an earlier occurrence of the last n tokens, the largest such

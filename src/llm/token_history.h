@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/step.h"
 #include "llm/word_filter.h"
 #include "redline/text.h"
 
@@ -27,6 +28,8 @@ class TokenHistory {
   using LogitOf = std::function<float*(int32_t token)>;
   /// Repetition, frequency and presence penalty.
   void penalize(const LogitOf& logit_of) const;
+  /// The same as edits of the logits.
+  void for_each_penalty(const std::function<void(const LogitEdit& edit)>& call) const;
   void apply_dry(const LogitOf& logit_of);
 
  private:

@@ -9,6 +9,7 @@
 #include "graph/external_values.h"
 #include "graph/passes/passes.h"
 #include "runtime/interpreter.h"
+#include "runtime/split_runner.h"
 
 namespace redline {
 
@@ -22,7 +23,8 @@ KvFormat fastest_kv_format(const CpuKernels& kernels) {
 Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOptions& options,
                                                  RuntimeResources& runtime) {
   REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
-  const TileCompileOptions compile = {.bounds = options.bounds, .exact_f32 = options.exact_f32};
+  const TileCompileOptions compile = {
+      .bounds = options.bounds, .exact_f32 = options.exact_f32, .sample_from = options.sample_from};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
   return std::unique_ptr<Runner>(
       std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));
@@ -45,6 +47,19 @@ Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOpt
   return std::unique_ptr<Runner>(std::make_unique<Executor>(std::move(program), runtime.team(), executor));
 }
 
+/// Ops from `first` on run on the CPU.
+Result<std::unique_ptr<Runner>> make_split_runner(const Graph& graph, size_t first, const ExecutableOptions& options,
+                                                  RuntimeResources& runtime) {
+  REDLINE_ASSIGN(SplitGraph split, split_graph(graph, first));
+  REDLINE_TRY(run_passes(split.front));
+  REDLINE_TRY(run_passes(split.back));
+  ExecutableOptions front_options = options;
+  front_options.sample_from = "";
+  REDLINE_ASSIGN(auto front, make_tile_runner(split.front, front_options, runtime));
+  REDLINE_ASSIGN(auto back, make_cpu_runner(split.back, options, runtime));
+  return std::unique_ptr<Runner>(std::make_unique<SplitRunner>(split, std::move(front), std::move(back)));
+}
+
 }  // namespace
 
 bool Executable::Port::is_bound() const { return is_external_name(name); }
@@ -63,9 +78,17 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
     return e;
   }
   std::lock_guard lock(runtime.mutex());
+  if (options.device.kind != DeviceKind::kCpu && options.device_layers) {
+    const size_t first = first_op_of_layer(graph, *options.device_layers);
+    if (first < graph.ops.size()) {
+      REDLINE_ASSIGN(e.runner_, make_split_runner(graph, first, options, runtime));
+      return e;
+    }
+  }
   REDLINE_TRY(run_passes(graph));
   const auto make_runner = options.device.kind == DeviceKind::kCpu ? make_cpu_runner : make_tile_runner;
   REDLINE_ASSIGN(e.runner_, make_runner(std::move(graph), options, runtime));
+  e.can_sample_ = options.device.kind != DeviceKind::kCpu && !options.sample_from.empty();
   return e;
 }
 

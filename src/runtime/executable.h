@@ -24,6 +24,11 @@ struct ExecutableOptions {
   /// Of keys and values within a step (pack_kv). nullopt: the 16-bit type that the device reads fastest; float32 if
   /// exact_f32.
   std::optional<KvFormat> pack_kv_format;
+  /// Layers of the graph (graph/split_graph.h) that run on the device, and what comes before; the others run on the
+  /// CPU. nullopt: all, and what comes behind.
+  std::optional<int64_t> device_layers;
+  /// Output [rows, vocab_size] from which a back end that can do so samples tokens (sampled()); empty: none.
+  std::string sample_from;
 };
 
 /// Not thread-safe; executables of one runtime take turns on its workers.
@@ -52,6 +57,10 @@ class Executable {
   int32_t* input_i32(std::string_view name);
   /// As written by run(), dense rows; valid until the next run().
   const float* output(std::string_view name) const;
+  /// Whether StepContext::samples have an effect.
+  bool can_sample() const { return can_sample_; }
+  /// Of the last run (Runner::sampled).
+  std::span<const int32_t> sampled() const { return runner_->sampled(); }
   /// Sets the address of a bound float32 input or output from the next run() on: dense rows, which must outlive the
   /// runs. internal: unknown name.
   void bind(std::string_view name, float* data);
@@ -69,19 +78,26 @@ class Executable {
   /// Memory for bound ports (Runner::make_buffer).
   Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const { return runner_->make_buffer(bytes); }
 
-  /// nullptr when interpreted.
+  /// nullptr when interpreted or in parts.
   const Program* program() const { return runner_ ? runner_->program() : nullptr; }
+  std::vector<const Program*> programs() const { return runner_ ? runner_->programs() : std::vector<const Program*>{}; }
+  AttentionLimits attention_limits(size_t group) const { return runner_->attention_limits(group); }
   /// The compiled program, or the interpreted graph, as text.
   std::string describe() const { return runner_->describe(); }
   /// Floating-point operations of the matrix products of one run.
   int64_t flops(const SymbolValues& sizes) const { return flops_.eval(sizes); }
   int64_t resident_arena_bytes() const { return runner_ ? runner_->resident_arena_bytes() : 0; }
-  int64_t weight_bytes() const { return program() ? program()->weight_bytes : 0; }
+  int64_t weight_bytes() const {
+    int64_t bytes = 0;
+    for (const Program* part : programs()) bytes += part->weight_bytes;
+    return bytes;
+  }
 
  private:
   static const Port* find(const std::vector<Port>& ports, std::string_view name);
   std::vector<Port> input_ports_, output_ports_;
   Dim flops_ = 0;
+  bool can_sample_ = false;
   RuntimeResources* runtime_ = nullptr;
   std::unique_ptr<Runner> runner_;
 };

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "kernels/tiles/angles.h"
 #include "kernels/tiles/fragment.h"
 #include "kernels/tiles/shared_tile.h"
 #include "tensor/dtype.h"
@@ -152,6 +153,21 @@ TEST(EmulatedDevice, StoresAreVisibleToOthersAfterARelease) {
     ASSERT_TRUE(status.ok()) << status.to_string();
     EXPECT_EQ(own, 2);
     EXPECT_EQ(other, 1);
+  }
+}
+
+// Rounded to float32 once, up to the series and the reduction, below 2^-34.
+TEST(TileLanes, SinesOfAllAngles) {
+  std::mt19937 random(3);
+  std::vector<float> angles = {0.0f, -0.0f, 0x1p-140f, 0.785398185f, 1.57079637f, 3.14159274f, 355.0f, 0x1.fffffep30f};
+  for (int exponent = -20; exponent < 31; ++exponent)
+    for (int i = 0; i < 8; ++i)
+      angles.push_back(std::ldexp(1 + static_cast<float>(random() % 1000000) * 1e-6f, exponent) *
+                       (i % 2 == 0 ? 1 : -1));
+  for (const float angle : angles) {
+    const tiles::SineCosine got = tiles::sine_cosine(Lanes<float>(angle));
+    EXPECT_NEAR(got.sine.v[7], std::sin(double{angle}), 0x1p-24) << angle;
+    EXPECT_NEAR(got.cosine.v[7], std::cos(double{angle}), 0x1p-24) << angle;
   }
 }
 

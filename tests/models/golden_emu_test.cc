@@ -86,6 +86,7 @@ void check_schedule(const std::string& path) {
   options.bounds[Symbol::kTokens] = 64;
   options.bounds[Symbol::kSequences] = 8;
   options.bounds[Symbol::kLogitRows] = 16;
+  options.sample_from = "logits";
   WorkerTeam team(1);
   const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &team}));
   const auto program = compile_tiles(std::move(model->graph), options, device, team);
@@ -186,6 +187,66 @@ TEST(EmulatedTales, TellsTheSameStory) {
   EXPECT_FALSE(want.empty());
   EXPECT_EQ(tell(test::test_device(), ComputeType::kF32), want);
   EXPECT_EQ(tell(test::test_device(), ComputeType::kAuto), want);
+}
+
+// The first layers on the device, the others on the CPU, in float32, with the bound of either: several groups of
+// states, recurrent ones, and a mixture of experts.
+TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
+  for (const char* model : {"llama_gqa", "gemma2", "qwen3_next"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    TextEngineOptions options = emulated(golden.tokens, ComputeType::kF32);
+    options.gpu_layers = 1;
+    const auto engine = open_engine(golden_root() + "/" + model, options);
+    ASSERT_TRUE(engine) << model;
+    ASSERT_GT(engine->info().num_layers, 1);
+    EXPECT_NE(engine->info().isa.find(", 1 layers; "), std::string::npos) << engine->info().isa;
+    const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
+    ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
+    const Difference d =
+        difference(logits.data(), golden.logits.values.data(), golden.logits.dim(0), golden.logits.dim(1), {});
+    EXPECT_LE(d.all, 2e-5) << model;
+    EXPECT_LE(d.worst_row, 2e-5) << model;
+  }
+}
+
+// Requests that the device samples, beside one with log probabilities, whose logits come to the host: the tokens are
+// the same.
+TEST(EmulatedTales, TheDeviceSamplesLikeTheHost) {
+  TextEngineOptions options;
+  options.threads = 2;
+  options.device = test::test_device();
+  options.context = 64;
+  const auto engine = open_engine(kTales, options);
+  ASSERT_TRUE(engine);
+  GenerateRequest request;
+  request.prompt = *engine->encode("Once upon a time");
+  request.max_tokens = 6;
+  request.ignore_stop_tokens = true;
+  request.sampling.temperature = 1.5f;
+  request.sampling.top_k = 200;
+  request.sampling.top_p = 0.95f;
+  request.sampling.min_p = 0.001f;
+  request.sampling.repetition_penalty = 1.3f;
+  request.sampling.presence_penalty = 0.5f;
+  request.sampling.seed = 11;
+  GenerateRequest on_host = request, greedy = request;
+  on_host.num_logprobs = 0;
+  greedy.sampling = {};
+  greedy.sampling.temperature = 0;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::shared_ptr<Generation>> running;
+  for (const GenerateRequest& each : {request, on_host, greedy}) {
+    auto generation = engine->submit(each);
+    ASSERT_TRUE(generation.ok()) << generation.status().to_string();
+    running.push_back(*generation);
+  }
+  for (const auto& generation : running) {
+    const auto result = generation->wait();
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    tokens.push_back(result->tokens);
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  EXPECT_EQ(engine->decode(tokens[2], false).value(), ", there was a little girl");
 }
 
 TEST(EmulatedSchedules, AreOrdered) {

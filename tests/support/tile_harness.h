@@ -14,6 +14,7 @@ struct TileOptions {
   int multiprocessors = 3;
   bool persistent = false;
   bool reuse_memory = true;
+  std::string sample_from;
   emu::MachineOptions machine;
 };
 
@@ -29,8 +30,10 @@ struct TileCompiled {
     c.team = std::make_unique<WorkerTeam>(2);
     c.device = open_test_device(
         {.multiprocessors = options.multiprocessors, .team = c.team.get(), .machine = options.machine});
-    const TileCompileOptions compile = {
-        .bounds = bounds, .exact_f32 = options.exact_f32, .reuse_memory = options.reuse_memory};
+    const TileCompileOptions compile = {.bounds = bounds,
+                                        .exact_f32 = options.exact_f32,
+                                        .reuse_memory = options.reuse_memory,
+                                        .sample_from = options.sample_from};
     c.status = run_passes(graph);
     if (!c.status.ok()) return c;
     auto program = compile_tiles(std::move(graph), compile, c.device, *c.team);

@@ -75,6 +75,7 @@ class TileCompiler {
 
  private:
   Status lower_all(const StatePlan& states);
+  Status add_sampling();
   Status plan(Program& program);
   Status pack(DeviceMemory& weights);
   Status pack_weight(const WeightSource& source, uint8_t* to);
@@ -152,7 +153,42 @@ Status TileCompiler::lower_all(const StatePlan& states) {
                          device_->name());
     REDLINE_TRY(lowering->lower(context).within(op.name));
   }
+  if (!options_.sample_from.empty()) REDLINE_TRY(add_sampling());
   graph_.values.insert(graph_.values.end(), temporaries_.begin(), temporaries_.end());
+  return {};
+}
+
+Status TileCompiler::add_sampling() {
+  const auto logits = std::find_if(graph_.outputs.begin(), graph_.outputs.end(),
+                                   [&](ValueId id) { return graph_.value(id).name == options_.sample_from; });
+  if (logits == graph_.outputs.end()) return internal("there is no output {} to sample from", options_.sample_from);
+  const ValueId given = *logits;
+  const Dim rows = graph_.value(given).shape[0];
+  const int64_t vocab_size = graph_.value(given).shape[1].constant();
+  TileLowerContext context;
+  context.options_ = &options_;
+  context.compiler_ = this;
+  const ValueId changed = add_temporary("logits.changed", graph_.value(given).shape);
+  const ValueId sampled = add_temporary(std::string(kSampledOutput), {rows, Dim(1)});
+  temporaries_.back().dtype = DType::kI32;
+
+  TileStageBuilder<tiles::EditLogits> edit(context, tiles::KernelId::kEditLogits);
+  edit.plan().name = edit.plan().op = "edit_logits";
+  edit.args.vocab_size = static_cast<int32_t>(vocab_size);
+  edit.read(&tiles::EditLogits::Args::logits, given, Reads::kTile);
+  edit.write(&tiles::EditLogits::Args::changed, changed);
+  edit.stage().set_grid(rows, vocab_size, 4096, 8, 1);  // mostly nothing
+  edit.add();
+
+  TileStageBuilder<tiles::Sample> sample(context, tiles::KernelId::kSample);
+  sample.plan().name = sample.plan().op = "sample";
+  sample.args.vocab_size = static_cast<int32_t>(vocab_size);
+  sample.read(&tiles::Sample::Args::logits, given, Reads::kRows);
+  sample.read(&tiles::Sample::Args::changed, changed, Reads::kRows);
+  sample.write(&tiles::Sample::Args::sampled, sampled);
+  sample.stage().set_grid(rows, 1, 1, 1, context.row_parts());
+  sample.add();
+  graph_.outputs.push_back(sampled);
   return {};
 }
 
@@ -277,6 +313,7 @@ Result<Program> TileCompiler::run() {
   TileProgram& code = *payload;
   program.payload = std::move(payload);
   code.device = device_;
+  code.sample_from = options_.sample_from;
   code.partial_floats_per_row = partial_floats_;
   code.sites = std::move(sites_);
   REDLINE_TRY(pack(code.weights));
@@ -301,8 +338,10 @@ int32_t TileLowerContext::adapter_site(std::shared_ptr<AdapterSite> site) {
 }
 void TileLowerContext::need_partials(int64_t floats_per_row) { compiler_->need_partials(floats_per_row); }
 void TileLowerContext::add_stage(TileStage stage) {
-  if (stage.plan.name.empty()) stage.plan.name = op_->name;
-  stage.plan.op = op_->def->name;
+  if (op_ != nullptr) {
+    if (stage.plan.name.empty()) stage.plan.name = op_->name;
+    stage.plan.op = op_->def->name;
+  }
   compiler_->add_stage(std::move(stage));
 }
 

@@ -18,6 +18,7 @@ struct TileCompileOptions {
   bool exact_f32 = false;  ///< products in float32 for every weight type
   bool reuse_memory = true;
   int multiprocessors = 0;  ///< task lists; 0: as many as the device has
+  std::string sample_from;  ///< output of which rows are sampled (StepContext::samples); empty: none
 };
 
 class TileLowerContext;

@@ -12,8 +12,12 @@
 
 namespace redline {
 
+/// The output of Program that holds Runner::sampled().
+inline constexpr std::string_view kSampledOutput = "sampled";
+
 struct TileProgram : ProgramPayload {
   std::shared_ptr<OpenDevice> device;
+  std::string sample_from;                ///< as in TileCompileOptions
   std::vector<tiles::StageTable> stages;  ///< parallel to Program::stages
   DeviceMemory arena, weights;
   DeviceMemory constants;  ///< the arguments of all stages, with their addresses

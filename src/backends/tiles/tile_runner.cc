@@ -134,6 +134,9 @@ Status TileRunner::check_sizes(const StepContext& context) const {
     if (context.sizes.value[s] < 0 || context.sizes.value[s] > program_.bounds.value[s])
       return invalid_argument("{}: {} {} is outside [0, {}]", program_.name, symbol_name(static_cast<Symbol>(s)),
                               context.sizes.value[s], program_.bounds.value[s]);
+  if (!context.samples.empty() && std::ssize(context.samples) != context.sizes[Symbol::kLogitRows])
+    return internal("{}: samples of {} rows of logits, of which there are {}", program_.name, context.samples.size(),
+                    context.sizes[Symbol::kLogitRows]);
   return {};
 }
 
@@ -249,6 +252,22 @@ Status TileRunner::append_adapters(const StepContext& context, tiles::StepTables
   return status;
 }
 
+void TileRunner::append_samples(const StepContext& context, tiles::StepTables& tables) {
+  if (context.samples.empty()) return;
+  std::vector<tiles::SampleTable> samples;
+  std::vector<tiles::LogitEdit> edits;
+  for (const SampleRow& row : context.samples) {
+    const auto begin = static_cast<int32_t>(edits.size());
+    if (row.kind != SampleRow::Kind::kHost)
+      for (const LogitEdit& edit : row.edits) edits.push_back({edit.token, edit.bias, edit.repetition, edit.penalty});
+    samples.push_back({static_cast<int32_t>(row.kind), begin, static_cast<int32_t>(edits.size()),
+                       static_cast<int32_t>(std::min<int64_t>(row.top_k, INT32_MAX)), row.top_p, row.min_p, row.scale,
+                       row.u});
+  }
+  tables.samples = append(std::span<const tiles::SampleTable>(samples));
+  tables.edits = append(std::span<const tiles::LogitEdit>(edits));
+}
+
 Status TileRunner::upload_step(const StepContext& context) {
   tiles::StepTables tables = {};
   for (size_t d = 0; d < program_.row_dims.size(); ++d)
@@ -259,6 +278,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   tables.num_sequences = static_cast<int32_t>(sequences.size());
   tables.sequences = append(std::span<const tiles::SequenceTable>(sequences));
   REDLINE_TRY(append_adapters(context, tables));
+  append_samples(context, tables);
   int64_t partials = 0;
   for (size_t g = 0; g < program_.states.groups.size(); ++g) tables.groups[g] = group_tables(context, g, partials);
   if (partials * 4 > partials_.size()) {
@@ -277,6 +297,10 @@ Status TileRunner::upload_step(const StepContext& context) {
   if (tables.adapter_begin) {
     place(tables.adapter_parts);
     place(tables.adapter_begin);
+  }
+  if (tables.samples) {
+    place(tables.samples);
+    place(tables.edits);
   }
   for (size_t g = 0; g < program_.states.groups.size(); ++g) {
     tiles::StateTables& t = tables.groups[g];
@@ -323,8 +347,32 @@ Status TileRunner::run(const StepContext& context) {
   }
   REDLINE_TRY(code_.device->synchronize());
   if (tables.hang != nullptr) REDLINE_TRY(check_hang());
+  return download_outputs(context);
+}
+
+Status TileRunner::download_outputs(const StepContext& context) {
+  sampled_ = {};
+  HostPort* sampled = nullptr;
   for (HostPort& output : outputs_)
-    REDLINE_TRY(code_.device->download(output.data.data(), output.device, output.bytes(context.sizes)));
+    if (output.port->name == kSampledOutput) sampled = &output;
+  if (sampled && !context.samples.empty()) {
+    const int64_t bytes = sampled->bytes(context.sizes);
+    REDLINE_TRY(code_.device->download(sampled->data.data(), sampled->device, bytes));
+    sampled_ = {reinterpret_cast<const int32_t*>(sampled->data.data()), static_cast<size_t>(bytes / 4)};
+  }
+  for (HostPort& output : outputs_) {
+    if (&output == sampled) continue;
+    const int64_t bytes = output.bytes(context.sizes);
+    if (sampled_.empty() || output.port->name != code_.sample_from) {
+      REDLINE_TRY(code_.device->download(output.data.data(), output.device, bytes));
+      continue;
+    }
+    const int64_t row_bytes = bytes / std::ssize(sampled_);
+    for (int64_t row = 0; row < std::ssize(sampled_); ++row)
+      if (sampled_[static_cast<size_t>(row)] < 0)
+        REDLINE_TRY(code_.device->download(output.data.data() + row * row_bytes,
+                                           static_cast<uint8_t*>(output.device) + row * row_bytes, row_bytes));
+  }
   return {};
 }
 

@@ -39,6 +39,7 @@ class TileRunner final : public Runner {
   Status step(const StepContext& context) override;
   void* host_input(std::string_view name) override;
   const void* host_output(std::string_view name) const override;
+  std::span<const int32_t> sampled() const override { return sampled_; }
   int64_t resident_arena_bytes() const override { return code_.arena.size(); }
   bool bind(std::string_view name, void* data) override;
   std::string describe() const override { return program_.to_string(); }
@@ -61,7 +62,9 @@ class TileRunner final : public Runner {
   Result<const float*> upload_factor(const Adapter& adapter, const void* factor, int64_t rows, int64_t cols);
   template <class T>
   const T* append(std::span<const T> items);
+  void append_samples(const StepContext& context, tiles::StepTables& tables);
   Status run(const StepContext& context);
+  Status download_outputs(const StepContext& context);
   /// Sizes whose launches serve the step; nullopt: there is no graph for it.
   std::optional<SymbolValues> graph_sizes(const SymbolValues& sizes) const;
   Status run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes);
@@ -75,6 +78,7 @@ class TileRunner final : public Runner {
   TileProgram& code_;
   TileRunnerOptions options_;
   std::vector<HostPort> inputs_, outputs_;  ///< without bound ones
+  std::span<const int32_t> sampled_;        ///< in outputs_
   bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again
   std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;

@@ -1,6 +1,7 @@
 // The module redline_cuda: the kernels of kernels/tiles for NVIDIA GPUs behind the table of device functions
 // (kernels/tiles/tile_device.h). It is loaded at run time (runtime/device.cc) and needs no CUDA library: the runtime is
 // linked into it, and without a driver redline does not load it.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -16,59 +17,98 @@ const CudaKernel& stage_kernel(KernelId kernel) {
 
 namespace {
 
+/// Copies to the device through two buffers of pinned host memory: while the engine reads one, the other is filled.
+class PinnedUploads {
+ public:
+  ~PinnedUploads() {
+    for (Half& half : halves_) {
+      if (half.memory) cudaFreeHost(half.memory);
+      if (half.copied) cudaEventDestroy(half.copied);
+    }
+  }
+  /// Not cudaSuccess: there is no pinned memory.
+  cudaError_t open() {
+    cudaError_t error = cudaSuccess;
+    for (Half& half : halves_) {
+      if (error == cudaSuccess) error = cudaMallocHost(&half.memory, kBytes);
+      if (error == cudaSuccess) error = cudaEventCreateWithFlags(&half.copied, cudaEventDisableTiming);
+    }
+    is_open_ = error == cudaSuccess;
+    return error;
+  }
+  bool is_open() const { return is_open_; }
+  /// In the order of the stream; `from` may change when this returns.
+  cudaError_t upload(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+    for (size_t at = 0; at < bytes;) {
+      if (used_ == kBytes)
+        if (const cudaError_t error = take_next(stream); error != cudaSuccess) return error;
+      const size_t n = std::min(bytes - at, kBytes - used_);
+      uint8_t* const staged = static_cast<uint8_t*>(halves_[now_].memory) + used_;
+      std::memcpy(staged, static_cast<const uint8_t*>(from) + at, n);
+      const cudaError_t error =
+          cudaMemcpyAsync(static_cast<uint8_t*>(to) + at, staged, n, cudaMemcpyHostToDevice, stream);
+      if (error != cudaSuccess) return error;
+      used_ = std::min(kBytes, (used_ + n + kAlignment - 1) / kAlignment * kAlignment);
+      at += n;
+    }
+    return cudaSuccess;
+  }
+
+ private:
+  static constexpr size_t kBytes = size_t{32} << 20, kAlignment = 256;
+  struct Half {
+    void* memory = nullptr;
+    cudaEvent_t copied = nullptr;
+  };
+  cudaError_t take_next(cudaStream_t stream) {
+    if (const cudaError_t error = cudaEventRecord(halves_[now_].copied, stream); error != cudaSuccess) return error;
+    now_ ^= 1;
+    used_ = 0;
+    return cudaEventSynchronize(halves_[now_].copied);  // at once, before the first record
+  }
+  Half halves_[2];
+  int now_ = 0;
+  size_t used_ = 0;
+  bool is_open_ = false;
+};
+
 class CudaDevice {
  public:
   cudaError_t open(int32_t index);
   TileDevice* table() { return &table_; }
-  const char* error() const { return error_; }
 
- private:
   /// Calls may come from any thread, and each thread has a GPU of its own that its calls mean.
   static CudaDevice& of(void* self) {
     auto& device = *static_cast<CudaDevice*>(self);
     cudaSetDevice(device.index_);
     return device;
   }
-  int32_t check(cudaError_t error, const char* what) {
-    if (error == cudaSuccess) return 0;
-    std::snprintf(error_, sizeof(error_), "%s: %s: %s", table_.name, what, cudaGetErrorString(error));
-    return 1;
-  }
 
-  static int32_t allocate(void* self, int64_t bytes, int32_t, void** memory) {
-    CudaDevice& d = of(self);
+  // The functions of the table.
+  int32_t allocate(int64_t bytes, int32_t, void** memory) {
     const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
-    if (const int32_t failed = d.check(cudaMalloc(memory, size), "cudaMalloc")) return failed;
-    return d.check(cudaMemsetAsync(*memory, 0, size, d.stream_), "cudaMemset");
+    if (const int32_t failed = check(cudaMalloc(memory, size), "cudaMalloc")) return failed;
+    return check(cudaMemsetAsync(*memory, 0, size, stream_), "cudaMemset");
   }
-  static void release(void* self, void* memory) {
-    cudaStreamSynchronize(of(self).stream_);
+  void release(void* memory) {
+    cudaStreamSynchronize(stream_);
     cudaFree(memory);
   }
-  static int32_t copy_bytes(void* self, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
+  int32_t upload(void* to, const void* from, int64_t bytes) {
+    if (!uploads_.is_open()) return copy_bytes(to, from, bytes, cudaMemcpyHostToDevice);
+    return bytes <= 0 ? 0 : check(uploads_.upload(to, from, static_cast<size_t>(bytes), stream_), "cudaMemcpy");
+  }
+  int32_t download(void* to, const void* from, int64_t bytes) {
+    return copy_bytes(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+  int32_t copy(void* to, const void* from, int64_t bytes) {
+    return copy_bytes(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
+  int32_t clear(void* to, int64_t bytes) {
     if (bytes <= 0) return 0;
-    CudaDevice& d = of(self);
-    if (const int32_t failed =
-            d.check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, d.stream_), "cudaMemcpy"))
-      return failed;
-    // Host memory may change when this returns.
-    return kind == cudaMemcpyDeviceToDevice ? 0 : d.check(cudaStreamSynchronize(d.stream_), "cudaMemcpy");
+    return check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_), "cudaMemset");
   }
-  static int32_t upload(void* self, void* to, const void* from, int64_t bytes) {
-    return copy_bytes(self, to, from, bytes, cudaMemcpyHostToDevice);
-  }
-  static int32_t download(void* self, void* to, const void* from, int64_t bytes) {
-    return copy_bytes(self, to, from, bytes, cudaMemcpyDeviceToHost);
-  }
-  static int32_t copy(void* self, void* to, const void* from, int64_t bytes) {
-    return copy_bytes(self, to, from, bytes, cudaMemcpyDeviceToDevice);
-  }
-  static int32_t clear(void* self, void* to, int64_t bytes) {
-    if (bytes <= 0) return 0;
-    return of(self).check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), of(self).stream_), "cudaMemset");
-  }
-  static int32_t launch(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks) {
-    CudaDevice& d = of(self);
+  int32_t launch(const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks) {
     const CudaKernel& k = stage_kernel(kernel);
     ProgramTables tables = *program;
     void* args[] = {&tables, &stage};
@@ -81,50 +121,67 @@ class CudaDevice {
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(k.threads);
     config.dynamicSmemBytes = static_cast<size_t>(k.shared_bytes);
-    config.stream = d.stream_;
+    config.stream = stream_;
     config.attrs = &overlap;
     config.numAttrs = 1;
-    return d.check(cudaLaunchKernelExC(&config, k.function, args), "launch");
+    return check(cudaLaunchKernelExC(&config, k.function, args), "launch");
   }
-  static int32_t begin_capture(void* self) {
-    return of(self).check(cudaStreamBeginCapture(of(self).stream_, cudaStreamCaptureModeThreadLocal), "capture");
+  int32_t begin_capture() {
+    return check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
   }
-  static int32_t end_capture(void* self, void** graph) {
-    CudaDevice& d = of(self);
+  int32_t end_capture(void** graph) {
     cudaGraph_t captured = nullptr;
-    if (const int32_t failed = d.check(cudaStreamEndCapture(d.stream_, &captured), "capture")) return failed;
+    if (const int32_t failed = check(cudaStreamEndCapture(stream_, &captured), "capture")) return failed;
     cudaGraphExec_t ready = nullptr;
     const cudaError_t error = cudaGraphInstantiate(&ready, captured, 0);
     cudaGraphDestroy(captured);
     *graph = ready;
-    return d.check(error, "graph");
+    return check(error, "graph");
   }
-  static int32_t launch_graph(void* self, void* graph) {
-    return of(self).check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), of(self).stream_), "graph");
+  int32_t launch_graph(void* graph) {
+    return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_), "graph");
   }
-  static void release_graph(void* self, void* graph) {
-    cudaStreamSynchronize(of(self).stream_);
+  void release_graph(void* graph) {
+    cudaStreamSynchronize(stream_);
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
   /// Cooperative, so that all blocks are resident: a block that waits for another one could deadlock otherwise.
-  static int32_t run_program(void* self, const ProgramTables* program, int32_t blocks) {
-    CudaDevice& d = of(self);
+  int32_t run_program(const ProgramTables* program, int32_t blocks) {
     ProgramTables tables = *program;
     void* args[] = {&tables};
-    return d.check(
+    return check(
         cudaLaunchCooperativeKernel(persistent_step().function, dim3(static_cast<unsigned>(blocks)),
                                     dim3(persistent_step().threads), args,
-                                    static_cast<size_t>(persistent_step().shared_bytes), d.stream_),
+                                    static_cast<size_t>(persistent_step().shared_bytes), stream_),
         "launch of a persistent step");
   }
-  static int32_t synchronize(void* self) { return of(self).check(cudaStreamSynchronize(of(self).stream_), "step"); }
-  static void close(void* self) {
-    cudaStreamDestroy(of(self).stream_);
-    delete &of(self);
+  int32_t synchronize() { return check(cudaStreamSynchronize(stream_), "step"); }
+  void close() {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+    delete this;
+  }
+  const char* last_error() { return error_; }
+
+ private:
+  int32_t check(cudaError_t error, const char* what) {
+    if (error == cudaSuccess) return 0;
+    std::snprintf(error_, sizeof(error_), "%s: %s: %s", table_.name, what, cudaGetErrorString(error));
+    return 1;
+  }
+
+  int32_t copy_bytes(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
+    if (bytes <= 0) return 0;
+    if (const int32_t failed =
+            check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_), "cudaMemcpy"))
+      return failed;
+    // Host memory may change when this returns.
+    return kind == cudaMemcpyDeviceToDevice ? 0 : check(cudaStreamSynchronize(stream_), "cudaMemcpy");
   }
 
   TileDevice table_ = {};
   cudaStream_t stream_ = nullptr;
+  PinnedUploads uploads_;
   int32_t index_ = 0;
   char name_[300] = "cuda";
   char error_[512] = "";
@@ -136,25 +193,7 @@ cudaError_t allow_shared_memory(const CudaKernel& kernel) {
 }
 
 cudaError_t CudaDevice::open(int32_t index) {
-  table_ = {.abi = kTileDeviceAbi,
-            .multiprocessors = 0,
-            .name = name_,
-            .self = this,
-            .allocate = allocate,
-            .release = release,
-            .upload = upload,
-            .download = download,
-            .copy = copy,
-            .clear = clear,
-            .launch = launch,
-            .begin_capture = begin_capture,
-            .end_capture = end_capture,
-            .launch_graph = launch_graph,
-            .release_graph = release_graph,
-            .run_program = run_program,
-            .synchronize = synchronize,
-            .last_error = [](void* self) { return of(self).error(); },
-            .close = close};
+  table_ = table_of(this, name_);
   index_ = index;
   cudaDeviceProp properties;
   cudaError_t error = cudaSetDevice(index);
@@ -165,6 +204,8 @@ cudaError_t CudaDevice::open(int32_t index) {
   REDLINE_TILE_KERNELS(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
   if (error == cudaSuccess) error = allow_shared_memory(persistent_step());
+  // Without pinned memory, which a machine may limit, uploads are slower.
+  if (error == cudaSuccess && uploads_.open() != cudaSuccess) cudaGetLastError();
   if (error != cudaSuccess) {
     check(error, "open");
     return error;
@@ -189,7 +230,7 @@ extern "C" __attribute__((visibility("default"))) int32_t redline_open_cuda(int3
   }
   auto* opened = new CudaDevice();
   if (opened->open(index) != cudaSuccess) {
-    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", opened->error());
+    std::snprintf(error, static_cast<size_t>(error_bytes), "%s", opened->last_error());
     delete opened;
     return 1;
   }

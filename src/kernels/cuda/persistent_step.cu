@@ -8,7 +8,8 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpLanes, 1) run_whole_step(Pro
   extern __shared__ __align__(1024) uint8_t shared[];
   Warp w = make_warp(shared);
   init_ring(w);
-  run_persistent(program, static_cast<int>(blockIdx.x), w);
+  if (w.index() == kConsumerWarps) load_persistent(program, static_cast<int>(blockIdx.x), w);
+  else compute_persistent(program, static_cast<int>(blockIdx.x), w);
 }
 
 }  // namespace

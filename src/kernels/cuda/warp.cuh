@@ -8,9 +8,19 @@ namespace redline::tiles {
 class Warp {
  public:
   /// `shared`: of the block, kSharedBytes aligned to 1024, and the mbarriers after them; nullptr: the kernel uses none.
-  TILE_FN Warp(uint8_t* shared, int index) : shared_(shared), index_(index) {}
+  TILE_FN Warp(uint8_t* shared, int index)
+      : shared_(shared), index_(index), lane_(static_cast<int>(threadIdx.x % kWarpLanes)) {}
 
   TILE_FN int index() const { return index_; }
+  TILE_FN Lanes<int> lane() const { return lane_; }
+
+  /// A new task of a persistent step: what kernels compute from the numbers of lane and warp is computed anew. The
+  /// compilers would keep all of it from task to task, in more registers than there are. They know nothing of what a
+  /// shuffle returns.
+  TILE_FN void begin_task() {
+    lane_ = __shfl_sync(0xffffffffu, lane_, lane_);
+    index_ = __shfl_sync(0xffffffffu, index_, 0);
+  }
 
   // Plain loads: a persistent step reads what other blocks of the same launch have written.
   template <class T>
@@ -47,6 +57,7 @@ class Warp {
   TILE_FN T shuffle_xor(T x, int distance) {
     return __shfl_xor_sync(0xffffffffu, x, distance);
   }
+  TILE_FN uint32_t ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
   template <class T>
   TILE_FN T broadcast(T x, int lane) {
     return __shfl_sync(0xffffffffu, x, lane);
@@ -149,12 +160,12 @@ class Warp {
                  : "l"(__cvta_generic_to_global(&report_->abandoned)));
     return flag != 0;
   }
-  TILE_FN static bool is_first() { return threadIdx.x % kWarpLanes == 0; }
+  TILE_FN bool is_first() const { return lane_ == 0; }
   TILE_FN uint32_t address(int barrier) const {
     return static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + kSharedBytes + 8 * barrier));
   }
   uint8_t* shared_;
-  int index_;
+  int index_, lane_;
   HangReport* report_ = nullptr;
   uint64_t deadline_ = 0;
   bool abandoned_ = false;

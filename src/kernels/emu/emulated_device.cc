@@ -37,59 +37,117 @@ void init_ring(Block& block) {
 class EmulatedDevice {
  public:
   explicit EmulatedDevice(const EmulatedDeviceOptions& options) : options_(options) {
-    table_ = {.abi = tiles::kTileDeviceAbi,
-              .multiprocessors = options.multiprocessors,
-              .name = "emu/sm90a",
-              .self = this,
-              .allocate = allocate,
-              .release = release,
-              .upload = copy,
-              .download = copy,
-              .copy = copy,
-              .clear = clear,
-              .launch = launch,
-              .begin_capture = begin_capture,
-              .end_capture = end_capture,
-              .launch_graph = launch_graph,
-              .release_graph = [](void*, void* graph) { delete static_cast<Graph*>(graph); },
-              .run_program = run_program,
-              .synchronize = [](void*) { return 0; },
-              .last_error = [](void* self) { return of(self).error_.c_str(); },
-              .close = [](void* self) { delete &of(self); }};
+    table_ = tiles::table_of(this, "emu/sm90a");
+    table_.multiprocessors = options.multiprocessors;
   }
   tiles::TileDevice* table() { return &table_; }
   void set(const MachineOptions& options) { options_.machine = options; }
+  static EmulatedDevice& of(void* self) { return *static_cast<EmulatedDevice*>(self); }
+
+  // The functions of the table.
+  int32_t allocate(int64_t bytes, int32_t is_constant, void** memory) {
+    Result<AlignedBuffer> buffer = AlignedBuffer::make(std::max<int64_t>(bytes, 1));
+    if (!buffer.ok()) return finish(buffer.status());
+    *memory = buffer->data();
+    memory_.add(*memory, bytes, is_constant != 0);
+    buffers_[*memory] = std::move(buffer).value();
+    return 0;
+  }
+  void release(void* memory) {
+    memory_.remove(memory);
+    buffers_.erase(memory);
+  }
+  int32_t upload(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
+  int32_t download(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
+  int32_t copy(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+    return 0;
+  }
+  int32_t clear(void* to, int64_t bytes) {
+    if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
+    return 0;
+  }
+
+  int32_t begin_capture() {
+    if (captured_) return finish(internal("emulated device: a graph is being captured already"));
+    captured_ = std::make_unique<Graph>();
+    return 0;
+  }
+  int32_t end_capture(void** graph) {
+    if (!captured_) return finish(internal("emulated device: no graph is being captured"));
+    *graph = captured_.release();
+    return 0;
+  }
+  int32_t launch_graph(void* graph) {
+    for (const Launch& one : *static_cast<const Graph*>(graph))
+      if (const int32_t failed = launch(&one.program, one.stage, one.kernel, one.blocks)) return failed;
+    return 0;
+  }
+
+  /// Blocks of a launch are independent: they run on the workers, in any order.
+  int32_t launch(const tiles::ProgramTables* program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
+    if (captured_) {
+      captured_->push_back({*program, stage, kernel, blocks});
+      return 0;
+    }
+    const tiles::StageTable& table = program->stages[stage];
+    const bool uses_ring = loads(kernel), uses_shared = needs_shared(kernel);
+    const auto run = [&](int64_t begin, int64_t end) {
+      std::unique_ptr<Machine> machine = take_machine();
+      Status status;
+      for (int64_t block = begin; block < end && status.ok(); ++block)
+        status = machine->run({.blocks = 1,
+                               .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
+                               .shared_bytes = uses_shared ? tiles::kSharedBytes : 0,
+                               .barriers = tiles::kNumBarriers,
+                               .prepare = init_ring},
+                              options_.machine, [&](Block& b, int w) {
+                                tiles::Warp warp(b, w);
+                                tiles::run_launch(table, *program, static_cast<int>(block), warp);
+                              });
+      give_back(std::move(machine), std::move(status));
+    };
+    failure_ = {};
+    if (options_.team && options_.machine.seed == 0) options_.team->parallel_for(blocks, 1, run);
+    else run(0, blocks);
+    return finish(failure_);
+  }
+
+  int32_t run_program(const tiles::ProgramTables* program, int32_t blocks) {
+    std::unique_ptr<Machine> machine = take_machine();
+    const Status status = machine->run({.blocks = blocks,
+                                        .warps = tiles::kBlockWarps,
+                                        .shared_bytes = tiles::kSharedBytes,
+                                        .barriers = tiles::kNumBarriers,
+                                        .prepare = init_ring},
+                                       options_.machine, [&](Block& b, int w) {
+                                         tiles::Warp warp(b, w);
+                                         if (w == tiles::kConsumerWarps)
+                                           tiles::load_persistent(*program, b.index, warp);
+                                         else tiles::compute_persistent(*program, b.index, warp);
+                                       });
+    give_back(std::move(machine), status);
+    return finish(status);
+  }
+  void release_graph(void* graph) { delete static_cast<Graph*>(graph); }
+  int32_t synchronize() { return 0; }
+  const char* last_error() { return error_.c_str(); }
+  void close() { delete this; }
 
  private:
-  static EmulatedDevice& of(void* self) { return *static_cast<EmulatedDevice*>(self); }
+  struct Launch {
+    tiles::ProgramTables program;
+    int32_t stage;
+    tiles::KernelId kernel;
+    int32_t blocks;
+  };
+  using Graph = std::vector<Launch>;
 
   int32_t finish(const Status& status) {
     if (status.ok()) return 0;
     error_ = status.message();
     return 1;
   }
-  static int32_t allocate(void* self, int64_t bytes, int32_t is_constant, void** memory) {
-    EmulatedDevice& device = of(self);
-    Result<AlignedBuffer> buffer = AlignedBuffer::make(std::max<int64_t>(bytes, 1));
-    if (!buffer.ok()) return device.finish(buffer.status());
-    *memory = buffer->data();
-    device.memory_.add(*memory, bytes, is_constant != 0);
-    device.buffers_[*memory] = std::move(buffer).value();
-    return 0;
-  }
-  static void release(void* self, void* memory) {
-    of(self).memory_.remove(memory);
-    of(self).buffers_.erase(memory);
-  }
-  static int32_t copy(void*, void* to, const void* from, int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-    return 0;
-  }
-  static int32_t clear(void*, void* to, int64_t bytes) {
-    if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
-    return 0;
-  }
-
   /// Machines keep their stacks and shared memory from run to run.
   std::unique_ptr<Machine> take_machine() {
     const std::lock_guard lock(mutex_);
@@ -102,78 +160,6 @@ class EmulatedDevice {
     const std::lock_guard lock(mutex_);
     if (status.ok()) machines_.push_back(std::move(machine));
     else if (failure_.ok()) failure_ = std::move(status);
-  }
-
-  struct Launch {
-    tiles::ProgramTables program;
-    int32_t stage;
-    tiles::KernelId kernel;
-    int32_t blocks;
-  };
-  using Graph = std::vector<Launch>;
-  static int32_t begin_capture(void* self) {
-    EmulatedDevice& device = of(self);
-    if (device.captured_) return device.finish(internal("emulated device: a graph is being captured already"));
-    device.captured_ = std::make_unique<Graph>();
-    return 0;
-  }
-  static int32_t end_capture(void* self, void** graph) {
-    EmulatedDevice& device = of(self);
-    if (!device.captured_) return device.finish(internal("emulated device: no graph is being captured"));
-    *graph = device.captured_.release();
-    return 0;
-  }
-  static int32_t launch_graph(void* self, void* graph) {
-    for (const Launch& one : *static_cast<const Graph*>(graph))
-      if (const int32_t failed = launch(self, &one.program, one.stage, one.kernel, one.blocks)) return failed;
-    return 0;
-  }
-
-  /// Blocks of a launch are independent: they run on the workers, in any order.
-  static int32_t launch(void* self, const tiles::ProgramTables* program, int32_t stage, tiles::KernelId kernel,
-                        int32_t blocks) {
-    EmulatedDevice& device = of(self);
-    if (device.captured_) {
-      device.captured_->push_back({*program, stage, kernel, blocks});
-      return 0;
-    }
-    const tiles::StageTable& table = program->stages[stage];
-    const bool uses_ring = loads(kernel), uses_shared = needs_shared(kernel);
-    const auto run = [&](int64_t begin, int64_t end) {
-      std::unique_ptr<Machine> machine = device.take_machine();
-      Status status;
-      for (int64_t block = begin; block < end && status.ok(); ++block)
-        status = machine->run({.blocks = 1,
-                               .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
-                               .shared_bytes = uses_shared ? tiles::kSharedBytes : 0,
-                               .barriers = tiles::kNumBarriers,
-                               .prepare = init_ring},
-                              device.options_.machine, [&](Block& b, int w) {
-                                tiles::Warp warp(b, w);
-                                tiles::run_launch(table, *program, static_cast<int>(block), warp);
-                              });
-      device.give_back(std::move(machine), std::move(status));
-    };
-    device.failure_ = {};
-    if (device.options_.team && device.options_.machine.seed == 0) device.options_.team->parallel_for(blocks, 1, run);
-    else run(0, blocks);
-    return device.finish(device.failure_);
-  }
-
-  static int32_t run_program(void* self, const tiles::ProgramTables* program, int32_t blocks) {
-    EmulatedDevice& device = of(self);
-    std::unique_ptr<Machine> machine = device.take_machine();
-    const Status status = machine->run({.blocks = blocks,
-                                        .warps = tiles::kBlockWarps,
-                                        .shared_bytes = tiles::kSharedBytes,
-                                        .barriers = tiles::kNumBarriers,
-                                        .prepare = init_ring},
-                                       device.options_.machine, [&](Block& b, int w) {
-                                         tiles::Warp warp(b, w);
-                                         tiles::run_persistent(*program, b.index, warp);
-                                       });
-    device.give_back(std::move(machine), status);
-    return device.finish(status);
   }
 
   EmulatedDeviceOptions options_;

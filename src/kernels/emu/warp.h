@@ -13,6 +13,8 @@ class Warp {
   Warp(emu::Block& block, int index) : block_(block), machine_(*block.machine), index_(index) {}
 
   int index() const { return index_; }
+  Lanes<int> lane() const { return lane_index(); }
+  void begin_task() {}
 
   template <class T>
   T load_uniform(const T* from) {
@@ -64,6 +66,11 @@ class Warp {
     Lanes<T> r;
     for (int i = 0; i < kWarpLanes; ++i) r.v[i] = x.v[i ^ distance];
     return r;
+  }
+  uint32_t ballot(const Lanes<bool>& x) {
+    uint32_t bits = 0;
+    for (int i = 0; i < kWarpLanes; ++i) bits |= static_cast<uint32_t>(x.v[i]) << i;
+    return bits;
   }
   /// The value of one lane.
   template <class T>

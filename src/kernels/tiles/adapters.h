@@ -42,12 +42,12 @@ struct BasicAdapterDown {
         for (int r = w.index(); r < part.rank; r += kConsumerWarps) {
           Lanes<float> sum = 0.0f;
           for (int k = 0; k < a.in_features; k += kWarpLanes) {
-            const Lanes<int> at = lane_index() + k;
+            const Lanes<int> at = w.lane() + k;
             const Lanes<bool> mask = at < Lanes<int>(a.in_features);
             sum = sum + x.load(at, mask, w) * w.load(part.down, panel_element(r, at, a.in_features), mask);
           }
           w.store(a.t + int64_t{row} * a.t_cols + part.t_begin, Lanes<int>(r), warp_sum(w, sum) * part.scale,
-                  lane_index() == Lanes<int>(0));
+                  w.lane() == Lanes<int>(0));
         }
       }
     }

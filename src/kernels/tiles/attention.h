@@ -47,7 +47,7 @@ struct KvAppend {
       uint8_t* to = state.memory + slot / kKvPageTokens * state.page_bytes + (is_key ? a.cache.keys : a.cache.values) +
                     head * a.cache.head_bytes + slot % kKvPageTokens * a.cache.width * kv_element_bytes(a.cache.format);
       for (int d = 0; d < a.head_dim; d += kWarpLanes) {
-        const Lanes<int> at = lane_index() + d;
+        const Lanes<int> at = w.lane() + d;
         const Lanes<bool> mask = at < Lanes<int>(a.head_dim);
         const Lanes<float> x = w.load(from, at, mask);
         if (a.cache.format == KvFormat::kF32) {
@@ -89,8 +89,9 @@ struct Partial {
   }
   static TILE_FN int parts_of(int head_dim) { return (head_dim + kWarpLanes - 1) / kWarpLanes; }
 
-  TILE_FN void clear(int parts) {
-    each(parts, [&](int i) { sums[i] = 0.0f; });
+  /// All parts: what is not written in a task would stay in a register through all tasks of a persistent step.
+  TILE_FN void clear() {
+    each(kHeadParts, [&](int i) { sums[i] = 0.0f; });
     max = -INFINITY;
     total = 0.0f;
   }
@@ -110,15 +111,16 @@ struct Partial {
   /// In memory: attention_partial_floats() per query row, max and total after the sums.
   TILE_FN void store(float* to, int head_dim, Warp& w) const {
     each(parts_of(head_dim), [&](int i) {
-      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      const Lanes<int> at = w.lane() + i * kWarpLanes;
       w.store(to, at, sums[i], at < Lanes<int>(head_dim));
     });
     float* last = to + (head_dim + 15) / 16 * 16;
-    w.store(last, lane_index(), select(lane_index() == Lanes<int>(0), max, total), lane_index() < Lanes<int>(2));
+    w.store(last, w.lane(), select(w.lane() == Lanes<int>(0), max, total), w.lane() < Lanes<int>(2));
   }
   TILE_FN void load(const float* from, int head_dim, Warp& w) {
+    clear();
     each(parts_of(head_dim), [&](int i) {
-      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      const Lanes<int> at = w.lane() + i * kWarpLanes;
       sums[i] = w.load(from, at, at < Lanes<int>(head_dim));
     });
     const float* last = from + (head_dim + 15) / 16 * 16;
@@ -133,7 +135,7 @@ struct Partial {
       divisor = total * factor + exp_of(sink - top);
     }
     each(parts_of(a.head_dim), [&](int i) {
-      const Lanes<int> at = lane_index() + i * kWarpLanes;
+      const Lanes<int> at = w.lane() + i * kWarpLanes;
       w.store(y, at, sums[i] * factor / divisor, at < Lanes<int>(a.head_dim));
     });
   }
@@ -143,18 +145,18 @@ struct Partial {
 TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, const int32_t* pages, int kv_head,
                           const float* q, int begin, int end, Warp& w, Partial& out) {
   const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
-  out.clear(parts);
+  out.clear();
   constexpr int kTokens = static_cast<int>(kKvPageTokens);
   static_assert(kTokens == kWarpLanes, "a lane is a token of a page");
   for (int page = begin / kTokens; page * kTokens < end; ++page) {
     const uint8_t* memory = state.memory + w.load_uniform(pages + page) * state.page_bytes;
     const uint8_t* keys = memory + a.cache.keys + kv_head * a.cache.head_bytes;
     const uint8_t* values = memory + a.cache.values + kv_head * a.cache.head_bytes;
-    const Lanes<int> position = lane_index() + page * kTokens;
+    const Lanes<int> position = w.lane() + page * kTokens;
     const Lanes<bool> seen = (position >= Lanes<int>(begin)) & (position < Lanes<int>(end));
     Lanes<float> score = 0.0f;
     for (int d = 0; d < a.head_dim; ++d)
-      score = score + load_kv(a.cache.format, keys, lane_index() * a.cache.width + d, seen, w) * w.load_uniform(q + d);
+      score = score + load_kv(a.cache.format, keys, w.lane() * a.cache.width + d, seen, w) * w.load_uniform(q + d);
     score = score * a.scale;
     if (a.soft_cap > 0) score = tanh_of(score / a.soft_cap) * a.soft_cap;
     score = select(seen, score, Lanes<float>(-INFINITY));
@@ -168,7 +170,7 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
     for (int t = first; t < last; ++t) {
       const float one = w.broadcast(weight, t);
       Partial::each(parts, [&](int i) {
-        const Lanes<int> at = lane_index() + i * kWarpLanes;
+        const Lanes<int> at = w.lane() + i * kWarpLanes;
         out.sums[i] =
             out.sums[i] + load_kv(a.cache.format, values, at + t * a.cache.width, at < Lanes<int>(a.head_dim), w) * one;
       });
@@ -206,7 +208,8 @@ struct Attention {
       int first_chunk = task.kv_begin / kChunk;
       if (task.split < 0 && visible_begin / kChunk > first_chunk) first_chunk = visible_begin / kChunk;
       detail::Partial all, chunk;
-      all.clear(parts);
+      all.clear();
+      chunk.clear();
       for (int c = first_chunk; c * kChunk < (task.split < 0 ? visible_end : task.kv_end); ++c) {
         const int begin = c * kChunk > visible_begin ? c * kChunk : visible_begin;
         const int end = (c + 1) * kChunk < visible_end ? (c + 1) * kChunk : visible_end;
@@ -238,7 +241,8 @@ struct AttentionMerge {
     const int64_t size = attention_partial_floats(a.head_dim);
     for (int query_row = w.index(); query_row < query_rows; query_row += kConsumerWarps) {
       detail::Partial all, one;
-      all.clear(parts);
+      all.clear();
+      one.clear();
       for (int i = 0; i < part.num_shared; ++i) {
         one.load(state.partials + part.shared + i * part.shared_stride + query_row * size, a.head_dim, w);
         all.fold(one, parts);

@@ -31,7 +31,7 @@ struct GroupNormSums {
     const int width = a.channels / a.groups, n = pixels * width;
     const float* x = a.x + first * a.channels + int64_t{group} * width;
     const auto load = [&](int i, Lanes<bool>& mask) {
-      const Lanes<int> at = lane_index() + i;
+      const Lanes<int> at = w.lane() + i;
       mask = at < Lanes<int>(n);
       return w.load(x, convert<int64_t>(at / width) * int64_t{a.channels} + convert<int64_t>(at % width), mask);
     };
@@ -44,8 +44,8 @@ struct GroupNormSums {
       squares = squares + d * d;
     }
     const Lanes<float> all = warp_sum(w, squares);
-    w.store(a.y + (int64_t{row} * a.groups + group) * 2, lane_index(), select(lane_index() == Lanes<int>(0), mean, all),
-            lane_index() < Lanes<int>(2));
+    w.store(a.y + (int64_t{row} * a.groups + group) * 2, w.lane(), select(w.lane() == Lanes<int>(0), mean, all),
+            w.lane() < Lanes<int>(2));
   }
 };
 
@@ -66,7 +66,7 @@ struct GroupNormScale {
     const int chunks = (a.groups + kWarpLanes - 1) / kWarpLanes, all = (tile.row_end - tile.row_begin) * chunks;
     for (int i = w.index(); i < all; i += kConsumerWarps) {
       const int item = tile.row_begin + i / chunks;
-      const Lanes<int> group = lane_index() + i % chunks * kWarpLanes;
+      const Lanes<int> group = w.lane() + i % chunks * kWarpLanes;
       const Lanes<bool> mask = group < Lanes<int>(a.groups);
       const float* sums = a.sums + int64_t{item} * kGroupNormMaxParts * 2 * a.groups;
       Lanes<double> mean = 0.0, deviations = 0.0;

@@ -130,7 +130,7 @@ struct JointAttention {
     TILE_ROLLED
     for (int key = w.index(); key < keys; key += kConsumerWarps) TILE_ROLLED
     for (int col = 0; col < head_dim; col += kWarpLanes) {
-      const Lanes<int> at = lane_index() + col;
+      const Lanes<int> at = w.lane() + col;
       const Lanes<bool> mask = at < Lanes<int>(head_dim);
       w.store_shared(place(base, stride, key, at), w.load(from + key * from_stride, at, mask), mask);
     }
@@ -157,7 +157,7 @@ struct JointAttention {
       TILE_UNROLL
       for (int i = 0; i < kParts; ++i) {
         if (i >= parts) continue;
-        const Lanes<int> at = lane_index() + i * kWarpLanes;
+        const Lanes<int> at = w.lane() + i * kWarpLanes;
         const Lanes<bool> mask = (at < Lanes<int>(a.head_dim)) & Lanes<bool>(row + r < end);
         q[r][i] = w.load(a.q + (row + r) * y_stride + first_col, at, mask);
         sums[r][i] = 0.0f;
@@ -179,12 +179,12 @@ struct JointAttention {
           if (i >= parts) continue;
           const int last = a.head_dim - i * kWarpLanes < kWarpLanes ? a.head_dim - i * kWarpLanes : kWarpLanes;
           for (int l = 0; l < last; ++l) {
-            const Lanes<float> key = w.load_shared<float>(place(kRegion, stride, lane_index(), i * kWarpLanes + l));
+            const Lanes<float> key = w.load_shared<float>(place(kRegion, stride, w.lane(), i * kWarpLanes + l));
             TILE_UNROLL
             for (int r = 0; r < kRows; ++r) score[r] = score[r] + key * w.broadcast(q[r][i], l);
           }
         }
-        const Lanes<int> key = lane_index() + first;
+        const Lanes<int> key = w.lane() + first;
         TILE_UNROLL
         for (int r = 0; r < kRows; ++r) {
           const int query = first_query + w.index() * kRows + r;
@@ -214,7 +214,7 @@ struct JointAttention {
         TILE_UNROLL
         for (int i = 0; i < kParts; ++i) {
           if (i >= parts) continue;
-          const Lanes<int> at = lane_index() + i * kWarpLanes;
+          const Lanes<int> at = w.lane() + i * kWarpLanes;
           const Lanes<float> value =
               select(at < Lanes<int>(a.head_dim), w.load_shared<float>(place(values, stride, t, at)), 0.0f);
           TILE_UNROLL
@@ -229,7 +229,7 @@ struct JointAttention {
       TILE_UNROLL
       for (int i = 0; i < kParts; ++i) {
         if (i >= parts) continue;
-        const Lanes<int> at = lane_index() + i * kWarpLanes;
+        const Lanes<int> at = w.lane() + i * kWarpLanes;
         const Lanes<bool> mask = (at < Lanes<int>(a.head_dim)) & Lanes<bool>(row + r < end);
         w.store(a.y + (row + r) * y_stride + first_col, at, select(any, sums[r][i] / total[r], 0.0f), mask);
       }
@@ -273,7 +273,7 @@ struct JointAttentionBf16 {
     TILE_ROLLED
     for (int key = w.index(); key < kKeys; key += kConsumerWarps) TILE_ROLLED
     for (int col = 0; col < padded; col += 2 * kWarpLanes) {
-      const Lanes<int> at = lane_index() * 2 + col;
+      const Lanes<int> at = w.lane() * 2 + col;
       const Lanes<bool> is_there = key < keys;
       const Lanes<float> low = w.load(k + key * stride, at, (at < Lanes<int>(head_dim)) & is_there);
       const Lanes<float> high = w.load(k + key * stride, at + 1, (at + 1 < Lanes<int>(head_dim)) & is_there);
@@ -282,7 +282,7 @@ struct JointAttentionBf16 {
     TILE_ROLLED
     for (int key = 2 * w.index(); key < kKeys; key += 2 * kConsumerWarps) TILE_ROLLED
     for (int col = 0; col < padded; col += kWarpLanes) {
-      const Lanes<int> at = lane_index() + col;
+      const Lanes<int> at = w.lane() + col;
       const Lanes<bool> mask = at < Lanes<int>(head_dim);
       const Lanes<float> low = w.load(v + key * stride, at, mask & Lanes<bool>(key < keys));
       const Lanes<float> high = w.load(v + (key + 1) * stride, at, mask & Lanes<bool>(key + 1 < keys));
@@ -302,7 +302,7 @@ struct JointAttentionBf16 {
     const auto [key_begin, key_end] = JointAttention::keys_of(a, item, first_query, end - 1 - item.row_begin, kKeys);
 
     // Lane (g, t) has rows g and g + 8 of the warp.
-    const Lanes<int> g = fragment_group(lane_index()), t = fragment_thread(lane_index());
+    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
     const Lanes<int> row = g + (begin + w.index() * kWarpRows);
     FragmentA q[kSlices];
     FragmentC sums[kDims];

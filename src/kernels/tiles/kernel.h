@@ -82,6 +82,21 @@ struct AdapterPart {
   float scale;
 };
 
+/// As LogitEdit in graph/step.h.
+struct LogitEdit {
+  int32_t token;
+  float bias, repetition, penalty;
+};
+/// As SampleRow.
+struct SampleTable {
+  enum Kind : int32_t { kHost, kGreedy, kDraw };
+  int32_t kind;
+  int32_t edit_begin, edit_end;
+  int32_t top_k;
+  float top_p, min_p, scale;
+  double u;
+};
+
 inline constexpr int kMaxRowDims = 96, kMaxStateGroups = 8;
 
 /// What changes from step to step, in the memory of the device.
@@ -92,6 +107,8 @@ struct StepTables {
   const AdapterPart* adapter_parts;
   const int32_t* adapter_begin;  ///< [sites + 1]; nullptr: no row has an adapter
   int32_t num_partitions;
+  const SampleTable* samples;  ///< [rows of logits]; nullptr: the host samples all
+  const LogitEdit* edits;
   StateTables groups[kMaxStateGroups];
 };
 
@@ -101,7 +118,7 @@ TILE_FN void each_element(const TileRange& tile, Warp& w, F f) {
   const int chunks = (tile.col_end - tile.col_begin + kWarpLanes - 1) / kWarpLanes;
   const int all = (tile.row_end - tile.row_begin) * chunks;
   for (int i = w.index(); i < all; i += kConsumerWarps) {
-    const Lanes<int> col = lane_index() + (tile.col_begin + i % chunks * kWarpLanes);
+    const Lanes<int> col = w.lane() + (tile.col_begin + i % chunks * kWarpLanes);
     f(tile.row_begin + i / chunks, col, col < Lanes<int>(tile.col_end));
   }
 }

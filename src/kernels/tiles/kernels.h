@@ -15,6 +15,7 @@
 #include "kernels/tiles/recurrence.h"
 #include "kernels/tiles/rope.h"
 #include "kernels/tiles/rows.h"
+#include "kernels/tiles/sample.h"
 
 namespace redline::tiles {
 
@@ -32,6 +33,7 @@ namespace redline::tiles {
   K(AttentionMerge)                 \
   K(CausalConv)                     \
   K(Concat)                         \
+  K(EditLogits)                     \
   K(Elementwise)                    \
   K(Embedding)                      \
   K(ExpertSum)                      \
@@ -42,7 +44,8 @@ namespace redline::tiles {
   K(MoeRouter)                      \
   K(Norm)                           \
   K(Rope)                           \
-  K(RopeTable)
+  K(RopeTable)                      \
+  K(Sample)
 #define REDLINE_TILE_TASKS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_TASK_OTHERS(K)
 /// Of image networks and encoders.
 #define REDLINE_TILE_IMAGE_PRODUCTS(K) \
@@ -114,8 +117,16 @@ TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTabl
 template <class Kernel>
 TILE_FN void load_of(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                      RingPosition& ring) {
-  if constexpr (Kernel::kLoads)
+  if constexpr (Kernel::kLoads) {
+    w.begin_task();
     Kernel::load(*reinterpret_cast<const typename Kernel::Args*>(constants + stage.args), tile, w, ring);
+  }
+}
+template <class Kernel>
+TILE_FN void compute_of(const StageTable& stage, const uint8_t* constants, const TileRange& tile,
+                        const StepTables& step, Warp& w, RingPosition& ring) {
+  w.begin_task();
+  Kernel::compute(*reinterpret_cast<const typename Kernel::Args*>(constants + stage.args), tile, step, w, ring);
 }
 TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                        RingPosition& ring) {
@@ -131,8 +142,7 @@ TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, con
                           const StepTables& step, Warp& w, RingPosition& ring) {
   switch (stage.kernel) {
 #define REDLINE_KERNEL(K) \
-  case KernelId::k##K:    \
-    return K::compute(*reinterpret_cast<const K::Args*>(constants + stage.args), tile, step, w, ring);
+  case KernelId::k##K: return compute_of<K>(stage, constants, tile, step, w, ring);
     REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
     default: break;
@@ -193,30 +203,35 @@ TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, 
   return !w.is_abandoned();
 }
 
-/// The warp's part of one persistent step. The loader goes through the list by itself: weights depend on no event, so
-/// the ring fills with those of the next tasks while the consumers compute or wait.
-TILE_FN void run_persistent(const ProgramTables& p, int block, Warp& w) {
+/// The loader's part of one persistent step. It goes through the list by itself: weights depend on no event, so the
+/// ring fills with those of the next tasks while the consumers compute or wait.
+TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
-  const bool is_loader = w.index() == kConsumerWarps;
+  w.watch(p.hang, p.deadline_ns);
+  for (uint32_t i = p.list_begin[block]; i < p.list_begin[block + 1] && !w.is_abandoned(); ++i) {
+    const ProgramTables::TaskEntry& task = p.tasks[i];
+    const StageTable& stage = p.stages[task.stage];
+    if (loader_waits(stage.kernel)) wait_for_events(p, block, i, w);
+    if (w.is_abandoned()) return;
+    load_tile(stage, p.constants, tile_of(stage, static_cast<int32_t>(task.index), *p.step, false), w, ring);
+  }
+}
+
+/// A consumer's part. All warps of the block leave an abandoned step at the same task.
+TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
+  RingPosition ring;
   w.watch(p.hang, p.deadline_ns);
   for (uint32_t i = p.list_begin[block]; i < p.list_begin[block + 1]; ++i) {
     const ProgramTables::TaskEntry& task = p.tasks[i];
     const StageTable& stage = p.stages[task.stage];
-    const TileRange tile = tile_of(stage, static_cast<int32_t>(task.index), *p.step, false);
-    if (is_loader) {
-      if (loader_waits(stage.kernel)) wait_for_events(p, block, i, w);
-      if (!w.is_abandoned()) load_tile(stage, p.constants, tile, w, ring);
-      if (w.is_abandoned()) return;
-      continue;
-    }
-    // All warps of the block leave an abandoned step at the same task.
     if (w.index() == 0) {
       const bool goes_on = wait_for_events(p, block, i, w);
       w.store_shared(Lanes<uint32_t>(uint32_t{kFlagOffset}), Lanes<uint32_t>(goes_on ? 1u : 0u));
     }
     w.consumer_sync();
     if (w.load_shared_uniform(kFlagOffset) == 0) return;
-    compute_tile(stage, p.constants, tile, *p.step, w, ring);
+    compute_tile(stage, p.constants, tile_of(stage, static_cast<int32_t>(task.index), *p.step, false), *p.step, w,
+                 ring);
     w.consumer_sync();
     if (w.index() == 0)
       for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)

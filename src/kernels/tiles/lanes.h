@@ -32,7 +32,6 @@ inline constexpr int kWarpLanes = 32;
 template <class T>
 using Lanes = T;
 
-TILE_FN int lane_index() { return static_cast<int>(threadIdx.x % kWarpLanes); }
 template <class T>
 TILE_FN T select(bool mask, T a, T b) {
   return mask ? a : b;
@@ -45,15 +44,17 @@ TILE_FN float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 TILE_FN uint32_t float_to_bits(float x) { return __float_as_uint(x); }
 
 // The library functions of CUDA, not the approximations: errors of a few units in the last place.
+TILE_FN int popcount_of(uint32_t x) { return __popc(x); }
 TILE_FN float exp_of(float x) { return expf(x); }
 TILE_FN float tanh_of(float x) { return tanhf(x); }
 TILE_FN float erfc_of(float x) { return erfcf(x); }
 TILE_FN float sqrt_of(float x) { return sqrtf(x); }
 TILE_FN float max_of(float a, float b) { return fmaxf(a, b); }
-TILE_FN float cos_of(float x) { return cosf(x); }
-TILE_FN float sin_of(float x) { return sinf(x); }
 TILE_FN float log1p_of(float x) { return log1pf(x); }
-TILE_FN double pow_of(double x, double y) { return pow(x, y); }
+TILE_FN double exp_of(double x) { return exp(x); }
+TILE_FN double log_of(double x) { return log(x); }
+TILE_FN float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
+TILE_FN double fma_of(double a, double b, double c) { return fma(a, b, c); }
 
 #else
 
@@ -154,16 +155,25 @@ REDLINE_LANES_MATH(exp_of, std::exp(x))
 REDLINE_LANES_MATH(tanh_of, std::tanh(x))
 REDLINE_LANES_MATH(erfc_of, std::erfc(x))
 REDLINE_LANES_MATH(sqrt_of, std::sqrt(x))
-REDLINE_LANES_MATH(cos_of, std::cos(x))
-REDLINE_LANES_MATH(sin_of, std::sin(x))
 REDLINE_LANES_MATH(log1p_of, std::log1p(x))
 #undef REDLINE_LANES_MATH
 inline Lanes<float> max_of(const Lanes<float>& a, const Lanes<float>& b) {
   return detail::map([](float x, float y) { return x > y ? x : y; }, a, b);
 }
 inline float max_of(float a, float b) { return a > b ? a : b; }
-inline Lanes<double> pow_of(double x, const Lanes<double>& y) {
-  return detail::map([x](double lane) { return std::pow(x, lane); }, y);
+inline int popcount_of(uint32_t x) { return __builtin_popcount(x); }
+inline Lanes<int> popcount_of(const Lanes<uint32_t>& x) {
+  return detail::map([](uint32_t lane) { return __builtin_popcount(lane); }, x);
+}
+inline double log_of(double x) { return std::log(x); }
+inline Lanes<double> exp_of(const Lanes<double>& x) {
+  return detail::map([](double lane) { return std::exp(lane); }, x);
+}
+inline Lanes<float> fma_of(const Lanes<float>& a, const Lanes<float>& b, const Lanes<float>& c) {
+  return detail::map([](float x, float y, float z) { return std::fma(x, y, z); }, a, b, c);
+}
+inline Lanes<double> fma_of(const Lanes<double>& a, double b, const Lanes<double>& c) {
+  return detail::map([b](double x, double y) { return std::fma(x, b, y); }, a, c);
 }
 
 #endif

@@ -189,7 +189,7 @@ struct BasicLinear {
     for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
       const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
       for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
-        const Lanes<int> at = lane_index() * 2 + col;
+        const Lanes<int> at = w.lane() * 2 + col;
         const Lanes<float> low = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
         const Lanes<float> high = from.load(at + (k + 1), (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
         w.store_shared(x.at(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
@@ -198,7 +198,7 @@ struct BasicLinear {
   }
   /// Elements [k, k + 16) of the 8 rows of tile i.
   static TILE_FN FragmentB rows_of(const X& x, Warp& w, int i, int k) {
-    const Lanes<int> lane = lane_index();
+    const Lanes<int> lane = w.lane();
     const Lanes<uint32_t> at = x.at(fragment_group(lane) + 8 * i, fragment_thread(lane) * 4 + k);
     return {{w.load_shared<uint32_t>(at), w.load_shared<uint32_t>(at + 4u)}};
   }
@@ -210,7 +210,7 @@ struct BasicLinear {
       return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
     };
     const Panel<decltype(words)> weights(a.format, words);
-    const Lanes<int> g = fragment_group(lane_index()), line = fragment_thread(lane_index()) * 2;
+    const Lanes<int> g = fragment_group(w.lane()), line = fragment_thread(w.lane()) * 2;
     const int lines = (elements + 1) / 2;
     for (int k = 0; k < elements; k += 16) {
       FragmentA fragment;
@@ -234,12 +234,12 @@ struct BasicLinear {
       return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
     };
     const Panel<decltype(words)> weights(f, words);
-    const Lanes<int> g = fragment_group(lane_index()), t = fragment_thread(lane_index());
+    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
     const Lanes<uint32_t> one = 0x3f803f80u;
     const FragmentA ones{{one, one, one, one}};
     for (int k = 0; k < elements; k += f.group) {
       const int unit = k / f.elements * f.unit_bytes, within = k % f.elements;
-      FragmentA codes[2];
+      FragmentA codes[2] = {{{0u, 0u, 0u, 0u}}, {{0u, 0u, 0u, 0u}}};
       TILE_UNROLL
       for (int half = 0; half < 2; ++half) {
         if (half >= f.group / 16) continue;
@@ -277,7 +277,7 @@ struct BasicLinear {
 
   static TILE_FN void store(const Args& a, const detail::Product& product, const StepTables& step, int first, int panel,
                             int tiles, Warp& w, const FragmentC (&sums)[kTiles]) {
-    const Lanes<int> g = fragment_group(lane_index()), t = fragment_thread(lane_index());
+    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
     TILE_UNROLL
     for (int i = 0; i < kTiles; ++i) TILE_UNROLL
     for (int c = 0; c < 4; ++c)
@@ -304,7 +304,7 @@ struct BasicLinearF32 {
                               RingPosition& ring) {
     const detail::Product product = Rows::product(a, tile, w);
     const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
-    const Lanes<int> row = lane_index() % 16, half = lane_index() / 16;
+    const Lanes<int> row = w.lane() % 16, half = w.lane() / 16;
     for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
       const int first = product.row_begin + pass * kPassRows;
       const int rows = product.row_end - first < kPassRows ? product.row_end - first : kPassRows;
@@ -353,7 +353,7 @@ struct BasicLinearF32 {
     for (int r = w.index(); r < rows; r += kConsumerWarps) {
       const auto from = Rows::x_row(a, product, step, first + r, w);
       for (int col = 0; col < (elements + 7) / 8 * 8; col += kWarpLanes) {
-        const Lanes<int> at = lane_index() + col;
+        const Lanes<int> at = w.lane() + col;
         const Lanes<float> x = from.load(at + k, at < Lanes<int>(elements), w);
         w.store_shared(convert<uint32_t>(at * 4) + (kRows + static_cast<uint32_t>(r * detail::kMaxChunk) * 4), x,
                        at < Lanes<int>(detail::kMaxChunk));

@@ -2,6 +2,7 @@
 // depends on items: concat_rows and slice_rows, timestep_embedding.
 #pragma once
 
+#include "kernels/tiles/angles.h"
 #include "kernels/tiles/elementwise.h"
 
 namespace redline::tiles {
@@ -72,7 +73,7 @@ struct TimestepEmbedding {
       const Lanes<bool> in_first = col < Lanes<int>(half);
       const Lanes<float> frequency = w.load(a.frequencies, select(in_first, col, col - half), mask);
       const Lanes<float> angle = frequency * w.load_uniform(a.timestep + row) * a.scale;
-      const Lanes<float> cosine = cos_of(angle), sine = sin_of(angle);
+      const auto [sine, cosine] = sine_cosine(angle);
       w.store(a.y + int64_t{row} * a.cols, col,
               a.cosine_first ? select(in_first, cosine, sine) : select(in_first, sine, cosine), mask);
     });

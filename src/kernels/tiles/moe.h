@@ -32,16 +32,16 @@ struct MoeRouter {
     for (int e = w.index(); e <= a.num_experts; e += kConsumerWarps) {
       Lanes<int> before = 0;
       for (int i = 0; i < pairs; i += kWarpLanes) {
-        const Lanes<int> at = lane_index() + i;
+        const Lanes<int> at = w.lane() + i;
         const Lanes<bool> mask = at < Lanes<int>(pairs);
         const Lanes<int> expert = w.load(a.chosen, at, mask);
         before = before + select(mask & (expert < Lanes<int>(e)), Lanes<int>(1), Lanes<int>(0));
       }
       int first = w.broadcast(sum_of(w, before), 0);
-      w.store(a.offsets, Lanes<int>(e), Lanes<int32_t>(first), lane_index() == Lanes<int>(0));
+      w.store(a.offsets, Lanes<int>(e), Lanes<int32_t>(first), w.lane() == Lanes<int>(0));
       if (e == a.num_experts) continue;
       for (int i = 0; i < pairs; i += kWarpLanes) {
-        const Lanes<int> at = lane_index() + i;
+        const Lanes<int> at = w.lane() + i;
         const Lanes<bool> mask = at < Lanes<int>(pairs);
         const Lanes<bool> own = mask & (w.load(a.chosen, at, mask) == Lanes<int>(e));
         const Lanes<int> one = select(own, Lanes<int>(1), Lanes<int>(0)), place = places_of(w, one);
@@ -58,7 +58,7 @@ struct MoeRouter {
   }
   /// Exclusive prefix sum over the lanes.
   static TILE_FN Lanes<int> places_of(Warp& w, const Lanes<int>& x) {
-    const Lanes<int> lane = lane_index();
+    const Lanes<int> lane = w.lane();
     Lanes<int> block = x, before = 0;  // sums of the lane's block of 1, 2, 4, .. lanes, and of its part before the lane
     for (int distance = 1; distance < kWarpLanes; distance *= 2) {
       const Lanes<int> other = w.shuffle_xor(block, distance);
@@ -74,13 +74,13 @@ struct MoeRouter {
   /// The largest key, of the smallest expert that has it.
   static TILE_FN Best best_of(Warp& w, const Lanes<float> (&keys)[kParts], int parts) {
     Lanes<float> key = keys[0];
-    Lanes<int> expert = lane_index();
+    Lanes<int> expert = w.lane();
     TILE_UNROLL
     for (int i = 1; i < kParts; ++i)
       if (i < parts) {
         const Lanes<bool> is_better = keys[i] > key;
         key = select(is_better, keys[i], key);
-        expert = select(is_better, Lanes<int>(lane_index() + i * kWarpLanes), expert);
+        expert = select(is_better, Lanes<int>(w.lane() + i * kWarpLanes), expert);
       }
     for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) {
       const Lanes<float> other_key = w.shuffle_xor(key, distance);
@@ -91,11 +91,16 @@ struct MoeRouter {
     }
     return {w.broadcast(key, 0), w.broadcast(expert, 0)};
   }
-  static TILE_FN void remove(Lanes<float> (&keys)[kParts], int parts, int expert) {
+  /// All parts, as Partial::clear in attention.h.
+  static TILE_FN void clear(Lanes<float> (&keys)[kParts]) {
+    TILE_UNROLL
+    for (int i = 0; i < kParts; ++i) keys[i] = -INFINITY;
+  }
+  static TILE_FN void remove(Warp& w, Lanes<float> (&keys)[kParts], int parts, int expert) {
     TILE_UNROLL
     for (int i = 0; i < kParts; ++i)
       if (i < parts)
-        keys[i] = select(lane_index() + i * kWarpLanes == Lanes<int>(expert), Lanes<float>(-INFINITY), keys[i]);
+        keys[i] = select(w.lane() + i * kWarpLanes == Lanes<int>(expert), Lanes<float>(-INFINITY), keys[i]);
   }
 
   static TILE_FN void choose(const Args& a, int t, Warp& w) {
@@ -103,11 +108,13 @@ struct MoeRouter {
     const int parts = (a.num_experts + kWarpLanes - 1) / kWarpLanes, n = a.num_experts;
     const float* logits = a.logits + int64_t{t} * n;
     Lanes<float> scores[kParts], keys[kParts];
+    clear(scores);
+    clear(keys);
     Lanes<float> top = -INFINITY, sum = 0.0f;
     TILE_UNROLL
     for (int i = 0; i < kParts; ++i)
       if (i < parts) {
-        const Lanes<int> e = lane_index() + i * kWarpLanes;
+        const Lanes<int> e = w.lane() + i * kWarpLanes;
         scores[i] = select(e < Lanes<int>(n), w.load(logits, e, e < Lanes<int>(n)), Lanes<float>(-INFINITY));
         top = max_of(top, scores[i]);
       }
@@ -126,7 +133,7 @@ struct MoeRouter {
     TILE_UNROLL
     for (int i = 0; i < kParts; ++i)
       if (i < parts) {
-        const Lanes<int> e = lane_index() + i * kWarpLanes;
+        const Lanes<int> e = w.lane() + i * kWarpLanes;
         const Lanes<bool> mask = e < Lanes<int>(n);
         scores[i] = scores[i] / divisor;
         const Lanes<float> key = a.bias ? scores[i] + w.load(a.bias, e, mask) : scores[i];
@@ -138,16 +145,16 @@ struct MoeRouter {
     float* weights = a.weights + int64_t{t} * a.experts_per_token;
     for (int i = 0; i < a.experts_per_token; ++i) {
       const Best best = best_of(w, keys, parts);
-      remove(keys, parts, best.expert);
+      remove(w, keys, parts, best.expert);
       const float weight = score_of(w, scores, parts, best.expert);
       total = total + weight;
-      w.store(weights, Lanes<int>(i), Lanes<float>(weight), lane_index() == Lanes<int>(0));
+      w.store(weights, Lanes<int>(i), Lanes<float>(weight), w.lane() == Lanes<int>(0));
       w.store(a.chosen + int64_t{t} * a.experts_per_token, Lanes<int>(i), Lanes<int32_t>(best.expert),
-              lane_index() == Lanes<int>(0));
+              w.lane() == Lanes<int>(0));
     }
     const Lanes<float> all = a.normalizes ? max_of(total, 1e-20f) : Lanes<float>(1.0f);
     for (int i = 0; i < a.experts_per_token; ++i) {
-      const Lanes<bool> first = lane_index() == Lanes<int>(0);
+      const Lanes<bool> first = w.lane() == Lanes<int>(0);
       w.store(weights, Lanes<int>(i), w.load(weights, Lanes<int>(i), first) / all * a.scale, first);
     }
   }
@@ -166,38 +173,37 @@ struct MoeRouter {
     const int size = a.num_experts / a.num_groups;
     Lanes<float> groups[kParts];  // the score of group g in lane g % 32 of part g / 32
     const int group_parts = (a.num_groups + kWarpLanes - 1) / kWarpLanes;
-    TILE_UNROLL
-    for (int i = 0; i < kParts; ++i)
-      if (i < group_parts) groups[i] = -INFINITY;
+    clear(groups);
     for (int g = 0; g < a.num_groups; ++g) {
       Lanes<float> own[kParts];
+      clear(own);
       TILE_UNROLL
       for (int i = 0; i < kParts; ++i)
         if (i < parts) {
-          const Lanes<int> e = lane_index() + i * kWarpLanes;
+          const Lanes<int> e = w.lane() + i * kWarpLanes;
           own[i] =
               select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), keys[i], Lanes<float>(-INFINITY));
         }
       const Best first = best_of(w, own, parts);
       float score = first.key;
       if (a.groups_by_two_best) {
-        remove(own, parts, first.expert);
+        remove(w, own, parts, first.expert);
         score += best_of(w, own, parts).key;
       }
       score = score > lowest ? score : lowest;
       TILE_UNROLL
       for (int i = 0; i < kParts; ++i)
         if (i < group_parts)
-          groups[i] = select(lane_index() + i * kWarpLanes == Lanes<int>(g), Lanes<float>(score), groups[i]);
+          groups[i] = select(w.lane() + i * kWarpLanes == Lanes<int>(g), Lanes<float>(score), groups[i]);
     }
-    for (int i = 0; i < a.groups_per_token; ++i) remove(groups, group_parts, best_of(w, groups, group_parts).expert);
+    for (int i = 0; i < a.groups_per_token; ++i) remove(w, groups, group_parts, best_of(w, groups, group_parts).expert);
     // What is left is out.
     for (int g = 0; g < a.num_groups; ++g) {
       if (!(score_of(w, groups, group_parts, g) > -INFINITY)) continue;
       TILE_UNROLL
       for (int i = 0; i < kParts; ++i)
         if (i < parts) {
-          const Lanes<int> e = lane_index() + i * kWarpLanes;
+          const Lanes<int> e = w.lane() + i * kWarpLanes;
           keys[i] =
               select((e >= Lanes<int>(g * size)) & (e < Lanes<int>((g + 1) * size)), Lanes<float>(-INFINITY), keys[i]);
         }

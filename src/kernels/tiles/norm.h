@@ -39,14 +39,14 @@ struct Norm {
     const Lanes<float> mean = a.centred ? warp_sum(w, sum) / static_cast<float>(a.cols) : Lanes<float>(0.0f);
     Lanes<float> squares = 0.0f;
     for (int c = 0; c < a.cols; c += kWarpLanes) {
-      const Lanes<bool> mask = lane_index() + c < Lanes<int>(a.cols);
+      const Lanes<bool> mask = w.lane() + c < Lanes<int>(a.cols);
       const Lanes<float> d = select(mask, load(x, c, a.cols, w) - mean, Lanes<float>(0.0f));
       squares = squares + d * d;
     }
     const Lanes<float> inverse =
         Lanes<float>(1.0f) / sqrt_of(warp_sum(w, squares) / static_cast<float>(a.cols) + a.eps);
     for (int c = 0; c < a.cols; c += kWarpLanes) {
-      const Lanes<int> at = lane_index() + c;
+      const Lanes<int> at = w.lane() + c;
       const Lanes<bool> mask = at < Lanes<int>(a.cols);
       Lanes<float> value = (load(x, c, a.cols, w) - mean) * inverse;
       if (a.weight) value = value * w.load(a.weight, at, mask);
@@ -57,7 +57,7 @@ struct Norm {
     }
   }
   static TILE_FN Lanes<float> load(const float* x, int c, int cols, Warp& w) {
-    const Lanes<int> at = lane_index() + c;
+    const Lanes<int> at = w.lane() + c;
     return w.load(x, at, at < Lanes<int>(cols));
   }
 };

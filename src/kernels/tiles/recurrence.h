@@ -35,7 +35,7 @@ struct CausalConv {
     for (int i = w.index(); i < blocks * step.num_sequences; i += kConsumerWarps) {
       const int s = i / blocks;
       convolve(a, step.sequences[s], a.state.at(state, s, 0), a.state.at(state, s, 1),
-               lane_index() + (tile.col_begin + i % blocks * kWarpLanes), tile.col_end, w);
+               w.lane() + (tile.col_begin + i % blocks * kWarpLanes), tile.col_end, w);
     }
   }
 
@@ -86,7 +86,7 @@ struct GatedScan {
     const int head = tile.col_begin / a.value_dim, blocks = (a.value_dim + kWarpLanes - 1) / kWarpLanes;
     for (int i = w.index(); i < blocks * step.num_sequences; i += kConsumerWarps) {
       const int s = i / blocks;
-      const Lanes<int> column = lane_index() + i % blocks * kWarpLanes;
+      const Lanes<int> column = w.lane() + i % blocks * kWarpLanes;
       const int64_t at = int64_t{head} * a.key_dim * a.value_dim;
       const float* from = a.state.at(state, s, 0) + at;
       float* const to = a.state.at(state, s, 1) + at;
@@ -101,7 +101,7 @@ struct GatedScan {
   static TILE_FN float norm_of(const float* x, int n, Warp& w) {
     Lanes<float> sum = 0.0f;
     for (int i = 0; i < n; i += kWarpLanes) {
-      const Lanes<int> at = lane_index() + i;
+      const Lanes<int> at = w.lane() + i;
       const Lanes<float> v = w.load(x, at, at < Lanes<int>(n));
       sum = sum + v * v;
     }
@@ -166,7 +166,7 @@ struct GatedNorm {
   static TILE_FN void normalize(const Args& a, int64_t row, int first, Warp& w) {
     Lanes<float> squares = 0.0f;
     for (int c = 0; c < a.group; c += kWarpLanes) {
-      const Lanes<int> at = lane_index() + c;
+      const Lanes<int> at = w.lane() + c;
       const Lanes<bool> mask = at < Lanes<int>(a.group);
       Lanes<float> x = w.load(a.x + row, at, mask);
       if (a.gates_first) x = x * silu(w.load(a.gate + row, at, mask));
@@ -174,7 +174,7 @@ struct GatedNorm {
     }
     const Lanes<float> scale = Lanes<float>(1.0f) / sqrt_of(warp_sum(w, squares) / static_cast<float>(a.group) + a.eps);
     for (int c = 0; c < a.group; c += kWarpLanes) {
-      const Lanes<int> at = lane_index() + c;
+      const Lanes<int> at = w.lane() + c;
       const Lanes<bool> mask = at < Lanes<int>(a.group);
       const Lanes<float> gate = silu(w.load(a.gate + row, at, mask));
       const Lanes<float> weight = w.load(a.weight, (at + first) % Lanes<int>(a.weight_size), mask);

@@ -1,6 +1,7 @@
 // rope_table and rope (graph/ops/rope.h).
 #pragma once
 
+#include "kernels/tiles/angles.h"
 #include "kernels/tiles/kernel.h"
 
 namespace redline::tiles {
@@ -26,14 +27,15 @@ struct RopeTable {
       const bool is_long = a.long_context > 0 && length > a.long_context;
       const bool is_dynamic = a.dynamic_context > 0 && length > a.dynamic_context;
       for (int i = 0; i < a.half; i += kWarpLanes) {
-        const Lanes<int> at = lane_index() + i;
+        const Lanes<int> at = w.lane() + i;
         const Lanes<bool> mask = at < Lanes<int>(a.half);
         const Lanes<float> frequency = is_dynamic ? dynamic_frequency(a, length, at)
                                                   : w.load(is_long ? a.long_frequencies : a.frequencies, at, mask);
         const Lanes<float> angle = frequency * position;  // rounded to float32, as in PyTorch implementations
         float* row = a.y + int64_t{t} * (2 * a.half);
-        w.store(row, at, cos_of(angle) * a.attention_factor, mask);
-        w.store(row + a.half, at, sin_of(angle) * a.attention_factor, mask);
+        const SineCosine angle_of = sine_cosine(angle);
+        w.store(row, at, angle_of.cosine * a.attention_factor, mask);
+        w.store(row + a.half, at, angle_of.sine * a.attention_factor, mask);
       }
     }
   }
@@ -43,8 +45,8 @@ struct RopeTable {
   static TILE_FN Lanes<float> dynamic_frequency(const Args& a, int32_t length, const Lanes<int>& at) {
     const double dim = 2.0 * a.half;
     const double grown = a.factor * length / a.dynamic_context - (a.factor - 1);
-    const double base = a.base * pow(grown, dim / (dim - 2));
-    return convert<float>(pow_of(base, convert<double>(at) / static_cast<double>(-a.half)));
+    const double log_base = log_of(a.base) + dim / (dim - 2) * log_of(grown);
+    return convert<float>(exp_of(convert<double>(at) * (log_base / -a.half)));
   }
 };
 
@@ -64,7 +66,7 @@ struct Rope {
       const float* table = a.table + int64_t{row} * (2 * a.half);
       const int64_t head = int64_t{row} * a.cols + tile.col_begin + n % heads * a.head_dim;
       for (int i = 0; i < a.half; i += kWarpLanes) {
-        const Lanes<int> at = lane_index() + i;
+        const Lanes<int> at = w.lane() + i;
         const Lanes<bool> mask = at < Lanes<int>(a.half);
         const Lanes<float> cosine = w.load(table, at, mask), sine = w.load(table + a.half, at, mask);
         const Lanes<float> low = w.load(a.x + head, at, mask), high = w.load(a.x + head + a.half, at, mask);
@@ -72,7 +74,7 @@ struct Rope {
         w.store(a.y + head + a.half, at, high * cosine + low * sine, mask);
       }
       for (int i = 2 * a.half; i < a.head_dim; i += kWarpLanes) {
-        const Lanes<int> at = lane_index() + i;
+        const Lanes<int> at = w.lane() + i;
         const Lanes<bool> mask = at < Lanes<int>(a.head_dim);
         w.store(a.y + head, at, w.load(a.x + head, at, mask), mask);
       }

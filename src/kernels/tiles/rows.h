@@ -24,7 +24,7 @@ struct Embedding {
       const auto words = [&](const Lanes<int>& offset) { return w.load(panel, offset / 4); };
       const Panel<decltype(words)> weights(a.format, words);
       for (int k = 0; k < a.hidden_size; k += 4 * kWarpLanes) {
-        const Lanes<int> element = lane_index() * 4 + k;
+        const Lanes<int> element = w.lane() * 4 + k;
         // Lanes past the end decode the first elements again.
         const Lanes<int> quad = select(element < Lanes<int>(a.hidden_size), element / 4, Lanes<int>(0));
         Lanes<float> v[4];

@@ -9,7 +9,7 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 2;
+inline constexpr int32_t kTileDeviceAbi = 3;
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
 struct TileDevice {
@@ -39,5 +39,41 @@ struct TileDevice {
   const char* (*last_error)(void* self);
   void (*close)(void* self);
 };
+
+namespace detail {
+template <auto member>
+struct TableEntry;
+template <class Device, class Returned, class... Args, Returned (Device::*member)(Args...)>
+struct TableEntry<member> {
+  static Returned call(void* self, Args... args) { return (Device::of(self).*member)(args...); }
+};
+}  // namespace detail
+
+/// The table of a class with a member for each function. Device::of(void*) gives the device back.
+template <class Device>
+TileDevice table_of(Device* device, const char* name) {
+  TileDevice table = {};
+  table.abi = kTileDeviceAbi;
+  table.name = name;
+  table.self = device;
+#define REDLINE_ENTRY(function) table.function = detail::TableEntry<&Device::function>::call;
+  REDLINE_ENTRY(allocate)
+  REDLINE_ENTRY(release)
+  REDLINE_ENTRY(upload)
+  REDLINE_ENTRY(download)
+  REDLINE_ENTRY(copy)
+  REDLINE_ENTRY(clear)
+  REDLINE_ENTRY(launch)
+  REDLINE_ENTRY(begin_capture)
+  REDLINE_ENTRY(end_capture)
+  REDLINE_ENTRY(launch_graph)
+  REDLINE_ENTRY(release_graph)
+  REDLINE_ENTRY(run_program)
+  REDLINE_ENTRY(synchronize)
+  REDLINE_ENTRY(last_error)
+  REDLINE_ENTRY(close)
+#undef REDLINE_ENTRY
+  return table;
+}
 
 }  // namespace redline::tiles

@@ -2,9 +2,12 @@
 // kernels/cuda/warp.cuh, host code from the emulated device; both have the same members:
 //
 //   index()                       number of this warp among the consumers; the loader is warp kConsumerWarps
+//   lane()                        number of each lane
+//   begin_task()                  before each task of a persistent step
 //   load, store                   global memory by lane, with a mask; load_uniform: one scalar for all lanes
 //   load_shared, store_shared     shared memory at byte offsets by lane; load_shared4: four floats at a multiple of 16
 //   shuffle_xor, broadcast        exchange between lanes
+//   ballot                        a bit for each lane
 //   consumer_sync()               named barrier of all consumer warps
 //   barrier_init, barrier_arrive, barrier_expect, barrier_wait    mbarriers, by number: arrivals, bytes, parity
 //   bulk_copy                     asynchronous copy of global memory that no kernel writes, completed on an mbarrier

@@ -145,6 +145,52 @@ extern const SolverRow kStarlingSolver = {
         body='EXPECT_TRUE(Solver::make({{"_class_name", "StarlingScheduler"}}).ok());'))
 
 
+def add_sampler(tree):
+    """Keeps tokens at least half as likely as the best, where the new member of SamplingOptions says so."""
+    tree.replace("include/redline/text.h", r"(  float min_p = 0.0f;[^\n]*\n)", r"\1  float starling = 0;  ///< 0: off\n")
+    tree.write("src/llm/samplers/starling.cc", """// Starling: tokens at least half as likely as the most likely one, for a test of costs.
+#include "llm/samplers/sampler_row.h"
+
+namespace redline {
+namespace {
+
+class Starling final : public SamplerStep {
+ public:
+  explicit Starling(const SamplerContext& c) : share_(c.options.starling / 2) {}
+  void apply(Candidates& candidates, int64_t /*position*/) override { candidates.keep_min_p(share_); }
+
+ private:
+  float share_;
+};
+
+constexpr SamplingParameter kStarlingParameters[] = {
+    {.name = "starling",
+     .member = &SamplingOptions::starling,
+     .symbol = "X",
+     .help = "drop tokens less likely than X / 2 times the most likely one; 0 is off",
+     .allowed = "0 (off) to 1",
+     .range = {0, 1},
+     .input = {0, 1},
+     .neutral = 0},
+};
+
+}  // namespace
+
+extern const SamplerRow kStarlingSampler = {
+    .name = "starling",
+    .kind = SamplerKind::kTruncation,
+    .parameters = kStarlingParameters,
+    .is_active = [](const SamplingOptions& o) { return o.starling > 0; },
+    .make = make_sampler_step<Starling>,
+};
+
+}  // namespace redline
+""")
+    tree.add_row("src/llm/samplers/registry.cc", "SamplerRow", "kSamplers", "kStarlingSampler")
+    tree.write("tests/llm/starling_test.cc", TEST.format(
+        header="llm/samplers/registry.h", suite="Starling", body='EXPECT_TRUE(sampler_name("starling").ok());'))
+
+
 def add_step_cache_rule(tree):
     tree.write("src/diffusion/step_cache/rules/starling_rule.cc", """// starling: every step after the first is skipped.
 #include "diffusion/step_cache/rule.h"
@@ -451,6 +497,11 @@ ADDITIONS = {
         "`models/NAME.cc` with its rows, the lists in `models/image_registry.cc`, a test; for `redline.diffusers` also a class in "
         "`python/redline/_torch_modules.py`, because each module's `forward` has arguments of its own"),
     "solver": (add_solver, 2, 2, "`diffusion/solvers/NAME.cc` with its row, which the build finds, a test"),
+    "sampler": (
+        add_sampler, 2, 4,
+        "`llm/samplers/NAME.cc` with its row and parameters, from which flags and request fields are made, a test; and the list in "
+        "`llm/samplers/registry.cc`, because samplers have an order, and its member in `SamplingOptions`; C and Python have the member "
+        "in their structs"),
     "step-cache rule": (
         add_step_cache_rule, 2, 2, "`diffusion/step_cache/rules/NAME_rule.cc` with its row, which the build finds, a test"),
     "forecaster": (

@@ -115,18 +115,19 @@ REDLINE_C_API redline_code redline_runtime_open(const redline_runtime_options* o
                                                 redline_error** error); /* options NULL: the defaults */
 REDLINE_C_API redline_runtime* redline_runtime_retain(redline_runtime* runtime);
 REDLINE_C_API void redline_runtime_release(redline_runtime* runtime);
+/* Number of worker threads. */
 REDLINE_C_API int32_t redline_runtime_threads(const redline_runtime* runtime);
 
 /* A LoRA adapter that a model is opened with. */
 typedef struct redline_adapter {
   const char* name; /* NULL: "adapter0" for the first, "adapter1", ... */
   const char* path;
-  double weight; /* 1: as trained */
+  double weight; /* factor of the adapter's product; 1: as trained */
 } redline_adapter;
 /* A loaded adapter with its weight in a request. */
 typedef struct redline_adapter_weight {
   const char* name;
-  double weight;
+  double weight; /* factor of the adapter's product; 1: as trained */
 } redline_adapter_weight;
 
 /* ---- Language models ---- */
@@ -171,10 +172,14 @@ REDLINE_C_API void redline_model_release(redline_model* model);
 
 typedef struct redline_model_info {
   size_t struct_size;
-  int64_t vocab_size, context, hidden_size, num_layers;
-  int64_t max_batch_tokens, max_batch_sequences, max_batch_logit_rows; /* of one redline_model_run_batch */
-  int32_t has_tokenizer, has_chat_template;
-  int32_t threads;
+  int64_t vocab_size;                       /* tokens that there are; floats of one row of logits */
+  int64_t context;                          /* maximum tokens of one sequence */
+  int64_t hidden_size, num_layers;          /* numbers of one token's hidden state; decoder layers */
+  int64_t max_batch_tokens;                 /* of one redline_model_run_batch: tokens over all entries, */
+  int64_t max_batch_sequences;              /* entries, */
+  int64_t max_batch_logit_rows;             /* and rows of logits over all entries */
+  int32_t has_tokenizer, has_chat_template; /* 1: it has one */
+  int32_t threads;                          /* worker threads */
 } redline_model_info;
 REDLINE_C_API redline_code redline_model_get_info(redline_model* model, redline_model_info* info,
                                                   redline_error** error);

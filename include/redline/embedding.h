@@ -4,9 +4,11 @@
 //   if (!engine.ok()) return fail(engine.status());
 //   redline::EmbedRequest request;
 //   request.texts = {"A man is eating food.", "Someone has a meal."};
-//   const redline::Embeddings e = (*engine)->embed(request).value();
-//   float cosine = 0;
-//   for (int64_t i = 0; i < e.dimensions; ++i) cosine += e.values[i] * e.values[e.dimensions + i];
+//   auto embeddings = (*engine)->embed(request);
+//   if (!embeddings.ok()) return fail(embeddings.status());
+//   const std::vector<float>& v = embeddings->values;  // two rows of embeddings->dimensions
+//   const float cosine = std::inner_product(v.begin(), v.begin() + embeddings->dimensions,
+//                                           v.begin() + embeddings->dimensions, 0.0f);
 #pragma once
 
 #include <cstdint>
@@ -57,8 +59,9 @@ struct EmbeddingOptions {
 struct EmbeddingInfo {
   std::string path, architecture, file_format;  ///< "bert"; "gguf" or "safetensors"
   std::string weight_types;                     ///< "f32 x103"
-  int64_t parameters = 0, weight_bytes = 0;
-  int64_t cache_bytes = 0;  ///< keys and values of a decoder, at their limit
+  int64_t parameters = 0;                       ///< number of weights
+  int64_t weight_bytes = 0;                     ///< of the packed weights
+  int64_t cache_bytes = 0;                      ///< keys and values of a decoder, at their limit
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, vocab_size = 0;
   int64_t dimensions = 0;  ///< of an embedding
   int64_t max_length = 0;  ///< tokens of one text, special tokens included
@@ -68,8 +71,8 @@ struct EmbeddingInfo {
   /// Prefixes by task ("query", "document").
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  ///< name of the one that is used without another; "": none
-  int threads = 0;
-  std::string isa;  ///< instruction set of the kernels in use, or the device: "emu"
+  int threads = 0;             ///< worker threads
+  std::string isa;             ///< instruction set of the kernels in use, or the device: "emu"
 };
 
 struct EmbedRequest {
@@ -84,7 +87,8 @@ struct EmbedRequest {
 };
 
 struct Embeddings {
-  int64_t count = 0, dimensions = 0;
+  int64_t count = 0;            ///< texts
+  int64_t dimensions = 0;       ///< of each
   std::vector<float> values;    ///< [count, dimensions]
   std::vector<int64_t> tokens;  ///< of each text, as computed
   /// With keep_token_states: by text, the last layer's hidden states [tokens, hidden_size], as they are before pooling.

@@ -5,7 +5,9 @@
 //   redline::ImageRequest request = (*engine)->defaults();
 //   request.prompts = {"a large red circle on a blue background"};
 //   auto result = (*engine)->generate(request);
-//   redline::save_png("out.png", result->images[0]);
+//   if (!result.ok()) return fail(result.status());
+//   const redline::Status saved = redline::save_png("out.png", result->images[0]);
+//   if (!saved.ok()) return fail(saved);
 #pragma once
 
 #include <cstdint>
@@ -92,25 +94,25 @@ struct ImageRequest {
   /// Image i draws its noise from seed + i, as with a list of generators in diffusers, so that it is the image of a
   /// request with that seed alone. False: one generator draws for the whole batch.
   bool seed_each = false;
-  std::string solver;                      ///< scheduler class or short name that replaces the model's; "": none
-  std::string cache;                       ///< rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...
-  double quality = -1;                     ///< 0 .. 1, sets the rule's threshold; -1: unset
-  int64_t steps_budget = 0;                ///< computed steps, the others are forecast; 0: unset
-  const FloatArray* init_noise = nullptr;  ///< standard normal [batch, channels, height / 8, width / 8]
-  const FloatArray* prompt_embeds =
-      nullptr;  ///< [batch, tokens, width], replaces the text encoders (with pooled_embeds)
-  const FloatArray* pooled_embeds = nullptr;  ///< [batch, width]
+  std::string solver;        ///< scheduler class or short name that replaces the model's; "": none
+  std::string cache;         ///< rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...
+  double quality = -1;       ///< 0 .. 1, sets the rule's threshold; -1: unset
+  int64_t steps_budget = 0;  ///< computed steps, the others are forecast; 0: unset
+  // Arrays and images are shared by copies of the request. Null: none.
+  std::shared_ptr<const FloatArray> init_noise;  ///< standard normal, the shape of the latents; null: drawn from seed
+  /// [batch, tokens, width], replaces the text encoders (with pooled_embeds)
+  std::shared_ptr<const FloatArray> prompt_embeds;
+  std::shared_ptr<const FloatArray> pooled_embeds;  ///< [batch, width]
   /// The same of the negative prompt, for classifier-free guidance with prompt_embeds.
-  const FloatArray* negative_prompt_embeds = nullptr;
-  const FloatArray* negative_pooled_embeds = nullptr;
-  const RgbImage* init_image = nullptr;  ///< image to image: starts from this image
-  const RgbImage* mask = nullptr;        ///< inpainting: white is regenerated, black is kept
-  double strength = 0.8;                 ///< image to image: fraction of the steps that run
+  std::shared_ptr<const FloatArray> negative_prompt_embeds, negative_pooled_embeds;
+  std::shared_ptr<const RgbImage> init_image;  ///< image to image: starts from this image
+  std::shared_ptr<const RgbImage> mask;        ///< inpainting: white is regenerated, black is kept
+  double strength = 0.8;                       ///< image to image: fraction of the steps that run
   /// With `mask`: pixels where it is black are those of `init_image` to the last bit, and gray blends. False: what the
   /// VAE makes of them.
   bool keep_unmasked = false;
-  bool keep_latents = false;
-  bool skip_decode = false;  ///< no images: for keep_latents, and ImageEngine::decode later
+  bool keep_latents = false;  ///< the result has the final latents
+  bool skip_decode = false;   ///< no images: for keep_latents, and ImageEngine::decode later
 };
 
 /// What the text encoders make of prompts, for ImageRequest::prompt_embeds and pooled_embeds.
@@ -121,11 +123,13 @@ struct PromptEmbeds {
 };
 
 struct ImageResult {
-  std::vector<RgbImage> images;
-  FloatArray latents;  ///< final latents [batch, channels, h, w] of the solver, if keep_latents
-  std::vector<double> step_ms;
-  std::vector<int64_t> computed;  ///< per step: images whose step was computed, not forecast
-  double text_ms = 0, loop_ms = 0, decode_ms = 0;
+  std::vector<RgbImage> images;       ///< [batch], or [prompts]; empty with skip_decode
+  FloatArray latents;                 ///< final latents [batch, channels, h, w] of the solver, if keep_latents
+  std::vector<double> step_ms;        ///< by step
+  std::vector<int64_t> computed;      ///< per step: images whose step was computed, not forecast
+  double text_ms = 0;                 ///< text encoders
+  double loop_ms = 0;                 ///< all steps
+  double decode_ms = 0;               ///< VAE, latents to pixels
   std::string cache;                  ///< rule of the step cache with its parameters: "fbcache:threshold=0.08"
   std::string solver;                 ///< short name of the one that was used: "flow-euler", "dpm++-karras"
   double operations = 0;              ///< floating-point operations of the denoiser's matrix products

@@ -1,8 +1,9 @@
 // What the models of a process share: worker threads with their scratch memory, kernels, and the timeline.
 //
-//   auto runtime = redline::Runtime::open({.threads = 8}).value();
-//   auto target = redline::TextEngine::open("target.gguf", {.runtime = runtime});
-//   auto draft = redline::TextEngine::open("draft.gguf", {.runtime = runtime});
+//   auto runtime = redline::Runtime::open({.threads = 8});
+//   if (!runtime.ok()) return fail(runtime.status());
+//   auto target = redline::TextEngine::open("target.gguf", {.runtime = *runtime});
+//   auto draft = redline::TextEngine::open("draft.gguf", {.runtime = *runtime});
 #pragma once
 
 #include <memory>
@@ -18,25 +19,16 @@ struct RuntimeOptions {
   std::string trace_file;  ///< write a timeline (Perfetto JSON) when the runtime closes; "": none
 };
 
-class RuntimeResources;
-
 /// Thread-safe. Steps of the models that share a runtime take turns on its workers. An engine that is opened without
 /// one makes its own.
 class Runtime {
  public:
   /// invalid_argument: an impossible number of threads. io: the timeline cannot be written.
   static Result<std::shared_ptr<Runtime>> open(const RuntimeOptions& options = {});
-  ~Runtime();
+  virtual ~Runtime() = default;
 
-  int threads() const;
-  const std::string& isa() const;  ///< instruction set of the kernels in use
-
-  /// For the engines.
-  RuntimeResources& resources() { return *resources_; }
-
- private:
-  explicit Runtime(std::unique_ptr<RuntimeResources> resources);
-  std::unique_ptr<RuntimeResources> resources_;
+  virtual int threads() const = 0;
+  virtual const std::string& isa() const = 0;  ///< instruction set of the kernels in use
 };
 
 /// A device that TextEngineOptions::device can name.

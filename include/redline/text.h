@@ -2,15 +2,18 @@
 //
 //   auto engine = redline::TextEngine::open("assets/redline-tales");
 //   if (!engine.ok()) return fail(engine.status());
-//   redline::GenerateRequest request;
-//   request.prompt = (*engine)->encode("Once upon a time").value();
-//   (*engine)->generate(request, [](const redline::TextPiece& p) { std::cout << p.text << std::flush; return true; });
+//   auto prompt = (*engine)->encode("Once upon a time");
+//   if (!prompt.ok()) return fail(prompt.status());
+//   auto story = (*engine)->generate({.prompt = *prompt}, [](const redline::TextPiece& piece) {
+//     std::cout << piece.text << std::flush;
+//     return true;  // go on
+//   });
+//   if (!story.ok()) return fail(story.status());
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,21 +33,6 @@ enum class ComputeType : uint8_t {
 };
 /// Accepts "auto" and "f32"; anything else is invalid_argument.
 Result<ComputeType> compute_type_from_name(std::string_view name);
-
-/// What a machine can do at most.
-struct MachineLimits {
-  double read_bytes_per_s = 0;
-  /// With weights, or cached values, of each type ("q4_0", "f16"): two operations per multiply-add.
-  std::map<std::string, double> operations_per_s;
-};
-/// What MachineLimits depend on.
-struct MachineQuestion {
-  int threads = 0;
-  int64_t step_bytes = 0;  ///< that a step reads: it may fit in a cache
-  bool exact_f32 = false;  ///< everything is computed in float32
-  std::vector<std::string> types;
-  bool may_measure = true;  ///< false: only what is known already; no limits if nothing is
-};
 
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
@@ -82,8 +70,6 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
-  /// Called by TextEngine::count_bounds(). Empty: EngineStats::bound_seconds stays 0.
-  std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
 /// Description of a model, available without running it.
@@ -92,8 +78,10 @@ struct ModelInfo {
   std::string weight_types;                     ///< "bf16 x57, f32 x17"
   int64_t parameters = 0, weight_bytes = 0;
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
-  int64_t vocab_size = 0, model_context = 0, context = 0;
-  std::string left_out;  ///< vision and audio parts of the model, which are not run: "439 tensors of vision_tower"
+  int64_t vocab_size = 0;
+  int64_t model_context = 0;  ///< tokens of one sequence that the model was trained for; 0: its files do not say
+  int64_t context = 0;        ///< tokens of one sequence in this engine (TextEngineOptions::context)
+  std::string left_out;       ///< vision and audio parts of the model, which are not run: "439 tensors of vision_tower"
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
   std::string chat_template;       ///< its text
@@ -265,7 +253,15 @@ class Sequence {
   /// both numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few
   /// free pages.
   virtual Status append(std::span<const int32_t> tokens, std::span<float> logits) = 0;
-  /// The same, with the logits after the last token, [vocab_size], or after each token if `all`, [tokens, vocab_size].
+  /// append() in sight of the caller, for logits that are more than memory holds, or a call that may be cancelled:
+  /// after every step, `on_step` gets the number of `tokens` that have been appended, and the logits of those of the
+  /// last `rows` of them that were in this step, [n, vocab_size], valid during the call. Returning false ends the call
+  /// as `cancelled`. The logits are those of one append(), also where rope scaling depends on the length (dynamic NTK,
+  /// longrope): a prompt that is cut into several calls takes the length after each. Other sequences may run between
+  /// the steps.
+  using OnStep = std::function<bool(int64_t appended, std::span<const float> logits)>;
+  virtual Status append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) = 0;
+  /// append(), with the logits after the last token, [vocab_size], or after each token if `all`, [tokens, vocab_size].
   Result<std::vector<float>> forward(std::span<const int32_t> tokens, bool all = false);
 
   /// Number of tokens so far.
@@ -277,9 +273,6 @@ class Sequence {
   /// A sequence with the same tokens. Both share the pages of their cache until one of them writes to a page (copy on
   /// write).
   virtual Result<std::unique_ptr<Sequence>> fork() const = 0;
-  /// The known final length of a prompt that is appended in several calls, for models whose rope scaling depends on it
-  /// (dynamic NTK). Without it, each call takes the length after its tokens. Forgotten by truncate(0).
-  virtual void expect_length(int64_t length) = 0;
 
  protected:
   virtual int64_t vocab_size() const = 0;
@@ -315,7 +308,7 @@ struct EngineStats {
   double step_seconds = 0;
   /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
   bool is_stalled = false;
-  /// What the steps since TextEngine::count_bounds() would have taken at the limits of the machine: each weight and
+  /// What the steps since EngineProfile::count_bounds() would have taken at the limits of the machine: each weight and
   /// each cached page read once per step, or its multiply-adds, whichever takes longer. 0: the limits are unknown.
   double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
@@ -380,9 +373,6 @@ class TextEngine {
   virtual int64_t free_cache_tokens() const = 0;
   /// Does not wait for the step in progress.
   virtual EngineStats stats() const = 0;
-  /// Enables EngineStats::bound_seconds. May measure for 0.5 s (TextEngineOptions::machine_limits); never while
-  /// requests run: then a later call measures. Thread-safe; steps wait meanwhile.
-  virtual void count_bounds() {}
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.

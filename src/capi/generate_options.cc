@@ -5,28 +5,35 @@
 namespace redline::capi {
 namespace {
 
+/// The numbers that SamplingOptions and redline_generate_options have in common, from one to the other.
+template <class From, class To>
+void copy_sampling(const From& from, To& to) {
+  to.temperature = from.temperature;
+  to.top_p = from.top_p;
+  to.top_k = from.top_k;
+  to.min_p = from.min_p;
+  to.repetition_penalty = from.repetition_penalty;
+  to.presence_penalty = from.presence_penalty;
+  to.frequency_penalty = from.frequency_penalty;
+  to.penalty_last_n = from.penalty_last_n;
+  to.typical_p = from.typical_p;
+  to.top_n_sigma = from.top_n_sigma;
+  to.xtc_probability = from.xtc_probability;
+  to.xtc_threshold = from.xtc_threshold;
+  to.dry_multiplier = from.dry_multiplier;
+  to.dry_base = from.dry_base;
+  to.dry_allowed_length = from.dry_allowed_length;
+  to.dry_penalty_last_n = from.dry_penalty_last_n;
+  to.mirostat = from.mirostat;
+  to.mirostat_tau = from.mirostat_tau;
+  to.mirostat_eta = from.mirostat_eta;
+  to.dynatemp_range = from.dynatemp_range;
+  to.dynatemp_exponent = from.dynatemp_exponent;
+}
+
 Status read_sampling(const redline_generate_options& o, SamplingOptions& s) {
-  s.temperature = o.temperature;
-  s.top_p = o.top_p;
-  s.top_k = std::max<int64_t>(0, o.top_k);  // vLLM's "off" is -1
-  s.min_p = o.min_p;
-  s.repetition_penalty = o.repetition_penalty;
-  s.presence_penalty = o.presence_penalty;
-  s.frequency_penalty = o.frequency_penalty;
-  s.penalty_last_n = o.penalty_last_n;
-  s.typical_p = o.typical_p;
-  s.top_n_sigma = o.top_n_sigma;
-  s.xtc_probability = o.xtc_probability;
-  s.xtc_threshold = o.xtc_threshold;
-  s.dry_multiplier = o.dry_multiplier;
-  s.dry_base = o.dry_base;
-  s.dry_allowed_length = o.dry_allowed_length;
-  s.dry_penalty_last_n = o.dry_penalty_last_n;
-  s.mirostat = o.mirostat;
-  s.mirostat_tau = o.mirostat_tau;
-  s.mirostat_eta = o.mirostat_eta;
-  s.dynatemp_range = o.dynatemp_range;
-  s.dynatemp_exponent = o.dynatemp_exponent;
+  copy_sampling(o, s);
+  s.top_k = std::max<int64_t>(0, s.top_k);  // vLLM's "off" is -1
   s.seed = o.has_seed != 0 ? o.seed : uint64_t{std::random_device()()} << 32 | std::random_device()();
   if (o.dry_sequence_breakers != nullptr) {
     REDLINE_ASSIGN(s.dry_sequence_breakers,
@@ -86,30 +93,10 @@ redline_generate_options default_generate_options(const TextContents* model) {
   redline_generate_options o = {};
   o.struct_size = sizeof o;
   o.max_tokens = GenerateRequest().max_tokens;
-  o.temperature = s.temperature;
-  o.top_p = s.top_p;
-  o.top_k = s.top_k;
-  o.min_p = s.min_p;
-  o.repetition_penalty = s.repetition_penalty;
-  o.presence_penalty = s.presence_penalty;
-  o.frequency_penalty = s.frequency_penalty;
+  copy_sampling(s, o);
   o.skip_special_tokens = 1;
   o.add_bos = 1;
   o.logprobs = -1;
-  o.penalty_last_n = s.penalty_last_n;
-  o.typical_p = s.typical_p;
-  o.top_n_sigma = s.top_n_sigma;
-  o.xtc_probability = s.xtc_probability;
-  o.xtc_threshold = s.xtc_threshold;
-  o.dry_multiplier = s.dry_multiplier;
-  o.dry_base = s.dry_base;
-  o.dry_allowed_length = s.dry_allowed_length;
-  o.dry_penalty_last_n = s.dry_penalty_last_n;
-  o.mirostat = s.mirostat;
-  o.mirostat_tau = s.mirostat_tau;
-  o.mirostat_eta = s.mirostat_eta;
-  o.dynatemp_range = s.dynatemp_range;
-  o.dynatemp_exponent = s.dynatemp_exponent;
   if (model != nullptr) {
     o.adapters = model->adapters->weights.data();
     o.num_adapters = model->adapters->weights.size();

@@ -92,41 +92,31 @@ Result<RgbImage> read_image(const redline_image& given, const char* what) {
   return image;
 }
 
-/// A request with the arrays that it points to.
-struct OwnedRequest {
-  ImageRequest request;
-  FloatArray init_noise, prompt_embeds, pooled_embeds, negative_prompt_embeds, negative_pooled_embeds;
-  RgbImage init_image, mask;
-};
-
-Status read_pointers(const redline_image_request& o, OwnedRequest& owned) {
-  const std::tuple<const redline_float_array*, FloatArray*, const FloatArray**, const char*> arrays[] = {
-      {o.init_noise, &owned.init_noise, &owned.request.init_noise, "init_noise"},
-      {o.prompt_embeds, &owned.prompt_embeds, &owned.request.prompt_embeds, "prompt_embeds"},
-      {o.pooled_embeds, &owned.pooled_embeds, &owned.request.pooled_embeds, "pooled_embeds"},
-      {o.negative_prompt_embeds, &owned.negative_prompt_embeds, &owned.request.negative_prompt_embeds,
-       "negative_prompt_embeds"},
-      {o.negative_pooled_embeds, &owned.negative_pooled_embeds, &owned.request.negative_pooled_embeds,
-       "negative_pooled_embeds"}};
-  for (const auto& [given, array, pointer, name] : arrays) {
+/// Copies of the arrays and images that the caller points to.
+Status read_pointers(const redline_image_request& o, ImageRequest& r) {
+  const std::tuple<const redline_float_array*, std::shared_ptr<const FloatArray>*, const char*> arrays[] = {
+      {o.init_noise, &r.init_noise, "init_noise"},
+      {o.prompt_embeds, &r.prompt_embeds, "prompt_embeds"},
+      {o.pooled_embeds, &r.pooled_embeds, "pooled_embeds"},
+      {o.negative_prompt_embeds, &r.negative_prompt_embeds, "negative_prompt_embeds"},
+      {o.negative_pooled_embeds, &r.negative_pooled_embeds, "negative_pooled_embeds"}};
+  for (const auto& [given, to, name] : arrays) {
     if (given == nullptr) continue;
-    REDLINE_ASSIGN(*array, read_array(*given, name));
-    *pointer = array;
+    REDLINE_ASSIGN(FloatArray array, read_array(*given, name));
+    *to = std::make_shared<const FloatArray>(std::move(array));
   }
-  const std::tuple<const redline_image*, RgbImage*, const RgbImage**, const char*> images[] = {
-      {o.init_image, &owned.init_image, &owned.request.init_image, "init_image"},
-      {o.mask, &owned.mask, &owned.request.mask, "mask"}};
-  for (const auto& [given, image, pointer, name] : images) {
+  const std::tuple<const redline_image*, std::shared_ptr<const RgbImage>*, const char*> images[] = {
+      {o.init_image, &r.init_image, "init_image"}, {o.mask, &r.mask, "mask"}};
+  for (const auto& [given, to, name] : images) {
     if (given == nullptr) continue;
-    REDLINE_ASSIGN(*image, read_image(*given, name));
-    *pointer = image;
+    REDLINE_ASSIGN(RgbImage image, read_image(*given, name));
+    *to = std::make_shared<const RgbImage>(std::move(image));
   }
   return {};
 }
 
-Status read_request(const redline_image_request& o, const ImageRequest& defaults, OwnedRequest& owned) {
-  ImageRequest& r = owned.request;
-  r = defaults;
+Result<ImageRequest> read_request(const redline_image_request& o, const ImageRequest& defaults) {
+  ImageRequest r = defaults;
   REDLINE_ASSIGN(r.prompts, strings_of(o.prompts, o.num_prompts, "prompts"));
   r.negative_prompt = text_or_empty(o.negative_prompt);
   r.width = o.width;
@@ -149,7 +139,8 @@ Status read_request(const redline_image_request& o, const ImageRequest& defaults
   r.keep_unmasked = o.keep_unmasked != 0;
   r.keep_latents = o.keep_latents != 0;
   r.skip_decode = o.skip_decode != 0;
-  return read_pointers(o, owned);
+  REDLINE_TRY(read_pointers(o, r));
+  return r;
 }
 
 redline_float_array borrow(const FloatArray& array) {
@@ -335,12 +326,11 @@ redline_code redline_image_generate(redline_image_pipeline* pipeline, const redl
     REDLINE_ASSIGN(const redline_image_request o,
                    read_struct(request, default_request(contents->defaults), "redline_image_request"));
     REDLINE_TRY(check_not_in_callback(contents->engine.get(), "pipeline"));
-    OwnedRequest owned;
-    REDLINE_TRY(read_request(o, contents->defaults, owned));
+    REDLINE_ASSIGN(const ImageRequest asked, read_request(o, contents->defaults));
     REDLINE_ASSIGN(const std::unique_lock<std::timed_mutex> turn, take_turn(contents->turn, o));
     auto made = std::make_unique<redline_image_result>();
-    made->seed = owned.request.seed;
-    REDLINE_ASSIGN(made->result, contents->engine->generate(owned.request, [&](const ImageProgress& progress) {
+    made->seed = asked.seed;
+    REDLINE_ASSIGN(made->result, contents->engine->generate(asked, [&](const ImageProgress& progress) {
       return show_progress(contents->engine.get(), o, progress);
     }));
     *result = made.release();

@@ -33,22 +33,16 @@ bool is_stopped(const redline_logits_options& o) {
   return is_cancelled(o.canceller) || (o.on_step != nullptr && o.on_step(o.user_data) != 0);
 }
 
-/// Appends in steps, between which the caller may cancel.
-Status append_in_steps(TextEngine& engine, Sequence& sequence, std::span<const int32_t> tokens,
-                       const redline_logits_options& o, std::span<float> logits) {
-  const auto step = static_cast<size_t>(std::max<int64_t>(1, engine.batch_limits().tokens));
-  const auto vocab = static_cast<size_t>(engine.info().vocab_size);
-  const size_t first_row = tokens.size() - logits.size() / vocab;  // of the tokens with logits
-  sequence.expect_length(std::ssize(tokens));
-  for (size_t begin = 0; begin < tokens.size(); begin += step) {
-    if (is_stopped(o)) return cancelled("logits: cancelled after {} of {} tokens", begin, tokens.size());
-    const size_t end = std::min(tokens.size(), begin + step);
-    const size_t rows_begin = std::max(begin, first_row), num_rows = end > rows_begin ? end - rows_begin : 0;
-    const std::span<float> rows =
-        num_rows == 0 ? std::span<float>() : logits.subspan((rows_begin - first_row) * vocab, num_rows * vocab);
-    REDLINE_TRY(sequence.append(tokens.subspan(begin, end - begin), rows));
-  }
-  return {};
+/// Appends in steps, before each of which the caller may cancel.
+Status append_cancellable(Sequence& sequence, std::span<const int32_t> tokens, const redline_logits_options& o,
+                          size_t num_rows, std::span<float> logits) {
+  if (is_stopped(o)) return cancelled("logits: cancelled after 0 of {} tokens", tokens.size());
+  float* out = logits.data();
+  return sequence.append_in_steps(tokens, static_cast<int64_t>(num_rows),
+                                  [&](int64_t appended, std::span<const float> rows) {
+                                    out = std::copy(rows.begin(), rows.end(), out);
+                                    return appended == std::ssize(tokens) || !is_stopped(o);
+                                  });
 }
 
 Status check_same_model(const redline_batch_entry& entry, const redline_model& model) {
@@ -81,7 +75,7 @@ redline_code redline_model_logits(redline_model* model, const int32_t* tokens, s
     REDLINE_ASSIGN(const std::span<float> rows, rows_of(*contents->engine, num_rows, logits, num_floats));
     REDLINE_ASSIGN(const AdapterWeights adapters, adapter_weights(o.adapters, o.num_adapters));
     REDLINE_ASSIGN(const std::unique_ptr<Sequence> sequence, contents->engine->new_sequence(adapters));
-    return append_in_steps(*contents->engine, *sequence, {tokens, num_tokens}, o, rows);
+    return append_cancellable(*sequence, {tokens, num_tokens}, o, num_rows, rows);
   });
 }
 

@@ -1,6 +1,7 @@
 // Language models: opening, describing, tokens, conversations, adapters.
 #include "capi/generate_options.h"
 #include "capi/json.h"
+#include "redline/sampling_parameters.h"
 
 namespace redline::capi {
 namespace {
@@ -96,14 +97,10 @@ Json memory_json(const TextEngine::MemoryReport& m) {
 }
 
 Json sampling_json(const SamplingOptions& s) {
-  return {{"temperature", s.temperature},
-          {"top_p", s.top_p},
-          {"top_k", s.top_k},
-          {"min_p", s.min_p},
-          {"repetition_penalty", s.repetition_penalty},
-          {"presence_penalty", s.presence_penalty},
-          {"frequency_penalty", s.frequency_penalty},
-          {"typical_p", s.typical_p}};
+  Json json;
+  for (const SamplingParameter& p : sampling_parameters())
+    std::visit([&](auto field) { json[std::string(p.name)] = s.*field; }, p.member);
+  return json;
 }
 
 const char* delta_type(ChatDelta::Kind kind) {

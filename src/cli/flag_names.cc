@@ -1,36 +1,20 @@
 #include "cli/flag_names.h"
 
+#include <algorithm>
 #include <string_view>
+
+#include "redline/sampling_parameters.h"
 
 namespace redline::cli {
 namespace {
 
+/// Beside those of sampling_parameters(), whose flags have their names.
 struct FlagName {
   std::string_view member, flag;
 };
 constexpr FlagName kFlagNames[] = {
     {"max_tokens", "--max-tokens"},
-    {"temperature", "--temperature"},
-    {"top_k", "--top-k"},
-    {"top_p", "--top-p"},
-    {"min_p", "--min-p"},
-    {"repetition_penalty", "--repetition-penalty"},
-    {"presence_penalty", "--presence-penalty"},
-    {"frequency_penalty", "--frequency-penalty"},
-    {"penalty_last_n", "--penalty-last-n"},
-    {"typical_p", "--typical-p"},
-    {"top_n_sigma", "--top-n-sigma"},
-    {"xtc_probability", "--xtc-probability"},
-    {"xtc_threshold", "--xtc-threshold"},
-    {"dry_multiplier", "--dry-multiplier"},
-    {"dry_base", "--dry-base"},
-    {"dry_allowed_length", "--dry-allowed-length"},
-    {"dry_penalty_last_n", "--dry-penalty-last-n"},
     {"dry_sequence_breakers", "--dry-sequence-breaker"},
-    {"mirostat_tau", "--mirostat-tau"},
-    {"mirostat_eta", "--mirostat-eta"},
-    {"dynatemp_range", "--dynatemp-range"},
-    {"dynatemp_exponent", "--dynatemp-exponent"},
     {"logit_bias", "--logit-bias"},
     {"bad_words", "--bad-word"},
     {"beam_width", "--beams"},
@@ -55,6 +39,16 @@ constexpr FlagName kFlagNames[] = {
     {"tune_prompts", "--tune-prompts"},
 };
 
+/// The flag of a member, or the word itself.
+std::string flag_name(std::string_view word) {
+  for (const FlagName& name : kFlagNames)
+    if (name.member == word) return std::string(name.flag);
+  if (find_sampling_parameter(word) == nullptr) return std::string(word);
+  std::string flag = "--" + std::string(word);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
          c == '.' || c == '/';
@@ -73,10 +67,8 @@ std::string with_flag_names(const std::string& message) {
     }
     // A name of a file or of a key in quotes is not a member.
     const bool is_quoted = begin > 0 && (message[begin - 1] == '"' || message[begin - 1] == '\'');
-    std::string_view word = std::string_view(message).substr(begin, end - begin);
-    for (const FlagName& name : kFlagNames)
-      if (!is_quoted && name.member == word) word = name.flag;
-    text += word;
+    const std::string_view word = std::string_view(message).substr(begin, end - begin);
+    text += is_quoted ? std::string(word) : flag_name(word);
     begin = end;
   }
   return text;

@@ -46,33 +46,26 @@ Status read_interval(const std::string& text, ImageRequest& request) {
   return {};
 }
 
-/// Files that the request refers to.
-struct RequestFiles {
-  FloatArray init_noise, prompt_embeds, pooled_embeds;
-  RgbImage init_image, mask;
-
-  Status read(const ImageArgs& args, ImageRequest& request) {
-    const auto array = [](const std::string& path, FloatArray& to, const FloatArray*& pointer) -> Status {
-      if (path.empty()) return {};
-      REDLINE_ASSIGN(NpyArray read, read_npy(path));
-      to.shape = std::move(read.shape);
-      to.data = std::move(read.values);
-      pointer = &to;
-      return {};
-    };
-    const auto image = [](const std::string& path, RgbImage& to, const RgbImage*& pointer) -> Status {
-      if (path.empty()) return {};
-      REDLINE_ASSIGN(to, read_image(path));
-      pointer = &to;
-      return {};
-    };
-    REDLINE_TRY(array(args.init_noise, init_noise, request.init_noise));
-    REDLINE_TRY(array(args.prompt_embeds, prompt_embeds, request.prompt_embeds));
-    REDLINE_TRY(array(args.pooled_embeds, pooled_embeds, request.pooled_embeds));
-    REDLINE_TRY(image(args.init_image, init_image, request.init_image));
-    return image(args.mask, mask, request.mask);
-  }
-};
+/// Reads the arrays and images of the request from their files.
+Status read_request_files(const ImageArgs& args, ImageRequest& request) {
+  const auto array = [](const std::string& path, std::shared_ptr<const FloatArray>& to) -> Status {
+    if (path.empty()) return {};
+    REDLINE_ASSIGN(NpyArray read, read_npy(path));
+    to = std::make_shared<const FloatArray>(FloatArray{std::move(read.shape), std::move(read.values)});
+    return {};
+  };
+  const auto image = [](const std::string& path, std::shared_ptr<const RgbImage>& to) -> Status {
+    if (path.empty()) return {};
+    REDLINE_ASSIGN(RgbImage read, read_image(path));
+    to = std::make_shared<const RgbImage>(std::move(read));
+    return {};
+  };
+  REDLINE_TRY(array(args.init_noise, request.init_noise));
+  REDLINE_TRY(array(args.prompt_embeds, request.prompt_embeds));
+  REDLINE_TRY(array(args.pooled_embeds, request.pooled_embeds));
+  REDLINE_TRY(image(args.init_image, request.init_image));
+  return image(args.mask, request.mask);
+}
 
 /// PROMPT, or one prompt for each line of standard input.
 Result<std::vector<std::string>> prompts_of(const ImageArgs& args, Terminal& terminal) {
@@ -112,10 +105,10 @@ bool is_png(const std::string& path) {
 }
 
 Result<ImageRequest> image_request_of(const ImageArgs& args, const ImageEngine& engine,
-                                      std::vector<std::string> prompts, RequestFiles& files) {
+                                      std::vector<std::string> prompts) {
   ImageRequest r = engine.defaults();
   r.prompts = std::move(prompts);
-  REDLINE_TRY(files.read(args, r));
+  REDLINE_TRY(read_request_files(args, r));
   if (r.init_image) {
     r.width = r.init_image->width;
     r.height = r.init_image->height;
@@ -397,8 +390,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   for (const auto& [file, weight] : adapters)
     REDLINE_TRY(explain_kind(engine->load_adapter(file, file), file, ModelUse::kImageAdapter));
   REDLINE_TRY(engine->set_adapters(adapters));
-  RequestFiles files;
-  REDLINE_ASSIGN(const ImageRequest request, image_request_of(args, *engine, std::move(prompts), files));
+  REDLINE_ASSIGN(const ImageRequest request, image_request_of(args, *engine, std::move(prompts)));
   if (const std::string warning =
           image_memory_warning(engine->memory().arena, options, static_cast<int64_t>(num_images), request.width,
                                request.height, available_memory());

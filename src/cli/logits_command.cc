@@ -54,19 +54,17 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
                             engine->info().context);
 
   REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
-  sequence->expect_length(count);
   REDLINE_ASSIGN(NpyWriter writer, NpyWriter::create(args.out, std::array{count, vocab_size}));
   Progress progress("logits", count, {.unit = "token"});
   const InterruptGuard guard;
-  for (int64_t begin = 0; begin < count; begin += args.chunk) {
-    const int64_t size = std::min(args.chunk, count - begin);
-    REDLINE_ASSIGN(
-        const auto logits,
-        sequence->forward(std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(size)), true));
-    REDLINE_TRY(writer.append(logits));
-    progress.advance(size);
-    if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} tokens", begin + size, count);
-  }
+  Status written;
+  const Status computed = sequence->append_in_steps(tokens, count, [&](int64_t, std::span<const float> logits) {
+    written = writer.append(logits);
+    progress.advance(std::ssize(logits) / vocab_size);
+    return written.ok() && !InterruptGuard::interrupted();
+  });
+  REDLINE_TRY(written);
+  REDLINE_TRY(computed);
   REDLINE_TRY(writer.close());
   if (args.json) {
     return print_json({{"out", args.out}, {"positions", count}, {"vocab_size", vocab_size}, {"tokens", tokens}},

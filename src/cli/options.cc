@@ -10,8 +10,13 @@
 namespace redline::cli {
 namespace {
 
-Status check_limits(std::string_view text, double value, const OptionRule& rule) {
-  if ((!rule.min || value >= *rule.min) && (!rule.max || value <= *rule.max)) return {};
+/// In the type of the field: a float32 of 0.01 is not below a limit of 0.01.
+template <class T>
+Status check_limits(std::string_view text, T value, const OptionRule& rule) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, double, T>;
+  const auto number = static_cast<Wide>(value);
+  if ((!rule.min || number >= static_cast<Wide>(*rule.min)) && (!rule.max || number <= static_cast<Wide>(*rule.max)))
+    return {};
   if (rule.min && rule.max)
     return invalid_argument("{} is out of range; allowed: {} to {}", text, *rule.min, *rule.max);
   if (rule.min) return invalid_argument("{} is out of range; allowed: {} or more", text, *rule.min);
@@ -29,7 +34,7 @@ Status read_number(std::string_view text, T& field, const OptionRule& rule) {
   bool good = problem == std::errc() && rest == end;
   if constexpr (!kIsWhole) good = good && std::isfinite(value);
   if (!good) return invalid_argument("'{}' is not a {}", text, kIsWhole ? "whole number" : "number");
-  REDLINE_TRY(check_limits(text, static_cast<double>(value), rule));
+  REDLINE_TRY(check_limits(text, value, rule));
   field = value;
   return {};
 }

@@ -10,8 +10,6 @@
 namespace redline::cli {
 namespace {
 
-constexpr const char* kModels = "the model's own";
-
 /// "TOKEN+BIAS" and "TOKEN-BIAS", as llama.cpp has it; "TOKEN=BIAS"; "TOKEN=false" excludes the token.
 Result<std::pair<int32_t, float>> parse_bias(const std::string& text) {
   const char* const end = text.data() + text.size();
@@ -41,86 +39,63 @@ std::vector<std::string> names_in(const std::string& text) {
   return names;
 }
 
+std::string with_hyphens(std::string_view name) {
+  std::string flag(name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+std::string flag_of(const SamplingParameter& p) { return with_hyphens(p.name); }
+
+/// As it is written on the command line.
+std::string value_text(const SamplingParameter& p, const SamplingOptions& options) {
+  return std::visit([&](auto field) { return fmt::format("{}", options.*field); }, p.member);
+}
+
+OptionRule rule_of(const SamplingParameter& p) {
+  OptionRule rule{.min = p.input.min};
+  if (p.input.max < SamplingParameter::kMaxInteger) rule.max = p.input.max;
+  if (p.is_of_model) rule.shown_default = "the model's own";
+  else if (!p.neutral) rule.shown_default = value_text(p, {});
+  for (const std::string_view alias : p.aliases) rule.aliases.push_back("--" + with_hyphens(alias));
+  return rule;
+}
+
 }  // namespace
 
 void SamplingArgs::visit(OptionList& v) {
+  const auto add_parameters = [&](bool is_common) {
+    const std::span<const SamplingParameter> all = sampling_parameters();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].is_common != is_common) continue;
+      const std::string symbol(all[i].symbol), help(all[i].help);
+      if (all[i].is_integer()) v(parameters[i].integer, flag_of(all[i]), symbol, help, rule_of(all[i]));
+      else v(parameters[i].number, flag_of(all[i]), symbol, help, rule_of(all[i]));
+    }
+  };
   v.group("sampling");
-  v(temperature, "temperature", "T", "sampling temperature; 0 always takes the most likely token",
-    {.min = 0, .max = 100, .shown_default = kModels, .aliases = {"--temp"}});
-  v(top_k, "top-k", "K", "sample from the K most likely tokens; 0 is off", {.min = 0, .shown_default = kModels});
-  v(top_p, "top-p", "P", "sample from the most likely tokens with a cumulative probability of P; 1 is off",
-    {.min = 0, .max = 1, .shown_default = kModels});
-  v(min_p, "min-p", "P", "drop tokens less likely than P times the most likely one; 0 is off",
-    {.min = 0, .max = 1, .shown_default = kModels});
+  add_parameters(true);
   v(seed, "seed", "S", "same seed, same text; -1: random",
     {.letter = 's', .min = -1, .shown_default = "random, printed at the end"});
-  v(repetition_penalty, "repetition-penalty", "R", "penalize tokens that are already in the text; 1 is off",
-    {.min = 0, .max = 100, .shown_default = kModels, .aliases = {"--repeat-penalty"}});
-  v(presence_penalty, "presence-penalty", "X", "subtract X from the logits of tokens in the output", {});
-  v(frequency_penalty, "frequency-penalty", "X", "the same for each of their occurrences", {});
-  v(penalty_last_n, "penalty-last-n", "N", "tokens at the end of the text that these penalties see; -1: all",
-    {.min = -1, .aliases = {"--repeat-last-n"}});
   v(logit_bias, "logit-bias", "ID+BIAS", "add BIAS to the logit of a token; ID-BIAS subtracts, ID=false excludes it");
   v(bad_words, "bad-word", "TEXT", "TEXT does not appear in the output");
   v(samplers, "samplers", "NAME;..", "samplers to apply, in this order; those that are left out are off",
     {.shown_default = fmt::format("{}", fmt::join(default_samplers(), ";"))});
   v.group("more samplers");
-  v(typical_p, "typical-p", "P", "locally typical tokens with a cumulative probability of P; 1 is off",
-    {.min = 0, .max = 1, .aliases = {"--typical"}});
-  v(top_n_sigma, "top-n-sigma", "N", "logits within N standard deviations of the largest; 0 or -1 is off",
-    {.min = -1, .aliases = {"--top-nsigma"}});
-  v(xtc_probability, "xtc-probability", "P",
-    "how often all but the least likely of the tokens above --xtc-threshold are dropped", {.min = 0, .max = 1});
-  v(xtc_threshold, "xtc-threshold", "P", "with XTC: the probability; above 0.5 is off",
-    {.min = 0, .max = 1, .shown_default = "0.1"});
-  v(dry_multiplier, "dry-multiplier", "X",
-    "penalize tokens that continue a repetition of N tokens by X * base^(N - allowed length); 0 is off", {.min = 0});
-  v(dry_base, "dry-base", "X", "with DRY: the base", {.min = 1, .shown_default = "1.75"});
-  v(dry_allowed_length, "dry-allowed-length", "N", "with DRY: the longest repetition without penalty plus 1",
-    {.min = 0, .shown_default = "2"});
-  v(dry_penalty_last_n, "dry-penalty-last-n", "N", "with DRY: tokens in which repetitions are searched for; -1: all",
-    {.min = -1});
+  add_parameters(false);
   v(dry_breakers, "dry-sequence-breaker", "TEXT",
     "with DRY: TEXT ends a repetition, instead of line break, :, \" and *; none: nothing does");
-  v(mirostat, "mirostat", "1|2", "Mirostat in place of the truncations; 0 is off", {.min = 0, .max = 2});
-  v(mirostat_tau, "mirostat-tau", "BITS", "with Mirostat: surprise to hold",
-    {.min = 0, .shown_default = "5", .aliases = {"--mirostat-ent"}});
-  v(mirostat_eta, "mirostat-eta", "X", "with Mirostat: learning rate",
-    {.min = 0, .shown_default = "0.1", .aliases = {"--mirostat-lr"}});
-  v(dynatemp_range, "dynatemp-range", "X",
-    "the temperature goes from T - X to T + X, by the entropy of the distribution; 0 is off", {.min = 0});
-  v(dynatemp_exponent, "dynatemp-exponent", "X", "with --dynatemp-range: exponent of the entropy",
-    {.min = 0, .shown_default = "1", .aliases = {"--dynatemp-exp"}});
   v.group("");
 }
 
 Result<SamplingOptions> SamplingArgs::options(const SamplingOptions& defaults) const {
   SamplingOptions s = defaults;
-  const auto take = [](auto& field, const auto& given) {
-    if (given) field = static_cast<std::remove_reference_t<decltype(field)>>(*given);
-  };
-  take(s.temperature, temperature);
-  take(s.top_k, top_k);
-  take(s.top_p, top_p);
-  take(s.min_p, min_p);
-  take(s.repetition_penalty, repetition_penalty);
-  take(s.presence_penalty, presence_penalty);
-  take(s.frequency_penalty, frequency_penalty);
-  take(s.penalty_last_n, penalty_last_n);
-  take(s.typical_p, typical_p);
-  take(s.top_n_sigma, top_n_sigma);
-  s.top_n_sigma = std::max(s.top_n_sigma, 0.0f);
-  take(s.xtc_probability, xtc_probability);
-  take(s.xtc_threshold, xtc_threshold);
-  take(s.dry_multiplier, dry_multiplier);
-  take(s.dry_base, dry_base);
-  take(s.dry_allowed_length, dry_allowed_length);
-  take(s.dry_penalty_last_n, dry_penalty_last_n);
-  take(s.mirostat, mirostat);
-  take(s.mirostat_tau, mirostat_tau);
-  take(s.mirostat_eta, mirostat_eta);
-  take(s.dynatemp_range, dynatemp_range);
-  take(s.dynatemp_exponent, dynatemp_exponent);
+  const std::span<const SamplingParameter> all = sampling_parameters();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!parameters[i].has_value()) continue;
+    const double value =
+        parameters[i].number ? double{*parameters[i].number} : static_cast<double>(*parameters[i].integer);
+    all[i].set(s, std::max(value, all[i].range.min));
+  }
   if (!dry_breakers.empty()) s.dry_sequence_breakers = dry_breakers;
   if (dry_breakers == std::vector<std::string>{"none"}) s.dry_sequence_breakers.clear();
   for (const std::string& text : logit_bias) {
@@ -137,17 +112,11 @@ Result<SamplingOptions> SamplingArgs::options(const SamplingOptions& defaults) c
 
 std::vector<std::string> SamplingArgs::unused_by_greedy() const {
   std::vector<std::string> unused;
-  const auto check = [&](bool is_given, const char* flag) {
-    if (is_given) unused.emplace_back(flag);
-  };
-  check(top_k.has_value(), "--top-k");
-  check(top_p.has_value(), "--top-p");
-  check(min_p.has_value(), "--min-p");
-  check(typical_p.has_value(), "--typical-p");
-  check(top_n_sigma.has_value(), "--top-n-sigma");
-  check(xtc_probability.has_value(), "--xtc-probability");
-  check(mirostat.has_value(), "--mirostat");
-  check(seed.has_value(), "--seed");
+  const std::span<const SamplingParameter> all = sampling_parameters();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (parameters[i].has_value() && !all[i].affects_greedy && all[i].depends_on.empty())
+      unused.push_back("--" + flag_of(all[i]));
+  if (seed) unused.emplace_back("--seed");
   return unused;
 }
 
@@ -156,25 +125,21 @@ std::string samplers_text(const SamplingOptions& o) {
   if (!names.ok()) return std::string(names.status().message());
   std::string text;
   for (const std::string& name : *names) {
-    text += (text.empty() ? "" : ", ") + name;
-    if (name == "penalties") {
-      text += fmt::format(" (repetition {:g}, presence {:g}, frequency {:g}", o.repetition_penalty, o.presence_penalty,
-                          o.frequency_penalty);
-      text += o.penalty_last_n < 0 ? ")" : fmt::format(", over {} tokens)", o.penalty_last_n);
+    std::string own;
+    std::vector<std::string> others;
+    for (const SamplingParameter& p : sampling_parameters()) {
+      if (p.sampler != name) continue;
+      if (p.name == name) {
+        own = " " + value_text(p, o);
+        continue;
+      }
+      const SamplingParameter* const parent = find_sampling_parameter(p.depends_on);
+      if (p.is_neutral(o) || (parent != nullptr && parent->is_neutral(o))) continue;
+      const bool has_prefix = p.name.starts_with(name + "_");
+      others.push_back(fmt::format("{} {}", has_prefix ? p.name.substr(name.size() + 1) : p.name, value_text(p, o)));
     }
-    if (name == "dry")
-      text += fmt::format(" (multiplier {:g}, base {:g}, from {} tokens)", o.dry_multiplier, o.dry_base,
-                          o.dry_allowed_length);
-    if (name == "temperature") text += fmt::format(" {:g}", o.temperature);
-    if (name == "temperature" && o.dynatemp_range > 0)
-      text += fmt::format(" (range {:g}, exponent {:g})", o.dynatemp_range, o.dynatemp_exponent);
-    if (name == "top_n_sigma") text += fmt::format(" {:g}", o.top_n_sigma);
-    if (name == "top_k") text += fmt::format(" {}", o.top_k);
-    if (name == "typical_p") text += fmt::format(" {:g}", o.typical_p);
-    if (name == "top_p") text += fmt::format(" {:g}", o.top_p);
-    if (name == "min_p") text += fmt::format(" {:g}", o.min_p);
-    if (name == "xtc") text += fmt::format(" (probability {:g}, threshold {:g})", o.xtc_probability, o.xtc_threshold);
-    if (name == "mirostat") text += fmt::format(" {} (tau {:g}, eta {:g})", o.mirostat, o.mirostat_tau, o.mirostat_eta);
+    text += (text.empty() ? "" : ", ") + name + own;
+    if (!others.empty()) text += fmt::format(" ({})", fmt::join(others, ", "));
   }
   return text;
 }

@@ -241,7 +241,6 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
       std::fputs(("redline: " + text + "\n").c_str(), stderr);
     };
     options.chat_template = args.chat_template;
-    options.machine_limits = lab::limits_of_machine;
     ToOpen model{.name = std::move(name), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;
@@ -294,7 +293,8 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                    .request_timeout_s = args.request_timeout,
                    .residency = {.memory_bytes = args.memory << 20, .keep_alive_s = args.keep_alive},
                    .load_timeout_s = args.load_timeout,
-                   .log = log.file});
+                   .log = log.file,
+                   .machine_limits = lab::limits_of_machine});
   for (size_t i = 0; i < args.api_key.size(); ++i)
     REDLINE_TRY(
         app.keys().add(i == 0 ? "default" : fmt::format("default{}", i + 1), args.api_key[i]).within("--api-key"));

@@ -13,7 +13,7 @@ Result<std::unique_ptr<ImageNetwork>> DenoiserNetwork::make(DenoiserModel model,
                                                             const NetworkOptions& options) {
   std::unique_ptr<DenoiserNetwork> made(new DenoiserNetwork());
   REDLINE_ASSIGN(made->denoiser_,
-                 Denoiser::make(std::move(model), network, options.max_adapter_rank, runtime->resources()));
+                 Denoiser::make(std::move(model), network, options.max_adapter_rank, resources_of(*runtime)));
   made->runtime_ = std::move(runtime);
   made->options_ = options;
   made->options_.runtime.reset();

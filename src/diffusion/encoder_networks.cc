@@ -15,7 +15,7 @@ Result<std::unique_ptr<ImageNetwork>> TextEncoderNetwork::make(TextEncoderModel 
   if (options.max_adapter_rank > 0)
     made->adapters_ = NetworkAdapters(
         add_adapter_sites(model.graph, options.max_adapter_rank, [](const std::string&) { return true; }));
-  REDLINE_ASSIGN(made->network_, Executable::make(std::move(model.graph), network, runtime->resources()));
+  REDLINE_ASSIGN(made->network_, Executable::make(std::move(model.graph), network, resources_of(*runtime)));
   made->max_adapter_rank_ = options.max_adapter_rank;
   made->max_tokens_ = options.max_text_tokens;
   if (model.has_position_limit) made->max_tokens_ = std::min(made->max_tokens_, model.max_tokens);
@@ -94,7 +94,7 @@ Result<std::unique_ptr<ImageNetwork>> AutoencoderNetwork::make(AutoencoderModel 
   std::unique_ptr<AutoencoderNetwork> made(new AutoencoderNetwork());
   const int64_t max_side = options.max_latent_side * model.scale;
   REDLINE_ASSIGN(made->codec_,
-                 VaeCodec::make(std::move(model), network, max_side, options.vae_tile, runtime->resources()));
+                 VaeCodec::make(std::move(model), network, max_side, options.vae_tile, resources_of(*runtime)));
   made->max_latent_side_ = options.max_latent_side;
   made->runtime_ = std::move(runtime);
   return std::unique_ptr<ImageNetwork>(std::move(made));

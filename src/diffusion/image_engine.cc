@@ -114,12 +114,13 @@ Status GenerateTask::take_guidance_scale() {
 // Embeddings of the caller in place of the text encoders'.
 Status GenerateTask::take_all_embeds() {
   const ImageRequest& r = request_;
-  REDLINE_TRY(take_embeds("prompt_embeds", *r.prompt_embeds, r.pooled_embeds, in_.positive));
+  REDLINE_TRY(take_embeds("prompt_embeds", *r.prompt_embeds, r.pooled_embeds.get(), in_.positive));
   if (!in_.guided()) return {};
   if (!r.negative_prompt_embeds)
     return invalid_argument("guidance needs negative_prompt_embeds beside prompt_embeds; give them, or set {} to 1",
                             p_.row->is_distilled ? "true_cfg_scale" : "guidance_scale");
-  REDLINE_TRY(take_embeds("negative_prompt_embeds", *r.negative_prompt_embeds, r.negative_pooled_embeds, in_.negative));
+  REDLINE_TRY(
+      take_embeds("negative_prompt_embeds", *r.negative_prompt_embeds, r.negative_pooled_embeds.get(), in_.negative));
   const int64_t tokens = std::max(in_.positive.tokens, in_.negative.tokens);
   for (PromptConditions* branch : {&in_.positive, &in_.negative}) {
     if (branch->tokens == tokens) continue;
@@ -192,7 +193,7 @@ void GenerateTask::add_time_ids() {
 Status GenerateTask::draw_noise() {
   const LatentLayout& l = in_.layout;
   const std::vector<int64_t> shape = {in_.images, l.channels, l.height, l.width};
-  if (const FloatArray* given = request_.init_noise) {
+  if (const std::shared_ptr<const FloatArray>& given = request_.init_noise) {
     if (given->shape != shape)
       return invalid_argument("init_noise is [{}], the request asks for [{}]", fmt::join(given->shape, ", "),
                               fmt::join(shape, ", "));
@@ -217,12 +218,12 @@ Status GenerateTask::encode_init_image() {
   if (!(r.strength > 0 && r.strength <= 1)) return invalid_argument("strength {} is outside (0, 1]", r.strength);
   const bool takes_mask = p_.denoiser->is_inpainting();
   if (takes_mask && r.strength == 1) return {};
-  const std::vector<float> pixels = pixel_values(r.init_image, nullptr, r.width, r.height);
+  const std::vector<float> pixels = pixel_values(r.init_image.get(), nullptr, r.width, r.height);
   REDLINE_ASSIGN(const std::vector<float> drawn, p_.vae.encode(pixels, in_.layout, *generators_));
   for (int64_t i = 0; i < in_.images / generators_->count(); ++i)
     in_.init_latents.insert(in_.init_latents.end(), drawn.begin(), drawn.end());
   if (!r.mask || takes_mask) return {};
-  const std::vector<float> plane = latent_mask(r.mask, in_.layout, p_.vae.scale());
+  const std::vector<float> plane = latent_mask(r.mask.get(), in_.layout, p_.vae.scale());
   for (int64_t i = 0; i < in_.images * in_.layout.channels; ++i)
     in_.mask.insert(in_.mask.end(), plane.begin(), plane.end());
   return {};
@@ -235,9 +236,10 @@ Status GenerateTask::encode_mask_latents() {
   if (!r.mask)
     result_.warnings.emplace_back("this is an inpainting model; without a mask it regenerates the whole image");
   // Without a mask nothing of the image is kept.
-  const std::vector<float> pixels = pixel_values(r.mask ? r.init_image : nullptr, r.mask, r.width, r.height);
+  const std::vector<float> pixels =
+      pixel_values(r.mask ? r.init_image.get() : nullptr, r.mask.get(), r.width, r.height);
   REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.layout, *generators_));
-  const std::vector<float> mask = latent_mask(r.mask, in_.layout, p_.vae.scale());
+  const std::vector<float> mask = latent_mask(r.mask.get(), in_.layout, p_.vae.scale());
   const auto n = static_cast<std::ptrdiff_t>(in_.layout.elements());
   for (auto at = kept.begin(); at != kept.end(); at += n) {
     in_.mask_latents.insert(in_.mask_latents.end(), mask.begin(), mask.end());

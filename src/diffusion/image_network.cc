@@ -62,7 +62,7 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
     REDLINE_ASSIGN(Checkpoint checkpoint, checkpoint_of(class_name, config, tensors));
     REDLINE_ASSIGN(std::shared_ptr<Runtime> runtime, choose_runtime(options.runtime, {options.threads, ""}));
     REDLINE_ASSIGN(const DeviceChoice device, choose_device(options.device));
-    const ImageType type = resolve_type(options.dtype, runtime->resources().kernels(), device);
+    const ImageType type = resolve_type(options.dtype, resources_of(*runtime).kernels(), device);
     ExecutableOptions network = image_network_options(type, device);
     SymbolValues& bounds = network.bounds;
     bounds[Symbol::kBatch] = 1;

@@ -57,7 +57,7 @@ class PipelineLoader {
     REDLINE_ASSIGN(const DeviceChoice device,
                    choose_engine_device(options.device, options.use_interpreter, options.trace_file));
     REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
-    p_.options.dtype = resolve_type(options.dtype, p_.runtime->resources().kernels(), device);
+    p_.options.dtype = resolve_type(options.dtype, resources_of(*p_.runtime).kernels(), device);
     network_ = image_network_options(options.dtype, device);
     network_.interpret = options.use_interpreter;
     return {};
@@ -79,7 +79,7 @@ class PipelineLoader {
       REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(files_.path + "/" + tokenizer, model));
       std::unique_ptr<TextEncoder>& encoder = p_.text_encoders[component.name];
       REDLINE_ASSIGN(encoder, TextEncoder::make(component.name, std::move(model), std::move(prompts), network_,
-                                                p_.options.max_adapter_rank, p_.runtime->resources()));
+                                                p_.options.max_adapter_rank, resources_of(*p_.runtime)));
       p_.prompt_encoders.add(component.name, *encoder);
       adapter_aliases_[component.name] = row->adapter_alias;
     }
@@ -114,7 +114,7 @@ class PipelineLoader {
     bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
     set_latent_size(bounds, side, side);
     REDLINE_ASSIGN(p_.denoiser,
-                   Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, p_.runtime->resources())
+                   Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, resources_of(*p_.runtime))
                        .within(weights.path));
     return {};
   }
@@ -133,7 +133,7 @@ class PipelineLoader {
       return invalid_argument("{}: the vae has {} latent channels, the {} {}", path_, autoencoder.latent_channels,
                               p_.row->denoiser_component, channels);
     REDLINE_ASSIGN(p_.vae, VaeCodec::make(std::move(autoencoder), network_, p_.options.max_side, p_.options.vae_tile,
-                                          p_.runtime->resources()));
+                                          resources_of(*p_.runtime)));
     return {};
   }
 

@@ -59,11 +59,11 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
   REDLINE_TRY(set_up(checkpoint, model.graph, model.max_tokens, options));
   info_.pooling = options.pooling ? *options.pooling : config_.pooling.value_or(Pooling::kMean);
   options.max_batch_tokens = std::max(options.max_batch_tokens, info_.max_length);
-  REDLINE_ASSIGN(network_, make_encoder_network(model, options, device_, runtime_->resources()));
+  REDLINE_ASSIGN(network_, make_encoder_network(model, options, device_, resources_of(*runtime_)));
   if (!model.head) return {};
   head_means_ = model.head_means;
   head_rows_ = network_->limits().sequences;
-  REDLINE_ASSIGN(head_, make_head(std::move(*model.head), head_rows_, options, device_, runtime_->resources()));
+  REDLINE_ASSIGN(head_, make_head(std::move(*model.head), head_rows_, options, device_, resources_of(*runtime_)));
   return {};
 }
 
@@ -81,13 +81,13 @@ Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOption
   if (info_.pooling != Pooling::kLast || !config_.include_prompt)
     return unsupported("pooling {} of a decoder; Redline takes its last token", pooling_name(info_.pooling));
   options.max_length = info_.max_length;
-  REDLINE_ASSIGN(network_, make_decoder_network(model, options, device_, runtime_->resources()));
+  REDLINE_ASSIGN(network_, make_decoder_network(model, options, device_, resources_of(*runtime_)));
   info_.cache_bytes = network_->cache_bytes();
   is_plain_decoder_ = !config_.is_sentence_transformer && !config_.pooling && !options.pooling;
   if (!reranker_) return {};
   info_.num_labels = 1;
   head_rows_ = network_->limits().sequences;
-  REDLINE_ASSIGN(head_, make_head(std::move(reranker_->head), head_rows_, options, device_, runtime_->resources()));
+  REDLINE_ASSIGN(head_, make_head(std::move(reranker_->head), head_rows_, options, device_, resources_of(*runtime_)));
   return {};
 }
 

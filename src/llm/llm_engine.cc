@@ -88,7 +88,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
   const uint64_t identity =
       options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options, e.model_.info.isa);
-  REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, device, e.runtime_->resources()));
+  REDLINE_ASSIGN(e.stepper_,
+                 Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))
@@ -108,15 +109,14 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     }
     prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
   }
-  e.machine_limits_ = options.machine_limits;
   e.is_exact_f32_ = options.dtype == ComputeType::kF32;
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, options.max_slowdown,
                                              std::move(prefixes));
   return engine;
 }
 
-void LlmEngine::count_bounds() {
-  if (!machine_limits_ || counts_bounds_) return;
+void LlmEngine::count_bounds(const MachineLimitsOf& limits_of) {
+  if (counts_bounds_) return;
   const std::lock_guard asks(bounds_mutex_);
   if (counts_bounds_) return;
   MachineQuestion question{model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), is_exact_f32_, {}};
@@ -124,7 +124,7 @@ void LlmEngine::count_bounds() {
   question.may_measure = !loop_->is_busy();
   std::unique_lock steps(stepper_->mutex(), std::defer_lock);
   if (question.may_measure) steps.lock();  // a concurrent step would be measured too
-  MachineLimits limits = machine_limits_(question);
+  MachineLimits limits = limits_of(question);
   if (limits.read_bytes_per_s <= 0 && limits.operations_per_s.empty() && !question.may_measure) return;
   if (!steps.owns_lock()) steps.lock();
   stepper_->set_bound(
@@ -151,7 +151,7 @@ EngineStats LlmEngine::stats() const {
   stats.steps = stepper_->steps();
   stats.step_seconds = stepper_->step_seconds();
   stats.bound_seconds = stepper_->bound_seconds();
-  stats.is_stalled = runtime_->resources().watchdog().is_stalled();
+  stats.is_stalled = resources_of(*runtime_).watchdog().is_stalled();
   stats.cache_pages_used = stepper_->pool().used_pages();
   stats.cache_pages_stored = stepper_->pool().stored_pages();
   stats.page_tokens = kKvPageTokens;
@@ -198,6 +198,10 @@ const EngineProfile& profile_of(const TextEngine& engine) {
   const auto* profile = dynamic_cast<const EngineProfile*>(&engine);
   REDLINE_CHECK(profile != nullptr);
   return *profile;
+}
+EngineProfile& profile_of(TextEngine& engine) {
+  return const_cast<EngineProfile&>(
+      profile_of(std::as_const(engine)));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
 Result<ComputeType> compute_type_from_name(std::string_view name) {

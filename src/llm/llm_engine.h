@@ -7,10 +7,10 @@
 #include <memory>
 #include <mutex>
 
-#include "llm/engine_profile.h"
 #include "llm/generation_loop.h"
 #include "llm/stepper.h"
 #include "llm/text_model.h"
+#include "redline/engine_profile.h"
 
 namespace redline {
 
@@ -39,7 +39,6 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   BatchLimits batch_limits() const override { return stepper_->limits(); }
   int64_t free_cache_tokens() const override;
   EngineStats stats() const override;
-  void count_bounds() override;
   Result<GenerateResult> generate(const GenerateRequest& request,
                                   const std::function<bool(const TextPiece&)>& on_piece) override {
     return loop_->run(request, on_piece);
@@ -55,6 +54,7 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   std::string describe_program() const override { return stepper_->executable().describe(); }
   StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences) const override;
   std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences) const override;
+  void count_bounds(const MachineLimitsOf& limits_of) override;
 
  private:
   LlmEngine() = default;
@@ -66,7 +66,6 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   std::unique_ptr<Stepper> stepper_;
   std::unique_ptr<GenerationLoop> loop_;
 
-  std::function<MachineLimits(const MachineQuestion&)> machine_limits_;
   bool is_exact_f32_ = false;
   std::mutex bounds_mutex_;  ///< of count_bounds()
   std::atomic<bool> counts_bounds_{false};

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "graph/state.h"
-#include "llm/engine_profile.h"
 #include "llm/text_model.h"
+#include "redline/engine_profile.h"
 
 namespace redline {
 

@@ -22,7 +22,7 @@ struct StepEntry {
   SequenceState* state = nullptr;
   std::span<const int32_t> tokens;
   int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
-  int64_t expected_length = 0;  ///< as Sequence::expect_length; 0: unknown
+  int64_t expected_length = 0;  ///< of the prompt, for rope scaling that depends on it; 0: unknown
   std::span<const WeightedAdapter> adapters;
   const SampleRow* sample = nullptr;  ///< of the only row of logits; nullptr: the host samples
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <typeinfo>
 
 namespace redline {
 
@@ -33,9 +34,12 @@ TextSequence::~TextSequence() {
 Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span<const float> logits) const {
   const auto size = static_cast<int64_t>(logits.size());
   if (size % vocab_size_ != 0) return invalid_argument("room for {} logits is not whole rows of {}", size, vocab_size_);
+  return entry(tokens, size / vocab_size_);
+}
+
+StepEntry TextSequence::entry(std::span<const int32_t> tokens, int64_t logit_rows) const {
   // Rope that depends on the length takes that after these tokens, for all of them.
-  return StepEntry{state_.get(), tokens, size / vocab_size_,
-                   std::max(expected_length_, state_->length() + std::ssize(tokens)), adapters_};
+  return {state_.get(), tokens, logit_rows, state_->length() + std::ssize(tokens), adapters_};
 }
 
 Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const {
@@ -43,53 +47,83 @@ Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const 
   return stepper_.check({state_.get(), tokens, rows});
 }
 
+Result<TextSequence::Before> TextSequence::begin_append(const StepEntry& entry) {
+  REDLINE_TRY(stepper_.check(entry));
+  REDLINE_TRY(state_->check_room(std::ssize(entry.tokens)));
+  const BatchLimits limits = stepper_.limits();
+  const bool is_one_step = std::ssize(entry.tokens) <= limits.tokens && entry.logit_rows <= limits.logit_rows;
+  Before before{state_->length(), nullptr};
+  if (!is_one_step && stepper_.pool().steps_drop_state()) {
+    before.state = std::make_unique<SequenceState>(stepper_.pool());
+    state_->fork_into(*before.state);
+  }
+  return before;
+}
+
+void TextSequence::undo_append(Before before) {
+  if (before.state) state_ = std::move(before.state);
+  else state_->truncate(before.length);
+}
+
+StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {
+  const BatchLimits limits = stepper_.limits();
+  const int64_t count = std::ssize(entry.tokens), rows_begin = count - entry.logit_rows;
+  int64_t end = std::min(begin + limits.tokens, count);
+  if (end > rows_begin) end = std::min(end, std::max(begin, rows_begin) + limits.logit_rows);
+  StepEntry step = entry;
+  step.tokens = entry.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  step.logit_rows = std::max<int64_t>(0, end - std::max(begin, rows_begin));
+  return step;
+}
+
 Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> logits) {
   std::lock_guard lock(stepper_.mutex());
   REDLINE_ASSIGN(const StepEntry entry, this->entry(tokens, logits));
-  REDLINE_TRY(stepper_.check(entry));
-  REDLINE_TRY(state_->check_room(std::ssize(tokens)));
-  const BatchLimits limits = stepper_.limits();
-  const bool is_one_step = std::ssize(tokens) <= limits.tokens && entry.logit_rows <= limits.logit_rows;
-  std::unique_ptr<SequenceState> before;
-  if (!is_one_step && stepper_.pool().steps_drop_state()) {
-    before = std::make_unique<SequenceState>(stepper_.pool());
-    state_->fork_into(*before);
-  }
-  const int64_t length = state_->length();
-  Status status = append_steps(entry, logits);
-  if (status.ok()) return status;
-  if (before) state_ = std::move(before);
-  else state_->truncate(length);
-  return status;
-}
-
-Status TextSequence::append_steps(StepEntry entry, std::span<float> logits) {
-  const BatchLimits limits = stepper_.limits();
-  const std::span<const int32_t> tokens = entry.tokens;
-  const int64_t count = std::ssize(tokens), rows_begin = count - entry.logit_rows;
+  REDLINE_ASSIGN(Before before, begin_append(entry));
   float* out = logits.data();
-  for (int64_t begin = 0; begin < count;) {
-    int64_t end = std::min(begin + limits.tokens, count);
-    if (end > rows_begin) end = std::min(end, std::max(begin, rows_begin) + limits.logit_rows);
-    entry.tokens = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-    entry.logit_rows = std::max<int64_t>(0, end - std::max(begin, rows_begin));
-    REDLINE_TRY(stepper_.step({&entry, 1}));
-    out = std::copy_n(stepper_.logits(), entry.logit_rows * vocab_size_, out);
-    begin = end;
+  for (int64_t done = 0; done < std::ssize(tokens);) {
+    const StepEntry step = step_of(entry, done);
+    if (Status status = stepper_.step({&step, 1}); !status.ok()) {
+      undo_append(std::move(before));
+      return status;
+    }
+    out = std::copy_n(stepper_.logits(), step.logit_rows * vocab_size_, out);
+    done += std::ssize(step.tokens);
   }
   return {};
 }
 
+Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) {
+  if (rows < 0) return invalid_argument("logits of {} rows are asked for", rows);
+  std::unique_lock lock(stepper_.mutex());
+  const StepEntry entry = this->entry(tokens, rows);
+  REDLINE_ASSIGN(Before before, begin_append(entry));
+  std::vector<float> logits;
+  const auto run = [&]() -> Status {
+    for (int64_t done = 0; done < std::ssize(tokens);) {
+      const StepEntry step = step_of(entry, done);
+      REDLINE_TRY(stepper_.step({&step, 1}));
+      logits.assign(stepper_.logits(), stepper_.logits() + step.logit_rows * vocab_size_);
+      done += std::ssize(step.tokens);
+      lock.unlock();
+      const bool goes_on = on_step(done, logits);
+      lock.lock();
+      if (!goes_on) return cancelled("cancelled after {} of {} tokens", done, tokens.size());
+    }
+    return {};
+  };
+  Status status = run();
+  if (!status.ok()) undo_append(std::move(before));
+  return status;
+}
+
 int64_t TextSequence::truncate(int64_t length) {
   std::lock_guard lock(stepper_.mutex());
-  const int64_t kept = state_->truncate(length);
-  if (kept == 0) expected_length_ = 0;
-  return kept;
+  return state_->truncate(length);
 }
 
 Result<std::unique_ptr<Sequence>> TextSequence::fork() const {
   auto copy = std::make_unique<TextSequence>(stepper_, vocab_size_, adapters_);
-  copy->expected_length_ = expected_length_;
   std::lock_guard lock(stepper_.mutex());
   state_->fork_into(*copy->state_);
   return std::unique_ptr<Sequence>(std::move(copy));
@@ -107,8 +141,10 @@ Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> bat
   int64_t tokens = 0, rows = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     const auto add = [&]() -> Status {
-      const auto* sequence = dynamic_cast<const TextSequence*>(batch[i].sequence);
       if (!batch[i].sequence) return invalid_argument("there is no sequence");
+      // The class is final, so a comparison of types says what a dynamic_cast would search for.
+      const Sequence& given = *batch[i].sequence;
+      const auto* sequence = typeid(given) == typeid(TextSequence) ? static_cast<const TextSequence*>(&given) : nullptr;
       if (!sequence || sequence->stepper() != &stepper)
         return invalid_argument("the sequence belongs to another engine");
       if (const auto [at, is_new] = first_of.emplace(batch[i].sequence, i); !is_new)

@@ -15,19 +15,27 @@ class TextSequence final : public Sequence {
   int64_t length() const override { return state_->length(); }
   int64_t truncate(int64_t length) override;
   Result<std::unique_ptr<Sequence>> fork() const override;
-  void expect_length(int64_t length) override { expected_length_ = length; }
+  Status append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) override;
 
   const Stepper* stepper() const { return &stepper_; }
   /// invalid_argument: `logits` are not whole rows.
   Result<StepEntry> entry(std::span<const int32_t> tokens, std::span<const float> logits) const;
+  StepEntry entry(std::span<const int32_t> tokens, int64_t logit_rows) const;
 
  private:
   int64_t vocab_size() const override { return vocab_size_; }
   Status check(std::span<const int32_t> tokens, int64_t rows) const override;
-  /// append() in as many steps as it takes; on error only some of them have run.
-  Status append_steps(StepEntry entry, std::span<float> logits);
+  /// What append() of an entry that has passed check() needs to undo its steps.
+  struct Before {
+    int64_t length = 0;
+    std::unique_ptr<SequenceState> state;  ///< null: the length suffices
+  };
+  Result<Before> begin_append(const StepEntry& entry);
+  void undo_append(Before before);
+  /// The tokens of `entry` from `begin` on that one step takes.
+  StepEntry step_of(const StepEntry& entry, int64_t begin) const;
   Stepper& stepper_;
-  int64_t vocab_size_, expected_length_ = 0;
+  int64_t vocab_size_;
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;  // changed only while the stepper's mutex is held
 };

@@ -22,8 +22,11 @@ Result<std::shared_ptr<OpenDevice>> RuntimeResources::device(const DeviceChoice&
   return opened;
 }
 
-Runtime::Runtime(std::unique_ptr<RuntimeResources> resources) : resources_(std::move(resources)) {}
-Runtime::~Runtime() = default;
+RuntimeResources& resources_of(Runtime& runtime) {
+  auto* const resources = dynamic_cast<RuntimeResources*>(&runtime);
+  REDLINE_CHECK(resources != nullptr);
+  return *resources;
+}
 
 Result<std::shared_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   REDLINE_ASSIGN(const Settings settings, read_settings());
@@ -33,15 +36,12 @@ Result<std::shared_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   if (!options.trace_file.empty()) {
     REDLINE_ASSIGN(timeline, TimelineFile::open(options.trace_file, threads, settings.trace_events));
   }
-  auto resources = std::make_unique<RuntimeResources>(threads, *kernels, std::move(timeline));
+  auto resources = std::make_shared<RuntimeResources>(threads, *kernels, std::move(timeline));
   resources->hang_seconds = settings.hang_seconds;
   REDLINE_ASSIGN(resources->weight_cache.cache, read_cache_settings());
   resources->weight_cache.kernels = resources->isa();
-  return std::shared_ptr<Runtime>(new Runtime(std::move(resources)));
+  return std::shared_ptr<Runtime>(std::move(resources));
 }
-
-int Runtime::threads() const { return resources_->team().size(); }
-const std::string& Runtime::isa() const { return resources_->isa(); }
 
 Result<std::shared_ptr<Runtime>> choose_runtime(std::shared_ptr<Runtime> shared, const RuntimeOptions& own) {
   if (!shared) return Runtime::open(own);

@@ -1,4 +1,4 @@
-// What a Runtime (include/redline/runtime.h) owns.
+// The implementation of include/redline/runtime.h: what the engines use of a runtime.
 #pragma once
 
 #include <map>
@@ -17,18 +17,19 @@
 
 namespace redline {
 
-class RuntimeResources {
+class RuntimeResources final : public Runtime {
  public:
   /// `timeline` may be empty.
   RuntimeResources(int threads, const CpuKernels& kernels, TimelineFile timeline = {});
   /// Writes the timeline.
-  ~RuntimeResources();
+  ~RuntimeResources() override;
   RuntimeResources(const RuntimeResources&) = delete;
   RuntimeResources& operator=(const RuntimeResources&) = delete;
 
+  int threads() const override { return team_.size(); }
+  const std::string& isa() const override { return isa_; }
   WorkerTeam& team() { return team_; }
   const CpuKernels& kernels() const { return kernels_; }
-  const std::string& isa() const { return isa_; }
   Timeline* timeline() { return timeline_.timeline(); }
   StepWatchdog& watchdog() { return watchdog_; }
   /// Held while a program is compiled or runs: the workers and their scratch memory serve one at a time.
@@ -51,6 +52,9 @@ class RuntimeResources {
   std::mutex devices_mutex_;
   std::map<std::string, std::weak_ptr<OpenDevice>> devices_;
 };
+
+/// Every Runtime is one of these.
+RuntimeResources& resources_of(Runtime& runtime);
 
 /// `shared`, or a runtime of the engine's own. invalid_argument: `own` has a setting that the shared runtime has
 /// decided.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "redline/engine_profile.h"
 #include "server/api_keys.h"
 #include "server/embedding_models.h"
 #include "server/endpoint.h"
@@ -30,6 +31,7 @@ struct AppOptions {
   ResidencyOptions residency = {};     ///< which models are in memory
   double load_timeout_s = 300;         ///< maximum time that a request waits for its model
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
+  MachineLimitsOf machine_limits;      ///< for bound_seconds of /v1/engine; empty: it is left out
 };
 
 class App final : public HttpApplication {

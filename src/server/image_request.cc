@@ -35,17 +35,19 @@ Outcome<RgbImage> decode_field(const std::string& text, const char* field) {
   return std::move(image).value();
 }
 
-Outcome<std::optional<RgbImage>> image_field(const Call& call, const Json& input, const char* field) {
-  std::optional<RgbImage> image;
+/// Null: the request has none.
+Outcome<std::shared_ptr<const RgbImage>> image_field(const Call& call, const Json& input, const char* field) {
+  std::shared_ptr<const RgbImage> image;
   for (const FormFile& file : call.files) {
     if (file.field != field) continue;
     if (image) return bad_request(field, fmt::format("there is more than one {}", field));
     auto decoded = decode_image(file.bytes, field);
     if (!decoded.ok()) return bad_request(field, decoded.status().message());
-    image = std::move(decoded).value();
+    image = std::make_shared<const RgbImage>(std::move(decoded).value());
   }
   if (const auto found = input.find(field); !image && found != input.end()) {
-    SERVER_ASSIGN(image, decode_field(found->get_ref<const std::string&>(), field));
+    SERVER_ASSIGN(RgbImage decoded, decode_field(found->get_ref<const std::string&>(), field));
+    image = std::make_shared<const RgbImage>(std::move(decoded));
   }
   return image;
 }
@@ -141,25 +143,25 @@ Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json inpu
   const ImageEngine& engine = model.engine();
   ImageJob job;
   job.client = call.http.client;
-  SERVER_ASSIGN(job.init_image, image_field(call, input, "image"));
-  SERVER_ASSIGN(job.mask, image_field(call, input, "mask"));
-  if (job.mask && !job.init_image) return bad_request("mask", "mask needs the image that it belongs to: image");
   ImageRequest& r = job.request = engine.defaults();
+  SERVER_ASSIGN(r.init_image, image_field(call, input, "image"));
+  SERVER_ASSIGN(r.mask, image_field(call, input, "mask"));
+  if (r.mask && !r.init_image) return bad_request("mask", "mask needs the image that it belongs to: image");
   r.prompts = {input["prompt"].get<std::string>()};
   r.negative_prompt = input.value("negative_prompt", "");
-  if (job.init_image) {
-    r.width = job.init_image->width;
-    r.height = job.init_image->height;
+  if (r.init_image) {
+    r.width = r.init_image->width;
+    r.height = r.init_image->height;
   }
   r.width = input.value("width", r.width);
   r.height = input.value("height", r.height);
   if (auto error = check_size(model, "width", r.width)) return *error;
   if (auto error = check_size(model, "height", r.height)) return *error;
-  for (const auto& [name, image] : {std::pair{"image", &job.init_image}, {"mask", &job.mask}})
-    if (*image && ((*image)->width != r.width || (*image)->height != r.height))
+  for (const auto& [name, image] : {std::pair{"image", r.init_image}, {"mask", r.mask}})
+    if (image && (image->width != r.width || image->height != r.height))
       return bad_request(
           name, fmt::format("{} has {}x{} pixels, the image will have {}x{}; scale it, or ask for its size", name,
-                            (*image)->width, (*image)->height, r.width, r.height));
+                            image->width, image->height, r.width, r.height));
   if (const auto steps = pick<int64_t>(input, {"steps", "num_inference_steps"})) r.num_inference_steps = *steps;
   if (const auto guidance = pick<double>(input, {"guidance", "guidance_scale"})) {
     if (!engine.takes_guidance_scale())
@@ -185,10 +187,10 @@ Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json inpu
   r.quality = input.value("quality", -1.0);
   r.steps_budget = input.value("steps_budget", int64_t{0});
   for (const char* needs_image : {"strength", "keep_unmasked"})
-    if (input.contains(needs_image) && !job.init_image)
+    if (input.contains(needs_image) && !r.init_image)
       return bad_request(needs_image, fmt::format("{} has no effect without image", needs_image));
   r.strength = input.value("strength", r.strength);
-  r.keep_unmasked = job.mask && input.value("keep_unmasked", true);
+  r.keep_unmasked = r.mask && input.value("keep_unmasked", true);
   r.max_sequence_length = input.value("max_sequence_length", r.max_sequence_length);
   r.split_guidance = input.value("split_guidance", false);
   if (const auto adapters = input.find("adapters"); adapters != input.end())

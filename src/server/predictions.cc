@@ -205,9 +205,7 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
     s.status = PredictionStatus::kProcessing;
     s.started = unix_now();
   });
-  ImageRequest request = job.request;
-  if (job.init_image) request.init_image = &*job.init_image;
-  if (job.mask) request.mask = &*job.mask;
+  const ImageRequest& request = job.request;
   const auto num_images = std::max<int64_t>(request.batch, std::ssize(request.prompts));
   const auto on_step = [&](const ImageProgress& p) {
     std::vector<std::shared_ptr<const std::string>> previews;

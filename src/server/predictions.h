@@ -23,8 +23,7 @@ namespace redline::server {
 
 /// A request for images.
 struct ImageJob {
-  ImageRequest request;  ///< init_image and mask are set from those below when it runs
-  std::optional<RgbImage> init_image, mask;
+  ImageRequest request;
   std::vector<std::pair<std::string, double>> adapters;
   ImageFormat format = ImageFormat::kPng;
   int64_t preview_side = 0;  ///< pixels of the previews, which are made while somebody listens; 0: none

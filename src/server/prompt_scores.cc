@@ -33,18 +33,15 @@ TokenScore score(std::span<const float> logits, int32_t token, size_t num_top) {
 
 Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
                                              const AdapterWeights& adapters, size_t num_top) {
-  constexpr size_t kRows = 32;  // of logits at once
   const auto vocab = static_cast<size_t>(engine.info().vocab_size);
   REDLINE_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence(adapters));
-  sequence->expect_length(std::ssize(prompt));
-  std::vector<float> logits(std::min(kRows, prompt.size()) * vocab);
   std::vector<TokenScore> scores;
-  for (size_t begin = 0; begin + 1 < prompt.size(); begin += kRows) {
-    const size_t rows = std::min(kRows, prompt.size() - 1 - begin);
-    REDLINE_TRY(sequence->append(std::span(prompt).subspan(begin, rows), std::span(logits).first(rows * vocab)));
-    for (size_t i = 0; i < rows; ++i)
-      scores.push_back(score(std::span<const float>(logits).subspan(i * vocab, vocab), prompt[begin + i + 1], num_top));
-  }
+  if (prompt.size() < 2) return scores;
+  REDLINE_TRY(sequence->append_in_steps(prompt, std::ssize(prompt), [&](int64_t, std::span<const float> logits) {
+    for (; !logits.empty() && scores.size() + 1 < prompt.size(); logits = logits.subspan(vocab))
+      scores.push_back(score(logits.first(vocab), prompt[scores.size() + 1], num_top));
+    return true;
+  }));
   return scores;
 }
 

@@ -1,11 +1,15 @@
 // Fields that say how tokens are sampled, under the names of OpenAI, vLLM and llama.cpp.
 #pragma once
 
-#include "redline/text.h"
+#include "redline/sampling_parameters.h"
 #include "server/schema.h"
 
 namespace redline::server {
 
+/// The fields of sampling_parameters(): all, or one.
+std::vector<Field> sampling_numbers();
+Field sampling_number(std::string_view name);
+/// These and the lists: biases, excluded words, samplers.
 const std::vector<Field>& sampling_fields();
 
 /// The fields of a checked body over the model's own values. 400: a value that only shows as a whole to be wrong, such

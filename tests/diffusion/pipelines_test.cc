@@ -58,16 +58,16 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     request.max_sequence_length = 24;
     if (has("noise")) {
       noise = {find("noise").shape, {find("noise").values.begin(), find("noise").values.end()}};
-      request.init_noise = &noise;
+      request.init_noise = std::make_shared<FloatArray>(noise);
     } else {
       request.seed = static_cast<uint64_t>(find("seed").values[0]);
       request.strength = find("strength").values[0];
       init = image_of("init");
-      request.init_image = &init;
+      request.init_image = std::make_shared<RgbImage>(init);
     }
     if (has("mask")) {
       mask = image_of("mask");
-      request.mask = &mask;
+      request.mask = std::make_shared<RgbImage>(mask);
     }
     request.keep_latents = true;
     auto result = (*engine)->generate(request);
@@ -197,8 +197,8 @@ TEST(UnetPipelines, MissingMaskRegeneratesAll) {
   // The same as a mask that is white all over, whatever it covers.
   const RgbImage white = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 255)};
   const RgbImage picture = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 30)};
-  request.init_image = &picture;
-  request.mask = &white;
+  request.init_image = std::make_shared<RgbImage>(picture);
+  request.mask = std::make_shared<RgbImage>(white);
   const auto masked = (*engine)->generate(request);
   ASSERT_TRUE(masked.ok()) << masked.status().message();
   EXPECT_EQ(plain->images[0].rgb, masked->images[0].rgb);
@@ -223,8 +223,8 @@ TEST(UnetPipelines, AnImageOfABatchIsThatOfItsSeedAlone) {
     request.prompts = {"a star"};
     request.num_inference_steps = 3;
     request.width = request.height = 16;
-    request.init_image = &image;
-    request.mask = &mask;
+    request.init_image = std::make_shared<RgbImage>(image);
+    request.mask = std::make_shared<RgbImage>(mask);
     request.strength = 0.9;
     request.solver = "euler-ancestral-karras";
     request.seed_each = true;
@@ -327,11 +327,11 @@ TEST_P(PipelineParts, GiveWhatTheWholeGives) {
   ImageRequest parts = whole;
   parts.prompts.clear();
   parts.negative_prompt.clear();
-  parts.prompt_embeds = &positive->text;
-  parts.negative_prompt_embeds = &negative->text;
+  parts.prompt_embeds = std::make_shared<FloatArray>(positive->text);
+  parts.negative_prompt_embeds = std::make_shared<FloatArray>(negative->text);
   if (!positive->pooled.shape.empty()) {
-    parts.pooled_embeds = &positive->pooled;
-    parts.negative_pooled_embeds = &negative->pooled;
+    parts.pooled_embeds = std::make_shared<FloatArray>(positive->pooled);
+    parts.negative_pooled_embeds = std::make_shared<FloatArray>(negative->pooled);
   }
   parts.skip_decode = true;
   const auto latents = (*engine)->generate(parts);
@@ -379,8 +379,8 @@ TEST_P(PipelineParts, RefuseWhatDoesNotFit) {
   const auto embeds = (*engine)->encode_prompts({"a star"}, 0);
   ASSERT_TRUE(embeds.ok());
   request.prompts.clear();
-  request.prompt_embeds = &embeds->text;
-  if (!embeds->pooled.shape.empty()) request.pooled_embeds = &embeds->pooled;
+  request.prompt_embeds = std::make_shared<FloatArray>(embeds->text);
+  if (!embeds->pooled.shape.empty()) request.pooled_embeds = std::make_shared<FloatArray>(embeds->pooled);
   request.guidance_scale = request.true_cfg_scale = 3;
   says((*engine)->generate(request).status(), "guidance needs negative_prompt_embeds");
 }

@@ -81,7 +81,7 @@ ImageRequest request_of(const ImageEngine& engine, const Case& c) {
   request.num_inference_steps = 20;
   request.true_cfg_scale = 1;
   request.max_sequence_length = 64;
-  request.init_noise = &c.noise;
+  request.init_noise = std::make_shared<FloatArray>(c.noise);
   request.keep_latents = true;
   return request;
 }
@@ -271,7 +271,7 @@ TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
     request.seed = 8;
     request.seed_each = true;
     request.batch = 2;
-    if (from_image) request.init_image = &init;
+    if (from_image) request.init_image = std::make_shared<RgbImage>(init);
     const auto both = engine->generate(request);
     ASSERT_TRUE(both.ok()) << both.status().message();
     request.batch = 1;
@@ -297,8 +297,8 @@ TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
   ImageRequest request = engine->defaults();
   request.prompts = {"a red circle"};
   request.num_inference_steps = 2;
-  request.init_image = &init;
-  request.mask = &mask;
+  request.init_image = std::make_shared<RgbImage>(init);
+  request.mask = std::make_shared<RgbImage>(mask);
   const auto outside = [&](const RgbImage& image) {
     size_t equal = 0;
     for (size_t i = 0; i < mask.rgb.size(); ++i) equal += mask.rgb[i] == 0 && image.rgb[i] == init.rgb[i];
@@ -336,14 +336,16 @@ TEST(RedlineShapes, BadRequestsSayWhatToDo) {
   EXPECT_THAT(message([](ImageRequest& r) { r.batch = 100; }), HasSubstr("more than max_batch"));
   EXPECT_THAT(message([](ImageRequest& r) { r.solver = "magic"; }), HasSubstr("magic"));
   const FloatArray noise{{1, 16, 8, 8}, std::vector<float>(1024)};
-  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &noise; }),
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = std::make_shared<FloatArray>(noise); }),
               HasSubstr("init_noise is [1, 16, 8, 8], the request asks for [1, 16, 16, 16]"));
   FloatArray broken{{1, 16, 16, 16}, std::vector<float>(4096, NAN)};
-  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &broken; }), HasSubstr("not finite"));
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = std::make_shared<FloatArray>(broken); }),
+              HasSubstr("not finite"));
   RgbImage small{64, 64, std::vector<uint8_t>(64 * 64 * 3)};
-  EXPECT_THAT(message([&](ImageRequest& r) { r.init_image = &small; }),
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_image = std::make_shared<RgbImage>(small); }),
               HasSubstr("is 64x64, the request asks for 128x128"));
-  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = &small; }), HasSubstr("a mask needs the image"));
+  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = std::make_shared<RgbImage>(small); }),
+              HasSubstr("a mask needs the image"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "llm/sampler_draws.h"
 #include "support/special_values.h"
@@ -449,6 +450,38 @@ TEST(Samplers, OrderIsCheckedAndShown) {
               HasSubstr(R"(there is no sampler "top_kk"; did you mean "top_k"? (there are "penalties", "dry", )"));
   o.samplers = {"top_k", "min_p", "top-k"};
   EXPECT_THAT(std::string(active_samplers(o).status().message()), HasSubstr("the sampler \"top_k\" is listed twice"));
+}
+
+TEST(Samplers, ParametersDescribeTheOptions) {
+  std::set<std::string_view> names;
+  const SamplingOptions defaults;
+  for (const SamplingParameter& p : sampling_parameters()) {
+    EXPECT_TRUE(names.insert(p.name).second) << p.name;
+    EXPECT_TRUE(p.check(defaults).ok()) << p.name;
+    EXPECT_LE(p.input.max, p.range.max) << p.name;
+    EXPECT_FALSE(p.help.empty()) << p.name;
+    if (!p.depends_on.empty()) {
+      const SamplingParameter* const parent = find_sampling_parameter(p.depends_on);
+      ASSERT_NE(parent, nullptr) << p.name;
+      EXPECT_EQ(parent->sampler, p.sampler) << p.name;
+    }
+    // Every value that flags and fields take is one of the sampler's, after -1 has become "off".
+    for (const double value : {p.input.min, p.input.max}) {
+      SamplingOptions o;
+      p.set(o, std::max(value, p.range.min));
+      EXPECT_EQ(p.value(o), std::max<double>(p.is_integer() ? value : double(float(value)), p.range.min)) << p.name;
+      EXPECT_EQ(p.check(o).ok(), !p.excludes_min || value > p.range.min) << p.name << " " << value;
+    }
+  }
+  // The numbers of SamplingOptions, without the seed.
+  EXPECT_EQ(names.size(), 21U);
+}
+
+TEST(Samplers, NeutralValuesTurnASamplerOff) {
+  SamplingOptions o;
+  for (const SamplingParameter& p : sampling_parameters())
+    if (p.neutral) p.set(o, *p.neutral);
+  EXPECT_THAT(*active_samplers(o), ElementsAre("draw"));
 }
 
 TEST(Samplers, OptionsOutsideTheirRangeAreNamed) {

@@ -10,26 +10,25 @@ namespace {
 
 constexpr double kRead = 1e9, kOperations = 3e9;
 
-std::unique_ptr<TextEngine> open_silent(std::vector<MachineQuestion>* asked = nullptr,
-                                        const std::string& path = kTales) {
+MachineLimits step_bound_limits(const MachineQuestion& question) {
+  if (!question.may_measure) return {};
+  MachineLimits limits{kRead, {}};
+  for (const std::string& type : question.types) limits.operations_per_s[type] = kOperations;
+  return limits;
+}
+
+std::unique_ptr<TextEngine> open_silent(const std::string& path = kTales) {
   TextEngineOptions options;
   options.threads = 2;
   options.prefix_cache = false;
-  options.machine_limits = [asked](const MachineQuestion& question) {
-    if (asked) asked->push_back(question);
-    if (!question.may_measure) return MachineLimits();
-    MachineLimits limits{kRead, {}};
-    for (const std::string& type : question.types) limits.operations_per_s[type] = kOperations;
-    return limits;
-  };
   auto engine = TextEngine::open(path, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
 }
 
 std::unique_ptr<TextEngine> open_step_bound(const std::string& path = kTales) {
-  auto engine = open_silent(nullptr, path);
-  engine->count_bounds();
+  auto engine = open_silent(path);
+  profile_of(*engine).count_bounds(step_bound_limits);
   return engine;
 }
 
@@ -54,7 +53,13 @@ TEST(StepBound, IsTheSumOverStepsOfReadingOrArithmetic) {
 
 TEST(StepBound, LimitsAreQueriedOnDemand) {
   std::vector<MachineQuestion> asked;
-  const auto engine = open_silent(&asked);
+  const auto engine = open_silent();
+  const auto count_bounds = [&] {
+    profile_of(*engine).count_bounds([&](const MachineQuestion& question) {
+      asked.push_back(question);
+      return step_bound_limits(question);
+    });
+  };
   GenerateRequest r;
   r.prompt = {5, 6, 7};
   r.max_tokens = 3;
@@ -66,7 +71,7 @@ TEST(StepBound, LimitsAreQueriedOnDemand) {
   ASSERT_TRUE(engine
                   ->generate(r,
                              [&](const TextPiece&) {
-                               engine->count_bounds();
+                               count_bounds();
                                return true;
                              })
                   .ok());
@@ -74,8 +79,8 @@ TEST(StepBound, LimitsAreQueriedOnDemand) {
   for (const MachineQuestion& question : asked) EXPECT_FALSE(question.may_measure);
   EXPECT_EQ(engine->stats().bound_seconds, 0);
   asked.clear();
-  engine->count_bounds();
-  engine->count_bounds();
+  count_bounds();
+  count_bounds();
   ASSERT_EQ(asked.size(), 1U);
   EXPECT_TRUE(asked[0].may_measure);
   EXPECT_EQ(asked[0].threads, 2);

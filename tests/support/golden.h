@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_choice.h"
+#include "llm/llm_engine.h"
 #include "redline/text.h"
 #include "support/npy.h"
 
@@ -175,13 +176,17 @@ inline std::unique_ptr<TextEngine> open_engine(const std::string& path, const Te
   return engine.ok() ? std::move(engine).value() : nullptr;
 }
 
+/// Rope scaling depends on the length of the prompt, so that a prompt cut into several calls is another one.
+inline bool depends_on_length(TextEngine& engine) {
+  return dynamic_cast<LlmEngine&>(engine).stepper().executable().has_input("lengths");
+}
+
 /// Logits of every token, [tokens, vocab], fed in chunks of the sizes in `chunks` (the last one repeats); empty and a
-/// failed test on any error.
+/// failed test on any error. Where rope scaling depends on the length, each chunk takes that after it.
 inline std::vector<float> all_logits(Sequence& sequence, std::span<const int32_t> tokens,
                                      const std::vector<int64_t>& chunks) {
   std::vector<float> logits;
   size_t which = 0;
-  sequence.expect_length(sequence.length() + static_cast<int64_t>(tokens.size()));
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = std::min(tokens.size() - at, static_cast<size_t>(chunks[std::min(which++, chunks.size() - 1)]));
     const int64_t before = sequence.length();

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "diffusion/image_engine.h"
-#include "llm/engine_profile.h"
+#include "redline/engine_profile.h"
 
 namespace redline::lab {
 

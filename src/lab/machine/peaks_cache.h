@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "lab/machine/peaks.h"
-#include "redline/text.h"
+#include "redline/engine_profile.h"
 
 namespace redline::lab {
 
@@ -19,7 +19,7 @@ void store_peaks(const MachinePeaks& peaks, const PeakOptions& options);
 /// load_peaks, else a quick measurement that is kept. nullopt: caching is off, so that each call would measure again.
 std::optional<MachinePeaks> peaks_of_machine(const CpuKernels& kernels, int threads, int64_t read_bytes);
 
-/// TextEngineOptions::machine_limits from peaks_of_machine. No limits if the peaks are unknown.
+/// For EngineProfile::count_bounds, from peaks_of_machine. No limits if the peaks are unknown.
 MachineLimits limits_of_machine(const MachineQuestion& question);
 
 /// Measures again, after a run that was faster than `peaks` allow: the machine was slower while they were measured.

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "lab/machine/peaks.h"
-#include "llm/engine_profile.h"
+#include "redline/engine_profile.h"
 
 namespace redline::lab {
 

@@ -67,7 +67,8 @@ AnswerOr get_engine(Call& call) {
   for (const auto& model : call.app.models().all()) {
     const auto use = call.app.residency().use(*model, false);
     if (!use) continue;
-    model->engine().count_bounds();
+    if (const MachineLimitsOf& limits = call.app.options().machine_limits)
+      profile_of(model->engine()).count_bounds(limits);
     json["machine"] = {{"isa", model->info().isa}, {"threads", model->info().threads}};
     json["models"].push_back(engine_model_json(*model));
   }

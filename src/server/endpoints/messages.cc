@@ -101,9 +101,9 @@ const Schema messages_request_schema{
     .fields = joined(
         prompt_fields(),
         {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
-         {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
-         {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
-         {"top_k", kInteger, "number of tokens to sample from; 0: all", {.min = 0, .max = 1e9}},
+         sampling_number("temperature"),
+         sampling_number("top_p"),
+         sampling_number("top_k"),
          {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
          {"stream", kBoolean, "send events"},
          {"metadata", kObject, "", {.object = &metadata_schema}},

@@ -9,6 +9,7 @@
 #include "server/app.h"
 #include "server/chat.h"
 #include "server/keep_alive.h"
+#include "server/sampling_fields.h"
 
 namespace redline::server {
 namespace {
@@ -17,43 +18,40 @@ const Schema ollama_open_schema{"AnyObject", {}, true};
 const Field ollama_any_item{"", kAny, ""};
 const Field ollama_string_item{"", kString, ""};
 const Field ollama_stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+/// Of sampling_fields(), under Ollama's names.
+std::vector<Field> ollama_sampling_fields() {
+  std::vector<Field> fields = sampling_numbers();
+  for (Field& field : fields)
+    if (field.name == "repetition_penalty") field.name = "repeat_penalty";
+  return fields;
+}
+
 const Schema options_schema{
-    "OllamaOptions",
-    {{"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
-     {"top_p", kNumber, "", {.min = 0, .max = 1}},
-     {"top_k", kInteger, "0: all", {.min = 0, .max = kMaxJsonInteger}},
-     {"min_p", kNumber, "", {.min = 0, .max = 1}},
-     {"repeat_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
-     {"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
-     {"num_predict", kInteger, "tokens to generate; -1, -2: what the context has room for", {.min = -2, .max = 1e9}},
-     {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
-     {"presence_penalty", kNumber, "subtracted from the logits of tokens in the output", {.min = -100, .max = 100}},
-     {"frequency_penalty", kNumber, "the same for each of their occurrences", {.min = -100, .max = 100}},
-     {"repeat_last_n",
-      kInteger,
-      "tokens at the end of the text that the penalties see; 0: none; -1, default: all",
-      {.min = -1, .max = kMaxJsonInteger}},
-     {"typical_p", kNumber, "share of the probability of locally typical tokens; 1: off", {.min = 1e-6, .max = 1}},
-     {"mirostat", kInteger, "1, 2: Mirostat in place of the truncations; 0: off", {.min = 0, .max = 2}},
-     {"mirostat_tau", kNumber, "surprise to hold, in bits", {.min = 0, .max = 1000}},
-     {"mirostat_eta", kNumber, "learning rate", {.min = 0, .max = 1000}},
-     {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
-     {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
-     {"num_batch", kInteger, "", {.is_ignored = true}},
-     {"num_gpu", kInteger, "", {.is_ignored = true}},
-     {"main_gpu", kInteger, "", {.is_ignored = true}},
-     {"num_thread", kInteger, "", {.is_ignored = true}},
-     {"num_parallel", kInteger, "", {.is_ignored = true}},
-     {"use_mmap", kBoolean, "", {.is_ignored = true}},
-     {"use_mlock", kBoolean, "", {.is_ignored = true}},
-     {"numa", kBoolean, "", {.is_ignored = true}},
-     {"f16_kv", kBoolean, "", {.is_ignored = true}},
-     {"low_vram", kBoolean, "", {.is_ignored = true}},
-     {"logits_all", kBoolean, "", {.is_ignored = true}},
-     {"vocab_only", kBoolean, "", {.is_ignored = true}},
-     {"embedding_only", kBoolean, "", {.is_ignored = true}},
-     {"penalize_newline", kBoolean, "", {.is_ignored = true}},
-     {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}}};
+    "OllamaOptions", joined(ollama_sampling_fields(),
+                            {{"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
+                             {"num_predict",
+                              kInteger,
+                              "tokens to generate; -1, -2: what the context has room for",
+                              {.min = -2, .max = 1e9}},
+                             {"stop",
+                              kString | kArray,
+                              "",
+                              {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
+                             {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
+                             {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
+                             {"num_batch", kInteger, "", {.is_ignored = true}},
+                             {"num_gpu", kInteger, "", {.is_ignored = true}},
+                             {"main_gpu", kInteger, "", {.is_ignored = true}},
+                             {"num_thread", kInteger, "", {.is_ignored = true}},
+                             {"num_parallel", kInteger, "", {.is_ignored = true}},
+                             {"use_mmap", kBoolean, "", {.is_ignored = true}},
+                             {"use_mlock", kBoolean, "", {.is_ignored = true}},
+                             {"numa", kBoolean, "", {.is_ignored = true}},
+                             {"f16_kv", kBoolean, "", {.is_ignored = true}},
+                             {"low_vram", kBoolean, "", {.is_ignored = true}},
+                             {"logits_all", kBoolean, "", {.is_ignored = true}},
+                             {"penalize_newline", kBoolean, "", {.is_ignored = true}},
+                             {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}})};
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
                               {"index", kInteger, ""},

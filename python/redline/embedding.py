@@ -58,7 +58,9 @@ class EmbeddingModel(Closable):
             if value is not None:
                 assign(struct, _KINDS, name, path_text(name, value) if name == "trace_file" else value)
         if runtime is not None:
-            struct.runtime = runtime._use().value
+            from redline.runtime import runtime_value
+
+            struct.runtime = runtime_value(runtime)
         pointer = ctypes.c_void_p()
         call(lib.redline_embedding_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
         self._handle = Handle(pointer.value, lib.redline_embedding_model_release)

@@ -74,7 +74,9 @@ class Network(Closable):
                 setattr(struct, name, integer(name, options[name]))
         struct.dtype = utf8("dtype", dtype)
         if runtime is not None:
-            struct.runtime = runtime._use().value
+            from redline.runtime import runtime_value
+
+            struct.runtime = runtime_value(runtime)
         keep: list[Any] = []
         pointer = ctypes.c_void_p()
         call(lib.redline_network_open, utf8("class_name", class_name), utf8("config", json.dumps(config)), _tensors(tensors, keep),

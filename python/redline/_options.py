@@ -24,7 +24,9 @@ def assign_options(struct: Any, function: str, options: Mapping[str, Any], known
         if value is not None:
             assign(struct, kinds, name, path_text(name, value) if name in _PATHS else value)
     if runtime is not None:
-        struct.runtime = runtime._use().value
+        from redline.runtime import runtime_value
+
+        struct.runtime = runtime_value(runtime)
     if adapters is not None:
         struct.adapters, struct.num_adapters = adapter_array(adapters)
 

@@ -33,6 +33,7 @@ _REQUEST: dict[str, Any] = dict(_c_api.redline_image_request._fields_)  # type: 
 _PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
           "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
           "strength", "keep_unmasked", "keep_latents", "skip_decode")
+_AT_LEAST_1 = ("width", "height", "num_inference_steps", "steps_budget", "max_sequence_length")  # 0: as if left out
 _KNOWN_ELSEWHERE = {"steps": "num_inference_steps", "guidance": "guidance_scale", "cfg_scale": "guidance_scale",
                     "init_image": "image", "mask": "mask_image", "callback_on_step_end": "callback", "latents": "init_noise",
                     "num_images": "num_images_per_prompt", "solver": "scheduler", "batch": "num_images_per_prompt"}
@@ -428,6 +429,12 @@ class ImagePipeline(Closable):
                 raise TypeError(f"ImagePipeline() got an unexpected keyword argument '{name}'{f'; use {near}' if near else ''}")
             if value is not None:
                 assign(request, _REQUEST, name, value)
+                if name in _AT_LEAST_1 and not getattr(request, name):
+                    raise InvalidArgument(f"{name} is 0; leave it out for the model's own")
+        if strength is not None and image is None:
+            raise InvalidArgument("strength needs image, with which it begins")
+        if callback is not None and not callable(callback):
+            raise InvalidArgument(f"callback must be a function of a StepProgress, not {kind_of(callback)}")
         if prompt is None:
             if prompt_embeds is None:
                 raise InvalidArgument("a prompt is needed, or prompt_embeds")

@@ -18,7 +18,7 @@ from redline._progress import is_wanted
 from redline.errors import InvalidArgument, Unsupported
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion
 from redline.sampling import SamplingOptions, check_names, generate_options, weight_array
-from redline.tokenizer import Tokenizer, check_messages, json_text, render_chat
+from redline.tokenizer import Tokenizer, check_messages, check_tools, json_text, render_chat
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -352,6 +352,8 @@ class Model(Closable):
         n = _number(sampling.get("n"))
         if tool_choice not in ("auto", "none", "required"):
             raise InvalidArgument(f'tool_choice is {tool_choice!r}; use "auto", "none" or "required"')
+        if tools is not None and not isinstance(tools, str):
+            check_tools(tools)
         if tool_choice == "required" and not tools:
             raise InvalidArgument('tool_choice="required" needs tools')
         job = _Job(model, prompts, n, tools, variables, tool_choice)

@@ -5,10 +5,18 @@ import ctypes
 import os
 
 from redline import _c_api
-from redline._convert import integer, path_text, utf8
+from redline._convert import integer, kind_of, path_text, utf8
 from redline._native import Closable, Handle, call, library
+from redline.errors import InvalidArgument
 
 __all__ = ["Runtime"]
+
+
+def runtime_value(runtime: object) -> int | None:
+    """The handle of a Runtime that was given as an option."""
+    if not isinstance(runtime, Runtime):
+        raise InvalidArgument(f"runtime must be a redline.Runtime, not {kind_of(runtime)}")
+    return runtime._use().value
 
 
 class Runtime(Closable):

@@ -80,6 +80,7 @@ NAMES = tuple(SamplingOptions.__annotations__)
 # Lists of strings: the fields of the pointer and of the number.
 _TEXTS = {"stop": "num_stop", "bad_words": "num_bad_words", "choices": "num_choices",
           "dry_sequence_breakers": "num_dry_sequence_breakers", "samplers": "num_samplers"}
+_WITHOUT = {"choices": "any text", "samplers": "the default order"}
 # What others call these.
 _KNOWN_ELSEWHERE = {
     "max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens", "max_length": "max_tokens",
@@ -146,6 +147,8 @@ def generate_options(model: Handle, values: Mapping[str, Any]) -> Any:
             options.seed, options.has_seed = seed & (2**64 - 1), 1
         elif name in _TEXTS:
             array, count = text_array(name, value)
+            if not count and name in ("choices", "samplers"):
+                raise InvalidArgument(f"{name} is an empty list; leave it out to have {_WITHOUT[name]}")
             setattr(options, name, array)
             setattr(options, _TEXTS[name], count)
         elif name == "json_schema":

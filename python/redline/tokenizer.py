@@ -36,6 +36,14 @@ def check_messages(messages: Any) -> None:
             raise InvalidArgument(f'messages[{i}] must be a dict with "role" and "content", not {kind_of(message)}')
 
 
+def check_tools(tools: Any) -> None:
+    if not isinstance(tools, (list, tuple)):
+        raise InvalidArgument(f"tools must be a list of dicts, as in OpenAI's API, not {kind_of(tools)}")
+    for i, tool in enumerate(tools):
+        if not isinstance(tool, dict):
+            raise InvalidArgument(f"tools[{i}] must be a dict, as in OpenAI's API, not {kind_of(tool)}")
+
+
 def render_chat(model: Handle, messages: Any, tools: Any, variables: Any, add_generation_prompt: bool) -> str:
     check_messages(messages)
     text, length = ctypes.c_void_p(), ctypes.c_size_t()

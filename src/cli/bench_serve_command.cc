@@ -34,7 +34,7 @@ struct BenchServeArgs {
 
   void visit(OptionList& v) {
     v.argument(
-        targets, "URL|MODEL..",
+        targets, "URL|MODEL",
         "[NAME=]http://HOST:PORT of any server with OpenAI's API, or a model to serve and measure; several take turns",
         {.names_file = true, .aliases = {"-m", "--model"}});
     v(streams, "streams", "N,..",

@@ -86,7 +86,8 @@ TEST(Commands, EachExplainsItself) {
     c.with_options([&](const OptionList& options) {
       for (const Option& o : options.all()) EXPECT_THAT(by_flag.out, HasSubstr((o.is_argument ? "" : "--") + o.name));
     });
-    for (const char* shell : {"bash", "zsh", "fish"}) EXPECT_THAT(completion_script(shell), HasSubstr(c.name));
+    for (const char* shell : {"bash", "zsh"}) EXPECT_THAT(completion_script(shell), HasSubstr(c.name));
+    EXPECT_THAT(completion_script("fish"), HasSubstr("__fish_seen_subcommand_from " + words.back()));
     EXPECT_THAT(markdown_help(), HasSubstr(by_flag.out));
   }
 }

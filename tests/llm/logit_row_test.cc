@@ -113,7 +113,7 @@ TEST_P(LogitRowTest, TopPAndMinP) {
       }
     }
   }
-  if (std::string(GetParam().name) != "equal") {
+  if (std::string(GetParam().name) != "equal" && std::string(GetParam().name) != "zeros") {
     EXPECT_GT(few, 0);
   }
   if (std::string(GetParam().name) == "peaked") {

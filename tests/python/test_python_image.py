@@ -218,6 +218,9 @@ def test_without_pillow(painter, monkeypatch):
     ({"init_noise": np.zeros((1, 4, 16, 16), np.int64)}, 'astype\\("float32"\\)'),
     ({"init_noise": np.zeros((1, 3, 5, 5), np.float32)}, "init_noise|noise"),
     ({"scheduler": "guess"}, "guess"),
+    ({"num_inference_steps": 0}, "num_inference_steps is 0; leave it out for the model's own"),
+    ({"strength": 0.5}, "strength needs image"),
+    ({"callback": 3}, "callback must be a function of a StepProgress, not 3"),
 ])
 def test_bad_arguments(painter, options, message):
     with pytest.raises(redline.InvalidArgument, match=message):

@@ -347,6 +347,8 @@ def test_pickling_and_copying_are_refused(model):
     ({"regex": "a", "choices": ["a"]}, "regex|choices|one"),
     ({"logit_bias": [1, 2]}, "logit_bias must be a dict"),
     ({"samplers": ["guess"]}, "guess"),
+    ({"samplers": []}, "samplers is an empty list; leave it out to have the default order"),
+    ({"choices": []}, "choices is an empty list"),
     ({"logprobs": "x"}, "logprobs must be an integer"),
     ({"regex": "a\0b"}, "zero character"),
 ])
@@ -449,6 +451,8 @@ def test_shared_runtime(root):
     with redline.Runtime(threads=1) as runtime:
         models = [redline.Model(root / "assets/redline-tales", runtime=runtime) for _ in range(2)]
         assert greedy(models[0], PROMPT).text == greedy(models[1], PROMPT).text
+    with pytest.raises(redline.InvalidArgument, match=r"runtime must be a redline.Runtime, not 3"):
+        redline.Model(root / "assets/redline-tales", runtime=3)
     with pytest.raises(redline.ClosedError, match=r"runtime is closed; open it again: redline.Runtime\(\)"):
         redline.Model(root / "assets/redline-tales", runtime=runtime)
     assert greedy(models[0], PROMPT, max_tokens=1).token_ids

@@ -10,6 +10,7 @@
 #include "base/worker_team.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
+#include "lab/random/random_networks.h"
 #include "llm/llm_engine.h"
 #include "models/convert_weights.h"
 
@@ -398,9 +399,11 @@ Result<RandomModelSpec> parse_random_model(std::string_view name) {
     names.push_back(shape.name);
     if (shape.name == shape_name) spec.shape = &shape;
   }
-  if (spec.shape == nullptr)
-    return invalid_argument("random model \"{}\": no shape \"{}\"{}; shapes: {}", rest, shape_name,
-                            did_you_mean(shape_name, names), fmt::join(names, ", "));
+  if (spec.shape == nullptr) {
+    const std::string networks = list_random_networks(), hint = did_you_mean(shape_name, names);
+    return invalid_argument("random model \"{}\": no shape \"{}\"{}; shapes: {}; networks: {}", rest, shape_name,
+                            hint.empty() ? the_nearest(shape_name, networks) : hint, fmt::join(names, ", "), networks);
+  }
   if (colon == std::string_view::npos)
     return invalid_argument("random model \"{}\": the type of its weights is missing, as in {}:q4_0", rest, shape_name);
   auto dtype = dtype_from_name(rest.substr(colon + 1));

@@ -6,8 +6,8 @@
 // blocking.
 //
 // A tile is kTileRows rows of x by kTileRowPanels row panels of W. For each k, one load per panel and one broadcast per
-// row feed rows * panels FMAs; both sums of every element stay in registers. Block formats are unpacked to float32 in
-// scratch, kBlockChunk elements of K at a time, and use the f32 tile.
+// row feed rows * panels FMAs; both sums of every element stay in registers. Block formats, and with many rows weights of
+// two bytes, are unpacked to float32 in scratch, kBlockChunk elements of K at a time, and use the f32 tile.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"
@@ -31,7 +31,7 @@ constexpr int64_t kSumBytes = kPanelRows * kTileRowPanels * kSumFloats * 4;
 constexpr int64_t kLinesBytes = kTileRowPanels * kBlockChunk * kRowPanelRows * 4;
 static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
-// Loads of the two 16-row vectors for k and k + 1.
+// Loads of the two 16-row vectors for k and k + 1. From kMinExpandRows rows on, expanding them first costs less.
 struct F32Lines {
   static constexpr int64_t kPairBytes = 128, kElementBytes = 4;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
@@ -41,6 +41,7 @@ struct F32Lines {
 };
 struct BF16Lines {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
+  static constexpr int64_t kMinExpandRows = kWidth == 16 ? 48 : 24;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
     const RowPanelI32 line = load_row_panel_i32(pair);
     RowPanelF32 s;
@@ -58,6 +59,7 @@ struct BF16Lines {
 };
 struct F16Lines {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
+  static constexpr int64_t kMinExpandRows = 12;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
     const RowPanelI32 line = load_row_panel_i32(pair);
     RowPanelF32 s;
@@ -221,6 +223,29 @@ struct BlockWeight {
   }
 };
 
+/// The same weights expanded to float32 once for all rows of a panel: their shifts take slots of the multiplications.
+template <class Plain>
+struct ExpandedWeight {
+  using Lines = F32Lines;
+  static constexpr int64_t kChunkElements = kBlockChunk;
+  static constexpr bool kIsUnpacked = true;
+  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,
+                                   Tile& t) {
+    float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
+    PlainWeight<Plain>::lines(a, n, row_panels, k_begin, k, t);
+    for (int s = 0; s < row_panels; ++s) {
+      const uint8_t* pair = t.lines + s * t.row_panel_bytes;
+      float* line = lines + s * kBlockChunk * kRowPanelRows;
+      for (int64_t i = 0; i < k; i += 2, pair += Plain::kPairBytes, line += 2 * kRowPanelRows) {
+        store_row_panel(line, Plain::even(pair));
+        store_row_panel(line + kRowPanelRows, Plain::odd(pair));
+      }
+    }
+    t.lines = reinterpret_cast<const uint8_t*>(lines);
+    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
+  }
+};
+
 template <class Format>
 struct RowWeight {
   using Lines = F32Lines;
@@ -291,12 +316,19 @@ void linear(const LinearArgs& a) {
   }
 }
 
+/// Few rows read the weights where they are.
+template <class Plain>
+void linear_expanding(const LinearArgs& a) {
+  if (a.rows < Plain::kMinExpandRows) linear<PlainWeight<Plain>>(a);
+  else linear<ExpandedWeight<Plain>>(a);
+}
+
 }  // namespace
 
 void fill_linear(CpuKernels& t) {
   t.linear[static_cast<int>(DType::kF32)] = linear<PlainWeight<F32Lines>>;
-  t.linear[static_cast<int>(DType::kF16)] = linear<PlainWeight<F16Lines>>;
-  t.linear[static_cast<int>(DType::kBF16)] = linear<PlainWeight<BF16Lines>>;
+  t.linear[static_cast<int>(DType::kF16)] = linear_expanding<F16Lines>;
+  t.linear[static_cast<int>(DType::kBF16)] = linear_expanding<BF16Lines>;
 #define REDLINE_SET(F) t.linear[static_cast<int>(DType::k##F)] = linear<BlockWeight<blocks::F>>;
   REDLINE_BLOCK_FORMATS(REDLINE_SET)
 #undef REDLINE_SET

@@ -111,10 +111,10 @@ void expect_conv(const Network& net, double bound, const std::vector<SymbolValue
 }  // namespace
 
 TEST(Conv2dOp, EqualsTheFormula) {
-  for (int64_t in : {1, 3, 16, 33})
+  for (int64_t in : {1, 3, 32, 33})
     for (int64_t out : {1, 3, 16, 40}) {
       Network net = {in, out, {}, kH, kW, kH, kW};
-      net.has_bias = in != 16;
+      net.has_bias = in != 32;
       net.has_item_bias = out != 16;
       expect_conv(net, conv2d_tolerance(net));
     }
@@ -138,7 +138,7 @@ TEST(Conv2dOp, UpsamplesToTheSizeAskedFor) {
 }
 
 TEST(Conv2dOp, TakesEveryPlainType) {
-  for (DType type : {DType::kF32, DType::kBF16, DType::kF16})
+  for (DType type : {DType::kBF16, DType::kF16})
     for (int64_t in : {5, 32}) {
       Network net = {in, 24, {}, kH, kW, kH, kW};
       net.type = type;

@@ -253,7 +253,7 @@ void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks
   const int64_t in_first = item.is_group ? 1 : in_piece;
   const bool has_room = item.split >= 0 && !item.is_group;
   const int64_t needed = has_room ? 0 : (in_first + chunks - in_piece) * floats;
-  if (partial_floats_ + needed > kMaxPartialFloats || unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.kMaxPartialFloats ||
+  if (partial_floats_ + needed > kMaxPartialFloats || unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity() ||
       (item.split < 0 && splits_.size() == max_splits_))
     return;
   const int64_t partials = has_room ? item.partials : partial_floats_;

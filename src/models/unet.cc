@@ -12,6 +12,7 @@
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
 #include "models/image_registry.h"
+#include "models/unet_names.h"
 
 namespace redline {
 namespace {

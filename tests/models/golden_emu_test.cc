@@ -58,7 +58,9 @@ TEST_P(EmulatedGolden, MatchesTransformers) {
   EXPECT_LE(in_f32.worst_row, 2e-5);
   ASSERT_EQ(f32.size(), golden_.logits.values.size());
   // Every row is computed the same way, whatever shares its step.
-  if (!depends_on_length(*exact)) EXPECT_EQ(all_logits(*exact, golden_.tokens, {1, 5, 1}), f32);
+  if (!depends_on_length(*exact)) {
+    EXPECT_EQ(all_logits(*exact, golden_.tokens, {1, 5, 1}), f32);
+  }
 
   // Under `auto`, activations of BF16 products are rounded to bfloat16, cached keys and values to float16: the bound of
   // docs/numerics.md for both, as on CPUs that multiply bfloat16.

@@ -1,6 +1,7 @@
 // POST /v1/messages and /v1/messages/count_tokens, Anthropic's API.
 #include "server/app.h"
 #include "server/chat.h"
+#include "server/sampling_fields.h"
 
 namespace redline::server {
 namespace {

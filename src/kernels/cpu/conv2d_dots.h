@@ -2,8 +2,8 @@
 // they lie.
 //
 // ConvDots, by vdpbf16ps: pairs of channels are summed in the order of the weight, the order of linear_bf16_dot over
-// im2col patches. ConvF32, by float32 multiply-adds, in the same order: weights of other types are expanded into L1 once
-// for all pixels of a region, because their shifts would take slots of the multiplications.
+// im2col patches. ConvF32, by float32 multiply-adds, channel after channel: weights of other types are expanded into L1
+// once for all pixels of a region, because their shifts would take slots of the multiplications.
 #pragma once
 
 #include "kernels/cpu/conv2d.h"
@@ -11,11 +11,6 @@
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
-
-template <class A, class B>
-inline constexpr bool is_same = false;
-template <class A>
-inline constexpr bool is_same<A, A> = true;
 
 // Units of ConvTilesRun that have no tiles. A step multiplies 4 bytes of a pixel by 64 bytes of the weight.
 
@@ -121,8 +116,8 @@ REDLINE_INLINE void conv_dots_pixels(ConvDotTile& t) {
   t.to += kPixels * kRowPanelRows;
 }
 
-/// All 16 pixels. With 32 registers two row panels are 16 sums that share a broadcast, or one; with 16 registers one row
-/// panel at a time takes 12 or 10 of them, or 8 where vectors are short.
+/// All 16 pixels. With 32 registers two row panels are 16 sums that share a broadcast, or one; with 16 registers one
+/// row panel at a time takes 12 or 10 of them, or 8 where vectors are short.
 template <class Unit, int kRowPanels>
 void conv_dots_panel(ConvDotTile t) {
   if constexpr (kWidth == 16) {

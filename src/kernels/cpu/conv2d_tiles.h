@@ -94,7 +94,7 @@ class ConvTilesRun {
   }
 
  private:
-  static constexpr bool kIsF32 = is_same<Unit, ConvF32>, kHasTiles = !kIsF32 && !is_same<Unit, ConvDots>;
+  static constexpr bool kIsF32 = __is_same(Unit, ConvF32), kHasTiles = !kIsF32 && !__is_same(Unit, ConvDots);
   static constexpr int64_t kElementBytes = kIsF32 ? 4 : 2, kPixelBytes = kElementBytes * kConvBlock;
 
   // Regions.

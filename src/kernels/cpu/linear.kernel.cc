@@ -6,8 +6,8 @@
 // blocking.
 //
 // A tile is kTileRows rows of x by kTileRowPanels row panels of W. For each k, one load per panel and one broadcast per
-// row feed rows * panels FMAs; both sums of every element stay in registers. Block formats, and with many rows weights of
-// two bytes, are unpacked to float32 in scratch, kBlockChunk elements of K at a time, and use the f32 tile.
+// row feed rows * panels FMAs; both sums of every element stay in registers. Block formats, and with many rows weights
+// of two bytes, are unpacked to float32 in scratch, kBlockChunk elements of K at a time, and use the f32 tile.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"

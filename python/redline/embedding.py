@@ -14,6 +14,7 @@ from redline._names import find_model
 from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
 from redline._options import assign_options
 from redline._progress import ProgressBar
+from redline.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,8 +88,10 @@ class EmbeddingModel(Closable):
 
         single = isinstance(texts, str)
         prompts, keep = text_prompts([texts] if single else texts)
-        width = self._dimensions if not dimensions else integer("dimensions", dimensions)
-        result = np.empty((len(prompts), max(width, 0)), np.float32)
+        width = self._dimensions if dimensions is None else integer("dimensions", dimensions)
+        if width < 1:
+            raise InvalidArgument(f"dimensions is {width}; it must be from 1 to {self._dimensions}")
+        result = np.empty((len(prompts), width), np.float32)
         options, check = self._options(prompt_name, truncate, normalize, dimensions)
         if len(prompts):
             check.run(call, library().redline_embed, self._use().value, prompts, len(prompts), ctypes.byref(options),

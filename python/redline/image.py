@@ -443,6 +443,8 @@ class ImagePipeline(Closable):
             raise InvalidArgument("prompt is an empty list")
         request.prompts, request.num_prompts = text_array("prompt", prompt)
         request.num_images = integer("num_images_per_prompt", num_images_per_prompt)
+        if request.num_images < 1:
+            raise InvalidArgument(f"num_images_per_prompt is {request.num_images}; it must be at least 1")
         if (number := _seed(seed, generator)) is not None:
             request.seed, request.has_seed = number, 1
         for field, name, array, axes in (

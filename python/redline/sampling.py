@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 from redline import _c_api
-from redline._convert import assign, integer, kind_of, real, text_array, utf8
+from redline._convert import assign, integer, kind_of, real, text_array, texts, utf8
 from redline._native import library
 from redline.errors import InvalidArgument
 
@@ -125,7 +125,7 @@ def adapter_weights(value: Any) -> dict[str, float]:
         return {value: 1.0}
     if isinstance(value, Mapping):
         return {name: real(f"adapters[{name!r}]", weight) for name, weight in value.items()}
-    return {name: 1.0 for name in value}
+    return {name: 1.0 for name in texts("adapters", value)}
 
 
 def weight_array(value: Any) -> tuple[Any, int]:
@@ -155,6 +155,8 @@ def generate_options(model: Handle, values: Mapping[str, Any]) -> Any:
             assign(options, KINDS, "json_schema", schema_text(value))
         elif name == "logprobs":
             assign(options, KINDS, "logprobs", (0 if value else -1) if isinstance(value, bool) else value)
+            if options.logprobs < 0 and value is not False:
+                raise InvalidArgument(f"logprobs is {value}; it must be at least 0, or False")
         elif name == "logit_bias":
             if not isinstance(value, Mapping):
                 raise InvalidArgument(f"logit_bias must be a dict from token ids to addends, not {kind_of(value)}")

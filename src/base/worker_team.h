@@ -33,8 +33,8 @@ class WorkerTeam {
   int size() const { return size_; }
   /// More workers than cores: waits should yield instead of spinning, since a core can run only one spinning thread.
   bool oversubscribed() const { return oversubscribed_; }
-  /// Calls fn(worker), which does not throw, once on every worker and returns when all are done. No allocations. One run
-  /// at a time.
+  /// Calls fn(worker) once on every worker and returns when all are done. No allocations. One run at a time. `fn` does
+  /// not throw.
   void run(const std::function<void(int)>& fn);
   /// Splits [0, count) into pieces of `grain` that idle workers take dynamically: fn(begin, end). The first exception
   /// of one is thrown here, when all workers are done; no further pieces are taken.

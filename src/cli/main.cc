@@ -1,8 +1,27 @@
+#include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <new>
 
 #include "cli/command.h"
 
+namespace {
+
+/// Given back when memory runs out, before std::bad_alloc is thrown: what is unwound then may allocate, as the
+/// destructor of a JSON array does, and would end the program without a message. Untouched, it is address space only.
+constexpr size_t kReserveBytes = size_t{8} << 20;
+std::atomic<void*> g_reserve = nullptr;
+
+void give_reserve_back() {
+  std::free(g_reserve.exchange(nullptr));
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  g_reserve = std::malloc(kReserveBytes);
+  std::set_new_handler(give_reserve_back);
   // A closed pipe (see Terminal) or a file size limit must show up as a failed write, which can name the file and clean
   // up, not as a signal.
   std::signal(SIGPIPE, SIG_IGN);

@@ -90,7 +90,7 @@ Status GenerateTask::expect_size() const {
   const int64_t unit = size_multiple(p_), max_side = p_.options.max_side;
   for (const auto& [name, value] : {std::pair{"width", request_.width}, {"height", request_.height}}) {
     if (value > max_side)
-      return invalid_argument("{} {} is outside [{}, {}]; use --size {}x{} or smaller", name, value, unit, max_side,
+      return invalid_argument("{} {} is outside [{}, {}]; {}x{} pixels are the most", name, value, unit, max_side,
                               max_side / unit * unit, max_side / unit * unit);
     if (value < unit) return invalid_argument("{} {} is outside [{}, {}]", name, value, unit, max_side);
     if (value % unit != 0)
@@ -104,6 +104,10 @@ Status GenerateTask::take_guidance_scale() {
   double& scale = in_.guidance_scale;
   scale = p_.row->is_distilled ? request_.true_cfg_scale : request_.guidance_scale;
   if (!(scale >= 0 && scale <= 100)) return invalid_argument("guidance {} is outside [0, 100]", scale);
+  const double begin = request_.guidance_begin, end = request_.guidance_end;
+  if (!(begin >= 0 && begin <= end && end <= 1))
+    return invalid_argument("guidance from {} to {} of the steps; expected 0 <= guidance_begin <= guidance_end <= 1",
+                            begin, end);
   if (scale <= 1) scale = 1;  // as in diffusers: guidance begins above one
   if (in_.images * (in_.guided() ? 2 : 1) > p_.options.max_batch)
     return invalid_argument("{} images{} are more than max_batch {}", in_.images,

@@ -253,8 +253,9 @@ void LogitRow::take_sample(float temperature) {
 
 bool LogitRow::is_flat(float temperature) {
   take_sample(temperature);
-  constexpr double kMost = 0.25;  // of all weights, in the likeliest token of each block
-  return weigh_maxima() * static_cast<double>(sample_.size()) < kMost * sample_sum_ * static_cast<double>(vocab_size_);
+  constexpr double kMaxShare = 0.25;  // of all weights, in the likeliest token of each block
+  return weigh_maxima() * static_cast<double>(sample_.size()) <
+         kMaxShare * sample_sum_ * static_cast<double>(vocab_size_);
 }
 
 LogitRow::Bracket LogitRow::guess(double p, float temperature) {

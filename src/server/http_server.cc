@@ -49,14 +49,10 @@ class AsioServer final : public HttpServer {
     if (!o.tls_certificate.empty()) REDLINE_TRY(load_tls(o));
     if (o.handles_signals) watch_signals();
     asio::co_spawn(shared_->io, accept(), asio::detached);
-    try {
-      thread_ = std::thread([this] {
-        name_thread("http");
-        shared_->io.run();
-      });
-    } catch (const std::system_error& error) {
-      return out_of_memory("no thread for connections: {}", error.what());
-    }
+    thread_ = std::thread([this] {
+      name_thread("http");
+      shared_->io.run();
+    });
     return {};
   }
 

@@ -93,6 +93,7 @@ def test_ranking_and_errors(encoder, model):
             (lambda: encoder.embed(["x", 5]), redline.InvalidArgument, r"\[1\]"),
             (lambda: encoder.embed(["x"], prompt_name="nobody"), redline.InvalidArgument, "nobody"),
             (lambda: encoder.embed(["x"], dimensions=10**6), redline.InvalidArgument, "dimensions"),
+            (lambda: encoder.embed(["x"], dimensions=0), redline.InvalidArgument, "dimensions is 0; it must be from 1 to"),
             (lambda: encoder.token_states([[10**6]]), redline.InvalidArgument, "vocabulary|id"),
             (lambda: encoder.embed(["word " * 5000]), redline.InvalidArgument, "tokens"),
             (lambda: model.embed("x"), redline.Unsupported, "generates text")):

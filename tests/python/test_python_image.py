@@ -220,6 +220,8 @@ def test_without_pillow(painter, monkeypatch):
     ({"scheduler": "guess"}, "guess"),
     ({"num_inference_steps": 0}, "num_inference_steps is 0; leave it out for the model's own"),
     ({"strength": 0.5}, "strength needs image"),
+    ({"num_images_per_prompt": 0}, "num_images_per_prompt is 0"),
+    ({"guidance_begin": 0.8, "guidance_end": 0.2}, "guidance from 0.8 to 0.2 of the steps"),
     ({"callback": 3}, "callback must be a function of a StepProgress, not 3"),
 ])
 def test_bad_arguments(painter, options, message):

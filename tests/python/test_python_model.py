@@ -350,6 +350,8 @@ def test_pickling_and_copying_are_refused(model):
     ({"samplers": []}, "samplers is an empty list; leave it out to have the default order"),
     ({"choices": []}, "choices is an empty list"),
     ({"logprobs": "x"}, "logprobs must be an integer"),
+    ({"logprobs": -3}, "logprobs is -3; it must be at least 0, or False"),
+    ({"adapters": 3}, "adapters must be a str or a list of str"),
     ({"regex": "a\0b"}, "zero character"),
 ])
 def test_bad_options(model, options, message):

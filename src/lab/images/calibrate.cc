@@ -84,27 +84,35 @@ class Calibration {
     return found;
   }
 
-  Result<ImageResult> draw(size_t prompt, const std::string& rule,
-                           const std::function<bool(const ImageProgress&)>& on_step) {
+  /// `share`: of the work that is done. cancelled: on_progress ends it, between two images or two steps.
+  Result<ImageResult> draw(size_t prompt, const std::string& rule, double share,
+                           const std::function<void(const ImageProgress&)>& on_step) {
+    const std::string work = work_.empty() ? "uncached runs" : work_;
+    const auto goes_on = [&] { return !options_.on_progress || options_.on_progress(work, share); };
+    const auto stopped = [&] { return cancelled("calibrate: stopped{}", work_.empty() ? "" : " at " + work_); };
+    if (!goes_on()) return stopped();
     ImageRequest request = report_.request;
     request.prompts = {options_.prompts[prompt]};
     request.seed += prompt;
     request.cache = rule;
-    return engine_->generate(request, on_step);
+    Result<ImageResult> result = engine_->generate(request, [&](const ImageProgress& p) {
+      if (on_step) on_step(p);
+      return goes_on();
+    });
+    if (result.status().code() == Code::cancelled) return stopped();
+    return result;
   }
 
   /// The uncached run of every prompt: its image and its trajectory.
   Status record() {
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
-      if (options_.on_progress && !options_.on_progress("uncached runs", 0)) return cancelled("calibrate: stopped");
       Trajectory trajectory;
       bool is_euler = true;
-      REDLINE_ASSIGN(ImageResult result, draw(i, "none", [&](const ImageProgress& p) {
+      REDLINE_ASSIGN(ImageResult result, draw(i, "none", 0, [&](const ImageProgress& p) {
                        is_euler = is_euler && p.step_size != 0;
                        trajectory.u.push_back(u_of_sigma(p.sigma));
                        trajectory.step_sizes.push_back(p.step_size);
                        trajectory.velocity.emplace_back(p.output, p.output + p.latents->data.size());
-                       return true;
                      }));
       if (!is_euler || std::ssize(trajectory.velocity) != report_.request.num_inference_steps)
         return unsupported("calibrate: the solver is not an Euler step; masks are searched for flow-euler and euler");
@@ -119,12 +127,12 @@ class Calibration {
     if (const auto found = known_.find(computed); found != known_.end()) return found->second;
     double sum = 0;
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
-      const double share =
+      const double of_budget =
           std::min(1.0, (tried_ + static_cast<double>(i) / static_cast<double>(options_.prompts.size())) /
                             static_cast<double>(options_.evaluations));
-      if (options_.on_progress && !options_.on_progress(work_, (done_ + share) / static_cast<double>(budgets_.size())))
-        return cancelled("calibrate: stopped at {}", work_);
-      REDLINE_ASSIGN(const ImageResult result, draw(i, fmt::format("redline:steps={}", fmt::join(computed, "+")), {}));
+      const double share = (done_ + of_budget) / static_cast<double>(budgets_.size());
+      REDLINE_ASSIGN(const ImageResult result,
+                     draw(i, fmt::format("redline:steps={}", fmt::join(computed, "+")), share, {}));
       REDLINE_ASSIGN(const double decibels, psnr(result.images[0], images_[i]));
       sum += decibels;
     }

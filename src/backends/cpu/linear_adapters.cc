@@ -19,10 +19,30 @@ struct AdapterShrink {
   void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
   Operand<const uint8_t> x;
   Operand<float> t;
-  std::shared_ptr<const AdapterShrink> next;  ///< of the program; nullptr: none
+
+  // Elements of the op's matrices, by which its product takes long, and those of an adapter of rank 1 that the product
+  // reads or prefetches.
+  double matrices = 0, factors = 0;
+  std::weak_ptr<AdapterShrink> before;                       ///< of the program
+  std::vector<std::shared_ptr<const AdapterShrink>> others;  ///< whose down matrices the product prefetches
 };
 
 namespace {
+
+// A product that is short beside what it would prefetch leaves that to one of the two before it that has more time.
+constexpr int kProductsBehind = 3;
+constexpr double kWorthMoving = 1.5;
+
+void choose_prefetching_product(const std::shared_ptr<AdapterShrink>& shrink, std::shared_ptr<AdapterShrink> before) {
+  const double needed = static_cast<double>(shrink->in_features) * static_cast<double>(shrink->groups.size());
+  const auto load_of = [&](const AdapterShrink& product) { return (product.factors + needed) / product.matrices; };
+  AdapterShrink* best = before.get();
+  for (int i = 0; i < kProductsBehind && before; ++i, before = before->before.lock())
+    if (load_of(*before) * kWorthMoving < load_of(*best)) best = before.get();
+  if (best == nullptr) return;
+  best->factors += needed;
+  best->others.push_back(shrink);
+}
 
 // Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
 constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
@@ -201,7 +221,12 @@ Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, cons
   first.buffer_bytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
   c.add_stage(std::move(first));
 
-  if (auto& last = c.last_adapters()) last->next = shrink;
+  for (const AdapterShrink::Group& group : shrink->groups) {
+    shrink->factors += static_cast<double>(group.site->out_features);
+    shrink->matrices += static_cast<double>(group.site->out_features * group.site->in_features);
+  }
+  choose_prefetching_product(shrink, c.last_adapters());
+  shrink->before = c.last_adapters();
   c.last_adapters() = shrink_ = shrink;
   stage.read(t_, t, Reads::kAll);
   buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
@@ -237,17 +262,23 @@ void LinearAdapters::prefetch(const StepContext& step, size_t matrix, const Line
       add_piece(factors->up, begin, expand_.up_bytes(args.n_end + first_feature, factors->rank) - begin);
     }
   });
-  const AdapterShrink* next = shrink_->next.get();
-  if (next == nullptr || share.count < next->tasks) return;
-  // Tiles are dealt to the workers in blocks, and so are the parts of the next op's first stage, a task each.
-  const int64_t task = share.index * next->tasks / share.count,
-                first = (task * share.count + next->tasks - 1) / next->tasks,
-                end = ((task + 1) * share.count + next->tasks - 1) / next->tasks;
-  for_shrink_parts(*next, step, [&](const AdapterShrink::Group& group, const ShrinkPart& part, int64_t of, int64_t n) {
-    if (of != task || n % (end - first) != share.index - first) return;
-    const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
-    add_piece(part_factors(*next, group, part), 0, packed_bytes(group.site->down_type, width, next->in_features));
-  });
+  for (const std::shared_ptr<const AdapterShrink>& other : shrink_->others) {
+    if (share.count < other->tasks) continue;
+    // Tiles are dealt to the workers in blocks, and so are the parts of a shrink stage, a task each.
+    const int64_t task = share.index * other->tasks / share.count,
+                  begin = (task * share.count + other->tasks - 1) / other->tasks,
+                  end = ((task + 1) * share.count + other->tasks - 1) / other->tasks;
+    // What the first half of a worker's products would prefetch leaves its L2 cache before it is read.
+    const int64_t first = begin + (end - begin) / 2;
+    if (share.index < first) continue;
+    for_shrink_parts(*other, step,
+                     [&](const AdapterShrink::Group& group, const ShrinkPart& part, int64_t of, int64_t n) {
+                       if (of != task || n % (end - first) != share.index - first) return;
+                       const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
+                       add_piece(part_factors(*other, group, part), 0,
+                                 packed_bytes(group.site->down_type, width, other->in_features));
+                     });
+  }
 }
 
 void LinearAdapters::multiply(void (*kernel)(const LinearArgs&), LinearArgs args, const StepContext& step,

@@ -55,13 +55,13 @@ class LinearAdapters {
 
   /// Whether any row of the step has an adapter at any of the matrices.
   bool active(const StepContext& step) const;
-  /// The products of an op share what the next op reads: product `index` of `count`, in the order of the tiles. A count
-  /// of 0: none of it.
+  /// The products of an op share what later ops read first: product `index` of `count`, in the order of the tiles. A
+  /// count of 0: none of it.
   struct Share {
     int64_t index = 0, count = 0;
   };
   /// kernel(args), which has no epilogue of its own, and add(). While the kernel computes, it prefetches what add()
-  /// reads, and a share of the factors with which the next op with adapters begins. `rows`: of the step, by which the
+  /// reads, and a share of the factors with which later ops with adapters begin. `rows`: of the step, by which the
   /// kernel is chosen.
   void multiply(void (*kernel)(const LinearArgs&), LinearArgs args, const StepContext& step, size_t matrix,
                 int64_t first_row, int64_t rows, Share share, WorkerContext& worker) const;
@@ -73,7 +73,7 @@ class LinearAdapters {
  private:
   /// For LinearArgs::end.
   struct Prefetch {
-    static constexpr int64_t kMaxPieces = 64, kMaxBytes = 768 << 10;  // stay in L2 together with the product's own
+    static constexpr int64_t kMaxPieces = 96, kMaxBytes = 1 << 20;  // stay in L2 together with the product's own
     LinearPrefetch list;
     std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
   };

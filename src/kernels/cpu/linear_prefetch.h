@@ -6,7 +6,7 @@
 namespace redline {
 
 /// LinearArgs::end of linear_q8, which has no epilogue: with several rows it leaves memory idle, so it prefetches these
-/// pieces into the L2 cache, a few lines for every 32 elements of K.
+/// pieces into the L2 cache, spread over all of it.
 struct LinearPrefetch : LinearEnd {
   struct Piece {
     const uint8_t* data;

@@ -1,10 +1,49 @@
 // The inner loop of linear_q8: products of 256 elements of K.
 #pragma once
 
+#include "kernels/cpu/linear_prefetch.h"
 #include "kernels/cpu/linear_q8_scales.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
+
+/// The rest of a LinearPrefetch. It is spread over the product: a burst would occupy the buffers of the product's own
+/// loads.
+struct Ahead {
+  // More than memory delivers besides the product's own weights.
+  static constexpr int64_t kMaxLines = 8;
+
+  const uint8_t *at = nullptr, *end = nullptr;
+  const LinearPrefetch::Piece *next = nullptr, *last = nullptr;
+  int64_t lines = 0;  ///< for every 32 elements of K
+
+  /// `steps`: calls of prefetch().
+  static Ahead of(const LinearArgs& a, int64_t steps) {
+    Ahead ahead;
+    const auto* list = static_cast<const LinearPrefetch*>(a.end);
+    if (list == nullptr || steps == 0) return ahead;
+    ahead.next = list->pieces;
+    ahead.last = list->pieces + list->count;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < list->count; ++i) bytes += list->pieces[i].bytes;
+    ahead.lines = min_i64(kMaxLines, (bytes + 64 * steps - 1) / (64 * steps));
+    return ahead;
+  }
+  REDLINE_INLINE void prefetch() {
+    for (int64_t line = 0; line < lines; ++line, at += 64) {
+      if (at >= end) {
+        if (next == last) {
+          lines = 0;
+          return;
+        }
+        at = next->data;
+        end = at + next->bytes;
+        ++next;
+      }
+      __builtin_prefetch(at, 0, 2);
+    }
+  }
+};
 
 /// Codes as they are in packed row panels, or unpacked, of 256 elements: lines of 32 elements (`step`) of column vector
 /// c.
@@ -13,7 +52,9 @@ struct PackedLines {
   const uint8_t* block;
   int64_t row_panel_bytes, first_step, step_bytes;
   int64_t ahead;  ///< bytes from codes to the data that is prefetched with them
+  Ahead* others;
 
+  REDLINE_INLINE void begin_step() const { others->prefetch(); }
   REDLINE_INLINE const uint8_t* step_of(int step, int c) const {
     return block + c / kRowPanelVecs * row_panel_bytes + first_step + step * step_bytes;
   }
@@ -50,6 +91,7 @@ struct UnpackedLines {
   const uint8_t* codes;
   int64_t row_panel_bytes;
 
+  REDLINE_INLINE void begin_step() const {}
   REDLINE_INLINE VecI32 line(int step, int l, int c) const {
     return load_i32(codes + c / kRowPanelVecs * row_panel_bytes + (step * (kQ8Step / 4) + l) * 64 +
                     c % kRowPanelVecs * kWidth * 4);
@@ -80,6 +122,7 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
     real[r][c] = zero_f32();
   });
   for (int step = 0; step < steps; ++step, codes_at += kQ8Step) {
+    lines.begin_step();
     const auto add_group = [&](int g) REDLINE_LAMBDA {
       const int group = step * kGroups + g;
       VecI32 dot[kRows][kCols], sum16[kRows][kCols];

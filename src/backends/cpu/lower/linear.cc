@@ -117,7 +117,8 @@ Status lower_linear(LowerContext& c) {
   params->rows = c.out().shape[0];
   params->col_bytes = packed_col_bytes(w);
   LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
-  stage.grid.col_begin = LowerContext::cut_columns(n, kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
+  // Kernels take two row panels at a time, and compute the second for nothing where there is none.
+  stage.grid.col_begin = LowerContext::cut_columns(n, 2 * kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
   params->tiles = std::ssize(stage.grid.col_begin) - 1;
   if (!attrs.has_gate) stage.row_cuts = RowCuts::kAtRows;  // items of a batch are cut by the task
   stage.read(params->x, in[0], Reads::kRows);

@@ -439,17 +439,17 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     return info.tcpi_state != TCP_ESTABLISHED;
   }
 
-  /// Closing a socket with unread input resets the connection, and a client that is still sending a body that was refused
-  /// may lose the answer. What it sends is read and dropped, within limits.
-  asio::awaitable<void> linger(double most_s) {
+  /// Closing a socket with unread input resets the connection, and a client that is still sending a body that was
+  /// refused may lose the answer. What it sends is read and dropped, within limits.
+  asio::awaitable<void> linger(double max_s) {
     ErrorCode error;
     socket().shutdown(Tcp::socket::shutdown_send, error);
     std::vector<char> scrap;
-    const Clock::time_point end = Clock::now() + seconds_of(most_s);
+    const Clock::time_point end = Clock::now() + seconds_of(max_s);
     for (int64_t dropped = 0; !error && dropped < kLingerBytes;) {
       lowest().expires_at(std::min(end, Clock::now() + seconds_of(kLingerSilenceSeconds)));
       scrap.resize(dropped == 0 ? 4096 : 64 << 10);  // few have more to say
-      // Below TLS: nobody asks any more what the bytes mean.
+      // Below TLS: what the bytes mean does not matter any more.
       dropped += static_cast<int64_t>(
           co_await lowest().async_read_some(asio::buffer(scrap), asio::redirect_error(asio::use_awaitable, error)));
     }

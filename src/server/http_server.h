@@ -1,5 +1,5 @@
-// Sockets: listens, reads requests, and sends what their answers give. Only its source (with http_connection.h) includes
-// Boost.Asio, Boost.Beast and OpenSSL's streams.
+// Sockets: listens, reads requests, and sends what their answers give. Only its source (with http_connection.h)
+// includes Boost.Asio, Boost.Beast and OpenSSL's streams.
 #pragma once
 
 #include <atomic>

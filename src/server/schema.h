@@ -52,8 +52,8 @@ struct Schema {
   const Field* list = nullptr;  ///< the value is not an object but an array of these
 };
 
-/// Checks a request and removes what is null. Fields that have no effect are added to `ignored`, those of the items of an
-/// array once ("messages[].name"). The error names the field as a path ("messages[2].role").
+/// Checks a request and removes what is null. Fields that have no effect are added to `ignored`, those of the items of
+/// an array once ("messages[].name"). The error names the field as a path ("messages[2].role").
 std::optional<ApiError> validate(const Schema& schema, Json& value, std::vector<std::string>& ignored);
 
 /// The JSON Schema (2020-12) of an object. `components` receives the schemas that it refers to.

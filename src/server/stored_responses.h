@@ -35,7 +35,7 @@ class StoredResponses {
   };
   const size_t max_kept_, max_bytes_;
   mutable std::mutex mutex_;  ///< of what follows
-  std::deque<Entry> kept_;  ///< the oldest first
+  std::deque<Entry> kept_;    ///< the oldest first
   size_t bytes_ = 0;
 };
 

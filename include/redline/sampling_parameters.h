@@ -50,7 +50,7 @@ struct SamplingParameter {
 
 /// In the default order of the samplers.
 std::span<const SamplingParameter> sampling_parameters();
-/// Null if there is none of this name.
+/// Null: unknown name.
 const SamplingParameter* find_sampling_parameter(std::string_view name);
 
 }  // namespace redline

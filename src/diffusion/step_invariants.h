@@ -37,7 +37,7 @@ class StepInvariants {
   /// Binds the `readers` of `network` to the values of `rows` (increasing indices into the batch) at the timestep of
   /// the last prepare(). They stay valid until the next call for this network.
   void bind(Executable& network, std::span<const Reader> readers, std::span<const int64_t> rows);
-  /// The value that an output of the denoiser has become; nullopt: it is none of these.
+  /// The value that an output of the denoiser has become; nullopt: a value of a step.
   std::optional<size_t> moved_output(const std::string& name) const;
   /// A value for one row at the timestep of the last prepare(); empty before it.
   std::span<float> value(size_t index, int64_t row);

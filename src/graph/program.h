@@ -91,7 +91,7 @@ struct TaskSchedule {
 /// A second schedule of the same stages for steps of many rows. Stages around a recurrence are cut at rows, so that
 /// the layer above begins with the first rows while the recurrence of this layer is still running (plan_wavefront).
 struct Wavefront : TaskSchedule {
-  int64_t min_tokens = 0;            ///< of a step
+  int64_t min_tokens = 0;           ///< of a step
   RowCuts cuts = RowCuts::kAtRows;  ///< the strictest of the stages that are cut
 };
 
@@ -169,7 +169,9 @@ class Runner {
     return program() ? std::vector{program()} : std::vector<const Program*>{};
   }
   /// Of the attention plans of a kKeyValue group (AttentionWork::partition_begin); 0: it needs none.
-  virtual AttentionLimits attention_limits(size_t group) const { return program() ? program()->attention : AttentionLimits(); }
+  virtual AttentionLimits attention_limits(size_t group) const {
+    return program() ? program()->attention : AttentionLimits();
+  }
   virtual const StatePlan& states() const = 0;
   /// Memory for `num_pages` pages of each state group, touched on first use. out_of_memory: the address space is not
   /// available.

@@ -56,7 +56,7 @@ struct AttentionWork {
   const AttentionItem* items = nullptr;
   const int32_t* partition_begin = nullptr;  ///< [work partitions + 1]
   const AttentionSplit* splits = nullptr;
-  const int32_t* group_rows = nullptr;       ///< rows of the step, by group
+  const int32_t* group_rows = nullptr;  ///< rows of the step, by group
   int64_t num_splits = 0;
   int64_t partial_floats = 0;  ///< memory for partial results, which the device provides for one layer at a time
 };

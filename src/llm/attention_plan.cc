@@ -23,8 +23,8 @@ AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
                                                      shape.max_sequences * shape.num_kv_heads)),
       load_(static_cast<size_t>(shape.limits.partitions)),
       partition_begin_(static_cast<size_t>(shape.limits.partitions) + 1) {
-  const auto most = static_cast<size_t>((shape.max_tokens / kRowGrain + shape.max_sequences + 1) * shape.num_kv_heads) +
-                    max_splits_;
+  const auto most =
+      static_cast<size_t>((shape.max_tokens / kRowGrain + shape.max_sequences + 1) * shape.num_kv_heads) + max_splits_;
   unsorted_.reserve(most);
   items_.reserve(most);
   cost_.reserve(most);
@@ -63,8 +63,9 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
 }
 
 AttentionWork AttentionPlan::work() const {
-  return {items_.data(),      partition_begin_.data(),               splits_.data(),
-          group_rows_.data(), static_cast<int64_t>(splits_.size()), partial_floats_};
+  return {
+      items_.data(),  partition_begin_.data(), splits_.data(), group_rows_.data(), static_cast<int64_t>(splits_.size()),
+      partial_floats_};
 }
 
 void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages) {
@@ -147,7 +148,9 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
     floats += query_rows(rows_of(i)) * (1 + own_chunks(rows_of(i))) * line_floats * heads;
   }
   const auto members = static_cast<int32_t>(group.end - group.begin);
-  if (partial_floats_ + floats > kMaxPartialFloats || splits_.size() + static_cast<size_t>(members * heads) > max_splits_) return;
+  if (partial_floats_ + floats > kMaxPartialFloats ||
+      splits_.size() + static_cast<size_t>(members * heads) > max_splits_)
+    return;
   shared_positions_ += (members - 1) * group.chunks * kKvChunk;
   const auto rows_begin = static_cast<int32_t>(group_rows_.size());
   for (size_t i = group.begin; i < group.end; ++i) {
@@ -176,7 +179,8 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
       own.partials = partial_floats_;
       unsorted_.push_back(own);
       cost_.push_back(s.rows * (s.first_position + s.rows - border));
-      splits_.push_back({2, s.row_begin, s.row_begin + s.rows, chunks, partial_floats_, 1, query_row, all_lines * line_floats});
+      splits_.push_back(
+          {2, s.row_begin, s.row_begin + s.rows, chunks, partial_floats_, 1, query_row, all_lines * line_floats});
       query_row += query_rows(s) * line_floats;
       partial_floats_ += query_rows(s) * chunks * line_floats;
     }
@@ -253,7 +257,8 @@ void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks
   const int64_t in_first = item.is_group ? 1 : in_piece;
   const bool has_room = item.split >= 0 && !item.is_group;
   const int64_t needed = has_room ? 0 : (in_first + chunks - in_piece) * floats;
-  if (partial_floats_ + needed > kMaxPartialFloats || unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity() ||
+  if (partial_floats_ + needed > kMaxPartialFloats ||
+      unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity() ||
       (item.split < 0 && splits_.size() == max_splits_))
     return;
   const int64_t partials = has_room ? item.partials : partial_floats_;

@@ -221,7 +221,8 @@ Result<Program> CpuCompiler::run() {
   const int64_t tokens = options_.bounds[Symbol::kTokens], wave = wave_tokens(program.stages);
   const int64_t chunks = wave > 0 ? std::min(tokens / wave, kMaxWaveChunks) : 0;
   const std::vector<int> waves = chunks > 1 ? plan_waves(program.stages) : std::vector<int>();
-  program.arena_plan = plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory, kArenaAlignment, waves);
+  program.arena_plan =
+      plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory, kArenaAlignment, waves);
   REDLINE_TRY(check_arena(program.arena_plan, program.stages));
   REDLINE_TRY(plan_events(program));
   if (!waves.empty()) REDLINE_TRY(plan_wavefront(program, waves, static_cast<int>(chunks)));

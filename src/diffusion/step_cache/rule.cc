@@ -152,8 +152,8 @@ Result<const RuleRow*> find_rule(const std::string& name) {
     if (name == row->name || (name == kAutoRule && row->is_default)) return row;
     names.emplace_back(row->name);
   }
-  return invalid_argument("step cache: no rule is called \"{}\"{}; there are {}, {}", name, the_nearest(name, names), kAutoRule,
-                          fmt::join(names, ", "));
+  return invalid_argument("step cache: no rule is called \"{}\"{}; there are {}, {}", name, the_nearest(name, names),
+                          kAutoRule, fmt::join(names, ", "));
 }
 
 Result<RulePlan> plan_rule(const RuleRequest& request) {

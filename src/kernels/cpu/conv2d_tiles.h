@@ -271,9 +271,9 @@ class ConvTilesRun {
     // Packed weights of 32 channels of a tap.
     const int64_t tile_bytes = kIsF32 && a_.weight_type == DType::kF32 ? 2 * kConvTileBytes : kConvTileBytes;
     const int64_t row_panel_bytes = blocks_ * taps_ * tile_bytes, pairs = (r.panels + 1) / 2;
-    const int64_t max_blocks = !kHasTiles                         ? max_i64(1, kConvDotSteps * 2 / kElementBytes / taps_)
-                         : blocks_ * taps_ <= kConvMaxSteps ? blocks_
-                                                            : max_i64(1, kConvMaxSteps / 2 / taps_);
+    const int64_t max_blocks = !kHasTiles ? max_i64(1, kConvDotSteps * 2 / kElementBytes / taps_)
+                               : blocks_ * taps_ <= kConvMaxSteps ? blocks_
+                                                                  : max_i64(1, kConvMaxSteps / 2 / taps_);
     const int64_t all_steps =
         (a_.n_end - a_.n_begin + 2 * kRowPanelRows - 1) / (2 * kRowPanelRows) * pairs * blocks_ * taps_;
     const int64_t to_load =
@@ -361,7 +361,8 @@ class ConvTilesRun {
     }
     const uint8_t *x0 = block.x[0], *x1 = block.x[1], *w0 = block.w[0], *w1 = block.w[1];
     const uint8_t *prefetch0 = block.prefetch[0], *prefetch1 = block.prefetch[1];
-    const int64_t taps = taps_, row = p_.stride * kPixelBytes, plane = size_.plane_bytes, prefetch_lines = block.prefetch_lines;
+    const int64_t taps = taps_, row = p_.stride * kPixelBytes, plane = size_.plane_bytes,
+                  prefetch_lines = block.prefetch_lines;
     for (int64_t b = block.blocks; b > 0; --b, x0 += plane, x1 += plane)
       for (int64_t tap = 0; tap < taps; ++tap, w0 += kConvTileBytes, w1 += kConvTileBytes) {
         const int64_t at = tap_at_[tap];

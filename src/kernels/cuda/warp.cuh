@@ -14,7 +14,7 @@ class Warp {
   TILE_FN int index() const { return index_; }
   TILE_FN Lanes<int> lane() const { return lane_; }
 
-  /// A new task of a persistent step: what kernels compute from the numbers of lane and warp is computed anew. The
+  /// A new task of a persistent step: what kernels compute from the numbers of lane and warp is computed again. The
   /// compilers would keep all of it from task to task, in more registers than there are. They know nothing of what a
   /// shuffle returns.
   TILE_FN void begin_task() {

@@ -116,8 +116,7 @@ void check_attention(const AttentionCase& c, const AttentionSteps& steps) {
     const int64_t pages = total / kKvPageTokens + 4 * static_cast<int64_t>(count);
     TestSequences sequences(
         compiled.program->states, compiled.executor->make_state_memory(std::vector<int64_t>{pages}).value(), pages,
-        count,
-        {compiled.program->attention, c.heads, c.kv_heads, c.head_dim, most, static_cast<int64_t>(count)});
+        count, {compiled.program->attention, c.heads, c.kv_heads, c.head_dim, most, static_cast<int64_t>(count)});
     std::vector<History> histories(count);
     Numbers numbers(11);
     std::vector<std::vector<float>> outputs;

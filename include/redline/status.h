@@ -38,6 +38,11 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
+namespace detail {
+/// Prints the status and aborts.
+[[noreturn]] void no_value(const Status& status);
+}  // namespace detail
+
 /// A value, or the Status that explains why there is none.
 template <class T>
 class [[nodiscard]] Result {
@@ -50,20 +55,23 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const& { return status_; }
   Status status() && { return std::move(status_); }
-  /// Requires ok().
-  T& value() & { return *value_; }
-  const T& value() const& { return *value_; }
-  T&& value() && { return std::move(*value_); }
-  T& operator*() & { return *value_; }
-  const T& operator*() const& { return *value_; }
-  T* operator->() { return &*value_; }
-  const T* operator->() const { return &*value_; }
+  /// Requires ok(): without a value the process prints the status and aborts.
+  T& value() & { return checked(), *value_; }
+  const T& value() const& { return checked(), *value_; }
+  T&& value() && { return checked(), std::move(*value_); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
   Result within(std::string_view place) && {
     if (!ok()) status_ = std::move(status_).within(place);
     return std::move(*this);
   }
 
  private:
+  void checked() const {
+    if (!value_) detail::no_value(status_);
+  }
   std::optional<T> value_;
   Status status_;
 };

@@ -38,6 +38,11 @@ Status Status::within(std::string_view place) && {
 }
 Status Status::within(std::string_view place) const& { return Status(*this).within(place); }
 
+void detail::no_value(const Status& status) {
+  fmt::print(stderr, "redline: the value of a failed call was taken: {}\n", status.to_string());
+  std::abort();
+}
+
 void detail::check_failed(const char* file, int line, const char* condition) {
   fmt::print(stderr, "redline: internal error at {}:{}: {} does not hold\n", file, line, condition);
   std::abort();

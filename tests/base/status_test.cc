@@ -50,6 +50,11 @@ TEST(Status, EveryCodeHasANameAndAnExitCode) {
   EXPECT_EQ(code_name(Code::out_of_memory), "out_of_memory");
 }
 
+TEST(StatusDeathTest, TheValueOfAFailureIsItsStatus) {
+  EXPECT_DEATH(half(5).value(), "invalid_argument: 5 is odd");
+  EXPECT_DEATH(*half(5), "invalid_argument: 5 is odd");
+}
+
 TEST(StatusDeathTest, ChecksNameThePlace) {
   EXPECT_DEATH(REDLINE_CHECK(1 + 1 == 3), "status_test.cc:[0-9]+: 1 \\+ 1 == 3 does not hold");
 }

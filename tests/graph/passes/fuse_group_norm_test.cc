@@ -87,6 +87,18 @@ TEST(FuseGroupNorm, DotProductsConvolveDirectlyToo) {
   EXPECT_EQ(count(graph, kGroupNorm), 0);
 }
 
+TEST(FuseGroupNorm, Float32ConvolvesDirectlyToo) {
+  CpuKernels plain;
+  plain.conv_f32 = [](const ConvPatchesArgs&) {};
+  for (const auto& [exact, type] : {std::pair{false, DType::kBF16}, {false, DType::kF16}, {true, DType::kF32}}) {
+    Block block(type);
+    Numbers weights(3);
+    Graph graph = block.graph(weights);
+    ASSERT_TRUE(fuse_group_norm(graph, CpuTarget(plain, exact, 1)).ok());
+    EXPECT_EQ(count(graph, kGroupNorm), 0) << dtype_info(type).name;
+  }
+}
+
 TEST(FuseGroupNorm, CompiledItEqualsTheReference) {
   Block block(DType::kBF16);
   expect_like_reference(

@@ -90,7 +90,7 @@ Status GenerateTask::expect_size() const {
   const int64_t unit = size_multiple(p_), max_side = p_.options.max_side;
   for (const auto& [name, value] : {std::pair{"width", request_.width}, {"height", request_.height}}) {
     if (value > max_side)
-      return invalid_argument("{} {} is outside [{}, {}]; {}x{} pixels are the most", name, value, unit, max_side,
+      return invalid_argument("{} {} is outside [{}, {}]; at most {}x{} pixels", name, value, unit, max_side,
                               max_side / unit * unit, max_side / unit * unit);
     if (value < unit) return invalid_argument("{} {} is outside [{}, {}]", name, value, unit, max_side);
     if (value % unit != 0)

@@ -269,7 +269,7 @@ void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks
     splits_.push_back({1, item.row_begin, item.row_end, chunks, partials});
   }
   for (int32_t k = 0; k < item.num_splits; ++k) {
-    AttentionSplit& split = splits_[static_cast<size_t>(first_split + k)];
+    AttentionSplit& split = splits_[static_cast<size_t>(first_split) + static_cast<size_t>(k)];
     split.pieces += static_cast<int32_t>(pieces) - 1;
     if (!item.is_group) continue;
     split.num_shared = 1 + chunks - in_piece;

@@ -1,4 +1,4 @@
-// Answers of /v1/responses that later requests go on from, in memory.
+// Answers of /v1/responses that later requests continue, in memory.
 #pragma once
 
 #include <deque>
@@ -16,16 +16,16 @@ struct StoredResponse {
   Json messages;           ///< the conversation up to its end, without instructions (ChatPrompt::messages)
 };
 
-/// Thread-safe. Beyond either limit the oldest ones go.
+/// Thread-safe. Beyond either limit the oldest are evicted.
 class StoredResponses {
  public:
   explicit StoredResponses(size_t max_kept = 1000, size_t max_bytes = size_t{64} << 20)
       : max_kept_(max_kept), max_bytes_(max_bytes) {}
 
   void keep(StoredResponse response);
-  /// nullptr: there is none of this client, or not any more.
+  /// nullptr: unknown id, another client's, or evicted.
   std::shared_ptr<const StoredResponse> find(const std::string& id, const std::string& client) const;
-  /// False: there was none.
+  /// False: unknown id.
   bool erase(const std::string& id, const std::string& client);
 
  private:
@@ -34,7 +34,7 @@ class StoredResponses {
     size_t bytes;
   };
   const size_t max_kept_, max_bytes_;
-  mutable std::mutex mutex_;  ///< of what follows
+  mutable std::mutex mutex_;  ///< guards the members below
   std::deque<Entry> kept_;    ///< the oldest first
   size_t bytes_ = 0;
 };

@@ -331,7 +331,7 @@ TEST(RedlineShapes, BadRequestsSayWhatToDo) {
   EXPECT_THAT(message([](ImageRequest& r) { r.prompts.clear(); }), HasSubstr("there is no prompt"));
   EXPECT_THAT(message([](ImageRequest& r) { r.width = 130; }),
               HasSubstr("width 130 is not a multiple of 16; use 128 or 144"));
-  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("or smaller"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("at most 256x256 pixels"));
   EXPECT_THAT(message([](ImageRequest& r) { r.num_inference_steps = 5000; }), HasSubstr("steps 5000 is outside"));
   EXPECT_THAT(message([](ImageRequest& r) { r.batch = 100; }), HasSubstr("more than max_batch"));
   EXPECT_THAT(message([](ImageRequest& r) { r.solver = "magic"; }), HasSubstr("magic"));

@@ -192,7 +192,7 @@ TEST(Solver, RefusesWhatItDoesNotKnow) {
   expect(json::object(), Code::invalid_argument, "_class_name is missing");
   expect(json::array(), Code::invalid_argument, "_class_name is missing");
   expect({{"_class_name", "HeunDiscreteScheduler"}}, Code::unsupported,
-         "FlowMatchEulerDiscreteScheduler, EulerDiscrete");
+         "(the nearest is EulerDiscreteScheduler); Redline has DDIMScheduler");
   expect({{"_class_name", "EulerDiscreteScheduler"}, {"beta_sedule", "linear"}}, Code::unsupported,
          "the field \"beta_sedule\" is unknown; this scheduler has beta_end, beta_schedule");
   expect({{"_class_name", "EulerDiscreteScheduler"}, {"beta_schedule", "sigmoid"}}, Code::unsupported,

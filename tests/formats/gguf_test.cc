@@ -262,7 +262,7 @@ TEST(GgufSplit, WhatGoesWrong) {
   second(split_part(1, 2, "b", 3));
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("split.tensors.count is 3, the 2 parts hold 2 tensors"));
   second(split_part(1, 2, "a", 2));
-  EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("duplicate tensor \"a\", first in  "));
+  EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("duplicate tensor \"a\", first in "));
   second("");
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("the file is empty"));
 

@@ -390,6 +390,7 @@ TEST(Events, ALayerBeginsBeforeTheRecurrenceBelowItIsDone) {
 TEST(Events, OnlyStepsWithSequencesAtTheGrainTakeTheWavefront) {
   Program p;
   p.wavefront.emplace().min_tokens = 64;
+  p.wavefront->cuts = RowCuts::kAtPositions;
   const auto takes = [&](std::vector<SequenceRows> rows) {
     StepContext step;
     step.sizes = sizes(rows.back().row_begin + rows.back().rows);

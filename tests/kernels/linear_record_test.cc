@@ -107,6 +107,7 @@ TEST_P(LinearRecord, EveryChoiceServesEveryNumberOfRows) {
 TEST_P(LinearRecord, TablesOfOtherKernelsFollowTheRule) {
   CpuKernels own = kernels();
   own.linear_q8[static_cast<int>(DType::kQ4_0)] = [](const LinearArgs&) {};
+  own.linear_isa[static_cast<int>(DType::kQ4_0)] = "";
   EXPECT_FALSE(is_linear_choice_recorded(own, DType::kQ4_0));
   EXPECT_EQ(choose_linear(own, DType::kQ4_0, false).layouts.at[0].layout, ActivationLayout::kI8Grouped);
   EXPECT_FALSE(is_linear_choice_recorded(kernels(), DType::kI32));

@@ -181,8 +181,9 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 64, "\377\377\377\377"); }), HasSubstr("instead of"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 59, "\377"); }), HasSubstr("too many state groups"));
   EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 700); }), HasSubstr("700 bytes"));
-  EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 20); }), HasSubstr("no header"));
-  EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 0); }), HasSubstr("no header"));
+  EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 20); }),
+              HasSubstr("truncated header"));
+  EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 0); }), HasSubstr("truncated header"));
   // Names are hashes: what counts is the text in the file, and whose it is.
   const auto store = open_store(folder.path(), notices);
   const PageOfText page = store->page({}, "key", text);

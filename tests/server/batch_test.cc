@@ -88,7 +88,7 @@ TEST_F(Batch, LinesThatAreNoRequestsAreAnsweredWithTheirNumber) {
   };
   const Case cases[] = {
       {"{", nullptr, "line 1: ", ""},
-      {"[1]", nullptr, "no JSON object", ""},
+      {"[1]", nullptr, "not a JSON object", ""},
       {R"({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}})", "a", "it must be one of POST",
        "method"},
       {R"({"custom_id": "a", "method": "POST", "url": "/v1/completion", "body": {}})", "a", "/v1/embeddings", "url"},

@@ -23,16 +23,16 @@ TEST(StoredResponses, AreThoseOfTheClientThatMadeThem) {
 }
 
 TEST(StoredResponses, TheOldestGoFirst) {
-  constexpr size_t kMost = 5, kMostBytes = 1000;
-  StoredResponses all(kMost, kMostBytes);
+  constexpr size_t kMaxKept = 5, kMaxBytes = 1000;
+  StoredResponses all(kMaxKept, kMaxBytes);
   const auto id = [](size_t i) { return std::to_string(i); };
-  for (size_t i = 0; i <= kMost; ++i) all.keep(stored_response(id(i), ""));
+  for (size_t i = 0; i <= kMaxKept; ++i) all.keep(stored_response(id(i), ""));
   EXPECT_FALSE(all.find(id(0), ""));
-  for (size_t i = 1; i <= kMost; ++i) ASSERT_TRUE(all.find(id(i), "")) << i;
+  for (size_t i = 1; i <= kMaxKept; ++i) ASSERT_TRUE(all.find(id(i), "")) << i;
 
   // In use, it stays readable.
   const auto in_use = all.find(id(1), "");
-  const std::string half(kMostBytes / 2, 'x');
+  const std::string half(kMaxBytes / 2, 'x');
   all.keep(stored_response("x", "", half));  // the sixth
   EXPECT_FALSE(all.find(id(1), ""));
   EXPECT_EQ(in_use->id, id(1));

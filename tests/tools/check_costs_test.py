@@ -1,4 +1,4 @@
-"""The costs of additions (tools/cost_additions.py): counted on a temporary copy, and what docs/architecture.md says of them."""
+"""The costs of additions (tools/cost_additions.py): counted on a temporary copy, and compared with docs/architecture.md."""
 import pathlib
 import shutil
 import subprocess

@@ -165,9 +165,7 @@ Status TileCompiler::add_sampling() {
   const ValueId given = *logits;
   const Dim rows = graph_.value(given).shape[0];
   const int64_t vocab_size = graph_.value(given).shape[1].constant();
-  const Op op;  // stages of no op of the graph
-  const StatePlan states;
-  TileLowerContext context(op, graph_, options_, states, *this);
+  TileLowerContext context(options_, *this);
   const ValueId changed = add_temporary("logits.changed", graph_.value(given).shape);
   const ValueId sampled = add_temporary(std::string(kSampledOutput), {rows, Dim(1)});
   temporaries_.back().dtype = DType::kI32;

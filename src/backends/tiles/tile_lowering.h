@@ -99,6 +99,9 @@ class TileLowerContext {
   TileLowerContext(const Op& op, Graph& graph, const TileCompileOptions& options, const StatePlan& states,
                    TileCompiler& compiler)
       : op_(&op), graph_(&graph), options_(&options), states_(&states), compiler_(&compiler) {}
+  /// For stages of no op: there is no op(), graph() or state, and stages bring their names.
+  TileLowerContext(const TileCompileOptions& options, TileCompiler& compiler)
+      : options_(&options), compiler_(&compiler) {}
   const Op& op() const { return *op_; }
   const Graph& graph() const { return *graph_; }
   const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
@@ -126,10 +129,10 @@ class TileLowerContext {
   void add_stage(TileStage stage);
 
  private:
-  const Op* op_;
-  Graph* graph_;
+  const Op* op_ = nullptr;
+  Graph* graph_ = nullptr;
   const TileCompileOptions* options_;
-  const StatePlan* states_;
+  const StatePlan* states_ = nullptr;
   TileCompiler* compiler_;
 };
 

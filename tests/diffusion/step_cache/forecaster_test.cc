@@ -158,7 +158,7 @@ TEST(Forecasters, FocaFollowsItsRecursion) {
 TEST(Forecasters, UnknownNamesListTheKnown) {
   const Status status = find_forecaster("tailor").status();
   EXPECT_EQ(status.code(), Code::not_found);
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("reuse, taylor1"));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("(the nearest is taylor1); there are dmd, foca"));
 }
 
 TEST(SmallEigen, DecomposesRandomMatrices) {

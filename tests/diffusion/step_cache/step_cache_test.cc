@@ -295,7 +295,7 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("fbcache:threshold=nan"), HasSubstr("\"nan\" is not a number"));
   EXPECT_THAT(message("fbcache:threshold=-1"), HasSubstr("-1 is outside 0 .. 100"));
   EXPECT_THAT(message("fbcache:blocks=1.5"), HasSubstr("1.5 is not a whole number"));
-  EXPECT_THAT(message("fbcache:forecast=magic"), HasSubstr("no forecaster is called \"magic\"; there are reuse"));
+  EXPECT_THAT(message("fbcache:forecast=magic"), HasSubstr("no forecaster is called \"magic\"; there are dmd"));
   EXPECT_THAT(message("easycache:forecast=gamma"), HasSubstr("does not run them on skipped steps"));
   EXPECT_THAT(message("teacache:model=sdxl"), HasSubstr("no polynomial for \"sdxl\"; there are flux"));
   EXPECT_THAT(message("mask:steps=3-x"), HasSubstr("write them as 0-3+7+9"));
@@ -307,7 +307,7 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("auto", 1.5), HasSubstr("outside 0 .. 1"));
   EXPECT_THAT(message("mask", 0.5), HasSubstr("no threshold"));
   EXPECT_THAT(message("fbcache:threshold=1", 0.5), HasSubstr("exclude each other"));
-  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("these rules do: redline, mask"));
+  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("these rules do: mask, redline"));
   for (const RuleRow* rule : rules()) {
     EXPECT_EQ(message(rule->name), "accepted");
     EXPECT_THAT(rules_help(), HasSubstr(rule->name));

@@ -175,7 +175,9 @@ TEST(RandomModelFile, BadNamesAreExplained) {
       message("lama-1b:q4_0"),
       "random model \"lama-1b:q4_0\": no shape \"lama-1b\"; did you mean \"llama-1b\"?; shapes: tiny, smollm-135m, "
       "llama-1b, llama-3b, llama-8b, mistral-7b, qwen-0.5b, qwen-1.5b, qwen-3b, qwen-7b, qwen3-0.6b, tiny-moe, "
-      "qwen3-moe-5b, qwen3-30b-a3b, tiny-oss, gpt-oss-4b, gpt-oss-20b, tiny-mamba, mamba2-130m, mamba2-1.3b");
+      "qwen3-moe-5b, qwen3-30b-a3b, tiny-oss, gpt-oss-4b, gpt-oss-20b, tiny-mamba, mamba2-130m, mamba2-1.3b; networks: "
+      "flux-block, "
+      "flux-single-block, sd15-unet, flux-vae, gemm, b2b-gemm, stacked-lstm, dilated-lstm");
   EXPECT_EQ(message("random:llama-1b"),
             "random model \"llama-1b\": the type of its weights is missing, as in llama-1b:q4_0");
   EXPECT_THAT(message("llama-1b:q4"), ::testing::HasSubstr("unknown type \"q4\""));

@@ -133,7 +133,7 @@ std::vector<float> run_program(const Golden& golden, const std::string& path, bo
   constexpr int64_t kPages = 16;
   auto memory = runner.make_state_memory(std::vector<int64_t>(runner.states().groups.size(), kPages));
   test::TestSequences sequences(runner.states(), std::move(memory).value(), kPages, 1,
-                                {kMultiprocessors, config.num_heads, config.num_kv_heads, config.head_dim, n, 1});
+                                {{kMultiprocessors}, config.num_heads, config.num_kv_heads, config.head_dim, n, 1});
   std::vector<float> logits;
   for (int64_t at = 0, rows = 0; at < n; at += rows) {
     rows = at == 0 ? n - 2 : 1;

@@ -7,6 +7,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>  // boost/asio/awaitable.hpp of Boost 1.74 lacks it
+
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>

@@ -260,8 +260,8 @@ TEST(CachedDenoiser, OnlyWhatARuleReadsIsTaken) {
   EXPECT_EQ(reads("easycache"), "");
   EXPECT_EQ(reads("fbcache"), "efit");
   EXPECT_EQ(reads("teacache:coefficients=1/0"), "emit");
-  EXPECT_EQ(reads("mask:steps=0,span=body"), "fit");
-  EXPECT_EQ(reads("mask:steps=0,span=stack"), "eit");
+  EXPECT_EQ(reads("mask:steps=0,span=middle"), "fit");
+  EXPECT_EQ(reads("mask:steps=0,span=blocks"), "eit");
 }
 
 TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {

@@ -182,11 +182,21 @@ struct PlainWeight {
         static_cast<const uint8_t*>(a.weight) + n / kRowPanelRows * t.row_panel_bytes + k_begin / 2 * Lines::kPairBytes;
   }
 };
-template <class Format>
-struct BlockWeight {
+/// Weights that are made float32 in scratch, a chunk at a time.
+struct UnpackedWeight {
   using Lines = F32Lines;
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
+  /// Where the lines of a tile go; row panels are kBlockChunk lines apart.
+  REDLINE_INLINE static float* lines_in_scratch(const LinearArgs& a, Tile& t) {
+    auto* const lines = static_cast<uint8_t*>(a.scratch) + kSumBytes;
+    t.lines = lines;
+    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
+    return reinterpret_cast<float*>(lines);
+  }
+};
+template <class Format>
+struct BlockWeight : UnpackedWeight {
   using RowPanel = blocks::RowPanel<Format>;
   // Same two roundings as blocks::unpack, four k at a time.
   REDLINE_INLINE static void unpack_block(const uint8_t* block, float* y) {
@@ -210,10 +220,8 @@ struct BlockWeight {
   }
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,
                                    Tile& t) {
-    float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
+    float* lines = lines_in_scratch(a, t);
     const int64_t row_panel_bytes = a.in_features / Format::kElements * RowPanel::kBytes;
-    t.lines = reinterpret_cast<const uint8_t*>(lines);
-    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
     for (int s = 0; s < row_panels; ++s) {
       const uint8_t* block = static_cast<const uint8_t*>(a.weight) + (n / kRowPanelRows + s) * row_panel_bytes +
                              k_begin / Format::kElements * RowPanel::kBytes;
@@ -225,37 +233,28 @@ struct BlockWeight {
 
 /// The same weights expanded to float32 once for all rows of a panel: their shifts take slots of the multiplications.
 template <class Plain>
-struct ExpandedWeight {
-  using Lines = F32Lines;
-  static constexpr int64_t kChunkElements = kBlockChunk;
-  static constexpr bool kIsUnpacked = true;
+struct ExpandedWeight : UnpackedWeight {
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,
                                    Tile& t) {
-    float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
-    PlainWeight<Plain>::lines(a, n, row_panels, k_begin, k, t);
+    Tile plain = t;
+    PlainWeight<Plain>::lines(a, n, row_panels, k_begin, k, plain);
+    float* lines = lines_in_scratch(a, t);
     for (int s = 0; s < row_panels; ++s) {
-      const uint8_t* pair = t.lines + s * t.row_panel_bytes;
+      const uint8_t* pair = plain.lines + s * plain.row_panel_bytes;
       float* line = lines + s * kBlockChunk * kRowPanelRows;
       for (int64_t i = 0; i < k; i += 2, pair += Plain::kPairBytes, line += 2 * kRowPanelRows) {
         store_row_panel(line, Plain::even(pair));
         store_row_panel(line + kRowPanelRows, Plain::odd(pair));
       }
     }
-    t.lines = reinterpret_cast<const uint8_t*>(lines);
-    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
   }
 };
 
 template <class Format>
-struct RowWeight {
-  using Lines = F32Lines;
-  static constexpr int64_t kChunkElements = kBlockChunk;
-  static constexpr bool kIsUnpacked = true;
+struct RowWeight : UnpackedWeight {
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,
                                    Tile& t) {
-    float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
-    t.lines = reinterpret_cast<const uint8_t*>(lines);
-    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
+    float* lines = lines_in_scratch(a, t);
     for (int s = 0; s < row_panels; ++s) {
       const uint8_t* row_panel =
           static_cast<const uint8_t*>(a.weight) + (n / kRowPanelRows + s) * Format::panel_bytes(a.in_features);

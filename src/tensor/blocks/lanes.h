@@ -80,7 +80,7 @@ REDLINE_BLOCK_INLINE Ints i8_ints(const uint8_t* p, int part) {
   return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 #else
   Ints wide;
-  for (int i = 0; i < kPartRows; ++i) wide[i] = static_cast<int8_t>(p[i]);
+  for (int i = 0; i < kPartRows; ++i) wide[i] = static_cast<int8_t>(p[i]);  // NOLINT(bugprone-signed-char-misuse)
   return wide;
 #endif
 }

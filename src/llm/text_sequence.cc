@@ -47,24 +47,6 @@ Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const 
   return stepper_.check({state_.get(), tokens, rows});
 }
 
-Result<TextSequence::Before> TextSequence::begin_append(const StepEntry& entry) {
-  REDLINE_TRY(stepper_.check(entry));
-  REDLINE_TRY(state_->check_room(std::ssize(entry.tokens)));
-  const BatchLimits limits = stepper_.limits();
-  const bool is_one_step = std::ssize(entry.tokens) <= limits.tokens && entry.logit_rows <= limits.logit_rows;
-  Before before{state_->length(), nullptr};
-  if (!is_one_step && stepper_.pool().steps_drop_state()) {
-    before.state = std::make_unique<SequenceState>(stepper_.pool());
-    state_->fork_into(*before.state);
-  }
-  return before;
-}
-
-void TextSequence::undo_append(Before before) {
-  if (before.state) state_ = std::move(before.state);
-  else state_->truncate(before.length);
-}
-
 StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {
   const BatchLimits limits = stepper_.limits();
   const int64_t count = std::ssize(entry.tokens), rows_begin = count - entry.logit_rows;
@@ -76,45 +58,51 @@ StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {
   return step;
 }
 
+Status TextSequence::run_steps(const StepEntry& entry, const AfterStep& after_step) {
+  const int64_t count = std::ssize(entry.tokens), length = state_->length();
+  REDLINE_TRY(stepper_.check(entry));
+  REDLINE_TRY(state_->check_room(count));
+  const BatchLimits limits = stepper_.limits();
+  const bool is_one_step = count <= limits.tokens && entry.logit_rows <= limits.logit_rows;
+  std::unique_ptr<SequenceState> before;  // null: the length suffices
+  if (!is_one_step && stepper_.pool().steps_drop_state()) {
+    before = std::make_unique<SequenceState>(stepper_.pool());
+    state_->fork_into(*before);
+  }
+  Status status;
+  for (int64_t done = 0; status.ok() && done < count;) {
+    const StepEntry step = step_of(entry, done);
+    status = stepper_.step({&step, 1});
+    done += std::ssize(step.tokens);
+    if (status.ok()) status = after_step(done, {stepper_.logits(), static_cast<size_t>(step.logit_rows * vocab_size_)});
+  }
+  if (status.ok()) return status;
+  if (before) state_ = std::move(before);
+  else state_->truncate(length);
+  return status;
+}
+
 Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> logits) {
   std::lock_guard lock(stepper_.mutex());
   REDLINE_ASSIGN(const StepEntry entry, this->entry(tokens, logits));
-  REDLINE_ASSIGN(Before before, begin_append(entry));
-  float* out = logits.data();
-  for (int64_t done = 0; done < std::ssize(tokens);) {
-    const StepEntry step = step_of(entry, done);
-    if (Status status = stepper_.step({&step, 1}); !status.ok()) {
-      undo_append(std::move(before));
-      return status;
-    }
-    out = std::copy_n(stepper_.logits(), step.logit_rows * vocab_size_, out);
-    done += std::ssize(step.tokens);
-  }
-  return {};
+  auto out = logits.begin();
+  return run_steps(entry, [&](int64_t, std::span<const float> rows) -> Status {
+    out = std::copy(rows.begin(), rows.end(), out);
+    return {};
+  });
 }
 
 Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) {
   if (rows < 0) return invalid_argument("logits of {} rows are asked for", rows);
   std::unique_lock lock(stepper_.mutex());
-  const StepEntry entry = this->entry(tokens, rows);
-  REDLINE_ASSIGN(Before before, begin_append(entry));
   std::vector<float> logits;
-  const auto run = [&]() -> Status {
-    for (int64_t done = 0; done < std::ssize(tokens);) {
-      const StepEntry step = step_of(entry, done);
-      REDLINE_TRY(stepper_.step({&step, 1}));
-      logits.assign(stepper_.logits(), stepper_.logits() + step.logit_rows * vocab_size_);
-      done += std::ssize(step.tokens);
-      lock.unlock();
-      const bool goes_on = on_step(done, logits);
-      lock.lock();
-      if (!goes_on) return cancelled("cancelled after {} of {} tokens", done, tokens.size());
-    }
-    return {};
-  };
-  Status status = run();
-  if (!status.ok()) undo_append(std::move(before));
-  return status;
+  return run_steps(entry(tokens, rows), [&](int64_t done, std::span<const float> step_logits) -> Status {
+    logits.assign(step_logits.begin(), step_logits.end());
+    lock.unlock();
+    const bool goes_on = on_step(done, logits);
+    lock.lock();
+    return goes_on ? Status() : cancelled("cancelled after {} of {} tokens", done, tokens.size());
+  });
 }
 
 int64_t TextSequence::truncate(int64_t length) {

@@ -25,13 +25,11 @@ class TextSequence final : public Sequence {
  private:
   int64_t vocab_size() const override { return vocab_size_; }
   Status check(std::span<const int32_t> tokens, int64_t rows) const override;
-  /// What append() of an entry that has passed check() needs to undo its steps.
-  struct Before {
-    int64_t length = 0;
-    std::unique_ptr<SequenceState> state;  ///< null: the length suffices
-  };
-  Result<Before> begin_append(const StepEntry& entry);
-  void undo_append(Before before);
+  /// `done`: tokens so far; the logits of the step's rows are valid during the call.
+  using AfterStep = std::function<Status(int64_t done, std::span<const float> logits)>;
+  /// The steps of an append. If one of them or `after_step` fails, the sequence is as before. The caller holds the
+  /// stepper's mutex.
+  Status run_steps(const StepEntry& entry, const AfterStep& after_step);
   /// The tokens of `entry` from `begin` on that one step takes.
   StepEntry step_of(const StepEntry& entry, int64_t begin) const;
   Stepper& stepper_;

@@ -15,12 +15,12 @@ _PATHS = ("cache_folder", "trace_file", "chat_template", "transformer_file", "st
 
 
 def assign_options(struct: Any, function: str, options: Mapping[str, Any], known: Sequence[str], *, runtime: Runtime | None,
-                   adapters: Any = None, takes_adapters: bool = True) -> None:
+                   adapters: Any = None) -> None:
     """Fills in a struct of options of the C interface; None keeps the default. TypeError: an unknown name."""
     kinds = dict(type(struct)._fields_)
     for name, value in options.items():
         if name not in known:
-            unknown_option(function, name, (*known, *(("adapters",) if takes_adapters else ()), "runtime"))
+            unknown_option(function, name, (*known, *(("adapters",) if "adapters" in kinds else ()), "runtime"))
         if value is not None:
             assign(struct, kinds, name, path_text(name, value) if name in _PATHS else value)
     if runtime is not None:

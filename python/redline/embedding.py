@@ -51,7 +51,7 @@ class EmbeddingModel(Closable):
         lib = library()
         struct = _c_api.redline_embedding_options()
         lib.redline_embedding_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
-        assign_options(struct, type(self).__name__, options, _OPTIONS, runtime=runtime, takes_adapters=False)
+        assign_options(struct, type(self).__name__, options, _OPTIONS, runtime=runtime)
         pointer = ctypes.c_void_p()
         call(lib.redline_embedding_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
         self._handle = Handle(pointer.value, lib.redline_embedding_model_release)

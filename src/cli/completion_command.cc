@@ -48,6 +48,13 @@ std::vector<std::string_view> second_words(std::string_view name) {
   return words;
 }
 
+/// The commands of two words, as a pattern of the shell's case.
+std::string two_word_pattern() {
+  std::vector<std::string> names;
+  for (const Command& c : bench_commands()) names.push_back(shell_quote(c.name));
+  return fmt::format("{}", fmt::join(names, "|"));
+}
+
 std::vector<Command> all_commands() {
   std::vector<Command> all = commands();
   all.insert(all.end(), bench_commands().begin(), bench_commands().end());
@@ -55,10 +62,8 @@ std::vector<Command> all_commands() {
 }
 
 std::string bash_script() {
-  std::string names, cases, two_words;
+  std::string names, cases;
   for (const Command& c : commands()) names += fmt::format("{}{}", names.empty() ? "" : " ", c.name);
-  for (const Command& c : bench_commands())
-    two_words += fmt::format("{}{}", two_words.empty() ? "" : "|", shell_quote(c.name));
   for (const Command& c : all_commands()) {
     std::string flags, values;
     for_each_flag(c, [&](const Option& o) {
@@ -109,7 +114,7 @@ _redline() {{
 }}
 complete -o filenames -F _redline redline
 )",
-      shell_quote(names), two_words, cases);
+      shell_quote(names), two_word_pattern(), cases);
 }
 
 /// In _arguments, brackets and colons of a description need a backslash.
@@ -123,11 +128,9 @@ std::string zsh_text(std::string_view text) {
 }
 
 std::string zsh_script() {
-  std::string names, cases, two_words;
+  std::string names, cases;
   for (const Command& c : commands())
     names += fmt::format("    {}\n", shell_quote(zsh_text(c.name) + ":" + zsh_text(c.summary)));
-  for (const Command& c : bench_commands())
-    two_words += fmt::format("{}{}", two_words.empty() ? "" : "|", shell_quote(c.name));
   for (const Command& c : all_commands()) {
     cases += fmt::format("    {})\n      _arguments", shell_quote(c.name));
     for_each_flag(c, [&](const Option& o) {
@@ -175,7 +178,7 @@ _redline() {{
 }}
 if [ "$funcstack[1]" = _redline ]; then _redline "$@"; else compdef _redline redline; fi
 )",
-                     names, two_words, cases);
+                     names, two_word_pattern(), cases);
 }
 
 std::string fish_script() {

@@ -168,7 +168,7 @@ class Runner {
   virtual std::vector<const Program*> programs() const {
     return program() ? std::vector{program()} : std::vector<const Program*>{};
   }
-  /// Of the attention plans of a kKeyValue group (AttentionWork::partition_begin); 0: it needs none.
+  /// What a kKeyValue group asks of its attention plans; no partitions: it needs no plan.
   virtual AttentionLimits attention_limits(size_t group) const {
     return program() ? program()->attention : AttentionLimits();
   }

@@ -365,7 +365,8 @@ void GenerationLoop::preempt(size_t request) {
 Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   std::vector<StepEntry> entries;
   entries.reserve(scheduled.size());
-  samples_.assign(scheduled.size(), {});
+  const bool can_sample = stepper_.can_sample();
+  if (can_sample) samples_.assign(scheduled.size(), {});
   int64_t sampled = 0, prompt_tokens = 0;
   for (const ScheduledTokens& tokens : scheduled) {
     TextGeneration& g = *running_[tokens.request].generation;
@@ -376,7 +377,7 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
     const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
     entries.push_back(
         {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
-    if (!stepper_.can_sample() || n < pending.size()) continue;
+    if (!can_sample || n < pending.size()) continue;
     SampleRow& sample = samples_[entries.size() - 1] = g.device_sample();
     if (sample.kind != SampleRow::Kind::kHost) entries.back().sample = &sample;
   }

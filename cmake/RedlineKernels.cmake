@@ -3,7 +3,9 @@
 # NAME.kernel.cc is compiled for every base set (generic, avx2, avx512); NAME.SET.kernel.cc only for SET, an overlay that
 # replaces the few kernels whose algorithm differs there.
 #
-# table.kernel.cc and table.SET.kernel.cc say which entries a set fills in.
+# Each NAME.kernel.cc fills in its own entries of the table of kernels; table.SET.kernel.cc lists those of an overlay. A set
+# runs on CPUs that have the features of REDLINE_FEATURES_SET (kernels/cpu/cpu_features.h). Its vectors are those of
+# simd_SET.inc, for an overlay those of the last base set.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(REDLINE_CPU_BASE_ISAS generic avx2 avx512)
   set(REDLINE_CPU_OVERLAY_ISAS avx512_vnni avx512_bf16 avx512_fp16 amx amx_fp16)
@@ -28,6 +30,14 @@ set(REDLINE_FLAGS_avx512_fp16 ${REDLINE_FLAGS_avx512})
 set(REDLINE_FLAGS_amx ${REDLINE_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512fp16 -mavx512vbmi -mamx-tile -mamx-int8 -mamx-bf16)
 set(REDLINE_FLAGS_amx_fp16 ${REDLINE_FLAGS_amx})
 
+set(REDLINE_FEATURES_avx2 avx2)
+set(REDLINE_FEATURES_avx512 avx512)
+set(REDLINE_FEATURES_avx512_vnni avx512_vnni)
+set(REDLINE_FEATURES_avx512_bf16 avx512_bf16)
+set(REDLINE_FEATURES_avx512_fp16 avx512_fp16)
+set(REDLINE_FEATURES_amx amx avx512_vnni avx512_bf16 avx512_fp16 avx512_vbmi)
+set(REDLINE_FEATURES_amx_fp16 ${REDLINE_FEATURES_amx} amx_fp16)
+
 function(redline_add_cpu_kernels target)
   set(optimisation -O3)
   if(REDLINE_SANITIZE)
@@ -41,6 +51,10 @@ function(redline_add_cpu_kernels target)
   # 16 dot products, and a third more time. No other kernel gains without it; attention loses.
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx512_vnni.kernel.cc APPEND PROPERTY
                COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fno-tree-pre>)
+  redline_rows(cpu_kernels "fill_@name@" src/kernels/cpu .kernel.cc)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/table.base.kernel.cc APPEND PROPERTY
+               INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/rows)
+  set(rows "")
   set(common ${kernels})
   foreach(isa IN LISTS REDLINE_CPU_OVERLAY_ISAS)
     list(FILTER common EXCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")
@@ -49,6 +63,7 @@ function(redline_add_cpu_kernels target)
     set(own ${kernels})
     if(isa IN_LIST REDLINE_CPU_BASE_ISAS)
       set(own ${common})
+      set(simd ${isa})
     else()
       list(FILTER own INCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")
     endif()
@@ -57,10 +72,13 @@ function(redline_add_cpu_kernels target)
     endif()
     add_library(kernels_${isa} OBJECT ${own})
     target_include_directories(kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-    target_compile_definitions(kernels_${isa} PRIVATE REDLINE_ISA_NS=isa_${isa} REDLINE_ISA_NAME="${isa}" REDLINE_ISA_${isa}=1)
+    target_compile_definitions(kernels_${isa} PRIVATE REDLINE_ISA_NS=isa_${isa} REDLINE_SIMD="kernels/cpu/simd_${simd}.inc")
+    list(JOIN REDLINE_FEATURES_${isa} " " features)
+    string(APPEND rows "REDLINE_ISA(${isa}, \"${features}\")\n")
     # Optimised in every build type: the kernels are the product, and a debug build must stay usable. Under sanitizers less
     # so: with their checks in every loop -O3 takes four times as long to compile and finds nothing more.
     target_compile_options(kernels_${isa} PRIVATE ${REDLINE_FLAGS_${isa}} ${optimisation} -fno-exceptions -fno-rtti -ffp-contract=off)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
   endforeach()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/rows/isas.inc CONTENT "${rows}")
 endfunction()

@@ -1,23 +1,26 @@
-# Registries that the build fills: redline_rows(NAME KIND PATTERN SUFFIX) writes rows/NAME.inc, which has
-# REDLINE_ROW(kUnipcSolver) for the file unipc.cc of KIND Solver, for every file of PATTERN. SUFFIX is not part of a name.
-# For components without an order of their own; where one matters (--help, passes) the list is written by hand.
-function(redline_rows name kind pattern suffix)
-  file(GLOB files CONFIGURE_DEPENDS ${pattern})
+# Registries that the build fills. redline_rows(NAME SYMBOL FOLDER SUFFIX) writes rows/NAME.inc with one REDLINE_ROW(symbol)
+# per file of FOLDER that ends in SUFFIX. In SYMBOL, @name@ stands for the file's name without SUFFIX, @Name@ for the same in
+# camel case: with "k@Name@Solver" and .cc, unipc.cc gives REDLINE_ROW(kUnipcSolver). Names with a dot are left out.
+# For components without an order of their own; where one matters (--help, text families) the list is written by hand.
+function(redline_rows name symbol folder suffix)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_SOURCE_DIR}/${folder}/*${suffix})
   set(rows "")
   foreach(file IN LISTS files)
-    get_filename_component(stem ${file} NAME_WE)
-    if(suffix)
-      string(REGEX REPLACE "${suffix}$" "" stem ${stem})
+    string(REPLACE "${suffix}" "" stem ${file})
+    if(stem MATCHES "\\.")
+      continue()
     endif()
     string(REPLACE "_" ";" words ${stem})
-    set(symbol "")
+    set(camel "")
     foreach(word IN LISTS words)
       string(SUBSTRING ${word} 0 1 first)
       string(SUBSTRING ${word} 1 -1 rest)
       string(TOUPPER ${first} first)
-      string(APPEND symbol "${first}${rest}")
+      string(APPEND camel "${first}${rest}")
     endforeach()
-    string(APPEND rows "REDLINE_ROW(k${symbol}${kind})\n")
+    string(REPLACE "@name@" "${stem}" row "${symbol}")
+    string(REPLACE "@Name@" "${camel}" row "${row}")
+    string(APPEND rows "REDLINE_ROW(${row})\n")
   endforeach()
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/rows/${name}.inc CONTENT "${rows}")
 endfunction()

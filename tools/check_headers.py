@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
          "-Wno-unused-function", "-Isrc", "-Iinclude", "-Itests", '-DREDLINE_SOURCE_DIR="."', '-DREDLINE_SHARED_DIR=".."', '-DREDLINE_GOLDEN_DIR="."']
 # The headers of the kernel sources are compiled once per instruction set; the plain one stands for all here.
-KERNEL_FLAGS = ["-DREDLINE_ISA_NS=isa_generic", '-DREDLINE_ISA_NAME="generic"', "-DREDLINE_ISA_generic=1"]
+KERNEL_FLAGS = ["-DREDLINE_ISA_NS=isa_generic", '-DREDLINE_SIMD="kernels/cpu/simd_generic.inc"']
 
 
 def compile_alone(compiler, header):

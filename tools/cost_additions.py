@@ -179,6 +179,7 @@ constexpr SamplingParameter kStarlingParameters[] = {
 extern const SamplerRow kStarlingSampler = {
     .name = "starling",
     .kind = SamplerKind::kTruncation,
+    .after = "min_p",
     .parameters = kStarlingParameters,
     .is_active = [](const SamplingOptions& o) { return o.starling > 0; },
     .make = make_sampler_step<Starling>,
@@ -186,9 +187,8 @@ extern const SamplerRow kStarlingSampler = {
 
 }  // namespace redline
 """)
-    tree.add_row("src/llm/samplers/registry.cc", "SamplerRow", "kSamplers", "kStarlingSampler")
     tree.write("tests/llm/starling_test.cc", TEST.format(
-        header="llm/samplers/registry.h", suite="Starling", body='EXPECT_TRUE(sampler_name("starling").ok());'))
+        header="llm/sampler_registry.h", suite="Starling", body='EXPECT_TRUE(sampler_name("starling").ok());'))
 
 
 def add_step_cache_rule(tree):
@@ -244,7 +244,7 @@ class StarlingForecaster final : public Forecaster {
 
 std::unique_ptr<Forecaster> make_starling_forecaster() { return std::make_unique<StarlingForecaster>(); }
 
-constexpr ForecasterRow kStarlingRows[] = {{"starling", "the last value but one", make_starling_forecaster}};
+constexpr ForecasterRow kStarlingOps[] = {{"starling", "the last value but one", make_starling_forecaster}};
 
 }  // namespace
 
@@ -338,13 +338,14 @@ Status lower(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kStarlingOps[] = {{&kStarling, lower}};
+
 }  // namespace
 
-extern const CpuLowering kStarlingLowering = {&kStarling, lower};
+extern const CpuLowerings kStarlingLowerings = kStarlingOps;
 
 }  // namespace redline
 """)
-    tree.add_row("src/backends/cpu/lowerings.cc", "CpuLowering", "kLowerings", "kStarlingLowering")
     tree.write("src/kernels/cpu/starling.kernel.cc", """// y = -x.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
@@ -365,9 +366,6 @@ void fill_starling(CpuKernels& table) { table.starling = starling; }
     kernels = "src/kernels/cpu/cpu_kernels.h"
     tree.replace(kernels, r"(/// y = e\^x, )", r"/// y = -x. y may be x.\nstruct StarlingArgs {\n  const float* x;\n  float* y;\n  int64_t count;\n};\n\n\1")
     tree.replace(kernels, r"(\n  K\(void \(\*exp\))", r"\n  K(void (*starling)(const StarlingArgs&), starling) \\\1")
-    table = "src/kernels/cpu/table.kernel.cc"
-    tree.replace(table, r"(void fill_exp\(CpuKernels& table\);\n)", r"\1void fill_starling(CpuKernels& table);\n")
-    tree.replace(table, r"(  fill_exp\(table\);\n)", r"\1  fill_starling(table);\n")
     bench = "src/lab/kernels/kernel_case_rows.cc"
     tree.replace(bench, r'(    \{"exp", "K", "", "y = e\^x"\},\n)', r'\1    {"starling", "K", "", "y = -x"},\n')
     tree.replace(bench, r'(  \} else if \(name == "exp" && t\.exp\) \{\n)', r"""  } else if (name == "starling" && t.starling) {
@@ -383,35 +381,33 @@ void fill_starling(CpuKernels& table) { table.starling = starling; }
 
 def add_fusion(tree):
     """Two gated activations in a row would become one; here nothing does."""
-    tree.write("src/graph/passes/fuse_starling.cc", """#include "graph/passes/op_uses.h"
-#include "graph/passes/passes.h"
+    tree.write("src/graph/passes/fuse_starling.cc", """#include "graph/pass.h"
 
 namespace redline {
+namespace {
 
 Status fuse_starling(Graph& graph) {
-  const OpUses uses(graph);
   std::erase_if(graph.ops, [](const Op& op) { return op.def == nullptr; });
   return {};
 }
 
+}  // namespace
+
+extern const GraphPass kFuseStarling = {
+    .name = "fuse_starling", .phase = PassPhase::kFusion, .rewrite = fuse_starling};
+
 }  // namespace redline
 """)
-    tree.replace("src/graph/passes/passes.h", r"(/// Removes ops whose results reach no output)", r"/// For a test of costs.\nStatus fuse_starling(Graph& graph);\n\n\1")
-    tree.replace("src/graph/passes/passes.cc", r'(\{"fuse_joint_heads", fuse_joint_heads\})', r'\1, {"fuse_starling", fuse_starling}')
     tree.write("tests/graph/passes/fuse_starling_test.cc", TEST.format(
-        header="graph/passes/passes.h", suite="FuseStarling",
-        body="Graph graph;\n  EXPECT_TRUE(fuse_starling(graph).ok());"))
+        header="graph/pass.h", suite="FuseStarling",
+        body='Graph graph;\n  EXPECT_TRUE(run_pass("fuse_starling", graph).ok());'))
 
 
 def add_instruction_set(tree):
     """The generic set under another name."""
     kernels = "src/kernels/cpu/"
     tree.write(kernels + "simd_starling.inc", tree.read(kernels + "simd_generic.inc"))
-    tree.replace(kernels + "simd.h", r"#if defined\(__AVX512F__\)\n",
-                 '#if defined(REDLINE_ISA_starling)\n#include "kernels/cpu/simd_starling.inc"\n#elif defined(__AVX512F__)\n')
-    tree.replace("cmake/RedlineKernels.cmake", r"(set\(REDLINE_CPU_BASE_ISAS generic avx2 avx512)", r"\1 starling")
-    tree.replace(kernels + "cpu_kernels.cc", r"(REDLINE_DECLARE_FILL\(avx2\)\n)", r"\1REDLINE_DECLARE_FILL(starling)\n")
-    tree.replace(kernels + "cpu_kernels.cc", r'(    \{"avx512", \[\])', r'    {"starling", always, isa_starling::fill_table},\n\1')
+    tree.replace("cmake/RedlineKernels.cmake", r"(set\(REDLINE_CPU_BASE_ISAS generic) avx2 avx512", r"\1 starling avx2 avx512")
 
 
 def add_endpoint(tree):
@@ -484,13 +480,12 @@ Command starling_command() {
 # they are more than they should be).
 ADDITIONS = {
     "op": (
-        add_op, 5, 9,
-        "`graph/ops/NAME.{h,cc}`, `kernels/cpu/NAME.kernel.cc`, a test, its case in `lab/kernels/kernel_case_rows.cc`; and, as kernels "
-        "are pointers in a table that the build makes once per instruction set, its entry in `cpu_kernels.h` and `table.kernel.cc`, "
-        "`backends/cpu/lower/NAME.cc` and its row in `lowerings.cc`, because the graph knows no device"),
+        add_op, 5, 7,
+        "`graph/ops/NAME.{h,cc}`, `kernels/cpu/NAME.kernel.cc`, a test, its case in `lab/kernels/kernel_case_rows.cc`; and "
+        "`backends/cpu/lower/NAME.cc`, because the graph knows no device, and its entry in `cpu_kernels.h`, because the kernels of "
+        "each instruction set are pointers in one table. The build finds lowerings and kernels"),
     "fusion": (
-        add_fusion, 2, 4,
-        "`graph/passes/NAME.cc`, a test; and its line in `passes.h` and in `passes.cc`, because passes run in an order"),
+        add_fusion, 2, 2, "`graph/passes/NAME.cc` with its row, which the build finds, a test"),
     "text family": (add_text_family, 3, 3, "`models/NAME.cc` with its row, the list in `models/registry.cc`, a test"),
     "diffusion family": (
         add_diffusion_family, 3, 3,
@@ -498,10 +493,9 @@ ADDITIONS = {
         "`python/redline/_torch_modules.py`, because each module's `forward` has arguments of its own"),
     "solver": (add_solver, 2, 2, "`diffusion/solvers/NAME.cc` with its row, which the build finds, a test"),
     "sampler": (
-        add_sampler, 2, 4,
-        "`llm/samplers/NAME.cc` with its row and parameters, from which flags and request fields are made, a test; and the list in "
-        "`llm/samplers/registry.cc`, because samplers have an order, and its member in `SamplingOptions`; C and Python have the member "
-        "in their structs"),
+        add_sampler, 2, 3,
+        "`llm/samplers/NAME.cc` with its row, place and parameters, from which flags and request fields are made, a test; and its "
+        "member in `SamplingOptions`, which a C++ program sets; C and Python have the member in their structs"),
     "step-cache rule": (
         add_step_cache_rule, 2, 2, "`diffusion/step_cache/rules/NAME_rule.cc` with its row, which the build finds, a test"),
     "forecaster": (
@@ -509,9 +503,9 @@ ADDITIONS = {
     "block format": (
         add_block_format, 3, 3, "`tensor/blocks/NAME.h`, its name and `#include` in `blocks/all.h`, a test"),
     "instruction set": (
-        add_instruction_set, 2, 4,
-        "`simd_NAME.inc`, its name and flags in `cmake/RedlineKernels.cmake`; and its line in `simd.h`, and its row in "
-        "`cpu_kernels.cc`, which says how to detect it; the tests of kernels run for every set"),
+        add_instruction_set, 2, 2,
+        "`simd_NAME.inc`; its name, flags and features in `cmake/RedlineKernels.cmake`; the tests of kernels run for every set. A "
+        "feature that no other set needs is detected in `kernels/cpu/cpu_features.cc`"),
     "endpoint": (add_endpoint, 2, 2, "`server/endpoints/NAME.cc`, which the build finds, a test"),
     "command": (
         add_command, 2, 4,

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "diffusion/denoiser.h"
-#include "graph/passes/hoist_invariants.h"
+#include "graph/hoist_invariants.h"
 
 namespace redline {
 namespace {

@@ -1,5 +1,5 @@
 // Step invariants of a denoiser: values that depend only on the text are computed once in a run, values that depend
-// only on timestep, guidance and pooled text for many steps at once (graph/passes/hoist_invariants.h).
+// only on timestep, guidance and pooled text for many steps at once (graph/hoist_invariants.h).
 #pragma once
 
 #include <map>

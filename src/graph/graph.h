@@ -31,7 +31,7 @@ struct Value {
 struct OpDef {
   std::string_view name;
   /// Plain loops in float64: the definition of the op. Device implementations are registered with their back end
-  /// (backends/cpu/lowerings.cc).
+  /// (backends/cpu/lower/).
   Status (*reference)(ReferenceContext& context);
   /// One line that describes the attributes, or nullptr.
   std::string (*describe)(const std::any& attrs) = nullptr;

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "graph/step.h"
 #include "llm/philox.h"
-#include "llm/samplers/registry.h"
+#include "llm/sampler_registry.h"
 #include "llm/word_filter.h"
 
 namespace redline {

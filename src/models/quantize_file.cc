@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/quantize.h"
 #include "models/checkpoint_to_gguf.h"
 
@@ -189,8 +190,8 @@ Status ModelQuantizer::fill(size_t index, int64_t begin, int64_t end, uint8_t* o
   const int64_t columns = view.shape.back(), rows = count_rows(view);
   const int64_t in_matrix = view.shape.size() > 2 ? view.shape.end()[-2] : rows;
   const int64_t in_bytes = row_bytes(view.dtype, columns), out_bytes = row_bytes(to, columns);
-  REDLINE_ASSIGN(const QuantizeKernels* kernels, quantize_kernels());
-  const QuantizeFn quantize = kernels->to[static_cast<size_t>(to)];
+  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+  const QuantizeFn quantize = kernels->quantize[static_cast<size_t>(to)];
   if (dtype_info(to).is_block && !quantize) return unsupported("matrices are not quantized to {}", dtype_info(to).name);
 
   // Rows of one matrix, since each has weights of its own.

@@ -7,7 +7,7 @@
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
 #include "graph/external_values.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "runtime/interpreter.h"
 #include "runtime/split_runner.h"
 

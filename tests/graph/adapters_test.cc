@@ -9,7 +9,7 @@
 #include "graph/ops/gated_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/silu_mul.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "runtime/executable.h"
 #include "support/adapters.h"
 #include "support/random_weight.h"
@@ -342,7 +342,7 @@ TEST(Adapters, HalvesOfOneMatrixAreWholePanels) {
     g.output("y", gated_activation(g, linear(g, x, weight(g, "both", both)), {}, Activation::kGelu));
     Graph graph = std::move(g.finish()).value();
     add_adapter_sites(graph, 4, kAll);
-    ASSERT_TRUE(fuse_gated_linear(graph, CpuTarget(**table, false, 1)).ok());
+    ASSERT_TRUE(run_pass("fuse_gated_linear", graph, CpuTarget(**table, false, 1)).ok());
     EXPECT_EQ(count(graph, kGatedLinear), fuses);
   }
 }

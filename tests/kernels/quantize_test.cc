@@ -23,9 +23,9 @@ class Quantize : public IsaTest {
   std::vector<uint8_t> run(DType to, const void* x, DType source, const float* weights, int64_t rows, int64_t cols,
                            bool expected = true) const {
     int count = 0;
-    const QuantizeKernels kernels = quantize_kernels_for(cpu_isas(&count)[GetParam()].name);
+    const CpuKernels kernels = cpu_kernels_for(cpu_isas(&count)[GetParam()].name).value();
     std::vector<uint8_t> out(static_cast<size_t>(rows * row_bytes(to, cols)) + 1, 0xA5);
-    EXPECT_EQ(kernels.to[static_cast<size_t>(to)]({source, x, weights, out.data(), rows, cols}), expected);
+    EXPECT_EQ(kernels.quantize[static_cast<size_t>(to)]({source, x, weights, out.data(), rows, cols}), expected);
     EXPECT_EQ(out.back(), 0xA5) << "written past the end";
     out.pop_back();
     return out;

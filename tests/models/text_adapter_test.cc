@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "backends/host_memory.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "runtime/interpreter.h"
 #include "support/golden.h"
 #include "support/sequences.h"

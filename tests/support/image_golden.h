@@ -6,7 +6,7 @@
 
 #include "backends/tiles/tile_lowering.h"
 #include "graph/check_program.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "models/checkpoint.h"
 #include "runtime/executable.h"
 #include "support/golden.h"

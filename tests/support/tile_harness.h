@@ -3,7 +3,7 @@
 
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/graph_harness.h"
 #include "support/test_device.h"
 

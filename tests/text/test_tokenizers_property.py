@@ -157,6 +157,18 @@ def make_shared(name, folder):
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
+def without(specials, text, reference):
+    """The text without strings that the reference would read as special tokens, also where its normalizer makes them (of
+    full-width letters, or around a character that it drops) or the removal of another one does."""
+    normalize = reference.normalizer.normalize_str if specials else None
+    for special in specials:
+        while special in text:
+            text = text.replace(special, special[1:])
+        if special in normalize(text):
+            text = "".join(c for c in text if special[-1] not in normalize(c))
+    return text
+
+
 @pytest.mark.parametrize("name", ["tokenizer-clip", "tokenizer-gpt2", "tokenizer-llama2", "tokenizer-llama3.2",
                                   "tokenizer-neox20b", "tokenizer-t5"])
 def test_ids_of_real_vocabularies_equal(name, tmp_path):
@@ -173,9 +185,7 @@ def test_ids_of_real_vocabularies_equal(name, tmp_path):
     unigram_specials = [t["content"] for t in parsed["added_tokens"]] if parsed["model"].get("type") == "Unigram" else []
     # Few calls with much text; the last one is long enough for what is done with long texts only.
     for most in (8, 8, 40, 40, 40, 4000):
-        text = random_text(rng, EXTRA, most)
-        for special in unigram_specials:
-            text = text.replace(special, special[1:])
+        text = without(unigram_specials, random_text(rng, EXTRA, most), reference)
         if not text:
             continue
         ids = redline_ids(opened, text)

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "graph/planning.h"
 #include "tensor/packed_weight.h"
 
@@ -186,7 +186,7 @@ int64_t CpuCompiler::wave_tokens(const std::vector<StagePlan>& stages) const {
 
 Result<Program> CpuCompiler::run() {
   REDLINE_TRY(graph_.check());
-  REDLINE_TRY(run_machine_passes(
+  REDLINE_TRY(run_target_passes(
       graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size(), options_.batch_invariance)));
   REDLINE_TRY(reserve_packed());
   StatePlan states = plan_states(graph_, StateStorage::kDevice);

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 
 #include "backends/cpu/cpu_program.h"
 #include "backends/cpu/cpu_target.h"
@@ -76,11 +77,13 @@ class LowerContext {
   std::shared_ptr<AdapterShrink>* last_adapters_;
 };
 
-/// The CPU implementation of one op: adds its stages. One constant per op, listed in lowerings.cc.
+/// The CPU implementation of one op: adds its stages.
 struct CpuLowering {
   const OpDef* op;
   Status (*lower)(LowerContext& context);
 };
+/// Those of a file in lower/, which the build finds: lower/linear.cc defines kLinearLowerings.
+using CpuLowerings = std::span<const CpuLowering>;
 /// nullptr: the CPU has no lowering for this op.
 const CpuLowering* find_cpu_lowering(const OpDef* op);
 

@@ -1,96 +1,23 @@
-// The table of tile lowerings: one row per op, defined in lower/.
+// The tile lowerings, by op. Each file in lower/ defines those of one op, or of a few that are alike.
 #include "backends/tiles/tile_lowering.h"
 
 namespace redline {
 
-extern const TileLowering kActivationTiles;
-extern const TileLowering kAddRowTiles;
-extern const TileLowering kAddTiles;
-extern const TileLowering kAttentionTiles;
-extern const TileLowering kCausalConvTiles;
-extern const TileLowering kConcatColsTiles;
-extern const TileLowering kConcatHeadsTiles;
-extern const TileLowering kConcatRowsTiles;
-extern const TileLowering kConv2dTiles;
-extern const TileLowering kEmbeddingTiles;
-extern const TileLowering kExpertGatedLinearTiles;
-extern const TileLowering kExpertLinearTiles;
-extern const TileLowering kExpertSumTiles;
-extern const TileLowering kGatedActivationTiles;
-extern const TileLowering kGatedAddTiles;
-extern const TileLowering kGatedNormTiles;
-extern const TileLowering kGatedScanTiles;
-extern const TileLowering kGatherRowsTiles;
-extern const TileLowering kGroupNormSumsTiles;
-extern const TileLowering kGroupNormTiles;
-extern const TileLowering kHeadLinearTiles;
-extern const TileLowering kJointAttentionTiles;
-extern const TileLowering kKvAppendTiles;
-extern const TileLowering kLayerNormTiles;
-extern const TileLowering kLinearTiles;
-extern const TileLowering kModulatedNormTiles;
-extern const TileLowering kMoeRouterTiles;
-extern const TileLowering kPackKvTiles;
-extern const TileLowering kRelativeBiasAttentionTiles;
-extern const TileLowering kRmsNormTiles;
-extern const TileLowering kRopeTableTiles;
-extern const TileLowering kRopeTiles;
-extern const TileLowering kScaleTiles;
-extern const TileLowering kSigmoidMulTiles;
-extern const TileLowering kSiluMulTiles;
-extern const TileLowering kSliceRowsTiles;
-extern const TileLowering kSoftCapTiles;
-extern const TileLowering kTimestepEmbeddingTiles;
-
-namespace {
-
-const TileLowering* const kTileLowerings[] = {
-    &kActivationTiles,
-    &kAddRowTiles,
-    &kAddTiles,
-    &kAttentionTiles,
-    &kCausalConvTiles,
-    &kConcatColsTiles,
-    &kConcatHeadsTiles,
-    &kConcatRowsTiles,
-    &kConv2dTiles,
-    &kEmbeddingTiles,
-    &kExpertGatedLinearTiles,
-    &kExpertLinearTiles,
-    &kExpertSumTiles,
-    &kGatedActivationTiles,
-    &kGatedAddTiles,
-    &kGatedNormTiles,
-    &kGatedScanTiles,
-    &kGatherRowsTiles,
-    &kGroupNormSumsTiles,
-    &kGroupNormTiles,
-    &kHeadLinearTiles,
-    &kJointAttentionTiles,
-    &kKvAppendTiles,
-    &kLayerNormTiles,
-    &kLinearTiles,
-    &kModulatedNormTiles,
-    &kMoeRouterTiles,
-    &kPackKvTiles,
-    &kRelativeBiasAttentionTiles,
-    &kRmsNormTiles,
-    &kRopeTableTiles,
-    &kRopeTiles,
-    &kScaleTiles,
-    &kSigmoidMulTiles,
-    &kSiluMulTiles,
-    &kSliceRowsTiles,
-    &kSoftCapTiles,
-    &kTimestepEmbeddingTiles,
-};
-
-}  // namespace
+#define REDLINE_ROW(rows) extern const TileLowerings rows;
+#include <tile_lowerings.inc>  // of the build: one row per file in lower/
+#undef REDLINE_ROW
 
 const TileLowering* find_tile_lowering(const OpDef* op) {
-  for (const TileLowering* lowering : kTileLowerings)
-    if (lowering->op == op) return lowering;
-  return nullptr;
+  static const std::map<const OpDef*, const TileLowering*> all = [] {
+    std::map<const OpDef*, const TileLowering*> by_op;
+#define REDLINE_ROW(rows) \
+  for (const TileLowering& lowering : rows) by_op[lowering.op] = &lowering;
+#include <tile_lowerings.inc>
+#undef REDLINE_ROW
+    return by_op;
+  }();
+  const auto found = all.find(op);
+  return found == all.end() ? nullptr : found->second;
 }
 
 }  // namespace redline

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <map>
+#include <span>
 
 #include "backends/tiles/panel_format.h"
 #include "backends/tiles/tile_program.h"
@@ -177,7 +178,9 @@ struct TileLowering {
   const OpDef* op;
   Status (*lower)(TileLowerContext& context);
 };
-/// nullptr: the op has none. Rows are in lowerings.cc.
+/// Those of a file in lower/, which the build finds: lower/linear.cc defines kLinearTileLowerings.
+using TileLowerings = std::span<const TileLowering>;
+/// nullptr: the op has none.
 const TileLowering* find_tile_lowering(const OpDef* op);
 
 /// unsupported: an op or a weight type that has no kernel; the message names the op. `team` packs the weights. The

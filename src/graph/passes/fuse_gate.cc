@@ -1,9 +1,12 @@
+// gated_add(a, linear(x), table), where only the gated_add reads the linear, becomes one linear whose epilogue
+// multiplies by the item's row of the table and adds a.
 #include "graph/ops/gated_add.h"
 #include "graph/ops/linear.h"
+#include "graph/pass.h"
 #include "graph/passes/op_uses.h"
-#include "graph/passes/passes.h"
 
 namespace redline {
+namespace {
 
 Status fuse_gate(Graph& graph) {
   const OpUses uses(graph);
@@ -29,5 +32,9 @@ Status fuse_gate(Graph& graph) {
   std::erase_if(graph.ops, [](const Op& op) { return op.def == nullptr; });
   return {};
 }
+
+}  // namespace
+
+extern const GraphPass kFuseGate = {.name = "fuse_gate", .phase = PassPhase::kFusion, .rewrite = fuse_gate};
 
 }  // namespace redline

@@ -1,11 +1,13 @@
+// f(linear(x)) * linear(x) becomes one gated_linear, if both linears read x in the same layouts or are the halves of
+// one; f(linear(x)) becomes one activated_linear.
 #include <optional>
 
 #include "graph/ops/activation.h"
 #include "graph/ops/gated_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/silu_mul.h"
+#include "graph/pass.h"
 #include "graph/passes/op_uses.h"
-#include "graph/passes/passes.h"
 
 namespace redline {
 namespace {
@@ -56,8 +58,6 @@ std::optional<std::vector<ValueId>> halves_of(Graph& graph, const Op& product) {
   return inputs;
 }
 
-}  // namespace
-
 Status fuse_gated_linear(Graph& graph, const Target& target) {
   OpUses uses(graph);
   for (Op& op : graph.ops) {
@@ -89,5 +89,10 @@ Status fuse_gated_linear(Graph& graph, const Target& target) {
   }
   return remove_dead(graph);
 }
+
+}  // namespace
+
+extern const GraphPass kFuseGatedLinear = {
+    .name = "fuse_gated_linear", .phase = PassPhase::kTargetFusion, .rewrite_for = fuse_gated_linear};
 
 }  // namespace redline

@@ -1,8 +1,11 @@
+// conv2d(group_norm(x)), where only the conv2d reads the norm, becomes one conv2d that normalizes image rows as it
+// loads them, if the conv2d runs by tiles.
 #include "graph/ops/conv2d.h"
+#include "graph/pass.h"
 #include "graph/passes/op_uses.h"
-#include "graph/passes/passes.h"
 
 namespace redline {
+namespace {
 
 Status fuse_group_norm(Graph& graph, const Target& target) {
   const OpUses uses(graph);
@@ -21,5 +24,10 @@ Status fuse_group_norm(Graph& graph, const Target& target) {
   std::erase_if(graph.ops, [](const Op& op) { return op.def == nullptr; });
   return {};
 }
+
+}  // namespace
+
+extern const GraphPass kFuseGroupNorm = {
+    .name = "fuse_group_norm", .phase = PassPhase::kTargetFusion, .rewrite_for = fuse_group_norm};
 
 }  // namespace redline

@@ -1,8 +1,10 @@
+// Fuses norm and rope of heads into the key packing or joint_attention op that is their only reader: heads are read
+// once, one page or block of rows at a time, instead of written and read again for each step.
 #include "graph/ops/joint_attention.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
+#include "graph/pass.h"
 #include "graph/passes/op_uses.h"
-#include "graph/passes/passes.h"
 
 namespace redline {
 namespace {
@@ -36,8 +38,6 @@ void take_over(Op& op, size_t i, const Found& f) {
   if (f.rope) op.inputs.push_back(f.rope->inputs[1]);
 }
 
-}  // namespace
-
 Status fuse_joint_heads(Graph& graph) {
   OpUses uses(graph);
   for (Op& op : graph.ops) {
@@ -61,5 +61,10 @@ Status fuse_joint_heads(Graph& graph) {
   }
   return remove_dead(graph);
 }
+
+}  // namespace
+
+extern const GraphPass kFuseJointHeads = {
+    .name = "fuse_joint_heads", .phase = PassPhase::kFusion, .rewrite = fuse_joint_heads};
 
 }  // namespace redline

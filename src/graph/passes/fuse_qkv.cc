@@ -1,11 +1,13 @@
+// Three linears of the same x, norm and rope of their heads, and kv_append become one qkv, if the linears read x in
+// the same layouts and heads are whole row panels.
 #include "graph/ops/attention.h"
 #include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/qkv.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
+#include "graph/pass.h"
 #include "graph/passes/op_uses.h"
-#include "graph/passes/passes.h"
 
 namespace redline {
 namespace {
@@ -25,8 +27,6 @@ RotatedHeads rotated_heads(const OpUses& uses, const Op& reader, size_t i, const
   r.linear = uses.only_read_by(r.norm ? *r.norm : *r.rope, 0, kLinear);
   return r;
 }
-
-}  // namespace
 
 Status fuse_qkv(Graph& graph, const Target& target) {
   OpUses uses(graph);
@@ -71,5 +71,9 @@ Status fuse_qkv(Graph& graph, const Target& target) {
   }
   return remove_dead(graph);
 }
+
+}  // namespace
+
+extern const GraphPass kFuseQkv = {.name = "fuse_qkv", .phase = PassPhase::kTargetFusion, .rewrite_for = fuse_qkv};
 
 }  // namespace redline

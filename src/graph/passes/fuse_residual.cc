@@ -1,9 +1,11 @@
+// add(r, linear(x)), where only the add reads the linear, becomes linear(x) + r in the linear's epilogue: one pass
+// less over the hidden state. The same for conv2d.
 #include <map>
 
 #include "graph/ops/add.h"
 #include "graph/ops/conv2d.h"
 #include "graph/ops/linear.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 
 namespace redline {
 namespace {
@@ -18,8 +20,6 @@ bool give_residual(Op& op, ValueId residual) {
   op.inputs.push_back(residual);
   return true;
 }
-
-}  // namespace
 
 Status fuse_residual(Graph& graph) {
   const auto readers = graph.readers();
@@ -59,5 +59,9 @@ Status fuse_residual(Graph& graph) {
   graph.ops = std::move(kept);
   return {};
 }
+
+}  // namespace
+
+extern const GraphPass kFuseResidual = {.name = "fuse_residual", .phase = PassPhase::kFusion, .rewrite = fuse_residual};
 
 }  // namespace redline

@@ -1,8 +1,10 @@
+// Inserts a prepare_x between an activation and the linear ops that read it in a layout other than float32
+// (Target::activation_layouts), one for all readers that use the same layouts.
 #include <algorithm>
 #include <map>
 
 #include "graph/ops/prepare_x.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 
 namespace redline {
 namespace {
@@ -11,8 +13,6 @@ namespace {
 ActivationLayouts wanted_layouts(const Graph& graph, const Op& op, const Target& target) {
   return target.activation_layouts(graph.value(op.inputs[1]).dtype);
 }
-
-}  // namespace
 
 Status prepare_activations(Graph& graph, const Target& target) {
   // A value that only linear ops read, all in the same layouts, is stored that way by its producer if the producer
@@ -67,5 +67,10 @@ Status prepare_activations(Graph& graph, const Target& target) {
   graph.ops = std::move(ops);
   return {};
 }
+
+}  // namespace
+
+extern const GraphPass kPrepareActivations = {
+    .name = "prepare_activations", .phase = PassPhase::kLayout, .rewrite_for = prepare_activations};
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 
 namespace redline {
 
@@ -16,5 +16,7 @@ Status remove_dead(Graph& graph) {
   graph.ops.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
   return {};
 }
+
+extern const GraphPass kRemoveDead = {.name = "remove_dead", .phase = PassPhase::kCleanUp, .rewrite = remove_dead};
 
 }  // namespace redline

@@ -35,6 +35,6 @@ void causal_conv(const CausalConvArgs& a) {
 
 }  // namespace
 
-void fill_causal_conv(RecurrenceKernels& table) { table.causal_conv = causal_conv; }
+void fill_causal_conv(CpuKernels& table) { table.causal_conv = causal_conv; }
 
 }  // namespace redline::REDLINE_ISA_NS

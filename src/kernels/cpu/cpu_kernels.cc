@@ -1,108 +1,32 @@
-// Detection of the CPU's instruction sets, and construction of the kernel table.
+// The instruction sets that the build has kernels for, and construction of the kernel table.
 #include "kernels/cpu/cpu_kernels.h"
 
 #include <algorithm>
 #include <cstring>
-#include <initializer_list>
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include "base/settings.h"
 #include "base/text_distance.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/quantize.h"
 
 namespace redline {
 
-#define REDLINE_DECLARE_FILL(isa)       \
+#define REDLINE_ISA(isa, features)      \
   namespace isa_##isa {                 \
     void fill_table(CpuKernels& table); \
   }
-REDLINE_DECLARE_FILL(generic)
-#if defined(__x86_64__)
-REDLINE_DECLARE_FILL(avx2)
-REDLINE_DECLARE_FILL(avx512)
-REDLINE_DECLARE_FILL(avx512_vnni)
-REDLINE_DECLARE_FILL(avx512_bf16)
-REDLINE_DECLARE_FILL(avx512_fp16)
-REDLINE_DECLARE_FILL(amx)
-REDLINE_DECLARE_FILL(amx_fp16)
-#endif
-#undef REDLINE_DECLARE_FILL
+#include <isas.inc>  // of the build: one row per instruction set
+#undef REDLINE_ISA
+
+bool quantize_iq3_s(const QuantizeArgs& args);  // quantize_iq3.cc
 
 namespace {
 
-bool always() { return true; }
-
-#if defined(__x86_64__)
-/// What cpuid reports and the operating system saves on a context switch (Intel SDM 1, 13.2; XCR0).
-struct CpuFeatures {
-  bool avx2 = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, avx512_fp16 = false;
-  bool avx512_vbmi = false, amx = false, amx_fp16 = false;
-};
-
-uint64_t enabled_state() {
-  uint32_t low, high;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return uint64_t{high} << 32 | low;
-}
-
-/// Linux saves tile state only for processes that request it: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
-bool request_tile_state() {
-#if defined(__linux__) && defined(SYS_arch_prctl)
-  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-#else
-  return false;
-#endif
-}
-
-CpuFeatures detect() {
-  CpuFeatures f;
-  uint32_t a, b, c, d;
-  const auto has = [](uint32_t reg, std::initializer_list<int> bits) {
-    for (int bit : bits)
-      if ((reg >> bit & 1) == 0) return false;
-    return true;
-  };
-  // osxsave, avx, fma, f16c, popcnt
-  if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, {27, 28, 12, 29, 23})) return f;
-  const uint64_t state = enabled_state();
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
-  f.avx2 = (state & 0x6) == 0x6 && has(b, {5, 8});                          // avx2, bmi2; xmm, ymm
-  f.avx512 = f.avx2 && (state & 0xe6) == 0xe6 && has(b, {16, 17, 30, 31});  // f, dq, bw, vl; opmask, zmm
-  f.avx512_vnni = f.avx512 && has(c, {11});
-  const bool tiles = f.avx512_vnni && (state & 0x60000) == 0x60000 && has(d, {22, 24, 25});  // bf16, tile, int8
-  f.avx512_fp16 = f.avx512 && has(d, {23});
-  f.avx512_vbmi = f.avx512 && has(c, {1});
-  const bool has_leaf_1 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d);
-  f.avx512_bf16 = f.avx512 && has_leaf_1 && has(a, {5});
-  f.amx = tiles && f.avx512_bf16 && f.avx512_fp16 && f.avx512_vbmi && request_tile_state();
-  f.amx_fp16 = f.amx && has(a, {21});
-  return f;
-}
-
-const CpuFeatures& features() {
-  static const CpuFeatures f = detect();
-  return f;
-}
-#endif  // __x86_64__
-
 constexpr CpuIsa kIsas[] = {
-    {"generic", always, isa_generic::fill_table},
-#if defined(__x86_64__)
-    {"avx2", [] { return features().avx2; }, isa_avx2::fill_table},
-    {"avx512", [] { return features().avx512; }, isa_avx512::fill_table},
-    {"avx512_vnni", [] { return features().avx512_vnni; }, isa_avx512_vnni::fill_table},
-    {"avx512_bf16", [] { return features().avx512_bf16; }, isa_avx512_bf16::fill_table},
-    {"avx512_fp16", [] { return features().avx512_fp16; }, isa_avx512_fp16::fill_table},
-    {"amx", [] { return features().amx; }, isa_amx::fill_table},
-    {"amx_fp16", [] { return features().amx_fp16; }, isa_amx_fp16::fill_table},
-#endif
+#define REDLINE_ISA(isa, features) {#isa, features, isa_##isa::fill_table},
+#include <isas.inc>
+#undef REDLINE_ISA
 };
 constexpr int kNumIsas = sizeof(kIsas) / sizeof(kIsas[0]);
 
@@ -149,10 +73,17 @@ constexpr Emulation kEmulations[] = {
      }},
 };
 
+/// Overwrites the entries that `isa` has.
+void fill(const CpuIsa& isa, CpuKernels& table) {
+  isa.fill(table);
+  // A search over a table that no vectors speed up: it is compiled once.
+  if (&isa == kIsas) table.quantize[static_cast<size_t>(DType::kIQ3_S)] = quantize_iq3_s;
+}
+
 /// Adds the entries of `isa`, and what follows from them.
 void overlay(const CpuIsa& isa, CpuKernels& table) {
   const CpuKernels before = table;
-  isa.fill(table);
+  fill(isa, table);
   for (size_t t = 0; t < kNumDTypes; ++t)
     if (table.linear[t] != before.linear[t] || table.linear_q8[t] != before.linear_q8[t] ||
         table.linear_tiles[t] != before.linear_tiles[t] || table.linear_i8[t] != before.linear_i8[t] ||
@@ -203,6 +134,7 @@ std::vector<Entry> entries() {
     all.push_back({fmt::format("prepare_x.{}", activation_layout_name(form)),
                    offsetof(CpuKernels, prepare_x) + static_cast<size_t>(form) * sizeof(void (*)())});
   by_type("embedding", offsetof(CpuKernels, embedding));
+  by_type("quantize", offsetof(CpuKernels, quantize));
   constexpr const char* kFormats[kNumKvFormats] = {"f32", "f16", "bf16"};
   for (int i = 0; i < kNumKvFormats; ++i) {
     all.push_back({fmt::format("kv_append.{}", kFormats[i]), offsetof(CpuKernels, kv_append) + i * sizeof(void (*)())});
@@ -220,6 +152,16 @@ uintptr_t value_at(const CpuKernels& table, size_t offset) {
 }
 
 }  // namespace
+
+bool CpuIsa::supported() const {
+  const std::string_view all = features;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = std::min(all.find(' ', begin), all.size());
+    if (!cpu_has(all.substr(begin, end - begin))) return false;
+    begin = end + 1;
+  }
+  return true;
+}
 
 const CpuIsa* cpu_isas(int* count) {
   *count = kNumIsas;
@@ -257,7 +199,7 @@ std::vector<KernelOrigin> kernel_origins(const CpuKernels& table) {
   for (const CpuIsa& isa : kIsas) {
     if (!isa.supported()) continue;  // filling a table may already use the set's instructions
     CpuKernels own;
-    isa.fill(own);
+    fill(isa, own);
     for (size_t i = 0; i < places.size(); ++i) {
       const uintptr_t kernel = value_at(table, places[i].offset);
       if (kernel != 0 && kernel == value_at(own, places[i].offset)) origins[i].isa = isa.name;

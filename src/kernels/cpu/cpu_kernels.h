@@ -3,7 +3,7 @@
 // Kernels take raw pointers in one Args struct. They do not allocate, throw or lock; temporaries go into `scratch`,
 // kScratchBytes owned by the calling worker thread. Kernel sources use no std containers or algorithms: the linker
 // could pick a weak symbol compiled for AVX-512 for the whole program (tools/check_symbols.py checks that there is
-// none). A kernel NAME lives in NAME.kernel.cc, whose fill_NAME(CpuKernels&) is called by table.kernel.cc.
+// none). A kernel NAME lives in NAME.kernel.cc, whose fill_NAME(CpuKernels&) the build finds (table.base.kernel.cc).
 #pragma once
 
 #include <cstddef>
@@ -199,6 +199,12 @@ struct GatedAddArgs;               // gated_add.h
 struct GroupNormArgs;              // group_norm.h
 struct ConvPatchesArgs;            // conv2d.h
 struct RelativeBiasAttentionArgs;  // relative_bias_attention.h
+// Recurrent layers.
+struct CausalConvArgs;  // recurrence.h
+struct GatedScanArgs;   // recurrence.h
+struct LstmCellArgs;    // recurrence.h
+// Block formats of files.
+struct QuantizeArgs;  // quantize.h
 // Samplers of language models.
 struct BlockMaxArgs;     // logit_blocks.h
 struct BlockExpSumArgs;  // logit_blocks.h
@@ -223,6 +229,9 @@ using PeakFn = double (*)(int64_t iterations);
   K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)                                 \
   K(void (*conv_f32)(const ConvPatchesArgs&), conv_f32)                                         \
   K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention) \
+  K(void (*causal_conv)(const CausalConvArgs&), causal_conv)                                    \
+  K(void (*gated_scan)(const GatedScanArgs&), gated_scan)                                       \
+  K(void (*lstm_cell)(const LstmCellArgs&), lstm_cell)                                          \
   K(bool (*block_max)(const BlockMaxArgs&), block_max)                                          \
   K(void (*block_exp_sum)(const BlockExpSumArgs&), block_exp_sum)                               \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes)                        \
@@ -248,6 +257,7 @@ struct CpuKernels {
   bool has_fast_bf16_dot = false;  ///< vdpbf16ps beats float32 fma: linear_tiles serves bf16 weights
   void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
+  bool (*quantize[kNumDTypes])(const QuantizeArgs&) = {};  ///< nullptr: no block format
   const char* linear_isa[kNumDTypes] = {};  ///< the set that the linear kernels of a type are of; "": emulated
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
@@ -258,12 +268,13 @@ struct CpuKernels {
 
 #ifndef REDLINE_ISA_NS  // The rest is for the host side only; kernel sources see pointers and Args.
 
-/// One instruction set: its name, whether the CPU and operating system support it, and its table entries (nullptr for
-/// an absent kernel). Ordered from the most basic to the highest.
+/// One instruction set of cmake/RedlineKernels.cmake, and its table entries. Ordered from the most basic to the highest.
 struct CpuIsa {
   const char* name;
-  bool (*supported)();
+  const char* features;             ///< names of cpu_features.h, by spaces
   void (*fill)(CpuKernels& table);  ///< overwrites the entries that this set has
+  /// Whether the CPU and the operating system have its features.
+  bool supported() const;
 };
 /// generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; only generic if not built for x86-64.
 const CpuIsa* cpu_isas(int* count);

@@ -206,6 +206,6 @@ void gated_scan(const GatedScanArgs& a) {
 
 }  // namespace
 
-void fill_gated_scan(RecurrenceKernels& table) { table.gated_scan = gated_scan; }
+void fill_gated_scan(CpuKernels& table) { table.gated_scan = gated_scan; }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -23,6 +23,6 @@ void lstm_cell(const LstmCellArgs& a) {
 
 }  // namespace
 
-void fill_lstm_cell(RecurrenceKernels& table) { table.lstm_cell = lstm_cell; }
+void fill_lstm_cell(CpuKernels& table) { table.lstm_cell = lstm_cell; }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -1,5 +1,4 @@
-// Quantizing matrices to block formats. These kernels have a table of their own: files are made with them, no step
-// calls them.
+// Arguments of the kernels that quantize matrices to block formats. Files are made with them; no step calls them.
 #pragma once
 
 #include "tensor/dtype.h"
@@ -14,18 +13,7 @@ struct QuantizeArgs {
   void* out;
   int64_t rows, cols;
 };
-/// False: an element is not finite, and its block is undefined.
+/// Returns false: an element is not finite, and its block is undefined.
 using QuantizeFn = bool (*)(const QuantizeArgs&);
-
-struct QuantizeKernels {
-  QuantizeFn to[kNumDTypes] = {};  ///< nullptr: no block format
-};
-
-#ifndef REDLINE_ISA_NS
-/// The kernels of the base set that cpu_kernels() uses. Errors of cpu_kernels().
-Result<const QuantizeKernels*> quantize_kernels();
-/// The kernels of the base set of a name of cpu_kernels_for, for tests; the CPU must support it.
-QuantizeKernels quantize_kernels_for(std::string_view isa);
-#endif
 
 }  // namespace redline

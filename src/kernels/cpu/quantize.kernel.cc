@@ -1,5 +1,6 @@
 // Quantizing to formats of 32 elements, and to ternary ones. Without weights the simple formats take the largest
 // element as it is; with weights a scale is searched (ggml: quantize_row_q4_0_ref, quantize_row_q4_0_impl, ...).
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/quantize_lanes.h"
 #include "tensor/blocks/all.h"
 
@@ -290,8 +291,8 @@ struct TableOf256 {
 
 }  // namespace
 
-void fill_quantize(QuantizeKernels& table) {
-  const auto set = [&](DType type, QuantizeFn function) { table.to[static_cast<int>(type)] = function; };
+void fill_quantize(CpuKernels& table) {
+  const auto set = [&](DType type, QuantizeFn function) { table.quantize[static_cast<int>(type)] = function; };
   set(DType::kQ4_0, quantize<Symmetric<blocks::Q4_0, 8, 2>>);
   set(DType::kQ5_0, quantize<Symmetric<blocks::Q5_0, 16, 6>>);
   set(DType::kQ4_1, quantize<WithMinimum<blocks::Q4_1, 15, 4>>);

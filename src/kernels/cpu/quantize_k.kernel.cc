@@ -1,5 +1,6 @@
 // Quantizing to the K formats: 256 elements with scales of their own for each 16 or 32, which are quantized in turn.
 // Codes are chosen again for the scales as stored (ggml: quantize_row_q4_K_ref, quantize_row_q4_K_impl, ...).
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/quantize_lanes.h"
 #include "tensor/blocks/all.h"
 
@@ -284,8 +285,8 @@ struct SixBits {
 
 }  // namespace
 
-void fill_quantize_k(QuantizeKernels& table) {
-  const auto set = [&](DType type, QuantizeFn function) { table.to[static_cast<int>(type)] = function; };
+void fill_quantize_k(CpuKernels& table) {
+  const auto set = [&](DType type, QuantizeFn function) { table.quantize[static_cast<int>(type)] = function; };
   set(DType::kQ2_K, quantize<TwoBits>);
   set(DType::kQ3_K, quantize<ThreeBits>);
   set(DType::kQ4_K, quantize<EightGroups<blocks::Q4_K, 15>>);

@@ -1,12 +1,9 @@
-// Kernels of recurrent layers: a causal convolution, chunked scans and long short-term memory. They have a table of
-// their own: base sets only.
+// Arguments of the kernels of recurrent layers: a causal convolution, chunked scans and long short-term memory.
 #pragma once
 
 #include <cstdint>
 
 namespace redline {
-
-struct CpuKernels;
 
 /// y[t, c] = f(bias[c] + sum_i weight[i, c] x[t - taps + 1 + i, c]), f is silu or nothing. The taps - 1 inputs before
 /// the first row are `before`, those before the next row go to `after`, oldest first. x, weight, bias, before and after
@@ -71,16 +68,5 @@ struct LstmCellArgs {
   float* y;            ///< [hidden], written
   int64_t hidden;
 };
-
-struct RecurrenceKernels {
-  void (*causal_conv)(const CausalConvArgs&) = nullptr;
-  void (*gated_scan)(const GatedScanArgs&) = nullptr;
-  void (*lstm_cell)(const LstmCellArgs&) = nullptr;
-};
-
-#ifndef REDLINE_ISA_NS
-/// Those of the base set that `table` overlays.
-const RecurrenceKernels& recurrence_kernels(const CpuKernels& table);
-#endif
 
 }  // namespace redline

@@ -47,13 +47,7 @@ struct Tail {
 //   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table
 // reduce_* combine lanes in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) return b when either is
 // NaN.
-#if defined(__AVX512F__)
-#include "kernels/cpu/simd_avx512.inc"
-#elif defined(__AVX2__)
-#include "kernels/cpu/simd_avx2.inc"
-#else
-#include "kernels/cpu/simd_generic.inc"
-#endif
+#include REDLINE_SIMD  // "kernels/cpu/simd_SET.inc" of the base set
 
 namespace redline::REDLINE_ISA_NS {
 

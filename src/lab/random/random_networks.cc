@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/text_distance.h"
-#include "graph/passes/hoist_invariants.h"
+#include "graph/hoist_invariants.h"
 #include "lab/random/random_model.h"
 #include "lab/random/tensor_programs.h"
 #include "models/image_registry.h"

@@ -15,7 +15,7 @@ struct RandomNetwork {
   std::string about;  ///< "one double block of FLUX.1-dev, 1024x1024: 4096 tokens and 512 of text"
   DType weights = DType::kBF16;
   Graph graph;
-  /// The step invariants of a denoiser (graph/passes/hoist_invariants.h): its outputs are inputs of `graph`. May have
+  /// The step invariants of a denoiser (graph/hoist_invariants.h): its outputs are inputs of `graph`. May have
   /// no ops.
   Graph once;
   SymbolValues sizes;

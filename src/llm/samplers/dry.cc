@@ -54,6 +54,7 @@ constexpr SamplingParameter kDryParameters[] = {
 extern const SamplerRow kDrySampler = {
     .name = "dry",
     .kind = SamplerKind::kPenalty,
+    .after = "penalties",
     .parameters = kDryParameters,
     .is_active = TokenHistory::has_dry,
     .make = make_sampler_step<Dry>,

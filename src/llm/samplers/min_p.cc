@@ -38,6 +38,7 @@ constexpr SamplingParameter kMinPParameters[] = {
 extern const SamplerRow kMinPSampler = {
     .name = "min_p",
     .kind = SamplerKind::kTruncation,
+    .after = "top_p",
     .parameters = kMinPParameters,
     .is_active = [](const SamplingOptions& o) { return o.min_p > 0; },
     .make = make_sampler_step<MinP>,

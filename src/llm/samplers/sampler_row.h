@@ -1,4 +1,4 @@
-// The registry of samplers. Each file in samplers/ defines one row; registry.cc lists them in their default order.
+// The row of a sampler. Each file in samplers/ defines one, which the build finds: top_k.cc defines kTopKSampler.
 #pragma once
 
 #include <memory>
@@ -81,6 +81,7 @@ struct SamplerRow {
   std::string_view name;
   std::span<const std::string_view> aliases = {};  ///< other spellings in SamplingOptions::samplers
   SamplerKind kind;
+  std::string_view after = {};  ///< in the default order, the sampler of its kind that comes before; empty: the first
   std::span<const SamplingParameter> parameters;
   /// Whether it has an effect with these options, beside what its kind says.
   bool (*is_active)(const SamplingOptions& options);

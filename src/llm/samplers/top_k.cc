@@ -38,6 +38,7 @@ constexpr SamplingParameter kTopKParameters[] = {
 extern const SamplerRow kTopKSampler = {
     .name = "top_k",
     .kind = SamplerKind::kTruncation,
+    .after = "top_n_sigma",
     .parameters = kTopKParameters,
     .is_active = [](const SamplingOptions& o) { return o.top_k > 0; },
     .make = make_sampler_step<TopK>,

@@ -42,6 +42,7 @@ constexpr SamplingParameter kTopPParameters[] = {
 extern const SamplerRow kTopPSampler = {
     .name = "top_p",
     .kind = SamplerKind::kTruncation,
+    .after = "typical_p",
     .parameters = kTopPParameters,
     .is_active = [](const SamplingOptions& o) { return o.top_p < 1; },
     .make = make_sampler_step<TopP>,

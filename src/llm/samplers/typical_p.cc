@@ -34,6 +34,7 @@ extern const SamplerRow kTypicalPSampler = {
     .name = "typical_p",
     .aliases = kTypicalPAliases,
     .kind = SamplerKind::kTruncation,
+    .after = "top_k",
     .parameters = kTypicalPParameters,
     .is_active = [](const SamplingOptions& o) { return o.typical_p < 1; },
     .make = make_sampler_step<TypicalP>,

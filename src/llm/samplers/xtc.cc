@@ -45,6 +45,7 @@ constexpr SamplingParameter kXtcParameters[] = {
 extern const SamplerRow kXtcSampler = {
     .name = "xtc",
     .kind = SamplerKind::kTruncation,
+    .after = "min_p",
     .parameters = kXtcParameters,
     .is_active = [](const SamplingOptions& o) { return o.xtc_probability > 0 && o.xtc_threshold <= 0.5F; },
     .make = make_sampler_step<Xtc>,

@@ -2,7 +2,7 @@
 
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/op_formula.h"
 #include "support/prepared.h"
 

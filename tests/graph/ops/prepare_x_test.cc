@@ -1,6 +1,7 @@
 #include "graph/ops/prepare_x.h"
 
 #include "graph/ops/linear.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/quantize.h"
 #include "support/rounded_products.h"
 
@@ -24,7 +25,7 @@ void unit_matrix(testing::RandomWeight& w) {
       for (int64_t c = 0; c < w.k; ++c)
         reinterpret_cast<uint16_t*>(bytes)[c] = f32_to_bf16(row[static_cast<size_t>(c)]);
     } else {
-      const QuantizeFn quantize = quantize_kernels().value()->to[static_cast<size_t>(w.dtype)];
+      const QuantizeFn quantize = cpu_kernels().value()->quantize[static_cast<size_t>(w.dtype)];
       ASSERT_TRUE(quantize({DType::kF32, row.data(), nullptr, bytes, 1, w.k}));
     }
     unpack_row(w.dtype, bytes, w.values.data() + r * w.k, w.k);

@@ -10,7 +10,7 @@
 #include "graph/ops/lstm.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/silu_mul.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/graph_harness.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"

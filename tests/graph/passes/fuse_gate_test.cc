@@ -1,7 +1,7 @@
 #include "graph/ops/add.h"
 #include "graph/ops/gated_add.h"
 #include "graph/ops/linear.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/graph_harness.h"
 #include "support/random_weight.h"
 

@@ -5,7 +5,7 @@
 #include "graph/ops/prepare_x.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/silu_mul.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/graph_harness.h"
 #include "support/random_weight.h"
 
@@ -43,12 +43,12 @@ TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
         Numbers numbers(3), in(4);
         const Graph composed = gated_mlp(numbers, gate, up, down, has_bias);
         Graph fused = composed;
-        ASSERT_TRUE(fuse_gated_linear(fused, CpuTarget(**table, exact, 1)).ok());
+        ASSERT_TRUE(run_pass("fuse_gated_linear", fused, CpuTarget(**table, exact, 1)).ok());
         EXPECT_EQ(count(fused, kGatedLinear), 1);
         EXPECT_EQ(count(fused, kLinear), 1);
         EXPECT_EQ(count(fused, kSiluMul), 0);
         Graph prepared = fused;
-        ASSERT_TRUE(prepare_activations(prepared, CpuTarget(**table, exact, 1)).ok());
+        ASSERT_TRUE(run_pass("prepare_activations", prepared, CpuTarget(**table, exact, 1)).ok());
         EXPECT_EQ(count(prepared, kPrepareX), 0) << "norm and gate store what the products read themselves";
 
         for (int64_t rows : {1, 3, 33}) {
@@ -101,7 +101,7 @@ TEST(FuseGatedLinear, HalvesOfOneProductBecomeTwoMatrices) {
         g.output("y", linear(g, gated_activation(g, both, {}, Activation::kGelu), weight("down", down)));
         const Graph composed = std::move(g.finish()).value();
         Graph fused = composed;
-        ASSERT_TRUE(fuse_gated_linear(fused, CpuTarget(**table, exact, 1)).ok());
+        ASSERT_TRUE(run_pass("fuse_gated_linear", fused, CpuTarget(**table, exact, 1)).ok());
         ASSERT_TRUE(fused.check().ok());
         EXPECT_EQ(count(fused, kGatedLinear), 1);
         EXPECT_EQ(count(fused, kGatedActivation), 0);
@@ -137,7 +137,7 @@ TEST(FuseGatedLinear, ProductsOfDifferentInputsStay) {
   const Value b = linear(g, z, g.weight("b", n.weight({16, 32})));
   g.output("y", silu_mul(g, a, b));
   Graph graph = std::move(g.finish()).value();
-  ASSERT_TRUE(fuse_gated_linear(graph, CpuTarget(**table, false, 1)).ok());
+  ASSERT_TRUE(run_pass("fuse_gated_linear", graph, CpuTarget(**table, false, 1)).ok());
   EXPECT_EQ(count(graph, kGatedLinear), 0);
 }
 

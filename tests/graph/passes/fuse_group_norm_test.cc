@@ -1,6 +1,6 @@
 #include "graph/ops/add.h"
 #include "graph/ops/conv2d.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/prepared.h"
 
 namespace redline::test {
@@ -59,7 +59,7 @@ TEST(FuseGroupNorm, TheFusedGraphEqualsTheComposedOne) {
   CpuKernels kernels;
   kernels.has_tile_unit = true;
   ASSERT_TRUE(run_passes(fused).ok());
-  ASSERT_TRUE(fuse_group_norm(fused, CpuTarget(kernels, false, 1)).ok());
+  ASSERT_TRUE(run_pass("fuse_group_norm", fused, CpuTarget(kernels, false, 1)).ok());
   ASSERT_TRUE(fused.check().ok());
   EXPECT_EQ(count(composed, kGroupNorm), 2);
   EXPECT_EQ(count(composed, kAdd), 1);
@@ -83,7 +83,7 @@ TEST(FuseGroupNorm, DotProductsConvolveDirectlyToo) {
   Block block(DType::kBF16);
   Numbers weights(3);
   Graph graph = block.graph(weights);
-  ASSERT_TRUE(fuse_group_norm(graph, CpuTarget(dots, false, 1)).ok());
+  ASSERT_TRUE(run_pass("fuse_group_norm", graph, CpuTarget(dots, false, 1)).ok());
   EXPECT_EQ(count(graph, kGroupNorm), 0);
 }
 
@@ -94,7 +94,7 @@ TEST(FuseGroupNorm, Float32ConvolvesDirectlyToo) {
     Block block(type);
     Numbers weights(3);
     Graph graph = block.graph(weights);
-    ASSERT_TRUE(fuse_group_norm(graph, CpuTarget(plain, exact, 1)).ok());
+    ASSERT_TRUE(run_pass("fuse_group_norm", graph, CpuTarget(plain, exact, 1)).ok());
     EXPECT_EQ(count(graph, kGroupNorm), 0) << dtype_info(type).name;
   }
 }
@@ -119,7 +119,7 @@ TEST(FuseGroupNorm, OnlyWhereConvolutionsHaveNoPatches) {
     Block block(type);
     Numbers weights(3);
     Graph graph = block.graph(weights);
-    ASSERT_TRUE(fuse_group_norm(graph, CpuTarget(kernels, exact, 1)).ok());
+    ASSERT_TRUE(run_pass("fuse_group_norm", graph, CpuTarget(kernels, exact, 1)).ok());
     EXPECT_EQ(count(graph, kGroupNorm), 2);
   }
 }

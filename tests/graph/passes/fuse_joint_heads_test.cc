@@ -2,7 +2,7 @@
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/graph_harness.h"
 
 namespace redline::test {
@@ -74,11 +74,11 @@ TEST(FuseJointHeads, TheFusedGraphEqualsTheComposedOne) {
     Numbers numbers(5);
     const Graph composed = graph_of(c, numbers);
     Graph fused = composed;
-    ASSERT_TRUE(fuse_joint_heads(fused).ok());
+    ASSERT_TRUE(run_pass("fuse_joint_heads", fused).ok());
     ASSERT_TRUE(fused.check().ok());
     for (const OpDef* gone : {&kRope, &kRmsNorm}) EXPECT_EQ(count(fused, *gone), 0);
     Graph again = fused;
-    ASSERT_TRUE(fuse_joint_heads(again).ok());
+    ASSERT_TRUE(run_pass("fuse_joint_heads", again).ok());
     EXPECT_EQ(again.ops.size(), fused.ops.size());
 
     const SymbolValues sizes = image_sizes(c.batch, c.image, c.text);
@@ -110,7 +110,7 @@ TEST(FuseJointHeads, WhatOthersReadStays) {
   g.output("y", joint_attention(g, shared, batch, image, keys, {2, 16, 0.25f}));
   g.output("z", joint_attention(g, whole, batch, image, keys, {2, 16, 0.25f}));
   Graph graph = std::move(g.finish()).value();
-  ASSERT_TRUE(fuse_joint_heads(graph).ok());
+  ASSERT_TRUE(run_pass("fuse_joint_heads", graph).ok());
   EXPECT_EQ(count(graph, kRmsNorm), 2);
 }
 

@@ -7,7 +7,7 @@
 #include "graph/ops/qkv.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "support/adapters.h"
 #include "support/graph_harness.h"
 #include "support/sequences.h"
@@ -60,7 +60,7 @@ TEST(FuseQkv, TheFusedOpEqualsTheComposedOps) {
     Numbers numbers(5);
     const Graph composed = attention_block(numbers, h);
     Graph fused = composed;
-    ASSERT_TRUE(fuse_qkv(fused, CpuTarget(**table, true, 1)).ok());
+    ASSERT_TRUE(run_pass("fuse_qkv", fused, CpuTarget(**table, true, 1)).ok());
     EXPECT_EQ(count(fused, kQkv), 1);
     for (const OpDef* gone : {&kLinear, &kRope, &kRmsNorm, &kKvAppend}) EXPECT_EQ(count(fused, *gone), 0);
 
@@ -112,7 +112,7 @@ TEST(FuseQkv, TheFusedOpHasTheAdaptersOfItsProjections) {
     const AdapterSites sites = add_adapter_sites(composed, 16, [](const std::string& name) { return name != "k"; });
     ASSERT_EQ(sites.size(), 2u);
     Graph fused = composed;
-    ASSERT_TRUE(fuse_qkv(fused, CpuTarget(kernels, true, 1)).ok());
+    ASSERT_TRUE(run_pass("fuse_qkv", fused, CpuTarget(kernels, true, 1)).ok());
     EXPECT_EQ(count(fused, kQkv), 1);
     EXPECT_EQ(count(fused, kLinear), 0);
 
@@ -167,7 +167,7 @@ TEST(FuseQkv, HeadsThatAreNotWholeRowPanelsStay) {
   auto table = cpu_kernels();
   Numbers numbers(5);
   Graph graph = attention_block(numbers, {4, 2, 6, false, false});
-  ASSERT_TRUE(fuse_qkv(graph, CpuTarget(**table, true, 1)).ok());
+  ASSERT_TRUE(run_pass("fuse_qkv", graph, CpuTarget(**table, true, 1)).ok());
   EXPECT_EQ(count(graph, kQkv), 0);
   EXPECT_EQ(count(graph, kLinear), 3);
 }

@@ -59,9 +59,10 @@ Status lower_activation(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kActivationOps[] = {{&kActivation, lower_activation}, {&kGatedActivation, lower_activation}};
+
 }  // namespace
 
-extern const CpuLowering kActivationLowering = {&kActivation, lower_activation};
-extern const CpuLowering kGatedActivationLowering = {&kGatedActivation, lower_activation};
+extern const CpuLowerings kActivationLowerings = kActivationOps;
 
 }  // namespace redline

@@ -55,9 +55,10 @@ Status lower_row(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kAddOps[] = {{&kAdd, lower_add}, {&kAddRow, lower_row}};
+
 }  // namespace
 
-extern const CpuLowering kAddLowering = {&kAdd, lower_add};
-extern const CpuLowering kAddRowLowering = {&kAddRow, lower_row};
+extern const CpuLowerings kAddLowerings = kAddOps;
 
 }  // namespace redline

@@ -107,8 +107,10 @@ Status lower_attention(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kAttentionOps[] = {{&kAttention, lower_attention}};
+
 }  // namespace
 
-extern const CpuLowering kAttentionLowering = {&kAttention, lower_attention};
+extern const CpuLowerings kAttentionLowerings = kAttentionOps;
 
 }  // namespace redline

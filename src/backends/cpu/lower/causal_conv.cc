@@ -44,7 +44,7 @@ Status lower_causal_conv(LowerContext& c) {
   constexpr int64_t kGrain = 16;
   const auto& in = c.op().inputs;
   auto params = std::make_shared<CausalConvParams>();
-  params->kernel = recurrence_kernels(c.kernels()).causal_conv;
+  params->kernel = c.kernels().causal_conv;
   params->a = std::any_cast<const CausalConvAttrs&>(c.op().attrs);
   params->channels = c.out().shape[1].constant();
   params->state = RecurrentPlace::of(c, 2);
@@ -62,8 +62,10 @@ Status lower_causal_conv(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kCausalConvOps[] = {{&kCausalConv, lower_causal_conv}};
+
 }  // namespace
 
-extern const CpuLowering kCausalConvLowering = {&kCausalConv, lower_causal_conv};
+extern const CpuLowerings kCausalConvLowerings = kCausalConvOps;
 
 }  // namespace redline

@@ -74,9 +74,13 @@ Status lower_experts(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kColumnSquaresOps[] = {
+    {&kColumnSquares, lower_column_squares},
+    {&kExpertSquares, lower_experts},
+};
+
 }  // namespace
 
-extern const CpuLowering kColumnSquaresLowering = {&kColumnSquares, lower_column_squares};
-extern const CpuLowering kExpertSquaresLowering = {&kExpertSquares, lower_experts};
+extern const CpuLowerings kColumnSquaresLowerings = kColumnSquaresOps;
 
 }  // namespace redline

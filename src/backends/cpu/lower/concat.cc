@@ -86,10 +86,14 @@ Status lower_cols(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kConcatOps[] = {
+    {&kConcatRows, lower_rows},
+    {&kSliceRows, lower_rows},
+    {&kConcatCols, lower_cols},
+};
+
 }  // namespace
 
-extern const CpuLowering kConcatRowsLowering = {&kConcatRows, lower_rows};
-extern const CpuLowering kSliceRowsLowering = {&kSliceRows, lower_rows};
-extern const CpuLowering kConcatColsLowering = {&kConcatCols, lower_cols};
+extern const CpuLowerings kConcatLowerings = kConcatOps;
 
 }  // namespace redline

@@ -59,6 +59,8 @@ Status lower_conv2d(LowerContext& c) {
   return method == ConvMethod::kPatches ? lower_conv2d_patches(c) : lower_conv2d_tiles(c, method);
 }
 
+constexpr CpuLowering kConv2dOps[] = {{&kConv2d, lower_conv2d}};
+
 }  // namespace
 
 TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op) {
@@ -143,6 +145,6 @@ ConvPatchesArgs Conv2dParams::input_of(const Conv2dGeometry& s, int64_t item) co
   return args;
 }
 
-extern const CpuLowering kConv2dLowering = {&kConv2d, lower_conv2d};
+extern const CpuLowerings kConv2dLowerings = kConv2dOps;
 
 }  // namespace redline

@@ -83,8 +83,10 @@ Status lower_embedding(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kEmbeddingOps[] = {{&kEmbedding, lower_embedding}};
+
 }  // namespace
 
-extern const CpuLowering kEmbeddingLowering = {&kEmbedding, lower_embedding};
+extern const CpuLowerings kEmbeddingLowerings = kEmbeddingOps;
 
 }  // namespace redline

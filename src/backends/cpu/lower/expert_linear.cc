@@ -162,9 +162,13 @@ Status lower_expert_linear(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kExpertLinearOps[] = {
+    {&kExpertGatedLinear, lower_expert_linear<2>},
+    {&kExpertLinear, lower_expert_linear<1>},
+};
+
 }  // namespace
 
-extern const CpuLowering kExpertGatedLinearLowering = {&kExpertGatedLinear, lower_expert_linear<2>};
-extern const CpuLowering kExpertLinearLowering = {&kExpertLinear, lower_expert_linear<1>};
+extern const CpuLowerings kExpertLinearLowerings = kExpertLinearOps;
 
 }  // namespace redline

@@ -44,8 +44,10 @@ Status lower_expert_sum(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kExpertSumOps[] = {{&kExpertSum, lower_expert_sum}};
+
 }  // namespace
 
-extern const CpuLowering kExpertSumLowering = {&kExpertSum, lower_expert_sum};
+extern const CpuLowerings kExpertSumLowerings = kExpertSumOps;
 
 }  // namespace redline

@@ -46,8 +46,10 @@ Status lower_gated_add(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kGatedAddOps[] = {{&kGatedAdd, lower_gated_add}};
+
 }  // namespace
 
-extern const CpuLowering kGatedAddLowering = {&kGatedAdd, lower_gated_add};
+extern const CpuLowerings kGatedAddLowerings = kGatedAddOps;
 
 }  // namespace redline

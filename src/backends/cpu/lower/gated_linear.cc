@@ -162,9 +162,13 @@ Status lower_gated_linear(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kGatedLinearOps[] = {
+    {&kGatedLinear, lower_gated_linear<2>},
+    {&kActivatedLinear, lower_gated_linear<1>},
+};
+
 }  // namespace
 
-extern const CpuLowering kGatedLinearLowering = {&kGatedLinear, lower_gated_linear<2>};
-extern const CpuLowering kActivatedLinearLowering = {&kActivatedLinear, lower_gated_linear<1>};
+extern const CpuLowerings kGatedLinearLowerings = kGatedLinearOps;
 
 }  // namespace redline

@@ -86,9 +86,10 @@ Status lower_mul(LowerContext& c) {
   return add_stage<mul_rows>(c, std::move(params));
 }
 
+constexpr CpuLowering kGatedNormOps[] = {{&kGatedNorm, lower_gated_norm}, {&kSigmoidMul, lower_mul}};
+
 }  // namespace
 
-extern const CpuLowering kGatedNormLowering = {&kGatedNorm, lower_gated_norm};
-extern const CpuLowering kSigmoidMulLowering = {&kSigmoidMul, lower_mul};
+extern const CpuLowerings kGatedNormLowerings = kGatedNormOps;
 
 }  // namespace redline

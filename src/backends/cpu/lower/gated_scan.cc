@@ -119,7 +119,7 @@ void run_gated_scan(const GatedScanParams& p, const Tile& tile, const StepContex
 Status lower_gated_scan(LowerContext& c) {
   const auto& in = c.op().inputs;
   auto params = std::make_shared<GatedScanParams>();
-  params->kernel = recurrence_kernels(c.kernels()).gated_scan;
+  params->kernel = c.kernels().gated_scan;
   params->a = std::any_cast<const GatedScanAttrs&>(c.op().attrs);
   const GatedScanAttrs& a = params->a;
   params->state = RecurrentPlace::of(c, 5);
@@ -143,8 +143,10 @@ Status lower_gated_scan(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kGatedScanOps[] = {{&kGatedScan, lower_gated_scan}};
+
 }  // namespace
 
-extern const CpuLowering kGatedScanLowering = {&kGatedScan, lower_gated_scan};
+extern const CpuLowerings kGatedScanLowerings = kGatedScanOps;
 
 }  // namespace redline

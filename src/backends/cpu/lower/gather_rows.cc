@@ -31,8 +31,10 @@ Status lower_gather_rows(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kGatherRowsOps[] = {{&kGatherRows, lower_gather_rows}};
+
 }  // namespace
 
-extern const CpuLowering kGatherRowsLowering = {&kGatherRows, lower_gather_rows};
+extern const CpuLowerings kGatherRowsLowerings = kGatherRowsOps;
 
 }  // namespace redline

@@ -111,9 +111,10 @@ Status lower_group_norm(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kGroupNormOps[] = {{&kGroupNormSums, lower_sums}, {&kGroupNorm, lower_group_norm}};
+
 }  // namespace
 
-extern const CpuLowering kGroupNormSumsLowering = {&kGroupNormSums, lower_sums};
-extern const CpuLowering kGroupNormLowering = {&kGroupNorm, lower_group_norm};
+extern const CpuLowerings kGroupNormLowerings = kGroupNormOps;
 
 }  // namespace redline

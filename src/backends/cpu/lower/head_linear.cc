@@ -76,9 +76,10 @@ Status lower_concat(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kHeadLinearOps[] = {{&kHeadLinear, lower_head_linear}, {&kConcatHeads, lower_concat}};
+
 }  // namespace
 
-extern const CpuLowering kHeadLinearLowering = {&kHeadLinear, lower_head_linear};
-extern const CpuLowering kConcatHeadsLowering = {&kConcatHeads, lower_concat};
+extern const CpuLowerings kHeadLinearLowerings = kHeadLinearOps;
 
 }  // namespace redline

@@ -179,6 +179,8 @@ Status lower_joint_attention(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kJointAttentionOps[] = {{&kJointAttention, lower_joint_attention}};
+
 }  // namespace
 
 Result<size_t> HeadStepKernels::lower(LowerContext& c, const HeadSteps& steps, size_t input, LoweredStage& stage) {
@@ -195,6 +197,6 @@ Result<size_t> HeadStepKernels::lower(LowerContext& c, const HeadSteps& steps, s
   return input;
 }
 
-extern const CpuLowering kJointAttentionLowering = {&kJointAttention, lower_joint_attention};
+extern const CpuLowerings kJointAttentionLowerings = kJointAttentionOps;
 
 }  // namespace redline

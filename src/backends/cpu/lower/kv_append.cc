@@ -47,8 +47,10 @@ Status lower_kv_append(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kKvAppendOps[] = {{&kKvAppend, lower_kv_append}};
+
 }  // namespace
 
-extern const CpuLowering kKvAppendLowering = {&kKvAppend, lower_kv_append};
+extern const CpuLowerings kKvAppendLowerings = kKvAppendOps;
 
 }  // namespace redline

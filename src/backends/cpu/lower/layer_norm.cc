@@ -77,9 +77,10 @@ Status lower_layer_norm(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kLayerNormOps[] = {{&kLayerNorm, lower_layer_norm}, {&kModulatedNorm, lower_layer_norm}};
+
 }  // namespace
 
-extern const CpuLowering kLayerNormLowering = {&kLayerNorm, lower_layer_norm};
-extern const CpuLowering kModulatedNormLowering = {&kModulatedNorm, lower_layer_norm};
+extern const CpuLowerings kLayerNormLowerings = kLayerNormOps;
 
 }  // namespace redline

@@ -143,6 +143,8 @@ Status lower_linear(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kLinearOps[] = {{&kLinear, lower_linear}};
+
 }  // namespace
 
 Result<LinearKernels> kernels_of_weight(const LowerContext& c, const ValueInfo& weight) {
@@ -184,6 +186,6 @@ int64_t block_bytes(int64_t max_rows, int64_t matrices) {
   return std::max(kLinearBlockBytes, max_rows * block_cols(max_rows, matrices) * matrices * int64_t{sizeof(float)});
 }
 
-extern const CpuLowering kLinearLowering = {&kLinear, lower_linear};
+extern const CpuLowerings kLinearLowerings = kLinearOps;
 
 }  // namespace redline

@@ -171,7 +171,7 @@ Status lower_lstm(LowerContext& c) {
   network->hidden = a.hidden_size;
   network->parts = c.workers();
   network->state = RecurrentPlace::of(c, 1);
-  network->cell = recurrence_kernels(c.kernels()).lstm_cell;
+  network->cell = c.kernels().lstm_cell;
   for (int64_t l = 0; l < a.num_layers(); ++l) {
     const auto at = static_cast<size_t>(2 + l * (a.has_bias ? 4 : 2));
     LstmLayerParams layer;
@@ -207,8 +207,10 @@ Status lower_lstm(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kLstmOps[] = {{&kLstm, lower_lstm}};
+
 }  // namespace
 
-extern const CpuLowering kLstmLowering = {&kLstm, lower_lstm};
+extern const CpuLowerings kLstmLowerings = kLstmOps;
 
 }  // namespace redline

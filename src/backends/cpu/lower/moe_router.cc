@@ -98,8 +98,10 @@ Status lower_moe_router(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kMoeRouterOps[] = {{&kMoeRouter, lower_moe_router}};
+
 }  // namespace
 
-extern const CpuLowering kMoeRouterLowering = {&kMoeRouter, lower_moe_router};
+extern const CpuLowerings kMoeRouterLowerings = kMoeRouterOps;
 
 }  // namespace redline

@@ -106,8 +106,10 @@ Status lower_pack_kv(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kPackKvOps[] = {{&kPackKv, lower_pack_kv}};
+
 }  // namespace
 
-extern const CpuLowering kPackKvLowering = {&kPackKv, lower_pack_kv};
+extern const CpuLowerings kPackKvLowerings = kPackKvOps;
 
 }  // namespace redline

@@ -29,8 +29,10 @@ Status lower_prepare_x(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kPrepareXOps[] = {{&kPrepareX, lower_prepare_x}};
+
 }  // namespace
 
-extern const CpuLowering kPrepareXLowering = {&kPrepareX, lower_prepare_x};
+extern const CpuLowerings kPrepareXLowerings = kPrepareXOps;
 
 }  // namespace redline

@@ -197,8 +197,10 @@ Status lower_qkv(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kQkvOps[] = {{&kQkv, lower_qkv}};
+
 }  // namespace
 
-extern const CpuLowering kQkvLowering = {&kQkv, lower_qkv};
+extern const CpuLowerings kQkvLowerings = kQkvOps;
 
 }  // namespace redline

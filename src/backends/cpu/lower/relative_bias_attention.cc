@@ -75,8 +75,10 @@ Status lower_relative_bias_attention(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kRelativeBiasAttentionOps[] = {{&kRelativeBiasAttention, lower_relative_bias_attention}};
+
 }  // namespace
 
-extern const CpuLowering kRelativeBiasAttentionLowering = {&kRelativeBiasAttention, lower_relative_bias_attention};
+extern const CpuLowerings kRelativeBiasAttentionLowerings = kRelativeBiasAttentionOps;
 
 }  // namespace redline

@@ -64,8 +64,10 @@ Status lower_rms_norm(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kRmsNormOps[] = {{&kRmsNorm, lower_rms_norm}};
+
 }  // namespace
 
-extern const CpuLowering kRmsNormLowering = {&kRmsNorm, lower_rms_norm};
+extern const CpuLowerings kRmsNormLowerings = kRmsNormOps;
 
 }  // namespace redline

@@ -70,9 +70,10 @@ Status lower_rope(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kRopeOps[] = {{&kRopeTable, lower_table}, {&kRope, lower_rope}};
+
 }  // namespace
 
-extern const CpuLowering kRopeTableLowering = {&kRopeTable, lower_table};
-extern const CpuLowering kRopeLowering = {&kRope, lower_rope};
+extern const CpuLowerings kRopeLowerings = kRopeOps;
 
 }  // namespace redline

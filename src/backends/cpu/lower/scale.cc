@@ -33,8 +33,10 @@ Status lower_scale(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kScaleOps[] = {{&kScale, lower_scale}};
+
 }  // namespace
 
-extern const CpuLowering kScaleLowering = {&kScale, lower_scale};
+extern const CpuLowerings kScaleLowerings = kScaleOps;
 
 }  // namespace redline

@@ -34,8 +34,10 @@ Status lower_silu_mul(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kSiluMulOps[] = {{&kSiluMul, lower_silu_mul}};
+
 }  // namespace
 
-extern const CpuLowering kSiluMulLowering = {&kSiluMul, lower_silu_mul};
+extern const CpuLowerings kSiluMulLowerings = kSiluMulOps;
 
 }  // namespace redline

@@ -35,8 +35,10 @@ Status lower_soft_cap(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kSoftCapOps[] = {{&kSoftCap, lower_soft_cap}};
+
 }  // namespace
 
-extern const CpuLowering kSoftCapLowering = {&kSoftCap, lower_soft_cap};
+extern const CpuLowerings kSoftCapLowerings = kSoftCapOps;
 
 }  // namespace redline

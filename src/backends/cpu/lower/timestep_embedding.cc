@@ -41,8 +41,10 @@ Status lower_timestep_embedding(LowerContext& c) {
   return {};
 }
 
+constexpr CpuLowering kTimestepEmbeddingOps[] = {{&kTimestepEmbedding, lower_timestep_embedding}};
+
 }  // namespace
 
-extern const CpuLowering kTimestepEmbeddingLowering = {&kTimestepEmbedding, lower_timestep_embedding};
+extern const CpuLowerings kTimestepEmbeddingLowerings = kTimestepEmbeddingOps;
 
 }  // namespace redline

@@ -74,9 +74,10 @@ Status lower_attention(TileLowerContext& c) {
   return add_attention<tiles::AttentionMerge>(c, tiles::KernelId::kAttentionMerge, token);
 }
 
+constexpr TileLowering kAttentionOps[] = {{&kKvAppend, lower_kv_append}, {&kAttention, lower_attention}};
+
 }  // namespace
 
-extern const TileLowering kKvAppendTiles = {&kKvAppend, lower_kv_append};
-extern const TileLowering kAttentionTiles = {&kAttention, lower_attention};
+extern const TileLowerings kAttentionTileLowerings = kAttentionOps;
 
 }  // namespace redline

@@ -84,14 +84,18 @@ Status lower_add_row(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kElementwiseOps[] = {
+    {&kAdd, lower_add},
+    {&kAddRow, lower_add_row},
+    {&kScale, lower_scale},
+    {&kSoftCap, lower_soft_cap},
+    {&kSiluMul, lower_silu_mul},
+    {&kActivation, lower_activation},
+    {&kGatedActivation, lower_gated_activation},
+};
+
 }  // namespace
 
-extern const TileLowering kAddTiles = {&kAdd, lower_add};
-extern const TileLowering kAddRowTiles = {&kAddRow, lower_add_row};
-extern const TileLowering kScaleTiles = {&kScale, lower_scale};
-extern const TileLowering kSoftCapTiles = {&kSoftCap, lower_soft_cap};
-extern const TileLowering kSiluMulTiles = {&kSiluMul, lower_silu_mul};
-extern const TileLowering kActivationTiles = {&kActivation, lower_activation};
-extern const TileLowering kGatedActivationTiles = {&kGatedActivation, lower_gated_activation};
+extern const TileLowerings kElementwiseTileLowerings = kElementwiseOps;
 
 }  // namespace redline

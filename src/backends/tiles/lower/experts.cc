@@ -120,13 +120,14 @@ Status lower_concat_heads(TileLowerContext& c) {
   return add_concat(c, std::any_cast<const HeadAttrs&>(c.op().attrs).num_heads);
 }
 
+constexpr TileLowering kExpertsOps[] = {
+    {&kMoeRouter, lower_moe_router},       {&kExpertGatedLinear, lower_expert_gated_linear},
+    {&kExpertLinear, lower_expert_linear}, {&kExpertSum, lower_expert_sum},
+    {&kConcatCols, lower_concat_cols},     {&kConcatHeads, lower_concat_heads},
+};
+
 }  // namespace
 
-extern const TileLowering kMoeRouterTiles = {&kMoeRouter, lower_moe_router};
-extern const TileLowering kExpertGatedLinearTiles = {&kExpertGatedLinear, lower_expert_gated_linear};
-extern const TileLowering kExpertLinearTiles = {&kExpertLinear, lower_expert_linear};
-extern const TileLowering kExpertSumTiles = {&kExpertSum, lower_expert_sum};
-extern const TileLowering kConcatColsTiles = {&kConcatCols, lower_concat_cols};
-extern const TileLowering kConcatHeadsTiles = {&kConcatHeads, lower_concat_heads};
+extern const TileLowerings kExpertsTileLowerings = kExpertsOps;
 
 }  // namespace redline

@@ -144,10 +144,14 @@ Status lower_relative_bias_attention(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kJointAttentionOps[] = {
+    {&kPackKv, lower_pack_kv},
+    {&kJointAttention, lower_joint_attention},
+    {&kRelativeBiasAttention, lower_relative_bias_attention},
+};
+
 }  // namespace
 
-extern const TileLowering kPackKvTiles = {&kPackKv, lower_pack_kv};
-extern const TileLowering kJointAttentionTiles = {&kJointAttention, lower_joint_attention};
-extern const TileLowering kRelativeBiasAttentionTiles = {&kRelativeBiasAttention, lower_relative_bias_attention};
+extern const TileLowerings kJointAttentionTileLowerings = kJointAttentionOps;
 
 }  // namespace redline

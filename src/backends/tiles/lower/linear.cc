@@ -179,10 +179,14 @@ Status lower_conv2d(TileLowerContext& c) {
   return lower_patches<tiles::Conv2d>(c, tiles::KernelId::kConv2d);
 }
 
+constexpr TileLowering kLinearOps[] = {
+    {&kLinear, lower_linear},
+    {&kHeadLinear, lower_head_linear},
+    {&kConv2d, lower_conv2d},
+};
+
 }  // namespace
 
-extern const TileLowering kLinearTiles = {&kLinear, lower_linear};
-extern const TileLowering kHeadLinearTiles = {&kHeadLinear, lower_head_linear};
-extern const TileLowering kConv2dTiles = {&kConv2d, lower_conv2d};
+extern const TileLowerings kLinearTileLowerings = kLinearOps;
 
 }  // namespace redline

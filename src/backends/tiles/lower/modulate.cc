@@ -125,6 +125,12 @@ Status lower_timestep_embedding(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kModulateOps[] = {
+    {&kGatedAdd, lower_gated_add},   {&kGroupNormSums, lower_group_norm_sums},
+    {&kGroupNorm, lower_group_norm}, {&kConcatRows, lower_concat_rows},
+    {&kSliceRows, lower_slice_rows}, {&kTimestepEmbedding, lower_timestep_embedding},
+};
+
 }  // namespace
 
 void add_gated(TileLowerContext& c, ValueId x, ValueId residual, size_t table, int64_t column, const Dim& item_rows) {
@@ -135,11 +141,6 @@ void add_gated(TileLowerContext& c, ValueId x, ValueId residual, size_t table, i
   s.add();
 }
 
-extern const TileLowering kGatedAddTiles = {&kGatedAdd, lower_gated_add};
-extern const TileLowering kGroupNormSumsTiles = {&kGroupNormSums, lower_group_norm_sums};
-extern const TileLowering kGroupNormTiles = {&kGroupNorm, lower_group_norm};
-extern const TileLowering kConcatRowsTiles = {&kConcatRows, lower_concat_rows};
-extern const TileLowering kSliceRowsTiles = {&kSliceRows, lower_slice_rows};
-extern const TileLowering kTimestepEmbeddingTiles = {&kTimestepEmbedding, lower_timestep_embedding};
+extern const TileLowerings kModulateTileLowerings = kModulateOps;
 
 }  // namespace redline

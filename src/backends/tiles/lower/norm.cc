@@ -54,10 +54,14 @@ Status lower_modulated_norm(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kNormOps[] = {
+    {&kRmsNorm, lower_rms_norm},
+    {&kLayerNorm, lower_layer_norm},
+    {&kModulatedNorm, lower_modulated_norm},
+};
+
 }  // namespace
 
-extern const TileLowering kRmsNormTiles = {&kRmsNorm, lower_rms_norm};
-extern const TileLowering kLayerNormTiles = {&kLayerNorm, lower_layer_norm};
-extern const TileLowering kModulatedNormTiles = {&kModulatedNorm, lower_modulated_norm};
+extern const TileLowerings kNormTileLowerings = kNormOps;
 
 }  // namespace redline

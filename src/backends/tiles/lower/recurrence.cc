@@ -95,11 +95,15 @@ Status lower_sigmoid_mul(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kRecurrenceOps[] = {
+    {&kCausalConv, lower_causal_conv},
+    {&kGatedScan, lower_gated_scan},
+    {&kGatedNorm, lower_gated_norm},
+    {&kSigmoidMul, lower_sigmoid_mul},
+};
+
 }  // namespace
 
-extern const TileLowering kCausalConvTiles = {&kCausalConv, lower_causal_conv};
-extern const TileLowering kGatedScanTiles = {&kGatedScan, lower_gated_scan};
-extern const TileLowering kGatedNormTiles = {&kGatedNorm, lower_gated_norm};
-extern const TileLowering kSigmoidMulTiles = {&kSigmoidMul, lower_sigmoid_mul};
+extern const TileLowerings kRecurrenceTileLowerings = kRecurrenceOps;
 
 }  // namespace redline

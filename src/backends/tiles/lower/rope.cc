@@ -45,9 +45,10 @@ Status lower_rope(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kRopeOps[] = {{&kRopeTable, lower_rope_table}, {&kRope, lower_rope}};
+
 }  // namespace
 
-extern const TileLowering kRopeTableTiles = {&kRopeTable, lower_rope_table};
-extern const TileLowering kRopeTiles = {&kRope, lower_rope};
+extern const TileLowerings kRopeTileLowerings = kRopeOps;
 
 }  // namespace redline

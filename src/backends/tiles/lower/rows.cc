@@ -36,9 +36,10 @@ Status lower_gather_rows(TileLowerContext& c) {
   return {};
 }
 
+constexpr TileLowering kRowsOps[] = {{&kEmbedding, lower_embedding}, {&kGatherRows, lower_gather_rows}};
+
 }  // namespace
 
-extern const TileLowering kEmbeddingTiles = {&kEmbedding, lower_embedding};
-extern const TileLowering kGatherRowsTiles = {&kGatherRows, lower_gather_rows};
+extern const TileLowerings kRowsTileLowerings = kRowsOps;
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "llm/samplers/registry.h"
+#include "llm/sampler_registry.h"
 
 #include <fmt/ranges.h>
 
@@ -9,21 +9,43 @@
 
 namespace redline {
 
-// The registry: one row per sampler, in the default order.
-extern const SamplerRow kPenaltiesSampler, kDrySampler, kTemperatureSampler, kTopNSigmaSampler, kTopKSampler,
-    kTypicalPSampler, kTopPSampler, kMinPSampler, kXtcSampler, kMirostatSampler;
+#define REDLINE_ROW(row) extern const SamplerRow row;
+#include <samplers.inc>  // of the build: one row per file in samplers/
+#undef REDLINE_ROW
 
 namespace {
 
-constexpr const SamplerRow* kSamplers[] = {
-    &kPenaltiesSampler, &kDrySampler,  &kTemperatureSampler, &kTopNSigmaSampler, &kTopKSampler,
-    &kTypicalPSampler,  &kTopPSampler, &kMinPSampler,        &kXtcSampler,       &kMirostatSampler,
-};
+/// Adds the samplers of a kind that come after `name`, each followed by those after it.
+void add_after(std::string_view name, SamplerKind kind, std::span<const SamplerRow* const> rows,
+               std::vector<const SamplerRow*>& order) {
+  for (const SamplerRow* row : rows) {
+    if (row->kind != kind || row->after != name) continue;
+    order.push_back(row);
+    add_after(row->name, kind, rows, order);
+  }
+}
+
+/// In the default order.
+const std::vector<const SamplerRow*>& samplers() {
+  static const std::vector<const SamplerRow*> all = [] {
+    constexpr const SamplerRow* kRows[] = {
+#define REDLINE_ROW(row) &row,
+#include <samplers.inc>
+#undef REDLINE_ROW
+    };
+    std::vector<const SamplerRow*> order;
+    for (SamplerKind kind :
+         {SamplerKind::kPenalty, SamplerKind::kTemperature, SamplerKind::kTruncation, SamplerKind::kFeedback})
+      add_after({}, kind, kRows, order);
+    return order;
+  }();
+  return all;
+}
 
 const SamplerRow* find_sampler(std::string_view text) {
   std::string name(text);
   std::replace(name.begin(), name.end(), '-', '_');
-  for (const SamplerRow* row : kSamplers) {
+  for (const SamplerRow* row : samplers()) {
     if (row->kind == SamplerKind::kFeedback) continue;
     if (row->name == name || std::find(row->aliases.begin(), row->aliases.end(), name) != row->aliases.end())
       return row;
@@ -72,7 +94,7 @@ Status SamplingParameter::check(const SamplingOptions& options) const {
 std::span<const SamplingParameter> sampling_parameters() {
   static const std::vector<SamplingParameter> parameters = [] {
     std::vector<SamplingParameter> all;
-    for (const SamplerRow* row : kSamplers)
+    for (const SamplerRow* row : samplers())
       for (SamplingParameter parameter : row->parameters) {
         parameter.sampler = row->name;
         parameter.affects_greedy = row->kind == SamplerKind::kPenalty || row->kind == SamplerKind::kTemperature;
@@ -92,7 +114,7 @@ const SamplingParameter* find_sampling_parameter(std::string_view name) {
 const std::vector<std::string>& default_samplers() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const SamplerRow* row : kSamplers)
+    for (const SamplerRow* row : samplers())
       if (row->kind != SamplerKind::kFeedback) all.emplace_back(row->name);
     return all;
   }();
@@ -107,7 +129,7 @@ Result<std::string> sampler_name(std::string_view text) {
 Result<std::vector<const SamplerRow*>> active_sampler_rows(const SamplingOptions& o) {
   REDLINE_TRY(check_sampling(o));
   std::vector<const SamplerRow*> feedback, active;
-  for (const SamplerRow* row : kSamplers)
+  for (const SamplerRow* row : samplers())
     if (row->kind == SamplerKind::kFeedback && !is_greedy(o) && row->is_active(o)) feedback.push_back(row);
   std::vector<const SamplerRow*> seen;
   for (const std::string& text : o.samplers.empty() ? default_samplers() : o.samplers) {

@@ -1,4 +1,4 @@
-#include "graph/passes/hoist_invariants.h"
+#include "graph/hoist_invariants.h"
 
 #include "graph/external_values.h"
 #include "graph/ops/activation.h"
@@ -6,14 +6,14 @@
 #include "graph/ops/concat.h"
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
-#include "graph/passes/passes.h"
+#include "graph/pass.h"
 #include "runtime/executable.h"
 #include "support/graph_harness.h"
 
 namespace redline::test {
 namespace {
 
-constexpr int64_t kCols = 24;
+constexpr int64_t kHoistCols = 24;
 
 /// Three graphs in a row: a table from "time" that two of them read, and rows "x" that it modulates.
 struct Chain {
@@ -23,14 +23,17 @@ struct Chain {
   Value matrix_of(GraphBuilder& g, const char* name, int64_t out, int64_t in) {
     return g.weight(name, numbers.weight({out, in}, 0.2f));
   }
-  Value modulated(GraphBuilder& g, Value x, Value table) { return modulated_norm(g, x, {table, 0, kCols, kImage}); }
+  Value modulated(GraphBuilder& g, Value x, Value table) {
+    return modulated_norm(g, x, {table, 0, kHoistCols, kImage});
+  }
   Chain() {
     {
       GraphBuilder g("first");
-      const Value x = g.input("x", DType::kF32, {kBatch * kImage, Dim(kCols)});
-      const Value time = g.input("time", DType::kF32, {kBatch, Dim(kCols)});
-      const Value conditioning = activation(g, linear(g, time, matrix_of(g, "a", kCols, kCols)), Activation::kSilu);
-      const Value table = linear(g, conditioning, matrix_of(g, "b", 2 * kCols, kCols));
+      const Value x = g.input("x", DType::kF32, {kBatch * kImage, Dim(kHoistCols)});
+      const Value time = g.input("time", DType::kF32, {kBatch, Dim(kHoistCols)});
+      const Value conditioning =
+          activation(g, linear(g, time, matrix_of(g, "a", kHoistCols, kHoistCols)), Activation::kSilu);
+      const Value table = linear(g, conditioning, matrix_of(g, "b", 2 * kHoistCols, kHoistCols));
       g.output("image", modulated(g, x, table));
       g.output("carry.conditioning", conditioning);
       g.output("table", table);
@@ -38,20 +41,20 @@ struct Chain {
     }
     {
       GraphBuilder g("second");
-      const Value conditioning = g.input("carry.conditioning", DType::kF32, {kBatch, Dim(kCols)});
-      const Value image = g.input("image", DType::kF32, {kBatch * kImage, Dim(kCols)});
-      const Value table = linear(g, conditioning, matrix_of(g, "c", 2 * kCols, kCols));
+      const Value conditioning = g.input("carry.conditioning", DType::kF32, {kBatch, Dim(kHoistCols)});
+      const Value image = g.input("image", DType::kF32, {kBatch * kImage, Dim(kHoistCols)});
+      const Value table = linear(g, conditioning, matrix_of(g, "c", 2 * kHoistCols, kHoistCols));
       // Two tables from one by ops that cost next to nothing.
-      const Value row = g.weight("row", numbers.weight({2 * kCols})),
-                  other = g.weight("other", numbers.weight({2 * kCols}));
+      const Value row = g.weight("row", numbers.weight({2 * kHoistCols})),
+                  other = g.weight("other", numbers.weight({2 * kHoistCols}));
       g.output("image", modulated(g, modulated(g, image, add_row(g, table, row)), add_row(g, table, other)));
       graphs.push_back(std::move(g.finish()).value());
     }
     {
       GraphBuilder g("third");
-      const Value image = g.input("image", DType::kF32, {kBatch * kImage, Dim(kCols)});
-      const Value table = g.input("table", DType::kF32, {kBatch, Dim(2 * kCols)});
-      const Value time = g.input("time", DType::kF32, {kBatch, Dim(kCols)});
+      const Value image = g.input("image", DType::kF32, {kBatch * kImage, Dim(kHoistCols)});
+      const Value table = g.input("table", DType::kF32, {kBatch, Dim(2 * kHoistCols)});
+      const Value time = g.input("time", DType::kF32, {kBatch, Dim(kHoistCols)});
       // Wider, of what came from outside: not worth keeping.
       g.output("y", modulated(g, modulated(g, image, table), concat_cols(g, time, time)));
       graphs.push_back(std::move(g.finish()).value());
@@ -88,7 +91,7 @@ TEST(HoistedGraphs, TheGraphsTogetherSayWhatTheySaid) {
   Chain chain;
   const SymbolValues now = image_sizes(2, 3);
   Numbers in(9);
-  const Tensors given = {{"x", matrix(in, 6, kCols)}, {"time", matrix(in, 2, kCols)}};
+  const Tensors given = {{"x", matrix(in, 6, kHoistCols)}, {"time", matrix(in, 2, kHoistCols)}};
   const Tensors want = run_chain(chain.graphs, given, now);
   auto split = hoist_invariants(chain.pointers(), {.name = "time", .constants = {"time"}, .sizes = now});
   ASSERT_TRUE(split.ok()) << split.status().to_string();
@@ -137,7 +140,7 @@ TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
     auto split = hoist_invariants(chain.pointers(), {.name = "t", .constants = {"time"}, .sizes = bounds});
     ASSERT_TRUE(split.ok()) << split.status().to_string();
     Numbers in(2);
-    const HostTensor x = matrix(in, 5, kCols), time = matrix(in, 4, kCols);
+    const HostTensor x = matrix(in, 5, kHoistCols), time = matrix(in, 4, kHoistCols);
     RuntimeResources runtime(2, *cpu_kernels().value());
     ExecutableOptions options;
     options.interpret = interpret;
@@ -146,17 +149,17 @@ TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
     const Graph first = chain.graphs[0];
     auto once = Executable::make(split->once, options, runtime), step = Executable::make(first, options, runtime);
     ASSERT_TRUE(once.ok() && step.ok());
-    std::vector<float> tables(4 * 2 * kCols), others(tables.size());
+    std::vector<float> tables(4 * 2 * kHoistCols), others(tables.size());
     once->bind("external.t.0", tables.data());
     once->bind("external.t.1", others.data());
     std::copy(time.data.begin(), time.data.end(), once->input("time"));
     ASSERT_TRUE(once->run(image_sizes(4, 5)).ok());
     for (const int64_t row : {3, 0, 2}) {
-      step->bind("external.t.0", tables.data() + row * 2 * kCols);
+      step->bind("external.t.0", tables.data() + row * 2 * kHoistCols);
       std::copy(x.data.begin(), x.data.end(), step->input("x"));
       ASSERT_TRUE(step->run(one).ok());
       Chain whole;
-      const HostTensor own = {{1, kCols}, {time.row(row), time.row(row) + kCols}};
+      const HostTensor own = {{1, kHoistCols}, {time.row(row), time.row(row) + kHoistCols}};
       const HostTensor want = run_chain({whole.graphs[0]}, {{"x", x}, {"time", own}}, one).at("image");
       for (size_t i = 0; i < want.data.size(); ++i)
         // Sums of 24 products of float32, twice, through a norm: some 1e-6 of values of unit size.

@@ -1,4 +1,4 @@
-#include "graph/passes/hoist_invariants.h"
+#include "graph/hoist_invariants.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,0 +1,39 @@
+// Rewrites of a graph. Each has its own file in passes/, and a test that compares its result with the unfused ops.
+#pragma once
+
+#include "graph/target.h"
+
+namespace redline {
+
+/// Phases run in this order. Passes of one phase give the same graph in any order.
+enum class PassPhase : uint8_t {
+  kCleanUp,
+  kFusion,        ///< on every machine
+  kTargetFusion,  ///< as the Target asks
+  kLayout,        ///< layouts of activations, once all readers of a value are known
+};
+
+/// One constant per file, which the build finds: passes/fuse_qkv.cc defines kFuseQkv.
+struct GraphPass {
+  std::string_view name;
+  PassPhase phase;
+  // One of the two: the later phases have a Target.
+  Status (*rewrite)(Graph& graph) = nullptr;
+  Status (*rewrite_for)(Graph& graph, const Target& target) = nullptr;
+};
+/// In the order in which they run: by phase, then by name.
+std::span<const GraphPass* const> graph_passes();
+
+/// Phases kCleanUp and kFusion.
+Status run_passes(Graph& graph);
+/// The other phases; compile_cpu() runs them.
+Status run_target_passes(Graph& graph, const Target& target);
+
+/// A single pass, for tests. not_found: there is none of this name; invalid_argument: it needs a target.
+Status run_pass(std::string_view name, Graph& graph);
+Status run_pass(std::string_view name, Graph& graph, const Target& target);
+
+/// Removes ops whose results reach no output.
+Status remove_dead(Graph& graph);
+
+}  // namespace redline

@@ -1,0 +1,16 @@
+// What the CPU and the operating system support, in the groups that kernels are compiled for.
+#pragma once
+
+#include <string_view>
+
+namespace redline {
+
+/// Names, each of what its kernels need together:
+///   avx2         AVX2, FMA, F16C, BMI2, POPCNT
+///   avx512       F, BW, DQ, VL
+///   avx512_vnni, avx512_bf16, avx512_fp16, avx512_vbmi
+///   amx          tiles of int8 and bf16; amx_fp16: also of float16
+/// False for any other name, and for all of them where the CPU is not an x86-64.
+bool cpu_has(std::string_view feature);
+
+}  // namespace redline

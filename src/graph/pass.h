@@ -1,6 +1,10 @@
 // Rewrites of a graph. Each has its own file in passes/, and a test that compares its result with the unfused ops.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string_view>
+
 #include "graph/target.h"
 
 namespace redline {

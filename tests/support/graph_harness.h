@@ -9,6 +9,7 @@
 #include <list>
 #include <map>
 #include <random>
+#include <tuple>
 
 #include "backends/cpu/executor.h"
 #include "backends/cpu/lowering.h"
@@ -76,9 +77,19 @@ inline int count(const Graph& graph, const OpDef& def) {
   return n;
 }
 
-/// A graph compiled for `workers`, with its own team.
+/// The team of so many workers that all tests of a process share: most of the time of a small test went into threads and
+/// scratch memory of its own.
+inline WorkerTeam* shared_team(int workers, const CpuKernels& kernels) {
+  using Hook = void (*)();
+  static std::map<std::tuple<int, Hook, Hook>, std::unique_ptr<WorkerTeam>> teams;
+  std::unique_ptr<WorkerTeam>& team = teams[{workers, kernels.worker_begin, kernels.worker_end}];
+  if (!team) team = std::make_unique<WorkerTeam>(workers, std::pair{kernels.worker_begin, kernels.worker_end});
+  return team.get();
+}
+
+/// A graph compiled for `workers`.
 struct Compiled {
-  std::unique_ptr<WorkerTeam> team;
+  WorkerTeam* team = nullptr;
   std::unique_ptr<Executor> executor;
   Program* program = nullptr;  ///< the executor's, for tests that change it
 
@@ -93,8 +104,7 @@ struct Compiled {
       options.kernels = *kernels;
     }
     options.bounds = bounds;
-    c.team =
-        std::make_unique<WorkerTeam>(workers, std::pair{options.kernels->worker_begin, options.kernels->worker_end});
+    c.team = shared_team(workers, *options.kernels);
     auto program = compile_cpu(std::move(graph), options, *c.team);
     EXPECT_TRUE(program.ok()) << program.status().to_string();
     c.executor = std::make_unique<Executor>(std::move(program).value(), *c.team, run);

@@ -2,6 +2,8 @@
 // float16 values in 32-bit lanes. The few intrinsics are of no use elsewhere, so they are not in the sets' .inc files.
 #pragma once
 
+#include <utility>
+
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 #include "tensor/blocks/lanes.h"
@@ -24,12 +26,13 @@ template <int n>
 struct Int {
   constexpr operator int() const { return n; }
 };
+template <int kFirst, class Body, int... kAt>
+REDLINE_INLINE void unroll_at(const Body& body, std::integer_sequence<int, kAt...>) {
+  (body(Int<kFirst + kAt>{}), ...);
+}
 template <int kCount, int kFirst = 0, class Body>
 REDLINE_INLINE void unroll(const Body& body) {
-  if constexpr (kFirst < kCount) {
-    body(Int<kFirst>{});
-    unroll<kCount, kFirst + 1>(body);
-  }
+  if constexpr (kFirst < kCount) unroll_at<kFirst>(body, std::make_integer_sequence<int, kCount - kFirst>{});
 }
 
 #define REDLINE_LAMBDA __attribute__((always_inline))

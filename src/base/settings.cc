@@ -25,6 +25,8 @@ const Row kRows[] = {
     {"REDLINE_DEVICE", &Settings::device, 0, 0,
      "device of language models that are opened with device auto: cpu, emu, cuda or cuda:N; empty: cpu"},
     {"REDLINE_THREADS", &Settings::threads, 0, 1024, "worker threads; 0: one for each core that may be used"},
+    {"REDLINE_SPIN_COUNT", &Settings::spin_count, 0, 1e9,
+     "how often an idle worker looks for work before it sleeps; 0: never, for a machine that other programs use too"},
     {"REDLINE_HANG_SECONDS", &Settings::hang_seconds, 0, 86400,
      "a step without progress for this long ends with a dump of its events; 0: never"},
     {"REDLINE_TRACE_EVENTS", &Settings::trace_events, 1, 1 << 28, "records that a timeline (--trace) has room for"},

@@ -14,6 +14,7 @@ struct Settings {
   std::string cpu_isa;                      ///< REDLINE_CPU_ISA
   std::string device;                       ///< REDLINE_DEVICE
   int64_t threads = 0;                      ///< REDLINE_THREADS
+  int64_t spin_count = 20000;               ///< REDLINE_SPIN_COUNT
   double hang_seconds = 30;                 ///< REDLINE_HANG_SECONDS
   int64_t trace_events = int64_t{1} << 20;  ///< REDLINE_TRACE_EVENTS
   std::string cache_dir;                    ///< REDLINE_CACHE_DIR

@@ -9,13 +9,11 @@
 #include <exception>
 #include <system_error>
 
+#include "base/settings.h"
 #include "base/topology.h"
 
 namespace redline {
 namespace {
-
-// Long enough for workers to be awake at the next step of a decode loop, short enough not to burn an idle core.
-constexpr int kIdleSpins = 20000;
 
 constexpr int64_t kFilledShare = 4;  // a quarter
 constexpr int kCollapse = 25;        // MADV_COLLAPSE, missing in glibc 2.36; older kernels collapse pages eventually
@@ -37,7 +35,12 @@ WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
     : size_(std::max(workers, 1)), cpus_(cpu_order().cpus), hooks_(hooks) {
   const int places = static_cast<int>(cpus_.size());
   pinned_ = size_ <= places;
-  oversubscribed_ = size_ > cpu_order().cores;
+  // An invalid setting is reported where engines read it. The default is long enough for workers to be awake at the next
+  // step of a decode loop, short enough not to burn an idle core.
+  const Result<Settings> settings = read_settings();
+  const int64_t spins = settings.ok() ? settings->spin_count : Settings().spin_count;
+  oversubscribed_ = size_ > cpu_order().cores || spins == 0;
+  idle_spins_ = oversubscribed_ ? 0 : spins;
   threads_.reserve(static_cast<size_t>(size_) - 1);
   for (int w = 1; w < size_; ++w) {
     try {
@@ -60,8 +63,7 @@ void WorkerTeam::worker_main(int worker) {
   if (hooks_.first) hooks_.first();
   uint32_t seen = 0;
   for (;;) {
-    for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && generation_.load(std::memory_order_acquire) == seen;
-         ++spin)
+    for (int64_t spin = 0; spin < idle_spins_ && generation_.load(std::memory_order_acquire) == seen; ++spin)
       spin_pause();
     generation_.wait(seen, std::memory_order_acquire);
     seen = generation_.load(std::memory_order_acquire);
@@ -87,8 +89,7 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   // The other workers may wait for this one: an exception must not leave them behind.
   [&]() noexcept { fn(0); }();
   if (hooks_.second) hooks_.second();
-  for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && running_.load(std::memory_order_acquire) != 0; ++spin)
-    spin_pause();
+  for (int64_t spin = 0; spin < idle_spins_ && running_.load(std::memory_order_acquire) != 0; ++spin) spin_pause();
   for (int left; size_ > 1 && (left = running_.load(std::memory_order_acquire)) != 0;)
     running_.wait(left, std::memory_order_acquire);
   if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);

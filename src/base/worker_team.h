@@ -31,7 +31,8 @@ class WorkerTeam {
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int size() const { return size_; }
-  /// More workers than cores: waits should yield instead of spinning, since a core can run only one spinning thread.
+  /// More workers than cores, or REDLINE_SPIN_COUNT=0: waits should yield instead of spinning, since a core can run only
+  /// one spinning thread.
   bool oversubscribed() const { return oversubscribed_; }
   /// Calls fn(worker) once on every worker and returns when all are done. No allocations. One run at a time. `fn` does
   /// not throw.
@@ -48,6 +49,7 @@ class WorkerTeam {
   void choose_scratch_pages();
   int size_;
   bool pinned_ = false, oversubscribed_ = false;
+  int64_t idle_spins_ = 0;
   AlignedBuffer scratch_;
   /// Scratch is sized for the largest steps. Small steps touch little of it, at scattered places, and huge pages would
   /// make most of it resident; steps that fill it run faster with huge pages. So it starts with small pages.

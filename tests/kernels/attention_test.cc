@@ -282,23 +282,31 @@ TEST_P(Attention, AgreesWithReference) {
       const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
       const std::vector<float> y = run(kernel.attend, cache, c, q, 0, c.rows);
       const double scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+      // The cache as [n, head_dim], the squared lengths of its keys and the largest element of each value.
+      std::vector<double> keys, values, key_norms(static_cast<size_t>(n)), largest_values(static_cast<size_t>(n));
+      for (int64_t p = 0; p < n; ++p)
+        for (int64_t d = 0; d < c.head_dim; ++d) {
+          keys.push_back(cache.key(p, d));
+          values.push_back(cache.value(p, d));
+          key_norms[p] += keys.back() * keys.back();
+          largest_values[p] = std::max(largest_values[p], std::abs(values.back()));
+        }
       for (int64_t r = 0; r < c.rows; ++r) {
         for (int64_t g = 0; g < c.group; ++g) {
           const int64_t last = c.first_position + r,
                         begin = c.window > 0 ? std::max<int64_t>(0, last + 1 - c.window) : 0;
           const float* query = q.data() + r * stride + g * c.head_dim;
-          std::vector<double> score;
+          std::vector<double> score, rounded_query;
           double top = -INFINITY, largest = 0, total = 0, query_norm = 0, key_norm = 0;
-          for (int64_t d = 0; d < c.head_dim; ++d) query_norm += double{query[d]} * query[d];
+          for (int64_t d = 0; d < c.head_dim; ++d) {
+            query_norm += double{query[d]} * query[d];
+            rounded_query.push_back(query_of(kernel, query[d], scale));
+          }
           for (int64_t p = begin; p <= last; ++p) {
-            double dot = 0, norm = 0;
-            for (int64_t d = 0; d < c.head_dim; ++d) {
-              const double k = cache.key(p, d);
-              dot += query_of(kernel, query[d], scale) * k;
-              norm += k * k;
-              largest = std::max(largest, std::abs(double{cache.value(p, d)}));
-            }
-            key_norm = std::max(key_norm, norm);
+            double dot = 0;
+            for (int64_t d = 0; d < c.head_dim; ++d) dot += rounded_query[d] * keys[p * c.head_dim + d];
+            largest = std::max(largest, largest_values[p]);
+            key_norm = std::max(key_norm, key_norms[p]);
             score.push_back(c.soft_cap > 0 ? c.soft_cap * std::tanh(dot / double{c.soft_cap}) : dot);
             top = std::max(top, score.back());
           }
@@ -320,11 +328,12 @@ TEST_P(Attention, AgreesWithReference) {
             bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding));
             bound += kernel.format == KvFormat::kBF16 ? 2 * 5.9e-3 : 2.0 / 512 + 2e-4;
           }
-          for (int64_t d = 0; d < c.head_dim; ++d) {
-            double want = 0;
-            for (int64_t p = begin; p <= last; ++p) want += score[p - begin] / total * cache.value(p, d);
-            ASSERT_NEAR(y[r * stride + g * c.head_dim + d], want, bound * largest) << "row " << r << " head " << g;
-          }
+          std::vector<double> want(static_cast<size_t>(c.head_dim));
+          for (int64_t p = begin; p <= last; ++p)
+            for (int64_t d = 0; d < c.head_dim; ++d)
+              want[d] += score[p - begin] / total * values[p * c.head_dim + d];
+          for (int64_t d = 0; d < c.head_dim; ++d)
+            ASSERT_NEAR(y[r * stride + g * c.head_dim + d], want[d], bound * largest) << "row " << r << " head " << g;
         }
         for (int64_t i = c.group * c.head_dim; i < stride; ++i) ASSERT_EQ(y[r * stride + i], 77.0f);
       }

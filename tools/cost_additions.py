@@ -466,12 +466,12 @@ Status run_starling(const StarlingArgs& args, Terminal& terminal) {
 }  // namespace
 
 Command starling_command() {
-  return make_command<StarlingArgs, run_starling>("starling", "print a word", "Prints it.", {"redline starling egg"});
+  return make_command<StarlingArgs, run_starling>("starling", "print a word", "Prints it.", {"redline starling egg"})
+      .in("measure", /*after=*/"devices");
 }
 
 }  // namespace redline::cli
 """)
-    tree.replace("src/cli/commands.cc", r'(  row\("this program", help\))', r'  row("measure", starling) \\\n\1')
     tree.write("tests/e2e/starling.test", 'run starling egg\nexit 0\nstdout "egg\\n"\n')
     tree.replace("docs/cli.md", r"(\n## redline help\n)", r"\n## redline starling\n\nprint a word\n\1")
 
@@ -508,7 +508,7 @@ ADDITIONS = {
         "feature that no other set needs is detected in `kernels/cpu/cpu_features.cc`"),
     "endpoint": (add_endpoint, 2, 2, "`server/endpoints/NAME.cc`, which the build finds, a test"),
     "command": (
-        add_command, 2, 4,
-        "`cli/NAME_command.cc`, `tests/e2e/NAME.test`; and its row in `commands.cc`, because `--help` has an order, and its page in "
-        "`docs/cli.md`, which `redline help --markdown` writes"),
+        add_command, 2, 3,
+        "`cli/NAME_command.cc`, which the build finds, `tests/e2e/NAME.test`; and its page in `docs/cli.md`, which `redline help "
+        "--markdown` writes"),
 }

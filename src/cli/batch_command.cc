@@ -227,14 +227,16 @@ Status batch(const BatchArgs& args, Terminal& terminal) { return Batch(args, ter
 
 Command batch_command() {
   return make_command<BatchArgs, batch>(
-      "batch", "answer the requests of a file",
-      "Takes OpenAI's batch files for /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses and "
-      "/v1/rerank, and answers each line as redline serve would, many of them in each step. A line that is "
-      "not a request is answered with an error. Ctrl-C leaves a file with whole answers; the same command resumes from "
-      "there.",
-      {"redline batch requests.jsonl -o answers.jsonl",
-       "redline batch requests.jsonl -o answers.jsonl -m gpt-4o-mini=redline-tales",
-       "redline batch requests.jsonl -o answers.jsonl --retry-failed --json"});
+             "batch", "answer the requests of a file",
+             "Takes OpenAI's batch files for /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses and "
+             "/v1/rerank, and answers each line as redline serve would, many of them in each step. A line that is "
+             "not a request is answered with an error. Ctrl-C leaves a file with whole answers; the same command "
+             "resumes from "
+             "there.",
+             {"redline batch requests.jsonl -o answers.jsonl",
+              "redline batch requests.jsonl -o answers.jsonl -m gpt-4o-mini=redline-tales",
+              "redline batch requests.jsonl -o answers.jsonl --retry-failed --json"})
+      .in("generate", /*after=*/"serve");
 }
 
 }  // namespace redline::cli

@@ -379,11 +379,14 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
 
 Command bench_serve_command() {
   return make_command<BenchServeArgs, bench_serve>(
-      "bench serve", "measure a server as its clients see it",
-      "Sends streamed completions and shows tokens per second over all streams, the time to the first token, the gaps "
-      "between the parts of a text, and the share of the prompts that the server did not have to compute again.",
-      {"redline bench serve redline-tales --streams 1,16", "redline bench serve http://127.0.0.1:8080 --rate 2,8",
-       "redline bench serve redline-tales llama.cpp=http://127.0.0.1:8081 --shared-prefix 500 --plot chart.svg"});
+             "bench serve", "measure a server as its clients see it",
+             "Sends streamed completions and shows tokens per second over all streams, the time to the first token, "
+             "the gaps "
+             "between the parts of a text, and the share of the prompts that the server did not have to compute again.",
+             {"redline bench serve redline-tales --streams 1,16",
+              "redline bench serve http://127.0.0.1:8080 --rate 2,8",
+              "redline bench serve redline-tales llama.cpp=http://127.0.0.1:8081 --shared-prefix 500 --plot chart.svg"})
+      .in("measure");
 }
 
 }  // namespace redline::cli

@@ -65,12 +65,13 @@ Status bench_tokenizer(const BenchTokenizerArgs& args, Terminal& terminal) {
 
 Command bench_tokenizer_command() {
   return make_command<BenchTokenizerArgs, bench_tokenizer>(
-      "bench tokenizer", "measure how fast a tokenizer encodes a text",
-      "Encodes the whole file again and again on one thread. bench/tokenizers/peers.py measures the packages "
-      "tokenizers "
-      "and tiktoken.",
-      {"redline bench tokenizer redline-tales book.txt",
-       "redline bench tokenizer model.gguf book.txt --time 5 --json"});
+             "bench tokenizer", "measure how fast a tokenizer encodes a text",
+             "Encodes the whole file again and again on one thread. bench/tokenizers/peers.py measures the packages "
+             "tokenizers "
+             "and tiktoken.",
+             {"redline bench tokenizer redline-tales book.txt",
+              "redline bench tokenizer model.gguf book.txt --time 5 --json"})
+      .in("measure", /*after=*/"bench serve");
 }
 
 }  // namespace redline::cli

@@ -51,12 +51,15 @@ Status run_cache(const CacheArgs& args, Terminal& terminal) {
 
 Command cache_command() {
   return make_command<CacheArgs, run_cache>(
-      "cache", "show or clear the cache of packed weights",
-      "When a model is first opened, its weights are packed into the layout that the kernels read and stored in "
-      "REDLINE_CACHE_DIR (default: redline in the user's cache folder), so that later runs only map them. "
-      "REDLINE_CACHE_GB limits the size of the folder; the least recently used files are removed first, and 0 disables "
-      "the cache. Clearing it does not affect running programs.",
-      {"redline cache", "redline cache --clear", "REDLINE_CACHE_GB=0 redline run model.gguf \"Once upon a time\""});
+             "cache", "show or clear the cache of packed weights",
+             "When a model is first opened, its weights are packed into the layout that the kernels read and stored in "
+             "REDLINE_CACHE_DIR (default: redline in the user's cache folder), so that later runs only map them. "
+             "REDLINE_CACHE_GB limits the size of the folder; the least recently used files are removed first, and 0 "
+             "disables "
+             "the cache. Clearing it does not affect running programs.",
+             {"redline cache", "redline cache --clear",
+              "REDLINE_CACHE_GB=0 redline run model.gguf \"Once upon a time\""})
+      .in("prepare", /*after=*/"calibrate");
 }
 
 }  // namespace redline::cli

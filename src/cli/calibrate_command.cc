@@ -104,13 +104,15 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
 
 Command calibrate_command() {
   return make_command<CalibrateArgs, run_calibrate>(
-      "calibrate", "find which steps a step cache should compute",
-      "Generates an image for every prompt without a cache and stores the model output of each step. Dynamic "
-      "programming over these runs proposes which steps to compute for each budget; then single steps are moved while "
-      "that brings the images closer to the uncached ones. The masks are written beside the model, where "
-      "--steps-budget "
-      "and --cache mask:budget=N find them. Use eight to sixteen prompts that are not in your evaluation.",
-      {"redline calibrate assets/redline-shapes --prompts prompts.json --budgets 7,10,15"});
+             "calibrate", "find which steps a step cache should compute",
+             "Generates an image for every prompt without a cache and stores the model output of each step. Dynamic "
+             "programming over these runs proposes which steps to compute for each budget; then single steps are moved "
+             "while "
+             "that brings the images closer to the uncached ones. The masks are written beside the model, where "
+             "--steps-budget "
+             "and --cache mask:budget=N find them. Use eight to sixteen prompts that are not in your evaluation.",
+             {"redline calibrate assets/redline-shapes --prompts prompts.json --budgets 7,10,15"})
+      .in("prepare", /*after=*/"imatrix");
 }
 
 }  // namespace redline::cli

@@ -458,18 +458,21 @@ Status run_chat(const ChatArgs& args, Terminal& terminal) {
 
 Command chat_command() {
   return make_command<ChatArgs, run_chat>(
-      "chat", "talk with a language model",
-      "On a terminal, lines are edited with the arrow keys, and what was typed is kept in "
-      "~/.local/state/redline/chat_history. "
-      "/help lists the commands of a conversation. Ctrl-C stops an answer and keeps the conversation. In a pipe every "
-      "line is a "
-      "message, or a command, and every answer ends with a line break; the first error ends it. What the model has "
-      "read is not "
-      "computed again: a turn costs its own tokens.",
-      {"redline chat assets/redline-tales", "redline chat hf:Qwen/Qwen3-0.6B",
-       "redline chat model.gguf --system \"Answer in one sentence.\" --temperature 0",
-       "redline chat model.gguf \"Is 91 a prime?\" --choice yes --choice no",
-       "printf 'Hello\\nAnd again\\n' | redline chat model.gguf --stats"});
+             "chat", "talk with a language model",
+             "On a terminal, lines are edited with the arrow keys, and what was typed is kept in "
+             "~/.local/state/redline/chat_history. "
+             "/help lists the commands of a conversation. Ctrl-C stops an answer and keeps the conversation. In a pipe "
+             "every "
+             "line is a "
+             "message, or a command, and every answer ends with a line break; the first error ends it. What the model "
+             "has "
+             "read is not "
+             "computed again: a turn costs its own tokens.",
+             {"redline chat assets/redline-tales", "redline chat hf:Qwen/Qwen3-0.6B",
+              "redline chat model.gguf --system \"Answer in one sentence.\" --temperature 0",
+              "redline chat model.gguf \"Is 91 a prime?\" --choice yes --choice no",
+              "printf 'Hello\\nAnd again\\n' | redline chat model.gguf --stats"})
+      .in("generate", /*after=*/"run");
 }
 
 }  // namespace redline::cli

@@ -20,7 +20,15 @@ struct Command {
   void (*with_options)(const std::function<void(const OptionList&)>& use);
   /// Parses and runs; also handles --help.
   Status (*run)(const Command& self, std::span<const std::string> arguments, Terminal& terminal);
-  const char* group = "";  ///< what a person wants to do, for `redline help`; set by commands.cc
+  std::string_view group = "";  ///< what a person wants to do, for `redline help`
+  std::string_view after = "";  ///< the command of the group that comes before; empty: it is the first
+
+  /// Its place in `redline help`.
+  Command in(std::string_view of_group, std::string_view after_name = "") && {
+    group = of_group;
+    after = after_name;
+    return std::move(*this);
+  }
 };
 
 /// A command's help: usage, options, examples, exit codes, in lines of at most `width` columns.
@@ -50,11 +58,11 @@ Command make_command(const char* name, const char* summary, const char* details,
             for (const std::string& note : parsed.notes) terminal.note("redline: {}", note);
             if constexpr (requires { args.given; }) args.given = parsed.given;
             return parsed.wants_help ? print_help(self, terminal) : body(args, terminal);
-          },
-          ""};
+          }};
 }
 
-/// Every command, in the order of `redline help`, groups together. To add one: its file, and its row in commands.cc.
+/// Every command of one word, in the order of `redline help`, groups together. The build finds the files NAME_command.cc, each
+/// of which defines NAME_command().
 const std::vector<Command>& commands();
 /// Those of two words, `redline bench serve` and `redline bench tokenizer`.
 const std::vector<Command>& bench_commands();

@@ -1,60 +1,52 @@
-// The table of commands: one row each.
+// The table of commands, in the order of `redline help`.
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "base/order_after.h"
 #include "cli/command.h"
 
 namespace redline::cli {
 
-// clang-format off
-#define REDLINE_COMMANDS(row)      \
-  row("generate", run)             \
-  row("generate", chat)            \
-  row("generate", image)           \
-  row("generate", embed)           \
-  row("generate", serve)           \
-  row("generate", batch)           \
-  row("models", pull)              \
-  row("models", list)              \
-  row("models", show)              \
-  row("models", rm)                \
-  row("look inside", inspect)      \
-  row("look inside", tokenize)     \
-  row("look inside", template)     \
-  row("look inside", logits)       \
-  row("measure", bench)            \
-  row("measure", eval)             \
-  row("measure", compare)          \
-  row("measure", devices)          \
-  row("prepare", convert)          \
-  row("prepare", quantize)         \
-  row("prepare", imatrix)          \
-  row("prepare", calibrate)        \
-  row("prepare", cache)            \
-  row("this program", help)        \
-  row("this program", completion)  \
-  row("this program", version)
-// clang-format on
-
-#define REDLINE_DECLARE(purpose, name) Command name##_command();
-REDLINE_COMMANDS(REDLINE_DECLARE)
-#undef REDLINE_DECLARE
-Command bench_serve_command();
-Command bench_tokenizer_command();
+#define REDLINE_ROW(make) Command make();
+#include <commands.inc>  // of the build: one row per NAME_command.cc
+#undef REDLINE_ROW
 
 namespace {
-Command with_group(const char* group, Command command) {
-  command.group = group;
-  return command;
+
+constexpr std::array<std::string_view, 6> kGroups = {"generate", "models",  "look inside",
+                                                     "measure",  "prepare", "this program"};
+
+/// Those whose names have two words, or one.
+std::vector<Command> in_order(bool has_two_words) {
+  std::vector<Command> all = {
+#define REDLINE_ROW(make) make(),
+#include <commands.inc>
+#undef REDLINE_ROW
+  };
+  std::erase_if(all, [&](const Command& c) {
+    return (std::string_view(c.name).find(' ') != std::string_view::npos) != has_two_words;
+  });
+  std::vector<Command> order;
+  for (std::string_view group : kGroups) {
+    std::vector<Command> own;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(own), [&](const Command& c) { return c.group == group; });
+    own = order_after(
+        own, [](const Command& c) { return c.name; }, [](const Command& c) { return c.after; });
+    order.insert(order.end(), own.begin(), own.end());
+  }
+  return order;
 }
+
 }  // namespace
 
 const std::vector<Command>& commands() {
-#define REDLINE_CALL(group, name) with_group(group, name##_command()),
-  static const std::vector<Command> table = {REDLINE_COMMANDS(REDLINE_CALL)};
-#undef REDLINE_CALL
+  static const std::vector<Command> table = in_order(/*has_two_words=*/false);
   return table;
 }
 
 const std::vector<Command>& bench_commands() {
-  static const std::vector<Command> table = {bench_serve_command(), bench_tokenizer_command()};
+  static const std::vector<Command> table = in_order(/*has_two_words=*/true);
   return table;
 }
 

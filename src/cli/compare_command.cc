@@ -102,14 +102,17 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
 }  // namespace
 
 Command compare_command() {
-  return make_command<CompareArgs, run_compare>(
-      "compare", "measure step caches on a model's images",
-      "Generates an image for every prompt without a cache, then with each rule from the same noise, and prints the "
-      "operations and time of each and the similarity of its images to the uncached ones. Every rule is compared with "
-      "running fewer steps at the same number of operations.",
-      {"redline compare assets/redline-shapes --prompts assets/redline-shapes/held_out_captions.json -n 8 --speedup "
-       "2.7 "
-       "--cache redline --cache fbcache -o report.html"});
+  return make_command<CompareArgs, run_compare>("compare", "measure step caches on a model's images",
+                                                "Generates an image for every prompt without a cache, then with each "
+                                                "rule from the same noise, and prints the "
+                                                "operations and time of each and the similarity of its images to the "
+                                                "uncached ones. Every rule is compared with "
+                                                "running fewer steps at the same number of operations.",
+                                                {"redline compare assets/redline-shapes --prompts "
+                                                 "assets/redline-shapes/held_out_captions.json -n 8 --speedup "
+                                                 "2.7 "
+                                                 "--cache redline --cache fbcache -o report.html"})
+      .in("measure", /*after=*/"eval");
 }
 
 }  // namespace redline::cli

@@ -231,9 +231,10 @@ std::string completion_script(std::string_view shell) {
 
 Command completion_command() {
   return make_command<CompletionArgs, run_completion>(
-      "completion", "print a completion script for a shell", "",
-      {"source <(redline completion bash)", "redline completion zsh > ~/.zfunc/_redline",
-       "redline completion fish > ~/.config/fish/completions/redline.fish"});
+             "completion", "print a completion script for a shell", "",
+             {"source <(redline completion bash)", "redline completion zsh > ~/.zfunc/_redline",
+              "redline completion fish > ~/.config/fish/completions/redline.fish"})
+      .in("this program", /*after=*/"help");
 }
 
 }  // namespace redline::cli

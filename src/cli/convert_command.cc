@@ -108,11 +108,13 @@ Status run_convert(const ConvertArgs& args, Terminal& terminal) {
 
 Command convert_command() {
   return make_command<ConvertArgs, run_convert>(
-      "convert", "write a model of another format as a GGUF file",
-      "OUT can be read by Redline and by llama.cpp. A folder may be of any language-model family that Redline runs.",
-      {"redline convert redline-tales redline-tales-bf16.gguf",
-       "redline convert SmolLM2-135M smollm2-f16.gguf --type f16",
-       "redline convert stories260K.bin stories260K.gguf --tokenizer tok512.bin"});
+             "convert", "write a model of another format as a GGUF file",
+             "OUT can be read by Redline and by llama.cpp. A folder may be of any language-model family that Redline "
+             "runs.",
+             {"redline convert redline-tales redline-tales-bf16.gguf",
+              "redline convert SmolLM2-135M smollm2-f16.gguf --type f16",
+              "redline convert stories260K.bin stories260K.gguf --tokenizer tok512.bin"})
+      .in("prepare");
 }
 
 }  // namespace redline::cli

@@ -212,12 +212,16 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
 
 Command devices_command() {
   return make_command<DevicesArgs, run_devices>(
-      "devices", "show this machine, its ceilings and the settings",
-      "Ceilings are measured: reading and copying memory, reading half of each core's L2 cache, and multiply-adds in "
-      "registers, for every instruction set of this machine up to REDLINE_CPU_ISA. Each figure is the best of several "
-      "short runs, on one thread and on all. A multiply-add counts as two operations. Spread is the distance of the "
-      "median run from the best.",
-      {"redline devices", "redline devices --kernels", "REDLINE_CPU_ISA=avx2 redline devices --kernels"});
+             "devices", "show this machine, its ceilings and the settings",
+             "Ceilings are measured: reading and copying memory, reading half of each core's L2 cache, and "
+             "multiply-adds in "
+             "registers, for every instruction set of this machine up to REDLINE_CPU_ISA. Each figure is the best of "
+             "several "
+             "short runs, on one thread and on all. A multiply-add counts as two operations. Spread is the distance of "
+             "the "
+             "median run from the best.",
+             {"redline devices", "redline devices --kernels", "REDLINE_CPU_ISA=avx2 redline devices --kernels"})
+      .in("measure", /*after=*/"compare");
 }
 
 }  // namespace redline::cli

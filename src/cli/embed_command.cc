@@ -212,13 +212,15 @@ Status run_embed(const EmbedArgs& args, Terminal& terminal) {
 
 Command embed_command() {
   return make_command<EmbedArgs, run_embed>(
-      "embed", "turn texts into vectors, or rank them for a query",
-      "Pooling, prompts, lengths and normalization are those of the model's files. With a cross-encoder and --query, "
-      "the "
-      "scores are its own; with other models they are cosines.",
-      {"redline embed all-MiniLM-L6-v2 \"A man is eating food.\" --json",
-       "redline embed bge-small-en-v1.5 lines.txt --out vectors.npy",
-       "redline embed ms-marco-MiniLM-L6-v2 documents.txt --query \"How many people live in Berlin?\""});
+             "embed", "turn texts into vectors, or rank them for a query",
+             "Pooling, prompts, lengths and normalization are those of the model's files. With a cross-encoder and "
+             "--query, "
+             "the "
+             "scores are its own; with other models they are cosines.",
+             {"redline embed all-MiniLM-L6-v2 \"A man is eating food.\" --json",
+              "redline embed bge-small-en-v1.5 lines.txt --out vectors.npy",
+              "redline embed ms-marco-MiniLM-L6-v2 documents.txt --query \"How many people live in Berlin?\""})
+      .in("generate", /*after=*/"image");
 }
 
 }  // namespace redline::cli

@@ -173,21 +173,28 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
 
 Command eval_command() {
   return make_command<EvalArgs, run_eval>(
-      "eval", "measure how well a model predicts a text",
-      "The text is split into non-overlapping windows of --context tokens (default 512), each starting with the "
-      "model's "
-      "BOS token if it has one. The tokens of the second half of each window are scored, given all tokens before them "
-      "in "
-      "the window. Perplexity is exp of the mean of -ln p; the error is one standard error of that mean. This is the "
-      "method of llama.cpp's perplexity tool, as is the KL divergence of --against: the mean over the scored positions "
-      "of "
-      "the sum of p ln(p / q), p of the base model.\n"
-      "With --multiple-choice the file is a list of questions, or one per line: {\"question\": \"...\", \"choices\": "
-      "[\"...\", \"...\"], \"answer\": 0}. A choice is scored by the probability of its tokens after the question.",
-      {"redline eval model.gguf wiki.test.raw", "redline eval model.gguf text.txt --context 2048 --windows 20 --json",
-       "redline eval model-q4.gguf text.txt --against model-f16.gguf",
-       "redline eval model.gguf questions.jsonl --multiple-choice",
-       "redline eval assets/redline-tales - --context 128 --dtype f32 < stories.txt"});
+             "eval", "measure how well a model predicts a text",
+             "The text is split into non-overlapping windows of --context tokens (default 512), each starting with the "
+             "model's "
+             "BOS token if it has one. The tokens of the second half of each window are scored, given all tokens "
+             "before them "
+             "in "
+             "the window. Perplexity is exp of the mean of -ln p; the error is one standard error of that mean. This "
+             "is the "
+             "method of llama.cpp's perplexity tool, as is the KL divergence of --against: the mean over the scored "
+             "positions "
+             "of "
+             "the sum of p ln(p / q), p of the base model.\n"
+             "With --multiple-choice the file is a list of questions, or one per line: {\"question\": \"...\", "
+             "\"choices\": "
+             "[\"...\", \"...\"], \"answer\": 0}. A choice is scored by the probability of its tokens after the "
+             "question.",
+             {"redline eval model.gguf wiki.test.raw",
+              "redline eval model.gguf text.txt --context 2048 --windows 20 --json",
+              "redline eval model-q4.gguf text.txt --against model-f16.gguf",
+              "redline eval model.gguf questions.jsonl --multiple-choice",
+              "redline eval assets/redline-tales - --context 128 --dtype f32 < stories.txt"})
+      .in("measure", /*after=*/"bench");
 }
 
 }  // namespace redline::cli

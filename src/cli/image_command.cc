@@ -419,14 +419,18 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
 
 Command image_command() {
   return make_command<ImageArgs, run_image>(
-      "image", "generate an image from a text prompt",
-      "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its redline.json, "
-      "if present, holds the recommended settings; flags override it.\n"
-      "The image file holds its settings: under \"parameters\" and \"prompt\" as A1111's web UI and ComfyUI write them "
-      "(EXIF in .jpg and .webp), and under \"redline\" for --from.",
-      {"redline image assets/redline-shapes \"a large red house on a meadow\" --seed 6 -o house.png",
-       "redline image --from house.png --steps 50 -o better.png",
-       "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7 -o lighthouse.jpg"});
+             "image", "generate an image from a text prompt",
+             "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its "
+             "redline.json, "
+             "if present, holds the recommended settings; flags override it.\n"
+             "The image file holds its settings: under \"parameters\" and \"prompt\" as A1111's web UI and ComfyUI "
+             "write them "
+             "(EXIF in .jpg and .webp), and under \"redline\" for --from.",
+             {"redline image assets/redline-shapes \"a large red house on a meadow\" --seed 6 -o house.png",
+              "redline image --from house.png --steps 50 -o better.png",
+              "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7 -o "
+              "lighthouse.jpg"})
+      .in("generate", /*after=*/"chat");
 }
 
 }  // namespace redline::cli

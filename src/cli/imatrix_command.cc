@@ -81,12 +81,14 @@ Status run_imatrix(const ImatrixArgs& args, Terminal& terminal) {
 
 Command imatrix_command() {
   return make_command<ImatrixArgs, run_imatrix>(
-      "imatrix", "measure which weights matter, for quantize",
-      "Runs a text through the model and writes the mean square of every input column of its matrices. redline "
-      "quantize --imatrix then rounds so that errors are small where activations are large. The file format is that of "
-      "llama.cpp's imatrix tool, which either program reads.",
-      {"redline imatrix model-f16.gguf calibration.txt --out model.imatrix.gguf",
-       "redline quantize model-f16.gguf model-q4.gguf --type q4_k_m --imatrix model.imatrix.gguf"});
+             "imatrix", "measure which weights matter, for quantize",
+             "Runs a text through the model and writes the mean square of every input column of its matrices. redline "
+             "quantize --imatrix then rounds so that errors are small where activations are large. The file format is "
+             "that of "
+             "llama.cpp's imatrix tool, which either program reads.",
+             {"redline imatrix model-f16.gguf calibration.txt --out model.imatrix.gguf",
+              "redline quantize model-f16.gguf model-q4.gguf --type q4_k_m --imatrix model.imatrix.gguf"})
+      .in("prepare", /*after=*/"quantize");
 }
 
 }  // namespace redline::cli

@@ -384,9 +384,10 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
 
 Command inspect_command() {
   return make_command<InspectArgs, run_inspect>(
-      "inspect", "show what a model file holds and whether it runs", "",
-      {"redline inspect assets/redline-tales", "redline inspect model.gguf --metadata --tensors",
-       "redline inspect model.gguf --program"});
+             "inspect", "show what a model file holds and whether it runs", "",
+             {"redline inspect assets/redline-tales", "redline inspect model.gguf --metadata --tensors",
+              "redline inspect model.gguf --program"})
+      .in("look inside");
 }
 
 }  // namespace redline::cli

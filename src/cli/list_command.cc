@@ -95,7 +95,8 @@ Command list_command() {
                                           "Models in the cache of Hugging Face, which Redline shares with "
                                           "huggingface_hub, and bundled ones. The first column is "
                                           "what other commands take as MODEL.",
-                                          {"redline list", "redline list --json"});
+                                          {"redline list", "redline list --json"})
+      .in("models", /*after=*/"pull");
 }
 
 }  // namespace redline::cli

@@ -78,10 +78,11 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
 
 Command logits_command() {
   return make_command<LogitsArgs, run_logits>(
-      "logits", "write the logits of a text to a .npy file",
-      "Row i holds the logits after token i. The file is created when it is complete.",
-      {"redline logits model.gguf --tokens 1,15043,3186 --out logits.npy --dtype f32",
-       "redline logits assets/redline-tales --text \"Once upon a time\" --out logits.npy"});
+             "logits", "write the logits of a text to a .npy file",
+             "Row i holds the logits after token i. The file is created when it is complete.",
+             {"redline logits model.gguf --tokens 1,15043,3186 --out logits.npy --dtype f32",
+              "redline logits assets/redline-tales --text \"Once upon a time\" --out logits.npy"})
+      .in("look inside", /*after=*/"template");
 }
 
 }  // namespace redline::cli

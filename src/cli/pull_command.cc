@@ -65,15 +65,21 @@ Status run_pull(const PullArgs& args, Terminal& terminal) {
 
 Command pull_command() {
   return make_command<PullArgs, run_pull>(
-      "pull", "fetch a model from Hugging Face",
-      "Only the files that Redline needs are fetched: one GGUF file (:Q4_K_M selects it; by default Q4_K_M, else Q8_0, "
-      "else the most common one), or configuration, tokenizer and safetensors of a folder. They go to the cache folder "
-      "of huggingface_hub (HF_HUB_CACHE, HF_HOME) and are checked by size and checksum. Complete files are not fetched "
-      "again, and an interrupted pull is resumed. HF_ENDPOINT is another Hub, HF_TOKEN the token for models with "
-      "limited access, HF_HUB_OFFLINE=1 forbids the network. Every command takes hf:owner/name as MODEL and pulls it "
-      "if it is missing.",
-      {"redline pull hf:Qwen/Qwen3-0.6B", "redline pull hf:ggml-org/gemma-3-270m-it-GGUF:Q8_0",
-       "redline run hf:Qwen/Qwen3-0.6B \"Once upon a time\""});
+             "pull", "fetch a model from Hugging Face",
+             "Only the files that Redline needs are fetched: one GGUF file (:Q4_K_M selects it; by default Q4_K_M, "
+             "else Q8_0, "
+             "else the most common one), or configuration, tokenizer and safetensors of a folder. They go to the cache "
+             "folder "
+             "of huggingface_hub (HF_HUB_CACHE, HF_HOME) and are checked by size and checksum. Complete files are not "
+             "fetched "
+             "again, and an interrupted pull is resumed. HF_ENDPOINT is another Hub, HF_TOKEN the token for models "
+             "with "
+             "limited access, HF_HUB_OFFLINE=1 forbids the network. Every command takes hf:owner/name as MODEL and "
+             "pulls it "
+             "if it is missing.",
+             {"redline pull hf:Qwen/Qwen3-0.6B", "redline pull hf:ggml-org/gemma-3-270m-it-GGUF:Q8_0",
+              "redline run hf:Qwen/Qwen3-0.6B \"Once upon a time\""})
+      .in("models");
 }
 
 }  // namespace redline::cli

@@ -216,17 +216,21 @@ Status run_quantize(const QuantizeArgs& args, Terminal& terminal) {
 
 Command quantize_command() {
   return make_command<QuantizeArgs, run_quantize>(
-      "quantize", "make a model's weights smaller",
-      "OUT is a GGUF file that Redline and llama.cpp read. Names like Q4_K_M are llama.cpp's: most matrices get one "
-      "type, "
-      "those that suffer most get more bits. Rows that blocks do not divide get a type that fits. With an importance "
-      "matrix (redline imatrix) errors count as much as the activations that they meet. --type F16, BF16 or F32 writes "
-      "a "
-      "quantized file with plain numbers.",
-      {"redline quantize SmolLM2-135M smollm2-q4_k_m.gguf --type q4_k_m",
-       "redline quantize model-f16.gguf model-q3.gguf --type q3_k_m --imatrix model.imatrix.gguf",
-       "redline quantize model-f16.gguf model.gguf --type q4_k_s --tensor-type 'blk\\.[0-3]\\.ffn_down=q6_k' "
-       "--dry-run"});
+             "quantize", "make a model's weights smaller",
+             "OUT is a GGUF file that Redline and llama.cpp read. Names like Q4_K_M are llama.cpp's: most matrices get "
+             "one "
+             "type, "
+             "those that suffer most get more bits. Rows that blocks do not divide get a type that fits. With an "
+             "importance "
+             "matrix (redline imatrix) errors count as much as the activations that they meet. --type F16, BF16 or F32 "
+             "writes "
+             "a "
+             "quantized file with plain numbers.",
+             {"redline quantize SmolLM2-135M smollm2-q4_k_m.gguf --type q4_k_m",
+              "redline quantize model-f16.gguf model-q3.gguf --type q3_k_m --imatrix model.imatrix.gguf",
+              "redline quantize model-f16.gguf model.gguf --type q4_k_s --tensor-type 'blk\\.[0-3]\\.ffn_down=q6_k' "
+              "--dry-run"})
+      .in("prepare", /*after=*/"convert");
 }
 
 }  // namespace redline::cli

@@ -46,11 +46,13 @@ Status run_rm(const RmArgs& args, Terminal& terminal) {
 
 Command rm_command() {
   return make_command<RmArgs, run_rm>(
-      "rm", "remove models that were fetched",
-      "The cache is shared with huggingface_hub: other programs have to fetch the model again too. Programs that run "
-      "with it "
-      "go on. Models that are files and folders of yours are not touched.",
-      {"redline rm hf:Qwen/Qwen3-0.6B", "redline rm hf:ggml-org/gemma-3-270m-it-GGUF:Q8_0"});
+             "rm", "remove models that were fetched",
+             "The cache is shared with huggingface_hub: other programs have to fetch the model again too. Programs "
+             "that run "
+             "with it "
+             "go on. Models that are files and folders of yours are not touched.",
+             {"redline rm hf:Qwen/Qwen3-0.6B", "redline rm hf:ggml-org/gemma-3-270m-it-GGUF:Q8_0"})
+      .in("models", /*after=*/"show");
 }
 
 }  // namespace redline::cli

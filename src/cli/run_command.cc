@@ -364,13 +364,15 @@ Status run(const RunArgs& args, Terminal& terminal) {
 
 Command run_command() {
   return make_command<RunArgs, run>(
-      "run", "stream text from a language model",
-      "The text is streamed to standard output, followed by a newline; a summary goes to standard error. Ctrl-C stops "
-      "generation and still prints the summary; a second Ctrl-C ends the program.",
-      {"redline run assets/redline-tales \"Once upon a time\" --echo",
-       "redline run model.gguf \"The sea\" --max-tokens 50 --temperature 0.7 --seed 1",
-       "redline run assets/redline-tales \"One day\" --lora assets/redline-tales/adapters/shout:0.8",
-       "redline run model.gguf - --json < prompt.txt"});
+             "run", "stream text from a language model",
+             "The text is streamed to standard output, followed by a newline; a summary goes to standard error. Ctrl-C "
+             "stops "
+             "generation and still prints the summary; a second Ctrl-C ends the program.",
+             {"redline run assets/redline-tales \"Once upon a time\" --echo",
+              "redline run model.gguf \"The sea\" --max-tokens 50 --temperature 0.7 --seed 1",
+              "redline run assets/redline-tales \"One day\" --lora assets/redline-tales/adapters/shout:0.8",
+              "redline run model.gguf - --json < prompt.txt"})
+      .in("generate");
 }
 
 }  // namespace redline::cli

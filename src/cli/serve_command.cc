@@ -329,13 +329,17 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 
 Command serve_command() {
   return make_command<ServeArgs, serve>(
-      "serve", "serve language, image and embedding models over HTTP",
-      "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
-      "Requests are "
-      "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "
-      "finished; the second one at once. docs/serving.md has more.",
-      {"redline serve redline-tales", "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
-       "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"});
+             "serve", "serve language, image and embedding models over HTTP",
+             "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every "
+             "endpoint. "
+             "Requests are "
+             "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in "
+             "progress are "
+             "finished; the second one at once. docs/serving.md has more.",
+             {"redline serve redline-tales",
+              "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
+              "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"})
+      .in("generate", /*after=*/"embed");
 }
 
 }  // namespace redline::cli

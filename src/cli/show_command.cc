@@ -137,9 +137,10 @@ Status run_show(const ShowArgs& args, Terminal& terminal) {
 
 Command show_command() {
   return make_command<ShowArgs, run_show>(
-      "show", "describe a model in short",
-      "`redline inspect` lists metadata and tensors, and checks whether a model runs.",
-      {"redline show redline-tales", "redline show hf:Qwen/Qwen3-0.6B"});
+             "show", "describe a model in short",
+             "`redline inspect` lists metadata and tensors, and checks whether a model runs.",
+             {"redline show redline-tales", "redline show hf:Qwen/Qwen3-0.6B"})
+      .in("models", /*after=*/"list");
 }
 
 }  // namespace redline::cli

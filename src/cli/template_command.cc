@@ -144,11 +144,14 @@ Status run_template(const TemplateArgs& args, Terminal& terminal) {
 
 Command template_command() {
   return make_command<TemplateArgs, run_template>(
-      "template", "show what a chat template makes of a conversation",
-      "The text is the same as that of transformers' apply_chat_template. Errors of the template give line and column.",
-      {"redline template model.gguf --messages chat.json",
-       "redline template chat_template.jinja --messages chat.json --tools tools.json --var enable_thinking=false",
-       "redline template assets/redline-tales --messages chat.json --chat-template chatml"});
+             "template", "show what a chat template makes of a conversation",
+             "The text is the same as that of transformers' apply_chat_template. Errors of the template give line and "
+             "column.",
+             {"redline template model.gguf --messages chat.json",
+              "redline template chat_template.jinja --messages chat.json --tools tools.json --var "
+              "enable_thinking=false",
+              "redline template assets/redline-tales --messages chat.json --chat-template chatml"})
+      .in("look inside", /*after=*/"tokenize");
 }
 
 }  // namespace redline::cli

@@ -101,9 +101,10 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
 
 Command tokenize_command() {
   return make_command<TokenizeArgs, run_tokenize>(
-      "tokenize", "show the tokens of a text, or the text of tokens", "",
-      {"redline tokenize assets/redline-tales \"Once upon a time\"", "redline tokenize model.gguf --ids 1,15043,3186",
-       "redline tokenize model.gguf - --json < text.txt"});
+             "tokenize", "show the tokens of a text, or the text of tokens", "",
+             {"redline tokenize assets/redline-tales \"Once upon a time\"",
+              "redline tokenize model.gguf --ids 1,15043,3186", "redline tokenize model.gguf - --json < text.txt"})
+      .in("look inside", /*after=*/"inspect");
 }
 
 }  // namespace redline::cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/order_after.h"
 #include "base/text_distance.h"
 
 namespace redline {
@@ -15,28 +16,18 @@ namespace redline {
 
 namespace {
 
-/// Adds the samplers of a kind that come after `name`, each followed by those after it.
-void add_after(std::string_view name, SamplerKind kind, std::span<const SamplerRow* const> rows,
-               std::vector<const SamplerRow*>& order) {
-  for (const SamplerRow* row : rows) {
-    if (row->kind != kind || row->after != name) continue;
-    order.push_back(row);
-    add_after(row->name, kind, rows, order);
-  }
-}
-
 /// In the default order.
 const std::vector<const SamplerRow*>& samplers() {
   static const std::vector<const SamplerRow*> all = [] {
-    constexpr const SamplerRow* kRows[] = {
+    const std::vector<const SamplerRow*> rows = {
 #define REDLINE_ROW(row) &row,
 #include <samplers.inc>
 #undef REDLINE_ROW
     };
-    std::vector<const SamplerRow*> order;
-    for (SamplerKind kind :
-         {SamplerKind::kPenalty, SamplerKind::kTemperature, SamplerKind::kTruncation, SamplerKind::kFeedback})
-      add_after({}, kind, kRows, order);
+    std::vector<const SamplerRow*> order = order_after(
+        rows, [](const SamplerRow* row) { return row->name; }, [](const SamplerRow* row) { return row->after; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const SamplerRow* a, const SamplerRow* b) { return a->kind < b->kind; });
     return order;
   }();
   return all;

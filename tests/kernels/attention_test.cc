@@ -330,8 +330,7 @@ TEST_P(Attention, AgreesWithReference) {
           }
           std::vector<double> want(static_cast<size_t>(c.head_dim));
           for (int64_t p = begin; p <= last; ++p)
-            for (int64_t d = 0; d < c.head_dim; ++d)
-              want[d] += score[p - begin] / total * values[p * c.head_dim + d];
+            for (int64_t d = 0; d < c.head_dim; ++d) want[d] += score[p - begin] / total * values[p * c.head_dim + d];
           for (int64_t d = 0; d < c.head_dim; ++d)
             ASSERT_NEAR(y[r * stride + g * c.head_dim + d], want[d], bound * largest) << "row " << r << " head " << g;
         }

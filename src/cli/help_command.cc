@@ -305,7 +305,8 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
 
 Command help_command() {
   return make_command<HelpArgs, run_help>("help", "explain a command; also recipes, exit-codes, json", "",
-                                          {"redline help run", "redline help recipes"});
+                                          {"redline help run", "redline help recipes"})
+      .in("this program");
 }
 
 }  // namespace redline::cli

@@ -1,0 +1,30 @@
+// Rows of a registry in the order that they state.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace redline {
+
+/// Each row behind the one whose name it gives as `after`, and behind those that follow that one by name; rows that give
+/// none come first. A row whose `after` is no row's name comes last, so that none is lost.
+template <class Row, class Name, class After>
+std::vector<Row> order_after(const std::vector<Row>& rows, const Name& name_of, const After& after_of) {
+  std::vector<Row> order;
+  std::vector<bool> is_placed(rows.size(), false);
+  const auto place = [&](const auto& self, std::string_view name) -> void {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (is_placed[i] || std::string_view(after_of(rows[i])) != name) continue;
+      is_placed[i] = true;
+      order.push_back(rows[i]);
+      self(self, name_of(rows[i]));
+    }
+  };
+  place(place, "");
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!is_placed[i]) order.push_back(rows[i]);
+  return order;
+}
+
+}  // namespace redline

@@ -33,7 +33,7 @@ Status run_passes(Graph& graph);
 /// The other phases; compile_cpu() runs them.
 Status run_target_passes(Graph& graph, const Target& target);
 
-/// A single pass, for tests. not_found: there is none of this name; invalid_argument: it needs a target.
+/// A single pass, for tests. not_found: no pass has this name; invalid_argument: it needs a target.
 Status run_pass(std::string_view name, Graph& graph);
 Status run_pass(std::string_view name, Graph& graph, const Target& target);
 

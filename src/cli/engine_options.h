@@ -16,8 +16,9 @@
 
 namespace redline::cli {
 
-/// TextEngineOptions::max_slowdown of servers: the gaps between tokens stay below three times the usual one.
-inline constexpr float kServedSlowdown = 2.5F;
+/// TextEngineOptions::max_slowdown of servers: gaps between tokens shall stay below three times the usual one, and steps
+/// of the same work differ by a fifth and more.
+inline constexpr float kServedSlowdown = 2;
 
 struct EngineArgs {
   std::string dtype = "auto";

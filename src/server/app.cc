@@ -306,6 +306,9 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
     }
     request.body = {};
     if (auto error = validate(*endpoint.rules.request, call.body, call.ignored)) return *error;
+  } else if (endpoint.rules.query) {
+    SERVER_ASSIGN(call.body, parse_query(request.query, *endpoint.rules.query));
+    if (auto error = validate(*endpoint.rules.query, call.body, call.ignored)) return *error;
   }
   return call_endpoint(endpoint, std::move(call), Clock::now());
 }

@@ -21,7 +21,7 @@ class App;
 struct Call {
   App& app;
   const HttpRequest& http;
-  Json body;                             ///< checked, without nulls; null for endpoints without a request schema
+  Json body;                             ///< checked, without nulls: of the body, or of the query; null without schema
   std::vector<std::string> path_values;  ///< of the {names} in the path
   ErrorShape shape = ErrorShape::kOpenAi;
   std::vector<FormFile> files = {};       ///< of a form
@@ -41,6 +41,7 @@ struct DocumentedAnswer {
 
 struct EndpointRules {
   const Schema* request = nullptr;  ///< of a JSON body; nullptr: none
+  const Schema* query = nullptr;    ///< of the URL's query, where there is no body; nullptr: any, without effect
   ErrorShape errors = ErrorShape::kOpenAi;
   bool takes_form = false;  ///< multipart/form-data too
   bool needs_key = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ascii.h"
+#include "server/http.h"
 
 namespace redline::server {
 namespace {
@@ -47,6 +48,21 @@ Json value_of(std::string text, unsigned types) {
   if (types == kAny) return text;
   auto parsed = parse_json(text);
   return parsed.ok() && !parsed->is_string() ? std::move(*parsed) : Json(std::move(text));
+}
+
+/// Adds the field to those before it, as the schema has it.
+void add_field(Json& fields, std::string name, std::string text, const Schema& schema) {
+  const bool is_list = name.ends_with("[]");
+  if (is_list) name.resize(name.size() - 2);
+  const auto field =
+      std::find_if(schema.fields.begin(), schema.fields.end(), [&](const Field& f) { return f.name == name; });
+  const unsigned types = field == schema.fields.end() ? kString : field->types;
+  const unsigned item = field != schema.fields.end() && field->rules.items ? field->rules.items->types : kString;
+  Json value = value_of(std::move(text), is_list ? item : types);
+  const auto before = fields.find(name);
+  if (before == fields.end()) fields[name] = is_list ? Json::array({std::move(value)}) : std::move(value);
+  else if (before->is_array()) before->push_back(std::move(value));
+  else *before = Json::array({*before, std::move(value)});
 }
 
 struct Part {
@@ -99,24 +115,32 @@ Outcome<Form> parse_form(std::string_view content_type, std::string_view body, c
     const std::optional<std::string> named = parameter(part.disposition, "name");
     if (!named) return malformed("a part without a name");
     std::string name = *named;
-    const bool is_list = name.ends_with("[]");
-    if (is_list) name.resize(name.size() - 2);
     if (const auto file = parameter(part.disposition, "filename")) {
+      if (name.ends_with("[]")) name.resize(name.size() - 2);
       form.files.push_back({std::move(name), *file, std::string(part.body)});
     } else {
-      const auto field =
-          std::find_if(schema.fields.begin(), schema.fields.end(), [&](const Field& f) { return f.name == name; });
-      const unsigned types = field == schema.fields.end() ? kString : field->types;
-      const unsigned item = field != schema.fields.end() && field->rules.items ? field->rules.items->types : kString;
-      Json value = value_of(std::string(part.body), is_list ? item : types);
-      const auto before = form.fields.find(name);
-      if (before == form.fields.end()) form.fields[name] = is_list ? Json::array({std::move(value)}) : std::move(value);
-      else if (before->is_array()) before->push_back(std::move(value));
-      else *before = Json::array({*before, std::move(value)});
+      add_field(form.fields, std::move(name), std::string(part.body), schema);
     }
     at = end + border.size();
   }
   return form;
+}
+
+Outcome<Json> parse_query(std::string_view query, const Schema& schema) {
+  Json fields = Json::object();
+  std::string spaced(query);
+  std::replace(spaced.begin(), spaced.end(), '+', ' ');
+  for (std::string_view rest = spaced; !rest.empty();) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+    const std::string_view name = pair.substr(0, pair.find('='));
+    if (name.empty()) continue;
+    std::string key, value;
+    if (!percent_decode(name, key) || !percent_decode(pair.substr(std::min(pair.size(), name.size() + 1)), value))
+      return bad_request("", "malformed percent-encoding in the query", "malformed_request");
+    add_field(fields, std::move(key), std::move(value), schema);
+  }
+  return fields;
 }
 
 }  // namespace redline::server

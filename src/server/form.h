@@ -1,4 +1,4 @@
-// Bodies of type multipart/form-data (RFC 7578), in which OpenAI's clients send images.
+// Bodies of type multipart/form-data (RFC 7578), in which OpenAI's clients send images, and queries of URLs.
 #pragma once
 
 #include <string>
@@ -23,5 +23,7 @@ bool is_form(std::string_view content_type);
 /// Text fields become values of the types that `schema` gives them; "name[]", and a name that comes more than once,
 /// become arrays. Parts with a file name are files. invalid_request_error: no boundary, or a malformed part.
 Outcome<Form> parse_form(std::string_view content_type, std::string_view body, const Schema& schema);
+/// "a=1&b[]=x" of a URL, by the same rules. invalid_request_error: malformed percent-encoding.
+Outcome<Json> parse_query(std::string_view query, const Schema& schema);
 
 }  // namespace redline::server

@@ -53,6 +53,11 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
                           {"required", true},
                           {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
+  if (endpoint.rules.query) {
+    Json schema = json_schema(*endpoint.rules.query, components);
+    for (auto& [name, field] : schema["properties"].items())
+      parameters.push_back({{"name", name}, {"in", "query"}, {"required", false}, {"schema", std::move(field)}});
+  }
   if (!parameters.empty()) operation["parameters"] = std::move(parameters);
   if (endpoint.rules.request)
     operation["requestBody"] = {

@@ -5,7 +5,8 @@
 namespace redline::server {
 
 void StoredResponses::keep(StoredResponse response) {
-  const size_t bytes = to_text(response.response).size() + to_text(response.messages).size();
+  size_t bytes = 0;
+  for (const Json* part : {&response.response, &response.messages, &response.input}) bytes += to_text(*part).size();
   const std::lock_guard lock(mutex_);
   kept_.push_back({std::make_shared<const StoredResponse>(std::move(response)), bytes});
   bytes_ += bytes;

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +49,7 @@ struct SimulatedMachine {
   double row_ms = -1;       ///< of a sampled row; negative: token_ms
   int64_t deep_tokens = 0;  ///< a prompt token after so many others takes twice as long; 0: as long as any
   double max_slowdown = 0;  ///< as in TextEngineOptions
+  double variation = 0;     ///< of a step's time: standard deviation of its logarithm
 };
 
 class SchedulerSimulator : private SchedulerHost {
@@ -231,7 +234,8 @@ class SchedulerSimulator : private SchedulerHost {
     ++steps;
     tokens_run += tokens;
     const double row_ms = machine_.row_ms < 0 ? machine_.token_ms : machine_.row_ms;
-    const double step_ms = machine_.step_ms + row_ms * static_cast<double>(decoded) + prompt_ms;
+    double step_ms = machine_.step_ms + row_ms * static_cast<double>(decoded) + prompt_ms;
+    if (machine_.variation > 0) step_ms *= std::exp(machine_.variation * normal_(random_));
     step_time_.add(decoded, prompt_tokens, step_ms / 1e3);
     if (decoded > 0) slowdowns.push_back(step_ms / (machine_.step_ms + row_ms * all));
     now_ms += step_ms;
@@ -261,6 +265,8 @@ class SchedulerSimulator : private SchedulerHost {
   SimulatedMachine machine_;
   Scheduler scheduler_;
   StepTime step_time_;
+  std::mt19937_64 random_{5};
+  std::normal_distribution<double> normal_;
   std::vector<size_t> active_;  ///< have arrived and not ended
   size_t arrived_ = 0;
   std::map<int, int64_t> stored_;  ///< pages of shared beginnings that were computed

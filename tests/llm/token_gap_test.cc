@@ -10,7 +10,7 @@ namespace redline::testing {
 namespace {
 
 const std::string kTokenGapMixed = REDLINE_SOURCE_DIR "/tests/llm/traffic/mixed.jsonl";
-constexpr double kSlowdown = 2.5, kMaxGap = 3;
+constexpr double kSlowdown = 2, kMaxGap = 3;  // of servers, and their goal
 
 double percentile(std::vector<double> values, double p) {
   std::sort(values.begin(), values.end());
@@ -84,6 +84,26 @@ TEST(TokenGap, StaysBelowThreeTimesTheMedianWhileOthersPrefill) {
         EXPECT_GT(without.p99, kMaxGap * without.median) << machine.step_ms << " " << streams;
       }
       EXPECT_LE(bound.end_ms, 1.25 * without.end_ms) << "what it costs";
+    }
+}
+
+// Steps of the same work differ, by other programs and by the clock of the processor. The bound is below the goal by so
+// much that they may.
+TEST(TokenGap, LeavesRoomForStepsThatVary) {
+  constexpr double kVariation = 0.2, kMaxVaryingGap = 2.5;
+  for (SimulatedMachine machine : kMachines)
+    for (const size_t streams : {4, 16}) {
+      machine.variation = kVariation;
+      std::mt19937_64 random(3);
+      std::vector<SimulatedRequest> first, next;
+      for (size_t i = 0; i < 64; ++i) {
+        SimulatedRequest r;
+        r.prompt = 16 + static_cast<int64_t>(random() % 49);
+        r.output = 32;
+        (i < streams ? first : next).push_back(r);
+      }
+      const Gaps gaps = run_token_gap(machine, first, kSlowdown, next);
+      EXPECT_LE(gaps.p99, kMaxVaryingGap * gaps.median) << machine.step_ms << " " << streams;
     }
 }
 

@@ -179,7 +179,19 @@ def test_stored_responses(client):
     assert second.output_text == client.responses.create(input=ASK + answered + TALK[2:], **options).output_text
     assert second.previous_response_id == first.id and second.store
     assert client.responses.retrieve(second.id) == second
+    items = list(client.responses.input_items.list(second.id, limit=1, order="asc"))  # pages of one item
+    assert [(i.type, i.role, i.content[0].text) for i in items] == [
+        ("message", "user", ASK[0]["content"]), ("message", "assistant", first.output_text), ("message", "user", TALK[2]["content"])]
+    assert len({i.id for i in items}) == 3 and items[1].id == first.output[0].id
+    newest = client.responses.input_items.list(second.id, limit=2)
+    assert [i.id for i in newest.data] == [items[2].id, items[1].id] and newest.has_more
+    with pytest.raises(openai.BadRequestError, match="no input item"):
+        client.responses.input_items.list(second.id, after="msg_x")
+    with pytest.raises(openai.BadRequestError, match="limit"):
+        client.responses.input_items.list(second.id, limit=101)
     client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_items.list(first.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(first.id)
     unknown = client.responses.create(input="a", store=False, **options).id

@@ -50,6 +50,14 @@ TEST(Form, NumbersThatAreNoneStayTextForTheCheckToName) {
   EXPECT_EQ(error->param, "n");
 }
 
+TEST(Form, QueriesHaveTheTypesOfTheSchema) {
+  auto query = parse_query("prompt=a+b%20%26&n=3&names[]=x&names%5B%5D=y&other=12&&stream", schema);
+  ASSERT_TRUE(query.ok());
+  EXPECT_EQ(*query, Json::parse(R"({"prompt": "a b &", "n": 3, "names": ["x", "y"], "other": "12", "stream": ""})"));
+  EXPECT_EQ(*parse_query("", schema), Json::object());
+  for (const char* bad : {"n=%", "n=%2", "%zz=1", "n=%00"}) EXPECT_FALSE(parse_query(bad, schema).ok()) << bad;
+}
+
 TEST(Form, TypesAreRecognized) {
   EXPECT_TRUE(is_form("Multipart/Form-Data; boundary=a"));
   EXPECT_FALSE(is_form("application/json"));

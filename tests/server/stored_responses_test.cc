@@ -6,7 +6,7 @@ namespace redline::server {
 namespace {
 
 StoredResponse stored_response(const std::string& id, const std::string& client, const std::string& text = "") {
-  return {id, client, {{"id", id}}, Json::array({{{"role", "user"}, {"content", text}}})};
+  return {id, client, {{"id", id}}, Json::array({{{"role", "user"}, {"content", text}}}), Json::array()};
 }
 
 TEST(StoredResponses, AreThoseOfTheClientThatMadeThem) {

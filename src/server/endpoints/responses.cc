@@ -127,6 +127,46 @@ const Schema responses_deleted_schema{"DeletedResponse",
                                        {"object", kString, "", {.required = true, .choices = {"response"}}},
                                        {"deleted", kBoolean, "", {.required = true}}}};
 
+const Schema input_items_query{
+    "ResponseInputItemsQuery",
+    {{"limit", kInteger, "items of a page; default: 20", {.min = 1, .max = 100}},
+     {"after", kString, "the id of an item: those that follow it", {.max_length = 1000}},
+     {"order", kString, "by time; default: the newest first", {.choices = {"asc", "desc"}}},
+     {"include", kArray, "", {.items = &include_item, .is_ignored = true}}}};
+const Schema input_items_schema{"ResponseItemList",
+                                {{"object", kString, "", {.required = true, .choices = {"list"}}},
+                                 {"data", kArray, "items", {.required = true, .items = &responses_any_item}},
+                                 {"first_id", kString, "of the page", {.required = true, .is_nullable = true}},
+                                 {"last_id", kString, "of the page", {.required = true, .is_nullable = true}},
+                                 {"has_more", kBoolean, "", {.required = true}}}};
+
+/// The items that a response was made from, as the API lists them: those of the conversation that goes on, what was
+/// answered to them, and the request's.
+Json input_items(const Json& input, const StoredResponse* before) {
+  Json items = Json::array();
+  if (before) {
+    items = before->input;
+    const Json& output = before->response["output"];
+    items.insert(items.end(), output.begin(), output.end());
+  }
+  const Json given = input.is_string() ? Json::array({{{"role", "user"}, {"content", input}}}) : input;
+  for (Json item : given) {
+    const std::string type = item.value("type", std::string("message"));
+    item["type"] = type;
+    if (!item.contains("status") && type != "reasoning") item["status"] = "completed";
+    const char* prefix = type == "message" ? "msg_" : type == "reasoning" ? "rs_" : "fc_";
+    if (!item.contains("id")) item["id"] = new_id(prefix);
+    if (type == "message" && item["content"].is_string()) {
+      const bool is_answer = item["role"] == "assistant";
+      Json part = {{"type", is_answer ? "output_text" : "input_text"}, {"text", std::move(item["content"])}};
+      if (is_answer) part["annotations"] = Json::array();
+      item["content"] = Json::array({std::move(part)});
+    }
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
 /// `before`: the messages of the conversation that goes on.
 Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
   ChatPrompt prompt;
@@ -189,12 +229,13 @@ Json format_of(const Json& body) {
 class ResponseAnswer final : public ChatAnswer {
  public:
   ResponseAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
-                 const GenerateRequest& request)
+                 const GenerateRequest& request, const StoredResponse* before)
       : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, request.stop),
         stored_(call.app.responses()), client_(call.http.client), has_logprobs_(request.num_logprobs >= 0),
         conversation_(prompt.messages) {
     const Json& body = call.body;
     if (body.contains("instructions")) conversation_.erase(conversation_.begin());
+    if (body.value("store", true)) input_ = input_items(body["input"], before);
     const Json effort = body.contains("reasoning") ? body["reasoning"].value("effort", Json()) : Json();
     const auto given = [&](const char* name, Json otherwise) {
       return body.contains(name) ? body[name] : std::move(otherwise);
@@ -354,7 +395,7 @@ class ResponseAnswer final : public ChatAnswer {
     if (!m.reasoning.empty()) answer["reasoning_content"] = m.reasoning;
     for (const ChatToolCall& call : m.tool_calls) answer["tool_calls"].push_back(tool_call_json(call));
     conversation_.push_back(std::move(answer));
-    stored_.keep({id_, client_, response, std::move(conversation_)});
+    stored_.keep({id_, client_, response, std::move(conversation_), std::move(input_)});
   }
 
   StoredResponses& stored_;
@@ -363,6 +404,7 @@ class ResponseAnswer final : public ChatAnswer {
   const std::string id_ = new_id("resp_");
   const int64_t created_ = unix_time();
   Json conversation_;  ///< messages without instructions
+  Json input_;         ///< as the API lists it
   Json echoed_, output_ = Json::array(), item_;
   Json logprobs_ = Json::array(), new_logprobs_ = Json::array();  ///< of the open item; of tokens without a delta yet
   std::string text_;
@@ -400,7 +442,8 @@ AnswerOr post_responses(Call& call) {
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
-  return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));
+  return std::unique_ptr<Answer>(
+      std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before.get()));
 }
 
 ApiError no_response(const std::string& id) {
@@ -413,6 +456,28 @@ AnswerOr get_response(Call& call) {
   const auto found = call.app.responses().find(id, call.http.client);
   if (!found) return no_response(id);
   return json_answer(found->response);
+}
+
+AnswerOr get_input_items(Call& call) {
+  const std::string& id = call.path_values[0];
+  const auto found = call.app.responses().find(id, call.http.client);
+  if (!found) return no_response(id);
+  Json items = found->input;
+  if (call.body.value("order", "desc") == "desc") std::reverse(items.begin(), items.end());
+  auto begin = items.begin();
+  if (const std::string after = call.body.value("after", std::string()); !after.empty()) {
+    begin = std::find_if(items.begin(), items.end(), [&](const Json& item) { return item["id"] == after; });
+    if (begin == items.end())
+      return bad_request("after", fmt::format("the response has no input item \"{}\"", after.substr(0, 64)),
+                         "invalid_value");
+    ++begin;
+  }
+  const auto end = begin + std::min<std::ptrdiff_t>(items.end() - begin, call.body.value("limit", 20));
+  Json list = {{"object", "list"}, {"data", Json(begin, end)}, {"has_more", end != items.end()}};
+  const Json& data = list["data"];
+  list["first_id"] = data.empty() ? Json() : data.front()["id"];
+  list["last_id"] = data.empty() ? Json() : data.back()["id"];
+  return json_answer(list);
 }
 
 AnswerOr delete_response(Call& call) {
@@ -432,6 +497,13 @@ std::vector<Endpoint> responses_endpoints() {
             {200, "with stream", nullptr, "text/event-stream"}},
            post_responses,
            {.request = &responses_request_schema, .needs_models = true, .error_statuses = {404}}},
+          {"GET",
+           "/v1/responses/{response}/input_items",
+           "text",
+           "what a stored response was made from",
+           {{200, "the items, page by page", &input_items_schema}},
+           get_input_items,
+           {.query = &input_items_query, .error_statuses = {404}}},
           {"GET",
            "/v1/responses/{response}",
            "text",

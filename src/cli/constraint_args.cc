@@ -1,5 +1,7 @@
 #include "cli/constraint_args.h"
 
+#include <filesystem>
+
 #include "base/mapped_file.h"
 
 namespace redline::cli {
@@ -16,18 +18,24 @@ void ConstraintArgs::visit(OptionList& v, char letter) {
 Result<OutputConstraint> ConstraintArgs::constraint() const {
   using Kind = OutputConstraint::Kind;
   OutputConstraint constraint;
-  const auto take = [&](Kind kind, const std::optional<std::string>& text, bool may_be_file) -> Status {
+  const auto take = [&](Kind kind, std::string_view flag, const std::optional<std::string>& text) -> Status {
     if (!text) return {};
     constraint.kind = kind;
     constraint.text = *text;
-    if (may_be_file && text->starts_with('@')) {
+    if (kind == Kind::kRegex) return {};
+    if (text->starts_with('@')) {
       REDLINE_ASSIGN(constraint.text, read_text_file(text->substr(1)));
+      return {};
     }
+    // Neither a grammar nor a schema can be the name of a file.
+    std::error_code error;
+    if (std::filesystem::is_regular_file(*text, error))
+      return invalid_argument("flag --{}: {} is a file; write @{}", flag, *text, *text);
     return {};
   };
-  REDLINE_TRY(take(Kind::kGrammar, grammar, true));
-  REDLINE_TRY(take(Kind::kJsonSchema, json_schema, true));
-  REDLINE_TRY(take(Kind::kRegex, regex, false));
+  REDLINE_TRY(take(Kind::kGrammar, "grammar", grammar));
+  REDLINE_TRY(take(Kind::kJsonSchema, "json-schema", json_schema));
+  REDLINE_TRY(take(Kind::kRegex, "regex", regex));
   if (!choices.empty()) constraint = {.kind = Kind::kChoice, .text = "", .choices = choices};
   return constraint;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/background_job.h"
 #include "base/output_file.h"
 #include "formats/byte_reader.h"
 
@@ -44,23 +45,36 @@ Status GgufWriter::write_all(Sink&& write) const {
   constexpr int64_t kChunkBytes = int64_t{4} << 20;
   const std::string head = header();
   REDLINE_TRY(write(head.data(), static_cast<int64_t>(head.size())));
-  std::vector<uint8_t> chunk;
+  // One chunk is written while the next one is filled.
+  std::vector<uint8_t> chunks[2];
+  size_t turn = 0;
+  Status written;
+  BackgroundJob writer;
+  const auto finish = [&] {
+    writer.wait();
+    return written;
+  };
   for (const auto& [name, view, fill] : tensors_) {
+    const int64_t padding = padding_after(view.bytes());
     if (!fill) {
+      REDLINE_TRY(finish());
       REDLINE_TRY(write(view.data, view.bytes()));
-    } else {
-      const int64_t bytes = row_bytes(view.dtype, view.shape.back()), rows = view.bytes() / bytes;
-      const int64_t step = std::clamp<int64_t>(kChunkBytes / bytes, 1, rows);
-      chunk.resize(static_cast<size_t>(step * bytes));
-      for (int64_t row = 0; row < rows; row += step) {
-        const int64_t end = std::min(row + step, rows);
-        REDLINE_TRY(fill(row, end, chunk.data()).within(fmt::format("tensor {}", name)));
-        REDLINE_TRY(write(chunk.data(), (end - row) * bytes));
-      }
+      REDLINE_TRY(write(kZeros, padding));
+      continue;
     }
-    REDLINE_TRY(write(kZeros, padding_after(view.bytes())));
+    const int64_t bytes = row_bytes(view.dtype, view.shape.back()), rows = view.bytes() / bytes;
+    const int64_t step = std::clamp<int64_t>(kChunkBytes / bytes, 1, rows);
+    for (int64_t row = 0; row < rows; row += step) {
+      const int64_t end = std::min(row + step, rows);
+      std::vector<uint8_t>& chunk = chunks[turn++ % 2];
+      chunk.resize(static_cast<size_t>((end - row) * bytes));
+      REDLINE_TRY(fill(row, end, chunk.data()).within(fmt::format("tensor {}", name)));
+      if (end == rows) chunk.resize(chunk.size() + static_cast<size_t>(padding), 0);
+      REDLINE_TRY(finish());
+      writer.start([&] { written = write(chunk.data(), std::ssize(chunk)); });
+    }
   }
-  return {};
+  return finish();
 }
 
 void GgufWriter::set_payload(std::string key, GgufType type, std::string payload) {

@@ -259,7 +259,7 @@ bool LogitRow::is_flat(float temperature) {
 }
 
 LogitRow::Bracket LogitRow::guess(double p, float temperature) {
-  constexpr size_t kSampleRanges = 1024, kFirst = 256;
+  constexpr size_t kSampleRanges = 512, kFirst = 256;
   constexpr float kNothing = 30;     // exp(-30) is less than a unit
   constexpr double kDeviations = 4;  // one in 16,000 lies outside
   take_sample(temperature);
@@ -292,9 +292,11 @@ LogitRow::Bracket LogitRow::guess(double p, float temperature) {
   for (size_t range = kSampleRanges; range-- > 0;) {
     sum += ranges[range].sum;
     squares += ranges[range].squares;
-    const double error = kDeviations * std::sqrt(squares);
-    if (sum + error < wanted) bracket.low = logit_at(range);
-    if (sum - error > wanted) {
+    const double rest = wanted - sum;
+    if (rest * rest <= kDeviations * kDeviations * squares) continue;
+    if (rest > 0) {
+      bracket.low = logit_at(range);
+    } else {
       bracket.high = logit_at(range);
       break;
     }
@@ -315,8 +317,7 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
   Bracket bracket = guess(double{p}, temperature);
   if (bracket.high <= bracket.low) bracket = {kLowest, kInf};
   between_.resize(vocab_size_ + kLogitBlock);
-  places_.resize(vocab_size_ + kLogitBlock);
-  int64_t wanted = 0;  // known after the first pass
+  begins_.resize(maxima_.size() + 1);
   for (;;) {
     int64_t listed = 0, total = 0;
     BlockExpSumArgs args = weights_of(logits_, temperature);
@@ -324,11 +325,11 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
     args.low = bracket.low;
     args.high = bracket.high;
     args.between = between_.data();
-    args.places = places_.data();
     args.num_between = &listed;
-    if (wanted == 0) args.total = &total;
+    args.total = &total;
+    args.begins = begins_.data();
     kernels_.block_exp_sum(args);
-    if (wanted == 0) wanted = share_of_units(p, total);
+    const int64_t wanted = share_of_units(p, total);
     const int64_t above = std::accumulate(sums_.begin(), sums_.end(), int64_t{0});
     if (above >= wanted) {
       bracket = {bracket.high, kInf};
@@ -340,10 +341,35 @@ Candidate LogitRow::last_of_top_p(float p, float temperature) {
       bracket = {kLowest, bracket.low};
       continue;
     }
-    const Candidate last = last_between(count, wanted - above, units, temperature);
-    sum_kept(count, last, temperature);
-    return last;
+    last_between_ = last_between(count, bracket, wanted - above, units, temperature);
+    sum_kept(count, temperature);
+    return {last_between_.logit, id_at(static_cast<size_t>(last_between_.id), bracket)};
   }
+}
+
+int32_t LogitRow::id_at(size_t place, Bracket bracket) const {
+  const auto next = std::upper_bound(begins_.begin(), begins_.end(), static_cast<int32_t>(place));
+  const auto b = static_cast<size_t>(next - begins_.begin()) - 1;
+  const std::span<const float> tokens = block(b);
+  size_t i = 0;
+  for (auto before = static_cast<size_t>(begins_[b]);; ++i) {
+    if (tokens[i] < bracket.low || tokens[i] >= bracket.high) continue;
+    if (before++ == place) break;
+  }
+  return static_cast<int32_t>(b * kLogitBlock + i);
+}
+
+LogitRow::Bracket LogitRow::interpolate(Bracket all, size_t tokens, double share, float temperature) {
+  constexpr double kDeviations = 4, kBend = 0.3;
+  // As if logits were evenly spread: places then deviate like those of a sample, and by the bend of the distribution.
+  const double size = static_cast<double>(tokens), width = double{all.high} - double{all.low};
+  const double room =
+      kDeviations * std::sqrt(size * share * (1 - share)) + kBend * width / double{temperature} * size + 2;
+  const auto at = [&](double place) { return static_cast<float>(double{all.high} - place / size * width); };
+  Bracket bracket = all;
+  if (share * size > room) bracket.high = at(share * size - room);
+  if (share * size + room < size) bracket.low = at(share * size + room);
+  return bracket;
 }
 
 LogitRow::Bracket LogitRow::guess_among(std::span<const float> tokens, double share) {
@@ -368,12 +394,15 @@ LogitRow::Bracket LogitRow::guess_among(std::span<const float> tokens, double sh
   return bracket;
 }
 
-Candidate LogitRow::last_between(size_t count, int64_t wanted, int64_t units, float temperature) {
+Candidate LogitRow::last_between(size_t count, Bracket bracket, int64_t wanted, int64_t units, float temperature) {
   constexpr size_t kFew = 384;
   std::span<const float> tokens(between_.data(), count);
-  std::span<const int32_t> ids(places_.data(), count);
-  for (size_t round = 0; tokens.size() > kFew; ++round) {
-    const Bracket bracket = guess_among(tokens, static_cast<double>(wanted) / static_cast<double>(units));
+  std::span<const int32_t> ids;  // of all tokens the places themselves
+  bool interpolates = bracket.low > kLowest && bracket.high < kInf;
+  for (size_t round = 0; tokens.size() > kFew;) {
+    const double share = static_cast<double>(wanted) / static_cast<double>(units);
+    const Bracket part =
+        interpolates ? interpolate(bracket, tokens.size(), share, temperature) : guess_among(tokens, share);
     Narrowed& narrowed = narrowed_[round % 2];
     narrowed.logits.resize(tokens.size() + kLogitBlock);
     narrowed.places.resize(tokens.size() + kLogitBlock);
@@ -381,8 +410,8 @@ Candidate LogitRow::last_between(size_t count, int64_t wanted, int64_t units, fl
     int64_t listed = 0;
     BlockExpSumArgs args = weights_of(tokens, temperature);
     args.sums = chunks_.data();
-    args.low = bracket.low;
-    args.high = bracket.high;
+    args.low = part.low;
+    args.high = part.high;
     args.between = narrowed.logits.data();
     args.places = narrowed.places.data();
     args.num_between = &listed;
@@ -390,12 +419,21 @@ Candidate LogitRow::last_between(size_t count, int64_t wanted, int64_t units, fl
     const auto left = static_cast<size_t>(listed);
     const int64_t above = std::accumulate(chunks_.begin(), chunks_.end(), int64_t{0});
     const int64_t own = sum_chunks({narrowed.logits.data(), left}, temperature);
-    // A sample misleads, and does not tell equal logits apart: then all are looked at.
-    if (above >= wanted || above + own < wanted || left == tokens.size()) break;
+    if (above >= wanted || above + own < wanted || left > (interpolates ? tokens.size() / 2 : tokens.size() - 1)) {
+      // A sample misleads, too, and does not tell equal logits apart: then all are looked at.
+      if (!interpolates) break;
+      interpolates = false;
+      continue;
+    }
     narrowed.ids.resize(left);
-    for (size_t i = 0; i < left; ++i) narrowed.ids[i] = ids[static_cast<size_t>(narrowed.places[i])];
+    for (size_t i = 0; i < left; ++i) {
+      const int32_t place = narrowed.places[i];
+      narrowed.ids[i] = ids.empty() ? place : ids[static_cast<size_t>(place)];
+    }
     tokens = {narrowed.logits.data(), left};
     ids = narrowed.ids;
+    bracket = part;
+    ++round;
     wanted -= above;
     units = own;
   }
@@ -404,11 +442,12 @@ Candidate LogitRow::last_between(size_t count, int64_t wanted, int64_t units, fl
   args.weights = weights_.data();
   kernels_.block_exp_sum(args);
   tokens_.clear();
-  for (size_t i = 0; i < tokens.size(); ++i) tokens_.push_back({tokens[i], ids[i]});
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens_.push_back({tokens[i], ids.empty() ? static_cast<int32_t>(i) : ids[i]});
   return search_.last(tokens_, {weights_.data(), tokens.size()}, wanted);
 }
 
-void LogitRow::sum_kept(size_t count, Candidate last, float temperature) {
+void LogitRow::sum_kept(size_t count, float temperature) {
   Narrowed& equal = narrowed_[0];
   equal.logits.resize(count + kLogitBlock);
   equal.places.resize(count + kLogitBlock);
@@ -416,8 +455,8 @@ void LogitRow::sum_kept(size_t count, Candidate last, float temperature) {
   int64_t listed = 0;
   BlockExpSumArgs args = weights_of({between_.data(), count}, temperature);
   args.sums = chunks_.data();
-  args.low = last.logit;
-  args.high = std::nextafter(last.logit, kInf);
+  args.low = last_between_.logit;
+  args.high = std::nextafter(last_between_.logit, kInf);
   // Some processors are set to take what is less for 0.
   if (std::abs(args.high) < std::numeric_limits<float>::min()) args.high = std::numeric_limits<float>::min();
   args.between = equal.logits.data();
@@ -430,10 +469,10 @@ void LogitRow::sum_kept(size_t count, Candidate last, float temperature) {
   args.weights = weights_.data();
   kernels_.block_exp_sum(args);
   for (size_t i = 0; i < size; ++i) {
-    const auto place = static_cast<size_t>(equal.places[i]);
-    if (!likelier(last, {equal.logits[i], places_[place]})) chunks_[place / kLogitBlock] += weight_units(weights_[i]);
+    const int32_t place = equal.places[i];
+    if (!likelier(last_between_, {equal.logits[i], place}))
+      chunks_[static_cast<size_t>(place) / kLogitBlock] += weight_units(weights_[i]);
   }
-  num_between_ = count;
 }
 
 bool LogitRow::min_p(float p, float temperature, Candidates& out) {
@@ -464,16 +503,14 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
     args.weights = weights.data();
     kernels_.block_exp_sum(args);
   };
-  const size_t listed = chunks_.empty() ? 0 : num_between_;
-  const auto block_of = [&](size_t i) {
-    return i < listed ? static_cast<size_t>(places_[i]) / kLogitBlock : sums_.size();
-  };
+  /// Where the tokens of a block begin in between_.
+  const auto begin_of = [&](size_t b) { return chunks_.empty() ? 0 : static_cast<size_t>(begins_[b]); };
   /// Of the tokens [i, end) of between_, which are in one block.
   const auto kept_units = [&](size_t i, size_t end) {
     weigh({between_.data() + i, end - i});
     int64_t units = 0;
     for (size_t k = i; k < end; ++k)
-      if (!likelier(last, {between_[k], places_[k]})) units += weight_units(weights[k - i]);
+      if (!likelier(last_between_, {between_[k], static_cast<int32_t>(k)})) units += weight_units(weights[k - i]);
     return units;
   };
   const int64_t above = std::accumulate(sums_.begin(), sums_.end(), int64_t{0});
@@ -481,7 +518,10 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
   // Chunks of between_, each with the blocks that end before its next one begins.
   size_t b = 0, i = 0;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    const size_t end = (chunk + 1) * kLogitBlock, next = block_of(end);
+    const size_t end = (chunk + 1) * kLogitBlock;
+    const auto past = std::upper_bound(begins_.begin() + static_cast<int64_t>(b), begins_.end(), end,
+                                       [](size_t place, int32_t begin) { return place < static_cast<size_t>(begin); });
+    const size_t next = std::min(static_cast<size_t>(past - begins_.begin()) - 1, sums_.size());
     const int64_t units = std::accumulate(sums_.begin() + static_cast<int64_t>(b),
                                           sums_.begin() + static_cast<int64_t>(next), chunks_[chunk]);
     if (units > target) break;
@@ -491,11 +531,10 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
   }
   // Block by block. The first one may have tokens in the chunk before.
   const size_t chunk_begin = i;
-  while (i > 0 && block_of(i - 1) == b) --i;
+  i = begin_of(b);
   if (i < chunk_begin) target += kept_units(i, chunk_begin);
   for (; b + 1 < sums_.size(); ++b) {
-    size_t end = i;
-    while (block_of(end) == b) ++end;
+    const size_t end = begin_of(b + 1);
     const int64_t units = sums_[b] + (end > i ? kept_units(i, end) : 0);
     if (units > target) break;
     target -= units;

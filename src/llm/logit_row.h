@@ -78,14 +78,17 @@ class LogitRow {
     float low, high;
   };
   Bracket guess(double p, float temperature);
-  /// The same of tokens whose weights are nearly alike.
+  /// The same of tokens that lie between `all` and whose weights are nearly alike: by interpolation, and by a sample.
+  static Bracket interpolate(Bracket all, size_t tokens, double share, float temperature);
   Bracket guess_among(std::span<const float> tokens, double share);
   /// The units of each kLogitBlock of `tokens`, to chunks_; their sum.
   int64_t sum_chunks(std::span<const float> tokens, float temperature);
-  /// Of the first `count` tokens of between_, the last of the likeliest that reach `wanted` of their `units`.
-  Candidate last_between(size_t count, int64_t wanted, int64_t units, float temperature);
-  /// Of each kLogitBlock of them the units of those not less likely than `last`, to chunks_.
-  void sum_kept(size_t count, Candidate last, float temperature);
+  /// Of the first `count` tokens of between_, which `bracket` holds, the last of the likeliest that reach `wanted` of
+  /// their `units`; its id is its place in between_.
+  Candidate last_between(size_t count, Bracket bracket, int64_t wanted, int64_t units, float temperature);
+  /// Of each kLogitBlock of them the units of those not less likely than last_between_, to chunks_.
+  void sum_kept(size_t count, float temperature);
+  int32_t id_at(size_t place, Bracket bracket) const;
   /// The n-th largest maximum of a block, at least the lowest finite number.
   float bound(size_t n);
   /// The tokens with a logit of at least `least`.
@@ -107,9 +110,9 @@ class LogitRow {
   // Of last_of_top_p, which a sampler may never need: allocated by the first one.
   std::vector<float> between_, weights_, sample_, picked_;
   double sample_sum_ = 0;
-  std::vector<int32_t> places_;
+  std::vector<int32_t> begins_;  ///< the place in between_ of the first token of each block, and the end
+  Candidate last_between_{};     ///< the last token that is left; its id is its place in between_
   std::vector<int64_t> chunks_;  ///< of kLogitBlock tokens of between_
-  size_t num_between_ = 0;       ///< that chunks_ count
   struct Narrowed {
     std::vector<float> logits;
     std::vector<int32_t> places, ids;

@@ -7,6 +7,7 @@
 #include "models/checkpoint.h"
 #include "models/model_tokenizer.h"
 #include "models/registry.h"
+#include "models/weight_reader.h"
 
 namespace redline {
 namespace {
@@ -213,11 +214,14 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
   const bool interleaved = names.interleaves_rope;
+  std::vector<std::string> unknown;
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long: part of the config
     const std::string name = names.to_hf(tensor.name);
-    if (name.empty())
-      return unsupported("{}: tensor {} is not part of a supported {} model", file.path(), tensor.name, arch);
+    if (name.empty()) {
+      unknown.push_back(tensor.name);
+      continue;
+    }
     WeightSource source;
     source.view = tensor.view;
     source.file = file.files()[static_cast<size_t>(tensor.part)];
@@ -227,6 +231,9 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
       source.source_row = undo_interleave(head_dim, rotary_dim);
     checkpoint.tensors.emplace(name, std::move(source));
   }
+  if (!unknown.empty())
+    return unsupported("{}: tensor {}{} is not part of a supported {} model", file.path(), unknown[0],
+                       and_more(unknown), arch);
   const auto& tensors = checkpoint.tensors;
   checkpoint.config["tie_word_embeddings"] = !tensors.count(names.to_hf("output.weight"));
   if (auto embed = tensors.find(names.to_hf("token_embd.weight"));

@@ -88,6 +88,8 @@ Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
       !checkpoint.config["architectures"].empty() && checkpoint.config["architectures"][0].is_string())
     type = checkpoint.config["architectures"][0].get<std::string>();
   REDLINE_TRY(r.status().within(checkpoint.path));
+  if (type.empty())
+    return invalid_argument("{}: config.json has no model_type, which names the family of the model", checkpoint.path);
   std::vector<std::string_view> known;
   for (const ModelFamily* family : kFamilies) {
     if (type == family->model_type || type == family->architecture) return family;

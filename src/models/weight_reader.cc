@@ -18,7 +18,8 @@ bool is_shape(const std::vector<int64_t>& stored, const std::vector<int64_t>& as
   return true;
 }
 
-/// " (and 3 more: A, B, C)"
+}  // namespace
+
 std::string and_more(std::span<const std::string> names) {
   constexpr size_t kShown = 8;
   if (names.size() < 2) return "";
@@ -26,8 +27,6 @@ std::string and_more(std::span<const std::string> names) {
   return fmt::format(" (and {} more: {}{})", rest.size(), fmt::join(rest.first(std::min(kShown, rest.size())), ", "),
                      rest.size() > kShown ? ", ..." : "");
 }
-
-}  // namespace
 
 Value WeightReader::take(const std::string& name, const std::vector<int64_t>& shape,
                          const std::function<int64_t(int64_t)>& source_row) {

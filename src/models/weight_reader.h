@@ -2,10 +2,14 @@
 #pragma once
 
 #include <set>
+#include <span>
 
 #include "models/checkpoint.h"
 
 namespace redline {
+
+/// Of the names after the first one " (and 3 more: A, B, C)"; empty if there are none.
+std::string and_more(std::span<const std::string> names);
 
 class WeightReader {
  public:

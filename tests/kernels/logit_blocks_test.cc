@@ -164,6 +164,29 @@ TEST_P(LogitBlocks, ListsWhatLiesBetween) {
       EXPECT_EQ(between, want_between);
       EXPECT_EQ(places, want_places);
       EXPECT_EQ(sums, want) << n << ", " << low << " to " << high;
+      // With the sum of all, and where the tokens of each block begin.
+      std::vector<int32_t> begins(num_logit_blocks(n) + 1, 77), want_begins(begins.size());
+      for (size_t b = 0; b < begins.size(); ++b)
+        want_begins[b] = static_cast<int32_t>(
+            std::lower_bound(want_places.begin(), want_places.end(), b * kLogitBlock) - want_places.begin());
+      int64_t total = -1, want_total = 0;
+      for (int64_t i = 0; i < n; ++i) want_total += units(weights[i]);
+      between.assign(n + kLogitBlock, 77.0f);
+      sums.assign(sums.size(), -1);
+      listed = -1;
+      BlockExpSumArgs with_total = args;
+      with_total.weights = nullptr;
+      with_total.places = nullptr;
+      with_total.between = between.data();
+      with_total.total = &total;
+      with_total.begins = begins.data();
+      kernels().block_exp_sum(with_total);
+      EXPECT_EQ(total, want_total);
+      EXPECT_EQ(begins, want_begins);
+      EXPECT_EQ(sums, want);
+      ASSERT_EQ(listed, std::ssize(want_between));
+      between.resize(listed);
+      EXPECT_EQ(between, want_between);
       // The list alone.
       between.assign(n + kLogitBlock, 77.0f);
       places.assign(n + kLogitBlock, 77);

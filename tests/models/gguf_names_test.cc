@@ -46,6 +46,21 @@ TEST_F(GgufNamesTest, DefaultsAreSpeltOut) {
   EXPECT_FALSE(c.contains("rope_scaling"));
 }
 
+TEST_F(GgufNamesTest, UnknownTensorsAreListed) {
+  start("llama");
+  const float zeros[4] = {};
+  TensorView view;
+  view.data = zeros;
+  view.dtype = DType::kF32;
+  view.shape = {4};
+  for (const char* name : {"output_norm.weight", "blk.0.adapter.weight", "other.weight"}) writer.add_tensor(name, view);
+  const Status status = read();
+  EXPECT_EQ(status.code(), Code::unsupported);
+  EXPECT_THAT(
+      status.message(),
+      HasSubstr("tensor blk.0.adapter.weight (and 1 more: other.weight) is not part of a supported llama model"));
+}
+
 TEST_F(GgufNamesTest, AFactorWithoutATypeIsLinear) {
   start("llama");
   writer.set_f32("llama.rope.scaling.factor", 4);

@@ -37,13 +37,15 @@ struct BlockExpSumArgs {
   float* weights = nullptr;  ///< [count]; may be x
   int64_t* sums = nullptr;   ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
 
-  /// With `places`, sums are those of x >= high, and the x of [low, high) are listed in their order; low > -inf.
-  /// Without `sums` and `total` no weights are computed.
+  /// With `places` or `total`, sums are those of x >= high, and the x of [low, high) are listed in their order;
+  /// low > -inf. With `places` and without `sums` no weights are computed.
   float low = 0, high = 0;
   float* between = nullptr;   ///< the x; room for count + kLogitBlock, like `places`
   int32_t* places = nullptr;  ///< their indices
   int64_t* num_between = nullptr;
-  int64_t* total = nullptr;  ///< the sum of all blocks, whatever lies above
+  // With `sums`, instead of `places`:
+  int64_t* total = nullptr;   ///< the sum of all blocks, whatever lies above
+  int32_t* begins = nullptr;  ///< [num_logit_blocks(count) + 1]: how many x are listed before those of each block
 };
 
 }  // namespace redline

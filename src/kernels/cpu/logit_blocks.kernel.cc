@@ -17,16 +17,29 @@ REDLINE_INLINE VecF32 exp2_by(VecF32 y, float magic_number, const Polynomial& po
   return bits_f32(bits_i32(polynomial(f)) + shl<23>(bits_i32(shifted)));
 }
 
-/// 2^(y + 20) for y <= 0, relative error below 4 2^-24: a polynomial of degree 5, fitted by reweighted least
+/// 2^(f + exponent) for |f| <= 1/2, relative error below 4 2^-24: a polynomial of degree 5, fitted by reweighted least
 /// squares to 7.5e-8 relative; the rest is rounding. Shorter than exp(), which bounds the samplers' time.
-REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) {
-  return exp2_by(y, 12582932.0f, [](VecF32 f) {
-    VecF32 p = fused(f, set1(0x1.5c08e4p-10f), set1(0x1.3d0c52p-7f));
-    p = fused(p, f, set1(0x1.c6b6e4p-5f));
-    p = fused(p, f, set1(0x1.ebf918p-3f));
-    p = fused(p, f, set1(0x1.62e428p-1f));
-    return fused(p, f, set1(0x1.000002p+0f));
-  });
+template <int exponent>
+REDLINE_INLINE VecF32 exp2_polynomial(VecF32 f) {
+  constexpr float kUnit = static_cast<float>(1 << exponent);
+  VecF32 p = fused(f, set1(kUnit * 0x1.5c08e4p-10f), set1(kUnit * 0x1.3d0c52p-7f));
+  p = fused(p, f, set1(kUnit * 0x1.c6b6e4p-5f));
+  p = fused(p, f, set1(kUnit * 0x1.ebf918p-3f));
+  p = fused(p, f, set1(kUnit * 0x1.62e428p-1f));
+  return fused(p, f, set1(kUnit * 0x1.000002p+0f));
+}
+
+/// 2^(y + 20) for y <= 0, below -126 as at -126.
+REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) { return exp2_by(y, 12582932.0f, exp2_polynomial<0>); }
+
+/// The same bits, but that below y = -126 anything less than 2^-105 will do.
+REDLINE_INLINE VecF32 scaled_exp2_for_sums(VecF32 y) {
+#if defined(__AVX512DQ__)
+  const VecF32 f = from_nearest(y);
+  return scale_by_floor(exp2_polynomial<20>(f), y - f);
+#else
+  return scaled_exp2(y);
+#endif
 }
 
 /// Sums of weights of up to 128 logits by lane, as integers: units of 2^-20, and the remainders in units of 2^-42, both
@@ -41,7 +54,7 @@ struct WeightSums {
     const VecF32 magic = set1(kMagic), rounded = scaled + magic;
     whole = sum(whole, bits_i32(rounded));
     // The remainder is at most 1/2, exact, and so is its product with 2^22, fused or not.
-    rest = sum(rest, bits_i32(fma(scaled - (rounded - magic), set1(4194304.0f), magic)));
+    rest = sum(rest, bits_i32(fma(from_nearest(scaled), set1(4194304.0f), magic)));
   }
   /// `added`: the number of weights.
   REDLINE_INLINE int64_t total(int64_t added) const {
@@ -57,6 +70,8 @@ struct WeightOf {
   explicit WeightOf(const BlockExpSumArgs& a) : best(set1(a.best)), scale(set1(a.scale * 1.44269504f)) {}
   /// 2^20 times the weight.
   REDLINE_INLINE VecF32 operator()(VecF32 x) const { return scaled_exp2((x - best) * scale); }
+  /// The same as far as sums see.
+  REDLINE_INLINE VecF32 for_sums(VecF32 x) const { return scaled_exp2_for_sums((x - best) * scale); }
 };
 
 /// body(x, block) for blocks of 128 logits; the last one is filled up with -inf.
@@ -83,7 +98,7 @@ void exp_sums(const BlockExpSumArgs& a) {
   for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
     WeightSums sums;
     for (int64_t j = 0; j < kLogitBlock; j += kWidth)
-      sums.add(weight(load(x + j, Full{})), [](VecI32 sum, VecI32 v) { return sum + v; });
+      sums.add(weight.for_sums(load(x + j, Full{})), [](VecI32 sum, VecI32 v) { return sum + v; });
     a.sums[block] = sums.total(kLogitBlock);
   });
 }
@@ -167,36 +182,60 @@ void list_between(const BlockExpSumArgs& a) {
   *a.num_between = listed;
 }
 
-template <bool has_total>
 void split(const BlockExpSumArgs& a) {
   const WeightOf weight(a);
   const VecF32 low = set1(a.low), high = set1(a.high);
-  int64_t listed = 0, total = 0;
+  int64_t listed = 0;
   for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
-    WeightSums sums, all;
+    WeightSums sums;
     int64_t added = 0;
     for (int64_t j = 0; j < kLogitBlock; j += kWidth) {
       const VecF32 v = load(x + j, Full{});
       const Lanes above = at_least(v, high), between = and_not(at_least(v, low), above);
-      const VecF32 scaled = weight(v);
-      sums.add(scaled, [&](VecI32 sum, VecI32 w) { return add_where(above, sum, w); });
-      if (has_total) all.add(scaled, [](VecI32 sum, VecI32 w) { return sum + w; });
+      sums.add(weight.for_sums(v), [&](VecI32 sum, VecI32 w) { return add_where(above, sum, w); });
       added += count(above);
       store_chosen(a.between + listed, v, between);
       store_indices(a.places + listed, static_cast<int32_t>(block * kLogitBlock + j), between);
       listed += count(between);
     }
-    if (a.sums != nullptr) a.sums[block] = sums.total(added);
-    if (has_total) total += all.total(kLogitBlock);
+    a.sums[block] = sums.total(added);
   });
   *a.num_between = listed;
-  if (has_total) *a.total = total;
+}
+
+/// As split(), with the sum of all. What is below `high` is subtracted, which takes no more than adding what is above.
+void split_and_total(const BlockExpSumArgs& a) {
+  const WeightOf weight(a);
+  const VecF32 low = set1(a.low), high = set1(a.high);
+  float* const list = a.between;
+  int64_t listed = 0, total = 0;
+  for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
+    WeightSums all, below;
+    int64_t num_below = 0;
+    a.begins[block] = static_cast<int32_t>(listed);
+    for (int64_t j = 0; j < kLogitBlock; j += kWidth) {
+      const VecF32 v = load(x + j, Full{});
+      const Lanes is_below = less(v, high), between = both(at_least(v, low), is_below);
+      const VecF32 scaled = weight.for_sums(v);
+      all.add(scaled, [](VecI32 sum, VecI32 w) { return sum + w; });
+      below.add(scaled, [&](VecI32 sum, VecI32 w) { return add_where(is_below, sum, w); });
+      num_below += count(is_below);
+      store_chosen(list + listed, v, between);
+      listed += count(between);
+    }
+    const int64_t units = all.total(kLogitBlock);
+    total += units;
+    a.sums[block] = units - below.total(num_below);
+  });
+  a.begins[num_logit_blocks(a.count)] = static_cast<int32_t>(listed);
+  *a.num_between = listed;
+  *a.total = total;
 }
 
 void block_exp_sum(const BlockExpSumArgs& a) {
   if (a.weights != nullptr) exp_weights(a);
-  if (a.places != nullptr && a.total != nullptr) split<true>(a);
-  else if (a.places != nullptr && a.sums != nullptr) split<false>(a);
+  if (a.total != nullptr) split_and_total(a);
+  else if (a.places != nullptr && a.sums != nullptr) split(a);
   else if (a.places != nullptr) list_between(a);
   else if (a.sums != nullptr) exp_sums(a);
 }

@@ -16,6 +16,8 @@ struct LaneSums {
 using Lanes = __mmask16;
 REDLINE_INLINE Lanes at_least(VecF32 a, VecF32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }
 REDLINE_INLINE Lanes and_not(Lanes a, Lanes b) { return static_cast<Lanes>(a & ~b); }
+REDLINE_INLINE Lanes less(VecF32 a, VecF32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }
+REDLINE_INLINE Lanes both(Lanes a, Lanes b) { return static_cast<Lanes>(a & b); }
 REDLINE_INLINE int count(Lanes lanes) { return __builtin_popcount(lanes); }
 REDLINE_INLINE Lanes either(Lanes a, Lanes b) { return static_cast<Lanes>(a | b); }
 /// Where a or b is NaN.
@@ -25,6 +27,10 @@ REDLINE_INLINE VecF32 above_floor(VecF32 y) {
   return {_mm512_reduce_ps(y.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
 }
 REDLINE_INLINE VecF32 scale_by_floor(VecF32 p, VecF32 y) { return {_mm512_scalef_ps(p.v, y.v)}; }
+/// y less the nearest integer, the even one of two.
+REDLINE_INLINE VecF32 from_nearest(VecF32 y) {
+  return {_mm512_reduce_ps(y.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
 /// a + b in the chosen lanes, a in the others.
 REDLINE_INLINE VecI32 add_where(Lanes lanes, VecI32 a, VecI32 b) {
   return {_mm512_mask_add_epi32(a.v, lanes, a.v, b.v)};
@@ -55,15 +61,22 @@ REDLINE_INLINE VecF32 fused(VecF32 a, VecF32 b, VecF32 c) { return fma(a, b, c);
 struct Lanes {
   VecI32 v;  ///< all bits of a chosen lane
 };
+/// y less the nearest integer, the even one of two; |y| <= 2^22.
+REDLINE_INLINE VecF32 from_nearest(VecF32 y) {
+  const VecF32 magic = set1(12582912.0f);
+  return y - ((y + magic) - magic);
+}
 REDLINE_INLINE VecI32 add_where(Lanes lanes, VecI32 a, VecI32 b) { return a + (b & lanes.v); }
 REDLINE_INLINE Lanes and_not(Lanes a, Lanes b) { return {a.v & (b.v ^ set1_i32(-1))}; }
 REDLINE_INLINE Lanes either(Lanes a, Lanes b) { return {a.v | b.v}; }
+REDLINE_INLINE Lanes both(Lanes a, Lanes b) { return {a.v & b.v}; }
 
 #if defined(__AVX2__)
 
 REDLINE_INLINE Lanes at_least(VecF32 a, VecF32 b) {
   return {{_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ))}};
 }
+REDLINE_INLINE Lanes less(VecF32 a, VecF32 b) { return {{_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))}}; }
 REDLINE_INLINE Lanes unordered(VecF32 a, VecF32 b) {
   return {{_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_UNORD_Q))}};
 }
@@ -81,6 +94,7 @@ REDLINE_INLINE VecF32 fused(VecF32 a, VecF32 b, VecF32 c) { return fma(a, b, c);
 #else
 
 REDLINE_INLINE Lanes at_least(VecF32 a, VecF32 b) { return {{a.v >= b.v}}; }
+REDLINE_INLINE Lanes less(VecF32 a, VecF32 b) { return {{a.v < b.v}}; }
 REDLINE_INLINE Lanes unordered(VecF32 a, VecF32 b) { return {{(a.v != a.v) | (b.v != b.v)}}; }
 REDLINE_INLINE unsigned bits(Lanes lanes) {
   unsigned all = 0;

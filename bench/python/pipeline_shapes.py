@@ -3,6 +3,8 @@
 Stable Diffusion 1.5 and PixArt-Sigma have all their blocks; the others have fewer, so that three copies fit into 16 GB. Text encoders of
 T5's size have two layers. All are built in float32.
 """
+from typing import ClassVar
+
 import diffusers
 import torch
 import transformers
@@ -14,6 +16,7 @@ class Words:
     """A tokenizer for random weights: a hash of each word, an end token, padding."""
 
     model_max_length = 77
+    added_tokens_encoder: ClassVar = {}
 
     def __init__(self, padding):
         self._padding = padding
@@ -27,6 +30,9 @@ class Words:
             ids[row, : len(words) + 1] = torch.tensor([*words, EOS if self._padding else 1])
             mask[row, : len(words) + 1] = 1
         return transformers.BatchEncoding({"input_ids": ids, "attention_mask": mask})
+
+    def tokenize(self, text):
+        return text.split()
 
     def batch_decode(self, ids):
         return [""] * len(ids)

@@ -2,7 +2,8 @@
 """Whole pipelines of diffusers: eager, torch.compile and redline.diffusers.accelerate, in turn (A B C A B C ...).
 
   python bench/python/pipelines.py shapes                        the bundled pipeline, its trained weights
-  python bench/python/pipelines.py sd15 --side 256 --steps 4     the shape of Stable Diffusion 1.5, random weights
+  python bench/python/pipelines.py sd15 --side 256 --steps 4     the shape of Stable Diffusion 1.5, random weights;
+                                                                 sdxl, sd3, flux, pixart: pipeline_shapes.py
   python bench/python/pipelines.py shapes --engines eager,redline --dtype f32 --rounds 7
 
 Wall-clock of pipe(...) from the prompt to the pixels. The pictures are compared first: 50 dB to eager in float32, else 25 dB for what
@@ -21,7 +22,7 @@ import time
 
 import diffusers
 import torch
-import transformers
+from pipeline_shapes import SHAPES
 from torch.utils.flop_counter import FlopCounterMode
 
 import redline.diffusers
@@ -32,42 +33,10 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 PROMPT = "a large red circle on a blue background"
 
 
-class Words:
-    """A tokenizer of CLIP's form for random weights: a hash of each word."""
-
-    model_max_length = 77
-
-    def __call__(self, texts, **_):
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        ids = torch.full((len(texts), 77), 49407)
-        for row, text in enumerate(texts):
-            words = [1 + sum(word.encode()) % 40000 for word in text.split()][:75]
-            ids[row, : len(words) + 1] = torch.tensor([49406, *words])
-        return transformers.BatchEncoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-
-    def batch_decode(self, ids):
-        return [""] * len(ids)
-
-
-def sd15():
-    torch.manual_seed(1)
-    text = transformers.CLIPTextModel(transformers.CLIPTextConfig(
-        hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=49408, bos_token_id=49406,
-        eos_token_id=49407, pad_token_id=49407))
-    unet = diffusers.UNet2DConditionModel(sample_size=64, cross_attention_dim=768)
-    vae = diffusers.AutoencoderKL(
-        block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4)
-    return diffusers.StableDiffusionPipeline(
-        vae=vae, text_encoder=text, tokenizer=Words(), unet=unet, safety_checker=None, feature_extractor=None,
-        scheduler=diffusers.DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1,
-                                          clip_sample=False, set_alpha_to_one=False), requires_safety_checker=False)
-
-
 PIPELINES = {  # how it is made, pixels, steps, further arguments of a call
     "shapes": (lambda: diffusers.FluxPipeline.from_pretrained(ROOT / "assets/redline-shapes"), 128, 28,
                dict(max_sequence_length=64, true_cfg_scale=4.0, negative_prompt="")),
-    "sd15": (sd15, 512, 10, {}),
+    **SHAPES,
 }
 
 
@@ -120,16 +89,15 @@ def main():
     for part in first.components.values():
         if isinstance(part, torch.nn.Module):
             part.eval().requires_grad_(False)
-    exact = {name: copy.deepcopy(part) for name, part in first.components.items()} if args.dtype != "f32" else first.components
+    exact = copy.deepcopy(first) if args.dtype != "f32" else first
     first = first.to(TYPES[args.dtype])
     with FlopCounterMode(display=False) as counter:
-        expected = call(prepare(type(first)(**exact, **({"requires_safety_checker": False} if args.pipeline == "sd15" else {})),
-                                "eager", args.dtype, None, args.threads))
+        expected = call(prepare(exact, "eager", args.dtype, None, args.threads))
     gflop = counter.get_total_flops() / 1e9
     del exact
     pipes = {}
-    for i, engine in enumerate(engines):
-        pipe = first if i == len(engines) - 1 else copy.deepcopy(first)
+    for engine in engines:  # eager and compiled share their weights
+        pipe = {"eager": lambda: first, "compiled": lambda: copy.copy(first), "redline": lambda: copy.deepcopy(first)}[engine]()
         pipes[engine] = prepare(pipe, engine, args.dtype, args.redline_type, args.threads)
     least = 50 if args.dtype == "f32" and not args.redline_type else 25
     for engine, pipe in pipes.items():

@@ -279,6 +279,9 @@ typedef struct redline_generate_options {
   float dynatemp_range, dynatemp_exponent;
   const char* const* samplers; /* their order; NULL: all, in the default order */
   size_t num_samplers;
+  int64_t min_tokens;            /* tokens that end the text are excluded before, unless a constraint allows no other */
+  const int32_t* stop_token_ids; /* further tokens that end the text and are not part of it */
+  size_t num_stop_token_ids;
 } redline_generate_options;
 /* Fills in the defaults. With a model: its own sampling (generation_config.json, GGUF), and the adapters it was opened
  * with, which are borrowed from it. `model` may be NULL. */

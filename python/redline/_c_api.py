@@ -151,6 +151,9 @@ class redline_generate_options(Structure):
         ("dynatemp_exponent", c_float),
         ("samplers", POINTER(c_char_p)),
         ("num_samplers", c_size_t),
+        ("min_tokens", c_int64),
+        ("stop_token_ids", POINTER(c_int32)),
+        ("num_stop_token_ids", c_size_t),
     ]
 
 

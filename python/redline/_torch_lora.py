@@ -135,7 +135,7 @@ def record_fusing(module: torch.nn.Module, engine: Engine) -> list[tuple[str, An
     return layers
 
 
-def sync_adapters(module: torch.nn.Module, engine: Engine) -> None:
+def sync_adapters(module: Any, engine: Engine) -> None:
     """Gives the network the adapters that PEFT would apply now, where they have changed."""
     wanted: list[tuple[str, str, torch.Tensor, torch.Tensor, float]] = []
     for name, layer in record_fusing(module, engine):

@@ -63,7 +63,7 @@ class Accelerated:
             sync_adapters(self, self._redline)
             yield
             return
-        from diffusers.utils import scale_lora_layers, unscale_lora_layers
+        from diffusers.utils.peft_utils import scale_lora_layers, unscale_lora_layers
 
         scale_lora_layers(self, scale)
         try:

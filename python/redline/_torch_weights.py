@@ -37,7 +37,7 @@ class MovedTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, like: torch.Tensor, dtype: torch.dtype | None = None) -> MovedTensor:
         made: MovedTensor = torch.Tensor._make_wrapper_subclass(
-            cls, like.shape, dtype=dtype or like.dtype, device="cpu", requires_grad=False)
+            cls, like.shape, dtype=dtype or like.dtype, device=torch.device("cpu"), requires_grad=False)
         return made
 
     def __repr__(self, **_: Any) -> str:

@@ -217,8 +217,8 @@ def _bar(total: int, is_off: bool) -> Any:
 
 def _register() -> None:
     try:
-        import lm_eval.models  # type: ignore[import-not-found, unused-ignore]  # the harness looks for its own only while there are none
-        from lm_eval.api.registry import register_model  # type: ignore[import-not-found, unused-ignore]
+        import lm_eval.models  # the harness looks for its own only while there are none
+        from lm_eval.api.registry import register_model
     except ImportError:
         return
     register_model("redline")(RedlineLM)

@@ -23,6 +23,7 @@ class SamplingOptions(TypedDict, total=False):
     (generation_config.json, GGUF), else temperature 0.8 and top_p 0.95; None is the same as left out.
 
     ``temperature`` 0 is greedy. ``seed``: the same one gives the same text; left out: another text with each call.
+    ``min_tokens``: tokens that end the text, the model's own and ``stop_token_ids``, are excluded before there are so many.
     ``logprobs=k``: the log probability of each token and of the k most likely ones. At most one of ``json_schema`` (a dict, JSON,
     or a pydantic model; {} for any JSON), ``regex``, ``grammar`` (GBNF) and ``choices`` says what the text must match.
     ``logit_bias``: addends of logits by token id, -inf excludes a token. ``adapters``: names of loaded LoRA adapters, or weights
@@ -41,6 +42,8 @@ class SamplingOptions(TypedDict, total=False):
     frequency_penalty: float | None
     seed: int | None
     stop: Union[str, Sequence[str], None]
+    stop_token_ids: Union[Sequence[int], None]
+    min_tokens: int | None
     ignore_eos: bool | None
     skip_special_tokens: bool | None
     add_bos: bool | None
@@ -87,7 +90,9 @@ _KNOWN_ELSEWHERE = {
     "num_return_sequences": "n", "do_sample": "temperature (0 is greedy)", "stop_strings": "stop", "stop_sequences": "stop",
     "guided_json": "json_schema", "response_format": "json_schema", "guided_regex": "regex", "guided_grammar": "grammar",
     "guided_choice": "choices", "choice": "choices", "repeat_penalty": "repetition_penalty", "top_logprobs": "logprobs",
-    "lora_request": "adapters", "timeout": "timeout_ms", "repeat_last_n": "penalty_last_n", "streaming": "stream",
+    "prompt_logprobs": "logits(prompt, all=True)", "allowed_token_ids": "choices, regex or logit_bias", "best_of": "n",
+    "eos_token_id": "stop_token_ids", "min_new_tokens": "min_tokens", "min_length": "min_tokens", "bad_words_ids": "bad_words",
+    "sampling_params": "its fields as keywords", "lora_request": "adapters", "timeout": "timeout_ms", "repeat_last_n": "penalty_last_n", "streaming": "stream",
 }
 
 
@@ -166,6 +171,11 @@ def generate_options(model: Handle, values: Mapping[str, Any]) -> Any:
             options.logit_bias_tokens = (ctypes.c_int32 * len(ids))(*ids)
             options.logit_bias_values = (ctypes.c_float * len(ids))(*addends)
             options.num_logit_bias = len(ids)
+        elif name == "stop_token_ids":
+            if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+                raise InvalidArgument(f"stop_token_ids must be a list of token ids, not {kind_of(value)}")
+            ids = [integer(f"stop_token_ids[{i}]", token, ctypes.c_int32) for i, token in enumerate(value)]
+            options.stop_token_ids, options.num_stop_token_ids = (ctypes.c_int32 * len(ids))(*ids), len(ids)
         elif name == "adapters":
             options.adapters, options.num_adapters = weight_array(value)
         else:

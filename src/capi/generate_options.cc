@@ -114,6 +114,11 @@ Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_g
   REDLINE_ASSIGN(request.constraint, read_constraint(o));
   REDLINE_ASSIGN(request.stop, strings_of(o.stop, o.num_stop, "stop"));
   REDLINE_ASSIGN(request.adapters, adapter_weights(o.adapters, o.num_adapters));
+  if (o.num_stop_token_ids > 0) {
+    REDLINE_TRY(required(o.stop_token_ids, "stop_token_ids"));
+    request.stop_tokens.assign(o.stop_token_ids, o.stop_token_ids + o.num_stop_token_ids);
+  }
+  request.min_tokens = o.min_tokens;
   request.max_tokens = o.max_tokens;
   request.ignore_stop_tokens = o.ignore_eos != 0;
   request.special = o.skip_special_tokens == 0;

@@ -387,6 +387,29 @@ static void generate(void) {
   }
   redline_generation_release(generation);
 
+  /* A token that ends the text, and not before min_tokens. */
+  options = greedy(model, 16);
+  OK(redline_generate(model, &prompt, 1, &list, 1, NULL, NULL, &generation, &error));
+  OK(redline_generation_completion(generation, 0, &completion, &error));
+  {
+    const int32_t last = completion.tokens[0];
+    redline_generation_release(generation);
+    options.stop_token_ids = &last;
+    options.num_stop_token_ids = 1;
+    OK(redline_generate(model, &prompt, 1, &list, 1, NULL, NULL, &generation, &error));
+    OK(redline_generation_completion(generation, 0, &completion, &error));
+    CHECK(completion.num_tokens == 0 && completion.finish_reason == REDLINE_FINISH_STOP);
+    redline_generation_release(generation);
+    options.min_tokens = 3;
+    OK(redline_generate(model, &prompt, 1, &list, 1, NULL, NULL, &generation, &error));
+    OK(redline_generation_completion(generation, 0, &completion, &error));
+    CHECK(completion.num_tokens >= 3 && completion.tokens[0] != last);
+    redline_generation_release(generation);
+    options.stop_token_ids = NULL;
+    FAILS(redline_generate(model, &prompt, 1, &list, 1, NULL, NULL, &generation, &error), REDLINE_INVALID_ARGUMENT,
+          "stop_token_ids is NULL");
+  }
+
   /* A constraint. */
   {
     const char* choices[] = {"yes", "no"};

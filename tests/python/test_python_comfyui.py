@@ -3,6 +3,8 @@ import copy
 import importlib.util
 import json
 import math
+import shutil
+import subprocess
 import sys
 import types
 
@@ -454,3 +456,17 @@ def test_the_mask_of_a_budget_is_that_of_the_engine(comfy, painter):
     for steps, budget in ((28, 10), (20, 7), (12, 12), (9, 1)):
         result = painter("a red circle", num_inference_steps=steps, cache=f"redline:budget={budget}", seed=1)
         assert {i for i, rows in enumerate(result.details["computed"]) if rows} == power_mask(steps, budget)
+
+
+def test_the_package_of_the_pack(root, tmp_path):
+    """Its pyproject.toml installs all its files."""
+    pytest.importorskip("setuptools")
+    source, built = tmp_path / "source", tmp_path / "built"
+    shutil.copytree(root / "comfyui_redline", source, ignore=shutil.ignore_patterns("__pycache__"))
+    build = f"import setuptools; setuptools.setup(script_args=['-q', 'build_py', '--build-lib', {str(built)!r}])"
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    packed = {path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()}
+    files = {path.relative_to(root).as_posix() for pattern in ("*.py", "workflows/*.json")
+             for path in (root / "comfyui_redline").glob(pattern)}
+    assert packed == files and len(files) > 3

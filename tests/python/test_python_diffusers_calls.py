@@ -109,7 +109,7 @@ def test_calls_of_paraattention_and_cache_dit():
         with pytest.raises(error, match=message):
             calls.enable_cache(pipe, **wrong)
     pipe.transformer.disable_cache()
-    with pytest.raises(redline.InvalidArgument, match="no DBCacheConfig"):
+    with pytest.raises(redline.InvalidArgument, match="str is not a DBCacheConfig"):
         calls.enable_cache(pipe, "fast")
 
 

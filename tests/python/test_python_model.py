@@ -119,6 +119,19 @@ def test_logit_bias(model):
     assert greedy(model, PROMPT, max_tokens=1, logit_bias={"5": 1000.0}).token_ids == [5]
 
 
+def test_tokens_that_end_a_text(model):
+    ids = greedy(model, PROMPT, ignore_eos=True, max_tokens=12).token_ids
+    last = ids.index(ids[5])
+    for given in ([ids[5]], (ids[5],), np.array([ids[5], model.vocab_size - 1])):
+        found = greedy(model, PROMPT, ignore_eos=True, max_tokens=12, stop_token_ids=given)
+        assert (found.token_ids, found.finish_reason) == (ids[:last], "stop")
+    # Excluded before there are min_tokens: another token is drawn there.
+    found = greedy(model, PROMPT, ignore_eos=True, max_tokens=12, stop_token_ids=[ids[5]], min_tokens=last + 2)
+    assert len(found.token_ids) >= last + 2 and found.token_ids[: last] == ids[:last] and found.token_ids[last] != ids[5]
+    several = greedy(model, [PROMPT] * 2, n=2, seed=1, ignore_eos=True, max_tokens=12, stop_token_ids=[ids[5]])
+    assert [c.token_ids for texts in several for c in texts] == [ids[:last]] * 4
+
+
 def test_stream(model):
     whole = greedy(model, PROMPT)
     stream = greedy(model, PROMPT, stream=True)
@@ -351,6 +364,11 @@ def test_pickling_and_copying_are_refused(model):
     ({"choices": []}, "choices is an empty list"),
     ({"logprobs": "x"}, "logprobs must be an integer"),
     ({"logprobs": -3}, "logprobs is -3; it must be at least 0, or False"),
+    ({"stop_token_ids": 5}, "stop_token_ids must be a list of token ids, not 5"),
+    ({"stop_token_ids": "5"}, "stop_token_ids must be a list of token ids, not '5'"),
+    ({"stop_token_ids": [1, 2.5]}, r"stop_token_ids\[1\] must be an integer"),
+    ({"stop_token_ids": [10**7]}, "stop token 10000000 is outside the vocabulary"),
+    ({"min_tokens": -1}, "min_tokens -1 must not be negative"),
     ({"adapters": 3}, "adapters must be a str or a list of str"),
     ({"regex": "a\0b"}, "zero character"),
 ])
@@ -363,6 +381,8 @@ def test_bad_options(model, options, message):
 def test_unknown_names(model, root):
     with pytest.raises(TypeError, match="unexpected keyword argument 'max_new_tokens'; use max_tokens"):
         model.generate(PROMPT, max_new_tokens=2)
+    with pytest.raises(TypeError, match=r"'prompt_logprobs'; use logits\(prompt, all=True\)"):
+        model.generate(PROMPT, prompt_logprobs=2)
     with pytest.raises(TypeError, match="'temprature'; use temperature"):
         model.generate(PROMPT, temprature=2)
     with pytest.raises(TypeError, match="'n_ctx'; use context"):

@@ -16,8 +16,8 @@
 
 namespace redline::cli {
 
-/// TextEngineOptions::max_slowdown of servers: gaps between tokens shall stay below three times the usual one, and steps
-/// of the same work differ by a fifth and more.
+/// TextEngineOptions::max_slowdown of servers: gaps between tokens shall stay below three times the usual one, and
+/// steps of the same work differ by a fifth and more.
 inline constexpr float kServedSlowdown = 2;
 
 struct EngineArgs {

@@ -11,9 +11,9 @@
 namespace redline::server {
 
 struct StoredResponse {
-  std::string id, client;  ///< the name of the API key that made it
-  Json response;           ///< as it was answered
-  Json messages;           ///< the conversation up to its end, without instructions (ChatPrompt::messages)
+  std::string id, client;      ///< the name of the API key that made it
+  Json response;               ///< as it was answered
+  Json messages;               ///< the conversation up to its end, without instructions (ChatPrompt::messages)
   Json input = Json::array();  ///< the items that it was made from, those of earlier responses first
 };
 

@@ -127,12 +127,11 @@ const Schema responses_deleted_schema{"DeletedResponse",
                                        {"object", kString, "", {.required = true, .choices = {"response"}}},
                                        {"deleted", kBoolean, "", {.required = true}}}};
 
-const Schema input_items_query{
-    "ResponseInputItemsQuery",
-    {{"limit", kInteger, "items of a page; default: 20", {.min = 1, .max = 100}},
-     {"after", kString, "the id of an item: those that follow it", {.max_length = 1000}},
-     {"order", kString, "by time; default: the newest first", {.choices = {"asc", "desc"}}},
-     {"include", kArray, "", {.items = &include_item, .is_ignored = true}}}};
+const Schema input_items_query{"ResponseInputItemsQuery",
+                               {{"limit", kInteger, "items of a page; default: 20", {.min = 1, .max = 100}},
+                                {"after", kString, "the id of an item: those that follow it", {.max_length = 1000}},
+                                {"order", kString, "by time; default: the newest first", {.choices = {"asc", "desc"}}},
+                                {"include", kArray, "", {.items = &include_item, .is_ignored = true}}}};
 const Schema input_items_schema{"ResponseItemList",
                                 {{"object", kString, "", {.required = true, .choices = {"list"}}},
                                  {"data", kArray, "items", {.required = true, .items = &responses_any_item}},

@@ -217,7 +217,7 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     std::free(made);
   };
   const auto append_nfc = [&](std::string_view run) {
-    size_t begin = 0;  // of what is not appended yet
+    size_t begin = 0;  // where the bytes begin that are not appended yet
     for (size_t pos = 0, last = 0; pos < run.size();) {
       const Utf8Char c = utf8_at(run, pos);
       if (stands_for_itself(c.value)) {

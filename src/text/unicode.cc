@@ -187,6 +187,16 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+namespace {
+
+/// Some of the characters that are their own NFC and compose with none before them: Latin, Cyrillic, quotes and dashes,
+/// Han.
+bool stands_for_itself(uint32_t c) {
+  return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x2010 && c <= 0x205E) || (c >= 0x4E00 && c <= 0x9FFF);
+}
+
+}  // namespace
+
 std::string normalize_unicode(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);  // in every form
   int options = UTF8PROC_STABLE;
@@ -206,6 +216,28 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     }
     std::free(made);
   };
+  const auto append_nfc = [&](std::string_view run) {
+    size_t begin = 0;  // where the bytes begin that are not appended yet
+    for (size_t pos = 0, last = 0; pos < run.size();) {
+      const Utf8Char c = utf8_at(run, pos);
+      if (stands_for_itself(c.value)) {
+        last = pos;
+        pos += c.bytes;
+        continue;
+      }
+      // With the character before, with which this one may compose, up to the next one that stands for itself.
+      out.append(run.substr(begin, last - begin));
+      for (Utf8Char next = c; !stands_for_itself(next.value);) {
+        pos += next.bytes;
+        if (pos == run.size()) break;
+        next = utf8_at(run, pos);
+      }
+      append(run.substr(last, pos - last));
+      begin = last = pos;
+    }
+    out.append(run.substr(begin));
+  };
+  const auto normalize = [&](std::string_view run) { form == NormalForm::nfc ? append_nfc(run) : append(run); };
   for_each_utf8_run(text, [&](std::string_view run, bool valid) {
     if (!valid) {
       out.append(run);
@@ -214,8 +246,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     // utf8proc drops U+11A7 after a Hangul syllable, as if it were a final consonant. Nothing composes with it, so the
     // text can be split before it.
     constexpr std::string_view kBeforeFinals = "\xE1\x86\xA7";
-    for (size_t at; (at = run.find(kBeforeFinals, 1)) < run.size(); run.remove_prefix(at)) append(run.substr(0, at));
-    if (!run.empty()) append(run);
+    for (size_t at; (at = run.find(kBeforeFinals, 1)) < run.size(); run.remove_prefix(at)) normalize(run.substr(0, at));
+    if (!run.empty()) normalize(run);
   });
   return out;
 }

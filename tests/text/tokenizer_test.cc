@@ -2,6 +2,9 @@
 // and speed that does not collapse on odd input.
 #include "vocab_files.h"
 
+#include <utf8proc.h>
+
+#include <cstdlib>
 #include <random>
 
 #include "text/unicode.h"
@@ -182,6 +185,22 @@ TEST(Tokenizer, LongRunsOfOneCharacter) {
       const auto ids = tokenizer->encode(text, {.add_special = false});
       EXPECT_FALSE(ids.empty());
     }
+  }
+}
+
+// Only what may change is normalized; the whole must be as if all had been.
+TEST(Unicode, NfcOfPartsIsThatOfTheWhole) {
+  const std::vector<std::string> characters = {"a",      "e",      " ",      "\u00e9", "\u0301", "\u0308",
+                                               "\u0327", "\u0340", "\u0344", "\u0438", "\u0306", "\u212b",
+                                               "\u2014", "\u2000", "\u1100", "\u1161", "\u11a8", "\uac00",
+                                               "\u4e2d", "\u3099", "\u304b", "\u0958", "\uf900", "\u02ff"};
+  std::mt19937 random(5);
+  for (int i = 0; i < 4000; ++i) {
+    std::string text;
+    for (size_t n = random() % 12; n > 0; --n) text += characters[random() % characters.size()];
+    utf8proc_uint8_t* const whole = utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
+    EXPECT_EQ(normalize_unicode(text, NormalForm::nfc), reinterpret_cast<const char*>(whole)) << text;
+    std::free(whole);
   }
 }
 

@@ -54,7 +54,7 @@ QUANTIZERS = ("quantize_file.cc",)
 WARPS = ("kernels/cuda/warp.cuh", "kernels/emu/warp.h")
 # A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
 # code of a newer set in a symbol that all share.
-KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$")
+KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$|cpu_kernels\.inc$")  # the last is the list of kernels of the build
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

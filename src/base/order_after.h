@@ -7,8 +7,8 @@
 
 namespace redline {
 
-/// Each row behind the one whose name it gives as `after`, and behind those that follow that one by name; rows that give
-/// none come first. A row whose `after` is no row's name comes last, so that none is lost.
+/// Each row behind the one whose name it gives as `after`, those with the same `after` in the order given;
+/// rows that give none come first. A row whose `after` is no row's name comes last, so that none is lost.
 template <class Row, class Name, class After>
 std::vector<Row> order_after(const std::vector<Row>& rows, const Name& name_of, const After& after_of) {
   std::vector<Row> order;

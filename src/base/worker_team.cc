@@ -35,8 +35,8 @@ WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
     : size_(std::max(workers, 1)), cpus_(cpu_order().cpus), hooks_(hooks) {
   const int places = static_cast<int>(cpus_.size());
   pinned_ = size_ <= places;
-  // An invalid setting is reported where engines read it. The default is long enough for workers to be awake at the next
-  // step of a decode loop, short enough not to burn an idle core.
+  // An invalid setting is reported where engines read it. The default is long enough for workers to be awake at the
+  // next step of a decode loop, short enough not to burn an idle core.
   const Result<Settings> settings = read_settings();
   const int64_t spins = settings.ok() ? settings->spin_count : Settings().spin_count;
   oversubscribed_ = size_ > cpu_order().cores || spins == 0;

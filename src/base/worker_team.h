@@ -31,8 +31,8 @@ class WorkerTeam {
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int size() const { return size_; }
-  /// More workers than cores, or REDLINE_SPIN_COUNT=0: waits should yield instead of spinning, since a core can run only
-  /// one spinning thread.
+  /// More workers than cores, or REDLINE_SPIN_COUNT=0: waits should yield instead of spinning, since a core can run
+  /// only one spinning thread.
   bool oversubscribed() const { return oversubscribed_; }
   /// Calls fn(worker) once on every worker and returns when all are done. No allocations. One run at a time. `fn` does
   /// not throw.

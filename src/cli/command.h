@@ -61,8 +61,8 @@ Command make_command(const char* name, const char* summary, const char* details,
           }};
 }
 
-/// Every command of one word, in the order of `redline help`, groups together. The build finds the files NAME_command.cc, each
-/// of which defines NAME_command().
+/// Every command of one word, in the order of `redline help`, groups together. The build finds the files
+/// NAME_command.cc, each of which defines NAME_command().
 const std::vector<Command>& commands();
 /// Those of two words, `redline bench serve` and `redline bench tokenizer`.
 const std::vector<Command>& bench_commands();

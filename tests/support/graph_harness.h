@@ -77,8 +77,8 @@ inline int count(const Graph& graph, const OpDef& def) {
   return n;
 }
 
-/// The team of so many workers that all tests of a process share: most of the time of a small test went into threads and
-/// scratch memory of its own.
+/// The team of so many workers that all tests of a process share: most of the time of a small test went into threads
+/// and scratch memory of its own.
 inline WorkerTeam* shared_team(int workers, const CpuKernels& kernels) {
   using Hook = void (*)();
   static std::map<std::tuple<int, Hook, Hook>, std::unique_ptr<WorkerTeam>> teams;

@@ -268,7 +268,8 @@ struct CpuKernels {
 
 #ifndef REDLINE_ISA_NS  // The rest is for the host side only; kernel sources see pointers and Args.
 
-/// One instruction set of cmake/RedlineKernels.cmake, and its table entries. Ordered from the most basic to the highest.
+/// One instruction set of cmake/RedlineKernels.cmake, and its table entries. Ordered from the most basic to the
+/// highest.
 struct CpuIsa {
   const char* name;
   const char* features;             ///< names of cpu_features.h, by spaces

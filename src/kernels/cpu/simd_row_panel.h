@@ -2,8 +2,6 @@
 // float16 values in 32-bit lanes. The few intrinsics are of no use elsewhere, so they are not in the sets' .inc files.
 #pragma once
 
-#include <utility>
-
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 #include "tensor/blocks/lanes.h"
@@ -26,13 +24,21 @@ template <int n>
 struct Int {
   constexpr operator int() const { return n; }
 };
-template <int kFirst, class Body, int... kAt>
-REDLINE_INLINE void unroll_at(const Body& body, std::integer_sequence<int, kAt...>) {
-  (body(Int<kFirst + kAt>{}), ...);
+template <int... n>
+struct Ints {};
+template <int kCount, int... n>
+struct IntsBelow : IntsBelow<kCount - 1, kCount - 1, n...> {};
+template <int... n>
+struct IntsBelow<0, n...> {
+  using Type = Ints<n...>;
+};
+template <int kFirst, class Body, int... n>
+REDLINE_INLINE void unroll_at(const Body& body, Ints<n...>) {
+  (body(Int<kFirst + n>{}), ...);
 }
 template <int kCount, int kFirst = 0, class Body>
 REDLINE_INLINE void unroll(const Body& body) {
-  if constexpr (kFirst < kCount) unroll_at<kFirst>(body, std::make_integer_sequence<int, kCount - kFirst>{});
+  if constexpr (kFirst < kCount) unroll_at<kFirst>(body, typename IntsBelow<kCount - kFirst>::Type{});
 }
 
 #define REDLINE_LAMBDA __attribute__((always_inline))

@@ -1,5 +1,5 @@
-// The entries of a base set: every kernel file NAME.kernel.cc defines fill_NAME, which fills in its own. Overlays have their
-// own table.SET.kernel.cc.
+// The entries of a base set: every kernel file NAME.kernel.cc defines fill_NAME, which fills in its own. Overlays have
+// their own table.SET.kernel.cc.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

@@ -188,7 +188,8 @@ Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
         if (!item.contains("role")) return needs("role");
         if (!item.contains("content")) return needs("content");
         const Json role = item["role"] == "developer" ? Json("system") : item["role"];
-        if (role == "assistant" && follows_assistant && messages.back()["content"] == "")  // after its reasoning
+        const auto* before = follows_assistant ? messages.back()["content"].get_ptr<const std::string*>() : nullptr;
+        if (role == "assistant" && before && before->empty())  // after its reasoning
           messages.back()["content"] = text_of_parts(item["content"]);
         else messages.push_back({{"role", role}, {"content", text_of_parts(item["content"])}});
       } else if (type == "function_call") {
@@ -236,8 +237,8 @@ class ResponseAnswer final : public ChatAnswer {
     if (body.contains("instructions")) conversation_.erase(conversation_.begin());
     if (body.value("store", true)) input_ = input_items(body["input"], before);
     const Json effort = body.contains("reasoning") ? body["reasoning"].value("effort", Json()) : Json();
-    const auto given = [&](const char* name, Json otherwise) {
-      return body.contains(name) ? body[name] : std::move(otherwise);
+    const auto given = [&](const char* name, const Json& otherwise) {
+      return body.contains(name) ? body[name] : otherwise;
     };
     echoed_ = {{"error", nullptr},
                {"incomplete_details", nullptr},
@@ -269,7 +270,7 @@ class ResponseAnswer final : public ChatAnswer {
     json.update(echoed_);
     return json;
   }
-  void send(const char* type, Json json, std::string& out) {
+  void send(const char* type, const Json& json, std::string& out) {
     if (!streams()) return;
     Json event = {{"type", type}, {"sequence_number", sequence_++}};
     event.update(json);

@@ -1,7 +1,6 @@
 // The table of commands, in the order of `redline help`.
 #include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "base/order_after.h"
 #include "cli/command.h"
@@ -27,14 +26,11 @@ std::vector<Command> in_order(bool has_two_words) {
   std::erase_if(all, [&](const Command& c) {
     return (std::string_view(c.name).find(' ') != std::string_view::npos) != has_two_words;
   });
-  std::vector<Command> order;
-  for (std::string_view group : kGroups) {
-    std::vector<Command> own;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(own), [&](const Command& c) { return c.group == group; });
-    own = order_after(
-        own, [](const Command& c) { return c.name; }, [](const Command& c) { return c.after; });
-    order.insert(order.end(), own.begin(), own.end());
-  }
+  std::vector<Command> order = order_after(
+      all, [](const Command& c) { return c.name; }, [](const Command& c) { return c.after; });
+  const auto group_of = [](const Command& c) { return std::find(kGroups.begin(), kGroups.end(), c.group); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const Command& a, const Command& b) { return group_of(a) < group_of(b); });
   return order;
 }
 

@@ -28,7 +28,9 @@ def test_latents(name):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pictures(name):
     expected = paint(build(name), name, output_type="np")
-    assert psnr(paint(accelerated(name), name, output_type="np"), expected) >= 50
+    # 8 bits hide float32's errors.
+    found = paint(accelerated(name), name, output_type="np")
+    assert psnr(found, expected) >= 50 and abs(found - expected).max() < 1 / 255
     assert expected.std() > 0.01
 
 

@@ -1,5 +1,6 @@
 // The CPU lowerings, by op. Each file in lower/ defines those of one op, or of a few that are alike.
 #include "backends/cpu/lowering.h"
+#include "backends/lowering_table.h"
 
 namespace redline {
 
@@ -8,16 +9,12 @@ namespace redline {
 #undef REDLINE_ROW
 
 const CpuLowering* find_cpu_lowering(const OpDef* op) {
-  static const std::map<const OpDef*, const CpuLowering*> all = [] {
-    std::map<const OpDef*, const CpuLowering*> by_op;
-#define REDLINE_ROW(rows) \
-  for (const CpuLowering& lowering : rows) by_op[lowering.op] = &lowering;
+  static const LoweringTable<CpuLowering> table = {
+#define REDLINE_ROW(rows) rows,
 #include <cpu_lowerings.inc>
 #undef REDLINE_ROW
-    return by_op;
-  }();
-  const auto found = all.find(op);
-  return found == all.end() ? nullptr : found->second;
+  };
+  return table.find(op);
 }
 
 }  // namespace redline

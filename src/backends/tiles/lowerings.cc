@@ -1,4 +1,5 @@
 // The tile lowerings, by op. Each file in lower/ defines those of one op, or of a few that are alike.
+#include "backends/lowering_table.h"
 #include "backends/tiles/tile_lowering.h"
 
 namespace redline {
@@ -8,16 +9,12 @@ namespace redline {
 #undef REDLINE_ROW
 
 const TileLowering* find_tile_lowering(const OpDef* op) {
-  static const std::map<const OpDef*, const TileLowering*> all = [] {
-    std::map<const OpDef*, const TileLowering*> by_op;
-#define REDLINE_ROW(rows) \
-  for (const TileLowering& lowering : rows) by_op[lowering.op] = &lowering;
+  static const LoweringTable<TileLowering> table = {
+#define REDLINE_ROW(rows) rows,
 #include <tile_lowerings.inc>
 #undef REDLINE_ROW
-    return by_op;
-  }();
-  const auto found = all.find(op);
-  return found == all.end() ? nullptr : found->second;
+  };
+  return table.find(op);
 }
 
 }  // namespace redline

@@ -1,6 +1,7 @@
 """Conversations through the official clients of OpenAI, Anthropic and Ollama, and through litellm, unmodified."""
 import asyncio
 import json
+import time
 
 import anthropic
 import jsonschema
@@ -199,6 +200,43 @@ def test_stored_responses(client):
         with pytest.raises(openai.BadRequestError) as error:
             client.responses.create(input="a", previous_response_id=name, **options)
         assert error.value.param == "previous_response_id" and error.value.code == "previous_response_not_found"
+
+
+def test_background_responses(client):
+    options = dict(model=MODEL, temperature=0, input=ASK, max_output_tokens=30)
+    begun = client.responses.create(background=True, **options)
+    assert begun.status == "queued" and begun.background and begun.output == [] and begun.usage is None
+    while (answer := client.responses.retrieve(begun.id)).status in ("queued", "in_progress"):
+        time.sleep(0.01)
+    assert client.responses.input_items.list(begun.id).data[0].content[0].text == ASK[0]["content"]
+    assert answer.id == begun.id and answer.output_text == client.responses.create(**options).output_text
+    assert client.responses.cancel(begun.id) == answer  # too late
+    more = client.responses.create(model=MODEL, input="More.", previous_response_id=begun.id, max_output_tokens=5)
+    assert more.previous_response_id == begun.id and not more.background
+    with pytest.raises(openai.BadRequestError, match="not made in the background"):
+        client.responses.cancel(more.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.cancel("resp_x")
+    for field in (dict(stream=True), dict(store=False)):
+        with pytest.raises(openai.BadRequestError, match="background"):
+            client.responses.create(background=True, **field, **options)
+
+
+def test_background_responses_are_cancelled(client, server):
+    options = dict(model=MODEL, input="Go on.", background=True, extra_body={"ignore_eos": True})
+    begun = client.responses.create(**options)
+    with pytest.raises(openai.BadRequestError, match="not complete yet"):
+        client.responses.create(model=MODEL, input="a", previous_response_id=begun.id)
+    assert client.responses.cancel(begun.id).status == "cancelled"
+    assert client.responses.retrieve(begun.id).status == "cancelled"
+    with pytest.raises(openai.BadRequestError, match="it is cancelled"):
+        client.responses.create(model=MODEL, input="a", previous_response_id=begun.id)
+    gone = client.responses.create(**options)
+    client.responses.delete(gone.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(gone.id)
+    while server.metric("vllm:num_requests_running"):
+        time.sleep(0.01)
 
 
 def test_log_probabilities_of_responses(client):

@@ -84,7 +84,7 @@ std::vector<Field> request_fields() {
        {.choices = {"auto", "none", "required"}, .object = &responses_choice_schema}},
       {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
-      {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
+      {"background", kBoolean, "answer at once; GET /v1/responses/{response} has the response when it is complete"},
       {"include",
        kArray,
        "message.output_text.logprobs: log probabilities of each token; the others have no effect",
@@ -116,10 +116,16 @@ const Schema responses_answer_schema{
     {{"id", kString, "", {.required = true}},
      {"object", kString, "", {.required = true, .choices = {"response"}}},
      {"created_at", kInteger, "", {.required = true}},
-     {"status", kString, "", {.required = true, .choices = {"completed", "incomplete"}}},
+     {"status",
+      kString,
+      "",
+      {.required = true, .choices = {"completed", "incomplete", "queued", "in_progress", "failed", "cancelled"}}},
      {"model", kString, "", {.required = true}},
      {"output", kArray, "items", {.required = true, .items = &responses_any_item}},
-     {"usage", kObject, "", {.required = true, .object = &responses_open_schema}}},
+     {"usage",
+      kObject,
+      "null before the end",
+      {.required = true, .object = &responses_open_schema, .is_nullable = true}}},
     true};
 
 const Schema responses_deleted_schema{"DeletedResponse",
@@ -240,7 +246,8 @@ class ResponseAnswer final : public ChatAnswer {
     const auto given = [&](const char* name, const Json& otherwise) {
       return body.contains(name) ? body[name] : otherwise;
     };
-    echoed_ = {{"error", nullptr},
+    echoed_ = {{"background", body.value("background", false)},
+               {"error", nullptr},
                {"incomplete_details", nullptr},
                {"instructions", given("instructions", nullptr)},
                {"max_output_tokens", given("max_output_tokens", nullptr)},
@@ -257,6 +264,8 @@ class ResponseAnswer final : public ChatAnswer {
                {"top_p", shortest(request.sampling.top_p)},
                {"truncation", "disabled"}};
   }
+  /// Before its end.
+  StoredResponse stored_so_far() const { return {id_, client_, unfinished("queued"), conversation_, input_}; }
 
  private:
   /// The number that a person would write: 0.6, not that of float32 with all its digits.
@@ -268,6 +277,11 @@ class ResponseAnswer final : public ChatAnswer {
         {"id", id_}, {"object", "response"}, {"created_at", created_}, {"status", status}, {"model", model().name}};
     json["output"] = output_;
     json.update(echoed_);
+    return json;
+  }
+  Json unfinished(const char* status) const {
+    Json json = response(status);
+    json["usage"] = nullptr;
     return json;
   }
   void send(const char* type, const Json& json, std::string& out) {
@@ -286,8 +300,7 @@ class ResponseAnswer final : public ChatAnswer {
   }
 
   void begin(std::string& out) override {
-    Json created = response("in_progress");
-    created["usage"] = nullptr;
+    const Json created = unfinished("in_progress");
     send("response.created", {{"response", created}}, out);
     send("response.in_progress", {{"response", created}}, out);
   }
@@ -414,6 +427,11 @@ class ResponseAnswer final : public ChatAnswer {
 
 AnswerOr post_responses(Call& call) {
   const Json& body = call.body;
+  const bool is_background = body.value("background", false);
+  if (is_background && body.value("stream", false))
+    return bad_request("background", "background is not supported together with stream", "invalid_value");
+  if (is_background && !body.value("store", true))
+    return bad_request("background", "background needs store, which must not be false", "invalid_value");
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   if (body.contains("text") && body["text"].contains("format")) {
     SERVER_ASSIGN(call.constraint, constraint_of_format(body["text"]["format"], "text.format"));
@@ -428,6 +446,9 @@ AnswerOr post_responses(Call& call) {
   if (wants_logprobs || num_top > 0) request.num_logprobs = num_top;
   std::shared_ptr<const StoredResponse> before;
   if (const std::string id = body.value("previous_response_id", std::string()); !id.empty()) {
+    if (call.app.background().find(id, call.http.client))
+      return bad_request("previous_response_id", fmt::format("the response \"{}\" is not complete yet", id),
+                         "invalid_value");
     before = call.app.responses().find(id, call.http.client);
     if (!before)
       return bad_request("previous_response_id",
@@ -435,6 +456,9 @@ AnswerOr post_responses(Call& call) {
                                      "as input",
                                      id.substr(0, 64)),
                          "previous_response_not_found");
+    if (const std::string status = before->response["status"]; status == "cancelled" || status == "failed")
+      return bad_request("previous_response_id", fmt::format("the response \"{}\" has no answer: it is {}", id, status),
+                         "invalid_value");
   }
   SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body, before ? before->messages : Json::array()));
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
@@ -442,8 +466,12 @@ AnswerOr post_responses(Call& call) {
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
-  return std::unique_ptr<Answer>(
-      std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before.get()));
+  auto answer = std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before.get());
+  if (!is_background) return std::unique_ptr<Answer>(std::move(answer));
+  StoredResponse response = answer->stored_so_far();
+  auto queued = json_answer(response.response);
+  call.app.background().start(std::move(response), std::move(answer));
+  return queued;
 }
 
 ApiError no_response(const std::string& id) {
@@ -451,17 +479,33 @@ ApiError no_response(const std::string& id) {
                          "not_found");
 }
 
-AnswerOr get_response(Call& call) {
+/// In progress or stored; nullptr: neither.
+std::shared_ptr<const StoredResponse> find_response(const Call& call) {
   const std::string& id = call.path_values[0];
-  const auto found = call.app.responses().find(id, call.http.client);
+  auto found = call.app.background().find(id, call.http.client);
+  return found ? found : call.app.responses().find(id, call.http.client);
+}
+
+AnswerOr get_response(Call& call) {
+  const auto found = find_response(call);
+  if (!found) return no_response(call.path_values[0]);
+  return json_answer(found->response);
+}
+
+AnswerOr cancel_response(Call& call) {
+  const std::string& id = call.path_values[0];
+  auto found = call.app.background().cancel(id, call.http.client);
+  if (!found) found = call.app.responses().find(id, call.http.client);
   if (!found) return no_response(id);
+  if (found->response["background"] != true)
+    return bad_request("response_id", "the response was not made in the background, so there is nothing to cancel",
+                       "invalid_value");
   return json_answer(found->response);
 }
 
 AnswerOr get_input_items(Call& call) {
-  const std::string& id = call.path_values[0];
-  const auto found = call.app.responses().find(id, call.http.client);
-  if (!found) return no_response(id);
+  const auto found = find_response(call);
+  if (!found) return no_response(call.path_values[0]);
   Json items = found->input;
   if (call.body.value("order", "desc") == "desc") std::reverse(items.begin(), items.end());
   auto begin = items.begin();
@@ -482,6 +526,7 @@ AnswerOr get_input_items(Call& call) {
 
 AnswerOr delete_response(Call& call) {
   const std::string& id = call.path_values[0];
+  call.app.background().cancel(id, call.http.client);
   if (!call.app.responses().erase(id, call.http.client)) return no_response(id);
   return json_answer({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
@@ -510,6 +555,13 @@ std::vector<Endpoint> responses_endpoints() {
            "a stored response",
            {{200, "the response", &responses_answer_schema}},
            get_response,
+           {.error_statuses = {404}}},
+          {"POST",
+           "/v1/responses/{response}/cancel",
+           "text",
+           "end a response that is made in the background",
+           {{200, "the response", &responses_answer_schema}},
+           cancel_response,
            {.error_statuses = {404}}},
           {"DELETE",
            "/v1/responses/{response}",

@@ -12,6 +12,7 @@
 #include "redline/engine_profile.h"
 #include "server/api_keys.h"
 #include "server/background_responses.h"
+#include "server/conversations.h"
 #include "server/embedding_models.h"
 #include "server/endpoint.h"
 #include "server/http_server.h"
@@ -47,6 +48,7 @@ class App final : public HttpApplication {
   Residency& residency() { return residency_; }
   EmbeddingModels& embeddings() { return embeddings_; }
   StoredResponses& responses() { return responses_; }
+  Conversations& conversations() { return conversations_; }
   BackgroundResponses& background() { return background_; }
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
@@ -92,6 +94,7 @@ class App final : public HttpApplication {
   ImageModels images_;
   EmbeddingModels embeddings_;
   StoredResponses responses_;
+  Conversations conversations_;
   BackgroundResponses background_{responses_};
   Metrics metrics_;
   const HttpServer* server_ = nullptr;

@@ -145,5 +145,8 @@ if [ $group = test ]; then
     $venv/bin/pip install --quiet --disable-pip-version-check -r $requirements ||
       die "pip could not install $requirements: is there a network?"
     cp $requirements $venv/requirements.txt
+    # Large, and a snap on Ubuntu, so it is left to the person.
+    command -v chromium chromium-browser google-chrome >/dev/null ||
+      echo "setup: the tests of the web page also need Node 20 or later, and Chromium (Debian: apt-get install chromium)"
   fi
 fi

@@ -153,7 +153,10 @@ App::App(AppOptions options)
   metrics_.declare("redline:http_connections", Kind::kGauge, "Open connections.");
 }
 
-App::~App() { residency_.close(); }
+App::~App() {
+  background_.close();
+  residency_.close();
+}
 
 void App::set_ready() {
   State loading = State::kLoading;

@@ -11,6 +11,8 @@
 
 #include "redline/engine_profile.h"
 #include "server/api_keys.h"
+#include "server/background_responses.h"
+#include "server/conversations.h"
 #include "server/embedding_models.h"
 #include "server/endpoint.h"
 #include "server/http_server.h"
@@ -46,6 +48,8 @@ class App final : public HttpApplication {
   Residency& residency() { return residency_; }
   EmbeddingModels& embeddings() { return embeddings_; }
   StoredResponses& responses() { return responses_; }
+  Conversations& conversations() { return conversations_; }
+  BackgroundResponses& background() { return background_; }
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
@@ -90,6 +94,8 @@ class App final : public HttpApplication {
   ImageModels images_;
   EmbeddingModels embeddings_;
   StoredResponses responses_;
+  Conversations conversations_;
+  BackgroundResponses background_{responses_};
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
   bool has_lost_lines_ = false;  ///< of the log; of the thread of the sockets

@@ -1,6 +1,8 @@
 // Reasoning, tool calls and failures in the shape of each API, whole and streamed.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "server/answers.h"
 #include "server/chat.h"
 #include "server/fake_engine.h"
@@ -200,6 +202,28 @@ TEST(ChatAnswers, FailuresOfTheEngine) {
   const auto answer = fake.app.handle(health);
   EXPECT_EQ(Json::parse(body_of(*answer))["status"], "stalled");
   EXPECT_EQ(answer->status, 503);
+}
+
+TEST(ChatAnswers, ABackgroundResponseHasItsAnswerOrItsError) {
+  Fake fake("text");
+  const auto response_of = [&](const Json& begun) {
+    HttpRequest get = make_request("GET", "/v1/responses/" + begun["id"].get<std::string>());
+    while (true) {
+      Json response = Json::parse(body_of(*fake.app.handle(get)));
+      if (const std::string status = response["status"]; status != "queued" && status != "in_progress") return response;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  const Json body = {{"input", "a"}, {"background", true}};
+  const Json begun = Json::parse(fake.post("/v1/responses", body)), answer = response_of(begun);
+  EXPECT_EQ(begun["status"], "queued");
+  EXPECT_EQ(answer["status"], "completed");
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"], "text");
+  fake.engine->failure = Status(Code::internal, "a step failed");
+  const Json failed = response_of(Json::parse(fake.post("/v1/responses", body)));
+  EXPECT_EQ(failed["status"], "failed");
+  EXPECT_EQ(failed["error"]["message"], "a step failed");
+  EXPECT_TRUE(failed["usage"].is_null());
 }
 
 TEST(ChatAnswers, AStalledStepIsNotHealthy) {

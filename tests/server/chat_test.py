@@ -1,6 +1,7 @@
 """Conversations through the official clients of OpenAI, Anthropic and Ollama, and through litellm, unmodified."""
 import asyncio
 import json
+import time
 
 import anthropic
 import jsonschema
@@ -185,7 +186,7 @@ def test_stored_responses(client):
     assert len({i.id for i in items}) == 3 and items[1].id == first.output[0].id
     newest = client.responses.input_items.list(second.id, limit=2)
     assert [i.id for i in newest.data] == [items[2].id, items[1].id] and newest.has_more
-    with pytest.raises(openai.BadRequestError, match="no input item"):
+    with pytest.raises(openai.BadRequestError, match="no item"):
         client.responses.input_items.list(second.id, after="msg_x")
     with pytest.raises(openai.BadRequestError, match="limit"):
         client.responses.input_items.list(second.id, limit=101)
@@ -199,6 +200,79 @@ def test_stored_responses(client):
         with pytest.raises(openai.BadRequestError) as error:
             client.responses.create(input="a", previous_response_id=name, **options)
         assert error.value.param == "previous_response_id" and error.value.code == "previous_response_not_found"
+
+
+def test_background_responses(client):
+    options = dict(model=MODEL, temperature=0, input=ASK, max_output_tokens=30)
+    begun = client.responses.create(background=True, **options)
+    assert begun.status == "queued" and begun.background and begun.output == [] and begun.usage is None
+    while (answer := client.responses.retrieve(begun.id)).status in ("queued", "in_progress"):
+        time.sleep(0.01)
+    assert client.responses.input_items.list(begun.id).data[0].content[0].text == ASK[0]["content"]
+    assert answer.id == begun.id and answer.output_text == client.responses.create(**options).output_text
+    assert client.responses.cancel(begun.id) == answer  # too late
+    more = client.responses.create(model=MODEL, input="More.", previous_response_id=begun.id, max_output_tokens=5)
+    assert more.previous_response_id == begun.id and not more.background
+    with pytest.raises(openai.BadRequestError, match="not made in the background"):
+        client.responses.cancel(more.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.cancel("resp_x")
+    for field in (dict(stream=True), dict(store=False)):
+        with pytest.raises(openai.BadRequestError, match="background"):
+            client.responses.create(background=True, **field, **options)
+
+
+def test_background_responses_are_cancelled(client, server):
+    options = dict(model=MODEL, input="Go on.", background=True, extra_body={"ignore_eos": True})
+    begun = client.responses.create(**options)
+    with pytest.raises(openai.BadRequestError, match="not complete yet"):
+        client.responses.create(model=MODEL, input="a", previous_response_id=begun.id)
+    assert client.responses.cancel(begun.id).status == "cancelled"
+    assert client.responses.retrieve(begun.id).status == "cancelled"
+    with pytest.raises(openai.BadRequestError, match="it is cancelled"):
+        client.responses.create(model=MODEL, input="a", previous_response_id=begun.id)
+    gone = client.responses.create(**options)
+    client.responses.delete(gone.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(gone.id)
+    while server.metric("vllm:num_requests_running"):
+        time.sleep(0.01)
+
+
+def test_conversations(client):
+    options = dict(model=MODEL, temperature=0, max_output_tokens=30)
+    talk = client.conversations.create(items=[{"role": "system", "content": "Be kind."}], metadata={"topic": "cats"})
+    assert client.conversations.retrieve(talk.id) == talk and talk.metadata == {"topic": "cats"}
+    first = client.responses.create(input=ASK, conversation=talk.id, **options)
+    assert first.conversation.id == talk.id
+    second = client.responses.create(input="And then?", conversation={"id": talk.id}, stream=True, **options)
+    second = list(second)[-1].response
+    said = [{"role": "system", "content": "Be kind."}, *ASK, {"role": "assistant", "content": first.output_text}, {"role": "user", "content": "And then?"}]
+    assert second.output_text == client.responses.create(input=said, **options).output_text
+    items = list(client.conversations.items.list(talk.id, order="asc", limit=2))  # pages of two items
+    assert [i.content[0].text for i in items] == [i["content"] for i in said] + [second.output_text]
+    assert [i.id for i in client.responses.input_items.list(second.id, order="asc")] == [i.id for i in items[:-1]]
+    assert client.conversations.items.retrieve(items[1].id, conversation_id=talk.id) == items[1]
+    client.conversations.items.delete(items[1].id, conversation_id=talk.id)
+    with pytest.raises(openai.NotFoundError, match="no item"):
+        client.conversations.items.delete(items[1].id, conversation_id=talk.id)
+    added = client.conversations.items.create(talk.id, items=[{"role": "user", "content": "More."}])
+    assert [i.id for i in client.conversations.items.list(talk.id)] == [added.data[0].id] + [i.id for i in reversed(items) if i is not items[1]]
+    assert client.conversations.update(talk.id, metadata={"topic": "dogs"}).metadata == {"topic": "dogs"}
+    background = client.responses.create(input="Well?", conversation=talk.id, background=True, **options)
+    while client.responses.retrieve(background.id).status in ("queued", "in_progress"):
+        time.sleep(0.01)
+    assert len(list(client.conversations.items.list(talk.id))) == len(items) + 2
+    with pytest.raises(openai.BadRequestError, match="exclude each other"):
+        client.responses.create(input="a", conversation=talk.id, previous_response_id=first.id, **options)
+    with pytest.raises(openai.BadRequestError, match="items\\[0\\].call_id is missing"):
+        client.conversations.items.create(talk.id, items=[{"type": "function_call_output", "output": "1"}])
+    assert client.conversations.delete(talk.id).deleted
+    for gone in (lambda: client.conversations.retrieve(talk.id), lambda: client.conversations.items.list(talk.id),
+                 lambda: client.conversations.update(talk.id, metadata={}), lambda: client.conversations.delete(talk.id),
+                 lambda: client.responses.create(input="a", conversation=talk.id, **options)):
+        with pytest.raises(openai.NotFoundError, match="no conversation"):
+            gone()
 
 
 def test_log_probabilities_of_responses(client):

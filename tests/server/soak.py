@@ -77,6 +77,21 @@ class Soak:
                 return
             messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "And then?"}]
 
+    async def background(self, client):
+        """A response that is polled, cancelled or left alone."""
+        body = {"model": "redline-tales", "input": self.random.choice(QUESTIONS), "max_output_tokens": 100, "background": True}
+        answer = await client.post("/v1/responses", json=body)
+        self.check("background", answer, (200, 429))
+        wanted = self.random.randrange(20)
+        for poll in range(wanted if answer.status_code == 200 else 0):
+            path = f"/v1/responses/{answer.json()['id']}"
+            ends = poll == wanted - 1 and poll % 2
+            answer = await (client.post(path + "/cancel") if ends else client.get(path))
+            self.check("poll", answer, (200,))
+            if answer.json()["status"] not in ("queued", "in_progress"):
+                return
+            await asyncio.sleep(0.01)
+
     async def stream(self, client, cancels=False):
         async with client.stream("POST", "/v1/completions", json=self.body(stream=True, model="redline-tales")) as answer:
             if answer.status_code != 200:
@@ -122,9 +137,9 @@ class Soak:
         self.check("unload", await client.post("/v1/unload_lora_adapter", json={"model": "redline-tales", "lora_name": name}), (200,))
 
     async def client(self, number):
-        kinds = [self.whole, self.stream, lambda c: self.stream(c, True), self.vanish, self.bad, self.constrained, self.talk,
+        kinds = [self.whole, self.stream, lambda c: self.stream(c, True), self.vanish, self.bad, self.constrained, self.talk, self.background,
                  lambda c: self.adapter(c, f"own{number}")]
-        weights = [6, 6, 4, 3, 3, 2, 2, 1]
+        weights = [6, 6, 4, 3, 3, 2, 2, 2, 1]
         async with httpx.AsyncClient(base_url=self.server.url, timeout=120) as client:
             while time.monotonic() < self.end:
                 kind = self.random.choices(kinds, weights)[0]

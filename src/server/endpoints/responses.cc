@@ -2,41 +2,13 @@
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
+#include "server/response_items.h"
 
 namespace redline::server {
 namespace {
 
 const Schema responses_open_schema{"AnyObject", {}, true};
 const Field responses_any_item{"", kAny, ""};
-const Schema part_schema{
-    .name = "ResponsePart",
-    .fields = {{"type",
-                kString,
-                "",
-                {.required = true, .choices = {"input_text", "output_text", "text", "reasoning_text", "summary_text"}}},
-               {"text", kString, "", {.required = true}},
-               {"annotations", kArray, "", {.is_ignored = true}},
-               {"logprobs", kArray, "", {.is_ignored = true}},
-               {"prompt_cache_breakpoint", kObject, "", {.is_ignored = true}}},
-    .refused = refused_parts()};
-const Field part_item{"", kObject, "", {.object = &part_schema}};
-const Schema item_schema{
-    "ResponseInputItem",
-    {{"type", kString, "", {.choices = {"message", "function_call", "function_call_output", "reasoning"}}},
-     {"id", kString, ""},
-     {"status", kString, ""},
-     {"role", kString, "of a message", {.choices = {"user", "assistant", "system", "developer"}}},
-     {"content", kString | kArray, "of a message", {.items = &part_item}},
-     {"phase", kString, "", {.is_ignored = true}},
-     {"call_id", kString, "of a call and of its output"},
-     {"name", kString, "of a call"},
-     {"arguments", kString, "of a call"},
-     {"output", kString | kArray, "of a call", {.items = &part_item}},
-     {"summary", kArray, "", {.is_ignored = true}},
-     {"caller", kObject, "", {.is_ignored = true}},
-     {"namespace", kString, "", {.is_ignored = true}},
-     {"encrypted_content", kString, "", {.is_ignored = true}}}};
-const Field item_item{"", kObject, "", {.object = &item_schema}};
 const Schema responses_tool_schema{"ResponseTool",
                                    {{"type", kString, "", {.required = true, .choices = {"function"}}},
                                     {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
@@ -61,6 +33,8 @@ const Schema reasoning_schema{"ResponseReasoning",
                                {"mode", kString, "", {.is_ignored = true}}}};
 const Field include_item{"", kString, "", {.max_length = 1000}};
 constexpr char kIncludesLogprobs[] = "message.output_text.logprobs";
+const Schema conversation_of_response_schema{"ResponseConversation",
+                                             {{"id", kString, "", {.required = true, .max_length = 1000}}}};
 const Schema responses_stream_options_schema{
     "ResponseStreamOptions", {{"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 
@@ -69,7 +43,7 @@ std::vector<Field> request_fields() {
       {"input",
        kString | kArray,
        "a text, or items of a conversation",
-       {.required = true, .max_items = 10000, .items = &item_item}},
+       {.required = true, .max_items = 10000, .items = &response_item}},
       {"instructions", kString, "the system's message"},
       {"max_output_tokens",
        kInteger,
@@ -84,7 +58,7 @@ std::vector<Field> request_fields() {
        {.choices = {"auto", "none", "required"}, .object = &responses_choice_schema}},
       {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
-      {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
+      {"background", kBoolean, "answer at once; GET /v1/responses/{response} has the response when it is complete"},
       {"include",
        kArray,
        "message.output_text.logprobs: log probabilities of each token; the others have no effect",
@@ -97,29 +71,36 @@ std::vector<Field> request_fields() {
        kString,
        "a stored response whose conversation goes on; its instructions do not",
        {.max_length = 1000}},
+      {"conversation",
+       kString | kObject,
+       "the id of a conversation, to which the input and the output are added",
+       {.max_length = 1000, .object = &conversation_of_response_schema}},
       {"stream_options", kObject, "", {.object = &responses_stream_options_schema}},
   };
   for (const Field& field : generation_fields())
     if (field.name != "store") fields.push_back(field);
   return fields;
 }
-const Schema responses_request_schema{
-    .name = "ResponseRequest", .fields = request_fields(), .refused = [] {
-      auto refused = refused_generation_fields();
-      refused.emplace_back(
-          "conversation", "is not supported; use previous_response_id, or send the items of the conversation as input");
-      refused.emplace_back("prompt", "is not supported: no prompts are stored");
-      return refused;
-    }()};
+const Schema responses_request_schema{.name = "ResponseRequest", .fields = request_fields(), .refused = [] {
+                                        auto refused = refused_generation_fields();
+                                        refused.emplace_back("prompt", "is not supported: no prompts are stored");
+                                        return refused;
+                                      }()};
 const Schema responses_answer_schema{
     "Response",
     {{"id", kString, "", {.required = true}},
      {"object", kString, "", {.required = true, .choices = {"response"}}},
      {"created_at", kInteger, "", {.required = true}},
-     {"status", kString, "", {.required = true, .choices = {"completed", "incomplete"}}},
+     {"status",
+      kString,
+      "",
+      {.required = true, .choices = {"completed", "incomplete", "queued", "in_progress", "failed", "cancelled"}}},
      {"model", kString, "", {.required = true}},
      {"output", kArray, "items", {.required = true, .items = &responses_any_item}},
-     {"usage", kObject, "", {.required = true, .object = &responses_open_schema}}},
+     {"usage",
+      kObject,
+      "null before the end",
+      {.required = true, .object = &responses_open_schema, .is_nullable = true}}},
     true};
 
 const Schema responses_deleted_schema{"DeletedResponse",
@@ -127,46 +108,13 @@ const Schema responses_deleted_schema{"DeletedResponse",
                                        {"object", kString, "", {.required = true, .choices = {"response"}}},
                                        {"deleted", kBoolean, "", {.required = true}}}};
 
-const Schema input_items_query{"ResponseInputItemsQuery",
-                               {{"limit", kInteger, "items of a page; default: 20", {.min = 1, .max = 100}},
-                                {"after", kString, "the id of an item: those that follow it", {.max_length = 1000}},
-                                {"order", kString, "by time; default: the newest first", {.choices = {"asc", "desc"}}},
-                                {"include", kArray, "", {.items = &include_item, .is_ignored = true}}}};
-const Schema input_items_schema{"ResponseItemList",
-                                {{"object", kString, "", {.required = true, .choices = {"list"}}},
-                                 {"data", kArray, "items", {.required = true, .items = &responses_any_item}},
-                                 {"first_id", kString, "of the page", {.required = true, .is_nullable = true}},
-                                 {"last_id", kString, "of the page", {.required = true, .is_nullable = true}},
-                                 {"has_more", kBoolean, "", {.required = true}}}};
+/// What a request continues: a stored response, a conversation, or nothing.
+struct Continued {
+  Json messages = Json::array();
+  Json items = Json::array();   ///< the same as the API lists it
+  std::string conversation_id;  ///< "": none
+};
 
-/// The items that a response was made from, as the API lists them: those of the conversation that goes on, what was
-/// answered to them, and the request's.
-Json input_items(const Json& input, const StoredResponse* before) {
-  Json items = Json::array();
-  if (before) {
-    items = before->input;
-    const Json& output = before->response["output"];
-    items.insert(items.end(), output.begin(), output.end());
-  }
-  const Json given = input.is_string() ? Json::array({{{"role", "user"}, {"content", input}}}) : input;
-  for (Json item : given) {
-    const std::string type = item.value("type", std::string("message"));
-    item["type"] = type;
-    if (!item.contains("status") && type != "reasoning") item["status"] = "completed";
-    const char* prefix = type == "message" ? "msg_" : type == "reasoning" ? "rs_" : "fc_";
-    if (!item.contains("id")) item["id"] = new_id(prefix);
-    if (type == "message" && item["content"].is_string()) {
-      const bool is_answer = item["role"] == "assistant";
-      Json part = {{"type", is_answer ? "output_text" : "input_text"}, {"text", std::move(item["content"])}};
-      if (is_answer) part["annotations"] = Json::array();
-      item["content"] = Json::array({std::move(part)});
-    }
-    items.push_back(std::move(item));
-  }
-  return items;
-}
-
-/// `before`: the messages of the conversation that goes on.
 Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
   ChatPrompt prompt;
   if (body.contains("instructions")) prompt.messages.push_back({{"role", "system"}, {"content", body["instructions"]}});
@@ -174,39 +122,7 @@ Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
   const Json& input = body["input"];
   if (input.is_string()) prompt.messages.push_back({{"role", "user"}, {"content", input}});
   else if (input.empty()) return bad_request("input", "input is an empty list", "invalid_value");
-  else
-    for (size_t i = 0; i < input.size(); ++i) {
-      const Json& item = input[i];
-      const std::string type = item.value("type", std::string("message"));
-      const auto needs = [&](const char* name) {
-        return bad_request(fmt::format("input[{}].{}", i, name), fmt::format("input[{}].{} is missing", i, name),
-                           "missing_required_parameter");
-      };
-      Json& messages = prompt.messages;
-      const bool follows_assistant = !messages.empty() && messages.back()["role"] == "assistant";
-      if (type == "message") {
-        if (!item.contains("role")) return needs("role");
-        if (!item.contains("content")) return needs("content");
-        const Json role = item["role"] == "developer" ? Json("system") : item["role"];
-        const auto* before = follows_assistant ? messages.back()["content"].get_ptr<const std::string*>() : nullptr;
-        if (role == "assistant" && before && before->empty())  // after its reasoning
-          messages.back()["content"] = text_of_parts(item["content"]);
-        else messages.push_back({{"role", role}, {"content", text_of_parts(item["content"])}});
-      } else if (type == "function_call") {
-        for (const char* name : {"call_id", "name", "arguments"})
-          if (!item.contains(name)) return needs(name);
-        if (!follows_assistant) messages.push_back({{"role", "assistant"}, {"content", ""}});
-        messages.back()["tool_calls"].push_back(tool_call_json({item["call_id"], item["name"], item["arguments"]}));
-      } else if (type == "function_call_output") {
-        for (const char* name : {"call_id", "output"})
-          if (!item.contains(name)) return needs(name);
-        messages.push_back(
-            {{"role", "tool"}, {"tool_call_id", item["call_id"]}, {"content", text_of_parts(item["output"])}});
-      } else {
-        const std::string text = item.contains("content") ? text_of_parts(item["content"]) : "";
-        messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", text}});
-      }
-    }
+  else if (auto error = append_messages(input, "input", prompt.messages)) return *error;
   prompt.several_calls = body.value("parallel_tool_calls", true);
   if (body.contains("tools") && !body["tools"].empty() && body.value("tool_choice", Json("auto")) != "none") {
     prompt.tools = Json::array();
@@ -229,18 +145,24 @@ Json format_of(const Json& body) {
 class ResponseAnswer final : public ChatAnswer {
  public:
   ResponseAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
-                 const GenerateRequest& request, const StoredResponse* before)
+                 const GenerateRequest& request, const Continued& before)
       : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, request.stop),
-        stored_(call.app.responses()), client_(call.http.client), has_logprobs_(request.num_logprobs >= 0),
-        conversation_(prompt.messages) {
+        stored_(call.app.responses()), conversations_(call.app.conversations()), client_(call.http.client),
+        has_logprobs_(request.num_logprobs >= 0), messages_(prompt.messages), input_(before.items),
+        num_earlier_(before.items.size()), conversation_id_(before.conversation_id) {
     const Json& body = call.body;
-    if (body.contains("instructions")) conversation_.erase(conversation_.begin());
-    if (body.value("store", true)) input_ = input_items(body["input"], before);
+    if (body.contains("instructions")) messages_.erase(messages_.begin());
+    const Json& input = body["input"];
+    const Json given_items =
+        listed_items(input.is_string() ? Json::array({{{"role", "user"}, {"content", input}}}) : input);
+    input_.insert(input_.end(), given_items.begin(), given_items.end());
     const Json effort = body.contains("reasoning") ? body["reasoning"].value("effort", Json()) : Json();
     const auto given = [&](const char* name, const Json& otherwise) {
       return body.contains(name) ? body[name] : otherwise;
     };
-    echoed_ = {{"error", nullptr},
+    echoed_ = {{"background", body.value("background", false)},
+               {"conversation", conversation_id_.empty() ? Json() : Json{{"id", conversation_id_}}},
+               {"error", nullptr},
                {"incomplete_details", nullptr},
                {"instructions", given("instructions", nullptr)},
                {"max_output_tokens", given("max_output_tokens", nullptr)},
@@ -257,6 +179,8 @@ class ResponseAnswer final : public ChatAnswer {
                {"top_p", shortest(request.sampling.top_p)},
                {"truncation", "disabled"}};
   }
+  /// Before its end.
+  StoredResponse stored_so_far() const { return {id_, client_, unfinished("queued"), messages_, input_}; }
 
  private:
   /// The number that a person would write: 0.6, not that of float32 with all its digits.
@@ -268,6 +192,11 @@ class ResponseAnswer final : public ChatAnswer {
         {"id", id_}, {"object", "response"}, {"created_at", created_}, {"status", status}, {"model", model().name}};
     json["output"] = output_;
     json.update(echoed_);
+    return json;
+  }
+  Json unfinished(const char* status) const {
+    Json json = response(status);
+    json["usage"] = nullptr;
     return json;
   }
   void send(const char* type, const Json& json, std::string& out) {
@@ -286,8 +215,7 @@ class ResponseAnswer final : public ChatAnswer {
   }
 
   void begin(std::string& out) override {
-    Json created = response("in_progress");
-    created["usage"] = nullptr;
+    const Json created = unfinished("in_progress");
     send("response.created", {{"response", created}}, out);
     send("response.in_progress", {{"response", created}}, out);
   }
@@ -376,6 +304,7 @@ class ResponseAnswer final : public ChatAnswer {
                      {"output_tokens", generated_tokens()},
                      {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens()}}},
                      {"total_tokens", prompt_tokens() + generated_tokens()}};
+    if (!conversation_id_.empty()) add_to_conversation(json["output"]);
     if (echoed_["store"] == true) store(json);
     if (streams())
       send(is_complete ? "response.completed" : "response.incomplete", {{"response", std::move(json)}}, out);
@@ -389,22 +318,31 @@ class ResponseAnswer final : public ChatAnswer {
                          {"param", nullptr}});
   }
 
+  void add_to_conversation(const Json& output) {
+    conversations_.update(conversation_id_, client_, [&](Conversation& c) {
+      c.items.insert(c.items.end(), input_.begin() + static_cast<std::ptrdiff_t>(num_earlier_), input_.end());
+      c.items.insert(c.items.end(), output.begin(), output.end());
+    });
+  }
   void store(const Json& response) {
     const ChatMessage& m = message(0);
     Json answer = {{"role", "assistant"}, {"content", m.content}};
     if (!m.reasoning.empty()) answer["reasoning_content"] = m.reasoning;
     for (const ChatToolCall& call : m.tool_calls) answer["tool_calls"].push_back(tool_call_json(call));
-    conversation_.push_back(std::move(answer));
-    stored_.keep({id_, client_, response, std::move(conversation_), std::move(input_)});
+    messages_.push_back(std::move(answer));
+    stored_.keep({id_, client_, response, std::move(messages_), std::move(input_)});
   }
 
   StoredResponses& stored_;
+  Conversations& conversations_;
   const std::string client_;
   const bool has_logprobs_;
   const std::string id_ = new_id("resp_");
   const int64_t created_ = unix_time();
-  Json conversation_;  ///< messages without instructions
-  Json input_;         ///< as the API lists it
+  Json messages_;  ///< without instructions
+  Json input_;     ///< as the API lists it; the first of them are of earlier requests
+  const size_t num_earlier_;
+  const std::string conversation_id_;  ///< "": none
   Json echoed_, output_ = Json::array(), item_;
   Json logprobs_ = Json::array(), new_logprobs_ = Json::array();  ///< of the open item; of tokens without a delta yet
   std::string text_;
@@ -412,8 +350,48 @@ class ResponseAnswer final : public ChatAnswer {
   int64_t sequence_ = 0;
 };
 
+Outcome<Continued> continued(const Call& call) {
+  const Json& body = call.body;
+  Continued before;
+  if (const Json given = body.value("conversation", Json()); !given.is_null()) {
+    if (body.contains("previous_response_id"))
+      return bad_request("conversation", "conversation and previous_response_id exclude each other", "invalid_value");
+    before.conversation_id = given.is_object() ? given["id"].get<std::string>() : given.get<std::string>();
+    const auto found = call.app.conversations().find(before.conversation_id, call.http.client);
+    if (!found) return no_conversation(before.conversation_id, "conversation");
+    before.items = found->items;
+    if (auto error = append_messages(found->items, "items", before.messages)) return *error;
+    return before;
+  }
+  const std::string id = body.value("previous_response_id", std::string());
+  if (id.empty()) return before;
+  if (call.app.background().find(id, call.http.client))
+    return bad_request("previous_response_id", fmt::format("the response \"{}\" is not complete yet", id),
+                       "invalid_value");
+  const auto found = call.app.responses().find(id, call.http.client);
+  if (!found)
+    return bad_request("previous_response_id",
+                       fmt::format("there is no response \"{}\", or not any more; send the items of the conversation "
+                                   "as input",
+                                   id.substr(0, 64)),
+                       "previous_response_not_found");
+  if (const std::string status = found->response["status"]; status == "cancelled" || status == "failed")
+    return bad_request("previous_response_id", fmt::format("the response \"{}\" has no answer: it is {}", id, status),
+                       "invalid_value");
+  before.messages = found->messages;
+  before.items = found->input;
+  const Json& output = found->response["output"];
+  before.items.insert(before.items.end(), output.begin(), output.end());
+  return before;
+}
+
 AnswerOr post_responses(Call& call) {
   const Json& body = call.body;
+  const bool is_background = body.value("background", false);
+  if (is_background && body.value("stream", false))
+    return bad_request("background", "background is not supported together with stream", "invalid_value");
+  if (is_background && !body.value("store", true))
+    return bad_request("background", "background needs store, which must not be false", "invalid_value");
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   if (body.contains("text") && body["text"].contains("format")) {
     SERVER_ASSIGN(call.constraint, constraint_of_format(body["text"]["format"], "text.format"));
@@ -426,24 +404,19 @@ AnswerOr post_responses(Call& call) {
   }
   const int num_top = body.value("top_logprobs", 0);
   if (wants_logprobs || num_top > 0) request.num_logprobs = num_top;
-  std::shared_ptr<const StoredResponse> before;
-  if (const std::string id = body.value("previous_response_id", std::string()); !id.empty()) {
-    before = call.app.responses().find(id, call.http.client);
-    if (!before)
-      return bad_request("previous_response_id",
-                         fmt::format("there is no response \"{}\", or not any more; send the items of the conversation "
-                                     "as input",
-                                     id.substr(0, 64)),
-                         "previous_response_not_found");
-  }
-  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body, before ? before->messages : Json::array()));
+  SERVER_ASSIGN(const Continued before, continued(call));
+  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body, before.messages));
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
-  return std::unique_ptr<Answer>(
-      std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before.get()));
+  auto answer = std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before);
+  if (!is_background) return std::unique_ptr<Answer>(std::move(answer));
+  StoredResponse response = answer->stored_so_far();
+  auto queued = json_answer(response.response);
+  call.app.background().start(std::move(response), std::move(answer));
+  return queued;
 }
 
 ApiError no_response(const std::string& id) {
@@ -451,37 +424,40 @@ ApiError no_response(const std::string& id) {
                          "not_found");
 }
 
-AnswerOr get_response(Call& call) {
+/// In progress or stored; nullptr: neither.
+std::shared_ptr<const StoredResponse> find_response(const Call& call) {
   const std::string& id = call.path_values[0];
-  const auto found = call.app.responses().find(id, call.http.client);
+  auto found = call.app.background().find(id, call.http.client);
+  return found ? found : call.app.responses().find(id, call.http.client);
+}
+
+AnswerOr get_response(Call& call) {
+  const auto found = find_response(call);
+  if (!found) return no_response(call.path_values[0]);
+  return json_answer(found->response);
+}
+
+AnswerOr cancel_response(Call& call) {
+  const std::string& id = call.path_values[0];
+  auto found = call.app.background().cancel(id, call.http.client);
+  if (!found) found = call.app.responses().find(id, call.http.client);
   if (!found) return no_response(id);
+  if (found->response["background"] != true)
+    return bad_request("response_id", "the response was not made in the background, so there is nothing to cancel",
+                       "invalid_value");
   return json_answer(found->response);
 }
 
 AnswerOr get_input_items(Call& call) {
-  const std::string& id = call.path_values[0];
-  const auto found = call.app.responses().find(id, call.http.client);
-  if (!found) return no_response(id);
-  Json items = found->input;
-  if (call.body.value("order", "desc") == "desc") std::reverse(items.begin(), items.end());
-  auto begin = items.begin();
-  if (const std::string after = call.body.value("after", std::string()); !after.empty()) {
-    begin = std::find_if(items.begin(), items.end(), [&](const Json& item) { return item["id"] == after; });
-    if (begin == items.end())
-      return bad_request("after", fmt::format("the response has no input item \"{}\"", after.substr(0, 64)),
-                         "invalid_value");
-    ++begin;
-  }
-  const auto end = begin + std::min<std::ptrdiff_t>(items.end() - begin, call.body.value("limit", 20));
-  Json list = {{"object", "list"}, {"data", Json(begin, end)}, {"has_more", end != items.end()}};
-  const Json& data = list["data"];
-  list["first_id"] = data.empty() ? Json() : data.front()["id"];
-  list["last_id"] = data.empty() ? Json() : data.back()["id"];
-  return json_answer(list);
+  const auto found = find_response(call);
+  if (!found) return no_response(call.path_values[0]);
+  SERVER_ASSIGN(const Json page, items_page(found->input, call.body));
+  return json_answer(page);
 }
 
 AnswerOr delete_response(Call& call) {
   const std::string& id = call.path_values[0];
+  call.app.background().cancel(id, call.http.client);
   if (!call.app.responses().erase(id, call.http.client)) return no_response(id);
   return json_answer({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
@@ -501,15 +477,22 @@ std::vector<Endpoint> responses_endpoints() {
            "/v1/responses/{response}/input_items",
            "text",
            "what a stored response was made from",
-           {{200, "the items, page by page", &input_items_schema}},
+           {{200, "the items, page by page", &items_list_schema}},
            get_input_items,
-           {.query = &input_items_query, .error_statuses = {404}}},
+           {.query = &items_query_schema, .error_statuses = {404}}},
           {"GET",
            "/v1/responses/{response}",
            "text",
            "a stored response",
            {{200, "the response", &responses_answer_schema}},
            get_response,
+           {.error_statuses = {404}}},
+          {"POST",
+           "/v1/responses/{response}/cancel",
+           "text",
+           "end a response that is made in the background",
+           {{200, "the response", &responses_answer_schema}},
+           cancel_response,
            {.error_statuses = {404}}},
           {"DELETE",
            "/v1/responses/{response}",

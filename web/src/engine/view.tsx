@@ -47,7 +47,7 @@ function Pages({ m }: { m: EngineModel }) {
   return (
     <section class="card pages" aria-label="Pages of the cache">
       <h2>
-        Cache pages <small>{shortNumber(m.cache_pages)}{m.page_tokens ? ` of ${m.page_tokens} tokens` : ''}</small>
+        Cache pages <small>{shortNumber(m.cache_pages)}{m.page_tokens ? ` pages of ${m.page_tokens} tokens` : ''}</small>
       </h2>
       <svg viewBox="0 0 399 62" role="img" aria-label={`${m.cache_pages_used} of ${m.cache_pages} pages are used, ${m.cache_pages_stored} are stored`}>
         {Array.from({ length: cells }, (_, i) => (

@@ -1,0 +1,103 @@
+#include "server/background_responses.h"
+
+#include "server/json.h"
+
+namespace redline::server {
+namespace {
+
+std::shared_ptr<const StoredResponse> with_status(const StoredResponse& response, const char* status) {
+  auto changed = std::make_shared<StoredResponse>(response);
+  changed->response["status"] = status;
+  return changed;
+}
+
+/// The error of a response, from the body of an answer.
+Json response_error(const std::string& body) {
+  const Json json = Json::parse(body, nullptr, false);
+  const auto error = json.is_object() ? json.find("error") : json.end();
+  std::string message = "the response failed";
+  if (error != json.end() && error->is_object()) message = error->value("message", message);
+  return {{"code", "server_error"}, {"message", message}};
+}
+
+}  // namespace
+
+void BackgroundResponses::Inbox::push(const std::string& id, bool has_output) {
+  const std::lock_guard lock(mutex);
+  woken.emplace_back(id, has_output);
+  changed.notify_one();
+}
+
+void BackgroundResponses::start(StoredResponse response, std::unique_ptr<Answer> answer) {
+  const std::string id = response.id;
+  response.response["status"] = "queued";
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  answer->on_ready([inbox = inbox_, id] { inbox->push(id, true); });
+  running_[id] = {std::make_shared<const StoredResponse>(std::move(response)), std::move(answer)};
+  inbox_->push(id, false);  // for what was there before on_ready()
+}
+
+std::shared_ptr<const StoredResponse> BackgroundResponses::find(const std::string& id,
+                                                                const std::string& client) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(id);
+  return found != running_.end() && found->second.response->client == client ? found->second.response : nullptr;
+}
+
+std::shared_ptr<const StoredResponse> BackgroundResponses::cancel(const std::string& id, const std::string& client) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(id);
+  if (found == running_.end() || found->second.response->client != client) return nullptr;
+  auto response = with_status(*found->second.response, "cancelled");
+  stored_.keep(*response);
+  running_.erase(found);
+  return response;
+}
+
+void BackgroundResponses::close() {
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->is_closed = true;
+    inbox_->changed.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  running_.clear();
+}
+
+void BackgroundResponses::run() {
+  while (true) {
+    std::pair<std::string, bool> woken;
+    {
+      std::unique_lock lock(inbox_->mutex);
+      inbox_->changed.wait(lock, [&] { return inbox_->is_closed || !inbox_->woken.empty(); });
+      if (inbox_->is_closed) return;
+      woken = std::move(inbox_->woken.front());
+      inbox_->woken.pop_front();
+    }
+    read(woken.first, woken.second);
+  }
+}
+
+void BackgroundResponses::read(const std::string& id, bool has_output) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  Running& running = found->second;
+  std::string body;
+  Progress progress = Progress::kMore;
+  while (progress == Progress::kMore) progress = running.answer->poll(body);
+  if (progress == Progress::kDone) {
+    if (running.answer->status >= 400) {
+      StoredResponse failed = *with_status(*running.response, "failed");
+      failed.response["error"] = response_error(body);
+      stored_.keep(std::move(failed));
+    }
+    running_.erase(found);
+  } else if (has_output && running.response->response["status"] == "queued") {
+    running.response = with_status(*running.response, "in_progress");
+  }
+}
+
+}  // namespace redline::server

@@ -1,0 +1,60 @@
+// Answers of /v1/responses that nobody waits for (`background`): a thread reads them to their end.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "server/http.h"
+#include "server/stored_responses.h"
+
+namespace redline::server {
+
+/// Thread-safe.
+class BackgroundResponses {
+ public:
+  /// Those that failed or were cancelled are kept in `stored`.
+  explicit BackgroundResponses(StoredResponses& stored) : stored_(stored) {}
+  ~BackgroundResponses() { close(); }
+  BackgroundResponses(const BackgroundResponses&) = delete;
+  BackgroundResponses& operator=(const BackgroundResponses&) = delete;
+
+  /// `answer` is not a stream, and keeps its response itself at its end. `response`: what find() gives until then, with
+  /// status "queued", from the first token on "in_progress". std::system_error: the system has no thread.
+  void start(StoredResponse response, std::unique_ptr<Answer> answer);
+  /// nullptr: no such response of this client is in progress.
+  std::shared_ptr<const StoredResponse> find(const std::string& id, const std::string& client) const;
+  /// Ends its work and keeps it with status "cancelled". nullptr: as find().
+  std::shared_ptr<const StoredResponse> cancel(const std::string& id, const std::string& client);
+  /// Cancels all.
+  void close();
+
+ private:
+  struct Running {
+    std::shared_ptr<const StoredResponse> response;
+    std::unique_ptr<Answer> answer;
+  };
+  /// Shared with the answers, which may call from the thread of the engine until they are destroyed.
+  struct Inbox {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::pair<std::string, bool>> woken;  ///< ids; whether the engine has something new
+    bool is_closed = false;
+    void push(const std::string& id, bool has_output);
+  };
+  void run();
+  /// Reads what there is of a response.
+  void read(const std::string& id, bool has_output);
+
+  StoredResponses& stored_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  mutable std::mutex mutex_;  ///< guards the members below; the inbox's is never held when it is taken
+  std::map<std::string, Running> running_;
+  std::thread thread_;  ///< from the first response on
+};
+
+}  // namespace redline::server

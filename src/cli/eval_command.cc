@@ -71,9 +71,9 @@ Status eval_choices(const EvalArgs& args, const TextEngineOptions& options, std:
                  {"seconds", seconds}});
     return print_json(json, terminal);
   }
-  terminal.print("accuracy {:.2f} % +/- {:.2f}, by probability per byte {:.2f} % +/- {:.2f}, {} questions\n",
+  terminal.print("accuracy {:.2f} % +/- {:.2f}, by probability per byte {:.2f} % +/- {:.2f}, {} question{}\n",
                  100 * scores.right.mean(), 100 * scores.right.error(), 100 * scores.right_normalized.mean(),
-                 100 * scores.right_normalized.error(), scores.right.count);
+                 100 * scores.right_normalized.error(), scores.right.count, scores.right.count == 1 ? "" : "s");
   return {};
 }
 

@@ -56,8 +56,8 @@ Status bench_tokenizer(const BenchTokenizerArgs& args, Terminal& terminal) {
                        {"seconds", *middle},
                        {"mb_per_s", mb_per_s}},
                       terminal);
-  terminal.print("{} bytes, {} tokens: {:.2f} ms of processor time, {:.1f} MB/s on one core, the median of {} runs\n", text.size(),
-                 ids.size(), *middle * 1e3, mb_per_s, seconds.size());
+  terminal.print("{} bytes, {} tokens: {:.2f} ms of processor time, {:.1f} MB/s on one core, the median of {} runs\n",
+                 text.size(), ids.size(), *middle * 1e3, mb_per_s, seconds.size());
   return {};
 }
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "base/topology.h"
 #include "base/thread_time.h"
+#include "base/topology.h"
 #include "base/worker_team.h"
 
 namespace redline::lab {

@@ -71,9 +71,9 @@ Status eval_choices(const EvalArgs& args, const TextEngineOptions& options, std:
                  {"seconds", seconds}});
     return print_json(json, terminal);
   }
-  terminal.print("accuracy {:.2f} % +/- {:.2f}, by probability per byte {:.2f} % +/- {:.2f}, {} questions\n",
+  terminal.print("accuracy {:.2f} % +/- {:.2f}, by probability per byte {:.2f} % +/- {:.2f}, {} question{}\n",
                  100 * scores.right.mean(), 100 * scores.right.error(), 100 * scores.right_normalized.mean(),
-                 100 * scores.right_normalized.error(), scores.right.count);
+                 100 * scores.right_normalized.error(), scores.right.count, scores.right.count == 1 ? "" : "s");
   return {};
 }
 
@@ -162,8 +162,9 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
     json.update({{"seconds", seconds}, {"tokens_per_s", speed}});
     return print_json(json, terminal);
   }
-  terminal.print("perplexity {:.4f} +/- {:.4f} ({:.4f} nats per token), {} tokens in {} windows of {}\n", perplexity,
-                 perplexity * scores.nats.error(), scores.nats.mean(), scores.nats.count, windows, window);
+  terminal.print("perplexity {:.4f} +/- {:.4f} ({:.4f} nats per token), {} tokens in {} window{} of {}\n", perplexity,
+                 perplexity * scores.nats.error(), scores.nats.mean(), scores.nats.count, windows,
+                 windows == 1 ? "" : "s", window);
   if (base) print_comparison(scores, terminal);
   terminal.note("{:.1f} tokens/s; {} thread{}, {}", speed, info.threads, info.threads == 1 ? "" : "s", info.isa);
   return {};

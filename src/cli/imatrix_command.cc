@@ -72,8 +72,8 @@ Status run_imatrix(const ImatrixArgs& args, Terminal& terminal) {
                        {"chunk_size", matrix.chunk_size},
                        {"seconds", seconds}},
                       terminal);
-  terminal.note("{}: {} tensors, {} chunks of {} tokens, {}", args.out, matrix.entries.size(), matrix.chunks,
-                matrix.chunk_size, duration_text(seconds));
+  terminal.note("{}: {} tensors, {} chunk{} of {} tokens, {}", args.out, matrix.entries.size(), matrix.chunks,
+                matrix.chunks == 1 ? "" : "s", matrix.chunk_size, duration_text(seconds));
   return {};
 }
 

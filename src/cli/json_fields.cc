@@ -250,7 +250,7 @@ const std::vector<JsonRecord>& json_records() {
         {"kind", "string", "\"bpe\", \"spm\", \"unigram\", \"wordpiece\" or \"rwkv\""},
         {"bytes", "integer", "of the text"},
         {"tokens", "integer", ""},
-        {"seconds", "number", "median of the runs"},
+        {"seconds", "number", "median of the runs, processor time"},
         {"mb_per_s", "number", "million bytes per second, on one core"}}},
       {"redline eval --json",
        "eval",

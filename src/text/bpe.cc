@@ -111,6 +111,10 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(
     // Interning in this order gives every text a single id, whether it is a token or not.
     for (size_t t = 0; t < 3 * n; ++t) {
       ids[t] = model->intern(texts[t], hashes[t]);
+      if (model->options_.refuses_unknown_merges && ids[t] >= vocabulary.size() &&
+          index.find(vocabulary.pieces, texts[t], hashes[t]) < 0)
+        return invalid_argument("merge {} (\"{}\" \"{}\"): \"{}\" is not in the vocabulary", begin + t / 3,
+                                texts[t - t % 3], texts[t - t % 3 + 1], texts[t]);
       if (t % 3 == 1) __builtin_prefetch(&model->merges_[pair_slot(pair_key(ids[t - 1], ids[t]), slots - 1)]);
     }
     for (size_t i = 0; i < n; ++i)

@@ -22,13 +22,14 @@ class TokenModel {
 /// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016)
 /// over characters. For byte-level vocabularies, pieces first go through spell_bytes().
 struct BpeOptions {
-  bool ignore_merges = false;      ///< a piece that is a token as a whole is not merged
-  bool whole_newlines = false;     ///< the same, for pieces of newlines only
-  bool byte_fallback = false;      ///< a character outside the vocabulary becomes its "<0x..>" tokens
-  bool fuse_unk = false;           ///< adjacent unknown characters become one unk
-  TokenId unk = -1;                ///< -1: unknown characters are dropped
-  std::string continuing_prefix;   ///< before all characters of a piece but the first, for their lookup ("##")
-  std::string end_of_word;         ///< appended to the last character of a piece for its lookup ("</w>")
+  bool ignore_merges = false;           ///< a piece that is a token as a whole is not merged
+  bool whole_newlines = false;          ///< the same, for pieces of newlines only
+  bool byte_fallback = false;           ///< a character outside the vocabulary becomes its "<0x..>" tokens
+  bool fuse_unk = false;                ///< adjacent unknown characters become one unk
+  TokenId unk = -1;                     ///< -1: unknown characters are dropped
+  std::string continuing_prefix;        ///< before all characters of a piece but the first, for their lookup ("##")
+  std::string end_of_word;              ///< appended to the last character of a piece for its lookup ("</w>")
+  bool refuses_unknown_merges = false;  ///< tokenizers: sides and results of merges must be tokens
   bool unknown_separates = false;  ///< ... and their neighbors never merge (llama.cpp); otherwise they may (tokenizers)
 };
 
@@ -36,7 +37,8 @@ class BpeModel : public TokenModel {
  public:
   /// `merges` in order of rank. A merge whose sides or result are not tokens is kept, since it may lead to a token; an
   /// intermediate result that remains is emitted character by character. invalid_argument: a merge with an empty side,
-  /// or whose right side lacks the prefix; the message states its index.
+  /// whose right side lacks the prefix, or, with refuses_unknown_merges, with a side or result that is no token; the
+  /// message states its index.
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);

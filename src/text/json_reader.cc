@@ -4,16 +4,23 @@
 
 namespace redline {
 
+std::string_view json_reason(const Json::exception& e) {
+  std::string_view reason = e.what();
+  if (const size_t at = reason.find("] "); reason.starts_with("[json.exception.") && at != std::string_view::npos)
+    reason.remove_prefix(at + 2);
+  return reason;
+}
+
 Result<Json> parse_json(std::string_view text, std::string_view name) {
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
     if (e.byte > text.size()) return invalid_argument("{}: incomplete: the JSON ends at byte {}", name, text.size());
-    std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    std::string_view reason = json_reason(e);  // "parse error at line 1, column 2: ..."
     if (const size_t at = reason.find(": "); at != std::string::npos) reason.remove_prefix(at + 2);
     return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, reason);
-  } catch (const std::exception& e) {
-    return invalid_argument("{}: {}", name, e.what());
+  } catch (const Json::exception& e) {
+    return invalid_argument("{}: {}", name, json_reason(e));
   }
 }
 

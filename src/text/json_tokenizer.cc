@@ -434,6 +434,7 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
     return unsupported("model.byte_fallback with model.continuing_subword_prefix \"{}\"",
                        model.options.continuing_prefix);
   model.options.ignore_merges = optional_bool(json, "ignore_merges").value_or(false);
+  model.options.refuses_unknown_merges = true;
   const Json* merges = member(json, "merges");
   if (!merges || !merges->is_array()) return invalid_argument("model.merges is missing or no list");
   model.merges.reserve(merges->size());

@@ -21,10 +21,39 @@ struct MergeChoice {
   int32_t id = -1;    ///< result of merging the pair
 };
 
+/// merge_symbols() without a heap: for words, looking at all pairs again takes less.
+constexpr size_t kFewSymbols = 24;
+template <class Choose>
+void merge_few_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
+  MergeChoice choices[kFewSymbols];  // of a symbol and the next one
+  const auto consider = [&](int32_t left) {
+    const MergeSymbol& a = symbols[left];
+    const bool may_merge = a.next >= 0 && !a.frozen && !symbols[a.next].frozen;
+    choices[left] = may_merge ? choose(a, symbols[a.next]) : MergeChoice{};
+  };
+  for (size_t i = 0; i < symbols.size(); ++i) consider(static_cast<int32_t>(i));
+  for (;;) {
+    int32_t best = -1;
+    for (int32_t i = 0; i >= 0; i = symbols[i].next)
+      if (choices[i].found && (best < 0 || choices[i].rank < choices[best].rank)) best = i;
+    if (best < 0) return;
+    MergeSymbol& left = symbols[best];
+    MergeSymbol& right = symbols[left.next];
+    left.bytes += right.bytes;
+    left.id = choices[best].id;
+    left.next = right.next;
+    right.bytes = 0;
+    if (left.next >= 0) symbols[left.next].prev = best;
+    if (left.prev >= 0) consider(left.prev);
+    consider(best);
+  }
+}
+
 /// Repeatedly merges the adjacent pair of lowest rank, leftmost first, until no pair can be merged. O(n log n) in the
 /// number of symbols. choose(left, right) -> MergeChoice. The symbols must be linked in order.
 template <class Choose>
 void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
+  if (symbols.size() <= kFewSymbols) return merge_few_symbols(symbols, choose);
   struct Candidate {
     uint64_t key;    // rank, then position
     uint32_t bytes;  // of both: a candidate with another sum is stale

@@ -222,25 +222,29 @@ CharsMap::Match CharsMap::match_at(std::string_view text, size_t pos, bool longe
 }
 
 std::string Normalizer::apply(std::string_view text, bool at_start) const {
-  std::string now(text);
+  if (steps_.empty()) return std::string(text);
+  std::string made;
+  std::string_view now = text;  // then a view of `made`
   for (const NormalizerStep& step : steps_) {
-    now = std::visit(Overloaded{
-                         [&](const NormalizeForm& s) { return normalize_unicode(now, s.form); },
-                         [&](const Lowercase&) { return lowercase_unicode(now); },
-                         [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
-                         [&](const StripAccents&) { return strip_accents(now); },
-                         [&](const BertNormalize& s) { return bert_normalize(s, now); },
-                         [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
-                         [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
-                         [&](const PrependText& s) { return now.empty() ? now : std::string(s.prefix).append(now); },
-                         [&](const CleanControls&) { return clean_controls(now); },
-                         [&](const SpellBytes&) { return spell_bytes(now); },
-                         [&](const PrecompiledMap& s) { return apply_map(*s.map, now); },
-                         [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
-                     },
-                     step);
+    made =
+        std::visit(Overloaded{
+                       [&](const NormalizeForm& s) { return normalize_unicode(now, s.form); },
+                       [&](const Lowercase&) { return lowercase_unicode(now); },
+                       [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
+                       [&](const StripAccents&) { return strip_accents(now); },
+                       [&](const BertNormalize& s) { return bert_normalize(s, now); },
+                       [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
+                       [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
+                       [&](const PrependText& s) { return now.empty() ? std::string() : s.prefix + std::string(now); },
+                       [&](const CleanControls&) { return clean_controls(now); },
+                       [&](const SpellBytes&) { return spell_bytes(now); },
+                       [&](const PrecompiledMap& s) { return apply_map(*s.map, now); },
+                       [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
+                   },
+                   step);
+    now = made;
   }
-  return now;
+  return made;
 }
 
 }  // namespace redline

@@ -5,12 +5,13 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "text/tokenizer.h"
 
 namespace redline {
 
-/// Direct-mapped, of one thread and one tokenizer; a new piece replaces the one in its place.
+/// Of one thread and one tokenizer. A piece has two places; a new one replaces that which was not the last to be found.
 class PieceCache {
  public:
   static constexpr size_t kMaxBytes = 15, kMaxIds = 4;
@@ -38,8 +39,13 @@ class PieceCache {
   template <class Encode>
   void append(std::string_view piece, const char* end, std::vector<TokenId>& ids, const Encode& encode) {
     const Key key = key_of(piece, end);
-    Entry& entry = entries_[((key.low * 0x9E3779B97F4A7C15ull) ^ (key.high * 0xC2B2AE3D27D4EB4Full)) >> kShift];
-    if (entry.key.low == key.low && (entry.key.high & kKeyBits) == key.high) {
+    Entry* const places =
+        &entries_[2 * (((key.low * 0x9E3779B97F4A7C15ull) ^ (key.high * 0xC2B2AE3D27D4EB4Full)) >> kShift)];
+    const auto is_at = [&](const Entry& entry) {
+      return entry.key.low == key.low && (entry.key.high & kKeyBits) == key.high;
+    };
+    if (!is_at(places[0]) && is_at(places[1])) std::swap(places[0], places[1]);
+    if (const Entry& entry = places[0]; is_at(entry)) {
       const size_t count = entry.key.high >> kCountShift, size = ids.size();
       ids.resize(size + count);
       for (size_t i = 0; i < count; ++i) ids[size + i] = entry.ids[i];
@@ -49,13 +55,15 @@ class PieceCache {
     encode(piece);
     const size_t count = ids.size() - size;
     if (count == 0 || count > kMaxIds) return;
+    places[1] = places[0];
+    Entry& entry = places[0];
     entry.key = {key.low, key.high | static_cast<uint64_t>(count) << kCountShift};
     std::memcpy(entry.ids, ids.data() + size, count * sizeof(TokenId));
   }
 
  private:
   static constexpr size_t kEntries = size_t{1} << 15;
-  static constexpr int kShift = 64 - 15, kLengthShift = 56, kCountShift = 60;
+  static constexpr int kShift = 64 - 14, kLengthShift = 56, kCountShift = 60;
   static constexpr uint64_t kKeyBits = (uint64_t{1} << kCountShift) - 1;
   /// The bytes, zero-padded, and in the last byte the length, with the number of ids above it.
   struct Key {

@@ -157,32 +157,27 @@ bool is_word(uint32_t c) {
 
 bool is_regex_word(uint32_t c) { return is_word(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE); }
 
-bool is_ascii(std::string_view text) {
-  constexpr size_t kWord = 8;
+size_t end_of_ascii(std::string_view text, size_t pos) {
+  constexpr size_t kWords = 8, kRun = kWords * sizeof(uint64_t);
   constexpr uint64_t kHighBits = 0x8080808080808080ull;
-  size_t pos = 0;
-  for (; pos + kWord <= text.size(); pos += kWord) {
-    uint64_t word;
-    std::memcpy(&word, text.data() + pos, kWord);
-    if ((word & kHighBits) != 0) return false;
+  if (pos < text.size() && (static_cast<uint8_t>(text[pos]) & 0x80) != 0) return pos;
+  for (; pos + kRun <= text.size(); pos += kRun) {
+    uint64_t words[kWords], any = 0;
+    std::memcpy(words, text.data() + pos, kRun);
+    for (const uint64_t word : words) any |= word;
+    if ((any & kHighBits) != 0) break;
   }
-  for (; pos < text.size(); ++pos)
-    if ((static_cast<uint8_t>(text[pos]) & 0x80) != 0) return false;
-  return true;
+  while (pos < text.size() && (static_cast<uint8_t>(text[pos]) & 0x80) == 0) ++pos;
+  return pos;
 }
 
+bool is_ascii(std::string_view text) { return end_of_ascii(text, 0) == text.size(); }
+
 bool is_utf8(std::string_view text) {
-  constexpr size_t kRun = 64;
-  for (size_t pos = 0; pos < text.size();) {
-    if (is_ascii(text.substr(pos, kRun))) {
-      pos += kRun;
-      continue;
-    }
-    for (const size_t end = std::min(text.size(), pos + kRun); pos < end;) {
-      const Utf8Char c = utf8_at(text, pos);
-      if (!c.valid) return false;
-      pos += c.bytes;
-    }
+  for (size_t pos = 0; (pos = end_of_ascii(text, pos)) < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (!c.valid) return false;
+    pos += c.bytes;
   }
   return true;
 }
@@ -219,6 +214,11 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
   const auto append_nfc = [&](std::string_view run) {
     size_t begin = 0;  // where the bytes begin that are not appended yet
     for (size_t pos = 0, last = 0; pos < run.size();) {
+      if (const size_t end = end_of_ascii(run, pos); end > pos) {
+        last = end - 1;
+        pos = end;
+        continue;
+      }
       const Utf8Char c = utf8_at(run, pos);
       if (stands_for_itself(c.value)) {
         last = pos;

@@ -20,6 +20,8 @@ void append_utf8(std::string& out, uint32_t code_point);
 /// Replaces ill-formed sequences by U+FFFD.
 std::string repair_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
+/// The first position from `pos` on, up to the end, of a byte that is not ASCII.
+size_t end_of_ascii(std::string_view text, size_t pos);
 bool is_utf8(std::string_view text);  ///< well-formed throughout
 /// Number of bytes (0 to 3) at the end of `text` that are an incomplete sequence which more bytes could complete.
 size_t incomplete_utf8_tail(std::string_view text);
@@ -33,6 +35,7 @@ void for_each_utf8_run(std::string_view text, Visit&& visit) {
   size_t begin = 0;
   bool valid = true;
   for (size_t pos = 0; pos < text.size();) {
+    if (valid && (pos = end_of_ascii(text, pos)) == text.size()) break;
     const Utf8Char c = utf8_at(text, pos);
     if (c.valid != valid) {
       if (pos > begin) visit(text.substr(begin, pos - begin), valid);

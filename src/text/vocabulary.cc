@@ -151,7 +151,15 @@ Status PrefixMatcher::insert(std::string_view text, int32_t value) {
     node = next;
   }
   if (values_[node] < 0) values_[node] = value;
-  starts_[static_cast<uint8_t>(text[0])] = true;
+  const size_t first = static_cast<uint8_t>(text[0]);
+  starts_[first] = true;
+  pairs_.resize(256 * 4);
+  if (text.size() > 1) {
+    const auto second = static_cast<uint8_t>(text[1]);
+    pairs_[first * 4 + second / 64] |= uint64_t{1} << (second % 64);
+  } else {
+    std::fill_n(pairs_.begin() + static_cast<int64_t>(first * 4), 4, ~uint64_t{0});
+  }
   return {};
 }
 

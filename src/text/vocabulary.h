@@ -87,7 +87,10 @@ class PrefixMatcher {
   Match longest_at(std::string_view text, size_t pos) const;
   /// The first position from `pos` on where a string may begin.
   size_t next_start(std::string_view text, size_t pos) const {
-    while (pos < text.size() && !starts_[static_cast<uint8_t>(text[pos])]) ++pos;
+    // Two bytes tell more than one: runs of spaces are tokens of some vocabularies, and spaces are everywhere.
+    for (; pos + 1 < text.size(); ++pos)
+      if (has_pair(static_cast<uint8_t>(text[pos]), static_cast<uint8_t>(text[pos + 1]))) return pos;
+    if (pos < text.size() && !starts_[static_cast<uint8_t>(text[pos])]) ++pos;
     return pos;
   }
   /// Calls visit(match) for every string that matches at `pos`, shortest first.
@@ -105,6 +108,9 @@ class PrefixMatcher {
 
  private:
   int32_t child(int32_t node, uint8_t byte) const;
+  bool has_pair(uint8_t first, uint8_t second) const {
+    return !pairs_.empty() && (pairs_[size_t{first} * 4 + second / 64] >> (second % 64) & 1) != 0;
+  }
   void add_child(int32_t node, uint8_t byte, int32_t to);
 
   struct Edge {
@@ -115,6 +121,7 @@ class PrefixMatcher {
   size_t num_edges_ = 0;
   std::vector<int32_t> values_ = {-1};  ///< by node
   bool starts_[256] = {};
+  std::vector<uint64_t> pairs_;  ///< a bit for the first two bytes of each string; of one byte, with every second one
 };
 
 }  // namespace redline

@@ -10,6 +10,8 @@ MODELS = ("mamba2",)
 DELTA = {"post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate",
          "linear_attn.in_proj_ba": "ssm_ba", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
          "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out"}
+GRANITE = {name.replace("mixer.", "mamba."): own for name, own in MAMBA2.items() if name != "norm"}
+FLOAT32 = ("conv1d.weight", ".A_log", ".mamba.D", ".mamba.norm.weight")  # in all files
 
 
 def decay_of(a_log):
@@ -18,9 +20,9 @@ def decay_of(a_log):
 
 
 def plain_name(name):
-  """Of the tensors of a gated delta network that have no kind of their own."""
-  for own, gguf_name in ((".linear_attn.A_log", "ssm_a"), (".linear_attn.dt_bias", "ssm_dt.bias")):
-    if name.endswith(own):
+  """Of the tensors of a gated delta network or a mixer of Granite 4 that have no kind of their own."""
+  for own, gguf_name in (("A_log", "ssm_a"), ("D", "ssm_d"), ("dt_bias", "ssm_dt.bias")):
+    if name.endswith((f".linear_attn.{own}", f".mamba.{own}")):
       return f"blk.{name.split('.')[2]}.{gguf_name}"
 
 
@@ -59,12 +61,44 @@ def delta_tensors(tensors, arch, config):
   return found
 
 
+def granite_tensors(tensors, config):
+  """Of Granite 4. Without experts its MLP, gate and up apart already, has the names of a Llama."""
+  for name, x in tensors.items():
+    if name.endswith(".mamba.A_log"):
+      x = decay_of(x)[:, None]
+    elif name.endswith(".mamba.D"):
+      x = x[:, None]
+    elif name.endswith(".mamba.conv1d.weight"):
+      x = x[:, 0]
+    elif name.endswith(".mamba.norm.weight"):
+      x = x.reshape(config["mamba_n_groups"], -1)
+    if not config["num_local_experts"]:
+      name = name.replace("shared_mlp.output_linear", "mlp.down_proj").replace("shared_mlp.", "mlp.")
+    yield name, x
+
+
+def granite_kv_heads(config):
+  """Of each layer; none where there is no attention."""
+  return [config["num_key_value_heads"] if kind == "attention" else 0 for kind in config["layer_types"]]
+
+
 def add_key(w, arch, key, value):
   """Older versions of the gguf package have no methods for these."""
   w.add_uint32(f"{arch}.{key}", value)
 
 
+def add_granite_keys(w, arch, config):
+  w.add_bool(f"{arch}.rope.scaling.finetuned", config["position_embedding_type"] == "rope")
+  add_key(w, arch, "ssm.conv_kernel", config.get("mamba_d_conv", 4))
+  add_key(w, arch, "ssm.state_size", config["mamba_d_state"])
+  add_key(w, arch, "ssm.group_count", config["mamba_n_groups"])
+  add_key(w, arch, "ssm.inner_size", config["mamba_n_heads"] * config["mamba_d_head"])
+  add_key(w, arch, "ssm.time_step_rank", config["mamba_n_heads"])
+
+
 def add_keys(w, arch, config):
+  if arch == "granitehybrid":
+    add_granite_keys(w, arch, config)
   if arch not in ("qwen3next", "qwen35"):
     return
   add_key(w, arch, "ssm.conv_kernel", config["linear_conv_kernel_dim"])

@@ -346,6 +346,7 @@ POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforwa
 FAMILY_NAMES = {
     "qwen3next": recurrent_gguf.DELTA,
     "qwen35": recurrent_gguf.DELTA,
+    "granitehybrid": recurrent_gguf.GRANITE,
     "gpt-oss": moe_gguf.GPT_OSS,
     "gemma2": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
     "gemma3": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
@@ -364,9 +365,9 @@ FAMILY_NAMES = {
 ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r",
                  "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2",
                  "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35",
-                 "granitemoeshared": "granitemoe"}
+                 "granitemoeshared": "granitemoe", "granitemoehybrid": "granitehybrid"}
 # Of these the converter reorders the rows of q and k to pairs of neighbours.
-PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
+PERMUTED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3")
 
 
 def gguf_name(name, arch="llama"):
@@ -392,7 +393,7 @@ def add_family_keys(w, arch, config):
     w.add_final_logit_softcapping(config["final_logit_softcapping"])
   if arch in ("gemma2", "gemma3", "olmo2", "phi3", "gpt-oss") and config.get("sliding_window"):
     w.add_sliding_window(config["sliding_window"])
-  if arch in ("granite", "granitemoe"):
+  if arch in ("granite", "granitemoe", "granitehybrid"):
     w.add_embedding_scale(config["embedding_multiplier"])
     w.add_residual_scale(config["residual_multiplier"])
     w.add_attention_scale(config["attention_multiplier"])
@@ -426,8 +427,13 @@ def write_gguf(path, tensors, config, gguf_type, name):
     kv_heads, head_dim = 1, config["kv_lora_rank"] + config["qk_rope_head_dim"]
   if arch == "gpt-oss":
     tensors = moe_gguf.split_gpt_oss(tensors)
-  if arch == "granitemoe":
+  if arch in ("granitemoe", "granitehybrid"):
     tensors = moe_gguf.split_granite(tensors)
+  if arch == "granitehybrid":
+    tensors = dict(recurrent_gguf.granite_tensors(tensors, config))
+    kv_heads_of_layers = recurrent_gguf.granite_kv_heads(config)
+    if not config["num_local_experts"]:  # published models have one width for both
+      config = dict(config, intermediate_size=config["shared_intermediate_size"])
   if arch in ("qwen3next", "qwen35"):
     tensors = recurrent_gguf.delta_tensors(tensors, arch, config)
   w = gguf.GGUFWriter(path, arch)
@@ -438,7 +444,7 @@ def write_gguf(path, tensors, config, gguf_type, name):
   w.add_block_count(config["num_hidden_layers"])
   w.add_feed_forward_length(config["intermediate_size"])
   w.add_head_count(heads)
-  w.add_head_count_kv(kv_heads)
+  w.add_head_count_kv(kv_heads_of_layers if arch == "granitehybrid" else kv_heads)
   if "rms_norm_eps" in config:
     w.add_layer_norm_rms_eps(config["rms_norm_eps"])
   else:
@@ -491,7 +497,7 @@ def write_gguf(path, tensors, config, gguf_type, name):
     if arch in ("gemma2", "gemma3", "qwen3next", "qwen35") and n.endswith("norm.weight") and "linear_attn" not in n:
       x = x + np.float32(1)
     x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight" or n.endswith((*moe_gguf.ROUTERS, "conv1d.weight")):
+    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight" or n.endswith((*moe_gguf.ROUTERS, *recurrent_gguf.FLOAT32)):
       w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
       w.add_tensor(gguf_name(n, arch), x.astype(np.float16))

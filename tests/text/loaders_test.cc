@@ -124,6 +124,10 @@ TEST(Loaders, OtherModelsAreRefusedByName) {
                                              "");
   EXPECT_TRUE(mentions(no_prefix.status(), "the right side does not begin with \"##\""))
       << no_prefix.status().to_string();
+  const auto no_token = tokenizer_from_json(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", "ab b"]}})", "");
+  EXPECT_TRUE(mentions(no_token.status(), "model.merges: merge 1 (\"ab\" \"b\"): \"abb\" is not in the vocabulary"))
+      << no_token.status().to_string();
   GgufVocab vocab;
   vocab.model = "plamo2";
   EXPECT_TRUE(mentions(tokenizer_from_gguf(vocab).status(), "plamo2"));

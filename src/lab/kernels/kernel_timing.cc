@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/thread_time.h"
 #include "base/worker_team.h"
 
 namespace redline::lab {
@@ -16,11 +17,6 @@ namespace {
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-double thread_seconds() {
-  timespec t = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 /// Bytes of copies that exceed the caches.

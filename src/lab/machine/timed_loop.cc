@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "base/thread_time.h"
 #include "base/topology.h"
 #include "base/worker_team.h"
 
@@ -20,13 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
-}
-
-/// CPU time of the calling thread.
-double thread_seconds() {
-  timespec t = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 /// Pins the calling thread to a core; the destructor restores its affinity.

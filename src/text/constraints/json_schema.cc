@@ -5,6 +5,7 @@
 
 #include "text/constraints/json_schema_compiler.h"
 #include "text/constraints/json_string.h"
+#include "text/json_reader.h"
 
 namespace redline {
 namespace json_schema {
@@ -216,7 +217,9 @@ Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema,
       return true;
     });
   } catch (const Json::parse_error& e) {
-    return invalid_argument("JSON schema: not JSON at byte {}: {}", e.byte, e.what());
+    return invalid_argument("JSON schema: not JSON at byte {}: {}", e.byte, json_reason(e));
+  } catch (const Json::exception& e) {
+    return invalid_argument("JSON schema: {}", json_reason(e));
   } catch (const std::exception& e) {
     return invalid_argument("JSON schema: {}", e.what());
   }

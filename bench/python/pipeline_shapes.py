@@ -1,7 +1,8 @@
 """Pipelines of diffusers with the widths of published models and random weights, for pipelines.py.
 
-Stable Diffusion 1.5 and PixArt-Sigma have all their blocks; the others have fewer, so that three copies fit into 16 GB. Text encoders of
-T5's size have two layers. All are built in float32.
+They have the layers, heads and sizes of the published ones, but few of their blocks, so that compiling ends in minutes on two
+cores and three copies fit into 16 GB; pipelines.py prints how many. T5 has 2 of 24 layers, the second text encoder 8 of 32, VAEs 1 of 2
+blocks at each resolution. All are built in float32.
 """
 from typing import ClassVar
 
@@ -52,24 +53,23 @@ def t5():
 
 def vae(channels=4, **more):
     return diffusers.AutoencoderKL(
-        block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=channels,
+        block_out_channels=(128, 256, 512, 512), layers_per_block=1, latent_channels=channels,
         down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4, **more)
 
 
 def sd15():
     return diffusers.StableDiffusionPipeline(
-        vae=vae(), text_encoder=clip(), tokenizer=Words(EOS), unet=diffusers.UNet2DConditionModel(sample_size=64, cross_attention_dim=768),
-        safety_checker=None, feature_extractor=None, requires_safety_checker=False,
+        vae=vae(), text_encoder=clip(), tokenizer=Words(EOS), safety_checker=None, feature_extractor=None, requires_safety_checker=False,
+        unet=diffusers.UNet2DConditionModel(sample_size=64, cross_attention_dim=768, layers_per_block=1),
         scheduler=diffusers.DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1,
                                           clip_sample=False, set_alpha_to_one=False))
 
 
 def sdxl():
-    """2 and 4 transformer blocks at the two lower resolutions (2 and 10)."""
     unet = diffusers.UNet2DConditionModel(
         sample_size=128, block_out_channels=(320, 640, 1280), cross_attention_dim=2048, attention_head_dim=(5, 10, 20),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"), transformer_layers_per_block=(1, 2, 4),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"), layers_per_block=1,
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"), transformer_layers_per_block=(1, 1, 2),
         use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=256,
         projection_class_embeddings_input_dim=2816)
     return diffusers.StableDiffusionXLPipeline(
@@ -79,38 +79,36 @@ def sdxl():
 
 
 def sd3():
-    """8 of 24 blocks."""
     return diffusers.StableDiffusion3Pipeline(
         vae=vae(16, shift_factor=0.06, use_quant_conv=False, use_post_quant_conv=False), tokenizer=Words(EOS), tokenizer_2=Words(EOS),
         tokenizer_3=Words(0), text_encoder=clip(projects=True), text_encoder_2=clip(1280, 8, projects=True, hidden_act="gelu"),
         text_encoder_3=t5(), scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0),
         transformer=diffusers.SD3Transformer2DModel(
-            sample_size=128, patch_size=2, in_channels=16, out_channels=16, num_layers=8, attention_head_dim=64, num_attention_heads=24,
+            sample_size=128, patch_size=2, in_channels=16, out_channels=16, num_layers=4, attention_head_dim=64, num_attention_heads=24,
             caption_projection_dim=1536, joint_attention_dim=4096, pooled_projection_dim=2048, pos_embed_max_size=192))
 
 
 def flux():
-    """2 of 19 blocks with two streams and 4 of 38 with one."""
     return diffusers.FluxPipeline(
         vae=vae(16, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False), tokenizer=Words(EOS), tokenizer_2=Words(0),
         text_encoder=clip(), text_encoder_2=t5(), scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0),
-        transformer=diffusers.FluxTransformer2DModel(num_layers=2, num_single_layers=4, guidance_embeds=True))
+        transformer=diffusers.FluxTransformer2DModel(num_layers=1, num_single_layers=2, guidance_embeds=True))
 
 
 def pixart():
     return diffusers.PixArtSigmaPipeline(
         vae=vae(), tokenizer=Words(0), text_encoder=t5(), scheduler=diffusers.DPMSolverMultistepScheduler(beta_schedule="scaled_linear"),
         transformer=diffusers.PixArtTransformer2DModel(
-            sample_size=64, num_layers=28, patch_size=2, attention_head_dim=72, num_attention_heads=16, caption_channels=4096,
+            sample_size=64, num_layers=4, patch_size=2, attention_head_dim=72, num_attention_heads=16, caption_channels=4096,
             in_channels=4, cross_attention_dim=1152, out_channels=8, attention_bias=True, activation_fn="gelu-approximate",
             num_embeds_ada_norm=1000, norm_elementwise_affine=False, norm_eps=1e-6, use_additional_conditions=False))
 
 
-# How it is made, pixels, steps, further arguments of a call.
+# How it is made, its blocks, pixels, steps, further arguments of a call.
 SHAPES = {
-    "sd15": (sd15, 512, 10, {}),
-    "sdxl": (sdxl, 512, 4, {}),
-    "sd3": (sd3, 512, 4, dict(max_sequence_length=128)),
-    "flux": (flux, 512, 4, dict(max_sequence_length=128)),
-    "pixart": (pixart, 512, 4, dict(clean_caption=False, use_resolution_binning=False, max_sequence_length=120)),
+    "sd15": (sd15, "1 of 2 blocks at each resolution", 256, 2, {}),
+    "sdxl": (sdxl, "1 of 2 blocks at each resolution, of 1 and 2 transformer blocks (2 and 10)", 256, 2, {}),
+    "sd3": (sd3, "4 of 24 blocks", 256, 2, dict(max_sequence_length=128)),
+    "flux": (flux, "1 of 19 blocks with two streams, 2 of 38 with one", 256, 2, dict(max_sequence_length=128)),
+    "pixart": (pixart, "4 of 28 blocks", 256, 2, dict(clean_caption=False, use_resolution_binning=False, max_sequence_length=120)),
 }

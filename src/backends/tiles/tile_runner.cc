@@ -95,6 +95,10 @@ std::vector<TileRunner::HostPort> TileRunner::host_ports(const std::vector<Progr
 }
 
 Result<std::unique_ptr<StateMemory>> TileRunner::make_state_memory(std::span<const int64_t> num_pages) const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < program_.states.groups.size(); ++g)
+    bytes += program_.states.groups[g].page_bytes * num_pages[g];
+  REDLINE_TRY(check_device_memory(*code_.device, bytes, "the caches of all sequences"));
   std::vector<DeviceStates::Group> groups;
   for (size_t g = 0; g < program_.states.groups.size(); ++g) {
     const int64_t page_bytes = program_.states.groups[g].page_bytes;
@@ -380,12 +384,15 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
   for (size_t s = 0; s < code_.stages.size(); ++s) {
     const tiles::StageTable& stage = code_.stages[s];
     int64_t parts = stage.row_parts;
-    if (stage.row_dim >= 0)
-      parts = (program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes) + stage.row_tile - 1) / stage.row_tile;
+    tiles::KernelId kernel = stage.kernel;
+    if (stage.row_dim >= 0) {
+      const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
+      parts = (rows + stage.row_tile - 1) / stage.row_tile;
+      if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
+    }
     const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
     if (blocks == 0) continue;
-    REDLINE_TRY(
-        code_.device->launch(tables, static_cast<int32_t>(s), stage.kernel, blocks).within(program_.stages[s].name));
+    REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
   }
   return {};
 }
@@ -466,7 +473,10 @@ Status TileRunner::step(const StepContext& context) {
   REDLINE_TRY(failed_);
   REDLINE_TRY(check_sizes(context));
   Status status = run(context);
-  if (!status.ok()) failed_ = status.within(program_.name);
+  // Memory is allocated before anything is launched: a step that finds none has changed nothing.
+  if (!status.ok() && status.code() != Code::out_of_memory)
+    failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
+                                                status.message(), code_.device->name()));
   return status;
 }
 

@@ -36,8 +36,13 @@ class DeviceStates final : public StateMemory {
 /// Which of the two copies is newer is known for the buffer as a whole.
 class DeviceBuffer final : public BackendBuffer {
  public:
-  DeviceBuffer(std::shared_ptr<OpenDevice> device, DeviceMemory memory)
-      : device_(std::move(device)), memory_(std::move(memory)) {}
+  DeviceBuffer(std::shared_ptr<OpenDevice> device, std::shared_ptr<DeviceBufferMath> math, DeviceMemory memory)
+      : device_(std::move(device)), math_(std::move(math)), memory_(std::move(memory)) {}
+  static Result<std::unique_ptr<BackendBuffer>> make(std::shared_ptr<OpenDevice> device,
+                                                     std::shared_ptr<DeviceBufferMath> math, int64_t bytes) {
+    REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(device, bytes));
+    return std::unique_ptr<BackendBuffer>(new DeviceBuffer(std::move(device), std::move(math), std::move(memory)));
+  }
   // An error of a copy is an error of the device, which the next step reports.
   uint8_t* address(bool step_writes) override {
     if (newer_ == Newer::kHost) (void)device_->upload(memory_.data(), host_.data(), memory_.size());
@@ -53,10 +58,13 @@ class DeviceBuffer final : public BackendBuffer {
   void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) override {
     (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
   }
+  Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override { return make(device_, math_, bytes); }
+  BufferMath* math() override { return math_.get(); }
 
  private:
   enum class Newer : uint8_t { kNone, kHost, kDevice };
   std::shared_ptr<OpenDevice> device_;
+  std::shared_ptr<DeviceBufferMath> math_;
   DeviceMemory memory_;
   std::vector<uint8_t> host_;
   Newer newer_ = Newer::kDevice;
@@ -110,8 +118,8 @@ Result<std::unique_ptr<StateMemory>> TileRunner::make_state_memory(std::span<con
 }
 
 Result<std::unique_ptr<BackendBuffer>> TileRunner::make_buffer(int64_t bytes) const {
-  REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(code_.device, bytes));
-  return std::unique_ptr<BackendBuffer>(new DeviceBuffer(code_.device, std::move(memory)));
+  if (!math_) math_ = std::make_shared<DeviceBufferMath>(code_.device);
+  return DeviceBuffer::make(code_.device, math_, bytes);
 }
 
 bool TileRunner::bind(std::string_view name, void* data) {

@@ -16,6 +16,7 @@
 #include "kernels/tiles/rope.h"
 #include "kernels/tiles/rows.h"
 #include "kernels/tiles/sample.h"
+#include "kernels/tiles/state.h"
 #include "kernels/tiles/wide_linear.h"
 
 namespace redline::tiles {
@@ -61,6 +62,8 @@ namespace redline::tiles {
   K(JointAttentionBf16)              \
   K(Modulate)                        \
   K(PackKv)                          \
+  K(StateMeasure)                    \
+  K(StateSum)                        \
   K(TimestepEmbedding)
 /// Of many rows, where the device has warp groups.
 #define REDLINE_TILE_WIDE_PRODUCTS(K) \

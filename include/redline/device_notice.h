@@ -1,4 +1,4 @@
-// What a process should hear about the devices that `auto` chooses.
+// Notices about the devices that `auto` chooses.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@ namespace redline {
 
 /// From now on calls `notice` with a sentence when the device "auto" takes the CPU although there is an NVIDIA driver,
 /// or when a model is only partly on the GPU, and why. The same sentence comes once in a process; from any thread.
-/// Without a call, nobody is told.
+/// Without a call there are no notices.
 void on_device_notice(std::function<void(const std::string&)> notice);
 
 }  // namespace redline

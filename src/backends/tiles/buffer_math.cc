@@ -51,10 +51,10 @@ Status DeviceBufferMath::weighted_sum(Part to, Part base, std::span<const float>
                                       int64_t elements) {
   if (elements == 0) return {};
   REDLINE_TRY(prepare());
-  for (size_t first = 0; first == 0 || first < tensors.size(); first += tiles::StateSum::kMostTensors) {
+  for (size_t first = 0; first == 0 || first < tensors.size(); first += tiles::StateSum::kMaxTensors) {
     tiles::StateSum::Args args = {};
     args.base = address_of(first == 0 ? base : to, false);
-    const size_t count = std::min<size_t>(tensors.size() - first, tiles::StateSum::kMostTensors);
+    const size_t count = std::min<size_t>(tensors.size() - first, tiles::StateSum::kMaxTensors);
     for (size_t k = 0; k < count; ++k) {
       args.tensors[k] = address_of(tensors[first + k], false);
       args.weights[k] = weights[first + k];

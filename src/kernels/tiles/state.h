@@ -8,12 +8,12 @@ namespace redline::tiles {
 
 /// to = base + sum of weights[k] * tensors[k], in float32 and in the order of k. Task i has elements from i kBlock on.
 struct StateSum {
-  static constexpr int kMostTensors = 8, kBlock = 1 << 15;
+  static constexpr int kMaxTensors = 8, kBlock = 1 << 15;
   struct Args {
     float* to;
     const float* base;  ///< nullptr: zeros
-    const float* tensors[kMostTensors];
-    float weights[kMostTensors];
+    const float* tensors[kMaxTensors];
+    float weights[kMaxTensors];
     int64_t elements;
     int32_t num_tensors;
   };

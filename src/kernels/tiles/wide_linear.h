@@ -21,7 +21,7 @@ struct BasicWideLinear : BasicLinear<Rows> {
     const detail::Product product = Rows::product(a, tile, w);
     const int first_panel = product.col_begin / 16, num_panels = (product.col_end + 15) / 16;
     const int panel = first_panel + w.index();
-    // A group multiplies with all its warps, or not at all: one without a panel has rows that nobody stores.
+    // A group multiplies with all its warps, or not at all: one without a panel has rows that are not stored.
     const bool multiplies = first_panel + w.index() / kGroupWarps * kGroupWarps < num_panels;
     for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
       const int first = product.row_begin + pass * kPassRows;

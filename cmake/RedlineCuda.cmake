@@ -2,6 +2,9 @@
 #   REDLINE_CUDA=AUTO  where nvcc 13 is found
 #   REDLINE_CUDA=ON    an error without it
 #   REDLINE_CUDA=OFF   never
+# REDLINE_CUDA_ARCHITECTURES: what it has code for, as CMAKE_CUDA_ARCHITECTURES. Default: in a release 90a-real (H100, H200),
+# 80-real (A100; 8.6, 8.7 and 8.9 run it too) and 80-virtual, which the driver compiles for newer GPUs; in other builds, of
+# which every minute counts, 90a-real.
 set(REDLINE_CUDA AUTO CACHE STRING "build redline_cuda.so: AUTO, ON or OFF")
 set_property(CACHE REDLINE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT REDLINE_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -38,7 +41,12 @@ if(NOT nvcc)
   return()
 endif()
 set(CMAKE_CUDA_COMPILER ${nvcc})
-set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+set(architectures 90a-real)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  list(APPEND architectures 80-real 80-virtual)
+endif()
+set(REDLINE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "what redline_cuda.so has code for")
+set(CMAKE_CUDA_ARCHITECTURES ${REDLINE_CUDA_ARCHITECTURES})
 enable_language(CUDA)
 file(GLOB cuda_sources CONFIGURE_DEPENDS src/kernels/cuda/*.cu)
 add_library(redline_cuda MODULE ${cuda_sources})
@@ -50,4 +58,7 @@ target_include_directories(redline_cuda PRIVATE src include)
 set_target_properties(redline_cuda PROPERTIES COMPILE_OPTIONS "" LINK_OPTIONS "")
 # CMake 3.25 does not know that nvcc 13 has C++20.
 target_compile_options(redline_cuda PRIVATE -std=c++20 -O2 --expt-relaxed-constexpr)
-message(STATUS "with CUDA: ${nvcc} ${CMAKE_CUDA_COMPILER_VERSION}, for sm_90a")
+# For the message to a GPU of another architecture.
+list(JOIN REDLINE_CUDA_ARCHITECTURES " " targets)
+set_property(SOURCE src/kernels/cuda/cuda_device.cu APPEND PROPERTY COMPILE_DEFINITIONS "REDLINE_CUDA_TARGETS=\"${targets}\"")
+message(STATUS "with CUDA: ${nvcc} ${CMAKE_CUDA_COMPILER_VERSION}, for ${targets}")

@@ -20,11 +20,14 @@ import sysconfig
 # A quarter of a multiprocessor has 16,384 registers, for two of the eight warps of a block, or three with the loader.
 MAX_REGISTERS, MAX_WITH_LOADER = 255, 168
 PRODUCT = ("UBLKCP", "SYNCS")  # bulk copies and mbarriers of the ring
+LANE_COPIES = ("LDGSTS.E.BYPASS.128", "ARRIVES.LDGSTSBAR")  # before sm_90
 # By kernel: each must occur. A prefix of the mnemonic with its modifiers.
 REQUIRED = {
     "Linear": ("HMMA.16816.F32.BF16", *PRODUCT),
     "ExpertLinear": ("HMMA.16816.F32.BF16", *PRODUCT),
     "Conv2d": ("HMMA.16816.F32.BF16", *PRODUCT),
+    "WideLinear": ("HGMMA.64x64x16.F32.BF16", *PRODUCT),
+    "WideConv2d": ("HGMMA.64x64x16.F32.BF16", *PRODUCT),
     "LinearF32": ("FFMA", "LDS.128", *PRODUCT),
     "ExpertLinearF32": ("FFMA", "LDS.128", *PRODUCT),
     "Conv2dF32": ("FFMA", "LDS.128", *PRODUCT),
@@ -39,6 +42,8 @@ ALIASES = {
     "BasicLinear<redline::tiles::detail::DenseRows>": "Linear",
     "BasicLinear<redline::tiles::detail::ExpertRows>": "ExpertLinear",
     "BasicLinear<redline::tiles::detail::PatchRows>": "Conv2d",
+    "BasicWideLinear<redline::tiles::detail::DenseRows>": "WideLinear",
+    "BasicWideLinear<redline::tiles::detail::PatchRows>": "WideConv2d",
     "BasicLinearF32<redline::tiles::detail::DenseRows>": "LinearF32",
     "BasicLinearF32<redline::tiles::detail::ExpertRows>": "ExpertLinearF32",
     "BasicLinearF32<redline::tiles::detail::PatchRows>": "Conv2dF32",
@@ -75,14 +80,22 @@ def read_kernels(resources, code):
     return kernels
 
 
-def findings(kernels):
+def required(name, architecture):
+    """Instructions that the kernel must have there."""
+    wanted = REQUIRED.get(name, ())
+    if architecture == "sm_90a":
+        return wanted
+    return tuple(i for i in wanted if i not in PRODUCT and not i.startswith("HGMMA")) + (LANE_COPIES if PRODUCT[0] in wanted else ())
+
+
+def findings(kernels, architecture="sm_90a"):
     for name, kernel in sorted(kernels.items()):
         if kernel.stack > 0:
             yield f"{name}: a stack frame of {kernel.stack} bytes: spilled registers, or an array whose index is not constant"
         registers = MAX_WITH_LOADER if "UBLKCP" in REQUIRED.get(name, ()) else MAX_REGISTERS
         if kernel.registers > registers:
             yield f"{name}: {kernel.registers} registers, at most {registers}"
-        for wanted in REQUIRED.get(name, ()):
+        for wanted in required(name, architecture):
             if not any(i == wanted or i.startswith(wanted + ".") for i in kernel.instructions):
                 yield f"{name}: has no {wanted}"
     for name in sorted(REQUIRED.keys() - kernels.keys()):
@@ -120,11 +133,14 @@ def main():
     if folder is None or shutil.which("c++filt") is None:
         print("cuda: not checked, cuobjdump or c++filt is not installed")
         return
-    kernels = read_kernels(run(folder, "-res-usage", module), run(folder, "-sass", module))
-    if not kernels:
+    architectures = sorted(set(re.findall(r"\.(sm_\w+)\.cubin", run(folder, "-lelf", module))))
+    if not architectures:
         print(f"{module}: has no kernels", file=sys.stderr)
         sys.exit(2)
-    found = list(findings(kernels))
+    found = []
+    for architecture in architectures:
+        code = (run(folder, flag, "-arch", architecture, module) for flag in ("-res-usage", "-sass"))
+        found += [f"{architecture}: {line}" for line in findings(read_kernels(*code), architecture)]
     for line in found:
         print(line)
     sys.exit(1 if found else 0)

@@ -45,7 +45,7 @@ struct EmbeddingOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
-  /// names, else the CPU
+  /// names, else a GPU that can run the model, else the CPU
   std::string device = "auto";
   std::optional<Pooling> pooling;    ///< instead of the model's own
   int64_t max_length = 0;            ///< maximum tokens of one text; 0: the model's own limit

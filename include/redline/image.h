@@ -39,7 +39,7 @@ struct ImageOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ImageType dtype = ImageType::kAuto;
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
-  /// names, else the CPU
+  /// names, else a GPU that can run the model, else the CPU
   std::string device = "auto";
   int64_t max_side = 2048;       ///< largest width and height, in pixels
   int64_t max_batch = 8;         ///< maximum images of one request times guidance branches

@@ -49,6 +49,7 @@ class HostBuffer final : public BackendBuffer {
   void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) override {
     std::memcpy(host() + to, from.host() + begin, static_cast<size_t>(bytes));
   }
+  Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override { return make_host_buffer(bytes); }
 
  private:
   AlignedBuffer memory_;

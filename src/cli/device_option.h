@@ -10,7 +10,8 @@ namespace redline::cli {
 
 inline void add_device(OptionList& v, std::string& device) {
   v(device, "device", "NAME",
-    "cpu; emu: the kernels of GPUs on an emulated device, slowly; cuda, cuda:N; auto: REDLINE_DEVICE, else cpu");
+    "cpu; emu: the kernels of GPUs on an emulated device, slowly; cuda, cuda:N; auto: REDLINE_DEVICE, else a GPU, else "
+    "cpu");
 }
 
 /// invalid_argument: --interpreter with a device.

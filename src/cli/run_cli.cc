@@ -1,5 +1,6 @@
 // From the command line to a command, and from its Status to an exit code.
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -11,6 +12,7 @@
 #include "cli/json.h"
 #include "cli/memory_advice.h"
 #include "cli/table.h"
+#include "redline/device_notice.h"
 
 namespace redline::cli {
 namespace {
@@ -108,6 +110,9 @@ std::string printable_lines(std::string_view text) {
 
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
+  on_device_notice([](const std::string& sentence) {  // from any thread, in one piece
+    std::fputs(("redline: " + sentence + "\n").c_str(), stderr);
+  });
   Status status = dispatch_guarded(arguments, terminal);
   if (!status.ok()) status = Status(status.code(), with_flag_names(status.message()));
   // Finish the output first: a failed write must be reported if nothing else went wrong.

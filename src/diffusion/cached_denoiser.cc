@@ -42,7 +42,7 @@ void CachedDenoiser::count(size_t part, size_t rows) {
   executed_flops_ += denoiser_->flops(part, static_cast<int64_t>(rows));
 }
 
-// A view of what the rule does not read would bring it from a device to the host.
+// What the rule does not read, it must not write either.
 void CachedDenoiser::set_spans(CacheRow& row, int64_t index) const {
   const RowReads& reads = cache_.reads();
   if (reads.front_image) row.front_image = denoiser_->state(DenoiserState::kFrontImage, index);

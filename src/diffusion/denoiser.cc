@@ -268,11 +268,11 @@ Status Denoiser::run_tail(std::span<const int64_t> rows, std::span<float> out) {
   return {};
 }
 
-std::span<float> Denoiser::state(DenoiserState which, int64_t row) {
+StateView Denoiser::state(DenoiserState which, int64_t row) {
   const State& state = cache_states_[static_cast<size_t>(which)];
   if (state.invariant) return invariants_.value(*state.invariant, row);
   if (state.buffer == nullptr || state.buffer->empty()) return {};
-  return {state.buffer->row(row), static_cast<size_t>(state.buffer->row_elements())};
+  return state.buffer->view(row);
 }
 
 Status Denoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,

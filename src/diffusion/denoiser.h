@@ -60,8 +60,8 @@ class Denoiser {
   Status run_front(std::span<const int64_t> rows, std::span<const float> x, double timestep);
   Status run_middle(std::span<const int64_t> rows);
   Status run_tail(std::span<const int64_t> rows, std::span<float> out);
-  /// Host view of a state for one row. Empty when the network has no such output, or has not run yet.
-  std::span<float> state(DenoiserState which, int64_t row);
+  /// A state for one row, where it is. Empty when the network has no such output, or has not run yet.
+  StateView state(DenoiserState which, int64_t row);
 
   /// The parts, then the step invariants: of the text, of the timesteps.
   std::vector<const Executable*> networks() const {

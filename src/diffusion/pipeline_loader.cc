@@ -178,14 +178,17 @@ std::vector<const Executable*> Pipeline::networks() const {
 }
 
 Result<std::unique_ptr<Pipeline>> load_pipeline(const std::string& path, const ImageOptions& options) {
-  REDLINE_ASSIGN(PipelineFiles files, PipelineFiles::open(path));
-  files.denoiser_file = options.transformer_file;
-  auto pipeline = std::make_unique<Pipeline>();
-  REDLINE_ASSIGN(pipeline->row, find_pipeline(files.class_name).within(path));
-  REDLINE_TRY(check_options(options));
-  pipeline->options = options;
-  REDLINE_TRY(PipelineLoader(path, std::move(files), *pipeline).load());
-  return pipeline;
+  return open_on_device(options.device, [&](const std::string& device) -> Result<std::unique_ptr<Pipeline>> {
+    REDLINE_ASSIGN(PipelineFiles files, PipelineFiles::open(path));
+    files.denoiser_file = options.transformer_file;
+    auto pipeline = std::make_unique<Pipeline>();
+    REDLINE_ASSIGN(pipeline->row, find_pipeline(files.class_name).within(path));
+    REDLINE_TRY(check_options(options));
+    pipeline->options = options;
+    pipeline->options.device = device;
+    REDLINE_TRY(PipelineLoader(path, std::move(files), *pipeline).load());
+    return pipeline;
+  });
 }
 
 }  // namespace redline

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "diffusion/step_cache/state_tensor.h"
 #include "runtime/executable.h"
 
 namespace redline {
@@ -20,6 +21,8 @@ class RowBuffer {
   bool empty() const { return !memory_; }
   /// Host view of one row, valid until a row is bound.
   float* row(int64_t r) { return reinterpret_cast<float*>(memory_->host()) + r * row_elements_; }
+  /// One row where it is.
+  StateView view(int64_t r) { return {*memory_, r * row_elements_, row_elements_}; }
 
   /// Binds an input port to these rows (increasing indices, not empty). Rows with gaps between them are copied.
   void bind_input(Executable& executable, std::string_view port, std::span<const int64_t> rows);

@@ -22,7 +22,7 @@ struct StepCache::Row {
   History history;
   Snapshot pending, own;  ///< forecasts: of this gap, and the last of the gap before (FoCa)
   bool has_own = false, has_pending = false;
-  std::vector<float> probe;  ///< front_image - embedded of this step
+  StateTensor probe;  ///< front_image - embedded of this step
 
   bool skips = false;  ///< the decision of step at.step, which other branches may follow
   bool is_decided = false;
@@ -46,33 +46,10 @@ namespace {
 
 bool skips_network(SkippedSpan span) { return span == SkippedSpan::kOutput || span == SkippedSpan::kResidual; }
 
-/// out = base + sum of weights * tensors; tensors whose weight is 0 are not read. base may be empty.
-void weighted_sum(std::span<const float> base, std::span<const double> weights,
-                  std::span<const std::vector<float>* const> tensors, std::span<float> out) {
-  constexpr int64_t kBlock = 1024;
-  float sum[kBlock];
-  for (int64_t from = 0; from < std::ssize(out); from += kBlock) {
-    const int64_t n = std::min(kBlock, std::ssize(out) - from);
-    std::fill_n(sum, n, 0.0F);
-    for (size_t k = 0; k < weights.size(); ++k) {
-      if (weights[k] == 0 || tensors[k]->empty()) continue;
-      const auto weight = static_cast<float>(weights[k]);
-      const float* tensor = tensors[k]->data() + from;
-      for (int64_t i = 0; i < n; ++i) sum[i] += weight * tensor[i];
-    }
-    float* to = out.data() + from;
-    if (base.empty()) {
-      std::copy_n(sum, n, to);
-    } else {
-      for (int64_t i = 0; i < n; ++i) to[i] = base[from + i] + sum[i];
-    }
-  }
-}
-
-Status require(std::span<const float> span, size_t length, const char* name, const char* rule) {
-  if (span.size() == length && length > 0) return {};
+Status require(const StateView& view, int64_t length, const char* name, const char* rule) {
+  if (view.size() == length && length > 0) return {};
   return invalid_argument("step cache: {} needs the row's {} with {} elements; it has {}", rule, name, length,
-                          span.size());
+                          view.size());
 }
 
 }  // namespace
@@ -153,7 +130,7 @@ Status StepCache::decide(const CacheRow& row, Row& state, bool& skips_step) {
     REDLINE_TRY(require(row.embedded, row.embedded.size(), "embedded image tokens", plan_.description.c_str()));
     REDLINE_TRY(
         require(row.front_image, row.embedded.size(), "image tokens after the front", plan_.description.c_str()));
-    state.probe.resize(row.front_image.size());
+    state.probe.resize_like(row.front_image);
     subtract(row.front_image, row.embedded, state.probe);
   }
   if (state.statistic && state.statistic->reads() == StatisticInput::kModulated)
@@ -178,17 +155,17 @@ void StepCache::forecast(const CacheRow& row, Row& state) {
     std::fill(weights.begin(), weights.end(), 0.0);
     weights[0] = 1;
   }
-  std::vector<const std::vector<float>*> images, texts;
+  std::vector<StateView> images, texts;
   for (int64_t k = 0; k < state.history.size(); ++k) {
-    images.push_back(&state.history[k].image);
-    texts.push_back(&state.history[k].text);
+    images.push_back(state.history[k].image);
+    texts.push_back(state.history[k].text);
   }
   if (state.forecaster->reads_own_forecast()) {
-    images.push_back(&state.own.image);
-    texts.push_back(&state.own.text);
+    images.push_back(state.own.image);
+    texts.push_back(state.own.text);
     state.pending.step = row.at.step;
-    state.pending.image.resize(state.history[0].image.size());
-    state.pending.text.resize(state.history[0].text.size());
+    state.pending.image.resize_like(state.history[0].image);
+    state.pending.text.resize_like(state.history[0].text);
     weighted_sum({}, weights, images, state.pending.image);
     weighted_sum({}, weights, texts, state.pending.text);
     state.has_pending = true;
@@ -219,19 +196,19 @@ void StepCache::store(CacheRow& row, Row& state) {
   snapshot.step = row.at.step;
   snapshot.sigma = row.at.sigma;
   switch (plan_.span) {
-    case SkippedSpan::kOutput: snapshot.image.assign(row.model_output.begin(), row.model_output.end()); break;
+    case SkippedSpan::kOutput: snapshot.image.assign(row.model_output); break;
     case SkippedSpan::kResidual:
-      snapshot.image.resize(row.model_output.size());
+      snapshot.image.resize_like(row.model_output);
       subtract(row.model_output, row.latents, snapshot.image);
       break;
     case SkippedSpan::kMiddle:
     case SkippedSpan::kBlocks:
-      snapshot.image.resize(row.middle_image.size());
+      snapshot.image.resize_like(row.middle_image);
       subtract(row.middle_image, plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded, snapshot.image);
-      snapshot.text.resize(row.middle_text.size());
+      snapshot.text.resize_like(row.middle_text);
       subtract(row.middle_text, row.front_text, snapshot.text);
   }
-  if (state.forecaster->reads_probe()) snapshot.probe = state.probe;
+  if (state.forecaster->reads_probe()) snapshot.probe.assign(state.probe);
   state.has_own = state.has_pending;
   if (state.has_pending) std::swap(state.own, state.pending);
   state.has_pending = false;
@@ -269,7 +246,7 @@ Status StepCache::before(std::span<CacheRow> rows) {
       bool skips_step = false;
       REDLINE_TRY(decide(row, state, skips_step));
       if (!skips_step) continue;
-      const size_t stored = state.history[0].image.size();
+      const int64_t stored = state.history[0].image.size();
       REDLINE_TRY(require(row.model_output, stored, "model output", plan_.description.c_str()));
       if (plan_.span == SkippedSpan::kResidual)
         REDLINE_TRY(require(row.latents, stored, "latents", plan_.description.c_str()));
@@ -288,7 +265,7 @@ Status StepCache::after_front(std::span<CacheRow> rows) {
       bool skips_step = false;
       if (!skips_network(plan_.span)) REDLINE_TRY(decide(row, state, skips_step));
       if (skips_step) {
-        const size_t stored = state.history[0].image.size(), text = state.history[0].text.size();
+        const int64_t stored = state.history[0].image.size(), text = state.history[0].text.size();
         const bool is_middle = plan_.span == SkippedSpan::kMiddle;
         REDLINE_TRY(
             require(is_middle ? row.front_image : row.embedded, stored, "image tokens", plan_.description.c_str()));
@@ -315,11 +292,11 @@ Status StepCache::after_tail(std::span<CacheRow> rows) {
     }
     const char* rule = plan_.description.c_str();
     if (skips_network(plan_.span) || plan_.correct_errors)
-      REDLINE_TRY(require(row.model_output, row.model_output.size(), "model output", rule));
+      REDLINE_TRY(require(row.model_output, std::ssize(row.model_output), "model output", rule));
     if (plan_.span == SkippedSpan::kResidual)
-      REDLINE_TRY(require(row.latents, row.model_output.size(), "latents", rule));
+      REDLINE_TRY(require(row.latents, std::ssize(row.model_output), "latents", rule));
     if (!skips_network(plan_.span) && plan_.decision != Decision::kNever) {
-      const auto base = plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded;
+      const StateView& base = plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded;
       REDLINE_TRY(require(row.middle_image, base.size(), "output of the middle", rule));
       if (!row.middle_text.empty())
         REDLINE_TRY(require(row.front_text, row.middle_text.size(), "text after the front", rule));
@@ -343,9 +320,9 @@ int64_t StepCache::bytes() const {
   int64_t floats = 0, history = 0;
   for (const auto& [key, row] : rows_) {
     history += row->history.bytes();
-    for (const auto* v : {&row->pending.image, &row->pending.text, &row->own.image, &row->own.text, &row->probe,
-                          &row->pending_error, &row->model_output})
-      floats += std::ssize(*v);
+    for (const StateTensor* t : {&row->pending.image, &row->pending.text, &row->own.image, &row->own.text, &row->probe})
+      floats += t->size();
+    floats += std::ssize(row->pending_error) + std::ssize(row->model_output);
   }
   return history + floats * static_cast<int64_t>(sizeof(float));
 }

@@ -163,10 +163,10 @@ std::optional<size_t> StepInvariants::moved_output(const std::string& name) cons
   return moved == moved_.end() ? std::nullopt : find(moved->second);
 }
 
-std::span<float> StepInvariants::value(size_t index, int64_t row) {
+StateView StepInvariants::value(size_t index, int64_t row) {
   Kept& kept = kept_[index];
   if (kept.values.empty()) return {};
-  return {kept.values.row(index_of(kept, row)), static_cast<size_t>(kept.row_elements)};
+  return kept.values.view(index_of(kept, row));
 }
 
 }  // namespace redline

@@ -40,7 +40,7 @@ class StepInvariants {
   /// The value that an output of the denoiser has become; nullopt: a value of a step.
   std::optional<size_t> moved_output(const std::string& name) const;
   /// A value for one row at the timestep of the last prepare(); empty before it.
-  std::span<float> value(size_t index, int64_t row);
+  StateView value(size_t index, int64_t row);
 
   const Executable& text() const { return text_; }
   const Executable& time() const { return time_; }

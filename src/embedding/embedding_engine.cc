@@ -432,8 +432,12 @@ Result<Ranking> TextEmbeddingEngine::rank_by_causal_reranker(const RankRequest& 
 Result<std::unique_ptr<EmbeddingEngine>> EmbeddingEngine::open(const std::string& path,
                                                                const EmbeddingOptions& options) {
   try {
-    REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
-    return TextEmbeddingEngine::make(std::move(checkpoint), options);
+    return open_on_device(options.device, [&](const std::string& device) -> Result<std::unique_ptr<EmbeddingEngine>> {
+      EmbeddingOptions on_device = options;
+      on_device.device = device;
+      REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+      return TextEmbeddingEngine::make(std::move(checkpoint), on_device);
+    });
   } catch (const std::bad_alloc&) {
     return out_of_memory("{}: no room to open the model", path);
   }

@@ -144,6 +144,28 @@ class StateMemory {
   virtual void discard_pages(size_t group, int64_t begin, int64_t end) {}
 };
 
+class BackendBuffer;
+
+/// Arithmetic with float32 numbers in buffers of a device, without the host.
+class BufferMath {
+ public:
+  virtual ~BufferMath() = default;
+  /// A part of a buffer; `begin` in numbers. Without a buffer: zeros.
+  struct Part {
+    BackendBuffer* buffer = nullptr;
+    int64_t begin = 0;
+  };
+  /// Parts of buffers of the same device may be in one call.
+  virtual const void* device() const = 0;
+  /// to = base + sum of weights[k] * tensors[k], in the order of k.
+  virtual Status weighted_sum(Part to, Part base, std::span<const float> weights, std::span<const Part> tensors,
+                              int64_t elements) = 0;
+  /// Sum of |a - b|. Differences are float32, sums float64, in an order that depends on `elements` only.
+  virtual Result<double> distance(Part a, Part b, int64_t elements) = 0;
+  /// Sum of (a - b) (c - d), in the same way.
+  virtual Result<double> product(Part a, Part b, Part c, Part d, int64_t elements) = 0;
+};
+
 /// Memory of a back end that outlives steps, for external values. On a device it has a copy for the host, which is made
 /// and updated only when the host reads it.
 class BackendBuffer {
@@ -156,6 +178,10 @@ class BackendBuffer {
   virtual uint8_t* host() = 0;
   /// Copies bytes of `from`, a buffer of the same back end, without the host.
   virtual void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) = 0;
+  /// Another one, of the same back end.
+  virtual Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) = 0;
+  /// nullptr: the host computes with host().
+  virtual BufferMath* math() { return nullptr; }
 };
 
 /// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.

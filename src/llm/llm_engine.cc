@@ -81,15 +81,17 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   e.model_.info.isa = options.use_interpreter           ? "interpreter"
                       : device.kind != DeviceKind::kCpu ? device_name(device)
                                                         : e.runtime_->isa();
-  if (options.gpu_layers >= 0 && options.gpu_layers < e.model_.info.num_layers)
-    e.model_.info.isa += fmt::format(", {} layers; {}", options.gpu_layers, e.runtime_->isa());
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
-  const uint64_t identity =
-      options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options, e.model_.info.isa);
+  const uint64_t identity = options.cache_folder.empty()
+                                ? 0
+                                : state_identity(checkpoint, model.graph, options,
+                                                 fmt::format("{} {}", e.model_.info.isa, options.gpu_layers));
   REDLINE_ASSIGN(e.stepper_,
                  Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
+  if (const auto layers = e.stepper_->device_layers())
+    e.model_.info.isa += fmt::format(", {} layers; {}", *layers, e.runtime_->isa());
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))
@@ -224,9 +226,13 @@ std::string_view cache_miss_name(CacheMiss miss) {
 
 Result<std::unique_ptr<TextEngine>> TextEngine::open(const std::string& path, const TextEngineOptions& options) {
   try {
-    REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
-    REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(std::move(checkpoint), options));
-    return std::unique_ptr<TextEngine>(std::move(engine));
+    return open_on_device(options.device, [&](const std::string& device) -> Result<std::unique_ptr<TextEngine>> {
+      TextEngineOptions on_device = options;
+      on_device.device = device;
+      REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+      REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(std::move(checkpoint), on_device));
+      return std::unique_ptr<TextEngine>(std::move(engine));
+    });
   } catch (const std::bad_alloc&) {  // a vocabulary or an interpreter's tables that do not fit
     return out_of_memory("{}: no room to open the model", path);
   }

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/available_memory.h"
+#include "graph/split_graph.h"
 
 namespace redline {
 namespace {
@@ -45,14 +46,17 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_format_ = e.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
   e.sample_from = "logits";
-  if (options.gpu_layers >= 0) e.device_layers = options.gpu_layers;
+  if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);
-  Result<Executable> executable = Executable::make(std::move(graph), e, runtime);
-  if (executable.status().code() == Code::out_of_memory && device.kind != DeviceKind::kCpu)
-    return out_of_memory("{}; gpu_layers leaves some layers to the CPU (--gpu-layers N)",
-                         executable.status().message());
-  REDLINE_ASSIGN(s.executable_, std::move(executable));
-  REDLINE_TRY(s.make_pool(options));
+  if (device.kind == DeviceKind::kCpu || e.interpret) {
+    REDLINE_TRY(s.open(std::move(graph), e, options));
+  } else if (Status status = s.open(graph, e, options); status.code() == Code::out_of_memory) {
+    if (options.gpu_layers >= 0)
+      return out_of_memory("{}; fewer gpu_layers leave more layers to the CPU (--gpu-layers N)", status.message());
+    REDLINE_TRY(s.open_in_parts(graph, e, options, status));
+  } else {
+    REDLINE_TRY(status);
+  }
   const DecoderConfig& c = model.config;
   for (const StateGroup& group : s.executable_.states().groups) {
     GroupStep& step = s.groups_.emplace_back();
@@ -68,6 +72,45 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
   s.adapters_.reserve(static_cast<size_t>(2 * s.max_sequences_));
   return stepper;
+}
+
+Status Stepper::open(Graph graph, ExecutableOptions executable, const TextEngineOptions& options) {
+  device_layers_ = executable.device_layers;
+  executable_ = {};
+  REDLINE_ASSIGN(executable_, Executable::make(std::move(graph), executable, *runtime_));
+  return make_pool(options);
+}
+
+// The device runs the first layers, with the states that belong to them. What else a step needs is small beside these:
+// where it is not, there is one layer less.
+Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
+                              const Status& why) {
+  executable_ = {};
+  int64_t num_layers = 0;
+  while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
+  if (num_layers == 0) return why;
+  int64_t cache_bytes = 0;
+  for (const StateGroup& group : redline::plan_states(graph, StateStorage::kDevice).groups)
+    cache_bytes += group.page_bytes *
+                   (group.kind == StateKind::kRecurrent ? kMinRecurrentPages * max_sequences_ : kv_pages_for(context_));
+  REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(executable.device));
+  REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
+  int64_t layers = 0, bytes = 0;
+  for (size_t op = 0; layers + 1 < num_layers; ++layers) {
+    for (const size_t end = first_op_of_layer(graph, layers + 1); op < end; ++op)
+      for (const ValueId id : graph.ops[op].inputs)
+        if (graph.value(id).kind == ValueKind::kWeight) bytes += graph.value(id).weight.view.bytes();
+    if (bytes + cache_bytes / num_layers * (layers + 1) > memory.free) break;
+  }
+  for (;; --layers) {
+    executable.device_layers = layers;
+    const Status status = open(graph, executable, options);
+    if (status.ok()) break;
+    if (status.code() != Code::out_of_memory || layers == 0) return status;
+  }
+  note_device(fmt::format("{} has memory for {} of {} layers, the CPU runs the others ({})", device->name(), layers,
+                          num_layers, why.message()));
+  return {};
 }
 
 Status Stepper::set_limits(const TextEngineOptions& options) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,8 @@ class Stepper {
   int64_t cache_bytes() const { return cache_bytes(cache_pages_); }
   const Executable& executable() const { return executable_; }
   KvFormat kv_format() const { return kv_format_; }
+  /// Layers that the device runs, where others run on the CPU.
+  std::optional<int64_t> device_layers() const { return device_layers_; }
   /// Steps that have succeeded, and the time that they took. Thread-safe.
   int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   double step_seconds() const { return 1e-9 * static_cast<double>(step_ns_.load(std::memory_order_relaxed)); }
@@ -71,6 +74,10 @@ class Stepper {
  private:
   Stepper() = default;
   Status set_limits(const TextEngineOptions& options);
+  Status open(Graph graph, ExecutableOptions executable, const TextEngineOptions& options);
+  /// open() with as many layers on the device as fit; `why` says what did not.
+  Status open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
+                       const Status& why);
   Status make_pool(const TextEngineOptions& options);
   int64_t cache_bytes(int64_t cache_pages) const;
   std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
@@ -86,6 +93,7 @@ class Stepper {
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   int64_t recurrent_pages_ = 0;  ///< of each recurrent group
   KvFormat kv_format_ = KvFormat::kF32;
+  std::optional<int64_t> device_layers_;
   RuntimeResources* runtime_ = nullptr;
   Executable executable_;
   std::unique_ptr<StatePool> pool_;

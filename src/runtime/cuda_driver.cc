@@ -41,8 +41,10 @@ std::string error_name(const DriverFunctions& f, int error) {
 
 }  // namespace
 
+// Never closed: the driver starts threads.
+bool has_cuda_driver() { return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr; }
+
 Result<CudaDriver> find_cuda_driver() {
-  // Never closed: the driver starts threads.
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
   DriverFunctions f;

@@ -20,7 +20,10 @@ struct CudaDriver {
 };
 
 /// Minimum CUDA version of the driver (driver 580) and minimum compute capability.
-inline constexpr int kMinCudaVersion = 13000, kMinCapability = 90;
+inline constexpr int kMinCudaVersion = 13000, kMinCapability = 80;
+
+/// Whether there is an NVIDIA driver at all, old or broken ones included.
+bool has_cuda_driver();
 
 /// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which,
 /// with both versions.

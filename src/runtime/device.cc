@@ -3,9 +3,12 @@
 #include <dlfcn.h>
 
 #include <charconv>
+#include <mutex>
+#include <set>
 
 #include "base/settings.h"
 #include "kernels/emu/emulated_device.h"
+#include "redline/device_notice.h"
 #include "redline/runtime.h"
 #include "runtime/cuda_driver.h"
 
@@ -55,17 +58,89 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
   return std::make_shared<OpenDevice>(device);
 }
 
+std::mutex g_notice_mutex;
+std::function<void(const std::string&)> g_notice;
+std::set<std::string> g_noted;
+
+/// The GPU of `auto`.
+class AutomaticGpu {
+ public:
+  /// Never destroyed: the driver may have shut down before.
+  static AutomaticGpu& instance() {
+    static auto& gpu = *new AutomaticGpu;
+    return gpu;
+  }
+  /// The first that opens; -1: none.
+  int index() {
+    std::call_once(is_chosen_, [&] { choose(); });
+    return index_;
+  }
+  /// The open device, once, if it is this one.
+  std::shared_ptr<OpenDevice> take(int index) {
+    const std::lock_guard lock(mutex_);
+    return opened_ && index_ == index ? std::exchange(opened_, nullptr) : nullptr;
+  }
+
+ private:
+  void choose() {
+    const Result<CudaDriver> driver = find_cuda_driver();
+    if (!driver.ok()) {
+      if (has_cuda_driver()) note_device("auto takes the CPU: " + driver.status().message());
+      return;
+    }
+    std::string reasons;
+    for (int i = 0; i < static_cast<int>(driver->gpus.size()); ++i) {
+      Result<std::shared_ptr<OpenDevice>> opened = open_cuda(i);
+      if (opened.ok()) {
+        const std::lock_guard lock(mutex_);
+        opened_ = std::move(opened).value();
+        index_ = i;
+        return;
+      }
+      reasons += (i > 0 ? "; " : "") + opened.status().message();
+    }
+    note_device("auto takes the CPU: " + reasons);
+  }
+  std::once_flag is_chosen_;
+  std::mutex mutex_;
+  int index_ = -1;
+  std::shared_ptr<OpenDevice> opened_;
+};
+
+/// Of `auto`, what REDLINE_DEVICE names; "": nothing.
+Result<std::string> automatic_name(std::string_view name) {
+  if (!name.empty() && name != "auto") return std::string(name);
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  return settings.device == "auto" ? std::string() : settings.device;
+}
+
 }  // namespace
+
+void on_device_notice(std::function<void(const std::string&)> notice) {
+  const std::lock_guard lock(g_notice_mutex);
+  g_notice = std::move(notice);
+}
+
+void note_device(const std::string& sentence) {
+  const std::lock_guard lock(g_notice_mutex);
+  if (g_notice && g_noted.insert(sentence).second) g_notice(sentence);
+}
+
+bool is_automatic_gpu(std::string_view name) {
+  const Result<std::string> chosen = automatic_name(name);
+  return chosen.ok() && chosen->empty() && AutomaticGpu::instance().index() >= 0;
+}
 
 Result<DeviceChoice> choose_device(std::string_view name) {
   if (!name.empty() && name != "auto") return parse_device(name);
-  REDLINE_ASSIGN(const Settings settings, read_settings());
-  if (settings.device.empty() || settings.device == "auto") return DeviceChoice{};
-  return parse_device(settings.device).within("REDLINE_DEVICE");
+  REDLINE_ASSIGN(const std::string chosen, automatic_name(name));
+  if (!chosen.empty()) return parse_device(chosen).within("REDLINE_DEVICE");
+  const int gpu = AutomaticGpu::instance().index();
+  return gpu < 0 ? DeviceChoice{} : DeviceChoice{DeviceKind::kCuda, gpu};
 }
 
 Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter, std::string_view trace_file) {
-  if (use_interpreter) return DeviceChoice{};
+  if (use_interpreter || (!trace_file.empty() && is_automatic_gpu(name))) return DeviceChoice{};
   REDLINE_ASSIGN(const DeviceChoice choice, choose_device(name));
   if (choice.kind != DeviceKind::kCpu && !trace_file.empty())
     return invalid_argument("{}: only the CPU draws a timeline yet, not device {}", trace_file, device_name(choice));
@@ -83,6 +158,7 @@ std::string device_name(const DeviceChoice& choice) {
 
 Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, WorkerTeam& team) {
   if (choice.kind == DeviceKind::kCuda) {
+    if (auto opened = AutomaticGpu::instance().take(choice.index)) return opened;
     auto device = open_cuda(choice.index);
     if (device.ok()) return device;
     return Status(device.status().code(), device.status().message() + "; the device cpu needs no GPU (--device cpu)");

@@ -22,12 +22,30 @@ struct DeviceChoice {
   int index = 0;  ///< of kCuda
 };
 
-/// "auto" ("" is the same), "cpu", "emu", "cuda" or "cuda:N". `auto` is what REDLINE_DEVICE names, else the CPU.
+/// "auto" ("" is the same), "cpu", "emu", "cuda" or "cuda:N". `auto` is what REDLINE_DEVICE names, else the first GPU
+/// that opens, else the CPU; the reason is a notice (redline/device_notice.h) unless there is no NVIDIA driver at all.
 /// invalid_argument: another name.
 Result<DeviceChoice> choose_device(std::string_view name);
 
-/// The device of an engine, as choose_device(); of an interpreted one, the CPU. invalid_argument: a timeline in
-/// `trace_file` too, which only the CPU draws yet.
+/// Whether choose_device(name) is a GPU that the user has not asked for.
+bool is_automatic_gpu(std::string_view name);
+
+/// on_device_notice()'s function with this sentence, the first time.
+void note_device(const std::string& sentence);
+
+/// open(device), and where `auto` has chosen a GPU that cannot run the model (unsupported, out_of_memory), open("cpu").
+template <class Open>
+auto open_on_device(const std::string& device, const Open& open) {
+  auto opened = open(device);
+  const Code code = opened.status().code();
+  if ((code != Code::unsupported && code != Code::out_of_memory) || !is_automatic_gpu(device)) return opened;
+  auto on_cpu = open(std::string("cpu"));
+  if (on_cpu.ok()) note_device("the model runs on the CPU: " + opened.status().message());
+  return on_cpu;
+}
+
+/// The device of an engine, as choose_device(); of an interpreted one, the CPU; with a timeline in `trace_file`, `auto`
+/// is the CPU. invalid_argument: a timeline of another device, which only the CPU draws yet.
 Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter, std::string_view trace_file);
 
 /// "cpu", "emu" or "cuda:0".

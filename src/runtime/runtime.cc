@@ -22,6 +22,11 @@ Result<std::shared_ptr<OpenDevice>> RuntimeResources::device(const DeviceChoice&
   return opened;
 }
 
+void RuntimeResources::set_device(const DeviceChoice& choice, const std::shared_ptr<OpenDevice>& device) {
+  const std::lock_guard lock(devices_mutex_);
+  devices_[device_name(choice)] = device;
+}
+
 RuntimeResources& resources_of(Runtime& runtime) {
   auto* const resources = dynamic_cast<RuntimeResources*>(&runtime);
   REDLINE_CHECK(resources != nullptr);

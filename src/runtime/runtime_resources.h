@@ -38,6 +38,8 @@ class RuntimeResources final : public Runtime {
   /// The tile device, which all executables of the runtime share: their values stay on it from one to the next. As
   /// open_device() (runtime/device.h).
   Result<std::shared_ptr<OpenDevice>> device(const DeviceChoice& choice);
+  /// For tests: device(choice) is this one, while it lives.
+  void set_device(const DeviceChoice& choice, const std::shared_ptr<OpenDevice>& device);
 
   double hang_seconds;              ///< see ExecutorOptions
   WeightCacheOptions weight_cache;  ///< disabled unless set

@@ -235,9 +235,9 @@ TEST(CachedDenoiser, TextThatTheTailReadsIsForecastToo) {
     const double sigma = 0.9 - 0.1 * static_cast<double>(step);
     ASSERT_TRUE(cached->evaluate(rows, x, 1000 * sigma, {step, 5, sigma, sigma - 0.1, -0.1}, out).ok());
     EXPECT_EQ(cached->computed_images(), 1 - step);
-    const std::span<const float> after = denoiser.state(DenoiserState::kMiddleText, 0);
+    const std::span<const float> after = denoiser.state(DenoiserState::kMiddleText, 0).host();
     const std::vector<float> middle(after.begin(), after.end());
-    const std::span<const float> before = denoiser.state(DenoiserState::kFrontText, 0);
+    const std::span<const float> before = denoiser.state(DenoiserState::kFrontText, 0).host();
     ASSERT_EQ(middle.size(), before.size());
     ASSERT_FALSE(middle.empty());
     for (size_t i = 0; i < middle.size(); ++i) added[step].push_back(middle[i] - before[i]);

@@ -9,9 +9,11 @@
 #include <set>
 #include <vector>
 
+#include "kernels/emu/matrix_operand.h"
 #include "kernels/tiles/angles.h"
 #include "kernels/tiles/fragment.h"
 #include "kernels/tiles/shared_tile.h"
+#include "kernels/tiles/warp_group.h"
 #include "tensor/dtype.h"
 
 namespace redline::emu {
@@ -22,7 +24,7 @@ using tiles::Warp;
 
 /// One block of `warps` warps with 1 KiB of shared memory and two mbarriers: of 1 arrival, and of `warps`.
 Status run_block(int warps, const std::function<void(Warp&, Block&, int)>& body, const MemoryMap& memory = {},
-                 uint64_t seed = 0) {
+                 const MachineOptions& options = {}) {
   Machine machine(memory);
   static thread_local int count;
   count = warps;
@@ -31,8 +33,8 @@ Status run_block(int warps, const std::function<void(Warp&, Block&, int)>& body,
     warp.barrier_init(0, 1);
     warp.barrier_init(1, count);
   };
-  return machine.run({.blocks = 1, .warps = warps, .shared_bytes = 1024, .barriers = 2, .prepare = prepare},
-                     {.seed = seed}, [&](Block& block, int w) {
+  return machine.run({.blocks = 1, .warps = warps, .shared_bytes = 1024, .barriers = 2, .prepare = prepare}, options,
+                     [&](Block& block, int w) {
                        Warp warp(block, w);
                        body(warp, block, w);
                      });
@@ -45,21 +47,52 @@ TEST(EmulatedDevice, ACopyArrivesLateOverPoison) {
   memory.add(source, sizeof(source), true);
   for (const uint64_t seed : {0, 1, 2, 3}) {
     uint8_t before = 0, after = 0;
-    const Status status = run_block(
-        1,
-        [&](Warp& w, Block& block, int) {
-          block.shared[5] = 99;
-          w.barrier_expect(0, 64);
-          w.bulk_copy(0, source, 64, 0);
-          before = block.shared[5];
-          w.barrier_wait(0, 0);
-          after = block.shared[5];
-        },
-        memory, seed);
+    const Status status = run_block(1,
+                                    [&](Warp& w, Block& block, int) {
+                                      block.shared[5] = 99;
+                                      w.barrier_expect(0, 64);
+                                      w.bulk_copy(0, source, 64, 0);
+                                      before = block.shared[5];
+                                      w.barrier_wait(0, 0);
+                                      after = block.shared[5];
+                                    },
+                                    memory, {.seed = seed});
     ASSERT_TRUE(status.ok()) << status.to_string();
     EXPECT_EQ(before, 0xff);
     EXPECT_EQ(after, 5);
   }
+}
+
+// cp.async of older devices: the arrivals of the lanes follow what they have copied, in any order of the pieces.
+TEST(EmulatedDevice, ArrivalsOfLanesFollowTheirCopies) {
+  alignas(16) uint8_t source[1024];
+  for (int i = 0; i < 1024; ++i) source[i] = static_cast<uint8_t>(i % 251);
+  MemoryMap memory;
+  memory.add(source, sizeof(source), true);
+  const auto run = [&](const MachineOptions& options) {
+    uint8_t before = 0, after = 0, last = 0;
+    const Status status = run_block(
+        1,
+        [&](Warp& w, Block& block, int) {
+          w.barrier_init(0, tiles::kWarpLanes);
+          block.shared[5] = 99;
+          w.async_copy(0, source, 1024);
+          w.async_arrive(0);
+          before = block.shared[5];
+          w.barrier_wait(0, 0);
+          after = block.shared[5];
+          last = block.shared[1023];
+        },
+        memory, options);
+    EXPECT_EQ(before, 0xff);
+    return status.ok() && after == 5 && last == 1023 % 251;
+  };
+  int found = 0;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    EXPECT_TRUE(run({.seed = seed, .has_bulk_copies = false}));
+    found += !run({.seed = seed, .fault = Fault::kEarlyArrival, .has_bulk_copies = false});
+  }
+  EXPECT_GT(found, 0);
 }
 
 TEST(EmulatedDevice, ABarrierCountsArrivalsAndBytes) {
@@ -126,6 +159,144 @@ TEST(EmulatedDevice, BrokenRulesAreErrors) {
                 w.bulk_copy(0, constant, 64, 0);
               }),
               HasSubstr("before 1 of its copies arrived"));
+  EXPECT_THAT(run_block(1,
+                        [](Warp& w, Block&, int) {
+                          w.barrier_expect(0, 64);
+                          w.bulk_copy(0, constant, 64, 0);
+                        },
+                        memory, {.has_bulk_copies = false})
+                  .message(),
+              HasSubstr("a device that has none"));
+}
+
+// 227 KiB on 9.0, 163 KiB on 8.0, 99 KiB on 8.6, 8.9 and 12.0, and too little.
+TEST(EmulatedDevice, TheRingHasTheStagesThatFit) {
+  EXPECT_EQ(tiles::ring_stages_of(227 << 10), 4);
+  EXPECT_EQ(tiles::ring_stages_of(163 << 10), 3);
+  EXPECT_EQ(tiles::ring_stages_of(99 << 10), 1);
+  EXPECT_EQ(tiles::ring_stages_of(64 << 10), 0);
+  for (int stages = 1; stages <= tiles::kMaxRingStages; ++stages)
+    EXPECT_EQ(tiles::ring_stages_of(tiles::shared_bytes_of(stages)), stages);
+}
+
+// Where the canonical layouts of wgmma's operands have an element (PTX ISA 9.7.15.5.1), against what the emulated
+// device reads through an encoded descriptor.
+TEST(WarpGroups, DescriptorsNameTheElementsOfTheirLayout) {
+  using tiles::MatrixSwizzle;
+  struct Layout {
+    MatrixSwizzle swizzle;
+    uint32_t row_bytes;
+  };
+  for (const auto& [swizzle, row_bytes] : {Layout{MatrixSwizzle::k128, 128}, Layout{MatrixSwizzle::k64, 64},
+                                           Layout{MatrixSwizzle::k32, 32}, Layout{MatrixSwizzle::k16, 16}}) {
+    const uint32_t units = row_bytes / 16, atom = 8 * row_bytes, k_stride = 8 * atom + 128;
+    for (uint32_t first_unit = 0; first_unit + 2 <= std::max(units, 2u); first_unit += 2) {
+      std::vector<uint8_t> shared(32768, 0xff);
+      for (uint32_t row = 0; row < 64; ++row)
+        for (uint32_t k = 0; k < 16; ++k) {
+          const uint32_t unit = first_unit + k / 8, turn = row % 8 * row_bytes / 128 % units;
+          const uint32_t at = units == 1 ? 2048 + k / 8 * k_stride + row / 8 * atom + row % 8 * 16
+                                         : 2048 + row / 8 * atom + row % 8 * row_bytes + (unit ^ turn) * 16;
+          const float value = static_cast<float>(row * 2 + k / 8);  // exact in bfloat16
+          const auto bits = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value) >> 16);
+          std::memcpy(&shared[at + k % 8 * 2], &bits, 2);
+        }
+      const tiles::MatrixDescriptor d{2048 + first_unit * 16, k_stride, atom, swizzle};
+      float elements[16][64];
+      ASSERT_TRUE(read_operand(shared, d.encode(), elements));
+      for (uint32_t row = 0; row < 64; ++row)
+        for (uint32_t k = 0; k < 16; ++k)
+          ASSERT_EQ(elements[k][row], static_cast<float>(row * 2 + k / 8)) << row_bytes << ": " << row << " " << k;
+      EXPECT_FALSE(read_operand(shared, d.encode() | uint64_t{1} << 50, elements)) << "an offset of atoms";
+      shared.resize(2048 + atom);
+      EXPECT_FALSE(read_operand(shared, d.encode(), elements));
+    }
+  }
+}
+
+// Of a group of four warps: the sums are those of float64, come late, and need all four.
+TEST(WarpGroups, MultiplyTogether) {
+  constexpr int kSharedBytes = 8192;
+  const tiles::MatrixDescriptor good{0, 0, 1024, tiles::MatrixSwizzle::k128};
+  const auto run = [&](const std::function<void(Warp&, Block&, int, uint64_t)>& body, uint64_t seed = 0) {
+    const MemoryMap memory;
+    Machine machine(memory);
+    return machine.run({.blocks = 1, .warps = 4, .shared_bytes = kSharedBytes}, {.seed = seed},
+                       [&](Block& block, int w) {
+                         Warp warp(block, w);
+                         body(warp, block, w, good.encode());
+                       });
+  };
+  const auto number = [](int row, int k) { return static_cast<float>((row * 5 + k * 3) % 17 - 8); };
+  const auto fill = [&](Block& block) {
+    for (int row = 0; row < 64; ++row)
+      for (int k = 0; k < 16; ++k) {
+        const auto bits = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, number(row, k)) >> 16);
+        std::memcpy(&block.shared[static_cast<size_t>(row * 128 + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2)], &bits, 2);
+      }
+  };
+  const auto left = [&](int warp) {
+    tiles::FragmentA a;
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        const int row = 16 * warp + lane / 4 + 8 * (i % 2), k = lane % 4 * 2 + 8 * (i / 2);
+        a.a[i].v[lane] = __builtin_bit_cast(uint32_t, number(row + 3, k)) >> 16 |
+                         (__builtin_bit_cast(uint32_t, number(row + 3, k + 1)) & 0xffff0000u);
+      }
+    return a;
+  };
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    double worst = 0;
+    bool is_late = true;
+    const Status status = run(
+        [&](Warp& w, Block& block, int warp, uint64_t descriptor) {
+          fill(block);
+          tiles::GroupC c;
+          for (auto& tile : c.tiles) tile = tiles::zero_c();
+          tiles::FragmentA a[2] = {left(warp), left(warp)};
+          const uint64_t descriptors[2] = {descriptor, descriptor};
+          Lanes<float>* registers[32];
+          for (int i = 0; i < 32; ++i) registers[i] = &c.tiles[i / 4].c[i % 4];
+          w.group_multiply(a[0].a, descriptor, registers, false);
+          is_late &= std::isnan(c.tiles[0].c[0].v[0]);
+          w.group_wait();
+          tiles::group_multiply<false>(w, a, descriptors, c);
+          for (int i = 0; i < 32; ++i)
+            for (int lane = 0; lane < 32; ++lane) {
+              const int row = 16 * warp + lane / 4 + 8 * (i % 4 / 2), col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+              double want = 0;
+              for (int k = 0; k < 16; ++k) want += 2.0 * number(row + 3, k) * number(col, k);
+              worst = std::max(worst, std::abs(want - c.tiles[i / 4].c[i % 4].v[lane]));
+            }
+        },
+        seed);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(worst, 0) << "integers are exact";
+    EXPECT_TRUE(is_late);
+  }
+  using ::testing::HasSubstr;
+  const auto multiply = [&](Warp& w, int warp, uint64_t descriptor) {
+    tiles::GroupC c;
+    tiles::FragmentA a[1] = {left(warp)};
+    const uint64_t descriptors[1] = {descriptor};
+    tiles::group_multiply<false>(w, a, descriptors, c);
+  };
+  EXPECT_THAT(run([&](Warp& w, Block&, int warp, uint64_t d) {
+                if (warp != 2) multiply(w, warp, d);
+              }).message(),
+              HasSubstr("product 1 of all four warps of its group"));
+  EXPECT_THAT(run([&](Warp& w, Block&, int warp, uint64_t d) { multiply(w, warp, warp == 2 ? d + 2 : d); }).message(),
+              HasSubstr("different descriptors"));
+  EXPECT_THAT(run([&](Warp& w, Block&, int warp, uint64_t d) { multiply(w, warp, d + 512); }).message(),
+              HasSubstr("is not that of a matrix"));
+  const auto store = [&](Warp& w, int warp, uint64_t d, bool publishes) {
+    w.store_shared(tiles::convert<uint32_t>(tiles::lane_index() * 4), Lanes<uint32_t>(0u));
+    if (publishes) w.publish_shared();
+    multiply(w, warp, d);
+  };
+  EXPECT_THAT(run([&](Warp& w, Block&, int warp, uint64_t d) { store(w, warp, d, warp != 1); }).message(),
+              HasSubstr("no fence has published"));
+  EXPECT_TRUE(run([&](Warp& w, Block&, int warp, uint64_t d) { store(w, warp, d, true); }).ok());
 }
 
 TEST(EmulatedDevice, StoresAreVisibleToOthersAfterARelease) {

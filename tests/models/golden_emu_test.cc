@@ -6,6 +6,8 @@
 
 #include "graph/check_program.h"
 #include "models/registry.h"
+#include "redline/device_notice.h"
+#include "runtime/runtime_resources.h"
 #include "support/bundled.h"
 #include "support/golden.h"
 #include "support/sequences.h"
@@ -209,6 +211,47 @@ TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
     EXPECT_LE(d.all, 2e-5) << model;
     EXPECT_LE(d.worst_row, 2e-5) << model;
   }
+}
+
+// A device with too little memory for all layers has as many as fit, and none is asked for; with gpu_layers the user
+// has decided.
+TEST(EmulatedGpuLayers, AsManyAsFitInTheMemory) {
+  if (test::test_device() != "emu") GTEST_SKIP() << "the memory of this device is not set by tests";
+  const Golden golden = load_golden(golden_folder("llama_gqa"));
+  TextEngineOptions options = emulated(golden.tokens, ComputeType::kF32);
+  RuntimeOptions own;
+  own.threads = 2;
+  options.runtime = Runtime::open(own).value();
+  options.threads = 0;
+  RuntimeResources& resources = resources_of(*options.runtime);
+  const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.team = &resources.team()}));
+  resources.set_device({DeviceKind::kEmulated}, device);
+  int64_t needed = 0;
+  {
+    const auto engine = open_engine(golden_root() + "/llama_gqa", options);
+    ASSERT_TRUE(engine);
+    const auto memory = device->memory();
+    ASSERT_TRUE(memory.ok());
+    needed = memory->total - memory->free;
+  }
+  std::vector<std::string> notices;
+  on_device_notice([&](const std::string& text) { notices.push_back(text); });
+  emu::set_memory_bytes(device->table(), needed * 9 / 10);
+  const auto engine = open_engine(golden_root() + "/llama_gqa", options);
+  on_device_notice(nullptr);
+  ASSERT_TRUE(engine);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("the CPU runs the others"), std::string::npos) << notices[0];
+  EXPECT_NE(engine->info().isa.find(" layers; "), std::string::npos) << engine->info().isa;
+  const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
+  ASSERT_EQ(logits.size(), golden.logits.values.size());
+  const Difference d =
+      difference(logits.data(), golden.logits.values.data(), golden.logits.dim(0), golden.logits.dim(1), {});
+  EXPECT_LE(d.worst_row, 2e-5);
+  options.gpu_layers = engine->info().num_layers;
+  const auto refused = TextEngine::open(golden_root() + "/llama_gqa", options);
+  EXPECT_EQ(refused.status().code(), Code::out_of_memory);
+  EXPECT_NE(refused.status().message().find("--gpu-layers N"), std::string::npos) << refused.status().message();
 }
 
 // Requests that the device samples, beside one with log probabilities, whose logits come to the host: the tokens are

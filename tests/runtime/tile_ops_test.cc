@@ -172,6 +172,10 @@ TEST(TileOps, LinearOfEverySize) {
     check_linear(DType::kQ6_K, {20, 256}, {130, 65}, exact);
     check_linear(DType::kQ4_0, {33, 1600}, {1}, exact);  // four chunks of 448, the last one short
   }
+  // Launches for more than kFewRows rows multiply with warp groups, persistent steps with warps: to the same bits.
+  check_linear(DType::kBF16, {206, 330}, {33, 70}, false);
+  check_linear(DType::kQ4_K, {76, 512}, {70}, false);
+  check_linear(DType::kQ4_0, {20, 1600}, {64}, false);
 }
 
 TEST(TileOps, AnOpWithoutKernelIsRefusedByName) {

@@ -179,6 +179,18 @@ TEST_F(PersistentStep, AnyOrderOfWarpsGivesTheSameBits) {
   }
 }
 
+// A100 has three stages and no bulk copies, the cards of consumers one.
+TEST_F(PersistentStep, OlderDevicesGiveTheSameBits) {
+  const auto want = run(compiled_, {});
+  ASSERT_TRUE(want.ok());
+  for (const int stages : {3, 1})
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const auto got = run(compiled_, {.seed = seed, .has_bulk_copies = false, .ring_stages = stages});
+      ASSERT_TRUE(got.ok()) << "seed " << seed << ": " << got.status().to_string();
+      ASSERT_EQ(*got, *want) << stages << " stages, seed " << seed;
+    }
+}
+
 // Each fault is planted at several places of a step. It is found where some order of the warps ends in an error or in
 // other bits; a place may be harmless, as when a block notifies two events one after the other.
 TEST_F(PersistentStep, PlantedFaultsAreFound) {
@@ -192,7 +204,8 @@ TEST_F(PersistentStep, PlantedFaultsAreFound) {
   const std::vector<Planted> faults = {{emu::Fault::kLostNotify, "lost notify", {0, 3, 6}},
                                        {emu::Fault::kMissingRelease, "missing release", {0, 2, 4}},
                                        {emu::Fault::kEarlyPage, "early page", {8, 12, 16}},
-                                       {emu::Fault::kWrongParity, "wrong parity", {0, 7, 20}}};
+                                       {emu::Fault::kWrongParity, "wrong parity", {0, 7, 20}},
+                                       {emu::Fault::kEarlyArrival, "early arrival", {4, 8, 12}}};
   constexpr uint64_t kOrders = 50;
   for (const Planted& planted : faults) {
     int found = 0;
@@ -200,7 +213,13 @@ TEST_F(PersistentStep, PlantedFaultsAreFound) {
       for (uint64_t seed = 1; seed <= kOrders; ++seed) {
         // A failed step ends the runner, so each has its own.
         TileCompiled c = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = true});
-        const auto got = run(c, {.seed = seed, .fault = planted.fault, .fault_at = place});
+        // One stage, which consumers read as soon as it is full.
+        const bool by_lanes = planted.fault == emu::Fault::kEarlyArrival;
+        const auto got = run(c, {.seed = seed,
+                                 .fault = planted.fault,
+                                 .fault_at = place,
+                                 .has_bulk_copies = !by_lanes,
+                                 .ring_stages = by_lanes ? 1 : 0});
         if (got.ok() && *got == *want) continue;
         ++found;
         break;
@@ -277,6 +296,29 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   run(**a, **b, 2);
   EXPECT_EQ(floats(**b)[79], 2 * 318);
   EXPECT_FALSE(c.runner->bind("external.in.z", nullptr));
+}
+
+// Before: the program is not made. During: the step fails and has changed nothing.
+TEST(TileRunnerErrors, AFullDeviceIsReportedWithItsNumbers) {
+  Numbers n;
+  const Graph graph = mlp_graph(n);
+  const TileCompiled full = TileCompiled::make(graph, sizes(4), {.memory_bytes = 1 << 16});
+  EXPECT_EQ(full.status.code(), Code::out_of_memory);
+  EXPECT_THAT(full.status.message(),
+              ::testing::ContainsRegex("weights and activations take .* GiB; of .* GiB, .* free"));
+
+  TileCompiled c = TileCompiled::make(graph, sizes(4));
+  ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+  const HostTensor x = matrix(n, 4, 96);
+  put(*c.runner, graph, "x", x);
+  StepContext step;
+  step.sizes = sizes(4);
+  emu::set_memory_bytes(c.device->table(), 1);
+  const Status status = c.runner->step(step);
+  EXPECT_EQ(status.code(), Code::out_of_memory);
+  EXPECT_THAT(status.message(), ::testing::ContainsRegex("[0-9]+ bytes do not fit: .* of 1 are free"));
+  emu::set_memory_bytes(c.device->table(), 0);
+  EXPECT_TRUE(c.runner->step(step).ok());
 }
 
 TEST(TileRunnerErrors, SizesAboveTheBoundsAreRefused) {

@@ -16,6 +16,7 @@ struct TileOptions {
   bool reuse_memory = true;
   std::string sample_from;
   emu::MachineOptions machine;
+  int64_t memory_bytes = 0;  ///< of the device; 0: enough
 };
 
 /// A graph compiled for the emulated device.
@@ -28,8 +29,10 @@ struct TileCompiled {
   static TileCompiled make(Graph graph, const SymbolValues& bounds, const TileOptions& options = {}) {
     TileCompiled c;
     c.team = std::make_unique<WorkerTeam>(2);
-    c.device = open_test_device(
-        {.multiprocessors = options.multiprocessors, .team = c.team.get(), .machine = options.machine});
+    c.device = open_test_device({.multiprocessors = options.multiprocessors,
+                                 .team = c.team.get(),
+                                 .machine = options.machine,
+                                 .memory_bytes = options.memory_bytes});
     const TileCompileOptions compile = {.bounds = bounds,
                                         .exact_f32 = options.exact_f32,
                                         .reuse_memory = options.reuse_memory,

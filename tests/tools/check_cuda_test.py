@@ -49,6 +49,16 @@ def test_missing_instructions_are_found():
     assert found((LINEAR, 96, 0), code=CODE.replace("UBLKCP", "LDG.E")) == ["Linear: has no UBLKCP"]
 
 
+def test_code_before_sm_90_copies_by_lanes():
+    def lines(code):
+        kernels = check_cuda.read_kernels(resources((LINEAR, 96, 0)), code)
+        return [line for line in check_cuda.findings(kernels, "sm_80") if "no such kernel" not in line]
+
+    older = CODE.replace("UBLKCP.S.G [UR4], [UR6], UR8", "LDGSTS.E.BYPASS.128 [R4], [R6.64]")
+    assert lines(older) == ["Linear: has no ARRIVES.LDGSTSBAR"]
+    assert lines(older.replace("SYNCS.EXCH.64", "ARRIVES.LDGSTSBAR.64")) == []
+
+
 def test_missing_kernels_are_found():
     lines = list(check_cuda.findings(check_cuda.read_kernels(resources((NORM, 32, 0)), CODE)))
     assert "persistent: there is no such kernel" in lines

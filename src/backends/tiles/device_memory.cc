@@ -2,10 +2,29 @@
 
 namespace redline {
 
+namespace {
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+}  // namespace
+
+Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what) {
+  REDLINE_ASSIGN(const OpenDevice::Memory memory, device.memory());
+  // Tests have devices smaller than the reserve.
+  const int64_t reserve = std::min(kDeviceReserve, memory.total / 16);
+  if (bytes <= memory.free - reserve) return {};
+  return out_of_memory("{}: {} take {:.2f} GiB; of {:.2f} GiB, {:.2f} are free, of which {:.2f} stay free",
+                       device.name(), what, gib(bytes), gib(memory.total), gib(memory.free), gib(reserve));
+}
+
 Result<DeviceMemory> DeviceMemory::make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant) {
   void* data = nullptr;
-  if (const Status status = device->allocate(bytes, is_constant, &data); !status.ok())
-    return out_of_memory("{}: {} bytes: {}", device->name(), bytes, status.message());
+  if (const Status status = device->allocate(bytes, is_constant, &data); !status.ok()) {
+    const auto memory = device->memory();
+    if (!memory.ok()) return out_of_memory("{}: {} bytes: {}", device->name(), bytes, status.message());
+    return out_of_memory("{}: {} bytes do not fit: {} of {} are free ({})", device->name(), bytes, memory->free,
+                         memory->total, status.message());
+  }
   DeviceMemory memory;
   memory.device_ = std::move(device);
   memory.data_ = static_cast<uint8_t*>(data);

@@ -25,6 +25,15 @@ class OpenDevice {
   Status allocate(int64_t bytes, bool is_constant, void** memory) {
     return call([&] { return table_->allocate(table_->self, bytes, is_constant ? 1 : 0, memory); });
   }
+  /// Bytes that can still be allocated, and that there are.
+  struct Memory {
+    int64_t free = 0, total = 0;
+  };
+  Result<Memory> memory() {
+    Memory m;
+    REDLINE_TRY(call([&] { return table_->memory(table_->self, &m.free, &m.total); }));
+    return m;
+  }
   void release(void* memory) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     table_->release(table_->self, memory);
@@ -75,6 +84,13 @@ class OpenDevice {
   std::recursive_mutex mutex_;
   tiles::TileDevice* table_;
 };
+
+/// Left free on a device: for the driver's own structures, and for what a step allocates when it is larger than any
+/// before.
+inline constexpr int64_t kDeviceReserve = int64_t{512} << 20;
+
+/// out_of_memory: `bytes` and the reserve are more than what is free; the message has all numbers.
+Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what);
 
 /// Zeroed memory of a device.
 class DeviceMemory {

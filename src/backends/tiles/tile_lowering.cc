@@ -314,6 +314,7 @@ Result<Program> TileCompiler::run() {
   code.sample_from = options_.sample_from;
   code.partial_floats_per_row = partial_floats_;
   code.sites = std::move(sites_);
+  REDLINE_TRY(check_device_memory(*device_, weights_used_ + program.arena_plan.bytes, "weights and activations"));
   REDLINE_TRY(pack(code.weights));
   REDLINE_ASSIGN(code.arena, DeviceMemory::make(device_, std::max<int64_t>(program.arena_plan.bytes, 1)));
   REDLINE_TRY(resolve(program, code));

@@ -36,8 +36,13 @@ class DeviceStates final : public StateMemory {
 /// Which of the two copies is newer is known for the buffer as a whole.
 class DeviceBuffer final : public BackendBuffer {
  public:
-  DeviceBuffer(std::shared_ptr<OpenDevice> device, DeviceMemory memory)
-      : device_(std::move(device)), memory_(std::move(memory)) {}
+  DeviceBuffer(std::shared_ptr<OpenDevice> device, std::shared_ptr<DeviceBufferMath> math, DeviceMemory memory)
+      : device_(std::move(device)), math_(std::move(math)), memory_(std::move(memory)) {}
+  static Result<std::unique_ptr<BackendBuffer>> make(std::shared_ptr<OpenDevice> device,
+                                                     std::shared_ptr<DeviceBufferMath> math, int64_t bytes) {
+    REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(device, bytes));
+    return std::unique_ptr<BackendBuffer>(new DeviceBuffer(std::move(device), std::move(math), std::move(memory)));
+  }
   // An error of a copy is an error of the device, which the next step reports.
   uint8_t* address(bool step_writes) override {
     if (newer_ == Newer::kHost) (void)device_->upload(memory_.data(), host_.data(), memory_.size());
@@ -53,10 +58,13 @@ class DeviceBuffer final : public BackendBuffer {
   void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) override {
     (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
   }
+  Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override { return make(device_, math_, bytes); }
+  BufferMath* math() override { return math_.get(); }
 
  private:
   enum class Newer : uint8_t { kNone, kHost, kDevice };
   std::shared_ptr<OpenDevice> device_;
+  std::shared_ptr<DeviceBufferMath> math_;
   DeviceMemory memory_;
   std::vector<uint8_t> host_;
   Newer newer_ = Newer::kDevice;
@@ -95,6 +103,10 @@ std::vector<TileRunner::HostPort> TileRunner::host_ports(const std::vector<Progr
 }
 
 Result<std::unique_ptr<StateMemory>> TileRunner::make_state_memory(std::span<const int64_t> num_pages) const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < program_.states.groups.size(); ++g)
+    bytes += program_.states.groups[g].page_bytes * num_pages[g];
+  REDLINE_TRY(check_device_memory(*code_.device, bytes, "the caches of all sequences"));
   std::vector<DeviceStates::Group> groups;
   for (size_t g = 0; g < program_.states.groups.size(); ++g) {
     const int64_t page_bytes = program_.states.groups[g].page_bytes;
@@ -106,8 +118,8 @@ Result<std::unique_ptr<StateMemory>> TileRunner::make_state_memory(std::span<con
 }
 
 Result<std::unique_ptr<BackendBuffer>> TileRunner::make_buffer(int64_t bytes) const {
-  REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(code_.device, bytes));
-  return std::unique_ptr<BackendBuffer>(new DeviceBuffer(code_.device, std::move(memory)));
+  if (!math_) math_ = std::make_shared<DeviceBufferMath>(code_.device);
+  return DeviceBuffer::make(code_.device, math_, bytes);
 }
 
 bool TileRunner::bind(std::string_view name, void* data) {
@@ -380,12 +392,15 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
   for (size_t s = 0; s < code_.stages.size(); ++s) {
     const tiles::StageTable& stage = code_.stages[s];
     int64_t parts = stage.row_parts;
-    if (stage.row_dim >= 0)
-      parts = (program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes) + stage.row_tile - 1) / stage.row_tile;
+    tiles::KernelId kernel = stage.kernel;
+    if (stage.row_dim >= 0) {
+      const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
+      parts = (rows + stage.row_tile - 1) / stage.row_tile;
+      if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
+    }
     const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
     if (blocks == 0) continue;
-    REDLINE_TRY(
-        code_.device->launch(tables, static_cast<int32_t>(s), stage.kernel, blocks).within(program_.stages[s].name));
+    REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
   }
   return {};
 }
@@ -466,7 +481,10 @@ Status TileRunner::step(const StepContext& context) {
   REDLINE_TRY(failed_);
   REDLINE_TRY(check_sizes(context));
   Status status = run(context);
-  if (!status.ok()) failed_ = status.within(program_.name);
+  // Memory is allocated before anything is launched: a step that finds none has changed nothing.
+  if (!status.ok() && status.code() != Code::out_of_memory)
+    failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
+                                                status.message(), code_.device->name()));
   return status;
 }
 

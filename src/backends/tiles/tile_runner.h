@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "backends/tiles/buffer_math.h"
 #include "backends/tiles/tile_program.h"
 
 namespace redline {
@@ -82,6 +83,7 @@ class TileRunner final : public Runner {
   bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again
   std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;
+  mutable std::shared_ptr<DeviceBufferMath> math_;  ///< of the buffers that make_buffer() has made
   /// Device copies of recently used adapters. An adapter that no step has used for kIdleSteps is dropped.
   struct DeviceAdapter {
     std::shared_ptr<const Adapter> adapter;

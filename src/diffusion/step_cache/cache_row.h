@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "diffusion/step_cache/state_tensor.h"
+
 namespace redline {
 
 /// A step of a run.
@@ -25,21 +27,21 @@ enum class CacheAction : uint8_t {
   kSkipAll,     ///< nothing: the cache has written the model output
 };
 
-/// A row of a batch: one guidance branch of one image. Spans borrow from the pipeline for the length of a call. Their
-/// lengths stay the same over a run; another length resets the row's state.
+/// A row of a batch: one guidance branch of one image. Spans and views borrow from the pipeline for the length of a
+/// call. Their lengths stay the same over a run; another length resets the row's state.
 struct CacheRow {
   uint64_t request = 0;  ///< unique among the images in flight
   int64_t branch = 0;    ///< 0: conditional, 1: unconditional
   StepPoint at;
 
-  std::span<const float> latents;      ///< the network's input, in any order of elements
-  std::span<float> model_output;       ///< read when computed, written on kSkipAll
-  std::span<const float> embedded;     ///< image tokens before the first block, once the front has run
-  std::span<const float> front_image;  ///< image tokens after the front's blocks
-  std::span<const float> front_text;
-  std::span<const float> modulated;  ///< norm and modulation of the first block applied to `embedded`, for TeaCache
-  std::span<float> middle_image;     ///< image tokens after the middle: read when computed, written on kSkipMiddle
-  std::span<float> middle_text;      ///< empty when the tail does not read it
+  std::span<const float> latents;  ///< the network's input, in any order of elements
+  std::span<float> model_output;   ///< read when computed, written on kSkipAll
+  StateView embedded;              ///< image tokens before the first block, once the front has run
+  StateView front_image;           ///< image tokens after the front's blocks
+  StateView front_text;
+  StateView modulated;     ///< norm and modulation of the first block applied to `embedded`, for TeaCache
+  StateView middle_image;  ///< image tokens after the middle: read when computed, written on kSkipMiddle
+  StateView middle_text;   ///< empty when the tail does not read it
 
   CacheAction action = CacheAction::kRunFront;  ///< set by the cache
 };

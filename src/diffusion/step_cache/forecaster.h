@@ -17,7 +17,7 @@ namespace redline {
 struct ForecastPoint {
   int64_t step = 0;
   double sigma = 0;
-  std::span<const float> probe;  ///< what the front added at this step; empty when it did not run
+  StateView probe;  ///< what the front added at this step; empty when it did not run
 };
 
 /// Holds the state of one row between steps. Not thread-safe.

@@ -13,7 +13,7 @@ namespace redline {
 struct Snapshot {
   int64_t step = 0;
   double sigma = 0;
-  std::vector<float> image, text, probe;
+  StateTensor image, text, probe;
 };
 
 class History {
@@ -35,7 +35,7 @@ class History {
   int64_t bytes() const {
     int64_t sum = 0;
     for (const Snapshot& s : snapshots_)
-      sum += static_cast<int64_t>(sizeof(float)) * (std::ssize(s.image) + std::ssize(s.text) + std::ssize(s.probe));
+      sum += static_cast<int64_t>(sizeof(float)) * (s.image.size() + s.text.size() + s.probe.size());
     return sum;
   }
 

@@ -27,9 +27,7 @@ class MeasuredForecaster final : public Forecaster {
     const auto &now = history[0].image, &b = history[1].image, &a = history[2].image;
     const double ratio = (u_of_sigma(history[0].sigma) - u_of_sigma(history[1].sigma)) /
                          (u_of_sigma(history[1].sigma) - u_of_sigma(history[2].sigma));
-    const int64_t n = std::ssize(now);
-    const double went = lane_sum(n, [&](int64_t i) { return (now[i] - b[i]) * (b[i] - a[i]); });
-    const double length = lane_sum(n, [&](int64_t i) { return (b[i] - a[i]) * (b[i] - a[i]); });
+    const double went = product_of_changes(now, b, b, a), length = product_of_changes(b, a, b, a);
     const double share = went / (ratio * length);
     trust_ = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) : 0.0;
   }

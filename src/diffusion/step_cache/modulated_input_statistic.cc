@@ -19,13 +19,11 @@ class ModulatedInputStatistic final : public Statistic {
     for (const double c : coefficients_) value = value * change + c;
     return value;
   }
-  void decided(const StepView& view, bool) override {
-    before_.assign(view.row.modulated.begin(), view.row.modulated.end());
-  }
+  void decided(const StepView& view, bool) override { before_.assign(view.row.modulated); }
 
  private:
   std::vector<double> coefficients_;
-  std::vector<float> before_;
+  StateTensor before_;
 };
 
 }  // namespace

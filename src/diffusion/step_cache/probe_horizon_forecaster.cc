@@ -17,9 +17,7 @@ class ProbeHorizonForecaster final : public Forecaster {
     weights[0] = 1;
     if (history.size() < 2) return;
     const auto &a = history[1].probe, &b = history[0].probe;
-    const int64_t n = std::ssize(b);
-    const double along = lane_sum(n, [&](int64_t i) { return (at.probe[i] - b[i]) * (b[i] - a[i]); });
-    const double length = lane_sum(n, [&](int64_t i) { return (b[i] - a[i]) * (b[i] - a[i]); });
+    const double along = product_of_changes(at.probe, b, b, a), length = product_of_changes(b, a, b, a);
     if (length == 0) return;
     const double beta = std::clamp(along / length, 0.0, 2.0);
     weights[0] = 1 + beta;

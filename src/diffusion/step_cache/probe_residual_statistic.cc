@@ -15,11 +15,11 @@ class ProbeResidualStatistic final : public Statistic {
     return reference_.empty() ? std::numeric_limits<double>::infinity() : relative_l1(view.probe, reference_);
   }
   void decided(const StepView& view, bool computes) override {
-    if (computes) reference_.assign(view.probe.begin(), view.probe.end());
+    if (computes) reference_.assign(view.probe);
   }
 
  private:
-  std::vector<float> reference_;
+  StateTensor reference_;
 };
 
 }  // namespace

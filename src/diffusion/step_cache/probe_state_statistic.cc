@@ -18,13 +18,13 @@ class ProbeStateStatistic final : public Statistic {
     return minus_input_ ? std::fabs(change - relative_l1(view.row.embedded, input_)) : change;
   }
   void decided(const StepView& view, bool) override {
-    state_.assign(view.row.front_image.begin(), view.row.front_image.end());
-    if (minus_input_) input_.assign(view.row.embedded.begin(), view.row.embedded.end());
+    state_.assign(view.row.front_image);
+    if (minus_input_) input_.assign(view.row.embedded);
   }
 
  private:
   bool minus_input_;
-  std::vector<float> state_, input_;
+  StateTensor state_, input_;
 };
 
 }  // namespace

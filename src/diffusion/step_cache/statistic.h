@@ -18,7 +18,7 @@ enum class StatisticInput : uint8_t {
 /// A row after its front has run. `probe`: front_image - embedded.
 struct StepView {
   const CacheRow& row;
-  std::span<const float> probe;
+  StateView probe;
 };
 
 /// State of one row of one run.

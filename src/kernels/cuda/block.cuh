@@ -5,8 +5,6 @@
 
 namespace redline::tiles {
 
-inline constexpr int kBlockSharedBytes = kSharedBytes + 8 * kNumBarriers;
-
 __device__ __forceinline__ Warp make_warp(uint8_t* shared) {
   return Warp(shared, static_cast<int>(threadIdx.x) / kWarpLanes);
 }
@@ -14,16 +12,27 @@ __device__ __forceinline__ Warp make_warp(uint8_t* shared) {
 /// The mbarriers are initialized by one warp and seen by all, the engine of bulk copies included.
 __device__ __forceinline__ void init_ring(Warp& w) {
   if (w.index() == 0) Ring::init(w);
+#if REDLINE_HAS_SM90
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
   __syncthreads();
 }
 
 /// Results of the kernel before: none may be read earlier (programmatic dependent launch).
-__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-/// The next kernel may begin, up to where it waits.
-__device__ __forceinline__ void begin_next() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void wait_for_previous() {
+#if REDLINE_HAS_SM90
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// The next kernel may begin, up to where it waits. Before sm_90, kernels begin when the one before them has ended.
+__device__ __forceinline__ void begin_next() {
+#if REDLINE_HAS_SM90
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
-static_assert(kBlockSharedBytes <= 227 * 1024, "the shared memory of a block on sm_90");
+static_assert(shared_bytes_of(4) <= 227 * 1024 && shared_bytes_of(3) <= 163 * 1024 && shared_bytes_of(1) <= 99 * 1024,
+              "the shared memory of a block on sm_90, sm_80 and the others");
 
 /// Threads per block; without a loader, warps have more registers.
 template <class Kernel>
@@ -53,7 +62,7 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
 template <class Kernel>
 const CudaKernel* stage_kernel_of() {
   static const CudaKernel kernel = {reinterpret_cast<const void*>(run_stage<Kernel>), kThreads<Kernel>,
-                                    kNeedsShared<Kernel> ? kBlockSharedBytes : 0};
+                                    kNeedsShared<Kernel>};
   return &kernel;
 }
 

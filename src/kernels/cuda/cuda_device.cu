@@ -87,12 +87,22 @@ class CudaDevice {
   // The functions of the table.
   int32_t allocate(int64_t bytes, int32_t, void** memory) {
     const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
-    if (const int32_t failed = check(cudaMalloc(memory, size), "cudaMalloc")) return failed;
+    if (const int32_t failed = check(cudaMalloc(memory, size), "cudaMalloc")) {
+      cudaGetLastError();  // no later call shall report it
+      return failed;
+    }
     return check(cudaMemsetAsync(*memory, 0, size, stream_), "cudaMemset");
   }
   void release(void* memory) {
     cudaStreamSynchronize(stream_);
     cudaFree(memory);
+  }
+  int32_t memory(int64_t* free, int64_t* total) {
+    size_t left = 0, all = 0;
+    const int32_t failed = check(cudaMemGetInfo(&left, &all), "cudaMemGetInfo");
+    *free = static_cast<int64_t>(left);
+    *total = static_cast<int64_t>(all);
+    return failed;
   }
   int32_t upload(void* to, const void* from, int64_t bytes) {
     if (!uploads_.is_open()) return copy_bytes(to, from, bytes, cudaMemcpyHostToDevice);
@@ -120,10 +130,10 @@ class CudaDevice {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(k.threads);
-    config.dynamicSmemBytes = static_cast<size_t>(k.shared_bytes);
+    config.dynamicSmemBytes = k.needs_shared ? static_cast<size_t>(shared_bytes_) : 0;
     config.stream = stream_;
     config.attrs = &overlap;
-    config.numAttrs = 1;
+    config.numAttrs = has_overlap_ ? 1 : 0;
     return check(cudaLaunchKernelExC(&config, k.function, args), "launch");
   }
   int32_t begin_capture() {
@@ -152,7 +162,7 @@ class CudaDevice {
     return check(
         cudaLaunchCooperativeKernel(persistent_step().function, dim3(static_cast<unsigned>(blocks)),
                                     dim3(persistent_step().threads), args,
-                                    static_cast<size_t>(persistent_step().shared_bytes), stream_),
+                                    static_cast<size_t>(shared_bytes_), stream_),
         "launch of a persistent step");
   }
   int32_t synchronize() { return check(cudaStreamSynchronize(stream_), "step"); }
@@ -183,13 +193,15 @@ class CudaDevice {
   cudaStream_t stream_ = nullptr;
   PinnedUploads uploads_;
   int32_t index_ = 0;
+  int shared_bytes_ = 0;  ///< of a block that needs them
+  bool has_overlap_ = true;
   char name_[300] = "cuda";
   char error_[512] = "";
 };
 
-cudaError_t allow_shared_memory(const CudaKernel& kernel) {
-  if (kernel.shared_bytes == 0) return cudaSuccess;
-  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
+cudaError_t allow_shared_memory(const CudaKernel& kernel, int bytes) {
+  if (!kernel.needs_shared) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
 cudaError_t CudaDevice::open(int32_t index) {
@@ -198,20 +210,43 @@ cudaError_t CudaDevice::open(int32_t index) {
   cudaDeviceProp properties;
   cudaError_t error = cudaSetDevice(index);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, index);
-  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  if (error == cudaSuccess) {
+    std::snprintf(name_, sizeof(name_), "cuda/sm%d%d", properties.major, properties.minor);
+    const int stages = ring_stages_of(static_cast<int>(properties.sharedMemPerBlockOptin));
+    if (stages == 0) {
+      std::snprintf(error_, sizeof(error_), "%s: a block has %zu bytes of shared memory; the kernels need %d", name_,
+                    properties.sharedMemPerBlockOptin, shared_bytes_of(1));
+      return cudaErrorNotSupported;
+    }
+    shared_bytes_ = shared_bytes_of(stages);
+    has_overlap_ = properties.major >= 9;
+    error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  }
 #define REDLINE_KERNEL(K) \
-  if (error == cudaSuccess) error = allow_shared_memory(stage_kernel(KernelId::k##K));
+  if (error == cudaSuccess) error = allow_shared_memory(stage_kernel(KernelId::k##K), shared_bytes_);
   REDLINE_TILE_KERNELS(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
-  if (error == cudaSuccess) error = allow_shared_memory(persistent_step());
+  if (error == cudaSuccess) error = allow_shared_memory(persistent_step(), shared_bytes_);
   // Without pinned memory, which a machine may limit, uploads are slower.
   if (error == cudaSuccess && uploads_.open() != cudaSuccess) cudaGetLastError();
+  if (error == cudaErrorNoKernelImageForDevice) {
+    std::snprintf(error_, sizeof(error_), "%s: compute capability %d.%d; this redline_cuda.so has code for %s", name_,
+                  properties.major, properties.minor, REDLINE_CUDA_TARGETS);
+    return error;
+  }
   if (error != cudaSuccess) {
     check(error, "open");
     return error;
   }
   table_.multiprocessors = properties.multiProcessorCount;
-  std::snprintf(name_, sizeof(name_), "cuda/sm%d%d", properties.major, properties.minor);
+  // Only code for 9.0 itself has them, not what a driver compiles for a newer one.
+  cudaFuncAttributes wide;
+  error = cudaFuncGetAttributes(&wide, stage_kernel(KernelId::kWideLinear).function);
+  if (error != cudaSuccess) {
+    check(error, "open");
+    return error;
+  }
+  table_.has_warp_groups = wide.binaryVersion == 90 ? 1 : 0;
   return cudaSuccess;
 }
 

@@ -10,7 +10,7 @@ namespace redline::tiles {
 struct CudaKernel {
   const void* function;
   unsigned threads;
-  int shared_bytes;
+  bool needs_shared;
 };
 
 /// A block for each tile of a stage. Arguments: ProgramTables, number of the stage.

@@ -15,8 +15,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpLanes, 1) run_whole_step(Pro
 }  // namespace
 
 const CudaKernel& persistent_step() {
-  static const CudaKernel kernel = {reinterpret_cast<const void*>(run_whole_step), kBlockWarps * kWarpLanes,
-                                    kBlockSharedBytes};
+  static const CudaKernel kernel = {reinterpret_cast<const void*>(run_whole_step), kBlockWarps * kWarpLanes, true};
   return kernel;
 }
 

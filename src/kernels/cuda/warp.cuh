@@ -1,13 +1,22 @@
-// Warps of kernel bodies on NVIDIA GPUs (sm_90 and newer): the interface of kernels/tiles/warp.h in PTX.
+// Warps of kernel bodies on NVIDIA GPUs (sm_80 and newer): the interface of kernels/tiles/warp.h in PTX. What only
+// sm_90 has, older code does without: bulk copies, and waits that suspend the thread.
 #pragma once
 
 #include "kernels/tiles/lanes.h"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define REDLINE_HAS_SM90 false
+#define REDLINE_WAIT_PARITY "mbarrier.test_wait.parity.shared.b64"
+#else
+#define REDLINE_HAS_SM90 true
+#define REDLINE_WAIT_PARITY "mbarrier.try_wait.parity.shared.b64"
+#endif
 
 namespace redline::tiles {
 
 class Warp {
  public:
-  /// `shared`: of the block, kSharedBytes aligned to 1024, and the mbarriers after them; nullptr: the kernel uses none.
+  /// `shared`: of the block, aligned to 1024; nullptr: the kernel uses none.
   TILE_FN Warp(uint8_t* shared, int index)
       : shared_(shared), index_(index), lane_(static_cast<int>(threadIdx.x % kWarpLanes)) {}
 
@@ -70,11 +79,14 @@ class Warp {
   }
   TILE_FN void barrier_arrive(int barrier) {
     __syncwarp();  // the reads of all lanes come before
-    if (is_first()) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+    [[maybe_unused]] uint64_t state;
+    if (is_first()) asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(address(barrier)) : "memory");
   }
   TILE_FN void barrier_expect(int barrier, int bytes) {
+#if REDLINE_HAS_SM90
     if (is_first())
       asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(bytes) : "memory");
+#endif
   }
   TILE_FN void barrier_wait(int barrier, uint32_t parity) {
     for (uint32_t polls = 1;; ++polls) {
@@ -82,7 +94,7 @@ class Warp {
       asm volatile(
           "{\n"
           ".reg .pred done;\n"
-          "mbarrier.try_wait.parity.shared.b64 done, [%1], %2;\n"
+          REDLINE_WAIT_PARITY " done, [%1], %2;\n"
           "selp.u32 %0, 1, 0, done;\n"
           "}\n"
           : "=r"(done)
@@ -95,12 +107,44 @@ class Warp {
       }
     }
   }
+  TILE_FN static constexpr bool has_bulk_copies() { return REDLINE_HAS_SM90; }
   TILE_FN void bulk_copy(uint32_t to, const void* from, int bytes, int barrier) {
+#if REDLINE_HAS_SM90
     if (is_first())
       asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                        static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + to))),
                    "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(address(barrier))
                    : "memory");
+#endif
+  }
+  TILE_FN void async_copy(uint32_t to, const void* from, int bytes) {
+    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + to));
+    const size_t source = __cvta_generic_to_global(from);
+    for (int at = lane_ * 16; at < bytes; at += kWarpLanes * 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + static_cast<uint32_t>(at)),
+                   "l"(source + static_cast<size_t>(at))
+                   : "memory");
+  }
+  TILE_FN void async_arrive(int barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address(barrier)) : "memory");
+  }
+  TILE_FN int ring_stages() const {
+#if REDLINE_HAS_SM90
+    return kMaxRingStages;
+#else
+    int bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return ring_stages_of(bytes);
+#endif
+  }
+
+  TILE_FN uint32_t shared_address(uint32_t offset) const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + offset));
+  }
+  TILE_FN void publish_shared() {
+#if REDLINE_HAS_SM90
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
   }
 
   /// Until `deadline` from now.
@@ -162,7 +206,7 @@ class Warp {
   }
   TILE_FN bool is_first() const { return lane_ == 0; }
   TILE_FN uint32_t address(int barrier) const {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + kSharedBytes + 8 * barrier));
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared_ + kBarrierOffset + 8 * barrier));
   }
   uint8_t* shared_;
   int index_, lane_;

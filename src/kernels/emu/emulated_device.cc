@@ -37,25 +37,38 @@ void init_ring(Block& block) {
 class EmulatedDevice {
  public:
   explicit EmulatedDevice(const EmulatedDeviceOptions& options) : options_(options) {
-    table_ = tiles::table_of(this, "emu/sm90a");
+    table_ = tiles::table_of(this, options.machine.has_bulk_copies ? "emu/sm90a" : "emu/sm80");
     table_.multiprocessors = options.multiprocessors;
+    table_.has_warp_groups = options.machine.has_bulk_copies ? 1 : 0;
   }
   tiles::TileDevice* table() { return &table_; }
   void set(const MachineOptions& options) { options_.machine = options; }
+  void set_memory(int64_t bytes) { options_.memory_bytes = bytes; }
   static EmulatedDevice& of(void* self) { return *static_cast<EmulatedDevice*>(self); }
 
   // The functions of the table.
   int32_t allocate(int64_t bytes, int32_t is_constant, void** memory) {
+    if (options_.memory_bytes > 0 && bytes > options_.memory_bytes - used_)
+      return finish(out_of_memory("the emulated device is full"));
     Result<AlignedBuffer> buffer = AlignedBuffer::make(std::max<int64_t>(bytes, 1));
     if (!buffer.ok()) return finish(buffer.status());
     *memory = buffer->data();
     memory_.add(*memory, bytes, is_constant != 0);
+    used_ += buffer->size();
     buffers_[*memory] = std::move(buffer).value();
     return 0;
   }
   void release(void* memory) {
     memory_.remove(memory);
-    buffers_.erase(memory);
+    const auto at = buffers_.find(memory);
+    if (at == buffers_.end()) return;
+    used_ -= at->second.size();
+    buffers_.erase(at);
+  }
+  int32_t memory(int64_t* free, int64_t* total) {
+    *total = options_.memory_bytes > 0 ? options_.memory_bytes : INT64_MAX;
+    *free = *total - used_;
+    return 0;
   }
   int32_t upload(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
   int32_t download(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
@@ -90,7 +103,8 @@ class EmulatedDevice {
       captured_->push_back({*program, stage, kernel, blocks});
       return 0;
     }
-    const tiles::StageTable& table = program->stages[stage];
+    tiles::StageTable table = program->stages[stage];
+    table.kernel = kernel;
     const bool uses_ring = loads(kernel), uses_shared = needs_shared(kernel);
     const auto run = [&](int64_t begin, int64_t end) {
       std::unique_ptr<Machine> machine = take_machine();
@@ -98,7 +112,7 @@ class EmulatedDevice {
       for (int64_t block = begin; block < end && status.ok(); ++block)
         status = machine->run({.blocks = 1,
                                .warps = uses_ring ? tiles::kBlockWarps : tiles::kConsumerWarps,
-                               .shared_bytes = uses_shared ? tiles::kSharedBytes : 0,
+                               .shared_bytes = uses_shared ? shared_bytes() : 0,
                                .barriers = tiles::kNumBarriers,
                                .prepare = init_ring},
                               options_.machine, [&](Block& b, int w) {
@@ -117,7 +131,7 @@ class EmulatedDevice {
     std::unique_ptr<Machine> machine = take_machine();
     const Status status = machine->run({.blocks = blocks,
                                         .warps = tiles::kBlockWarps,
-                                        .shared_bytes = tiles::kSharedBytes,
+                                        .shared_bytes = shared_bytes(),
                                         .barriers = tiles::kNumBarriers,
                                         .prepare = init_ring},
                                        options_.machine, [&](Block& b, int w) {
@@ -143,6 +157,10 @@ class EmulatedDevice {
   };
   using Graph = std::vector<Launch>;
 
+  int shared_bytes() const {
+    return tiles::shared_bytes_of(options_.machine.ring_stages > 0 ? options_.machine.ring_stages
+                                                                   : tiles::kMaxRingStages);
+  }
   int32_t finish(const Status& status) {
     if (status.ok()) return 0;
     error_ = status.message();
@@ -166,6 +184,7 @@ class EmulatedDevice {
   tiles::TileDevice table_ = {};
   MemoryMap memory_;
   std::map<void*, AlignedBuffer> buffers_;
+  int64_t used_ = 0;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<Graph> captured_;  ///< while one is being captured
@@ -177,6 +196,10 @@ class EmulatedDevice {
 
 tiles::TileDevice* open_emulated_device(const EmulatedDeviceOptions& options) {
   return (new EmulatedDevice(options))->table();
+}
+
+void set_memory_bytes(tiles::TileDevice& device, int64_t bytes) {
+  static_cast<EmulatedDevice*>(device.self)->set_memory(bytes);
 }
 
 void set_machine_options(tiles::TileDevice& device, const MachineOptions& options) {

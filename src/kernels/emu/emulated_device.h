@@ -15,10 +15,13 @@ struct EmulatedDeviceOptions {
   /// holds the runtime's mutex.
   WorkerTeam* team = nullptr;
   MachineOptions machine;
+  int64_t memory_bytes = 0;  ///< that the device has; 0: as much as the host gives
 };
 
 /// Freed by TileDevice::close.
 tiles::TileDevice* open_emulated_device(const EmulatedDeviceOptions& options);
+/// Sets the memory of the device, for tests: EmulatedDeviceOptions::memory_bytes.
+void set_memory_bytes(tiles::TileDevice& device, int64_t bytes);
 /// Sets the options of later runs, for tests.
 void set_machine_options(tiles::TileDevice& device, const MachineOptions& options);
 

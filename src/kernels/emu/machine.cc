@@ -55,6 +55,8 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     block.log.clear();
     block.arrived = 0;
     block.generation = 0;
+    block.products.assign(static_cast<size_t>(warps), {});
+    block.unpublished.assign(static_cast<size_t>(warps), 0);
     if (grid.prepare) grid.prepare(block);
     for (int w = 0; w < warps; ++w) {
       WarpState& state = *warps_[static_cast<size_t>(b) * static_cast<size_t>(warps) + static_cast<size_t>(w)];
@@ -143,6 +145,10 @@ bool Machine::can_run(const WarpState& state) const {
       return has_expired_ ||
              state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;
     case WaitFor::kEvent: return has_expired_ || *state.waits.counter >= state.waits.target;
+    case WaitFor::kGroup:
+      for (size_t w = static_cast<size_t>(state.warp) / 4 * 4, end = w + 4; w < end; ++w)
+        if (w >= state.block->products.size() || state.block->products[w].size() < state.waits.target) return false;
+      return true;
   }
   return false;
 }
@@ -169,23 +175,54 @@ void Machine::expect_bytes(Block& block, int number, int64_t bytes) {
   arrive(block, number);
 }
 
-void Machine::copy_later(Block& block, uint32_t to, const void* from, int64_t bytes, int barrier) {
+bool Machine::may_copy(const Block& block, uint32_t to, const void* from, int64_t bytes) {
   if (bytes % 16 != 0 || to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
-    return fail(
-        internal("emulated device: a bulk copy of {} bytes to shared {} is not in units of 16 bytes", bytes, to));
-  if (to + static_cast<size_t>(bytes) > block.shared.size())
-    return fail(internal("emulated device: a bulk copy ends at {} of {} bytes of shared memory", to + bytes,
-                         block.shared.size()));
-  if (!memory_.is_constant(reinterpret_cast<uintptr_t>(from), static_cast<size_t>(bytes)))
-    return fail(internal("emulated device: a bulk copy reads memory that kernels write"));
+    fail(internal("emulated device: a bulk copy of {} bytes to shared {} is not in units of 16 bytes", bytes, to));
+  else if (to + static_cast<size_t>(bytes) > block.shared.size())
+    fail(internal("emulated device: a bulk copy ends at {} of {} bytes of shared memory", to + bytes,
+                  block.shared.size()));
+  else if (!memory_.is_constant(reinterpret_cast<uintptr_t>(from), static_cast<size_t>(bytes)))
+    fail(internal("emulated device: a bulk copy reads memory that kernels write"));
+  else return true;
+  return false;
+}
+
+void Machine::copy_later(Block& block, uint32_t to, const void* from, int64_t bytes, int barrier) {
+  if (!options_.has_bulk_copies)
+    return fail(internal("emulated device: a bulk copy on a device that has none (before sm_90)"));
+  if (!may_copy(block, to, from, bytes)) return;
   std::fill_n(block.shared.begin() + to, bytes, kPoison);
   copies_.push_back({&block, to, from, bytes, barrier});
 }
 
+void Machine::copy_by_lanes(Block& block, int warp, uint32_t to, const void* from, int64_t bytes) {
+  if (!may_copy(block, to, from, bytes)) return;
+  std::fill_n(block.shared.begin() + to, bytes, kPoison);
+  // Lanes take turns with units of 16 bytes: what one has issued may arrive before what another has.
+  constexpr int64_t kPiece = 32 * 16;
+  for (int64_t at = 0; at < bytes; at += kPiece)
+    copies_.push_back({&block, to + static_cast<uint32_t>(at), static_cast<const uint8_t*>(from) + at,
+                       std::min(kPiece, bytes - at), -1, warp});
+}
+
+void Machine::arrive_later(Block& block, int warp, int barrier, int lanes) {
+  if (plants(Fault::kEarlyArrival)) warp = -1;  // of no warp: it follows nothing
+  copies_.push_back({&block, 0, nullptr, 0, barrier, warp, lanes});
+}
+
 void Machine::land(size_t index) {
+  if (copies_[index].arrivals > 0 && copies_[index].warp >= 0)
+    for (size_t i = 0; i < index; ++i)
+      if (copies_[i].block == copies_[index].block && copies_[i].warp == copies_[index].warp) {
+        index = i;  // what comes before
+        break;
+      }
   const Copy copy = copies_[index];
   copies_.erase(copies_.begin() + static_cast<int64_t>(index));
+  for (int i = 0; i < copy.arrivals && failure_.ok(); ++i) arrive(*copy.block, copy.barrier);
+  if (copy.arrivals > 0) return;
   std::copy_n(static_cast<const uint8_t*>(copy.from), copy.bytes, copy.block->shared.begin() + copy.to);
+  if (copy.barrier < 0) return;
   Barrier& barrier = copy.block->barriers[static_cast<size_t>(copy.barrier)];
   barrier.bytes -= copy.bytes;
   if (barrier.bytes == 0 && barrier.pending == 0) complete(*copy.block, copy.barrier);
@@ -221,6 +258,8 @@ std::string Machine::dump() const {
                           what.parity, barrier.phase, barrier.pending, barrier.bytes);
     } else if (what.kind == WaitFor::kEvent) {
       text += fmt::format("an event at {}, which has counted {}\n", what.target, *what.counter);
+    } else if (what.kind == WaitFor::kGroup) {
+      text += fmt::format("product {} of all four warps of its group\n", what.target);
     } else {
       text += fmt::format("the consumer warps, of which {} have arrived\n", state.block->arrived);
     }

@@ -22,6 +22,7 @@ enum class Fault : uint8_t {
   kMissingRelease,  ///< an event is notified before the stores of the block are visible
   kEarlyPage,       ///< the loader fills a stage that consumers still read
   kWrongParity,     ///< a consumer waits for the other phase of a full barrier
+  kEarlyArrival,    ///< lanes arrive before the copies that they have issued
 };
 
 struct MachineOptions {
@@ -30,6 +31,9 @@ struct MachineOptions {
   uint64_t seed = 0;
   Fault fault = Fault::kNone;
   int fault_at = 0;  ///< which of the places where the fault can happen, in the order of this run
+  /// Without, it is a device before sm_90: weights are copied by lanes.
+  bool has_bulk_copies = true;
+  int ring_stages = 0;  ///< of the shared memory of a block; 0: as many as kernels use
 };
 
 /// What memory a device has given out: stores outside it, and bulk copies of memory that kernels write, are errors.
@@ -67,16 +71,20 @@ struct Block {
   StoreLog log;
   int arrived = 0;          ///< of consumer_sync
   uint32_t generation = 0;  ///< of consumer_sync
+  /// By warp: the descriptors of its products with its group, in order, and whether it has stored in shared memory
+  /// without publishing that.
+  std::vector<std::vector<uint64_t>> products;
+  std::vector<uint8_t> unpublished;
 };
 
 /// What a warp waits for.
 struct WaitFor {
-  enum Kind : uint8_t { kNothing, kTurn, kConsumers, kBarrier, kEvent } kind = kNothing;
+  enum Kind : uint8_t { kNothing, kTurn, kConsumers, kBarrier, kEvent, kGroup } kind = kNothing;
   uint32_t generation = 0;  ///< of kConsumers
   int barrier = 0;
   uint32_t parity = 0;
   const uint64_t* counter = nullptr;
-  uint64_t target = 0;
+  uint64_t target = 0;  ///< of kEvent; of kGroup: products that all four warps have issued
 };
 
 /// A run of some blocks.
@@ -108,6 +116,11 @@ class Machine {
   void arrive(Block& block, int barrier);
   void expect_bytes(Block& block, int barrier, int64_t bytes);
   void copy_later(Block& block, uint32_t to, const void* from, int64_t bytes, int barrier);
+  /// As copy_later() by the lanes of a warp; no barrier counts it.
+  void copy_by_lanes(Block& block, int warp, uint32_t to, const void* from, int64_t bytes);
+  /// Arrivals of `lanes` at the barrier, after the copies that the warp has issued before.
+  void arrive_later(Block& block, int warp, int barrier, int lanes);
+  bool has_bulk_copies() const { return options_.has_bulk_copies; }
   void release(Block& block, uint64_t* counter);
   /// Remembers the first rule that was broken; the run ends with it.
   void fail(Status status) {
@@ -122,13 +135,17 @@ class Machine {
     int warp = 0;
     WaitFor waits;
   };
+  /// What happens later: a copy, or arrivals that follow copies.
   struct Copy {
     Block* block;
     uint32_t to;
     const void* from;
     int64_t bytes;
-    int barrier;
+    int barrier;       ///< -1: of a copy by lanes
+    int warp = -1;     ///< of copies by lanes and their arrivals
+    int arrivals = 0;  ///< not 0: there is nothing to copy
   };
+  bool may_copy(const Block& block, uint32_t to, const void* from, int64_t bytes);
   bool expire();
   void maybe_pause(Block& block, int warp);
   bool can_run(const WarpState& state) const;

@@ -57,6 +57,7 @@ class Warp {
   }
   template <class T>
   void store_shared(const Lanes<uint32_t>& offset, const Lanes<T>& value, const Lanes<bool>& mask = true) {
+    block_.unpublished[static_cast<size_t>(index_)] = 1;
     for (int i = 0; i < kWarpLanes; ++i)
       if (mask.v[i]) std::memcpy(shared(offset.v[i], sizeof(T)), &value.v[i], sizeof(T));
   }
@@ -94,6 +95,20 @@ class Warp {
     machine_.copy_later(block_, to, from, bytes, barrier);
   }
 
+  bool has_bulk_copies() const { return machine_.has_bulk_copies(); }
+  void async_copy(uint32_t to, const void* from, int bytes) {
+    machine_.may_switch(block_, index_);
+    machine_.copy_by_lanes(block_, index_, to, from, bytes);
+  }
+  void async_arrive(int barrier) { machine_.arrive_later(block_, index_, barrier, kWarpLanes); }
+  int ring_stages() const { return ring_stages_of(static_cast<int>(block_.shared.size())); }
+
+  uint32_t shared_address(uint32_t offset) const { return offset; }
+  void publish_shared() { block_.unpublished[static_cast<size_t>(index_)] = 0; }
+  /// c (32 registers) = a b, or += : issued now, and done in group_wait(). Until then the registers hold NaNs.
+  void group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<float>* const* c, bool accumulate);
+  void group_wait();
+
   /// The deadline passes when no thread can run.
   void watch(HangReport* report, uint64_t deadline_ns) {
     report_ = report;
@@ -121,9 +136,19 @@ class Warp {
     return block_.shared.data();
   }
 
+  struct GroupProduct {
+    Lanes<uint32_t> a[4];
+    uint64_t descriptor;
+    Lanes<float>* c[32];
+    bool accumulate;
+  };
+  void multiply(const GroupProduct& product);
+
   emu::Block& block_;
   emu::Machine& machine_;
   int index_;
+  std::vector<GroupProduct> issued_;
+  std::vector<std::pair<Lanes<float>*, Lanes<float>>> sums_;  ///< registers of issued products, before them
   HangReport* report_ = nullptr;
   bool abandoned_ = false;
 };

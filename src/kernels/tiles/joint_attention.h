@@ -104,7 +104,7 @@ struct JointAttention {
 
  private:
   static constexpr int kKeys = kWarpLanes;
-  static constexpr uint32_t kRegion = kRingStages * kStageBytes;
+  static constexpr uint32_t kRegion = 0;
   static_assert(kKeys * kMaxHead * 4 <= kActivationBytes);
 
   template <int kRows, int kParts>
@@ -292,8 +292,8 @@ struct JointAttentionBf16 {
 
   /// Rows [begin, end) of an item, at most kBlockRows.
   static TILE_FN void attend(const Args& a, const JointAttention::Item& item, int head, int begin, int end, Warp& w) {
-    const Keys keys_tile{kRingStages * kStageBytes};
-    const Values values_tile{kRingStages * kStageBytes + Keys::kBytes};
+    const Keys keys_tile{0};
+    const Values values_tile{Keys::kBytes};
     const int slices = (a.head_dim + 15) / 16, dims = 2 * slices;
     const int64_t y_stride = int64_t{a.num_heads} * a.head_dim, first_col = int64_t{head} * a.head_dim;
     const float* k = a.k + int64_t{item.key_begin} * a.kv_stride + first_col;

@@ -16,6 +16,8 @@
 #include "kernels/tiles/rope.h"
 #include "kernels/tiles/rows.h"
 #include "kernels/tiles/sample.h"
+#include "kernels/tiles/state.h"
+#include "kernels/tiles/wide_linear.h"
 
 namespace redline::tiles {
 
@@ -60,8 +62,15 @@ namespace redline::tiles {
   K(JointAttentionBf16)              \
   K(Modulate)                        \
   K(PackKv)                          \
+  K(StateMeasure)                    \
+  K(StateSum)                        \
   K(TimestepEmbedding)
-#define REDLINE_TILE_PRODUCTS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_IMAGE_PRODUCTS(K)
+/// Of many rows, where the device has warp groups.
+#define REDLINE_TILE_WIDE_PRODUCTS(K) \
+  K(WideConv2d)                       \
+  K(WideLinear)
+#define REDLINE_TILE_PRODUCTS(K) \
+  REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_IMAGE_PRODUCTS(K) REDLINE_TILE_WIDE_PRODUCTS(K)
 #define REDLINE_TILE_OTHERS(K) REDLINE_TILE_TASK_OTHERS(K) REDLINE_TILE_IMAGE_OTHERS(K)
 #define REDLINE_TILE_KERNELS(K) REDLINE_TILE_PRODUCTS(K) REDLINE_TILE_OTHERS(K)
 
@@ -80,6 +89,15 @@ TILE_CONST_FN bool is_task(KernelId kernel) {
     return true;
     default: return false;
   }
+}
+
+/// The kernel that a launch for more than kFewRows rows runs instead, with the same arguments and grid, on a device
+/// with warp groups. Fewer rows would leave most of what a group multiplies unused.
+inline constexpr int kFewRows = 32;
+TILE_CONST_FN KernelId wide_kernel(KernelId kernel) {
+  if (kernel == KernelId::kLinear) return KernelId::kWideLinear;
+  if (kernel == KernelId::kConv2d) return KernelId::kWideConv2d;
+  return kernel;
 }
 
 /// One stage of a program in device memory.

@@ -112,13 +112,13 @@ TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_r
   const int first = product.col_begin / 16, panels = (product.col_end - product.col_begin + 15) / 16;
   const uint8_t* const weight = a.weight + product.matrix * a.matrix_bytes;
   for (int pass = 0; pass < linear_passes(product, pass_rows); ++pass)
-    for (int at = 0; at < a.panel_bytes; at += a.chunk_bytes, ++ring.count) {
+    for (int at = 0; at < a.panel_bytes; at += a.chunk_bytes, ring.advance(w)) {
       const int bytes = a.panel_bytes - at < a.chunk_bytes ? a.panel_bytes - at : a.chunk_bytes;
       const int stage = Ring::acquire(w, ring);
       if (w.is_abandoned()) return;  // no copy may arrive after the block has left
-      Ring::announce(w, stage, bytes * panels);
-      for (int p = 0; p < panels; ++p)
-        w.bulk_copy(Ring::slot(stage, p), weight + int64_t{first + p} * a.panel_bytes + at, bytes, Ring::full(stage));
+      Ring::begin_fill(w, stage, bytes * panels);
+      for (int p = 0; p < panels; ++p) Ring::fill(w, stage, p, weight + int64_t{first + p} * a.panel_bytes + at, bytes);
+      Ring::end_fill(w, stage);
     }
 }
 
@@ -157,7 +157,7 @@ struct BasicLinear {
 
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w,
                               RingPosition& ring) {
-    const X x{kRingStages * kStageBytes};
+    const X x{0};
     const detail::Product product = Rows::product(a, tile, w);
     const int panel = product.col_begin / 16 + w.index(), num_panels = (product.col_end + 15) / 16;
     for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
@@ -221,11 +221,49 @@ struct BasicLinear {
     }
   }
 
+  // Of products of warp groups too (wide_linear.h).
+ protected:
   /// Two codes, exact in bfloat16.
   static TILE_FN Lanes<uint32_t> pack_codes(const Lanes<float>& low, const Lanes<float>& high) {
     return (float_to_bits(low) >> 16u) | (float_to_bits(high) & 0xffff0000u);
   }
 
+  /// The group of elements that begins at k: codes of 16 and 16, and what they are multiplied by, of rows g and g + 8.
+  template <class Weights>
+  static TILE_FN void decode_group(const Weights& weights, const PanelFormat& f, int k, const Lanes<int>& g,
+                                   const Lanes<int>& t, FragmentA (&codes)[2], Lanes<float> (&scale)[2],
+                                   Lanes<float> (&min)[2]) {
+    const int unit = k / f.elements * f.unit_bytes, within = k % f.elements;
+    TILE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) codes[half].a[i] = 0u;
+      if (half >= f.group / 16) continue;
+      const int element = within + 16 * half;
+      TILE_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const Lanes<uint32_t> q = weights.codes(unit, element / 32, g + 8 * i, t + element % 32 / 4);
+        codes[half].a[i] = pack_codes(weights.number(q, 0), weights.number(q, 1));
+        codes[half].a[i + 2] = pack_codes(weights.number(q, 2), weights.number(q, 3));
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      scale[i] = weights.scale(unit, g + 8 * i, within / f.group);
+      min[i] = f.has_mins ? weights.min(unit, g + 8 * i, within / f.group) : Lanes<float>(0.0f);
+    }
+  }
+
+  static TILE_FN void store(const Args& a, const detail::Product& product, const StepTables& step, int first, int panel,
+                            int tiles, Warp& w, const FragmentC (&sums)[kTiles]) {
+    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
+    TILE_UNROLL
+    for (int i = 0; i < kTiles; ++i) TILE_UNROLL
+    for (int c = 0; c < 4; ++c)
+      if (i < tiles)
+        detail::finish<Rows>(a, product, step, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
+                             sums[i].c[c]);
+  }
+
+ private:
   static TILE_FN void multiply_blocks(const Args& a, int stage, int elements, int tiles, const X& x, Warp& w,
                                       FragmentC (&sums)[kTiles]) {
     const PanelFormat& f = a.format;
@@ -238,24 +276,9 @@ struct BasicLinear {
     const Lanes<uint32_t> one = 0x3f803f80u;
     const FragmentA ones{{one, one, one, one}};
     for (int k = 0; k < elements; k += f.group) {
-      const int unit = k / f.elements * f.unit_bytes, within = k % f.elements;
-      FragmentA codes[2] = {{{0u, 0u, 0u, 0u}}, {{0u, 0u, 0u, 0u}}};
-      TILE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        if (half >= f.group / 16) continue;
-        const int element = within + 16 * half;
-        TILE_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const Lanes<uint32_t> q = weights.codes(unit, element / 32, g + 8 * i, t + element % 32 / 4);
-          codes[half].a[i] = pack_codes(weights.number(q, 0), weights.number(q, 1));
-          codes[half].a[i + 2] = pack_codes(weights.number(q, 2), weights.number(q, 3));
-        }
-      }
+      FragmentA codes[2];
       Lanes<float> scale[2], min[2];
-      for (int i = 0; i < 2; ++i) {
-        scale[i] = weights.scale(unit, g + 8 * i, within / f.group);
-        min[i] = f.has_mins ? weights.min(unit, g + 8 * i, within / f.group) : Lanes<float>(0.0f);
-      }
+      decode_group(weights, f, k, g, t, codes, scale, min);
       TILE_UNROLL
       for (int i = 0; i < kTiles; ++i) {
         if (i >= tiles) continue;
@@ -274,17 +297,6 @@ struct BasicLinear {
       }
     }
   }
-
-  static TILE_FN void store(const Args& a, const detail::Product& product, const StepTables& step, int first, int panel,
-                            int tiles, Warp& w, const FragmentC (&sums)[kTiles]) {
-    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
-    TILE_UNROLL
-    for (int i = 0; i < kTiles; ++i) TILE_UNROLL
-    for (int c = 0; c < 4; ++c)
-      if (i < tiles)
-        detail::finish<Rows>(a, product, step, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
-                             sums[i].c[c]);
-  }
 };
 
 template <class Rows>
@@ -292,7 +304,7 @@ struct BasicLinearF32 {
   using Args = typename Rows::Args;
   static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
   static constexpr int kPassRows = 8;
-  static constexpr uint32_t kRows = kRingStages * kStageBytes;  ///< of x in shared memory, [kPassRows][kMaxChunk]
+  static constexpr uint32_t kRows = 0;  ///< of x in shared memory, [kPassRows][kMaxChunk]
   static_assert(kPassRows * detail::kMaxChunk * 4 <= kActivationBytes);
 
   static TILE_FN void load(const Args& a, const TileRange& tile, Warp& w, RingPosition& ring) {

@@ -1,7 +1,8 @@
 // A ring of stages in shared memory between the loader and the consumers of a block. Each stage has two mbarriers:
 // `full` completes when the loader has announced its bytes and all of them have arrived, `empty` when every consumer
 // warp has released the stage. Position and parity carry over from task to task, so in a persistent step the loader
-// fills stages for the next task while the consumers still compute this one.
+// fills stages for the next task while the consumers still compute this one. The loader has two ways to copy: by the
+// engine of bulk copies, which counts bytes, or by its lanes (cp.async), each of which arrives when its copies have.
 #pragma once
 
 #include "kernels/tiles/warp.h"
@@ -10,42 +11,56 @@ namespace redline::tiles {
 
 /// Where one side of the ring is. Both sides count the same stages in the same order.
 struct RingPosition {
-  uint32_t count = 0;
-  TILE_FN int stage() const { return static_cast<int>(count % kRingStages); }
-  TILE_FN uint32_t parity() const { return count / kRingStages % 2; }
+  int stage = 0;
+  uint32_t parity = 0;
+  TILE_FN void advance(Warp& w) {
+    if (++stage < w.ring_stages()) return;
+    stage = 0;
+    parity ^= 1;
+  }
 };
 
 struct Ring {
   static TILE_CONST_FN int full(int stage) { return stage; }
-  static TILE_CONST_FN int empty(int stage) { return kRingStages + stage; }
+  static TILE_CONST_FN int empty(int stage) { return kMaxRingStages + stage; }
   static TILE_CONST_FN uint32_t slot(int stage, int slot) {
-    return static_cast<uint32_t>(stage * kStageBytes + slot * kSlotBytes);
+    return static_cast<uint32_t>(kRingOffset + stage * kStageBytes + slot * kSlotBytes);
   }
 
   /// By one warp, before any other use.
   static TILE_FN void init(Warp& w) {
-    for (int stage = 0; stage < kRingStages; ++stage) {
-      w.barrier_init(full(stage), 1);
+    for (int stage = 0; stage < kMaxRingStages; ++stage) {
+      w.barrier_init(full(stage), w.has_bulk_copies() ? 1 : kWarpLanes);
       w.barrier_init(empty(stage), kConsumerWarps);
     }
   }
   /// Loader: waits until the consumers have released the stage that is filled next. In the first round every stage is
   /// free: the phase before the first one has the opposite parity and counts as complete.
   static TILE_FN int acquire(Warp& w, const RingPosition& at) {
-    w.barrier_wait(empty(at.stage()), at.parity() ^ 1);
-    return at.stage();
+    w.barrier_wait(empty(at.stage), at.parity ^ 1);
+    return at.stage;
   }
-  /// Loader: announces the bytes of the stage; its copies are issued afterwards.
-  static TILE_FN void announce(Warp& w, int stage, int bytes) { w.barrier_expect(full(stage), bytes); }
+  /// Loader: announces the bytes of the stage, of which each slot gets some by fill(); after the last one, end_fill().
+  static TILE_FN void begin_fill(Warp& w, int stage, int bytes) {
+    if (w.has_bulk_copies()) w.barrier_expect(full(stage), bytes);
+  }
+  /// `bytes`, a multiple of 16, of memory that no kernel writes.
+  static TILE_FN void fill(Warp& w, int stage, int slot_index, const void* from, int bytes) {
+    if (w.has_bulk_copies()) w.bulk_copy(slot(stage, slot_index), from, bytes, full(stage));
+    else w.async_copy(slot(stage, slot_index), from, bytes);
+  }
+  static TILE_FN void end_fill(Warp& w, int stage) {
+    if (!w.has_bulk_copies()) w.async_arrive(full(stage));
+  }
   /// Consumer: waits until the stage is full.
   static TILE_FN int wait(Warp& w, const RingPosition& at) {
-    w.barrier_wait(full(at.stage()), at.parity());
-    return at.stage();
+    w.barrier_wait(full(at.stage), at.parity);
+    return at.stage;
   }
   /// Consumer: this warp reads the stage no more.
   static TILE_FN void release(Warp& w, RingPosition& at) {
-    w.barrier_arrive(empty(at.stage()));
-    ++at.count;
+    w.barrier_arrive(empty(at.stage));
+    at.advance(w);
   }
 };
 

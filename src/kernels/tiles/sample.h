@@ -78,8 +78,7 @@ struct Sample {
 
  private:
   /// In shared memory: a number of each warp, one of the block, and the list of logits and tokens.
-  static constexpr uint32_t kNumbers = kRingStages * kStageBytes, kBlockNumber = kNumbers + 8 * kConsumerWarps,
-                            kList = kBlockNumber + 64;
+  static constexpr uint32_t kNumbers = 0, kBlockNumber = kNumbers + 8 * kConsumerWarps, kList = kBlockNumber + 64;
   static constexpr int kMaxListed = (kActivationBytes - 8 * kConsumerWarps - 64) / 8;
   static constexpr uint64_t kInvalid = ~uint64_t{0};
   static constexpr uint32_t kLowestKey = 0x00800000;  ///< of the lowest finite logit

@@ -9,23 +9,27 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 3;
+inline constexpr int32_t kTileDeviceAbi = 4;
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
 struct TileDevice {
   int32_t abi;
   int32_t multiprocessors;
-  const char* name;  ///< "emu/sm90a"
+  int32_t has_warp_groups;  ///< launches may be of wide_kernel()
+  const char* name;         ///< "emu/sm90a"
   void* self;
   /// Zeroed. `is_constant`: kernels do not write it, so bulk copies may read it.
   int32_t (*allocate)(void* self, int64_t bytes, int32_t is_constant, void** memory);
   void (*release)(void* self, void* memory);
+  /// Bytes that can still be allocated, and that the device has.
+  int32_t (*memory)(void* self, int64_t* free, int64_t* total);
   int32_t (*upload)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*download)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*copy)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*clear)(void* self, void* to, int64_t bytes);
-  /// Runs stage `stage` of a program with a block for each of its `blocks` tiles; `kernel` is the stage's. `program` is
-  /// in host memory, what it points to in the device's. After everything that was launched before.
+  /// Runs stage `stage` of a program with a block for each of its `blocks` tiles; `kernel` is the stage's, or its
+  /// wide_kernel(). `program` is in host memory, what it points to in the device's. After everything that was launched
+  /// before.
   int32_t (*launch)(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks);
   /// Launches from now on are recorded, not run, until end_capture(), which makes a graph of them. A graph is launched
   /// repeatedly, with the current contents of its arguments.
@@ -59,6 +63,7 @@ TileDevice table_of(Device* device, const char* name) {
 #define REDLINE_ENTRY(function) table.function = detail::TableEntry<&Device::function>::call;
   REDLINE_ENTRY(allocate)
   REDLINE_ENTRY(release)
+  REDLINE_ENTRY(memory)
   REDLINE_ENTRY(upload)
   REDLINE_ENTRY(download)
   REDLINE_ENTRY(copy)

@@ -10,7 +10,14 @@
 //   ballot                        a bit for each lane
 //   consumer_sync()               named barrier of all consumer warps
 //   barrier_init, barrier_arrive, barrier_expect, barrier_wait    mbarriers, by number: arrivals, bytes, parity
+//   has_bulk_copies()             whether the device has the next one (sm_90 and newer)
 //   bulk_copy                     asynchronous copy of global memory that no kernel writes, completed on an mbarrier
+//   async_copy, async_arrive      the same by the lanes of a warp, for older devices: an arrival of each lane follows
+//                                 its copies
+//   ring_stages()                 that the shared memory of the block has room for
+//   shared_address                of an offset in shared memory, as descriptors of matrices have it
+//   publish_shared                what this warp has stored in shared memory can be read by products of warp groups,
+//                                 after a barrier
 //   event_wait, event_release     counted events of a persistent step
 //   watch, is_abandoned           a deadline for all waits: past it they return at once and the step is abandoned
 #pragma once
@@ -22,14 +29,24 @@ namespace redline::tiles {
 /// Warps of a block: consumers compute, one loader fills the ring of weights.
 inline constexpr int kConsumerWarps = 8;
 inline constexpr int kBlockWarps = kConsumerWarps + 1;
-/// Shared memory of a block: the ring, the activations of a product, and what is left.
-inline constexpr int kRingStages = 4, kSlotBytes = 4096;
+/// Shared memory of a block: the activations of a product, a word for the whole block, the mbarriers, and a ring of as
+/// many stages as a multiprocessor has memory for: four of 227 KiB (9.0), three of 163 KiB (8.0), one of 99 KiB (8.6,
+/// 8.9, 12.0).
+inline constexpr int kMaxRingStages = 4, kSlotBytes = 4096;
 inline constexpr int kStageBytes = kConsumerWarps * kSlotBytes;
 inline constexpr int kActivationBytes = 64 << 10;
-inline constexpr int kFlagOffset = kRingStages * kStageBytes + kActivationBytes;  ///< a word for the whole block
-inline constexpr int kSharedBytes = kFlagOffset + 128;
+inline constexpr int kFlagOffset = kActivationBytes, kBarrierOffset = kFlagOffset + 128;
+inline constexpr int kRingOffset = kFlagOffset + 1024;
 /// mbarriers: full and empty of every stage.
-inline constexpr int kNumBarriers = 2 * kRingStages;
+inline constexpr int kNumBarriers = 2 * kMaxRingStages;
+static_assert(kBarrierOffset + 8 * kNumBarriers <= kRingOffset);
+/// Bytes of the shared memory of a block with this many stages, and how many stages there are in so many bytes; 0: too
+/// little memory.
+TILE_CONST_FN int shared_bytes_of(int stages) { return kRingOffset + stages * kStageBytes; }
+TILE_CONST_FN int ring_stages_of(int shared_bytes) {
+  const int stages = shared_bytes < kRingOffset ? 0 : (shared_bytes - kRingOffset) / kStageBytes;
+  return stages < kMaxRingStages ? stages : kMaxRingStages;
+}
 
 /// The record of a hung step: the first wait that timed out.
 struct HangReport {

@@ -100,8 +100,8 @@ inline void run_step(StepCache& cache, std::vector<CacheRow>& rows, const std::v
     const int64_t step = rows[r].at.step;
     outcomes[r]->computed = rows[r].action == CacheAction::kCompute;
     if (rows[r].action != CacheAction::kCompute) continue;
-    std::copy(t.middle_image[step].begin(), t.middle_image[step].end(), rows[r].middle_image.begin());
-    std::copy(t.middle_text[step].begin(), t.middle_text[step].end(), rows[r].middle_text.begin());
+    std::copy(t.middle_image[step].begin(), t.middle_image[step].end(), rows[r].middle_image.host().begin());
+    std::copy(t.middle_text[step].begin(), t.middle_text[step].end(), rows[r].middle_text.host().begin());
     std::copy(t.model_output[step].begin(), t.model_output[step].end(), rows[r].model_output.begin());
   }
   status = cache.after_tail(rows);

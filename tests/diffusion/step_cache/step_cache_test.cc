@@ -334,7 +334,7 @@ TEST(StepCache, MissingSpansAreNamed) {
   };
   EXPECT_EQ(message("fbcache", [](CacheRow&) {}), "accepted");
   EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.embedded = {}; }), HasSubstr("embedded image tokens"));
-  EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.front_image = row.front_image.first(3); }),
+  EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.front_image = row.front_image.host().first(3); }),
               HasSubstr("after the front"));
   EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.middle_image = {}; }), HasSubstr("output of the middle"));
   EXPECT_THAT(message("teacache", [](CacheRow& row) { row.modulated = {}; }), HasSubstr("modulated input"));

@@ -1,0 +1,81 @@
+// Products of a warp group (sm_90a): four neighbouring warps multiply 64 rows of A, 16 in the registers of each, with
+// 64 rows of B in shared memory, asynchronously (wgmma.mma_async.m64n64k16). The registers of a warp have the order of
+// fragment.h: A as of one m16n8k16, C as of eight.
+#pragma once
+
+#include "kernels/tiles/fragment.h"
+#include "kernels/tiles/matrix_descriptor.h"
+
+namespace redline::tiles {
+
+inline constexpr int kGroupWarps = 4, kGroupCols = 64;
+struct GroupC {
+  FragmentC tiles[kGroupCols / 8];
+};
+
+#ifdef __CUDACC__
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define REDLINE_HAS_WARP_GROUPS 1
+#else
+#define REDLINE_HAS_WARP_GROUPS 0
+#endif
+
+#if REDLINE_HAS_WARP_GROUPS
+namespace detail {
+#define REDLINE_C(i) "+f"(t[i].c[0]), "+f"(t[i].c[1]), "+f"(t[i].c[2]), "+f"(t[i].c[3])
+#define REDLINE_ALL_C \
+  REDLINE_C(0), REDLINE_C(1), REDLINE_C(2), REDLINE_C(3), REDLINE_C(4), REDLINE_C(5), REDLINE_C(6), REDLINE_C(7)
+template <bool kAccumulate>
+TILE_FN void issue_product(const FragmentA& a, uint64_t b, GroupC& c) {
+  auto& t = c.tiles;
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.u32 keep, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "{%32,%33,%34,%35}, %36, keep, 1, 1, 0;\n"
+      "}\n"
+      : REDLINE_ALL_C
+      : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "l"(b), "n"(kAccumulate ? 1 : 0)
+      : "memory");
+}
+}  // namespace detail
+#endif
+
+/// c = sum of a[i] b[i], or += : by all four warps, with the same descriptors. What the warp has stored in shared
+/// memory has been published (Warp::publish_shared).
+template <bool kAccumulate, int kCount>
+TILE_FN void group_multiply(Warp&, FragmentA (&a)[kCount], const uint64_t (&b)[kCount], GroupC& c) {
+#if REDLINE_HAS_WARP_GROUPS
+  auto& t = c.tiles;
+  // The registers have their values before the fence: a compiler that moves one behind it inserts a fence of its own,
+  // and the products run one after the other.
+  TILE_UNROLL
+  for (int i = 0; i < kCount; ++i)
+    asm volatile("" : "+r"(a[i].a[0]), "+r"(a[i].a[1]), "+r"(a[i].a[2]), "+r"(a[i].a[3])::"memory");
+  asm volatile("wgmma.fence.sync.aligned;" : REDLINE_ALL_C::"memory");
+  detail::issue_product<kAccumulate>(a[0], b[0], c);
+  TILE_UNROLL
+  for (int i = 1; i < kCount; ++i) detail::issue_product<true>(a[i], b[i], c);
+  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" : REDLINE_ALL_C::"memory");
+#undef REDLINE_ALL_C
+#undef REDLINE_C
+#endif
+}
+
+#else
+
+template <bool kAccumulate, int kCount>
+inline void group_multiply(Warp& w, FragmentA (&a)[kCount], const uint64_t (&b)[kCount], GroupC& c) {
+  Lanes<float>* registers[kGroupCols / 2];
+  for (int i = 0; i < kGroupCols / 2; ++i) registers[i] = &c.tiles[i / 4].c[i % 4];
+  for (int i = 0; i < kCount; ++i) w.group_multiply(a[i].a, b[i], registers, kAccumulate || i > 0);
+  w.group_wait();
+}
+
+#endif
+
+}  // namespace redline::tiles

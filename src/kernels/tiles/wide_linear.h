@@ -1,0 +1,158 @@
+// The product of linear.h for many rows on devices that have warp groups: the same arguments, ring and decoders, and
+// the same order of all sums that the kernel makes. Weights are A, decoded into registers; rows of x are B, in shared
+// memory as the descriptor says (warp_group.h), with the columns of each 16 in the order that the packed weight has.
+#pragma once
+
+#include "kernels/tiles/conv2d.h"
+#include "kernels/tiles/linear.h"
+#include "kernels/tiles/warp_group.h"
+
+namespace redline::tiles {
+
+template <class Rows>
+struct BasicWideLinear : BasicLinear<Rows> {
+  using Base = BasicLinear<Rows>;
+  using Args = typename Rows::Args;
+  using Base::kPassRows;
+  static_assert(kPassRows == kGroupCols);
+
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w,
+                              RingPosition& ring) {
+    const detail::Product product = Rows::product(a, tile, w);
+    const int first_panel = product.col_begin / 16, num_panels = (product.col_end + 15) / 16;
+    const int panel = first_panel + w.index();
+    // A group multiplies with all its warps, or not at all: one without a panel has rows that are not stored.
+    const bool multiplies = first_panel + w.index() / kGroupWarps * kGroupWarps < num_panels;
+    for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
+      const int first = product.row_begin + pass * kPassRows;
+      const int rows = product.row_end - first < kPassRows ? product.row_end - first : kPassRows;
+      GroupC sums;
+      TILE_UNROLL
+      for (int i = 0; i < kGroupCols / 8; ++i) sums.tiles[i] = zero_c();
+      for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
+        const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
+        w.consumer_sync();  // the previous rows are no longer needed
+        stage_rows(a, product, step, first, rows, k, elements, w);
+        w.publish_shared();
+        w.consumer_sync();
+        const int stage = Ring::wait(w, ring);
+        if (multiplies) {
+          if (a.format.is_plain()) multiply_plain(a, stage, elements, w, sums);
+          else multiply_blocks(a, stage, elements, w, sums);
+        }
+        Ring::release(w, ring);
+      }
+      if (panel < num_panels) Base::store(a, product, step, first, panel, (rows + 7) / 8, w, sums.tiles);
+    }
+  }
+
+ private:
+  /// Of 64 elements of K of all rows.
+  static constexpr int kSlabBytes = kPassRows * 128;
+  static_assert(detail::kMaxChunk / 64 * kSlabBytes <= kActivationBytes);
+
+  /// Where elements `element`, even, and the next one of a row are. Within 16, elements 4t and 4t + 1 are columns 2t
+  /// and 2t + 1, and 4t + 2 and 4t + 3 columns 2t + 8 and 2t + 9.
+  static TILE_FN Lanes<uint32_t> place(int row, const Lanes<int>& element) {
+    const Lanes<int> within = element % 64;
+    const Lanes<int> column = within / 16 * 16 + within % 16 / 4 * 2 + within % 4 / 2 * 8;
+    return swizzled<4, 3, 3>(convert<uint32_t>(element / 64 * kSlabBytes + column * 2 + row * 128));
+  }
+  /// Of elements [k, k + 16) of all rows.
+  static TILE_FN uint64_t rows_of(int k, Warp& w) {
+    MatrixDescriptor d;
+    d.begin = w.shared_address(static_cast<uint32_t>(k / 64 * kSlabBytes + k % 64 * 2));
+    d.row_stride = 8 * 128;
+    return d.encode();
+  }
+
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
+                                 int rows, int k, int elements, Warp& w) {
+    for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
+      const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
+      for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
+        const Lanes<int> at = w.lane() * 2 + col;
+        const Lanes<float> low = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
+        const Lanes<float> high = from.load(at + (k + 1), (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
+        w.store_shared(place(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
+      }
+    }
+  }
+
+  static TILE_FN void multiply_plain(const Args& a, int stage, int elements, Warp& w, GroupC& sums) {
+    const uint32_t slot = Ring::slot(stage, w.index());
+    const auto words = [&](const Lanes<int>& offset) {
+      return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
+    };
+    const Panel<decltype(words)> weights(a.format, words);
+    const Lanes<int> g = fragment_group(w.lane()), line = fragment_thread(w.lane()) * 2;
+    const int lines = (elements + 1) / 2;
+    const auto multiply = [&](auto& fragments, int k) {
+      constexpr int kCount = sizeof(fragments) / sizeof(FragmentA);
+      uint64_t rows[kCount];
+      TILE_UNROLL
+      for (int part = 0; part < kCount; ++part) {
+        for (int i = 0; i < 4; ++i)
+          fragments[part].a[i] = weights.plain_word(g + 8 * (i % 2), line + ((k + 16 * part) / 2 + i / 2), lines);
+        rows[part] = rows_of(k + 16 * part, w);
+      }
+      group_multiply<true>(w, fragments, rows, sums);
+    };
+    FragmentA four[4], one[1];
+    int k = 0;
+    for (; k + 64 <= elements; k += 64) multiply(four, k);
+    for (; k < elements; k += 16) multiply(one, k);
+  }
+
+  /// The group of 32 or 16 elements that begins at k.
+  static TILE_FN void multiply_group(const PanelFormat& f, FragmentA (&a)[2], int k, Warp& w, GroupC& products) {
+    if (f.group == 32) {
+      const uint64_t rows[2] = {rows_of(k, w), rows_of(k + 16, w)};
+      group_multiply<false>(w, a, rows, products);
+    } else {
+      FragmentA first[1] = {a[0]};
+      const uint64_t rows[1] = {rows_of(k, w)};
+      group_multiply<false>(w, first, rows, products);
+    }
+  }
+
+  static TILE_FN void multiply_blocks(const Args& a, int stage, int elements, Warp& w, GroupC& sums) {
+    const PanelFormat& f = a.format;
+    const uint32_t slot = Ring::slot(stage, w.index());
+    const auto words = [&](const Lanes<int>& offset) {
+      return w.load_shared<uint32_t>(convert<uint32_t>(offset) + slot);
+    };
+    const Panel<decltype(words)> weights(f, words);
+    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
+    const Lanes<uint32_t> one = 0x3f803f80u;
+    for (int k = 0; k < elements; k += f.group) {
+      FragmentA codes[2];
+      Lanes<float> scale[2], min[2];
+      Base::decode_group(weights, f, k, g, t, codes, scale, min);
+      GroupC products;
+      TILE_UNROLL
+      for (int i = 0; i < kGroupCols / 8; ++i) products.tiles[i] = zero_c();
+      multiply_group(f, codes, k, w, products);
+      TILE_UNROLL
+      for (int i = 0; i < kGroupCols / 8; ++i) TILE_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        Lanes<float>& sum = sums.tiles[i].c[c];
+        sum = sum + scale[c / 2] * products.tiles[i].c[c];
+      }
+      if (!f.has_mins) continue;
+      FragmentA ones[2] = {{{one, one, one, one}}, {{one, one, one, one}}};
+      multiply_group(f, ones, k, w, products);
+      TILE_UNROLL
+      for (int i = 0; i < kGroupCols / 8; ++i) TILE_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        Lanes<float>& sum = sums.tiles[i].c[c];
+        sum = sum - min[c / 2] * products.tiles[i].c[c];
+      }
+    }
+  }
+};
+
+using WideLinear = BasicWideLinear<detail::DenseRows>;
+using WideConv2d = BasicWideLinear<detail::PatchRows>;
+
+}  // namespace redline::tiles

@@ -11,6 +11,7 @@
 #include "redline/device_notice.h"
 #include "redline/runtime.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/device_check.h"
 
 namespace redline {
 namespace {
@@ -55,7 +56,10 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
   tiles::TileDevice* device = nullptr;
   if (open(tiles::kTileDeviceAbi, index, &device, error, sizeof(error)) != 0)
     return unsupported("cuda:{}: {}", index, error);
-  return std::make_shared<OpenDevice>(device);
+  auto opened = std::make_shared<OpenDevice>(device);
+  WorkerTeam team(1);
+  REDLINE_TRY(check_device(opened, team).within(fmt::format("cuda:{}", index)));
+  return opened;
 }
 
 std::mutex g_notice_mutex;

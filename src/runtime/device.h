@@ -23,7 +23,7 @@ struct DeviceChoice {
 };
 
 /// "auto" ("" is the same), "cpu", "emu", "cuda" or "cuda:N". `auto` is what REDLINE_DEVICE names, else the first GPU
-/// that opens, else the CPU; the reason is a notice (redline/device_notice.h) unless there is no NVIDIA driver at all.
+/// that opens and passes check_device(), else the CPU; the reason is a notice (redline/device_notice.h) unless there is no NVIDIA driver at all.
 /// invalid_argument: another name.
 Result<DeviceChoice> choose_device(std::string_view name);
 
@@ -52,7 +52,7 @@ Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interp
 std::string device_name(const DeviceChoice& choice);
 
 /// Opens a tile device (not kCpu). `team` runs the blocks of the emulated one and must outlive it.
-/// unsupported: says what is missing: driver, GPU, or the module of this build.
+/// unsupported: says what is missing: driver, GPU, or the module of this build; or that the GPU computes wrong numbers.
 Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, WorkerTeam& team);
 
 }  // namespace redline

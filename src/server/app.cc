@@ -228,15 +228,20 @@ void App::count(const ServedModel& model, const GenerateResult& r, std::span<con
     metrics_.add("redline:prefix_miss_total", name + "," + Metrics::label("reason", cache_miss_name(r.cache_miss)));
 }
 
+// The last value of a path may hold slashes (names of models), so several paths may match: the longest one is meant.
 App::Route App::route_of(const std::string& method, const std::string& path) {
   Route route;
   std::vector<std::string> values;
+  std::ptrdiff_t length = 0;
   for (const Endpoint& endpoint : endpoints()) {
     if (!matches(endpoint.path, path, values)) continue;
-    if (endpoint.method == method || (method == "HEAD" && endpoint.method == "GET")) {
+    const std::ptrdiff_t slashes = std::count(endpoint.path.begin(), endpoint.path.end(), '/');
+    if (slashes < length) continue;
+    if (slashes > length) route = {};
+    length = slashes;
+    if (!route.endpoint && (endpoint.method == method || (method == "HEAD" && endpoint.method == "GET"))) {
       route.endpoint = &endpoint;
       route.path_values = values;
-      return route;
     }
     route.allowed.push_back(endpoint.method);
   }

@@ -73,7 +73,7 @@ class App final : public HttpApplication {
   struct Route {
     const Endpoint* endpoint = nullptr;
     std::vector<std::string> path_values;
-    std::vector<std::string> allowed;  ///< methods, if the path exists and the method does not
+    std::vector<std::string> allowed;  ///< methods of the path
   };
   static Route route_of(const std::string& method, const std::string& path);
   bool allows_origin(const HttpRequest& request) const;

@@ -28,6 +28,11 @@ TEST(App, UnknownPathsAndMethods) {
   EXPECT_EQ(header_of(*answer, "Allow"), "POST");
   call = make_request("HEAD", "/v1/models");
   EXPECT_EQ(app.handle(call)->status, 200);
+  // Not a conversation whose name has slashes.
+  call = make_request("POST", "/v1/conversations/a/items/b", "{}");
+  answer = app.handle(call);
+  EXPECT_EQ(answer->status, 405);
+  EXPECT_EQ(header_of(*answer, "Allow"), "GET, DELETE");
 }
 
 TEST(App, RefusesWorkWhileLoadingAndDraining) {

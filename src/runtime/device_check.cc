@@ -1,0 +1,127 @@
+#include "runtime/device_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "backends/tiles/tile_lowering.h"
+#include "backends/tiles/tile_runner.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/silu_mul.h"
+#include "graph/pass.h"
+#include "runtime/interpreter.h"
+#include "tensor/dtype.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kHidden = 128, kFeatures = 192;
+/// A row panel that is not full, and more rows than the kernels for few rows take.
+constexpr int64_t kRowCounts[] = {3, 70};
+constexpr int64_t kMaxRows = 70;
+/// x and the weights of bf16 products have 8 bits, so each product is off by at most 2^-8 of itself, and so is what
+/// the activation passes on; a kernel that computes something else is off by about the largest element.
+constexpr double kTolerance = 0.03;
+
+class Random {
+ public:
+  float number() { return std::uniform_real_distribution<float>(-1, 1)(engine_); }
+  int code() { return std::uniform_int_distribution<int>(-127, 127)(engine_); }
+
+ private:
+  std::mt19937 engine_{7};
+};
+
+std::vector<uint8_t> bf16_matrix(int64_t rows, int64_t cols, Random& random) {
+  std::vector<uint16_t> bits(static_cast<size_t>(rows * cols));
+  for (uint16_t& each : bits) each = f32_to_bf16(random.number() / 8);
+  std::vector<uint8_t> bytes(bits.size() * 2);
+  std::memcpy(bytes.data(), bits.data(), bytes.size());
+  return bytes;
+}
+
+/// Blocks of 32 codes after their scale in float16.
+std::vector<uint8_t> q8_0_matrix(int64_t rows, int64_t cols, Random& random) {
+  std::vector<uint8_t> bytes;
+  for (int64_t block = 0; block < rows * cols / 32; ++block) {
+    const uint16_t scale = f32_to_f16((1 + random.number() / 2) / 1024);
+    bytes.push_back(static_cast<uint8_t>(scale));
+    bytes.push_back(static_cast<uint8_t>(scale >> 8));
+    for (int i = 0; i < 32; ++i) bytes.push_back(static_cast<uint8_t>(random.code()));
+  }
+  return bytes;
+}
+
+/// What the weights of the graph point to.
+struct Weights {
+  Random random;
+  std::vector<float> norm = std::vector<float>(kHidden);
+  std::vector<uint8_t> gate = bf16_matrix(kFeatures, kHidden, random), up = q8_0_matrix(kFeatures, kHidden, random),
+                       down = q8_0_matrix(kHidden, kFeatures, random);
+  Weights() {
+    for (float& each : norm) each = 1 + random.number() / 4;
+  }
+};
+
+Result<Graph> make_graph(const Weights& weights) {
+  GraphBuilder g("device check");
+  const auto weight = [&](const char* name, DType dtype, std::vector<int64_t> shape, const void* data) {
+    return g.weight(name, {.view = {.dtype = dtype, .shape = std::move(shape), .data = data}});
+  };
+  const Value x = g.input("x", DType::kF32, {Symbol::kTokens, Dim(kHidden)});
+  const Value normed = rms_norm(g, x, weight("norm", DType::kF32, {kHidden}, weights.norm.data()), {1e-5f});
+  const Value gate = linear(g, normed, weight("gate", DType::kBF16, {kFeatures, kHidden}, weights.gate.data()));
+  const Value up = linear(g, normed, weight("up", DType::kQ8_0, {kFeatures, kHidden}, weights.up.data()));
+  const Value down = weight("down", DType::kQ8_0, {kHidden, kFeatures}, weights.down.data());
+  g.output("y", linear(g, silu_mul(g, gate, up), down));
+  return g.finish();
+}
+
+Status compare(const float* got, const HostTensor& expected, int64_t rows) {
+  double largest = 0, worst = 0;
+  for (size_t i = 0; i < expected.data.size(); ++i) {
+    largest = std::max(largest, std::abs(expected.data[i]));
+    const double error = std::abs(static_cast<double>(got[i]) - expected.data[i]);
+    worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+  }
+  if (worst <= kTolerance * largest) return {};
+  return unsupported("its kernels compute wrong numbers: a product of {} rows is off by {:.2g} of its largest element",
+                     rows, worst / largest);
+}
+
+Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
+  Weights weights;
+  REDLINE_ASSIGN(Graph graph, make_graph(weights));
+  REDLINE_ASSIGN(Interpreter interpreter, Interpreter::make(graph));
+  TileCompileOptions options;
+  options.bounds[Symbol::kTokens] = kMaxRows;
+  REDLINE_TRY(run_passes(graph));
+  REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), options, std::move(device), team));
+  TileRunner runner(std::move(program));
+  for (const int64_t rows : kRowCounts) {
+    StepContext step;
+    step.sizes[Symbol::kTokens] = rows;
+    HostTensor x{{rows, kHidden}, std::vector<double>(static_cast<size_t>(rows * kHidden))};
+    for (double& each : x.data) each = weights.random.number();
+    REDLINE_ASSIGN(auto expected, interpreter.run({{"x", x}}, step.sizes));
+    // The first step launches, the second one is captured, the third one is the captured one.
+    for (int again = 0; again < 3; ++again) {
+      auto* to = static_cast<float*>(runner.host_input("x"));
+      std::transform(x.data.begin(), x.data.end(), to, [](double each) { return static_cast<float>(each); });
+      REDLINE_TRY(runner.step(step));
+      REDLINE_TRY(compare(static_cast<const float*>(runner.host_output("y")), expected["y"], rows));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_device(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
+  const Status status = run_check(std::move(device), team);
+  return status.ok() ? status : unsupported("{}", status.message());
+}
+
+}  // namespace redline

@@ -1,0 +1,14 @@
+// A first product on a tile device, before it is trusted with a model.
+#pragma once
+
+#include "backends/tiles/device_memory.h"
+#include "base/worker_team.h"
+
+namespace redline {
+
+/// Runs a small graph (norm, products of bf16 and q8_0 weights, gated activation) on the device, with few and with many
+/// rows, by launches and from captured launches, and compares the results with the float64 interpreter. unsupported: a
+/// result is wrong, or a step fails; the message says which. A few milliseconds on a GPU.
+Status check_device(std::shared_ptr<OpenDevice> device, WorkerTeam& team);
+
+}  // namespace redline

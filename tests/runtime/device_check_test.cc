@@ -1,0 +1,55 @@
+// The check of a device before it runs a model: it passes on a device that works and fails on one that does not.
+#include "runtime/device_check.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/emu/emulated_device.h"
+#include "support/test_device.h"
+
+namespace redline::test {
+namespace {
+
+TEST(DeviceCheck, ADeviceThatWorks) {
+  WorkerTeam team(2);
+  for (const bool has_bulk_copies : {true, false}) {
+    const Status status = check_device(
+        open_test_device({.multiprocessors = 3, .team = &team, .machine = {.has_bulk_copies = has_bulk_copies}}), team);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+decltype(tiles::TileDevice::download) g_download;
+int g_downloads = 0, g_wrong_download = 0;
+
+// A GPU whose kernels run to their end, with one wrong number at the end.
+TEST(DeviceCheck, WrongNumbersAreFound) {
+  WorkerTeam team(2);
+  // Of few rows, of a captured step, of many rows.
+  for (const int wrong : {0, 2, 5}) {
+    tiles::TileDevice* table = emu::open_emulated_device({.multiprocessors = 3, .team = &team});
+    g_download = table->download;
+    g_downloads = 0;
+    g_wrong_download = wrong;
+    table->download = [](void* self, void* to, const void* from, int64_t bytes) {
+      const int32_t result = g_download(self, to, from, bytes);
+      if (g_downloads++ == g_wrong_download) static_cast<float*>(to)[bytes / 4 - 1] += 100;
+      return result;
+    };
+    const Status status = check_device(std::make_shared<OpenDevice>(table), team);
+    EXPECT_EQ(status.code(), Code::unsupported);
+    EXPECT_NE(status.message().find("compute wrong numbers"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(wrong < 3 ? "of 3 rows" : "of 70 rows"), std::string::npos) << status.message();
+  }
+}
+
+TEST(DeviceCheck, AStepThatFailsIsFound) {
+  WorkerTeam team(2);
+  const Status status =
+      check_device(std::make_shared<OpenDevice>(emu::open_emulated_device(
+                       {.multiprocessors = 3, .team = &team, .machine = {.fault = emu::Fault::kWrongParity}})),
+                   team);
+  EXPECT_EQ(status.code(), Code::unsupported) << status.message();
+}
+
+}  // namespace
+}  // namespace redline::test

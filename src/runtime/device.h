@@ -23,8 +23,8 @@ struct DeviceChoice {
 };
 
 /// "auto" ("" is the same), "cpu", "emu", "cuda" or "cuda:N". `auto` is what REDLINE_DEVICE names, else the first GPU
-/// that opens and passes check_device(), else the CPU; the reason is a notice (redline/device_notice.h) unless there is no NVIDIA driver at all.
-/// invalid_argument: another name.
+/// that opens and passes check_device(), else the CPU; the reason is a notice
+/// (redline/device_notice.h) unless there is no NVIDIA driver at all. invalid_argument: another name.
 Result<DeviceChoice> choose_device(std::string_view name);
 
 /// Whether choose_device(name) is a GPU that the user has not asked for.

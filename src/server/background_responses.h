@@ -1,4 +1,4 @@
-// Answers of /v1/responses that nobody waits for (`background`): a thread reads them to their end.
+// Answers of /v1/responses for which no client waits (`background`): a thread reads them to their end.
 #pragma once
 
 #include <condition_variable>

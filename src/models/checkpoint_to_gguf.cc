@@ -169,7 +169,12 @@ Status set_architecture(const Checkpoint& checkpoint, const ModelFamily& family,
     set("attention.sliding_window", window);
   if (const auto parallel = config.find("use_parallel_residual"); parallel != config.end() && parallel->is_boolean())
     writer.set_bool(fmt::format("{}.use_parallel_residual", arch), parallel->get<bool>());
-  if (!has_rope(c)) return {};
+  if (!has_rope(c)) {
+    // llama.cpp writes the base that a config names, although no layer rotates.
+    if (const auto base = config.find("rope_theta"); base != config.end() && base->is_number())
+      set_number("rope.freq_base", base->get<double>());
+    return {};
+  }
   set("rope.dimension_count", rope.rotary_dim);
   set_number("rope.freq_base", rope.base);
   if (!rope.scaling.empty()) {

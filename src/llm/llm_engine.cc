@@ -27,11 +27,11 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
 /// kernels.
 constexpr int kStateVersion = 1;
 
-/// Of everything besides tokens, adapters and salt that cached keys and values depend on. 0: unknown.
-uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options,
-                        const std::string& isa) {
+/// Of all that cached keys and values depend on besides tokens, adapters, salt and what computes them (ModelInfo::isa).
+/// 0: unknown.
+uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options) {
   const std::string settings =
-      fmt::format("{} {} {} {} {} {}", kStateVersion, checkpoint.config.dump(), isa, static_cast<int>(options.dtype),
+      fmt::format("{} {} {} {} {}", kStateVersion, checkpoint.config.dump(), static_cast<int>(options.dtype),
                   options.batch_invariant, options.use_interpreter);
   uint64_t hash = hash_bytes(1, settings.data(), settings.size());
   for (const ValueInfo& value : graph.values) {
@@ -84,14 +84,13 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
-  const uint64_t identity = options.cache_folder.empty()
-                                ? 0
-                                : state_identity(checkpoint, model.graph, options,
-                                                 fmt::format("{} {}", e.model_.info.isa, options.gpu_layers));
+  uint64_t identity = options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options);
   REDLINE_ASSIGN(e.stepper_,
                  Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
   if (const auto layers = e.stepper_->device_layers())
     e.model_.info.isa += fmt::format(", {} layers; {}", *layers, e.runtime_->isa());
+  // How many layers a device runs may depend on its free memory, so this is known only now.
+  if (identity != 0) identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))
@@ -226,13 +225,15 @@ std::string_view cache_miss_name(CacheMiss miss) {
 
 Result<std::unique_ptr<TextEngine>> TextEngine::open(const std::string& path, const TextEngineOptions& options) {
   try {
-    return open_on_device(options.device, [&](const std::string& device) -> Result<std::unique_ptr<TextEngine>> {
+    const auto open = [&](const std::string& device) -> Result<std::unique_ptr<TextEngine>> {
       TextEngineOptions on_device = options;
       on_device.device = device;
       REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
       REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(std::move(checkpoint), on_device));
       return std::unique_ptr<TextEngine>(std::move(engine));
-    });
+    };
+    // gpu_layers asks for a GPU: the CPU would refuse it, and its error would hide the GPU's.
+    return options.gpu_layers >= 0 ? open(options.device) : open_on_device(options.device, open);
   } catch (const std::bad_alloc&) {  // a vocabulary or an interpreter's tables that do not fit
     return out_of_memory("{}: no room to open the model", path);
   }

@@ -81,8 +81,8 @@ Status Stepper::open(Graph graph, ExecutableOptions executable, const TextEngine
   return make_pool(options);
 }
 
-// The device runs the first layers, with the states that belong to them. What else a step needs is small beside these:
-// where it is not, there is one layer less.
+// The device runs the first layers, with the states that belong to them. What else a step needs is small beside these;
+// where it does not fit, the device gets one layer fewer.
 Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                               const Status& why) {
   executable_ = {};

@@ -1,5 +1,7 @@
 #include "server/background_responses.h"
 
+#include <exception>
+
 #include "server/json.h"
 
 namespace redline::server {
@@ -30,7 +32,6 @@ void BackgroundResponses::Inbox::push(const std::string& id, bool has_output) {
 
 void BackgroundResponses::start(StoredResponse response, std::unique_ptr<Answer> answer) {
   const std::string id = response.id;
-  response.response["status"] = "queued";
   const std::lock_guard lock(mutex_);
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   answer->on_ready([inbox = inbox_, id] { inbox->push(id, true); });
@@ -87,7 +88,13 @@ void BackgroundResponses::read(const std::string& id, bool has_output) {
   Running& running = found->second;
   std::string body;
   Progress progress = Progress::kMore;
-  while (progress == Progress::kMore) progress = running.answer->poll(body);
+  try {
+    while (progress == Progress::kMore) progress = running.answer->poll(body);
+  } catch (const std::exception&) {  // a bug, or out of memory: it would end the thread, and with it the server
+    running.answer->status = 500;
+    body.clear();
+    progress = Progress::kDone;
+  }
   if (progress == Progress::kDone) {
     if (running.answer->status >= 400) {
       StoredResponse failed = *with_status(*running.response, "failed");

@@ -23,14 +23,14 @@ class BackgroundResponses {
   BackgroundResponses(const BackgroundResponses&) = delete;
   BackgroundResponses& operator=(const BackgroundResponses&) = delete;
 
-  /// `answer` is not a stream, and keeps its response itself at its end. `response`: what find() gives until then, with
-  /// status "queued", from the first token on "in_progress". std::system_error: the system has no thread.
+  /// `answer` is not a stream, and keeps its response itself at its end. `response`: what find() gives until then; its
+  /// status is "queued", and becomes "in_progress" with the first token. std::system_error: the system has no thread.
   void start(StoredResponse response, std::unique_ptr<Answer> answer);
   /// nullptr: no such response of this client is in progress.
   std::shared_ptr<const StoredResponse> find(const std::string& id, const std::string& client) const;
   /// Ends its work and keeps it with status "cancelled". nullptr: as find().
   std::shared_ptr<const StoredResponse> cancel(const std::string& id, const std::string& client);
-  /// Cancels all.
+  /// Cancels all and ends the thread; nothing is kept.
   void close();
 
  private:

@@ -29,16 +29,16 @@ struct BpeOptions {
   TokenId unk = -1;                     ///< -1: unknown characters are dropped
   std::string continuing_prefix;        ///< before all characters of a piece but the first, for their lookup ("##")
   std::string end_of_word;              ///< appended to the last character of a piece for its lookup ("</w>")
-  bool refuses_unknown_merges = false;  ///< tokenizers: sides and results of merges must be tokens
-  bool unknown_separates = false;  ///< ... and their neighbors never merge (llama.cpp); otherwise they may (tokenizers)
+  bool refuses_unknown_merges = false;  ///< sides and results of merges must be tokens (tokenizers)
+  bool unknown_separates = false;       ///< neighbors of unknown characters never merge (llama.cpp, not tokenizers)
 };
 
 class BpeModel : public TokenModel {
  public:
-  /// `merges` in order of rank. A merge whose sides or result are not tokens is kept, since it may lead to a token; an
-  /// intermediate result that remains is emitted character by character. invalid_argument: a merge with an empty side,
-  /// whose right side lacks the prefix, or, with refuses_unknown_merges, with a side or result that is no token; the
-  /// message states its index.
+  /// `merges` in order of rank. Without refuses_unknown_merges, a merge whose sides or result are not tokens is kept,
+  /// since it may lead to a token; an intermediate result that remains is emitted character by character.
+  /// invalid_argument: a merge with an empty side, whose right side lacks the prefix, or, with refuses_unknown_merges,
+  /// with a side or result that is no token; the message states its index.
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);

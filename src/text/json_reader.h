@@ -12,10 +12,11 @@ namespace redline {
 
 using Json = nlohmann::json;
 
+/// What the parser says, without the number in "[json.exception.parse_error.101] parse error at ...": a view of
+/// e.what().
+std::string_view json_reason(const Json::exception& e);
 /// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the
 /// file.
-/// What the parser says, without the number that it puts before: "[json.exception.parse_error.101] parse error at ...".
-std::string_view json_reason(const Json::exception& e);
 Result<Json> parse_json(std::string_view text, std::string_view name);
 /// As parse_json. invalid_argument: it is JSON, but no object.
 Result<Json> parse_json_object(std::string_view text, std::string_view name);

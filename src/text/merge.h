@@ -21,7 +21,7 @@ struct MergeChoice {
   int32_t id = -1;    ///< result of merging the pair
 };
 
-/// merge_symbols() without a heap: for words, looking at all pairs again takes less.
+/// merge_symbols() without a heap: for the few symbols of a word, looking at every pair again is faster.
 constexpr size_t kFewSymbols = 24;
 template <class Choose>
 void merge_few_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
@@ -50,7 +50,7 @@ void merge_few_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
 }
 
 /// Repeatedly merges the adjacent pair of lowest rank, leftmost first, until no pair can be merged. O(n log n) in the
-/// number of symbols. choose(left, right) -> MergeChoice. The symbols must be linked in order.
+/// number of symbols. choose(left, right) -> MergeChoice. The symbols, at least one, must be linked in order.
 template <class Choose>
 void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
   if (symbols.size() <= kFewSymbols) return merge_few_symbols(symbols, choose);

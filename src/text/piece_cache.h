@@ -11,7 +11,7 @@
 
 namespace redline {
 
-/// Of one thread and one tokenizer. A piece has two places; a new one replaces that which was not the last to be found.
+/// Of one thread and one tokenizer. A piece has two places; a new one replaces the less recent of the two.
 class PieceCache {
  public:
   static constexpr size_t kMaxBytes = 15, kMaxIds = 4;

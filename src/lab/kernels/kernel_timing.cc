@@ -1,6 +1,5 @@
 #include "lab/kernels/kernel_timing.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // Times of token masks at 128k tokens, of CPU, printed. bench/constraints/peers.py measures peers with the same schemas
 // and ids.
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/thread_time.h"
 #include "text/constraints/constraint_harness.h"
 #include "text/unicode.h"
 #include "text/vocab_files.h"
@@ -13,12 +13,7 @@
 namespace redline {
 namespace {
 
-// Of this thread, so that what else runs on the machine does not count.
-double cpu_microseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
-}
+double cpu_microseconds() { return thread_seconds() * 1e6; }
 
 void report(const std::string& name, double compile_ms, std::vector<double> times) {
   std::sort(times.begin(), times.end());

@@ -13,7 +13,7 @@ inline void add_text_engine_peers(OptionList& v) {
              .names = {"-ngl", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg", "--main-gpu",
                        "-dev", "--device"},
              .takes_value = true,
-             .answer = "models run on the CPU, or with --device on a GPU (--gpu-layers N: its first N layers)"});
+             .answer = "a GPU runs as many layers as fit, the first N with --gpu-layers N, none with --device cpu"});
   v.foreign({.kind = Kind::kImplied, .names = {"-fa", "--flash-attn"}, .values = {"on", "off", "auto", "0", "1"}});
   v.foreign(
       {.kind = Kind::kIgnored, .names = {"--mlock", "--no-mmap"}, .answer = "weights are mapped and packed once"});

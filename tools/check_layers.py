@@ -12,8 +12,9 @@ import sys
 import tempfile
 
 # layer -> layers that it may include besides itself. "status" is include/redline/status.h, rgb_image.h, chat.h and
-# device_notice.h, the public headers that the lower layers share; redline/runtime.h belongs to "runtime"; "api" is all of include/redline. The folders of
-# kernels/ and backends/ are layers of their own: what runs on one device knows nothing of another.
+# device_notice.h, the public headers that the lower layers share; redline/runtime.h belongs to "runtime"; "api" is all of
+# include/redline. The folders of kernels/ and backends/ are layers of their own: what runs on one device knows nothing
+# of another.
 _CORE = ["status", "base", "tensor", "kernels/cpu", "graph", "backends", "backends/cpu", "runtime"]
 _MODELS = [*_CORE, "formats", "text"]
 ALLOWED = {

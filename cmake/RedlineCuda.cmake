@@ -2,9 +2,9 @@
 #   REDLINE_CUDA=AUTO  where nvcc 13 is found
 #   REDLINE_CUDA=ON    an error without it
 #   REDLINE_CUDA=OFF   never
-# REDLINE_CUDA_ARCHITECTURES: what it has code for, as CMAKE_CUDA_ARCHITECTURES. Default: in a release 90a-real (H100, H200),
-# 80-real (A100; 8.6, 8.7 and 8.9 run it too) and 80-virtual, which the driver compiles for newer GPUs; in other builds, of
-# which every minute counts, 90a-real.
+# REDLINE_CUDA_ARCHITECTURES: what it has code for, as CMAKE_CUDA_ARCHITECTURES. Default: in a release 90a-real (H100,
+# H200), 80-real (A100; 8.6, 8.7 and 8.9 run it too) and 80-virtual, which the driver compiles for newer GPUs; in other
+# builds, which should not take long, 90a-real.
 set(REDLINE_CUDA AUTO CACHE STRING "build redline_cuda.so: AUTO, ON or OFF")
 set_property(CACHE REDLINE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT REDLINE_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -60,5 +60,6 @@ set_target_properties(redline_cuda PROPERTIES COMPILE_OPTIONS "" LINK_OPTIONS ""
 target_compile_options(redline_cuda PRIVATE -std=c++20 -O2 --expt-relaxed-constexpr)
 # For the message to a GPU of another architecture.
 list(JOIN REDLINE_CUDA_ARCHITECTURES " " targets)
-set_property(SOURCE src/kernels/cuda/cuda_device.cu APPEND PROPERTY COMPILE_DEFINITIONS "REDLINE_CUDA_TARGETS=\"${targets}\"")
+set_property(SOURCE src/kernels/cuda/cuda_device.cu APPEND PROPERTY
+             COMPILE_DEFINITIONS "REDLINE_CUDA_TARGETS=\"${targets}\"")
 message(STATUS "with CUDA: ${nvcc} ${CMAKE_CUDA_COMPILER_VERSION}, for ${targets}")

@@ -85,7 +85,8 @@ def required(name, architecture):
     wanted = REQUIRED.get(name, ())
     if architecture == "sm_90a":
         return wanted
-    return tuple(i for i in wanted if i not in PRODUCT and not i.startswith("HGMMA")) + (LANE_COPIES if PRODUCT[0] in wanted else ())
+    copies = LANE_COPIES if PRODUCT[0] in wanted else ()
+    return tuple(i for i in wanted if i not in PRODUCT and not i.startswith("HGMMA")) + copies
 
 
 def findings(kernels, architecture="sm_90a"):

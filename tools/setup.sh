@@ -147,6 +147,6 @@ if [ $group = test ]; then
     cp $requirements $venv/requirements.txt
     # Large, and a snap on Ubuntu, so it is left to the person.
     command -v chromium chromium-browser google-chrome >/dev/null ||
-      echo "setup: the tests of the web page also need Node 20 or later, and Chromium (Debian: apt-get install chromium)"
+      echo "setup: the web page's tests also need Node 20 or later, and Chromium (Debian: apt-get install chromium)"
   fi
 fi

@@ -42,8 +42,8 @@ void CachedDenoiser::count(size_t part, size_t rows) {
   executed_flops_ += denoiser_->flops(part, static_cast<int64_t>(rows));
 }
 
-// What the rule does not read, it must not write either.
-void CachedDenoiser::set_spans(CacheRow& row, int64_t index) const {
+// Forecasts are written to the views of a row, so a row has none of what the rule does not read.
+void CachedDenoiser::set_views(CacheRow& row, int64_t index) const {
   const RowReads& reads = cache_.reads();
   if (reads.front_image) row.front_image = denoiser_->state(DenoiserState::kFrontImage, index);
   if (reads.embedded) {
@@ -92,7 +92,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
   }
   if (parts > 1)
     for (size_t i = 0; i < cached.size(); ++i)
-      if (cached[i].action == CacheAction::kRunFront) set_spans(cached[i], rows[i]);
+      if (cached[i].action == CacheAction::kRunFront) set_views(cached[i], rows[i]);
   REDLINE_TRY(cache_.after_front(cached));
   const std::vector<int64_t> computed = with(CacheAction::kCompute),
                              finished = with(CacheAction::kCompute, CacheAction::kSkipMiddle);
@@ -106,7 +106,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     REDLINE_TRY(denoiser_->run_tail(finished, out));
     // The first run of the middle has allocated its output.
     for (size_t i = 0; i < cached.size(); ++i)
-      if (cached[i].action == CacheAction::kCompute) set_spans(cached[i], rows[i]);
+      if (cached[i].action == CacheAction::kCompute) set_views(cached[i], rows[i]);
   }
   return cache_.after_tail(cached);
 }

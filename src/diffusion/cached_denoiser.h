@@ -32,7 +32,7 @@ class CachedDenoiser {
 
  private:
   CachedDenoiser(Denoiser& denoiser, StepCache cache) : denoiser_(&denoiser), cache_(std::move(cache)) {}
-  void set_spans(CacheRow& row, int64_t index) const;
+  void set_views(CacheRow& row, int64_t index) const;
   void count(size_t part, size_t rows);
 
   Denoiser* denoiser_;

@@ -23,14 +23,14 @@ struct DeviceChoice {
 };
 
 /// "auto" ("" is the same), "cpu", "emu", "cuda" or "cuda:N". `auto` is what REDLINE_DEVICE names, else the first GPU
-/// that opens and passes check_device(), else the CPU; the reason is a notice
-/// (redline/device_notice.h) unless there is no NVIDIA driver at all. invalid_argument: another name.
+/// that opens and passes check_device(), else the CPU; the reason is a notice (redline/device_notice.h) unless there is
+/// no NVIDIA driver at all. invalid_argument: another name.
 Result<DeviceChoice> choose_device(std::string_view name);
 
 /// Whether choose_device(name) is a GPU that the user has not asked for.
 bool is_automatic_gpu(std::string_view name);
 
-/// on_device_notice()'s function with this sentence, the first time.
+/// Calls the function of on_device_notice() with this sentence, unless it has had it before.
 void note_device(const std::string& sentence);
 
 /// open(device), and where `auto` has chosen a GPU that cannot run the model (unsupported, out_of_memory), open("cpu").

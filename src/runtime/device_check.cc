@@ -21,8 +21,8 @@ constexpr int64_t kHidden = 128, kFeatures = 192;
 /// A row panel that is not full, and more rows than the kernels for few rows take.
 constexpr int64_t kRowCounts[] = {3, 70};
 constexpr int64_t kMaxRows = 70;
-/// x and the weights of bf16 products have 8 bits, so each product is off by at most 2^-8 of itself, and so is what
-/// the activation passes on; a kernel that computes something else is off by about the largest element.
+/// Kernels round the inputs of products to bfloat16, so each term of a sum is off by at most 2^-9 of itself, and down
+/// adds the errors of gate and up. A kernel that computes something else is off by about the largest element.
 constexpr double kTolerance = 0.03;
 
 class Random {

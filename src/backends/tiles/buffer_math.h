@@ -10,13 +10,14 @@ class DeviceBufferMath final : public BufferMath {
  public:
   explicit DeviceBufferMath(std::shared_ptr<OpenDevice> device) : device_(std::move(device)) {}
   const void* device() const override { return device_.get(); }
+  /// Allocates what all launches share. Called by the first one, if not before. out_of_memory.
+  Status prepare();
   Status weighted_sum(Part to, Part base, std::span<const float> weights, std::span<const Part> tensors,
                       int64_t elements) override;
   Result<double> distance(Part a, Part b, int64_t elements) override;
   Result<double> product(Part a, Part b, Part c, Part d, int64_t elements) override;
 
  private:
-  Status prepare();
   Result<double> measure(Part a, Part b, Part c, Part d, bool is_product, int64_t elements);
   template <class Kernel>
   Status launch(const typename Kernel::Args& args, int32_t stage, tiles::KernelId kernel, int32_t blocks);

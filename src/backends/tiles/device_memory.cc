@@ -1,5 +1,7 @@
 #include "backends/tiles/device_memory.h"
 
+#include <algorithm>
+
 namespace redline {
 
 namespace {
@@ -21,7 +23,8 @@ Result<DeviceMemory> DeviceMemory::make(std::shared_ptr<OpenDevice> device, int6
   void* data = nullptr;
   if (const Status status = device->allocate(bytes, is_constant, &data); !status.ok()) {
     const auto memory = device->memory();
-    if (!memory.ok()) return out_of_memory("{}: {} bytes: {}", device->name(), bytes, status.message());
+    // Then it is not the memory that is missing: the device has failed.
+    if (!memory.ok()) return internal("{}: {} bytes: {}", device->name(), bytes, status.message());
     return out_of_memory("{}: {} bytes do not fit: {} of {} are free ({})", device->name(), bytes, memory->free,
                          memory->total, status.message());
   }

@@ -25,7 +25,7 @@ class OpenDevice {
   Status allocate(int64_t bytes, bool is_constant, void** memory) {
     return call([&] { return table_->allocate(table_->self, bytes, is_constant ? 1 : 0, memory); });
   }
-  /// Bytes that can still be allocated, and that there are.
+  /// Bytes that can still be allocated, and all bytes of the device.
   struct Memory {
     int64_t free = 0, total = 0;
   };
@@ -96,7 +96,7 @@ Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view w
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// out_of_memory: states the bytes.
+  /// out_of_memory: states the bytes. internal: the device has failed.
   static Result<DeviceMemory> make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant = false);
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }

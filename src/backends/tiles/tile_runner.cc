@@ -58,7 +58,11 @@ class DeviceBuffer final : public BackendBuffer {
   void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) override {
     (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
   }
-  Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override { return make(device_, math_, bytes); }
+  Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override {
+    // Arithmetic with the new buffer must not fail for want of memory: its callers drop errors.
+    REDLINE_TRY(math_->prepare());
+    return make(device_, math_, bytes);
+  }
   BufferMath* math() override { return math_.get(); }
 
  private:

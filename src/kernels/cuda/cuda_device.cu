@@ -74,6 +74,11 @@ class PinnedUploads {
 
 class CudaDevice {
  public:
+  ~CudaDevice() {
+    if (!stream_) return;
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
   cudaError_t open(int32_t index);
   TileDevice* table() { return &table_; }
 
@@ -161,16 +166,11 @@ class CudaDevice {
     void* args[] = {&tables};
     return check(
         cudaLaunchCooperativeKernel(persistent_step().function, dim3(static_cast<unsigned>(blocks)),
-                                    dim3(persistent_step().threads), args,
-                                    static_cast<size_t>(shared_bytes_), stream_),
+                                    dim3(persistent_step().threads), args, static_cast<size_t>(shared_bytes_), stream_),
         "launch of a persistent step");
   }
   int32_t synchronize() { return check(cudaStreamSynchronize(stream_), "step"); }
-  void close() {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
-    delete this;
-  }
+  void close() { delete this; }
   const char* last_error() { return error_; }
 
  private:
@@ -194,7 +194,7 @@ class CudaDevice {
   PinnedUploads uploads_;
   int32_t index_ = 0;
   int shared_bytes_ = 0;  ///< of a block that needs them
-  bool has_overlap_ = true;
+  bool has_overlap_ = false;
   char name_[300] = "cuda";
   char error_[512] = "";
 };
@@ -219,7 +219,6 @@ cudaError_t CudaDevice::open(int32_t index) {
       return cudaErrorNotSupported;
     }
     shared_bytes_ = shared_bytes_of(stages);
-    has_overlap_ = properties.major >= 9;
     error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   }
 #define REDLINE_KERNEL(K) \
@@ -239,14 +238,17 @@ cudaError_t CudaDevice::open(int32_t index) {
     return error;
   }
   table_.multiprocessors = properties.multiProcessorCount;
-  // Only code for 9.0 itself has them, not what a driver compiles for a newer one.
   cudaFuncAttributes wide;
   error = cudaFuncGetAttributes(&wide, stage_kernel(KernelId::kWideLinear).function);
   if (error != cudaSuccess) {
     check(error, "open");
     return error;
   }
-  table_.has_warp_groups = wide.binaryVersion == 90 ? 1 : 0;
+  // Code of 8.0 does not wait for the kernel before it (block.cuh), even if a driver has compiled it for a newer GPU.
+  has_overlap_ = wide.ptxVersion >= 90;
+  // Only code for 9.0 itself has warp groups, and of that only 90a.
+  const bool has_wide_code = wide.binaryVersion == 90 && wide.ptxVersion == 90;
+  table_.has_warp_groups = has_wide_code && std::strstr(REDLINE_CUDA_TARGETS, "90a") != nullptr ? 1 : 0;
   return cudaSuccess;
 }
 

@@ -80,7 +80,8 @@ class Warp {
   TILE_FN void barrier_arrive(int barrier) {
     __syncwarp();  // the reads of all lanes come before
     [[maybe_unused]] uint64_t state;
-    if (is_first()) asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(address(barrier)) : "memory");
+    if (is_first())
+      asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(address(barrier)) : "memory");
   }
   TILE_FN void barrier_expect(int barrier, int bytes) {
 #if REDLINE_HAS_SM90
@@ -93,8 +94,8 @@ class Warp {
       uint32_t done = 0;
       asm volatile(
           "{\n"
-          ".reg .pred done;\n"
-          REDLINE_WAIT_PARITY " done, [%1], %2;\n"
+          ".reg .pred done;\n" REDLINE_WAIT_PARITY
+          " done, [%1], %2;\n"
           "selp.u32 %0, 1, 0, done;\n"
           "}\n"
           : "=r"(done)

@@ -74,7 +74,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   return stepper;
 }
 
-Status Stepper::open(Graph graph, ExecutableOptions executable, const TextEngineOptions& options) {
+Status Stepper::open(Graph graph, const ExecutableOptions& executable, const TextEngineOptions& options) {
   device_layers_ = executable.device_layers;
   executable_ = {};
   REDLINE_ASSIGN(executable_, Executable::make(std::move(graph), executable, *runtime_));
@@ -104,7 +104,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   }
   for (;; --layers) {
     executable.device_layers = layers;
-    const Status status = open(graph, executable, options);
+    Status status = open(graph, executable, options);
     if (status.ok()) break;
     if (status.code() != Code::out_of_memory || layers == 0) return status;
   }

@@ -74,7 +74,7 @@ class Stepper {
  private:
   Stepper() = default;
   Status set_limits(const TextEngineOptions& options);
-  Status open(Graph graph, ExecutableOptions executable, const TextEngineOptions& options);
+  Status open(Graph graph, const ExecutableOptions& executable, const TextEngineOptions& options);
   /// open() with as many layers on the device as fit; `why` says what did not.
   Status open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                        const Status& why);

@@ -59,7 +59,7 @@ Command cache_command() {
              "the cache. Clearing it does not affect running programs.",
              {"redline cache", "redline cache --clear",
               "REDLINE_CACHE_GB=0 redline run model.gguf \"Once upon a time\""})
-      .in("prepare", /*after=*/"calibrate");
+      .in("prepare", /*after_name=*/"calibrate");
 }
 
 }  // namespace redline::cli

@@ -112,7 +112,7 @@ Command calibrate_command() {
              "--steps-budget "
              "and --cache mask:budget=N find them. Use eight to sixteen prompts that are not in your evaluation.",
              {"redline calibrate assets/redline-shapes --prompts prompts.json --budgets 7,10,15"})
-      .in("prepare", /*after=*/"imatrix");
+      .in("prepare", /*after_name=*/"imatrix");
 }
 
 }  // namespace redline::cli

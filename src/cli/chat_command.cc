@@ -472,7 +472,7 @@ Command chat_command() {
               "redline chat model.gguf --system \"Answer in one sentence.\" --temperature 0",
               "redline chat model.gguf \"Is 91 a prime?\" --choice yes --choice no",
               "printf 'Hello\\nAnd again\\n' | redline chat model.gguf --stats"})
-      .in("generate", /*after=*/"run");
+      .in("generate", /*after_name=*/"run");
 }
 
 }  // namespace redline::cli

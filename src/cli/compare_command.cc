@@ -112,7 +112,7 @@ Command compare_command() {
                                                  "assets/redline-shapes/held_out_captions.json -n 8 --speedup "
                                                  "2.7 "
                                                  "--cache redline --cache fbcache -o report.html"})
-      .in("measure", /*after=*/"eval");
+      .in("measure", /*after_name=*/"eval");
 }
 
 }  // namespace redline::cli

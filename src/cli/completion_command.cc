@@ -234,7 +234,7 @@ Command completion_command() {
              "completion", "print a completion script for a shell", "",
              {"source <(redline completion bash)", "redline completion zsh > ~/.zfunc/_redline",
               "redline completion fish > ~/.config/fish/completions/redline.fish"})
-      .in("this program", /*after=*/"help");
+      .in("this program", /*after_name=*/"help");
 }
 
 }  // namespace redline::cli

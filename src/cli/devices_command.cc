@@ -221,7 +221,7 @@ Command devices_command() {
              "the "
              "median run from the best.",
              {"redline devices", "redline devices --kernels", "REDLINE_CPU_ISA=avx2 redline devices --kernels"})
-      .in("measure", /*after=*/"compare");
+      .in("measure", /*after_name=*/"compare");
 }
 
 }  // namespace redline::cli

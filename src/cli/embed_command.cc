@@ -220,7 +220,7 @@ Command embed_command() {
              {"redline embed all-MiniLM-L6-v2 \"A man is eating food.\" --json",
               "redline embed bge-small-en-v1.5 lines.txt --out vectors.npy",
               "redline embed ms-marco-MiniLM-L6-v2 documents.txt --query \"How many people live in Berlin?\""})
-      .in("generate", /*after=*/"image");
+      .in("generate", /*after_name=*/"image");
 }
 
 }  // namespace redline::cli

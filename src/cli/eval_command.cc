@@ -195,7 +195,7 @@ Command eval_command() {
               "redline eval model-q4.gguf text.txt --against model-f16.gguf",
               "redline eval model.gguf questions.jsonl --multiple-choice",
               "redline eval assets/redline-tales - --context 128 --dtype f32 < stories.txt"})
-      .in("measure", /*after=*/"bench");
+      .in("measure", /*after_name=*/"bench");
 }
 
 }  // namespace redline::cli

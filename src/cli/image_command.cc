@@ -430,7 +430,7 @@ Command image_command() {
               "redline image --from house.png --steps 50 -o better.png",
               "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7 -o "
               "lighthouse.jpg"})
-      .in("generate", /*after=*/"chat");
+      .in("generate", /*after_name=*/"chat");
 }
 
 }  // namespace redline::cli

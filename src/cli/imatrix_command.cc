@@ -88,7 +88,7 @@ Command imatrix_command() {
              "llama.cpp's imatrix tool, which either program reads.",
              {"redline imatrix model-f16.gguf calibration.txt --out model.imatrix.gguf",
               "redline quantize model-f16.gguf model-q4.gguf --type q4_k_m --imatrix model.imatrix.gguf"})
-      .in("prepare", /*after=*/"quantize");
+      .in("prepare", /*after_name=*/"quantize");
 }
 
 }  // namespace redline::cli

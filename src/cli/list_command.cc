@@ -96,7 +96,7 @@ Command list_command() {
                                           "huggingface_hub, and bundled ones. The first column is "
                                           "what other commands take as MODEL.",
                                           {"redline list", "redline list --json"})
-      .in("models", /*after=*/"pull");
+      .in("models", /*after_name=*/"pull");
 }
 
 }  // namespace redline::cli

@@ -82,7 +82,7 @@ Command logits_command() {
              "Row i holds the logits after token i. The file is created when it is complete.",
              {"redline logits model.gguf --tokens 1,15043,3186 --out logits.npy --dtype f32",
               "redline logits assets/redline-tales --text \"Once upon a time\" --out logits.npy"})
-      .in("look inside", /*after=*/"template");
+      .in("look inside", /*after_name=*/"template");
 }
 
 }  // namespace redline::cli

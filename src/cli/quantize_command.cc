@@ -230,7 +230,7 @@ Command quantize_command() {
               "redline quantize model-f16.gguf model-q3.gguf --type q3_k_m --imatrix model.imatrix.gguf",
               "redline quantize model-f16.gguf model.gguf --type q4_k_s --tensor-type 'blk\\.[0-3]\\.ffn_down=q6_k' "
               "--dry-run"})
-      .in("prepare", /*after=*/"convert");
+      .in("prepare", /*after_name=*/"convert");
 }
 
 }  // namespace redline::cli

@@ -52,7 +52,7 @@ Command rm_command() {
              "with it "
              "go on. Models that are files and folders of yours are not touched.",
              {"redline rm hf:Qwen/Qwen3-0.6B", "redline rm hf:ggml-org/gemma-3-270m-it-GGUF:Q8_0"})
-      .in("models", /*after=*/"show");
+      .in("models", /*after_name=*/"show");
 }
 
 }  // namespace redline::cli

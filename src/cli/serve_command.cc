@@ -339,7 +339,7 @@ Command serve_command() {
              {"redline serve redline-tales",
               "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
               "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"})
-      .in("generate", /*after=*/"embed");
+      .in("generate", /*after_name=*/"embed");
 }
 
 }  // namespace redline::cli

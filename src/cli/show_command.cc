@@ -140,7 +140,7 @@ Command show_command() {
              "show", "describe a model in short",
              "`redline inspect` lists metadata and tensors, and checks whether a model runs.",
              {"redline show redline-tales", "redline show hf:Qwen/Qwen3-0.6B"})
-      .in("models", /*after=*/"list");
+      .in("models", /*after_name=*/"list");
 }
 
 }  // namespace redline::cli

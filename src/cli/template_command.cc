@@ -151,7 +151,7 @@ Command template_command() {
               "redline template chat_template.jinja --messages chat.json --tools tools.json --var "
               "enable_thinking=false",
               "redline template assets/redline-tales --messages chat.json --chat-template chatml"})
-      .in("look inside", /*after=*/"tokenize");
+      .in("look inside", /*after_name=*/"tokenize");
 }
 
 }  // namespace redline::cli

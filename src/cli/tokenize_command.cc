@@ -104,7 +104,7 @@ Command tokenize_command() {
              "tokenize", "show the tokens of a text, or the text of tokens", "",
              {"redline tokenize assets/redline-tales \"Once upon a time\"",
               "redline tokenize model.gguf --ids 1,15043,3186", "redline tokenize model.gguf - --json < text.txt"})
-      .in("look inside", /*after=*/"inspect");
+      .in("look inside", /*after_name=*/"inspect");
 }
 
 }  // namespace redline::cli

@@ -42,7 +42,7 @@ Status run_version(const VersionArgs& args, Terminal& terminal) {
 Command version_command() {
   return make_command<VersionArgs, run_version>("version", "print the version", "",
                                                 {"redline version", "redline version --json"})
-      .in("this program", /*after=*/"completion");
+      .in("this program", /*after_name=*/"completion");
 }
 
 }  // namespace redline::cli

@@ -11,7 +11,7 @@ std::deque<Conversations::Entry>::const_iterator Conversations::place_of(const s
   });
 }
 
-void Conversations::erase_locked(std::deque<Entry>::const_iterator place) {
+void Conversations::erase_locked(const std::deque<Entry>::const_iterator& place) {
   bytes_ -= place->bytes;
   kept_.erase(place);
 }

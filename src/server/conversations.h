@@ -40,7 +40,7 @@ class Conversations {
   };
   std::deque<Entry>::const_iterator place_of(const std::string& id, const std::string& client) const;
   std::shared_ptr<const Conversation> keep_locked(Conversation conversation);
-  void erase_locked(std::deque<Entry>::const_iterator place);
+  void erase_locked(const std::deque<Entry>::const_iterator& place);
 
   const size_t max_kept_, max_bytes_;
   mutable std::mutex mutex_;  ///< guards the members below

@@ -82,6 +82,7 @@ void weighted_sum(const StateView& base, std::span<const double> weights, std::s
   if (math != nullptr && (base.empty() || is_with(base, math)) &&
       std::all_of(read.begin(), read.end(), [&](const StateView& t) { return is_with(t, math); })) {
     std::vector<BufferMath::Part> parts;
+    parts.reserve(read.size());
     for (const StateView& t : read) parts.push_back(t.part());
     (void)math->weighted_sum(out.part(), base.empty() ? BufferMath::Part{} : base.part(), used, parts, out.size());
     return;

@@ -1,0 +1,82 @@
+// What the API keeps for its clients in memory, found by id.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "server/json.h"
+
+namespace redline::server {
+
+/// Of values with `id`, `client` (the name of the API key that made them) and bytes(). Thread-safe. Beyond either limit
+/// those that have not changed for the longest time are evicted.
+template <class T>
+class ClientStore {
+ public:
+  explicit ClientStore(size_t max_kept = 1000, size_t max_bytes = size_t{64} << 20)
+      : max_kept_(max_kept), max_bytes_(max_bytes) {}
+
+  void keep(T value) {
+    const size_t bytes = value.bytes();
+    const std::lock_guard lock(mutex_);
+    keep_locked(std::move(value), bytes);
+  }
+  /// nullptr: unknown id, another client's, or evicted.
+  std::shared_ptr<const T> find(const std::string& id, const std::string& client) const {
+    const std::lock_guard lock(mutex_);
+    const auto place = place_of(id, client);
+    return place != kept_.end() ? place->value : nullptr;
+  }
+  /// The value after change(T&); nullptr as for find().
+  template <class Change>
+  std::shared_ptr<const T> update(const std::string& id, const std::string& client, const Change& change) {
+    const std::lock_guard lock(mutex_);
+    const auto place = place_of(id, client);
+    if (place == kept_.end()) return nullptr;
+    T changed = *place->value;
+    change(changed);
+    erase_locked(place);
+    const size_t bytes = changed.bytes();
+    return keep_locked(std::move(changed), bytes);
+  }
+  /// False: as nullptr of find().
+  bool erase(const std::string& id, const std::string& client) {
+    const std::lock_guard lock(mutex_);
+    const auto place = place_of(id, client);
+    if (place == kept_.end()) return false;
+    erase_locked(place);
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const T> value;
+    size_t bytes;
+  };
+  using Place = typename std::deque<Entry>::const_iterator;
+  Place place_of(const std::string& id, const std::string& client) const {
+    return std::find_if(kept_.begin(), kept_.end(),
+                        [&](const Entry& entry) { return entry.value->id == id && entry.value->client == client; });
+  }
+  std::shared_ptr<const T> keep_locked(T value, size_t bytes) {
+    auto kept = std::make_shared<const T>(std::move(value));
+    kept_.push_back({kept, bytes});
+    bytes_ += bytes;
+    while (kept_.size() > max_kept_ || bytes_ > max_bytes_) erase_locked(kept_.begin());
+    return kept;
+  }
+  void erase_locked(const Place& place) {
+    bytes_ -= place->bytes;
+    kept_.erase(place);
+  }
+
+  const size_t max_kept_, max_bytes_;
+  mutable std::mutex mutex_;  ///< guards the members below
+  std::deque<Entry> kept_;    ///< the one that changed last at the end
+  size_t bytes_ = 0;
+};
+
+}  // namespace redline::server

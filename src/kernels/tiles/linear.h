@@ -169,7 +169,8 @@ struct BasicLinear {
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
         w.consumer_sync();  // the previous rows are no longer needed
-        stage_rows(a, product, step, first, rows, k, elements, x, w);
+        stage_rows(a, product, step, first, rows, k, elements, w,
+                   [&](int row, const Lanes<int>& column) { return x.at(row, column); });
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
         if (panel < num_panels) {
@@ -183,19 +184,6 @@ struct BasicLinear {
   }
 
  private:
-  /// Rows [first, first + rows) of x, columns from k on, as bfloat16; zeros up to whole tiles.
-  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
-                                 int rows, int k, int elements, const X& x, Warp& w) {
-    for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
-      const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
-      for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
-        const Lanes<int> at = w.lane() * 2 + col;
-        const Lanes<float> low = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
-        const Lanes<float> high = from.load(at + (k + 1), (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
-        w.store_shared(x.at(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
-      }
-    }
-  }
   /// Elements [k, k + 16) of the 8 rows of tile i.
   static TILE_FN FragmentB rows_of(const X& x, Warp& w, int i, int k) {
     const Lanes<int> lane = w.lane();
@@ -223,6 +211,21 @@ struct BasicLinear {
 
   // Of products of warp groups too (wide_linear.h).
  protected:
+  /// Rows [first, first + rows) of x, columns from k on, as bfloat16 at place(row, column); zeros up to whole tiles.
+  template <class Place>
+  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
+                                 int rows, int k, int elements, Warp& w, const Place& place) {
+    for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
+      const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
+      for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
+        const Lanes<int> at = w.lane() * 2 + col;
+        const Lanes<float> low = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
+        const Lanes<float> high = from.load(at + (k + 1), (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
+        w.store_shared(place(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
+      }
+    }
+  }
+
   /// Two codes, exact in bfloat16.
   static TILE_FN Lanes<uint32_t> pack_codes(const Lanes<float>& low, const Lanes<float>& high) {
     return (float_to_bits(low) >> 16u) | (float_to_bits(high) & 0xffff0000u);

@@ -32,7 +32,8 @@ struct BasicWideLinear : BasicLinear<Rows> {
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
         w.consumer_sync();  // the previous rows are no longer needed
-        stage_rows(a, product, step, first, rows, k, elements, w);
+        Base::stage_rows(a, product, step, first, rows, k, elements, w,
+                         [](int row, const Lanes<int>& column) { return place(row, column); });
         w.publish_shared();
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
@@ -64,19 +65,6 @@ struct BasicWideLinear : BasicLinear<Rows> {
     d.begin = w.shared_address(static_cast<uint32_t>(k / 64 * kSlabBytes + k % 64 * 2));
     d.row_stride = 8 * 128;
     return d.encode();
-  }
-
-  static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
-                                 int rows, int k, int elements, Warp& w) {
-    for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
-      const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
-      for (int col = 0; col < (elements + 31) / 32 * 32; col += 2 * kWarpLanes) {
-        const Lanes<int> at = w.lane() * 2 + col;
-        const Lanes<float> low = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
-        const Lanes<float> high = from.load(at + (k + 1), (at + 1 < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
-        w.store_shared(place(row, at), pack_bf16(low, high), at < Lanes<int>(detail::kMaxChunk));
-      }
-    }
   }
 
   static TILE_FN void multiply_plain(const Args& a, int stage, int elements, Warp& w, GroupC& sums) {

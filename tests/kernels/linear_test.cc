@@ -339,24 +339,29 @@ TEST(Linear, GateIsAFactorBeforeTheResidual) {
   }
 }
 
-// More rows than the sums in linear_scratch have room for.
+// More rows, and more columns, than the sums in linear_scratch have room for.
 TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
-  constexpr int64_t kMany = 2100;
+  struct Size {
+    int64_t rows, cols;
+  };
   for (const Isa& isa : supported_isas()) {
     SCOPED_TRACE(isa.name);
     const CpuKernels& table = isa.table;
     for (DType type : {DType::kBF16, DType::kF32, DType::kQ4_0, DType::kQ6_K}) {
       for (const LinearFn& linear : {LinearFn::exact(table, type), LinearFn::q8(table, type)}) {
         if (!linear) continue;
-        LinearCase c(type, 33, 768, kMany);
-        GuardedBuffer<float> y((kMany - 1) * c.y_stride + c.n), one(c.n);
-        linear(c.args(kMany, y.data()));
-        for (int64_t m = 0; m < kMany; m += 61) {
-          LinearArgs a = c.args(1, one.data());
-          a.x = &c.x[m * c.x_stride];
-          a.residual += m * c.y_stride;
-          linear(a);
-          ASSERT_EQ(std::memcmp(one.data(), y.data() + m * c.y_stride, static_cast<size_t>(c.n) * 4), 0) << "row " << m;
+        for (const Size size : {Size{2100, 33}, Size{199, 531}, Size{64, 531}}) {
+          LinearCase c(type, size.cols, 768, size.rows);
+          GuardedBuffer<float> y((size.rows - 1) * c.y_stride + c.n), one(c.n);
+          linear(c.args(size.rows, y.data()));
+          for (int64_t m = 0; m < size.rows; m += size.rows / 20) {
+            LinearArgs a = c.args(1, one.data());
+            a.x = &c.x[m * c.x_stride];
+            a.residual += m * c.y_stride;
+            linear(a);
+            ASSERT_EQ(std::memcmp(one.data(), y.data() + m * c.y_stride, static_cast<size_t>(c.n) * 4), 0)
+                << "row " << m << " of " << size.rows;
+          }
         }
       }
     }

@@ -7,7 +7,10 @@
 //
 // A tile is kTileRows rows of x by kTileRowPanels row panels of W. For each k, one load per panel and one broadcast per
 // row feed rows * panels FMAs; both sums of every element stay in registers. Block formats, and with many rows weights
-// of two bytes, are unpacked to float32 in scratch, kBlockChunk elements of K at a time, and use the f32 tile.
+// of two bytes, are unpacked to float32 in scratch, kChunk elements of K at a time, and use the f32 tile.
+//
+// Few rows go through all of K for each pair of row panels, so that weights are read in order. Many rows are blocked:
+// the x of a chunk of K and the sums of a block of columns stay in L2, the weights of a tile in L1.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"
@@ -18,17 +21,19 @@ namespace {
 // Register blocking: accumulators take 24 of 32, 12 of 16 or 8 of 16 vector registers; the rest hold weights.
 constexpr int kTileRows = kWidth == 16 ? 6 : kWidth == 8 ? 3 : 1;
 constexpr int kTileRowPanels = kWidth == 16 ? 2 : 1;
-// Elements of K between spills of the accumulators. The weights and the x of a tile's chunk stay in L1.
-constexpr int64_t kChunk = 512;
-constexpr int64_t kBlockChunk = 256;
+constexpr int64_t kTileCols = kTileRowPanels * kRowPanelRows;
+// Elements of K between spills of the accumulators: float32 weights of two row panels take 32 KB.
+constexpr int64_t kChunk = 256;
 // Prefetch distance for the weights when there is a single row.
 constexpr int64_t kPrefetchBytes = 2048;
-// Rows whose accumulators fit into scratch.
-constexpr int64_t kPanelRows = 1024;
+// Many rows: the rows and columns of a block.
+constexpr int64_t kMinBlockedRows = 64;
+constexpr int64_t kBlockRows = 192, kBlockCols = 256;
 
 constexpr int64_t kSumFloats = 2 * kRowPanelRows;  // even and odd
-constexpr int64_t kSumBytes = kPanelRows * kTileRowPanels * kSumFloats * 4;
-constexpr int64_t kLinesBytes = kTileRowPanels * kBlockChunk * kRowPanelRows * 4;
+constexpr int64_t kSumBytes = kBlockRows * kBlockCols / kRowPanelRows * kSumFloats * 4;
+constexpr int64_t kLinesBytes = kTileRowPanels * kChunk * kRowPanelRows * 4;
+static_assert(kMinBlockedRows <= kBlockRows && kTileCols <= kBlockCols);
 static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
 // Loads of the two 16-row vectors for k and k + 1. From kMinExpandRows rows on, expanding them first costs less.
@@ -172,7 +177,6 @@ void run_rows(int rows, const Tile& t) {
 template <class LinesOf>
 struct PlainWeight {
   using Lines = LinesOf;
-  static constexpr int64_t kChunkElements = kChunk;
   static constexpr bool kIsUnpacked = false;
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int, int64_t k_begin, int64_t, Tile& t) {
     const int64_t pairs = (a.in_features + 1) / 2;
@@ -185,13 +189,12 @@ struct PlainWeight {
 /// Weights that are made float32 in scratch, a chunk at a time.
 struct UnpackedWeight {
   using Lines = F32Lines;
-  static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
-  /// Where the lines of a tile go; row panels are kBlockChunk lines apart.
+  /// Where the lines of a tile go; row panels are kChunk lines apart.
   REDLINE_INLINE static float* lines_in_scratch(const LinearArgs& a, Tile& t) {
     auto* const lines = static_cast<uint8_t*>(a.scratch) + kSumBytes;
     t.lines = lines;
-    t.row_panel_bytes = kBlockChunk * kRowPanelRows * 4;
+    t.row_panel_bytes = kChunk * kRowPanelRows * 4;
     return reinterpret_cast<float*>(lines);
   }
 };
@@ -226,7 +229,7 @@ struct BlockWeight : UnpackedWeight {
       const uint8_t* block = static_cast<const uint8_t*>(a.weight) + (n / kRowPanelRows + s) * row_panel_bytes +
                              k_begin / Format::kElements * RowPanel::kBytes;
       for (int64_t at = 0; at < k; at += Format::kElements, block += RowPanel::kBytes)
-        unpack_block(block, lines + (s * kBlockChunk + at) * kRowPanelRows);
+        unpack_block(block, lines + (s * kChunk + at) * kRowPanelRows);
     }
   }
 };
@@ -241,7 +244,7 @@ struct ExpandedWeight : UnpackedWeight {
     float* lines = lines_in_scratch(a, t);
     for (int s = 0; s < row_panels; ++s) {
       const uint8_t* pair = plain.lines + s * plain.row_panel_bytes;
-      float* line = lines + s * kBlockChunk * kRowPanelRows;
+      float* line = lines + s * kChunk * kRowPanelRows;
       for (int64_t i = 0; i < k; i += 2, pair += Plain::kPairBytes, line += 2 * kRowPanelRows) {
         store_row_panel(line, Plain::even(pair));
         store_row_panel(line + kRowPanelRows, Plain::odd(pair));
@@ -261,7 +264,7 @@ struct RowWeight : UnpackedWeight {
       const RowPanelF32 scale =
           load_row_panel(reinterpret_cast<const float*>(row_panel + Format::codes_bytes(a.in_features)));
       const uint8_t* four = row_panel + k_begin / 4 * 64;
-      float* line = lines + s * kBlockChunk * kRowPanelRows;
+      float* line = lines + s * kChunk * kRowPanelRows;
       for (int64_t i = 0; i < k; i += 4, four += 64, line += 4 * kRowPanelRows) {
         const RowPanelI32 codes = load_row_panel_i32(four);
 #pragma GCC unroll 4
@@ -277,37 +280,49 @@ struct RowWeight : UnpackedWeight {
   }
 };
 
+/// Multiplies one chunk of two row panels, or of the last one, by rows [row, row + rows) of x.
+template <class Weight>
+void run_row_panels(Tile t, int row_panels, int64_t row, int64_t rows) {
+  for (int64_t left = (rows + kTileRows - 1) / kTileRows; left > 0; --left) {
+    const int64_t tile_rows = (rows + left - 1) / left;  // balanced: no pass for one leftover row
+    t.row = row;
+    if (row_panels == 1) {
+      run_rows<typename Weight::Lines, 1>(static_cast<int>(tile_rows), t);
+    } else {
+      run_rows<typename Weight::Lines, kTileRowPanels>(static_cast<int>(tile_rows), t);
+    }
+    t.sums += tile_rows * row_panels * kSumFloats;
+    row += tile_rows;
+    rows -= tile_rows;
+  }
+}
+
 template <class Weight>
 void linear(const LinearArgs& a) {
-  for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
-    const int64_t rows = min_i64(kPanelRows, a.rows - panel);
-    const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-    // A single tile of rows does not spill: accumulators stay in registers over all of K.
-    const bool whole = !Weight::kIsUnpacked && tiles == 1;
-    const int64_t chunk = whole ? max_i64(a.in_features, 1) : Weight::kChunkElements;
-    for (int64_t n = a.n_begin; n < a.n_end; n += kTileRowPanels * kRowPanelRows) {
-      const int row_panels = a.n_end - n > kRowPanelRows ? kTileRowPanels : 1;
+  const bool is_blocked = a.rows >= kMinBlockedRows;
+  const int64_t block_cols = is_blocked ? kBlockCols : kTileCols;
+  // A single tile of rows does not spill: accumulators stay in registers over all of K.
+  const bool whole = !Weight::kIsUnpacked && a.rows <= kTileRows;
+  const int64_t chunk = whole ? max_i64(a.in_features, 1) : kChunk;
+  const int64_t blocks = (a.rows + kBlockRows - 1) / kBlockRows;
+  for (int64_t row = 0, rows, left = blocks; left > 0; row += rows, --left) {
+    const int64_t share = (a.rows - row + left - 1) / left;
+    rows = min_i64((share + kTileRows - 1) / kTileRows * kTileRows, a.rows - row);
+    for (int64_t col = a.n_begin; col < a.n_end; col += block_cols) {
+      const int64_t col_end = min_i64(col + block_cols, a.n_end);
       int64_t k = 0;
       do {  // runs once for K = 0 too: y = bias + residual
         Tile t;
         t.a = &a;
-        t.n = n;
         t.k_begin = k;
         t.k = min_i64(chunk, a.in_features - k);
         t.first = k == 0;
         t.last = k + t.k == a.in_features;
-        Weight::lines(a, n, row_panels, k, t.k, t);
-        int64_t row = 0;
-        for (int64_t left = tiles; left > 0; --left) {
-          const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced: no pass for one leftover row
-          t.row = panel + row;
-          t.sums = static_cast<float*>(a.scratch) + row * kTileRowPanels * kSumFloats;
-          if (row_panels == 1) {
-            run_rows<typename Weight::Lines, 1>(static_cast<int>(tile_rows), t);
-          } else {
-            run_rows<typename Weight::Lines, kTileRowPanels>(static_cast<int>(tile_rows), t);
-          }
-          row += tile_rows;
+        for (t.n = col; t.n < col_end; t.n += kTileCols) {
+          const int row_panels = col_end - t.n > kRowPanelRows ? kTileRowPanels : 1;
+          Weight::lines(a, t.n, row_panels, k, t.k, t);
+          t.sums = static_cast<float*>(a.scratch) + (t.n - col) / kRowPanelRows * rows * kSumFloats;
+          run_row_panels<Weight>(t, row_panels, row, rows);
         }
         k += t.k;
       } while (k < a.in_features);

@@ -1,5 +1,6 @@
 """Sphinx: the API pages of the Python package, from its docstrings. `make docs` writes them to build/api."""
 import importlib.util
+import os
 import pathlib
 import re
 import sys
@@ -16,7 +17,8 @@ html_theme_options = {"description": "Inference of language models and diffusion
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
-# Pages of redline.diffusers without PyTorch.
-autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch"]
+# Pages without a build, and of redline.diffusers without PyTorch.
+autodoc_mock_imports = ["redline._redline", *([] if importlib.util.find_spec("torch") else ["torch"])]
+os.environ.pop("REDLINE_LIBRARY", None)
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100

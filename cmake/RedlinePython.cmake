@@ -8,8 +8,8 @@ if(REDLINE_PYTHON_LIBRARY)
   get_filename_component(folder ${library} DIRECTORY)
   install(FILES ${library} DESTINATION redline RENAME libredline.so.0 COMPONENT python)
   install(FILES ${folder}/${python_module} DESTINATION redline COMPONENT python)
-  install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-all
-    \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/redline/libredline.so.0 COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
+  install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-all ${python_module} libredline.so.0
+    WORKING_DIRECTORY \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/redline COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
 else()
   set(python_required)
   if(REDLINE_PYTHON)
@@ -17,7 +17,9 @@ else()
   elseif(NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/build/venv/bin/python)  # tools/setup.sh test; has nanobind
     set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
   endif()
-  find_package(Python 3.10 ${python_required} COMPONENTS Interpreter Development.Module)
+  if(NOT REDLINE_FUZZ)
+    find_package(Python 3.10 ${python_required} COMPONENTS Interpreter Development.Module)
+  endif()
   if(Python_FOUND)
     execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
                     OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

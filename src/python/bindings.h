@@ -31,6 +31,7 @@ inline constexpr double kPollMs = 50;
 
 /// Raises the class of redline.errors that belongs to `code`, with the engine's message. Frees `error`.
 [[noreturn]] void raise(redline_code code, redline_error* error);
+[[noreturn]] void raise(redline_code code, const char* message);
 /// Handles pending signals; raises what their handlers raise.
 void check_signals();
 
@@ -97,10 +98,10 @@ using Rows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<nb::numpy, float>;
 using Pixels = nb::ndarray<nb::numpy, uint8_t, nb::ndim<3>>;
 
-/// A view of memory that `owner` keeps. The type has no const: whoever has the array may change it.
-inline Floats view(const redline_float_array& array, nb::handle owner) {
+/// NumPy's array over memory that `owner` keeps. Not const: whoever has the array may change it.
+inline nb::object view(const redline_float_array& array, nb::handle owner) {
   const std::vector<size_t> shape(array.shape, array.shape + array.num_axes);
-  return Floats(const_cast<float*>(array.data), array.num_axes, shape.data(), owner);
+  return nb::cast(Floats(const_cast<float*>(array.data), array.num_axes, shape.data(), owner));
 }
 
 /// Texts or token ids as the C interface takes them; the objects keep the memory.

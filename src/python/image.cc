@@ -13,12 +13,12 @@ struct PromptEmbeds : Handle<redline_prompt_embeds, redline_prompt_embeds_releas
 struct ImageProgress {
   const redline_image_progress* step;  ///< null after the callback
   const redline_image_progress& get() const {
-    if (step == nullptr) throw nb::value_error("a StepProgress has latents and previews during its callback only");
+    if (step == nullptr) raise(REDLINE_INVALID_ARGUMENT, "a StepProgress has latents and previews during its callback only");
     return *step;
   }
 };
 
-Floats progress_latents(nb::handle_t<ImageProgress> self) {
+nb::object progress_latents(nb::handle_t<ImageProgress> self) {
   const redline_float_array& array = nb::cast<const ImageProgress&>(self).get().latents;
   size_t count = 1;
   for (size_t axis = 0; axis < array.num_axes; ++axis) count *= static_cast<size_t>(array.shape[axis]);
@@ -31,10 +31,11 @@ Floats progress_latents(nb::handle_t<ImageProgress> self) {
 }
 
 Pixels preview(const ImageProgress& self, int64_t index, int64_t max_side) {
+  const redline_image_progress& step = self.get();
   uint8_t* rgb = nullptr;
   int64_t width = 0, height = 0;
   call([&](redline_error** error) {
-    return redline_image_preview(&self.get(), index, max_side, &rgb, &width, &height, error);
+    return redline_image_preview(&step, index, max_side, &rgb, &width, &height, error);
   });
   const nb::capsule owner(rgb, [](void* p) noexcept { redline_free(p); });
   return Pixels(rgb, {static_cast<size_t>(height), static_cast<size_t>(width), 3}, owner);
@@ -81,9 +82,9 @@ Pixels result_image(nb::handle_t<ImageResult> self, size_t index) {
 
 /// An array of `self`, or None where it has none.
 template <class T, class F>
-std::optional<Floats> optional_view(nb::handle_t<T> self, const F& array_of) {
+nb::object optional_view(nb::handle_t<T> self, const F& array_of) {
   const redline_float_array array = array_of(nb::cast<const T&>(self).get());
-  if (array.num_axes == 0) return {};
+  if (array.num_axes == 0) return nb::none();
   return view(array, self);
 }
 

@@ -32,6 +32,10 @@ void raise(redline_code code, redline_error* error) {
   const std::unique_ptr<redline_error, void (*)(redline_error*)> owner(error, redline_error_free);
   const char* message = redline_error_message(error);
   if (*message == '\0') message = redline_code_name(code);
+  raise(code, message);
+}
+
+void raise(redline_code code, const char* message) {
   const nb::object type = nb::module_::import_("redline.errors").attr(error_class(code));
   PyErr_SetObject(type.ptr(), to_str(message, REDLINE_STRING_END).ptr());
   throw nb::python_error();

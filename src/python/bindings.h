@@ -83,7 +83,8 @@ nb::str text_of(const F& f) {
   return to_str(text, length);
 }
 
-/// A bytes argument: UTF-8 with a zero byte after its end, which the caller keeps. Read without the global interpreter lock.
+/// A bytes argument: UTF-8 with a zero byte after its end, which the caller keeps. It may be read without the global
+/// interpreter lock.
 struct Text {
   const char* data = nullptr;
   size_t size = 0;

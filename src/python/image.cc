@@ -13,7 +13,8 @@ struct PromptEmbeds : Handle<redline_prompt_embeds, redline_prompt_embeds_releas
 struct ImageProgress {
   const redline_image_progress* step;  ///< null after the callback
   const redline_image_progress& get() const {
-    if (step == nullptr) raise(REDLINE_INVALID_ARGUMENT, "a StepProgress has latents and previews during its callback only");
+    if (step == nullptr)
+      raise(REDLINE_INVALID_ARGUMENT, "a StepProgress has latents and previews during its callback only");
     return *step;
   }
 };

@@ -1,5 +1,6 @@
 """Importing, Ctrl-C, fork, the end of the process."""
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -39,6 +40,20 @@ def test_the_missing_library_is_named(tmp_path):
     (tmp_path / "text.so").write_text("no library")
     found = python("import redline; redline.devices()", env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "text.so")})
     assert "text.so cannot be loaded" in found.stderr
+
+
+def test_another_library(tmp_path):
+    """REDLINE_LIBRARY replaces the library that the module finds beside it; one of another name is refused."""
+    from redline import _redline
+
+    used = pathlib.Path(_redline.library_path()).resolve()
+    (tmp_path / "libredline.so").symlink_to(used)
+    code = "import redline; from redline import _redline; print(_redline.library_path())"
+    found = python(code, env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "libredline.so")})
+    assert found.stdout.strip() == str(tmp_path / "libredline.so"), found.stderr
+    stranger = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libc.so.6" in line)
+    found = python(code, env={**os.environ, "REDLINE_LIBRARY": stranger})
+    assert f"{stranger} is not the library that" in found.stderr
 
 
 def interrupt(program, *arguments):

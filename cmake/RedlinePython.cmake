@@ -11,7 +11,7 @@ if(REDLINE_PYTHON_LIBRARY)
   install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-all ${python_module} libredline.so.0
     WORKING_DIRECTORY \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/redline COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
 else()
-  set(python_required)
+  set(python_required QUIET)
   if(REDLINE_PYTHON)
     set(python_required REQUIRED)
   elseif(NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/build/venv/bin/python)  # tools/setup.sh test; has nanobind

@@ -43,19 +43,12 @@ struct Completion {
   nb::list tokens, logprobs;
 };
 
-/// A generation and the function that gets its pieces, which is called until the handle is released.
+/// A generation and the function that gets its pieces, which lives longer: it is called until the handle is released.
 struct Generation {
-  Generation() = default;
-  Generation(const Generation&) = delete;
-  Generation& operator=(const Generation&) = delete;
-  ~Generation() {
-    // On a thread of the model, in on_piece, which holds the function itself.
-    const Handle<redline_generation, redline_generation_release> first(std::move(handle));
-  }
-
   /// On a thread of the model. An exception cannot reach a caller here: it ends the text and is reported.
   static int32_t receive(const redline_piece* piece, void* data) {
     const nb::gil_scoped_acquire acquire;
+    // A reference of its own: the function may drop the generation.
     const nb::object on_piece = static_cast<Generation*>(data)->on_piece;
     try {
       return nb::cast<bool>(on_piece(Piece(*piece))) ? 0 : 1;

@@ -35,13 +35,30 @@ inline constexpr double kPollMs = 50;
 /// Handles pending signals; raises what their handlers raise.
 void check_signals();
 
+/// Without the global interpreter lock while it lives. A thread that takes the lock after the interpreter has begun to end is
+/// unwound by CPython before 3.14, which ends a C++ program: such a thread waits here for the end of the process.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked();
+
+ private:
+  PyThreadState* state_;
+};
+/// Whether the interpreter ends, and another thread ends it.
+bool is_ending();
+/// To be called when the module is loaded.
+void watch_the_end();
+
 /// Calls f(redline_error**) without the global interpreter lock, and raises its error.
 template <class F>
 void call(const F& f) {
   redline_error* error = nullptr;
   redline_code code = REDLINE_OK;
   {
-    const nb::gil_scoped_release release;
+    const Unlocked unlocked;
     code = f(&error);
   }
   if (code != REDLINE_OK) raise(code, error);
@@ -56,7 +73,7 @@ class Handle {
   Handle& operator=(Handle&&) = delete;
   ~Handle() {
     if (value_ == nullptr) return;
-    const nb::gil_scoped_release release;
+    const Unlocked unlocked;
     kRelease(value_);
   }
   T* get() const { return value_; }
@@ -131,7 +148,7 @@ class StepCheck {
     redline_error* error = nullptr;
     redline_code code = REDLINE_OK;
     {
-      const nb::gil_scoped_release release;
+      const Unlocked unlocked;
       code = f(&error);
     }
     if (raised_ != nullptr) {
@@ -151,7 +168,7 @@ class StepCheck {
   /// Runs `f` with the lock: not 0 if it returns false or raises.
   template <class F>
   int32_t run(const F& f) {
-    if (raised_ != nullptr) return 1;
+    if (raised_ != nullptr || is_ending()) return 1;
     const nb::gil_scoped_acquire acquire;
     try {
       check_signals();

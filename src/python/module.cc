@@ -1,5 +1,10 @@
 // The extension module redline._redline: the C interface for the Python package, which checks arguments and documents.
 #include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "python/options.h"
 
@@ -26,7 +31,28 @@ nb::str library_path() {
   return nb::str(found.dli_fname);
 }
 
+std::atomic<bool> has_ended = false;
+std::thread::id ending_thread;
+
 }  // namespace
+
+bool is_ending() { return has_ended && std::this_thread::get_id() != ending_thread; }
+
+void watch_the_end() {
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    ending_thread = std::this_thread::get_id();
+    has_ended = true;
+    // Those that wait for the lock take it before the interpreter ends.
+    PyThreadState* const state = PyEval_SaveThread();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    PyEval_RestoreThread(state);
+  }));
+}
+
+Unlocked::~Unlocked() {
+  while (is_ending()) pause();
+  PyEval_RestoreThread(state_);
+}
 
 void raise(redline_code code, redline_error* error) {
   const std::unique_ptr<redline_error, void (*)(redline_error*)> owner(error, redline_error_free);
@@ -72,6 +98,7 @@ Prompts::Prompts(const nb::list& prompts) {
 
 NB_MODULE(_redline, m) {
   using namespace redline::python;
+  watch_the_end();
   nb::set_leak_warnings(false);  // a model that a global variable holds is no error
   const int32_t version = redline_version_number() / 100;
   if (version != REDLINE_VERSION_NUMBER / 100) {

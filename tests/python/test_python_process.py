@@ -140,12 +140,26 @@ if __name__ == "__main__":
 
 def test_the_process_ends_with_open_models_and_running_requests(root):
     found = python("""
-import redline, sys, threading
+import redline, sys, threading, time
+
+class Slow:  # a moment in which daemon threads ask for the lock of an interpreter that ends
+    def __del__(self, sleep=time.sleep):
+        sleep(0.15)
+
+slow = Slow()
 model = redline.Model(sys.argv[1])
 stream = model.generate("Once", max_tokens=4000, ignore_eos=True, stream=True)
 next(stream)
-threading.Thread(target=lambda: model.generate("The dog", max_tokens=4000, ignore_eos=True), daemon=True).start()
+
+def forever(call):
+    while True:
+        call()
+
+for call in (lambda: model.generate("The dog", max_tokens=4000, ignore_eos=True), lambda: model.logits([1] * 200),
+             lambda: list(model.generate("A cat", max_tokens=4000, ignore_eos=True, stream=True))):
+    threading.Thread(target=forever, args=(call,), daemon=True).start()
 next(stream)
+time.sleep(0.1)
 print("end")
 """, root / "assets/redline-tales")
     assert (found.returncode, found.stdout) == (0, "end\n"), found.stderr

@@ -28,9 +28,9 @@ else()
   if(nanobind_FOUND)
     file(GLOB python_sources CONFIGURE_DEPENDS src/python/*.cc)
     # Split mode: one module for the stable ABI of CPython 3.10 and later. nanobind's own code is the package
-    # nanobind-backend, which is compiled for each version.
-    nanobind_add_module(redline_python BACKEND_MODULE nanobind_backend STABLE_ABI_VERSION 3.10 NB_SUPPRESS_WARNINGS
-                        ${python_sources})
+    # nanobind-backend, which is compiled for each version. The domain keeps nanobind's settings from other modules.
+    nanobind_add_module(redline_python BACKEND_MODULE nanobind_backend STABLE_ABI_VERSION 3.10 NB_DOMAIN redline
+                        NB_SUPPRESS_WARNINGS ${python_sources})
     set_target_properties(redline_python PROPERTIES OUTPUT_NAME _redline LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
                                                     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
     target_include_directories(redline_python PRIVATE include src)

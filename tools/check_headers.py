@@ -26,7 +26,7 @@ def module_flags():
     except ImportError:
         return None
     include = pathlib.Path(sysconfig.get_path("include"))
-    return ["-isystem", include, "-isystem", nanobind.include_dir(), "-DPy_LIMITED_API=0x030a0000",
+    return ["-isystem", include, "-isystem", nanobind.include_dir(), "-DPy_LIMITED_API=0x030a0000", "-fvisibility=hidden",
             "-DNB_BACKEND_MODULE=nanobind_backend"] if (include / "Python.h").exists() else None
 
 

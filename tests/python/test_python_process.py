@@ -51,9 +51,9 @@ def test_another_library(tmp_path):
     code = "import redline; from redline import _redline; print(_redline.library_path())"
     found = python(code, env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "libredline.so")})
     assert found.stdout.strip() == str(tmp_path / "libredline.so"), found.stderr
-    stranger = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libc.so.6" in line)
-    found = python(code, env={**os.environ, "REDLINE_LIBRARY": stranger})
-    assert f"{stranger} is not the library that" in found.stderr
+    unrelated = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libc.so.6" in line)
+    found = python(code, env={**os.environ, "REDLINE_LIBRARY": unrelated})
+    assert f"{unrelated} is not the library that" in found.stderr
 
 
 def interrupt(program, *arguments):

@@ -35,8 +35,8 @@ inline constexpr double kPollMs = 50;
 /// Handles pending signals; raises what their handlers raise.
 void check_signals();
 
-/// Without the global interpreter lock while it lives. A thread that takes the lock after the interpreter has begun to end is
-/// unwound by CPython before 3.14, which ends a C++ program: such a thread waits here for the end of the process.
+/// Without the global interpreter lock while it lives. CPython before 3.14 unwinds a thread that takes the lock of an
+/// interpreter that ends, and that ends a C++ program: such a thread waits here for the end of the process.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -187,9 +187,9 @@ class StepCheck {
 };
 
 void add_options(nb::module_& m);
-void add_text(nb::module_& m);
+void add_text(nb::module_& m, nb::class_<Model>& model);
 void add_embedding(nb::module_& m);
-void add_images(nb::module_& m);
+void add_images(nb::module_& m, nb::class_<ImagePipeline>& pipeline);
 void add_networks(nb::module_& m);
 
 }  // namespace redline::python

@@ -57,7 +57,7 @@ void rank(const EmbeddingModel& self, Text query, const std::vector<Text>& docum
 }  // namespace
 
 void add_embedding(nb::module_& m) {
-  nb::class_<TokenStates>(m, "TokenStates");
+  const nb::class_<TokenStates> states(m, "TokenStates");
   nb::class_<EmbeddingModel>(m, "EmbeddingModel")
       .def("describe",
            [](const EmbeddingModel& self) {

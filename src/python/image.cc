@@ -111,7 +111,7 @@ ImageResult decode(const ImagePipeline& self, const nb::ndarray<const float, nb:
 
 }  // namespace
 
-void add_images(nb::module_& m) {
+void add_images(nb::module_& m, nb::class_<ImagePipeline>& pipeline) {
   nb::class_<ImageProgress>(m, "ImageProgress")
       .def_prop_ro("step", [](const ImageProgress& p) { return p.get().step; })
       .def_prop_ro("steps", [](const ImageProgress& p) { return p.get().steps; })
@@ -154,15 +154,15 @@ void add_images(nb::module_& m) {
   m.def(
       "open_image_pipeline",
       [](Text path, const PipelineOptions& options) {
-        ImagePipeline pipeline;
+        ImagePipeline opened;
         call([&](redline_error** error) {
-          return redline_image_pipeline_open(path.data, &options.value, pipeline.out(), error);
+          return redline_image_pipeline_open(path.data, &options.value, opened.out(), error);
         });
-        return pipeline;
+        return opened;
       },
       nb::arg("path"), nb::arg("options"));
-  auto type = nb::borrow<nb::class_<ImagePipeline>>(m.attr("ImagePipeline"));
-  type.def("describe",
+  pipeline
+      .def("describe",
            [](const ImagePipeline& self) {
              return text_of([&](char** json, size_t*, redline_error** error) {
                return redline_image_pipeline_describe(self.get(), json, error);

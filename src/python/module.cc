@@ -117,8 +117,8 @@ NB_MODULE(_redline, m) {
   nb::class_<Runtime>(m, "Runtime").def_prop_ro("threads", [](const Runtime& self) {
     return redline_runtime_threads(self.get());
   });
-  nb::class_<Model>(m, "Model");
-  nb::class_<ImagePipeline>(m, "ImagePipeline");
+  nb::class_<Model> model(m, "Model");
+  nb::class_<ImagePipeline> pipeline(m, "ImagePipeline");
   add_options(m);
   m.def(
       "open_runtime",
@@ -128,8 +128,8 @@ NB_MODULE(_redline, m) {
         return runtime;
       },
       nb::arg("options"));
-  add_text(m);
+  add_text(m, model);
   add_embedding(m);
-  add_images(m);
+  add_images(m, pipeline);
   add_networks(m);
 }

@@ -13,9 +13,15 @@ using Output = std::tuple<Text, uintptr_t, size_t>;
 /// Adapter, module, down, up, scale.
 using Pair = std::tuple<Text, Text, Tensor, Tensor, double>;
 
+/// Python's libraries give addresses as integers.
+template <class T>
+T* pointer_of(uintptr_t address) {
+  return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 redline_tensor c_tensor(const Tensor& tensor) {
   const auto& [name, dtype, shape, address] = tensor;
-  return {name.data, dtype.data, shape.data(), shape.size(), reinterpret_cast<const void*>(address)};
+  return {name.data, dtype.data, shape.data(), shape.size(), pointer_of<const void>(address)};
 }
 
 std::vector<redline_tensor> c_tensors(const std::vector<Tensor>& tensors) {
@@ -40,8 +46,7 @@ void run(const Network& self, const std::vector<Tensor>& inputs, const std::vect
   const std::vector<redline_tensor> given = c_tensors(inputs);
   std::vector<redline_network_output> wanted;
   wanted.reserve(outputs.size());
-  for (const auto& [name, address, count] : outputs)
-    wanted.push_back({name.data, reinterpret_cast<float*>(address), count});
+  for (const auto& [name, address, count] : outputs) wanted.push_back({name.data, pointer_of<float>(address), count});
   call([&](redline_error** error) {
     return redline_network_run(self.get(), given.data(), given.size(), wanted.data(), wanted.size(),
                                step == nullptr ? nullptr : &step->value, error);

@@ -138,7 +138,7 @@ Completion completion(const Generation& self, size_t index) {
 
 }  // namespace
 
-void add_text(nb::module_& m) {
+void add_text(nb::module_& m, nb::class_<Model>& model) {
   nb::class_<redline_model_info>(m, "ModelInfo")
       .def_ro("vocab_size", &redline_model_info::vocab_size)
       .def_ro("context", &redline_model_info::context)
@@ -209,8 +209,7 @@ void add_text(nb::module_& m) {
       });
 
   m.def("open_model", open_model, nb::arg("path"), nb::arg("options"));
-  auto type = nb::borrow<nb::class_<Model>>(m.attr("Model"));
-  type.def_prop_ro("info", model_info)
+  model.def_prop_ro("info", model_info)
       .def("describe",
            [](const Model& self) {
              return text_of([&](char** json, size_t*, redline_error** error) {

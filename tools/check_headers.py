@@ -10,6 +10,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import sysconfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers",
@@ -18,9 +19,25 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused-paramet
 KERNEL_FLAGS = ["-DREDLINE_ISA_NS=isa_generic", '-DREDLINE_SIMD="kernels/cpu/simd_generic.inc"']
 
 
+def module_flags():
+    """Those of the Python package's extension module; None where Python's headers or nanobind are not installed."""
+    try:
+        import nanobind
+    except ImportError:
+        return None
+    include = pathlib.Path(sysconfig.get_path("include"))
+    return ["-isystem", include, "-isystem", nanobind.include_dir(), "-DPy_LIMITED_API=0x030a0000", "-fvisibility=hidden",
+            "-DNB_BACKEND_MODULE=nanobind_backend"] if (include / "Python.h").exists() else None
+
+
 def compile_alone(compiler, header):
     """The compiler's complaint, "" when there is none."""
     flags = FLAGS + (KERNEL_FLAGS if header.startswith("src/kernels/cpu/") else [])
+    if header.startswith("src/python/"):
+        more = module_flags()
+        if more is None:
+            return ""
+        flags = flags + more
     # Included from an empty source, so that the header is not a main file (no warning about #pragma once).
     command = [*shlex.split(compiler), *flags, "-x", "c++", "-"]
     run = subprocess.run(command, input=f'#include "{ROOT / header}"\n', cwd=ROOT, text=True, capture_output=True)

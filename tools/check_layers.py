@@ -41,6 +41,8 @@ ALLOWED = {
     "diffusion": [*_MODELS, "models", "api"],
     # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
     "capi": ["status", "base", "kernels/cpu", "api"],
+    # The extension module of the Python package: over the C interface and nothing else.
+    "python": ["api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
     "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
     # HTTP in front of the public API: models are reached through it only. Images travel as files.

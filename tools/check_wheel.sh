@@ -6,13 +6,19 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 tools/make_wheel.sh "${1:-release}" "$folder/wheels"
-python3 -m venv "$folder/venv"
+python=${PYTHON:-build/venv/bin/python}
+$python -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps "$folder"/wheels/redline-*.whl
+# The dependency that pip would bring; NumPy is loaded by calls that return arrays.
+cp -r "$($python -c 'import nanobind_backend; print(nanobind_backend.__path__[0])')" "$folder"/venv/lib/python3*/site-packages/
 cd /  # not in the source tree, which has the models too
 env -u PYTHONPATH -u REDLINE_LIBRARY -u LD_LIBRARY_PATH "$folder/venv/bin/python" -W error - "$folder/venv" <<'END'
-import ctypes, importlib.metadata, pathlib, sys
+import importlib.metadata, pathlib, sys
 import redline
 assert pathlib.Path(redline.__file__).is_relative_to(sys.argv[1]), redline.__file__
+wheel = importlib.metadata.distribution("redline").read_text("WHEEL")
+assert "Tag: cp310-abi3-manylinux" in wheel, wheel
+assert any(text.startswith("nanobind-backend") for text in importlib.metadata.requires("redline"))
 assert redline.__version__ == importlib.metadata.version("redline")
 assert (pathlib.Path(redline.__file__).parent / "py.typed").exists()
 model = redline.Model("redline-tales")  # the three lines of the README

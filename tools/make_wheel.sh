@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# make_wheel.sh [PRESET [FOLDER]]: a wheel around build/PRESET/libredline.so (release) in FOLDER (build/wheelhouse). auditwheel
-# puts the libraries into it that it needs, so that it installs on a machine without them. `pip wheel .` compiles instead.
+# make_wheel.sh [PRESET [FOLDER]]: a wheel around libredline.so and the extension module of build/PRESET (release) in FOLDER
+# (build/wheelhouse). auditwheel puts the libraries into it that it needs, so that it installs on a machine without them.
+# `pip wheel .` compiles instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 library=$PWD/build/${1:-release}/libredline.so folder=${2:-build/wheelhouse} python=${PYTHON:-build/venv/bin/python}
 kMaxMiB=30
 
 [ -f "$library" ] || { echo "wheel: $library is not built"; exit 1; }
+if [ ! -f "$(dirname "$library")/_redline.abi3.so" ]; then  # configured before nanobind was there
+  cmake --preset "${1:-release}" >/dev/null
+  cmake --build --preset "${1:-release}" --target redline_python
+fi
 for module in scikit_build_core auditwheel; do
   $python -c "import $module" 2>/dev/null || { echo "wheel: $python has no $module; run tools/setup.sh test"; exit 77; }
 done

@@ -2,7 +2,8 @@
 """What the Python package adds to a call: python bench/python/call_cost.py [MODEL]
 
 Medians of the package's own work, in microseconds, without the model's: preparing a request, reading its result, reading a chunk
-of a stream whose pieces are there. And the time of `import redline` in a new process over that of an empty program.
+of a stream whose pieces are there. And the time of `import redline` in a new process over that of an empty program, and of the
+extension module and its library, which the first use loads.
 """
 import statistics
 import subprocess
@@ -59,6 +60,7 @@ def main():
     print(f"call     {sum(parts.values()):6.1f} us, limit {LIMITS['call']:.0f}")
     print(f"chunk    {min(chunk_us(model, ids) for _ in range(3)):6.1f} us, limit {LIMITS['chunk']:.0f}")
     print(f"import   {process_ms('import redline') - process_ms('pass'):6.1f} ms, limit 150")
+    print(f"loaded   {process_ms('import redline; redline.devices()') - process_ms('pass'):6.1f} ms, with the extension module")
 
 
 if __name__ == "__main__":

@@ -55,9 +55,13 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name == "__version__":
-        from redline._native import version
+        from redline import _redline
 
-        return version()
+        return _redline.version()
+    if name == "_redline":  # the extension module, which this loads
+        from redline._native import load
+
+        return load()
     if name not in _HOMES:
         raise AttributeError(f"module 'redline' has no attribute '{name}'")
     value = getattr(importlib.import_module(f"redline.{_HOMES[name]}"), name)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import array
-import ctypes
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -14,16 +13,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_RANGES = {ctypes.c_int32: (-(2**31), 2**31 - 1), ctypes.c_int64: (-(2**63), 2**63 - 1),
-           ctypes.c_uint64: (0, 2**64 - 1), ctypes.c_size_t: (0, 2**64 - 1)}
+    TokenIds = NDArray[np.int32] | array.array[int]
+
+_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1)}
 
 
 def kind_of(value: object) -> str:
     return f"{value!r:.60} ({type(value).__name__})"
 
 
-def integer(name: str, value: Any, kind: Any = ctypes.c_int64) -> int:
-    """An integer of this C type; floats such as 3.0 are refused."""
+def integer(name: str, value: Any, kind: str = "int64") -> int:
+    """An integer of this type; floats such as 3.0 are refused."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -82,21 +82,20 @@ def texts(name: str, value: Any) -> list[str]:
     return found
 
 
-def text_array(name: str, value: Any) -> tuple[Any, int]:
-    data = [utf8(name, text) for text in texts(name, value)]
-    return (ctypes.c_char_p * len(data))(*data), len(data)
+def text_list(name: str, value: Any) -> list[bytes]:
+    return [utf8(name, text) for text in texts(name, value)]
 
 
-def assign(struct: Any, kinds: dict[str, Any], field: str, value: Any, name: str = "") -> None:
-    """Sets a field of a struct to a value of the field's type; `kinds` are the struct's types by field."""
-    name, kind = name or field, kinds[field]
-    if kind is ctypes.c_char_p:
+def assign(options: Any, field: str, value: Any, name: str = "") -> None:
+    """Sets a field of a struct of the extension module to a value of the field's kind."""
+    name, kind = name or field, options.kind(field)
+    if kind == "text":
         converted: Any = utf8(name, value)
-    elif kind is ctypes.c_float or kind is ctypes.c_double:
+    elif kind == "real":
         converted = real(name, value)
     else:
         converted = integer(name, value, kind)
-    setattr(struct, field, converted)
+    setattr(options, field, converted)
 
 
 def is_array(value: object) -> bool:
@@ -138,33 +137,23 @@ def float_array(name: str, value: Any, axes: Sequence[str]) -> NDArray[np.float3
     return np.ascontiguousarray(found, dtype=np.float32)
 
 
-class TokenIds:
-    """Token ids in memory that the C interface reads: `pointer` to `count` of them."""
+def token_ids(name: str, value: Any) -> TokenIds:
+    """Token ids, dense int32, in memory that the engine reads."""
+    if is_array(value):
+        import numpy as np
 
-    __slots__ = ("_memory", "count", "pointer")
-
-    def __init__(self, name: str, value: Any) -> None:
-        if is_array(value):
-            import numpy as np
-
-            found = as_numpy(name, value)
-            if found.dtype.kind not in "iu":
-                raise InvalidArgument(f"{name} has dtype {found.dtype}; token ids are integers: use {name}.astype(\"int32\")")
-            if found.ndim != 1:
-                raise InvalidArgument(f"{name} has shape {list(found.shape)}; the ids of one text are [tokens]")
-            if found.size and (int(found.max()) > 2**31 - 1 or int(found.min()) < -(2**31)):
-                raise InvalidArgument(f"{name} has an id beyond the range of int32")
-            dense = np.ascontiguousarray(found, dtype=np.int32)
-            self._memory: Any = dense
-            self.count, self.pointer = dense.size, ctypes.cast(dense.ctypes.data, ctypes.POINTER(ctypes.c_int32))
-            return
-        try:
-            ids = array.array("i", value)
-        except TypeError:
-            wrong = next((x for x in value if not hasattr(x, "__index__")), None) if isinstance(value, Iterable) else value
-            raise InvalidArgument(f"{name}: token ids must be integers, not {kind_of(wrong)}") from None
-        except OverflowError:
-            raise InvalidArgument(f"{name} has an id beyond the range of int32") from None
-        self.count = len(ids)
-        self._memory = (ctypes.c_int32 * self.count).from_buffer(ids) if ids else None
-        self.pointer = ctypes.cast(self._memory, ctypes.POINTER(ctypes.c_int32))
+        found = as_numpy(name, value)
+        if found.dtype.kind not in "iu":
+            raise InvalidArgument(f"{name} has dtype {found.dtype}; token ids are integers: use {name}.astype(\"int32\")")
+        if found.ndim != 1:
+            raise InvalidArgument(f"{name} has shape {list(found.shape)}; the ids of one text are [tokens]")
+        if found.size and (int(found.max()) > 2**31 - 1 or int(found.min()) < -(2**31)):
+            raise InvalidArgument(f"{name} has an id beyond the range of int32")
+        return np.ascontiguousarray(found, dtype=np.int32)
+    try:
+        return array.array("i", value)
+    except TypeError:
+        wrong = next((x for x in value if not hasattr(x, "__index__")), None) if isinstance(value, Iterable) else value
+        raise InvalidArgument(f"{name}: token ids must be integers, not {kind_of(wrong)}") from None
+    except OverflowError:
+        raise InvalidArgument(f"{name} has an id beyond the range of int32") from None

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from typing import Any
 
-from redline._native import library, text_of
+from redline import _redline
 from redline._tables import html_table, text_table
 
 __all__ = ["Device", "Devices", "devices"]
@@ -51,7 +51,7 @@ def devices() -> Devices:
     """
     found = Devices()
     names = {field.name for field in dataclasses.fields(Device)}
-    for row in json.loads(text_of(library().redline_devices))["devices"]:
+    for row in json.loads(_redline.devices())["devices"]:
         isas = [i["name"] if isinstance(i, dict) else i for i in row.get("isas", [])
                 if not isinstance(i, dict) or i.get("supported", True)]
         values = {k: v for k, v in row.items() if k in names and k != "isas"}

@@ -3,15 +3,12 @@ from __future__ import annotations
 
 import atexit
 import collections
-import ctypes
 import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from redline import _c_api
-from redline._native import Handle, call, library, take_text
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
@@ -20,66 +17,45 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Generator
 
-# How long a wait in C may keep Python from handling a signal, in milliseconds.
-_POLL_MS = 50.0
-_REASONS = {_c_api.FINISH_STOP: "stop", _c_api.FINISH_LENGTH: "length", _c_api.FINISH_CANCELLED: "cancelled",
-            _c_api.FINISH_CONTEXT: "context", _c_api.FINISH_TIMEOUT: "timeout"}
+    from redline import _redline
 
 C = TypeVar("C", bound=Chunk)
 R = TypeVar("R", bound=Completion)
 
 
-def _text(pointer: int | None, length: int) -> str:
-    return ctypes.string_at(pointer, length).decode("utf-8", "replace") if pointer and length else ""
-
-
 class Generation:
-    """A redline_generation and the readers of its texts."""
+    """A generation of the extension module and the readers of its texts."""
 
-    def __init__(self, model: Handle, count: int, has_logprobs: bool, readers: list[ChatReader] | None) -> None:
+    def __init__(self, model: _redline.Model, count: int, has_logprobs: bool, readers: list[ChatReader] | None) -> None:
         self._model = model
         self.count, self.has_logprobs, self.readers = count, has_logprobs, readers
-        self.handle: Handle | None = None
-        self._on_piece: Any = None
+        self.handle: _redline.Generation | None = None
 
-    def __del__(self) -> None:
-        self.handle = None  # before the callback: the release waits for one in progress
+    def submit(self, prompts: list[Any], options: list[_redline.GenerateOptions],
+               on_piece: Callable[[_redline.Piece], bool] | None = None) -> None:
+        self.handle = self._model.submit(prompts, options, on_piece)
 
-    def submit(self, prompts: Any, options: Any, num_options: int, on_piece: Any = None) -> None:
-        pointer = ctypes.c_void_p()
-        self._on_piece = on_piece
-        call(library().redline_submit, self._model.value, prompts, self.count, options, num_options, on_piece, None,
-             ctypes.byref(pointer))
-        self.handle = Handle(pointer.value, library().redline_generation_release)
-
-    @property
-    def value(self) -> int:
-        if self.handle is None or self.handle.value is None:
+    def use(self) -> _redline.Generation:
+        if self.handle is None:
             raise InvalidArgument("this stream is closed")
-        return self.handle.value
+        return self.handle
 
     def wait(self) -> None:
         """Until all prompts have ended. A signal's exception cancels them within a step."""
-        done = ctypes.c_int32()
-        wait, value = library().redline_generation_wait, self.value
         try:
-            while not done.value:
-                call(wait, value, _POLL_MS, ctypes.byref(done))
+            self.use().wait()
         except BaseException:
             self.cancel()
             raise
 
     def wait_with_bar(self) -> None:
         """The same, with a bar of finished texts. Reads the pieces for their ends."""
-        piece, what, ended = _c_api.redline_piece(), ctypes.c_int32(), 0
-        piece.struct_size = ctypes.sizeof(piece)
-        next_piece, value = library().redline_generation_next, self.value
+        handle, ended = self.use(), 0
         try:
             with ProgressBar(self.count, unit="text", shown=True) as bar:
                 bar.update(0)
-                while what.value != _c_api.NEXT_END:
-                    call(next_piece, value, _POLL_MS, ctypes.byref(what), ctypes.byref(piece))
-                    if what.value == _c_api.NEXT_PIECE and piece.is_last:
+                while (piece := handle.next()) is not None:
+                    if piece.is_last:
                         ended += 1
                         bar.update(ended)
         except BaseException:
@@ -88,27 +64,21 @@ class Generation:
 
     def cancel(self) -> None:
         handle = self.handle
-        if handle is not None and handle.value is not None:
-            library().redline_generation_cancel(handle.value)
+        if handle is not None:
+            handle.cancel()
 
     def close(self) -> None:
         self.handle = None
 
     def completion(self, index: int) -> Completion:
-        c = _c_api.redline_completion()
-        c.struct_size = ctypes.sizeof(c)
-        call(library().redline_generation_completion, self.value, index, ctypes.byref(c))
-        tokens = c.tokens[: c.num_tokens] if c.num_tokens else []
-        logprobs = None
+        c = self.use().completion(index)
+        tokens, logprobs = c.tokens, None
         if self.has_logprobs:
-            logprobs = []
-            for i, token in enumerate(tokens):
-                top = ((c.top[k].token, c.top[k].logprob) for k in range(c.top_offsets[i], c.top_offsets[i + 1]))
-                logprobs.append(TokenLogprob(token, c.logprobs[i], tuple(top)))
+            logprobs = [TokenLogprob(token, logprob, tuple(top)) for token, (logprob, top) in zip(tokens, c.logprobs)]
         values: dict[str, Any] = {
-            "text": _text(c.text, c.length),
+            "text": c.text,
             "token_ids": tokens,
-            "finish_reason": _REASONS.get(c.finish_reason, "none"),
+            "finish_reason": c.finish_reason,
             "usage": Usage(c.prompt_tokens, len(tokens), c.cached_tokens),
             "timings": Timings(c.first_token_ms, c.prefill_ms, c.decode_ms),
             "logprobs": logprobs,
@@ -122,16 +92,15 @@ class Generation:
     def completions(self) -> list[Completion]:
         return [self.completion(i) for i in range(self.count)]
 
-    def chunk(self, piece: Any) -> Chunk | None:
+    def chunk(self, piece: _redline.Piece) -> Chunk | None:
         """What a piece adds; None: nothing."""
-        text = _text(piece.text, piece.length)
-        token = None if piece.token < 0 else int(piece.token)
+        text, number = piece.text, piece.token
+        token = None if number < 0 else number
         logprob = None
         if self.has_logprobs and token is not None:
-            top = tuple((piece.top[k].token, piece.top[k].logprob) for k in range(piece.num_top))
-            logprob = TokenLogprob(token, piece.logprob, top)
+            logprob = TokenLogprob(token, piece.logprob, tuple(piece.top))
         if self.readers is not None:
-            values = self.readers[piece.index].read(text, bool(piece.is_last))
+            values = self.readers[piece.index].read(text, piece.is_last)
             if token is None and not any(values.values()):
                 return None
             return ChatChunk(token_id=token, index=piece.index, logprob=logprob, **values)
@@ -141,15 +110,13 @@ class Generation:
 class ChatReader:
     """Splits one answer into content, reasoning and tool calls."""
 
-    def __init__(self, model: Handle, prompt: bytes, tools: bytes | None) -> None:
-        self._open: Callable[[], Handle] = lambda: _open_reader(model, prompt, tools)
-        self._reader: Handle | None = None
+    def __init__(self, model: _redline.Model, prompt: bytes, tools: bytes | None) -> None:
+        self._open: Callable[[], _redline.ChatReader] = lambda: model.open_chat_reader(prompt, tools)
+        self._reader: _redline.ChatReader | None = None
 
     @staticmethod
-    def _push(reader: Handle, text: str, is_last: bool) -> list[dict[str, Any]]:
-        data, out = text.encode("utf-8", "replace"), ctypes.c_void_p()
-        call(library().redline_chat_reader_push, reader.value, data, len(data), int(is_last), ctypes.byref(out))
-        deltas: list[dict[str, Any]] = json.loads(take_text(out))
+    def _push(reader: _redline.ChatReader, text: str, is_last: bool) -> list[dict[str, Any]]:
+        deltas: list[dict[str, Any]] = json.loads(reader.push(text.encode("utf-8", "replace"), is_last))
         return deltas
 
     @staticmethod
@@ -168,12 +135,6 @@ class ChatReader:
         return self._join(self._push(self._open(), text, True), "content")
 
 
-def _open_reader(model: Handle, prompt: bytes, tools: bytes | None) -> Handle:
-    pointer = ctypes.c_void_p()
-    call(library().redline_chat_reader_open, model.value, prompt, len(prompt), tools, ctypes.byref(pointer))
-    return Handle(pointer.value, library().redline_chat_reader_release)
-
-
 class Stream(Generic[C, R]):
     """The chunks of a text as they are generated; of several prompts, in the order in which they come, each with its index.
 
@@ -184,31 +145,26 @@ class Stream(Generic[C, R]):
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
         self._lock = threading.Lock()
-        self._piece = _c_api.redline_piece()
-        self._piece.struct_size = ctypes.sizeof(self._piece)
-        self._what = ctypes.c_int32()
-        self._arguments = (ctypes.byref(self._what), ctypes.byref(self._piece))
         self._is_done = False
 
     def __iter__(self) -> Iterator[C]:
         return self
 
     def __next__(self) -> C:
-        next_piece, what = library().redline_generation_next, self._what
         with self._lock:
             while not self._is_done:
                 try:
-                    call(next_piece, self._generation.value, _POLL_MS, *self._arguments)
+                    piece = self._generation.use().next()
                 except BaseException:
                     self._generation.cancel()
                     self._is_done = True
                     raise
-                if what.value == _c_api.NEXT_PIECE:
-                    chunk = self._generation.chunk(self._piece)
-                    if chunk is not None:
-                        return chunk  # type: ignore[return-value]
-                elif what.value == _c_api.NEXT_END:
+                if piece is None:
                     self._is_done = True
+                    break
+                chunk = self._generation.chunk(piece)
+                if chunk is not None:
+                    return chunk  # type: ignore[return-value]
         self._check()
         raise StopIteration
 
@@ -261,21 +217,20 @@ class _Inbox:
         self.error: BaseException | None = None
         self._keeps = keeps_chunks
 
-    def on_piece(self, pointer: Any, _: Any) -> int:
+    def on_piece(self, piece: _redline.Piece) -> bool:
         """On the engine's thread. An exception would be lost here: it ends the text and is raised in the loop."""
         try:
-            piece = pointer.contents
             if self._keeps or piece.is_last:
                 generation = self.generation()
                 if generation is None:
-                    return 1
+                    return False
                 chunk = generation.chunk(piece) if self._keeps else None
                 if chunk is not None or piece.is_last:
                     self.loop.call_soon_threadsafe(self._receive, chunk, int(piece.is_last))
         except BaseException as error:
             self.error = error
-            return 1
-        return 0
+            return False
+        return True
 
     def _receive(self, chunk: Chunk | None, ended: int) -> None:
         if chunk is not None:
@@ -318,13 +273,12 @@ class AsyncStream(Generic[C, R]):
 
             loop = asyncio.get_running_loop()
             inbox: list[_Inbox] = []
-            # The generation is made before it is submitted: the first piece may come before submit() returns.
-            callback = _c_api.redline_on_piece(lambda piece, data: inbox[0].on_piece(piece, data))
 
-            def made(generation: Generation) -> Any:
+            # The generation is made before it is submitted: the first piece may come before submit() returns.
+            def made(generation: Generation) -> Callable[[_redline.Piece], bool]:
                 self._generation = generation
                 inbox.append(_Inbox(loop, generation, self._keeps))
-                return callback
+                return inbox[0].on_piece
 
             self._start(made)
             assert self._generation is not None

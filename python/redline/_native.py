@@ -1,132 +1,98 @@
-"""The library behind the package: finding and loading it, its handles, its errors, its texts."""
+"""The extension module behind the package: finding and loading it, and what its handles have in common."""
 from __future__ import annotations
 
-import ctypes
+import importlib.util
 import os
 import pathlib
+import sys
 import threading
-from collections.abc import Callable, Generator
-from typing import Any
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
-from redline import _c_api
-from redline.errors import (Cancelled, ClosedError, Error, FileError, InternalError, InvalidArgument, NotFound, OutOfMemory,
-                            Unsupported)
+from redline.errors import ClosedError
 
-_ERRORS: dict[int, type[Error]] = {
-    _c_api.INVALID_ARGUMENT: InvalidArgument,
-    _c_api.NOT_FOUND: NotFound,
-    _c_api.UNSUPPORTED: Unsupported,
-    _c_api.OUT_OF_MEMORY: OutOfMemory,
-    _c_api.CANCELLED: Cancelled,
-    _c_api.IO: FileError,
-    _c_api.INTERNAL: InternalError,
-}
-_FILE = "libredline.so"
+MODULE = "_redline.abi3.so"
+_NAME = "redline._redline"
 _lock = threading.Lock()
-_library: Any = None
+
+H = TypeVar("H")
 
 
 def candidates() -> list[pathlib.Path]:
-    """Where the library is looked for: REDLINE_LIBRARY, the package, the builds of the source tree."""
-    if named := os.environ.get("REDLINE_LIBRARY"):
-        return [pathlib.Path(named)]
+    """Where the extension module is looked for: the package, the folder of REDLINE_LIBRARY, the builds of the source tree."""
     package = pathlib.Path(__file__).resolve().parent
-    found = [package / "lib" / _FILE]
+    folders = [package]
+    if named := os.environ.get("REDLINE_LIBRARY"):
+        folders.append(pathlib.Path(named).absolute().parent)
     if package.parent.name == "python":
-        found += [package.parents[1] / "build" / preset / _FILE for preset in ("release", "dev")]
-    return found
+        folders += [package.parents[1] / "build" / preset for preset in ("release", "dev")]
+    return [folder / MODULE for folder in folders]
 
 
-def library() -> Any:
-    """The loaded library. ImportError: it is missing, cannot be loaded, or is of another version."""
-    return _library if _library is not None else _load()
-
-
-def _load() -> Any:
-    global _library
+def load() -> ModuleType:
+    """The extension module. ImportError: it or its library is missing, cannot be loaded, or is of another version."""
     with _lock:
-        if _library is not None:
-            return _library
+        if _NAME not in sys.modules:
+            sys.modules[_NAME] = _load()
+        return sys.modules[_NAME]
+
+
+def _load() -> ModuleType:
+    named = os.environ.get("REDLINE_LIBRARY")
+    if named:
+        _load_library(named)
+    spec = importlib.util.find_spec(_NAME)
+    if spec is None:
         paths = candidates()
         path = next((p for p in paths if p.is_file()), None)
         if path is None:
-            raise ImportError(f"redline: no {_FILE}; looked for {', '.join(map(str, paths))}. Install the package with pip, "
-                              "build the library in the source tree, or name it in REDLINE_LIBRARY")
-        try:
-            loaded = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise ImportError(f"redline: {path} cannot be loaded: {error}") from error
-        for name, result, arguments in _c_api.FUNCTIONS:
-            try:
-                function = getattr(loaded, name)
-            except AttributeError:
-                raise ImportError(f"redline: {path} has no {name}; it is older than this package") from None
-            function.restype, function.argtypes = result, arguments
-        major, minor = divmod(loaded.redline_version_number() // 100, 100)
-        if (major, minor) != (_c_api.VERSION_MAJOR, _c_api.VERSION_MINOR):
-            raise ImportError(f"redline: {path} is version {major}.{minor}, and this package needs "
-                              f"{_c_api.VERSION_MAJOR}.{_c_api.VERSION_MINOR}")
-        _library = loaded
-        return loaded
+            raise ImportError(f"redline: no {MODULE}; looked for {', '.join(map(str, paths))}. Install the package with pip, or "
+                              "build it in the source tree: make dev")
+        spec = importlib.util.spec_from_file_location(_NAME, path)
+    assert spec is not None and spec.loader is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError:
+        raise  # nanobind_backend, which the message names
+    except ImportError as error:
+        raise ImportError(f"redline: {spec.origin} cannot be loaded: {error}") from error
+    if named and not os.path.samefile(named, module.library_path()):
+        raise ImportError(f"redline: {named} is not the library that {spec.origin} needs; it loaded {module.library_path()}")
+    return module
 
 
-def version() -> str:
-    text: bytes = library().redline_version()
-    return text.decode()
+def _load_library(path: str) -> None:
+    """The library that REDLINE_LIBRARY names, before the module asks for one of the same name."""
+    import ctypes
+
+    if not os.path.isfile(path):
+        raise ImportError(f"redline: no libredline.so; looked for {path}, which REDLINE_LIBRARY names")
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"redline: {path} cannot be loaded: {error}") from error
 
 
-def raise_error(code: int, error: ctypes.c_void_p) -> None:
-    """Raises what `error` says, and frees it."""
-    lib = library()
-    message = lib.redline_error_message(error).decode("utf-8", "replace") if error else ""
-    lib.redline_error_free(error)
-    raise _ERRORS.get(code, InternalError)(message or lib.redline_code_name(code).decode())
+class Closable(Generic[H]):
+    """Base of models: close(), `with`, no pickling, no use after fork.
 
-
-def call(function: Any, *arguments: Any) -> None:
-    """Calls a function whose last parameter is the error, and raises that."""
-    error = ctypes.c_void_p()
-    code = function(*arguments, ctypes.byref(error))
-    if code != _c_api.OK:
-        raise_error(code, error)
-
-
-class Handle:
-    """Owns one handle of the library, which is released with the last reference to this object.
-
-    A call keeps a reference while it runs, so closing a model in one thread does not free what another one uses.
+    The handle is an object of the extension module, which is released with its last reference. A call keeps one while it runs, so
+    closing a model in one thread does not free what another one uses.
     """
 
-    __slots__ = ("__weakref__", "_release", "pid", "value")
-
-    def __init__(self, value: int | None, release: Callable[[int], None]) -> None:
-        self.value, self._release = value, release
-        self.pid = os.getpid()
-
-    def __del__(self) -> None:
-        if self.value is not None:
-            self._release(self.value)
-
-
-class HandleMemory:
-    """Makes arrays over memory of a handle, which lives as long as they do."""
-
-    def __init__(self, handle: Handle, address: int, shape: tuple[int, ...], typestr: str) -> None:
-        self._handle = handle
-        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": shape, "typestr": typestr}
-
-
-class Closable:
-    """Base of models: close(), `with`, no pickling, no use after fork."""
-
-    _handle: Handle | None = None
+    _handle: H | None = None
+    _pid = 0
     _name = "model"
 
-    def _use(self) -> Handle:
+    def _open(self, handle: H) -> None:
+        self._handle, self._pid = handle, os.getpid()
+
+    def _use(self) -> H:
         handle = self._handle
         if handle is None:
             raise ClosedError(f"this {self._name} is closed; open it again: {self._again()}")
-        if handle.pid != os.getpid():
+        if self._pid != os.getpid():
             raise ClosedError(f"this {self._name} was opened before fork(), and the threads that compute are in the parent "
                               f"process; open it in this process: {self._again()}, or start processes by \"spawn\"")
         return handle
@@ -153,66 +119,3 @@ class Closable:
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: it has threads and mapped memory. Pass its path, "
                         f"and open it where it is used: {self._again()}")
-
-
-def take_text(pointer: ctypes.c_void_p, length: int | None = None) -> str:
-    """Text that the library gave away; frees it."""
-    try:
-        data = ctypes.string_at(pointer) if length is None else ctypes.string_at(pointer, length)
-    finally:
-        library().redline_free(pointer)
-    return data.decode("utf-8", "replace")
-
-
-def text_of(function: Any, *arguments: Any) -> str:
-    """The text that a function gives in a char** before its error."""
-    text = ctypes.c_void_p()
-    call(function, *arguments, ctypes.byref(text))
-    return take_text(text)
-
-
-class StepCheck:
-    """A callback on the calling thread between steps: lets Python handle signals, and carries an exception to the caller.
-
-    The callback is a generator's send(): a signal's exception is raised inside its `try`. In a plain function it could be raised
-    before the first line, where ctypes would drop it.
-    """
-
-    def __init__(self, action: Callable[[Any], Any] | None = None) -> None:
-        self.error: BaseException | None = None
-        self._loop = self._run(action)
-        next(self._loop)
-
-    def _run(self, action: Callable[[Any], Any] | None) -> Generator[int, Any, None]:
-        answer = 0
-        while True:
-            try:
-                while True:
-                    argument = yield answer
-                    if action is not None:
-                        answer = 1 if action(argument) is False else 0
-            except GeneratorExit:
-                return
-            except BaseException as error:  # KeyboardInterrupt too: re-raised in the caller
-                self.error, answer = error, 1
-
-    def on_step(self) -> Any:
-        return _c_api.redline_on_step(self._loop.send)
-
-    def on_image_step(self) -> Any:
-        # send() takes one argument, the progress; user_data is left where the caller put it.
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_c_api.redline_image_progress))(self._loop.send)
-        return ctypes.cast(function, _c_api.redline_on_image_step), function
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Makes the call, and raises what was raised within it: that, not "cancelled"."""
-        try:
-            function(*arguments)
-        except Cancelled:
-            if self.error is None:
-                raise
-        finally:
-            self._loop.close()
-            error, self.error = self.error, None
-            if error is not None:
-                raise error

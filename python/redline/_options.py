@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redline import _c_api
 from redline._convert import assign, path_text, real, utf8
 
 if TYPE_CHECKING:
@@ -16,19 +15,18 @@ _PATHS = ("cache_folder", "trace_file", "chat_template", "transformer_file", "st
 
 def assign_options(struct: Any, function: str, options: Mapping[str, Any], known: Sequence[str], *, runtime: Runtime | None,
                    adapters: Any = None) -> None:
-    """Fills in a struct of options of the C interface; None keeps the default. TypeError: an unknown name."""
-    kinds = dict(type(struct)._fields_)
+    """Fills in a struct of options; None keeps the default. TypeError: an unknown name."""
     for name, value in options.items():
         if name not in known:
-            unknown_option(function, name, (*known, *(("adapters",) if "adapters" in kinds else ()), "runtime"))
+            unknown_option(function, name, (*known, *(("adapters",) if hasattr(struct, "adapters") else ()), "runtime"))
         if value is not None:
-            assign(struct, kinds, name, path_text(name, value) if name in _PATHS else value)
+            assign(struct, name, path_text(name, value) if name in _PATHS else value)
     if runtime is not None:
-        from redline.runtime import runtime_value
+        from redline.runtime import runtime_handle
 
-        struct.runtime = runtime_value(runtime)
+        struct.runtime = runtime_handle(runtime)
     if adapters is not None:
-        struct.adapters, struct.num_adapters = adapter_array(adapters)
+        struct.adapters = adapter_list(adapters)
 
 
 def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
@@ -43,7 +41,7 @@ def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
     raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
 
 
-def adapter_array(adapters: Any) -> tuple[Any, int]:
+def adapter_list(adapters: Any) -> list[tuple[bytes | None, bytes, float]]:
     """LoRA files to open a model with: a path, a list of paths, or a dict of name: path or (path, weight)."""
     if isinstance(adapters, (str, os.PathLike)):
         adapters = [adapters]
@@ -51,6 +49,6 @@ def adapter_array(adapters: Any) -> tuple[Any, int]:
     found = []
     for name, value in items:
         path, weight = value if isinstance(value, tuple) else (value, 1.0)
-        found.append(_c_api.redline_adapter(None if name is None else utf8("the name of an adapter", name),
-                                            utf8("adapters", path_text("adapters", path)), real("adapters", weight)))
-    return (_c_api.redline_adapter * len(found))(*found), len(found)
+        found.append((None if name is None else utf8("the name of an adapter", name),
+                      utf8("adapters", path_text("adapters", path)), real("adapters", weight)))
+    return found

@@ -7,7 +7,7 @@
     image = pipe("a lighthouse at night", num_inference_steps=28).images[0]
     pipe.unload()                                             # PyTorch computes again
 
-A component stays the object that it was, so `pipe.transformer.config`, `.dtype`, `isinstance` and LoRA calls keep working; its
+A component stays the object that it was, so ``pipe.transformer.config``, ``.dtype``, ``isinstance`` and LoRA calls keep working; its
 class becomes a subclass whose forward() runs the engine, and its weights move there. docs/python.md has the details.
 """
 # pyright: reportMissingImports=false

@@ -1,17 +1,16 @@
 """Embedding models."""
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from redline import _c_api
-from redline._convert import TokenIds, integer, is_array, path_text, text_array, texts, utf8
+from redline import _redline
+from redline._convert import integer, is_array, path_text, text_list, texts, token_ids, utf8
 from redline._names import find_model
-from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
+from redline._native import Closable
 from redline._options import assign_options
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
@@ -36,7 +35,7 @@ class RankedDocument:
     text: str
 
 
-class EmbeddingModel(Closable):
+class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
     """A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding), or a cross-encoder.
 
     ``path``: a Hugging Face folder, with the files of sentence-transformers if it has them, a GGUF file, or ``hf:owner/name``.
@@ -48,14 +47,11 @@ class EmbeddingModel(Closable):
 
     def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, **options: Any) -> None:
         self._path = find_model(path_text("path", path))
-        lib = library()
-        struct = _c_api.redline_embedding_options()
-        lib.redline_embedding_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
+        struct = _redline.EmbeddingOptions()
         assign_options(struct, type(self).__name__, options, _OPTIONS, runtime=runtime)
-        pointer = ctypes.c_void_p()
-        call(lib.redline_embedding_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
-        self._handle = Handle(pointer.value, lib.redline_embedding_model_release)
-        self._dimensions = int(lib.redline_embedding_model_dimensions(pointer))
+        handle = _redline.open_embedding_model(utf8("path", self._path), struct)
+        self._open(handle)
+        self._dimensions = handle.dimensions
 
     def __repr__(self) -> str:
         return f"<redline.EmbeddingModel {self._path}{' (closed)' if self.closed else ''}>"
@@ -73,7 +69,7 @@ class EmbeddingModel(Closable):
 
     def describe(self) -> dict[str, Any]:
         """dimensions, max_length, pooling, normalizes, num_labels, prompts, default_prompt, architecture, and more."""
-        return dict(json.loads(text_of(library().redline_embedding_model_describe, self._use().value)))
+        return dict(json.loads(self._use().describe()))
 
     def embed(self, texts: Any, *, prompt_name: str | None = None, truncate: bool = False, normalize: bool | None = None,
               dimensions: int | None = None) -> NDArray[np.float32]:
@@ -87,16 +83,13 @@ class EmbeddingModel(Closable):
         import numpy as np
 
         single = isinstance(texts, str)
-        prompts, keep = text_prompts([texts] if single else texts)
+        prompts = text_prompts([texts] if single else texts)
         width = self._dimensions if dimensions is None else integer("dimensions", dimensions)
         if width < 1:
             raise InvalidArgument(f"dimensions is {width}; it must be from 1 to {self._dimensions}")
         result = np.empty((len(prompts), width), np.float32)
-        options, check = self._options(prompt_name, truncate, normalize, dimensions)
-        if len(prompts):
-            check.run(call, library().redline_embed, self._use().value, prompts, len(prompts), ctypes.byref(options),
-                      result.ctypes.data, result.size, None)
-        del keep
+        if prompts:
+            self._use().embed(prompts, self._options(prompt_name, truncate, normalize, dimensions), result)
         return result[0] if single else result
 
     def token_states(self, texts: Any, *, prompt_name: str | None = None, truncate: bool = False) -> Any:
@@ -105,20 +98,9 @@ class EmbeddingModel(Closable):
 
         ``texts``, ``prompt_name``, ``truncate`` and errors: as embed(). Unsupported: the model is a decoder.
         """
-        import numpy as np
-
         single = isinstance(texts, str)
-        prompts, keep = text_prompts([texts] if single else texts)
-        options, check = self._options(prompt_name, truncate, None, None)
-        pointer, lib = ctypes.c_void_p(), library()
-        check.run(call, lib.redline_embed_tokens, self._use().value, prompts, len(prompts), ctypes.byref(options),
-                  ctypes.byref(pointer))
-        del keep
-        handle, found = Handle(pointer.value, lib.redline_token_states_release), []
-        for i in range(len(prompts)):
-            array = lib.redline_token_states_of(handle.value, i)
-            address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
-            found.append(np.asarray(HandleMemory(handle, address, tuple(array.shape[: array.num_axes]), "<f4")))
+        prompts = text_prompts([texts] if single else texts)
+        found = self._use().token_states(prompts, self._options(prompt_name, truncate, None, None))
         return found[0] if single else found
 
     def rank(self, query: str, documents: Sequence[str], *, truncate: bool = False, top_k: int | None = None,
@@ -135,12 +117,10 @@ class EmbeddingModel(Closable):
         """Relevance of each document, float32 [documents]."""
         import numpy as np
 
-        array, count = text_array("documents", documents)
-        result = np.empty(count, np.float32)
-        options, check = self._options(None, truncate, None, None)
-        if count:
-            check.run(call, library().redline_rank, self._use().value, utf8("query", query), array, count,
-                      ctypes.byref(options), result.ctypes.data, None)
+        given = text_list("documents", documents)
+        result = np.empty(len(given), np.float32)
+        if given:
+            self._use().rank(utf8("query", query), given, self._options(None, truncate, None, None), result)
         return result
 
     def encode(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None, batch_size: int = 32,
@@ -196,9 +176,8 @@ class EmbeddingModel(Closable):
             return result[0]
         return result if convert_to_numpy else list(result)
 
-    def _options(self, prompt_name: Any, truncate: bool, normalize: bool | None, dimensions: Any) -> tuple[Any, StepCheck]:
-        options = _c_api.redline_embed_options()
-        library().redline_embed_options_init(ctypes.byref(options), ctypes.sizeof(options))
+    def _options(self, prompt_name: Any, truncate: bool, normalize: bool | None, dimensions: Any) -> _redline.EmbedOptions:
+        options = _redline.EmbedOptions()
         if prompt_name is not None:
             options.prompt_name = utf8("prompt_name", prompt_name)
         options.truncate = int(truncate)
@@ -206,17 +185,13 @@ class EmbeddingModel(Closable):
             options.normalize = int(normalize)
         if dimensions:
             options.dimensions = integer("dimensions", dimensions)
-        check = StepCheck()
-        options.on_step = check.on_step()
-        return options, check
+        return options
 
 
-def text_prompts(values: Any) -> tuple[Any, list[Any]]:
-    """Texts or token ids as redline_prompts, and what keeps their memory."""
+def text_prompts(values: Any) -> list[Any]:
+    """Texts or token ids in the form of the extension module."""
     if is_array(values):
         values = list(values) if getattr(values, "ndim", 1) == 2 else [values]
     if isinstance(values, (list, tuple)) and values and not isinstance(values[0], str):
-        keep = [TokenIds(f"texts[{i}]", ids) for i, ids in enumerate(values)]
-        return (_c_api.redline_prompt * len(keep))(*(_c_api.redline_prompt(None, 0, ids.pointer, ids.count) for ids in keep)), list(keep)
-    data = [utf8(f"texts[{i}]", text, may_have_zero=True) for i, text in enumerate(texts("texts", values))]
-    return (_c_api.redline_prompt * len(data))(*(_c_api.redline_prompt(d, len(d), None, 0) for d in data)), list(data)
+        return [token_ids(f"texts[{i}]", ids) for i, ids in enumerate(values)]
+    return [utf8(f"texts[{i}]", text, may_have_zero=True) for i, text in enumerate(texts("texts", values))]

@@ -1,7 +1,6 @@
 """Images from diffusion pipelines."""
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import difflib
 import json
@@ -11,10 +10,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from redline import _c_api
-from redline._convert import as_numpy, assign, float_array, integer, is_array, kind_of, path_text, text_array, texts, utf8
+from redline import _redline
+from redline._convert import as_numpy, assign, float_array, integer, is_array, kind_of, path_text, text_list, texts, utf8
 from redline._names import find_model
-from redline._native import Closable, Handle, HandleMemory, StepCheck, call, library, text_of
+from redline._native import Closable
 from redline._options import assign_options
 from redline._progress import ProgressBar
 from redline.errors import InvalidArgument
@@ -29,7 +28,6 @@ __all__ = ["Image", "ImagePipeline", "ImageResult", "PromptEmbeds", "StepCacheRu
 
 _OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks", "tail_blocks", "vae_tile", "use_interpreter",
             "transformer_file", "step_cache_file", "vae_folder", "trace_file", "max_adapter_rank")
-_REQUEST: dict[str, Any] = dict(_c_api.redline_image_request._fields_)  # type: ignore[arg-type]
 _PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
           "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
           "strength", "keep_unmasked", "keep_latents", "skip_decode")
@@ -59,7 +57,7 @@ def step_cache_rules() -> list[StepCacheRule]:
     >>> [rule.name for rule in redline.step_cache_rules() if rule.is_default]
     ['redline']
     """
-    return [StepCacheRule(**row) for row in json.loads(text_of(library().redline_step_cache_rules))]
+    return [StepCacheRule(**row) for row in json.loads(_redline.step_cache_rules())]
 
 
 def png_data(pixels: NDArray[np.uint8]) -> bytes:
@@ -123,9 +121,7 @@ class Image:
         name = path_text("path", path)
         if not name.lower().endswith(".png"):
             raise InvalidArgument(f"{name}: PNG files are written; other formats by image.to_pil().save(path)")
-        pixels = np.ascontiguousarray(self._pixels)
-        image = _c_api.redline_image(self.width, self.height, ctypes.cast(pixels.ctypes.data, ctypes.POINTER(ctypes.c_uint8)))
-        call(library().redline_save_png, utf8("path", name), ctypes.byref(image))
+        _redline.save_png(utf8("path", name), np.ascontiguousarray(self._pixels))
 
     def _repr_png_(self) -> bytes:
         return png_data(self._pixels)
@@ -138,7 +134,7 @@ class Image:
 class StepProgress:
     """A completed step, passed to ``callback``. ``computed`` images of the batch were computed, the others forecast.
 
-    ``latents`` and ``preview()`` are valid during the callback only; copy what is kept.
+    ``latents`` (a copy) and ``preview()`` can be had during the callback only.
     """
 
     step: int
@@ -147,32 +143,17 @@ class StepProgress:
     computed: int
     sigma: float
     next_sigma: float
-    _pointer: Any = dataclasses.field(repr=False, default=None)
+    _progress: Any = dataclasses.field(repr=False, default=None)
 
     @property
     def latents(self) -> NDArray[np.float32]:
         """After the step, float32 [batch, channels, height, width]."""
-        return float_view(self._pointer.contents.latents)
+        found: NDArray[np.float32] = self._progress.latents
+        return found
 
     def preview(self, index: int = 0, max_side: int = 256) -> Image:
         """Image ``index`` of the batch as the model expects it at this step; its longer side has at most ``max_side`` pixels."""
-        import numpy as np
-
-        rgb, width, height = ctypes.c_void_p(), ctypes.c_int64(), ctypes.c_int64()
-        call(library().redline_image_preview, self._pointer, integer("index", index), integer("max_side", max_side),
-             ctypes.byref(rgb), ctypes.byref(width), ctypes.byref(height))
-        try:
-            data = ctypes.string_at(rgb, width.value * height.value * 3)
-        finally:
-            library().redline_free(rgb)
-        return Image(np.frombuffer(data, np.uint8).reshape(height.value, width.value, 3))
-
-
-def float_view(array: Any) -> NDArray[np.float32]:
-    import numpy as np
-
-    shape = tuple(array.shape[: array.num_axes])
-    return np.ctypeslib.as_array(array.data, shape) if 0 not in shape and shape else np.empty(shape or (0,), np.float32)
+        return Image(self._progress.preview(integer("index", index), integer("max_side", max_side)))
 
 
 class ImageResult:
@@ -182,18 +163,11 @@ class ImageResult:
     ``executed_share``: matrix products relative to a run without it. Times are milliseconds.
     """
 
-    def __init__(self, handle: Handle) -> None:
-        import numpy as np
-
-        lib = library()
+    def __init__(self, handle: _redline.ImageResult) -> None:
         self._handle = handle
-        self.pixels: list[NDArray[np.uint8]] = []
-        for i in range(lib.redline_image_result_count(handle.value)):
-            image = lib.redline_image_result_image(handle.value, i)
-            address = ctypes.cast(image.rgb, ctypes.c_void_p).value or 0
-            self.pixels.append(np.asarray(HandleMemory(handle, address, (image.height, image.width, 3), "|u1")))
-        self.details: dict[str, Any] = json.loads(text_of(lib.redline_image_result_describe, handle.value))
-        self.seed: int = int(lib.redline_image_result_seed(handle.value))
+        self.pixels: list[NDArray[np.uint8]] = [handle.image(i) for i in range(len(handle))]
+        self.details: dict[str, Any] = json.loads(handle.describe())
+        self.seed: int = handle.seed
         self.warnings: list[str] = list(self.details["warnings"])
         self.cache: str = self.details["cache"]
         self.executed_share: float = self.details["executed_share"]
@@ -223,13 +197,7 @@ class ImageResult:
     @property
     def latents(self) -> NDArray[np.float32] | None:
         """Final latents, float32 [images, channels, height, width]; None without ``keep_latents=True``."""
-        import numpy as np
-
-        array = library().redline_image_result_latents(self._handle.value)
-        if not array.num_axes:
-            return None
-        address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
-        return np.asarray(HandleMemory(self._handle, address, tuple(array.shape[: array.num_axes]), "<f4"))
+        return self._handle.latents
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -254,19 +222,10 @@ class PromptEmbeds:
     """What the text encoders make of prompts, over the engine's memory. ``text``: float32 [prompts, tokens, width]; ``pooled``: float32
     [prompts, width], None if the pipeline has none; ``warnings``: a truncated prompt, ..."""
 
-    def __init__(self, handle: Handle) -> None:
-        lib = library()
-        self.text: NDArray[np.float32] = self._array(handle, lib.redline_prompt_embeds_text(handle.value))
-        pooled = lib.redline_prompt_embeds_pooled(handle.value)
-        self.pooled: NDArray[np.float32] | None = self._array(handle, pooled) if pooled.num_axes else None
-        self.warnings: list[str] = json.loads(text_of(lib.redline_prompt_embeds_describe, handle.value))["warnings"]
-
-    @staticmethod
-    def _array(handle: Handle, array: Any) -> NDArray[np.float32]:
-        import numpy as np
-
-        address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
-        return np.asarray(HandleMemory(handle, address, tuple(array.shape[: array.num_axes]), "<f4"))
+    def __init__(self, handle: _redline.PromptEmbeds) -> None:
+        self.text: NDArray[np.float32] = handle.text
+        self.pooled: NDArray[np.float32] | None = handle.pooled
+        self.warnings: list[str] = json.loads(handle.describe())["warnings"]
 
     def __repr__(self) -> str:
         pooled = "none" if self.pooled is None else list(self.pooled.shape)
@@ -309,7 +268,7 @@ def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
     return np.ascontiguousarray(found[:, :, :3])
 
 
-class ImagePipeline(Closable):
+class ImagePipeline(Closable["_redline.ImagePipeline"]):
     """A diffusion pipeline, opened from a diffusers folder or the name of a bundled one.
 
     >>> import redline
@@ -331,13 +290,9 @@ class ImagePipeline(Closable):
     def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, adapters: Any = None,
                  **options: Any) -> None:
         self._path = find_model(path_text("path", path))
-        lib = library()
-        struct = _c_api.redline_image_pipeline_options()
-        lib.redline_image_pipeline_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
+        struct = _redline.ImagePipelineOptions()
         assign_options(struct, "ImagePipeline", options, _OPTIONS, runtime=runtime, adapters=adapters)
-        pointer = ctypes.c_void_p()
-        call(lib.redline_image_pipeline_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
-        self._handle = Handle(pointer.value, lib.redline_image_pipeline_release)
+        self._open(_redline.open_image_pipeline(utf8("path", self._path), struct))
 
     def __repr__(self) -> str:
         return f"<redline.ImagePipeline {self._path}{' (closed)' if self.closed else ''}>"
@@ -349,7 +304,7 @@ class ImagePipeline(Closable):
 
     def describe(self) -> dict[str, Any]:
         """family, is_guidance_distilled, takes_guidance_scale, size_multiple (pixels), defaults, memory (bytes)."""
-        return dict(json.loads(text_of(library().redline_image_pipeline_describe, self._use().value)))
+        return dict(json.loads(self._use().describe()))
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -358,15 +313,13 @@ class ImagePipeline(Closable):
 
     def load_adapter(self, name: str, path: str | os.PathLike[str]) -> None:
         """Loads a LoRA file; it has no effect until set_adapters()."""
-        call(library().redline_image_pipeline_load_adapter, self._use().value, utf8("name", name),
-             utf8("path", path_text("path", path)))
+        self._use().load_adapter(utf8("name", name), utf8("path", path_text("path", path)))
 
     def set_adapters(self, adapters: str | Mapping[str, float] | list[str]) -> None:
         """The adapters of the calls that follow, with their weights; [] for none. NotFound: no such name."""
-        from redline.sampling import weight_array
+        from redline.sampling import weight_list
 
-        array, count = weight_array(adapters)
-        call(library().redline_image_pipeline_set_adapters, self._use().value, array, count)
+        self._use().set_adapters(weight_list(adapters))
 
     def encode_prompt(self, prompt: str | list[str], *, max_sequence_length: int = 0) -> PromptEmbeds:
         """Runs the text encoders alone: for ``prompt_embeds`` and ``pooled_prompt_embeds`` of calls.
@@ -374,20 +327,13 @@ class ImagePipeline(Closable):
         ``max_sequence_length``: text tokens (T5); 0: the model's default. Unsupported: prompts of different lengths where the denoiser
         does not attend to padding; encode them one by one.
         """
-        array, count = text_array("prompt", prompt)
-        pointer = ctypes.c_void_p()
-        call(library().redline_image_encode_prompts, self._use().value, array, count,
-             integer("max_sequence_length", max_sequence_length), ctypes.byref(pointer))
-        return PromptEmbeds(Handle(pointer.value, library().redline_prompt_embeds_release))
+        given = text_list("prompt", prompt)
+        return PromptEmbeds(self._use().encode_prompts(given, integer("max_sequence_length", max_sequence_length)))
 
     def decode(self, latents: Any) -> ImageResult:
         """Images of latents, float [images, channels, height / 8, width / 8], as ``keep_latents=True`` gives them."""
         floats = float_array("latents", latents, ("images", "channels", "height / 8", "width / 8"))
-        shape = (ctypes.c_int64 * floats.ndim)(*floats.shape)
-        array = _c_api.redline_float_array(ctypes.cast(floats.ctypes.data, ctypes.POINTER(ctypes.c_float)), shape, floats.ndim)
-        pointer = ctypes.c_void_p()
-        call(library().redline_image_decode, self._use().value, ctypes.byref(array), ctypes.byref(pointer))
-        return ImageResult(Handle(pointer.value, library().redline_image_result_release))
+        return ImageResult(self._use().decode(floats))
 
     def __call__(self, prompt: str | list[str] | None = None, negative_prompt: str | None = None, *, width: int | None = None,
                  height: int | None = None, num_inference_steps: int | None = None, guidance_scale: float | None = None,
@@ -415,20 +361,17 @@ class ImagePipeline(Closable):
         keep_unmasked, keep_latents (the result has ``latents``), skip_decode (no images: decode(latents) later).
         """
         handle = self._use()
-        lib = library()
-        request = _c_api.redline_image_request()
-        lib.redline_image_request_init(ctypes.byref(request), ctypes.sizeof(request), handle.value)
+        request = _redline.ImageRequest(handle)
         values = dict(negative_prompt=negative_prompt, width=width, height=height, num_inference_steps=num_inference_steps,
                       guidance_scale=guidance_scale, strength=strength, cache=cache, quality=quality, steps_budget=steps_budget,
                       **more)
-        keep: list[Any] = []
         for name, value in values.items():
             if name not in _PLAIN:
                 known = [*_PLAIN, *(k for k in type(self).__call__.__annotations__ if k not in ("more", "return"))]
                 near = _KNOWN_ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
                 raise TypeError(f"ImagePipeline() got an unexpected keyword argument '{name}'{f'; use {near}' if near else ''}")
             if value is not None:
-                assign(request, _REQUEST, name, value)
+                assign(request, name, value)
                 if name in _AT_LEAST_1 and not getattr(request, name):
                     raise InvalidArgument(f"{name} is 0; leave it out for the model's own")
         if strength is not None and image is None:
@@ -441,7 +384,7 @@ class ImagePipeline(Closable):
             prompt = ""
         if not texts("prompt", prompt):
             raise InvalidArgument("prompt is an empty list")
-        request.prompts, request.num_prompts = text_array("prompt", prompt)
+        request.prompts = text_list("prompt", prompt)
         request.num_images = integer("num_images_per_prompt", num_images_per_prompt)
         if request.num_images < 1:
             raise InvalidArgument(f"num_images_per_prompt is {request.num_images}; it must be at least 1")
@@ -455,39 +398,26 @@ class ImagePipeline(Closable):
             ("negative_pooled_embeds", "negative_pooled_prompt_embeds", negative_pooled_prompt_embeds, ("images", "width")),
         ):
             if array is not None:
-                floats = float_array(name, array, axes)
-                shape = (ctypes.c_int64 * floats.ndim)(*floats.shape)
-                data = ctypes.cast(floats.ctypes.data, ctypes.POINTER(ctypes.c_float))
-                keep += [floats, shape]
-                setattr(request, field, ctypes.pointer(_c_api.redline_float_array(data, shape, floats.ndim)))
+                setattr(request, field, float_array(name, array, axes))
         if mask_image is not None and image is None:
             raise InvalidArgument("mask_image needs image, whose masked part is regenerated")
         for field, name, source in (("init_image", "image", image), ("mask", "mask_image", mask_image)):
             if source is not None:
                 pixels = rgb_pixels(name, source, field == "mask")
-                keep.append(pixels)
-                rgb = ctypes.cast(pixels.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
-                setattr(request, field, ctypes.pointer(_c_api.redline_image(pixels.shape[1], pixels.shape[0], rgb)))
+                setattr(request, field, pixels)
                 if field == "init_image" and width is None and height is None:
                     request.width, request.height = pixels.shape[1], pixels.shape[0]
 
         shown = progress if progress is not None else None if callback is None else False
         with ProgressBar(0, unit="step", shown=shown) as bar:
 
-            def on_step(pointer: Any) -> Any:
-                p = pointer.contents
+            def on_step(p: _redline.ImageProgress) -> object:
                 bar.update(p.step, p.steps)
                 if callback is None:
                     return None
-                return callback(StepProgress(p.step, p.steps, p.step_ms, p.computed, p.sigma, p.next_sigma, pointer))
+                return callback(StepProgress(p.step, p.steps, p.step_ms, p.computed, p.sigma, p.next_sigma, p))
 
-            step, wait = StepCheck(on_step), StepCheck()
-            request.on_step, function = step.on_image_step()
-            request.on_wait = wait.on_step()
-            result = ctypes.c_void_p()
-            step.run(wait.run, call, lib.redline_image_generate, handle.value, ctypes.byref(request), ctypes.byref(result))
-            del function, keep
-        return ImageResult(Handle(result.value, lib.redline_image_result_release))
+            return ImageResult(handle.generate(request, on_step))
 
 
 def _seed(seed: Any, generator: Any) -> int | None:
@@ -500,4 +430,4 @@ def _seed(seed: Any, generator: Any) -> int | None:
         seed = initial() if initial is not None else generator
     if seed is None or (isinstance(seed, int) and seed == -1):
         return None
-    return integer("seed", seed, ctypes.c_uint64)
+    return integer("seed", seed, "uint64")

@@ -1,23 +1,22 @@
 """Language models."""
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
-from redline import _c_api
-from redline._convert import TokenIds, as_numpy, integer, is_array, kind_of, path_text, utf8
+from redline import _redline
+from redline._convert import as_numpy, integer, is_array, kind_of, path_text, token_ids, utf8
 from redline._generation import AsyncStream, ChatReader, Generation, Stream
 from redline._names import find_model
-from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._native import Closable
 from redline._options import assign_options
 from redline._progress import is_wanted
 from redline.errors import InvalidArgument, Unsupported
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion
-from redline.sampling import SamplingOptions, check_names, generate_options, weight_array
+from redline.sampling import SamplingOptions, check_names, generate_options, weight_list
 from redline.tokenizer import Tokenizer, check_messages, check_tools, json_text, render_chat
 
 if TYPE_CHECKING:
@@ -59,32 +58,26 @@ def is_batch(prompt: Any) -> bool:
 
 
 class _Job:
-    """Prompts in the form of the C interface, and what keeps their memory."""
+    """Prompts in the form of the extension module: each text as UTF-8, each list of ids as dense int32, `n` times."""
 
-    def __init__(self, model: Handle, prompts: Sequence[Any], n: int, tools: Any, variables: Any, tool_choice: str) -> None:
-        self.prompts = (_c_api.redline_prompt * (len(prompts) * n))()
-        self.keep: list[Any] = []
+    def __init__(self, model: _redline.Model, prompts: Sequence[Any], n: int, tools: Any, variables: Any, tool_choice: str) -> None:
+        self.prompts: list[Any] = []
         self.has_messages = False
         self.rendered: list[bytes] = []
         for i, prompt in enumerate(prompts):
             if is_messages(prompt) or tools is not None or variables is not None:
                 self.has_messages = True
                 prompt = render_chat(model, prompt, tools if tool_choice != "none" else None, variables, True)
+            name = "prompt" if len(prompts) == 1 else f"prompt {i}"
             if isinstance(prompt, str):
-                data = utf8("prompt" if len(prompts) == 1 else f"prompt {i}", prompt, may_have_zero=True)
+                data = utf8(name, prompt, may_have_zero=True)
                 self.rendered.append(data)
-                fields: Any = (data, len(data), None, 0)
+                self.prompts += [data] * n
             else:
-                ids = TokenIds("prompt" if len(prompts) == 1 else f"prompt {i}", prompt)
-                self.keep.append(ids)
-                fields = (None, 0, ids.pointer, ids.count)
-                if not ids.count:  # a non-NULL pointer marks these as ids
-                    fields = (None, 0, ctypes.cast(self.prompts, ctypes.POINTER(ctypes.c_int32)), 0)
-            for k in range(n):
-                self.prompts[i * n + k] = fields
+                self.prompts += [token_ids(name, prompt)] * n
 
 
-class Model(Closable):
+class Model(Closable["_redline.Model"]):
     """A language model, opened from a GGUF file, a Hugging Face folder, ``hf:owner/name`` (downloaded by ``redline pull``), or the
     name of a bundled model.
 
@@ -121,28 +114,23 @@ class Model(Closable):
         self._path = find_model(given)
         self._embedder: EmbeddingModel | None = None
         self._active: weakref.WeakSet[Generation] = weakref.WeakSet()
-        lib = library()
-        if lib.redline_is_embedding_model(utf8("path", self._path)):
+        if _redline.is_embedding_model(utf8("path", self._path)):
             from redline.embedding import EmbeddingModel
 
             self._embedder = EmbeddingModel(self._path, runtime=runtime, **options)
-            self._handle = self._embedder._handle
+            self._open(cast(Any, self._embedder._use()))
             self._vocab_size = 0
             return
-        struct = _c_api.redline_model_options()
-        lib.redline_model_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
+        struct = _redline.ModelOptions()
         assign_options(struct, "Model", options, _OPTIONS, runtime=runtime, adapters=adapters)
-        pointer = ctypes.c_void_p()
-        call(lib.redline_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
-        self._handle = Handle(pointer.value, lib.redline_model_release)
-        info = _c_api.redline_model_info()
-        info.struct_size = ctypes.sizeof(info)
-        call(lib.redline_model_get_info, pointer, ctypes.byref(info))
-        self._vocab_size = int(info.vocab_size)
-        self._context = int(info.context)
-        self._has_chat_template = bool(info.has_chat_template)
+        handle = _redline.open_model(utf8("path", self._path), struct)
+        self._open(handle)
+        info = handle.info
+        self._vocab_size = info.vocab_size
+        self._context = info.context
+        self._has_chat_template = info.has_chat_template
 
-    def _use(self) -> Handle:
+    def _use(self) -> _redline.Model:
         handle = super()._use()
         if self._embedder is not None:
             raise Unsupported(f"{self._path} makes embeddings, not text; use embed(), or redline.EmbeddingModel")
@@ -198,7 +186,7 @@ class Model(Closable):
         """"model", "memory" (bytes), "stats" (counters since it was opened) and "sampling" (the defaults)."""
         if self._embedder is not None:
             return self._embedder.describe()
-        return dict(json.loads(text_of(library().redline_model_describe, self._use().value)))
+        return dict(json.loads(self._use().describe()))
 
     @property
     def info(self) -> dict[str, Any]:
@@ -369,14 +357,13 @@ class Model(Closable):
         if n > 1 and options.has_seed:  # one seed for each of the n texts
             each = []
             for k in range(n):
-                copy = type(options).from_buffer_copy(options)
+                copy = options.copy()
                 copy.seed = (options.seed + k) & (2**64 - 1)
                 each.append(copy)
             each *= len(prompts)
-        pointers = (ctypes.POINTER(type(options)) * len(each))(*(ctypes.pointer(o) for o in each))
-        readers = [ChatReader(model, job.rendered[i // n], tools_json) for i in range(len(prompts) * n)] if is_chat else None
-        generation = Generation(model, len(prompts) * n, options.logprobs >= 0, readers)
-        generation.submit(job.prompts, pointers, len(each), made(generation) if made is not None else None)
+        readers = [ChatReader(model, job.rendered[i // n], tools_json) for i in range(len(job.prompts))] if is_chat else None
+        generation = Generation(model, len(job.prompts), options.logprobs >= 0, readers)
+        generation.submit(job.prompts, each, made(generation) if made is not None else None)
         self._active.add(generation)
         return generation
 
@@ -391,18 +378,12 @@ class Model(Closable):
         import numpy as np
 
         model = self._use()
-        ids = TokenIds("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
-        rows = ids.count if all else 1
-        result = np.empty((rows, self._vocab_size), np.float32)
-        options = _c_api.redline_logits_options()
-        lib = library()
-        lib.redline_logits_options_init(ctypes.byref(options), ctypes.sizeof(options))
-        check = StepCheck()
-        options.on_step = check.on_step()
+        ids = token_ids("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        result = np.empty((len(ids) if all else 1, self._vocab_size), np.float32)
+        options = _redline.LogitsOptions()
         if adapters is not None:
-            options.adapters, options.num_adapters = weight_array(adapters)
-        check.run(call, lib.redline_model_logits, model.value, ids.pointer, ids.count, ctypes.byref(options), rows,
-                  result.ctypes.data, result.size)
+            options.adapters = weight_list(adapters)
+        model.logits(ids, options, result)
         return result if all else result[0]
 
     def new_sequence(self, adapters: Any = None) -> TokenSequence:
@@ -427,11 +408,11 @@ class Model(Closable):
     def load_adapter(self, name: str, path: str | os.PathLike[str]) -> None:
         """Loads a LoRA adapter (a PEFT folder or a GGUF file) for requests that name it in ``adapters``. The model must have been
         opened with max_adapter_rank of at least its rank."""
-        call(library().redline_model_load_adapter, self._use().value, utf8("name", name), utf8("path", path_text("path", path)))
+        self._use().load_adapter(utf8("name", name), utf8("path", path_text("path", path)))
 
     def unload_adapter(self, name: str) -> None:
         """Requests that use it keep it. NotFound: no such name."""
-        call(library().redline_model_unload_adapter, self._use().value, utf8("name", name))
+        self._use().unload_adapter(utf8("name", name))
 
 
 def _number(n: Any) -> int:

@@ -1,19 +1,14 @@
 """Options of a generation, under the names of vLLM and OpenAI's API where these have them."""
 from __future__ import annotations
 
-import ctypes
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Union
+from typing import Any, TypedDict, Union
 
-from redline import _c_api
-from redline._convert import assign, integer, kind_of, real, text_array, texts, utf8
-from redline._native import library
+from redline import _redline
+from redline._convert import assign, integer, kind_of, real, text_list, texts, utf8
 from redline.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from redline._native import Handle
 
 __all__ = ["SamplingOptions"]
 
@@ -78,11 +73,8 @@ class SamplingOptions(TypedDict, total=False):
     samplers: Union[Sequence[str], None]
 
 
-KINDS: dict[str, Any] = dict(_c_api.redline_generate_options._fields_)  # type: ignore[arg-type]
 NAMES = tuple(SamplingOptions.__annotations__)
-# Lists of strings: the fields of the pointer and of the number.
-_TEXTS = {"stop": "num_stop", "bad_words": "num_bad_words", "choices": "num_choices",
-          "dry_sequence_breakers": "num_dry_sequence_breakers", "samplers": "num_samplers"}
+_TEXTS = ("stop", "bad_words", "choices", "dry_sequence_breakers", "samplers")  # lists of strings
 _WITHOUT = {"choices": "any text", "samplers": "the default order"}
 # What others call these.
 _KNOWN_ELSEWHERE = {
@@ -133,51 +125,43 @@ def adapter_weights(value: Any) -> dict[str, float]:
     return {name: 1.0 for name in texts("adapters", value)}
 
 
-def weight_array(value: Any) -> tuple[Any, int]:
-    weights = adapter_weights(value)
-    items = [_c_api.redline_adapter_weight(utf8("adapters", name), weight) for name, weight in weights.items()]
-    return (_c_api.redline_adapter_weight * len(items))(*items), len(items)
+def weight_list(value: Any) -> list[tuple[bytes, float]]:
+    return [(utf8("adapters", name), weight) for name, weight in adapter_weights(value).items()]
 
 
-def generate_options(model: Handle, values: Mapping[str, Any]) -> Any:
-    """The C struct: the model's defaults, and over them `values`, whose names have been checked."""
-    options = _c_api.redline_generate_options()
-    library().redline_generate_options_init(ctypes.byref(options), ctypes.sizeof(options), model.value)
+def generate_options(model: _redline.Model, values: Mapping[str, Any]) -> _redline.GenerateOptions:
+    """The model's defaults, and over them `values`, whose names have been checked."""
+    options = _redline.GenerateOptions(model)
     for name, value in values.items():
         if value is None or name == "n":
             continue
         if name == "seed":
-            seed = integer("seed", value, ctypes.c_int64 if value < 0 else ctypes.c_uint64) if hasattr(
+            seed = integer("seed", value, "int64" if value < 0 else "uint64") if hasattr(
                 value, "__index__") else integer("seed", value)
             options.seed, options.has_seed = seed & (2**64 - 1), 1
         elif name in _TEXTS:
-            array, count = text_array(name, value)
-            if not count and name in ("choices", "samplers"):
+            found = text_list(name, value)
+            if not found and name in _WITHOUT:
                 raise InvalidArgument(f"{name} is an empty list; leave it out to have {_WITHOUT[name]}")
-            setattr(options, name, array)
-            setattr(options, _TEXTS[name], count)
+            setattr(options, name, found)
         elif name == "json_schema":
-            assign(options, KINDS, "json_schema", schema_text(value))
+            assign(options, "json_schema", schema_text(value))
         elif name == "logprobs":
-            assign(options, KINDS, "logprobs", (0 if value else -1) if isinstance(value, bool) else value)
+            assign(options, "logprobs", (0 if value else -1) if isinstance(value, bool) else value)
             if options.logprobs < 0 and value is not False:
                 raise InvalidArgument(f"logprobs is {value}; it must be at least 0, or False")
         elif name == "logit_bias":
             if not isinstance(value, Mapping):
                 raise InvalidArgument(f"logit_bias must be a dict from token ids to addends, not {kind_of(value)}")
-            ids = [integer("a key of logit_bias", int(k) if isinstance(k, str) and k.isdigit() else k, ctypes.c_int32)
-                   for k in value]
-            addends = [real(f"logit_bias[{k}]", v) for k, v in value.items()]
-            options.logit_bias_tokens = (ctypes.c_int32 * len(ids))(*ids)
-            options.logit_bias_values = (ctypes.c_float * len(ids))(*addends)
-            options.num_logit_bias = len(ids)
+            options.logit_bias_tokens = [
+                integer("a key of logit_bias", int(k) if isinstance(k, str) and k.isdigit() else k, "int32") for k in value]
+            options.logit_bias_values = [real(f"logit_bias[{k}]", v) for k, v in value.items()]
         elif name == "stop_token_ids":
             if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
                 raise InvalidArgument(f"stop_token_ids must be a list of token ids, not {kind_of(value)}")
-            ids = [integer(f"stop_token_ids[{i}]", token, ctypes.c_int32) for i, token in enumerate(value)]
-            options.stop_token_ids, options.num_stop_token_ids = (ctypes.c_int32 * len(ids))(*ids), len(ids)
+            options.stop_token_ids = [integer(f"stop_token_ids[{i}]", token, "int32") for i, token in enumerate(value)]
         elif name == "adapters":
-            options.adapters, options.num_adapters = weight_array(value)
+            options.adapters = weight_list(value)
         else:
-            assign(options, KINDS, name, value)
+            assign(options, name, value)
     return options

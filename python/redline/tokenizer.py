@@ -1,17 +1,15 @@
 """The tokenizer of a model."""
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from redline._convert import TokenIds, is_array, kind_of, utf8
-from redline._native import call, library, take_text
+from redline._convert import is_array, kind_of, token_ids as ids_of, utf8
 from redline.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from redline._native import Handle
+    from redline import _redline
     from redline.model import Model
 
 __all__ = ["Tokenizer"]
@@ -44,24 +42,14 @@ def check_tools(tools: Any) -> None:
             raise InvalidArgument(f"tools[{i}] must be a dict, as in OpenAI's API, not {kind_of(tool)}")
 
 
-def render_chat(model: Handle, messages: Any, tools: Any, variables: Any, add_generation_prompt: bool) -> str:
+def render_chat(model: _redline.Model, messages: Any, tools: Any, variables: Any, add_generation_prompt: bool) -> str:
     check_messages(messages)
-    text, length = ctypes.c_void_p(), ctypes.c_size_t()
-    call(library().redline_model_render_chat, model.value, json_text("messages", messages),
-         json_text("tools", tools) if tools else None, json_text("variables", variables) if variables else None,
-         int(add_generation_prompt), ctypes.byref(text), ctypes.byref(length))
-    return take_text(text, length.value)
+    return model.render_chat(json_text("messages", messages), json_text("tools", tools) if tools else None,
+                             json_text("variables", variables) if variables else None, add_generation_prompt)
 
 
-def encode(model: Handle, text: str, parse_special: bool, add_bos: bool) -> list[int]:
-    data = utf8("text", text, may_have_zero=True)
-    tokens, count = ctypes.c_void_p(), ctypes.c_size_t()
-    call(library().redline_model_encode, model.value, data, len(data), int(parse_special), int(add_bos),
-         ctypes.byref(tokens), ctypes.byref(count))
-    try:
-        return ctypes.cast(tokens, ctypes.POINTER(ctypes.c_int32))[: count.value] if count.value else []
-    finally:
-        library().redline_free(tokens)
+def encode(model: _redline.Model, text: str, parse_special: bool, add_bos: bool) -> list[int]:
+    return model.encode(utf8("text", text, may_have_zero=True), bool(parse_special), bool(add_bos))
 
 
 class Tokenizer:
@@ -103,14 +91,11 @@ class Tokenizer:
         """
         if not is_array(token_ids) and hasattr(token_ids, "__index__"):
             token_ids = [token_ids]
-        ids = TokenIds("token_ids", token_ids)
-        wrong = next((i for i in ids.pointer[: ids.count] if not 0 <= i < self.vocab_size), None) if ids.count else None
+        ids = ids_of("token_ids", token_ids)
+        wrong = next((i for i in ids if not 0 <= i < self.vocab_size), None)
         if wrong is not None:
             raise InvalidArgument(f"token id {wrong} is outside the vocabulary of {self.vocab_size} tokens")
-        text, length = ctypes.c_void_p(), ctypes.c_size_t()
-        call(library().redline_model_decode, self._model._use().value, ids.pointer, ids.count, int(not skip_special_tokens),
-             ctypes.byref(text), ctypes.byref(length))
-        return take_text(text, length.value)
+        return self._model._use().decode(ids, not skip_special_tokens)
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]] | None = None,
                             tokenize: bool = True, add_generation_prompt: bool = False, **variables: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The package from the source tree, over the library that REDLINE_LIBRARY names, or build/dev's or build/release's."""
+"""The package from the source tree, over the build that REDLINE_LIBRARY names, or build/release or build/dev."""
 import os
 import pathlib
 import sys
@@ -23,11 +23,11 @@ def pytest_collection_modifyitems(items):
         return
     for item in items:
         if "tests/python" in str(item.path) and "without_library" not in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="no libredline.so: build it, or name it in REDLINE_LIBRARY"))
+            item.add_marker(pytest.mark.skip(reason="no extension module: build it (target redline_python)"))
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "without_library: the test does not load libredline.so")
+    config.addinivalue_line("markers", "without_library: the test does not load the extension module")
 
 
 @pytest.fixture(scope="session")

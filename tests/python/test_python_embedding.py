@@ -4,14 +4,14 @@ import pathlib
 import numpy as np
 import pytest
 import redline
-from redline._native import library
+from redline import _redline
 
 TEXTS = ["the quick brown fox", "Once upon a time", "", "été naïve 12345", "a little girl named Lily"]
 
 
 @pytest.fixture(name="folder", scope="module")
 def folder_fixture(root, tmp_path_factory):
-    golden = pathlib.Path(library()._name).resolve().parent / "golden/encoders/bert"
+    golden = pathlib.Path(_redline.library_path()).resolve().parent / "golden/encoders/bert"
     if not (golden / "model.safetensors").exists():
         pytest.skip("the golden encoders are not made: build the target golden")
     folder = tmp_path_factory.mktemp("encoder")

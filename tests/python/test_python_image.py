@@ -78,14 +78,19 @@ def test_torch_generator_like(painter):
 
 
 def test_callback(painter):
-    seen = []
+    seen, kept = [], []
 
     def on_step(progress):
+        kept.append((progress, progress.latents))
         seen.append((progress.step, progress.steps, progress.latents.shape, progress.preview(0, 64).size))
 
     result = quick(painter, callback=on_step, keep_latents=True)
     assert [s[:2] for s in seen] == [(1, 3), (2, 3), (3, 3)]
     assert seen[0][2] == result.latents.shape and max(seen[0][3]) == 64
+    np.testing.assert_array_equal(kept[-1][1], result.latents)
+    for late in (lambda: kept[0][0].latents, lambda: kept[0][0].preview()):
+        with pytest.raises(redline.InvalidArgument, match="during its callback only"):
+            late()
     with pytest.raises(redline.Cancelled):
         quick(painter, callback=lambda progress: progress.step < 2)
 

@@ -5,20 +5,42 @@ import json
 import os
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 
 import pytest
 import redline
+from redline import _redline
 
 MODULES = [m.name for m in pkgutil.iter_modules(redline.__path__, "redline.")]
 
 
-@pytest.mark.without_library
-def test_declarations_are_those_of_the_header(root):
-    done = subprocess.run([sys.executable, root / "python/generate_c_api.py", "--check"], capture_output=True, text=True,
-                          check=False)
+def test_the_stubs_are_those_of_the_module(root, tmp_path):
+    pytest.importorskip("nanobind")
+    stubs = tmp_path / "_redline.pyi"
+    done = subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "_redline", "-i",
+                           pathlib.Path(_redline.__file__).parent, "-o", stubs], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert stubs.read_text() == (root / "python/redline/_redline.pyi").read_text(), (
+        "python/redline/_redline.pyi is out of date: build/venv/bin/python -m nanobind.stubgen -m _redline -i build/dev "
+        "-o python/redline/_redline.pyi")
+
+
+# What Python does without: cancelling and notices come as exceptions and signals.
+NOT_IN_PYTHON = {"canceller", "on_step", "on_wait", "on_notice", "user_data", "struct_size"}
+
+
+@pytest.mark.parametrize("name", ["runtime_options", "model_options", "generate_options", "logits_options", "embedding_options",
+                                  "embed_options", "image_pipeline_options", "image_request", "network_options", "network_step"])
+def test_structs_have_the_fields_of_the_header(root, name):
+    header = re.sub(r"/\*.*?\*/", "", (root / "include/redline/c_api.h").read_text(), flags=re.S)
+    body = re.search(r"typedef struct redline_%s \{(.*?)\}" % name, header, flags=re.S)[1]
+    body = re.sub(r"void \(\*(\w+)\)\(.*?\)", r"function \1", body)
+    fields = set(re.findall(r"(\w+)\s*[,;]", body))
+    kind = getattr(_redline, "".join(part.title() for part in name.split("_")))
+    counts = {field for field in fields if field.startswith("num_")} - {"num_images", "num_inference_steps"}
+    assert fields - counts - NOT_IN_PYTHON == {field for field in vars(kind) if field[0] != "_"} - {"kind", "copy"}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -34,7 +56,6 @@ def test_doctests(name, painter):
     assert result.failed == 0
 
 
-@pytest.mark.without_library
 def test_everything_public_is_documented():
     for name in redline.__all__:
         value = getattr(redline, name)
@@ -95,11 +116,9 @@ for chunk in model.chat("a", stream=True):
 
 
 def test_the_example_does_what_those_in_c_and_cpp_do(root, painter, tmp_path):
-    from redline._native import library
-
     arguments = [root / "assets/redline-tales", painter.path, "out.png"]
     commands = {"python": [sys.executable, root / "examples/python/hello.py"]}
-    tests = pathlib.Path(library()._name).resolve().parent / "tests"
+    tests = pathlib.Path(_redline.library_path()).resolve().parent / "tests"
     commands.update({name: [tests / name] for name in ("example_c", "example_cpp") if (tests / name).exists()})
     outputs = {}
     for name, command in commands.items():

@@ -1,5 +1,6 @@
 """Importing, Ctrl-C, fork, the end of the process."""
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -39,6 +40,20 @@ def test_the_missing_library_is_named(tmp_path):
     (tmp_path / "text.so").write_text("no library")
     found = python("import redline; redline.devices()", env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "text.so")})
     assert "text.so cannot be loaded" in found.stderr
+
+
+def test_another_library(tmp_path):
+    """REDLINE_LIBRARY replaces the library that the module finds beside it; one of another name is refused."""
+    from redline import _redline
+
+    used = pathlib.Path(_redline.library_path()).resolve()
+    (tmp_path / "libredline.so").symlink_to(used)
+    code = "import redline; from redline import _redline; print(_redline.library_path())"
+    found = python(code, env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "libredline.so")})
+    assert found.stdout.strip() == str(tmp_path / "libredline.so"), found.stderr
+    unrelated = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "libc.so.6" in line)
+    found = python(code, env={**os.environ, "REDLINE_LIBRARY": unrelated})
+    assert f"{unrelated} is not the library that" in found.stderr
 
 
 def interrupt(program, *arguments):
@@ -125,12 +140,26 @@ if __name__ == "__main__":
 
 def test_the_process_ends_with_open_models_and_running_requests(root):
     found = python("""
-import redline, sys, threading
+import redline, sys, threading, time
+
+class Slow:  # a moment in which daemon threads ask for the lock of an interpreter that ends
+    def __del__(self, sleep=time.sleep):
+        sleep(0.15)
+
+slow = Slow()
 model = redline.Model(sys.argv[1])
 stream = model.generate("Once", max_tokens=4000, ignore_eos=True, stream=True)
 next(stream)
-threading.Thread(target=lambda: model.generate("The dog", max_tokens=4000, ignore_eos=True), daemon=True).start()
+
+def forever(call):
+    while True:
+        call()
+
+for call in (lambda: model.generate("The dog", max_tokens=4000, ignore_eos=True), lambda: model.logits([1] * 200),
+             lambda: list(model.generate("A cat", max_tokens=4000, ignore_eos=True, stream=True))):
+    threading.Thread(target=forever, args=(call,), daemon=True).start()
 next(stream)
+time.sleep(0.1)
 print("end")
 """, root / "assets/redline-tales")
     assert (found.returncode, found.stdout) == (0, "end\n"), found.stderr

@@ -88,7 +88,11 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.stepper_,
                  Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
   if (const auto layers = e.stepper_->device_layers())
-    e.model_.info.isa += fmt::format(", {} layers; {}", *layers, e.runtime_->isa());
+    e.model_.info.isa += fmt::format(", {} layers{}; {}", *layers,
+                                     e.stepper_->device_experts().value_or(*layers) < *layers
+                                         ? fmt::format(", experts of {}", *e.stepper_->device_experts())
+                                         : "",
+                                     e.runtime_->isa());
   // How many layers a device runs may depend on its free memory, so this is known only now.
   if (identity != 0) identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
   if (options.max_prefill_tokens < 0)

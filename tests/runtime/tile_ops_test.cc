@@ -80,7 +80,6 @@ TEST(TileOps, Norms) {
 
 TEST(TileOps, RowsAreFound) {
   for (const DType type : testing::weight_types()) {
-    if (dtype_info(type).row_bytes > 0) continue;  // W8A8
     const int64_t hidden = dtype_info(type).is_block ? 2 * std::max(64, dtype_info(type).block_elements) : 38;
     const testing::RandomWeight weight(type, 37, hidden, 5);
     expect_tiles_like_reference(
@@ -158,7 +157,6 @@ void check_linear(DType type, const LinearSize& size, const std::vector<int64_t>
 
 TEST(TileOps, LinearOfEveryType) {
   for (const DType type : testing::weight_types()) {
-    if (dtype_info(type).row_bytes > 0) continue;  // W8A8
     const int64_t block = dtype_info(type).block_elements;
     for (const bool exact : {true, false}) check_linear(type, {40, std::max<int64_t>(2 * block, 96)}, {1, 9}, exact);
   }
@@ -176,6 +174,7 @@ TEST(TileOps, LinearOfEverySize) {
   check_linear(DType::kBF16, {206, 330}, {33, 70}, false);
   check_linear(DType::kQ4_K, {76, 512}, {70}, false);
   check_linear(DType::kQ4_0, {20, 1600}, {64}, false);
+  check_linear(DType::kW8A8, {20, 352}, {40}, false);
 }
 
 TEST(TileOps, AnOpWithoutKernelIsRefusedByName) {

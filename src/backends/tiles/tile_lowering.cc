@@ -46,6 +46,11 @@ void TileStage::set_work_partitions(int count, int64_t cols) {
   table.col_tiles = 1;
 }
 
+void TileStage::set_shared_partitions(int count, int lists, int64_t cols) {
+  set_work_partitions(lists, cols);
+  table.tickets = count;
+}
+
 class TileCompiler {
  public:
   TileCompiler(Graph graph, const TileCompileOptions& options, std::shared_ptr<OpenDevice> device, WorkerTeam& team)
@@ -101,6 +106,7 @@ class TileCompiler {
   };
   std::vector<Numbers> numbers_;
   int64_t weights_used_ = 0, weight_bytes_ = 0, partial_floats_ = 0;
+  int64_t num_tickets_ = 0;  ///< stages whose tiles are drawn
 };
 
 Result<int64_t> TileCompiler::packed_weight(ValueId id) {
@@ -262,6 +268,7 @@ Status TileCompiler::resolve(Program& program, TileProgram& code) {
       std::memcpy(stage.args.data() + a.at, &target, sizeof(target));
     }
     stage.table.args = static_cast<int32_t>(constants.size());
+    if (stage.table.tickets > 0) stage.table.ticket_counter = static_cast<int32_t>(program.num_events + num_tickets_++);
     constants.insert(constants.end(), stage.args.begin(), stage.args.end());
     constants.resize((constants.size() + 63) / 64 * 64);
     code.stages.push_back(stage.table);
@@ -291,8 +298,9 @@ Status TileCompiler::upload_schedule(const Program& program, TileProgram& code) 
   REDLINE_ASSIGN(code.list_begin, upload_all(device_, list_begin));
   REDLINE_ASSIGN(code.waits, upload_all(device_, waits));
   REDLINE_ASSIGN(code.notifies, upload_all(device_, program.notifies));
-  REDLINE_ASSIGN(code.counters, DeviceMemory::make(device_, std::max<int64_t>(1, int64_t{program.num_events} *
-                                                                                     tiles::kCounterStride * 8)));
+  REDLINE_ASSIGN(code.counters,
+                 DeviceMemory::make(device_, std::max<int64_t>(1, (int64_t{program.num_events} + num_tickets_) *
+                                                                      tiles::kCounterStride * 8)));
   REDLINE_ASSIGN(code.hang, DeviceMemory::make(device_, sizeof(tiles::HangReport)));
   return {};
 }

@@ -45,6 +45,9 @@ struct TileStage {
   /// persistent step cuts all rows into `row_parts`.
   void set_grid(const Dim& rows, int64_t cols, int64_t col_tile, int row_tile, int row_parts);
   void set_work_partitions(int count, int64_t cols);
+  /// As set_work_partitions(count), of which a launch has a block for each. In a persistent step each of `lists` has
+  /// one task, which draws partitions until none is left: they take unequal times.
+  void set_shared_partitions(int count, int lists, int64_t cols);
 };
 
 /// Fills in the arguments of one kernel.

@@ -40,6 +40,8 @@ class DeviceBuffer final : public BackendBuffer {
       : device_(std::move(device)), math_(std::move(math)), memory_(std::move(memory)) {}
   static Result<std::unique_ptr<BackendBuffer>> make(std::shared_ptr<OpenDevice> device,
                                                      std::shared_ptr<DeviceBufferMath> math, int64_t bytes) {
+    // What a step allocates must find its reserve. A step cache that finds no room here has its tensors on the host.
+    REDLINE_TRY(check_device_memory(*device, bytes, "a buffer of values that steps pass on"));
     REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(device, bytes));
     return std::unique_ptr<BackendBuffer>(new DeviceBuffer(std::move(device), std::move(math), std::move(memory)));
   }
@@ -290,7 +292,8 @@ Status TileRunner::upload_step(const StepContext& context) {
     tables.rows[d] = static_cast<int32_t>(program_.row_dims[d].eval(context.sizes));
   step_bytes_.assign(sizeof(tables), 0);
   std::vector<tiles::SequenceTable> sequences;
-  for (const SequenceRows& rows : context.sequences) sequences.push_back({rows.row_begin, rows.rows});
+  for (const SequenceRows& rows : context.sequences)
+    sequences.push_back({rows.row_begin, rows.rows, clamp_position(rows.first_position)});
   tables.num_sequences = static_cast<int32_t>(sequences.size());
   tables.sequences = append(std::span<const tiles::SequenceTable>(sequences));
   REDLINE_TRY(append_adapters(context, tables));
@@ -350,6 +353,7 @@ Status TileRunner::run(const StepContext& context) {
   tables.waits = reinterpret_cast<const tiles::ProgramTables::WaitEntry*>(code_.waits.data());
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
+  tables.num_lists = static_cast<uint32_t>(program_.workers);
   if (can_persist_ && context.sizes[Symbol::kTokens] <= options_.persistent_rows) {
     tables.epoch = ++epoch_;
     tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
@@ -395,7 +399,7 @@ Status TileRunner::download_outputs(const StepContext& context) {
 Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
   for (size_t s = 0; s < code_.stages.size(); ++s) {
     const tiles::StageTable& stage = code_.stages[s];
-    int64_t parts = stage.row_parts;
+    int64_t parts = stage.tickets > 0 ? stage.tickets : stage.row_parts;
     tiles::KernelId kernel = stage.kernel;
     if (stage.row_dim >= 0) {
       const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);

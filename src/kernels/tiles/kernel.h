@@ -68,9 +68,9 @@ struct StateTables {
   int32_t num_parts, num_partitions;
 };
 
-/// The rows of one sequence of a step.
+/// The rows of one sequence of a step, and the position of the first.
 struct SequenceTable {
-  int32_t row_begin, rows;
+  int32_t row_begin, rows, first_position;
 };
 
 /// One adapter at one site, of rows [row_begin, row_end) of the step. `down` and `up` are packed float32.

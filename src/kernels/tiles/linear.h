@@ -42,7 +42,8 @@ struct LinearArgs {
   int32_t
       experts_per_token;   ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the
                            ///< row of y
-  int32_t panel_bytes;     ///< of a row panel of w
+  int32_t panel_bytes;     ///< of a row panel of w, all units
+  int32_t panel_stride;    ///< from panel to panel: the units, and scales of rows
   int32_t chunk_bytes;     ///< of a slot of the ring: whole units
   int32_t chunk_elements;  ///< of K, at most kMaxChunk
 };
@@ -117,7 +118,8 @@ TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_r
       const int stage = Ring::acquire(w, ring);
       if (w.is_abandoned()) return;  // no copy may arrive after the block has left
       Ring::begin_fill(w, stage, bytes * panels);
-      for (int p = 0; p < panels; ++p) Ring::fill(w, stage, p, weight + int64_t{first + p} * a.panel_bytes + at, bytes);
+      for (int p = 0; p < panels; ++p)
+        Ring::fill(w, stage, p, weight + int64_t{first + p} * a.panel_stride + at, bytes);
       Ring::end_fill(w, stage);
     }
 }
@@ -128,6 +130,11 @@ TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& ste
                     const Lanes<int>& col, Lanes<float> value) {
   const Lanes<bool> mask = (row < Lanes<int>(p.row_end)) & (col < Lanes<int>(p.col_end));
   const Lanes<int> y_row = Rows::y_row(a, row, mask, w);
+  if (a.format.row_scale_bytes > 0) {
+    const auto* scales = reinterpret_cast<const float*>(a.weight + p.matrix * a.matrix_bytes + a.panel_bytes);
+    const Lanes<int64_t> at = convert<int64_t>(col / 16) * int64_t{a.panel_stride / 4} + convert<int64_t>(col % 16);
+    value = value * w.load(scales, at, mask);
+  }
   if (a.bias) value = value + w.load(a.bias + Rows::bias_col(a, p), col, mask);
   // Rows of a dense product are neighbours; those of an expert's pairs may be anywhere.
   const Lanes<int64_t> at =
@@ -143,11 +150,12 @@ TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& ste
 
 }  // namespace detail
 
-template <class Rows>
+/// `kRows`: of a pass over the weight. Sums do not depend on it.
+template <class Rows, int kRows = 64>
 struct BasicLinear {
   using Args = typename Rows::Args;
   static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
-  static constexpr int kPassRows = 64, kTiles = kPassRows / 8;
+  static constexpr int kPassRows = kRows, kTiles = kPassRows / 8;
   using X = SharedTile<kPassRows, detail::kMaxChunk, 2>;
   static_assert(X::kBytes <= kActivationBytes);
 
@@ -381,5 +389,15 @@ using Linear = BasicLinear<detail::DenseRows>;
 using LinearF32 = BasicLinearF32<detail::DenseRows>;
 using ExpertLinear = BasicLinear<detail::ExpertRows>;
 using ExpertLinearF32 = BasicLinearF32<detail::ExpertRows>;
+
+/// The form of a kernel in a persistent step, which has few rows: less code and fewer registers.
+template <class Kernel>
+struct TaskForm {
+  using Type = Kernel;
+};
+template <class Rows>
+struct TaskForm<BasicLinear<Rows>> {
+  using Type = BasicLinear<Rows, 16>;
+};
 
 }  // namespace redline::tiles

@@ -9,7 +9,7 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 4;
+inline constexpr int32_t kTileDeviceAbi = 5;
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
 struct TileDevice {

@@ -54,7 +54,7 @@ Status add_expert_product(TileLowerContext& c, tiles::KernelId id, const char* p
   s.write(&Args::y, y);
   s.plan().name = c.op().name + part;
   const int64_t tiles = (s.args.out_features + tiles::kLinearCols - 1) / tiles::kLinearCols;
-  s.stage().set_work_partitions(static_cast<int>(a.num_experts * tiles), s.args.out_features);
+  s.stage().set_shared_partitions(static_cast<int>(a.num_experts * tiles), c.multiprocessors(), s.args.out_features);
   s.add();
   return {};
 }

@@ -24,8 +24,10 @@ KvFormat fastest_kv_format(const CpuKernels& kernels) {
 Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOptions& options,
                                                  RuntimeResources& runtime) {
   REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
-  const TileCompileOptions compile = {
-      .bounds = options.bounds, .exact_f32 = options.exact_f32, .sample_from = options.sample_from};
+  const TileCompileOptions compile = {.bounds = options.bounds,
+                                      .exact_f32 = options.exact_f32,
+                                      .may_use_library = options.batch_invariance != BatchInvariance::kAlways,
+                                      .sample_from = options.sample_from};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
   return std::unique_ptr<Runner>(
       std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));

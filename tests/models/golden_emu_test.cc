@@ -243,20 +243,27 @@ struct BoundedDevice {
 // Where memory is short, the experts of some layers stay on the CPU, while the device runs the rest of these layers.
 TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
   if (test::test_device() != "emu") GTEST_SKIP() << "the memory of this device is not set by tests";
-  for (const char* model : {"mixtral", "qwen3_next"}) {
+  for (const char* model : {"mixtral", "deepseek_v3", "gpt_oss"}) {
     const Golden golden = load_golden(golden_folder(model));
     const std::string path = golden_root() + "/" + model;
     const BoundedDevice bounded;
     bounded.resources().placement_speeds = {{1e12, 0}, {1e10, 0}};
-    emu::set_memory_bytes(bounded.device->table(), bounded.needed(path, golden) * 3 / 4);
+    const int64_t needed = bounded.needed(path, golden);
     std::vector<std::string> notices;
     on_device_notice([&](const std::string& text) { notices.push_back(text); });
-    const auto engine = open_engine(path, bounded.options(golden));
+    // What these small models take besides weights is not small: the first size that leaves out experts only.
+    std::unique_ptr<TextEngine> engine;
+    for (const int64_t percent : {95, 90, 85, 80, 75}) {
+      emu::set_memory_bytes(bounded.device->table(), needed * percent / 100);
+      engine = nullptr;
+      engine = open_engine(path, bounded.options(golden));
+      ASSERT_TRUE(engine) << model;
+      if (engine->info().isa.find(", experts of ") != std::string::npos) break;
+    }
     on_device_notice(nullptr);
-    ASSERT_TRUE(engine) << model;
     EXPECT_NE(engine->info().isa.find(" layers, experts of "), std::string::npos) << engine->info().isa;
-    ASSERT_EQ(notices.size(), 1u);
-    EXPECT_NE(notices[0].find(" and the experts of "), std::string::npos) << notices[0];
+    ASSERT_FALSE(notices.empty());
+    EXPECT_NE(notices.back().find(" and the experts of "), std::string::npos) << notices.back();
     const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
     ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
     const Difference d =

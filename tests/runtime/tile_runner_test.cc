@@ -279,6 +279,17 @@ TEST(SharedStages, AreDrawnByTicket) {
     const auto got = run(broken, {.fault = emu::Fault::kLostTicket, .fault_at = place});
     EXPECT_TRUE(!got.ok() || *got != *want) << place;
   }
+  // A step that is abandoned ends, wherever its blocks wait: for the router, for a number, or for weights.
+  int abandoned = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed)
+    for (const int place : {0, 2, 4, 6}) {
+      TileCompiled broken = TileCompiled::make(graph, sizes(7), {.multiprocessors = 3, .persistent = true});
+      const auto got = run(broken, {.seed = seed, .fault = emu::Fault::kLostNotify, .fault_at = place});
+      if (got.ok()) continue;
+      ++abandoned;
+      EXPECT_THAT(got.status().message(), ::testing::HasSubstr("did not end within"));
+    }
+  EXPECT_GT(abandoned, 0);
 }
 
 TEST_F(PersistentStep, ALostNotifyIsReportedWithItsEvent) {

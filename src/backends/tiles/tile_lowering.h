@@ -19,6 +19,8 @@ struct TileCompileOptions {
   bool exact_f32 = false;  ///< products in float32 for every weight type
   bool reuse_memory = true;
   int multiprocessors = 0;  ///< task lists; 0: as many as the device has
+  /// Whether a library of the device may multiply: a row then has other bits in a step of many rows.
+  bool may_use_library = true;
   std::string sample_from;  ///< output of which rows are sampled (StepContext::samples); empty: none
 };
 

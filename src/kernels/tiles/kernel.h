@@ -110,6 +110,12 @@ struct StepTables {
   const SampleTable* samples;  ///< [rows of logits]; nullptr: the host samples all
   const LogitEdit* edits;
   StateTables groups[kMaxStateGroups];
+  /// Operands of a product that the device's library computes.
+  struct {
+    uint16_t* x;
+    uint16_t* w;
+    float* y;
+  } library;
 };
 
 /// Calls f(row, columns, mask) for 32 columns at a time, shared among the consumer warps.

@@ -8,6 +8,7 @@
 #include "kernels/tiles/elementwise.h"
 #include "kernels/tiles/group_norm.h"
 #include "kernels/tiles/joint_attention.h"
+#include "kernels/tiles/library_product.h"
 #include "kernels/tiles/linear.h"
 #include "kernels/tiles/modulate.h"
 #include "kernels/tiles/moe.h"
@@ -49,13 +50,14 @@ namespace redline::tiles {
   K(RopeTable)                      \
   K(Sample)
 #define REDLINE_TILE_TASKS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_TASK_OTHERS(K)
-/// Of image networks and encoders.
+/// Of image networks and encoders, and others that no persistent step has.
 #define REDLINE_TILE_IMAGE_PRODUCTS(K) \
   K(Conv2d)                            \
   K(Conv2dF32)
 #define REDLINE_TILE_IMAGE_OTHERS(K) \
   K(ConcatRows)                      \
   K(ConvAdapterDown)                 \
+  K(FinishRows)                      \
   K(GroupNormScale)                  \
   K(GroupNormSums)                   \
   K(JointAttention)                  \
@@ -63,9 +65,12 @@ namespace redline::tiles {
   K(Lstm)                            \
   K(Modulate)                        \
   K(PackKv)                          \
+  K(RoundRows)                       \
+  K(Squares)                         \
   K(StateMeasure)                    \
   K(StateSum)                        \
-  K(TimestepEmbedding)
+  K(TimestepEmbedding)               \
+  K(UnpackWeight)
 /// Of many rows, where the device has warp groups.
 #define REDLINE_TILE_WIDE_PRODUCTS(K) \
   K(WideConv2d)                       \
@@ -100,6 +105,10 @@ TILE_CONST_FN KernelId wide_kernel(KernelId kernel) {
   if (kernel == KernelId::kConv2d) return KernelId::kWideConv2d;
   return kernel;
 }
+
+/// Products of more rows than these are the library's, where the device has one: then weights are read so often that to
+/// write them in its order first costs little.
+inline constexpr int kOwnRows = 64;
 
 /// One stage of a program in device memory.
 struct StageTable {

@@ -124,17 +124,18 @@ TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_r
     }
 }
 
+/// The scales of rows of a panel of the product's matrix.
+TILE_FN Lanes<float> scales_of(const LinearArgs& a, const Product& p, int panel, const Lanes<int>& row, Warp& w) {
+  const uint8_t* from = a.weight + p.matrix * a.matrix_bytes + int64_t{panel} * a.panel_stride;
+  return row_scales(a.format, from, a.panel_stride, row, true, w);
+}
+
 /// The epilogue: stores 32 values of y, by lane. `col`: of the matrix.
 template <class Rows>
 TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& step, Warp& w, const Lanes<int>& row,
                     const Lanes<int>& col, Lanes<float> value) {
   const Lanes<bool> mask = (row < Lanes<int>(p.row_end)) & (col < Lanes<int>(p.col_end));
   const Lanes<int> y_row = Rows::y_row(a, row, mask, w);
-  if (a.format.row_scale_bytes > 0) {
-    const auto* scales = reinterpret_cast<const float*>(a.weight + p.matrix * a.matrix_bytes + a.panel_bytes);
-    const Lanes<int64_t> at = convert<int64_t>(col / 16) * int64_t{a.panel_stride / 4} + convert<int64_t>(col % 16);
-    value = value * w.load(scales, at, mask);
-  }
   if (a.bias) value = value + w.load(a.bias + Rows::bias_col(a, p), col, mask);
   // Rows of a dense product are neighbours; those of an expert's pairs may be anywhere.
   const Lanes<int64_t> at =
@@ -266,12 +267,14 @@ struct BasicLinear {
   static TILE_FN void store(const Args& a, const detail::Product& product, const StepTables& step, int first, int panel,
                             int tiles, Warp& w, const FragmentC (&sums)[kTiles]) {
     const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
+    Lanes<float> scale[2];
+    for (int i = 0; i < 2; ++i) scale[i] = detail::scales_of(a, product, panel, g + 8 * i, w);
     TILE_UNROLL
     for (int i = 0; i < kTiles; ++i) TILE_UNROLL
     for (int c = 0; c < 4; ++c)
       if (i < tiles)
         detail::finish<Rows>(a, product, step, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
-                             sums[i].c[c]);
+                             sums[i].c[c] * scale[c / 2]);
   }
 
  private:
@@ -360,9 +363,11 @@ struct BasicLinearF32 {
         }
         Ring::release(w, ring);
       }
+      if (panel >= num_panels) continue;
+      const Lanes<float> scale = detail::scales_of(a, product, panel, row, w);
       for (int r = 0; r < kPassRows; ++r) {
-        if (r >= rows || panel >= num_panels) continue;
-        const Lanes<float> all = sums[r] + w.shuffle_xor(sums[r], 16);
+        if (r >= rows) continue;
+        const Lanes<float> all = (sums[r] + w.shuffle_xor(sums[r], 16)) * scale;
         detail::finish<Rows>(a, product, step, w,
                              select(half == Lanes<int>(0), Lanes<int>(first + r), Lanes<int>(product.row_end)),
                              row + 16 * panel, all);

@@ -23,7 +23,7 @@ PRODUCT = ("UBLKCP", "SYNCS")  # bulk copies and mbarriers of the ring
 LANE_COPIES = ("LDGSTS.E.BYPASS.128", "ARRIVES.LDGSTSBAR")  # before sm_90
 # A source takes at most 12 s of nvcc's time for each architecture. Time is no property of the code; its size is, and the
 # compilers' time grows with it, faster within a kernel than from kernel to kernel.
-MAX_KERNEL_SIZE, MAX_SOURCE_SIZE = 32000, 52000
+MAX_KERNEL_SIZE, MAX_SOURCE_SIZE = 30000, 60000
 # By kernel: each must occur. A prefix of the mnemonic with its modifiers.
 REQUIRED = {
     "Linear": ("HMMA.16816.F32.BF16", *PRODUCT),

@@ -9,9 +9,9 @@
 namespace redline {
 
 /// What the parts compute one after the other is what the graph did. Part i has ops [cuts[i - 1], cuts[i]); `cuts` are
-/// in order. A value that crosses is an output of the part that makes it, and an input of every later one that reads it,
-/// with the same name; an input of the graph is an input of all parts that read it. Outputs of the graph are made by the
-/// last part.
+/// in order. A value that crosses is an output of the part that makes it, and an input of every later one that reads
+/// it, with the same name; an input of the graph is an input of all parts that read it. Outputs of the graph are made
+/// by the last part.
 /// internal: an output is not.
 Result<std::vector<Graph>> split_graph(const Graph& graph, std::span<const size_t> cuts);
 

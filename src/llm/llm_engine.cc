@@ -68,7 +68,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(const DeviceChoice device,
                  choose_engine_device(options.device, options.use_interpreter, options.trace_file));
   if (options.gpu_layers < -1)
-    return invalid_argument("gpu_layers {} must be -1 (what fits and is fastest) or a number of layers", options.gpu_layers);
+    return invalid_argument("gpu_layers {} must be -1 (what fits and is fastest) or a number of layers",
+                            options.gpu_layers);
   if (options.gpu_layers >= 0 && device.kind == DeviceKind::kCpu)
     return invalid_argument("gpu_layers {}: no layer runs on a GPU with the device cpu; give a device (cuda, emu)",
                             options.gpu_layers);

@@ -48,6 +48,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.sample_from = "logits";
   if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);
+  // A model that does not fit is compiled again, in parts: its weights must still be there then.
+  if (device.kind != DeviceKind::kCpu && options.gpu_layers < 0)
+    for (ValueInfo& value : graph.values) value.weight.is_shared = true;
   if (device.kind == DeviceKind::kCpu || e.interpret) {
     REDLINE_TRY(s.open(std::move(graph), e, options));
   } else if (Status status = s.open(graph, e, options); status.code() == Code::out_of_memory) {

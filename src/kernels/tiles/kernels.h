@@ -145,6 +145,13 @@ TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTabl
 #define REDLINE_TILE_SWITCH REDLINE_TILE_KERNELS
 #endif
 
+/// The kernel whose task form has the code of this one too.
+TILE_CONST_FN KernelId task_kernel(KernelId kernel) {
+  if (kernel == KernelId::kExpertLinear) return KernelId::kLinear;
+  if (kernel == KernelId::kExpertLinearF32) return KernelId::kLinearF32;
+  return kernel;
+}
+
 template <class Kernel, bool kPersistent>
 using FormOf = std::conditional_t<kPersistent, typename TaskForm<Kernel>::Type, Kernel>;
 
@@ -166,9 +173,12 @@ TILE_FN void compute_of(const StageTable& stage, const uint8_t* constants, const
 template <bool kPersistent>
 TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                        RingPosition& ring) {
-  switch (stage.kernel) {
-#define REDLINE_KERNEL(K) \
-  case KernelId::k##K: return load_of<FormOf<K, kPersistent>>(stage, constants, tile, w, ring);
+  switch (kPersistent ? task_kernel(stage.kernel) : stage.kernel) {
+#define REDLINE_KERNEL(K)                                                        \
+  case KernelId::k##K:                                                           \
+    if constexpr (!kPersistent || task_kernel(KernelId::k##K) == KernelId::k##K) \
+      load_of<FormOf<K, kPersistent>>(stage, constants, tile, w, ring);          \
+    break;
     REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
     default: break;
@@ -177,9 +187,12 @@ TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const 
 template <bool kPersistent>
 TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile,
                           const StepTables& step, Warp& w, RingPosition& ring) {
-  switch (stage.kernel) {
-#define REDLINE_KERNEL(K) \
-  case KernelId::k##K: return compute_of<FormOf<K, kPersistent>>(stage, constants, tile, step, w, ring);
+  switch (kPersistent ? task_kernel(stage.kernel) : stage.kernel) {
+#define REDLINE_KERNEL(K)                                                        \
+  case KernelId::k##K:                                                           \
+    if constexpr (!kPersistent || task_kernel(KernelId::k##K) == KernelId::k##K) \
+      compute_of<FormOf<K, kPersistent>>(stage, constants, tile, step, w, ring); \
+    break;
     REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
     default: break;

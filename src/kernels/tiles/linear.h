@@ -104,6 +104,25 @@ struct ExpertRows {
   static TILE_FN int bias_col(const LinearArgs& a, const Product& p) { return p.matrix * a.out_features; }
 };
 
+/// Either of these, as the arguments say: a persistent step has the code of a product once.
+struct TaskRows {
+  using Args = LinearArgs;
+  static constexpr bool kLoaderWaits = false;  ///< that of the kernel counts
+  static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
+    return a.offsets ? ExpertRows::product(a, tile, w) : DenseRows::product(a, tile, w);
+  }
+  static TILE_FN RowOfX x_row(const LinearArgs& a, const Product& p, const StepTables& step, int row, Warp& w) {
+    return a.offsets ? ExpertRows::x_row(a, p, step, row, w) : DenseRows::x_row(a, p, step, row, w);
+  }
+  static TILE_FN Lanes<int> y_row(const LinearArgs& a, const Lanes<int>& row, const Lanes<bool>& mask, Warp& w) {
+    return a.offsets ? ExpertRows::y_row(a, row, mask, w) : row;
+  }
+  static TILE_FN int y_col(const LinearArgs& a, const Product& p) { return a.offsets ? 0 : DenseRows::y_col(a, p); }
+  static TILE_FN int bias_col(const LinearArgs& a, const Product& p) {
+    return a.offsets ? ExpertRows::bias_col(a, p) : DenseRows::bias_col(a, p);
+  }
+};
+
 /// Both sides of the ring count the same chunks: of all panels, for each pass over `pass_rows` rows.
 TILE_FN int linear_passes(const Product& p, int pass_rows) {
   return (p.row_end - p.row_begin + pass_rows - 1) / pass_rows;
@@ -400,9 +419,13 @@ template <class Kernel>
 struct TaskForm {
   using Type = Kernel;
 };
-template <class Rows>
-struct TaskForm<BasicLinear<Rows>> {
-  using Type = BasicLinear<Rows, 16>;
+template <>
+struct TaskForm<Linear> {
+  using Type = BasicLinear<detail::TaskRows, 16>;
+};
+template <>
+struct TaskForm<LinearF32> {
+  using Type = BasicLinearF32<detail::TaskRows>;
 };
 
 }  // namespace redline::tiles

@@ -1,5 +1,5 @@
-// Layers with a recurrent state: causal_conv, gated_scan, gated_norm and lstm. Tokens of a sequence are taken one after the
-// other, so the bits of a row do not depend on how a prompt is cut into steps.
+// Layers with a recurrent state: causal_conv, gated_scan, gated_norm and lstm. Tokens of a sequence are taken one after
+// the other, so the bits of a row do not depend on how a prompt is cut into steps.
 #pragma once
 
 #include "kernels/tiles/kernel.h"

@@ -11,8 +11,8 @@ namespace redline::tiles {
 /// Incremented with every change of the table or of the structs its arguments point to.
 inline constexpr int32_t kTileDeviceAbi = 5;
 
-/// y = x w^T by a library of the device: x [rows, k] and w [cols, k] are bfloat16, y [rows, cols] is float32, as are its
-/// sums; all are dense and aligned to 16 bytes, k is a multiple of 8 and cols of 4.
+/// y = x w^T by a library of the device: x [rows, k] and w [cols, k] are bfloat16, y [rows, cols] is float32, as are
+/// its sums; all are dense and aligned to 16 bytes, k is a multiple of 8 and cols of 4.
 struct MatrixProduct {
   const uint16_t* x;
   const uint16_t* w;

@@ -1,4 +1,5 @@
 // Ops with a recurrent state, compiled: several sequences, prompts cut anywhere, every instruction set.
+// over 600 lines: the CPU and tile devices share the formulas.
 #include <optional>
 
 #include "graph/check_program.h"

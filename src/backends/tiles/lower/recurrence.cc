@@ -98,8 +98,8 @@ Status lower_sigmoid_mul(TileLowerContext& c) {
   return {};
 }
 
-/// A layer is two stages: the gates' part of its input for all tokens at once, and the recurrence. In float32, as on the
-/// CPU: errors would add up from token to token.
+/// A layer is two stages: the gates' part of its input for all tokens at once, and the recurrence. In float32, as on
+/// the CPU: errors would add up from token to token.
 Status lower_lstm(TileLowerContext& c) {
   const auto& a = std::any_cast<const LstmAttrs&>(c.op().attrs);
   if (a.hidden_size > tiles::Lstm::kMaxHidden)

@@ -110,10 +110,11 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
   void* context = nullptr;
   if (const int error = f.device_get(&device, index); error != 0)
     return unsupported("cuda:{}: {}", index, error_name(f, error));
-  if (const int error = c.retain(&context, device); error == kOutOfMemory)
+  const int retained = c.retain(&context, device);
+  if (retained == kOutOfMemory)
     return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context takes; {}",
                          index, gpu.name, gib(gpu.memory_bytes), gib(kLeastMemory), kWayOut);
-  else if (error != 0) return unsupported("cuda:{}: {} gives no context: {}", index, gpu.name, error_name(f, error));
+  if (retained != 0) return unsupported("cuda:{}: {} gives no context: {}", index, gpu.name, error_name(f, retained));
   CudaContext opened(device);
   size_t free = 0, total = 0;
   void* popped = nullptr;

@@ -368,7 +368,7 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   emu::set_memory_bytes(c.device->table(), memory->total - memory->free + kLeft);
   const auto full = (*a)->make_like(kLeft - 4096);
   EXPECT_EQ(full.status().code(), Code::out_of_memory);
-  EXPECT_THAT(full.status().message(), ::testing::ContainsRegex("values that steps pass on take .* stay free"));
+  EXPECT_THAT(full.status().message(), ::testing::ContainsRegex("tensors of a step cache take .* stay free"));
   EXPECT_TRUE((*a)->make_like(kLeft / 2).ok());
 }
 

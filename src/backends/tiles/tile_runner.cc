@@ -40,8 +40,6 @@ class DeviceBuffer final : public BackendBuffer {
       : device_(std::move(device)), math_(std::move(math)), memory_(std::move(memory)) {}
   static Result<std::unique_ptr<BackendBuffer>> make(std::shared_ptr<OpenDevice> device,
                                                      std::shared_ptr<DeviceBufferMath> math, int64_t bytes) {
-    // What a step allocates must find its reserve. A step cache that finds no room here has its tensors on the host.
-    REDLINE_TRY(check_device_memory(*device, bytes, "a buffer of values that steps pass on"));
     REDLINE_ASSIGN(DeviceMemory memory, DeviceMemory::make(device, bytes));
     return std::unique_ptr<BackendBuffer>(new DeviceBuffer(std::move(device), std::move(math), std::move(memory)));
   }
@@ -61,6 +59,8 @@ class DeviceBuffer final : public BackendBuffer {
     (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
   }
   Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override {
+    // What a step must allocate finds its reserve. A step cache that has no room here keeps its tensors on the host.
+    REDLINE_TRY(check_device_memory(*device_, bytes, "tensors of a step cache"));
     // Arithmetic with the new buffer must not fail for want of memory: its callers drop errors.
     REDLINE_TRY(math_->prepare());
     return make(device_, math_, bytes);

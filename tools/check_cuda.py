@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the machine code of the CUDA module: stack frames and spills, registers, shared memory, and that kernels have the
-instructions that they are written for.
+"""Checks the machine code of the CUDA module: stack frames and spills, registers, the instructions that kernels are written
+for, and the size of the code of kernels and sources, which bounds the time that compiling them takes.
 
 usage: check_cuda.py MODULE
 
@@ -21,6 +21,9 @@ import sysconfig
 MAX_REGISTERS, MAX_WITH_LOADER = 255, 168
 PRODUCT = ("UBLKCP", "SYNCS")  # bulk copies and mbarriers of the ring
 LANE_COPIES = ("LDGSTS.E.BYPASS.128", "ARRIVES.LDGSTSBAR")  # before sm_90
+# A source takes at most 12 s of nvcc's time for each architecture. Time is no property of the code; its size is, and the
+# compilers' time grows with it, faster within a kernel than from kernel to kernel.
+MAX_KERNEL_SIZE, MAX_SOURCE_SIZE = 30000, 60000
 # By kernel: each must occur. A prefix of the mnemonic with its modifiers.
 REQUIRED = {
     "Linear": ("HMMA.16816.F32.BF16", *PRODUCT),
@@ -56,6 +59,7 @@ ALIASES = {
 class Kernel:
     registers: int = 0
     stack: int = 0
+    size: int = 0
     instructions: set = dataclasses.field(default_factory=set)
 
 
@@ -64,7 +68,7 @@ def kernel_name(symbol):
     if "run_whole_step" in symbol:
         return "persistent"
     found = re.search(r"run_stage<redline::tiles::(.*?) ?>\(", symbol)
-    name = found.group(1).replace(" >", ">") if found else symbol
+    name = re.sub(r", 64>", ">", found.group(1).replace(" >", ">")) if found else symbol  # 64: rows of a pass
     return ALIASES.get(name, name)
 
 
@@ -76,8 +80,17 @@ def read_kernels(resources, code):
     for part in re.split(r"\n\s*Function : ", code)[1:]:
         symbol, _, body = part.partition("\n")
         kernel = kernels.setdefault(kernel_name(symbol), Kernel())
-        kernel.instructions.update(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", body))
+        instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", body)
+        kernel.size += len(instructions)
+        kernel.instructions.update(instructions)
     return kernels
+
+
+def source_sizes(code):
+    """Of each source of the module, the instructions of its kernels."""
+    parts = code.split("Fatbin elf code:")[1:]
+    sizes = [sum(kernel.size for kernel in read_kernels("", part).values()) for part in parts]
+    return [size for size in sizes if size > 0]
 
 
 def required(name, architecture):
@@ -96,6 +109,8 @@ def findings(kernels, architecture="sm_90a"):
         registers = MAX_WITH_LOADER if "UBLKCP" in REQUIRED.get(name, ()) else MAX_REGISTERS
         if kernel.registers > registers:
             yield f"{name}: {kernel.registers} registers, at most {registers}"
+        if kernel.size > MAX_KERNEL_SIZE:
+            yield f"{name}: {kernel.size} instructions, at most {MAX_KERNEL_SIZE}: compiling it takes too long"
         for wanted in required(name, architecture):
             if not any(i == wanted or i.startswith(wanted + ".") for i in kernel.instructions):
                 yield f"{name}: has no {wanted}"
@@ -140,8 +155,11 @@ def main():
         sys.exit(2)
     found = []
     for architecture in architectures:
-        code = (run(folder, flag, "-arch", architecture, module) for flag in ("-res-usage", "-sass"))
-        found += [f"{architecture}: {line}" for line in findings(read_kernels(*code), architecture)]
+        resources, code = (run(folder, flag, "-arch", architecture, module) for flag in ("-res-usage", "-sass"))
+        found += [f"{architecture}: {line}" for line in findings(read_kernels(resources, code), architecture)]
+        for size in source_sizes(code):
+            if size > MAX_SOURCE_SIZE:
+                found.append(f"{architecture}: a source has {size} instructions, at most {MAX_SOURCE_SIZE}: move kernels to another")
     for line in found:
         print(line)
     sys.exit(1 if found else 0)

@@ -160,7 +160,7 @@ typedef struct redline_model_options {
    * model. */
   void (*on_notice)(const char* message, void* user_data);
   void* user_data;
-  int64_t gpu_layers; /* layers on the device, from the first on; the CPU runs the others. -1: all that fit */
+  int64_t gpu_layers; /* layers on the device, from the first on; the CPU runs the others. -1: by speed */
 } redline_model_options;
 REDLINE_C_API void redline_model_options_init(redline_model_options* options, size_t struct_size);
 

@@ -40,7 +40,7 @@ struct TextEngineOptions {
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
   /// names, else a GPU that can run the model, else the CPU. An op without a kernel is `unsupported`, by name.
   std::string device = "auto";
-  int64_t gpu_layers = -1;         ///< layers on the device, from the first on; others on the CPU. -1: all that fit
+  int64_t gpu_layers = -1;         ///< layers on the device, from the first on; others on the CPU. -1: by speed
   int64_t context = 0;             ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step

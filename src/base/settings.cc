@@ -23,7 +23,11 @@ const Row kRows[] = {
     {"REDLINE_CPU_ISA", &Settings::cpu_isa, 0, 0,
      "instruction set of the CPU kernels, one that `redline devices` lists; empty: the best of this machine"},
     {"REDLINE_DEVICE", &Settings::device, 0, 0,
-     "device of language models that are opened with device auto: cpu, emu, cuda or cuda:N; empty: cpu"},
+     "device of models that are opened with device auto: cpu, emu, cuda or cuda:N; empty: the first GPU that works, "
+     "else cpu"},
+    {"REDLINE_CUDA_LIBS", &Settings::cuda_libs, 0, 0,
+     "folder of libcublasLt.so.13, which multiplies large matrices on GPUs; none: Redline's own kernels; empty: where "
+     "the loader and the CUDA toolkit have it"},
     {"REDLINE_THREADS", &Settings::threads, 0, 1024, "worker threads; 0: one for each core that may be used"},
     {"REDLINE_SPIN_COUNT", &Settings::spin_count, 0, 1e9,
      "how often an idle worker looks for work before it sleeps; 0: never, for a machine that other programs use too"},

@@ -42,7 +42,7 @@ struct EngineArgs {
        .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
     add_device(v, device);
     v(gpu_layers, "gpu-layers", "N", "layers on the device, the first ones; the CPU runs the others",
-      {.min = 0, .max = 1 << 20, .shown_default = "as many as fit"});
+      {.min = 0, .max = 1 << 20, .shown_default = "what fits and is fastest"});
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
     add_text_engine_peers(v);

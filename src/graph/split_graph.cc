@@ -34,44 +34,61 @@ Graph ops_of(const Graph& graph, size_t begin, size_t end, std::vector<ValueId>&
 
 }  // namespace
 
-Result<SplitGraph> split_graph(const Graph& graph, size_t first_of_back) {
-  SplitGraph split;
-  std::vector<ValueId> front(graph.values.size(), -1), back = front;
-  split.back = ops_of(graph, first_of_back, graph.ops.size(), back);
-  for (const ValueId id : graph.inputs)  // one that no op reads stays an input
-    if (back[static_cast<size_t>(id)] < 0) front[static_cast<size_t>(id)] = 0;
-  split.front = ops_of(graph, 0, first_of_back, front);
+Result<std::vector<Graph>> split_graph(const Graph& graph, std::span<const size_t> cuts) {
+  const size_t count = cuts.size() + 1;
+  std::vector<std::vector<ValueId>> ids(count, std::vector<ValueId>(graph.values.size(), -1));
+  std::vector<Graph> parts(count);
+  std::vector<size_t> maker(graph.values.size(), count);  // the part that makes a value
+  std::vector<bool> is_read(graph.values.size());
+  for (size_t p = count; p-- > 0;) {
+    const size_t begin = p > 0 ? cuts[p - 1] : 0, end = p < cuts.size() ? cuts[p] : graph.ops.size();
+    for (size_t i = begin; i < end; ++i) {
+      for (const ValueId id : graph.ops[i].inputs) is_read[static_cast<size_t>(id)] = true;
+      for (const ValueId id : graph.ops[i].outputs) maker[static_cast<size_t>(id)] = p;
+    }
+    if (p == 0)
+      for (const ValueId id : graph.inputs)  // one that no op reads stays an input
+        if (!is_read[static_cast<size_t>(id)]) ids[0][static_cast<size_t>(id)] = 0;
+    parts[p] = ops_of(graph, begin, end, ids[p]);
+  }
+  int crossing = 0;
   for (size_t v = 0; v < graph.values.size(); ++v) {
-    if (graph.values[v].kind != ValueKind::kComputed || front[v] < 0 || back[v] < 0) continue;
-    split.crossing.push_back(fmt::format("cut.{}", split.crossing.size()));
-    split.front.values[static_cast<size_t>(front[v])].name = split.crossing.back();
-    split.front.outputs.push_back(front[v]);
-    ValueInfo& input = split.back.values[static_cast<size_t>(back[v])];
-    input.name = split.crossing.back();
-    input.kind = ValueKind::kInput;
-    split.back.inputs.push_back(back[v]);
+    if (graph.values[v].kind != ValueKind::kComputed || maker[v] == count) continue;
+    const auto own = [&](size_t p) -> ValueInfo& { return parts[p].values[static_cast<size_t>(ids[p][v])]; };
+    bool crosses = false;
+    for (size_t p = maker[v] + 1; p < count; ++p) {
+      if (ids[p][v] < 0) continue;
+      own(p).name = fmt::format("cut.{}", crossing);
+      own(p).kind = ValueKind::kInput;
+      parts[p].inputs.push_back(ids[p][v]);
+      crosses = true;
+    }
+    if (!crosses) continue;
+    own(maker[v]).name = fmt::format("cut.{}", crossing++);
+    parts[maker[v]].outputs.push_back(ids[maker[v]][v]);
   }
   for (const ValueId id : graph.outputs) {
-    if (back[static_cast<size_t>(id)] < 0)
-      return internal("graph {}: output {} is made before op {}", graph.name, graph.value(id).name, first_of_back);
-    split.back.outputs.push_back(back[static_cast<size_t>(id)]);
+    if (maker[static_cast<size_t>(id)] + 1 != count)
+      return internal("graph {}: output {} is not made by the last part", graph.name, graph.value(id).name);
+    parts.back().outputs.push_back(ids.back()[static_cast<size_t>(id)]);
   }
-  return split;
+  return parts;
+}
+
+int64_t layer_of_op(std::string_view name) {
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    int64_t number = -1;
+    const auto [last, error] = std::from_chars(name.data() + begin, name.data() + end, number);
+    if (error == std::errc() && last == name.data() + end) return number;
+    begin = end + 1;
+  }
+  return -1;
 }
 
 size_t first_op_of_layer(const Graph& graph, int64_t layer) {
-  const auto layer_of = [](std::string_view name) {
-    for (size_t begin = 0; begin < name.size();) {
-      const size_t end = std::min(name.find('.', begin), name.size());
-      int64_t number = -1;
-      const auto [last, error] = std::from_chars(name.data() + begin, name.data() + end, number);
-      if (error == std::errc() && last == name.data() + end) return number;
-      begin = end + 1;
-    }
-    return int64_t{-1};
-  };
   const auto first =
-      std::find_if(graph.ops.begin(), graph.ops.end(), [&](const Op& op) { return layer_of(op.name) >= layer; });
+      std::find_if(graph.ops.begin(), graph.ops.end(), [&](const Op& op) { return layer_of_op(op.name) >= layer; });
   return static_cast<size_t>(first - graph.ops.begin());
 }
 

@@ -68,7 +68,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(const DeviceChoice device,
                  choose_engine_device(options.device, options.use_interpreter, options.trace_file));
   if (options.gpu_layers < -1)
-    return invalid_argument("gpu_layers {} must be -1 (as many as fit) or a number of layers", options.gpu_layers);
+    return invalid_argument("gpu_layers {} must be -1 (what fits and is fastest) or a number of layers",
+                            options.gpu_layers);
   if (options.gpu_layers >= 0 && device.kind == DeviceKind::kCpu)
     return invalid_argument("gpu_layers {}: no layer runs on a GPU with the device cpu; give a device (cuda, emu)",
                             options.gpu_layers);
@@ -88,7 +89,11 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.stepper_,
                  Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
   if (const auto layers = e.stepper_->device_layers())
-    e.model_.info.isa += fmt::format(", {} layers; {}", *layers, e.runtime_->isa());
+    e.model_.info.isa += fmt::format(", {} layers{}; {}", *layers,
+                                     e.stepper_->device_experts().value_or(*layers) < *layers
+                                         ? fmt::format(", experts of {}", *e.stepper_->device_experts())
+                                         : "",
+                                     e.runtime_->isa());
   // How many layers a device runs may depend on its free memory, so this is known only now.
   if (identity != 0) identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
   if (options.max_prefill_tokens < 0)

@@ -48,6 +48,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.sample_from = "logits";
   if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);
+  // A model that does not fit is compiled again, in parts: its weights must still be there then.
+  if (device.kind != DeviceKind::kCpu && options.gpu_layers < 0)
+    for (ValueInfo& value : graph.values) value.weight.is_shared = true;
   if (device.kind == DeviceKind::kCpu || e.interpret) {
     REDLINE_TRY(s.open(std::move(graph), e, options));
   } else if (Status status = s.open(graph, e, options); status.code() == Code::out_of_memory) {
@@ -76,40 +79,50 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
 
 Status Stepper::open(Graph graph, const ExecutableOptions& executable, const TextEngineOptions& options) {
   device_layers_ = executable.device_layers;
+  device_experts_ = executable.device_experts;
   executable_ = {};
   REDLINE_ASSIGN(executable_, Executable::make(std::move(graph), executable, *runtime_));
   return make_pool(options);
 }
 
-// The device runs the first layers, with the states that belong to them. What else a step needs is small beside these;
-// where it does not fit, the device gets one layer fewer.
+// What a step needs besides weights and states is small beside these; where it does not fit, the device gets less.
 Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                               const Status& why) {
   executable_ = {};
   int64_t num_layers = 0;
   while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
   if (num_layers == 0) return why;
-  int64_t cache_bytes = 0;
+  int64_t states = 0;
   for (const StateGroup& group : redline::plan_states(graph, StateStorage::kDevice).groups)
-    cache_bytes += group.page_bytes *
-                   (group.kind == StateKind::kRecurrent ? kMinRecurrentPages * max_sequences_ : kv_pages_for(context_));
+    states += group.page_bytes *
+              (group.kind == StateKind::kRecurrent ? kMinRecurrentPages * max_sequences_ : kv_pages_for(context_));
   REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(executable.device));
-  REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
-  int64_t layers = 0, bytes = 0;
-  for (size_t op = 0; layers + 1 < num_layers; ++layers) {
-    for (const size_t end = first_op_of_layer(graph, layers + 1); op < end; ++op)
-      for (const ValueId id : graph.ops[op].inputs)
-        if (graph.value(id).kind == ValueKind::kWeight) bytes += graph.value(id).weight.view.bytes();
-    if (bytes + cache_bytes / num_layers * (layers + 1) > memory.free) break;
+  PlacementSpeeds speeds;
+  if (runtime_->placement_speeds) {
+    speeds = *runtime_->placement_speeds;
+  } else {
+    REDLINE_ASSIGN(speeds, measure_placement_speeds(graph, executable.device, *runtime_));
   }
-  for (;; --layers) {
-    executable.device_layers = layers;
+  REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
+  const ModelCost model = model_cost(graph, num_layers, states);
+  LayerPlacement placement = place_layers(model, speeds, memory.free);
+  for (;; placement = place_layers(model, speeds, placement.device_bytes - 1)) {
+    executable.device_layers = placement.layers;
+    executable.device_experts = placement.expert_layers;
+    if (placement.layers == 0) executable.device = {};
     Status status = open(graph, executable, options);
     if (status.ok()) break;
-    if (status.code() != Code::out_of_memory || layers == 0) return status;
+    if (status.code() != Code::out_of_memory || placement.layers == 0) return status;
   }
-  note_device(fmt::format("{} has memory for {} of {} layers, the CPU runs the others ({})", device->name(), layers,
-                          num_layers, why.message()));
+  std::string experts;
+  if (placement.expert_layers < placement.layers &&
+      std::any_of(model.layers.begin(), model.layers.end(), [](const LayerCost& l) { return l.expert_bytes > 0; }))
+    experts = fmt::format(" and the experts of {} of these", placement.layers - placement.expert_layers);
+  note_device(
+      fmt::format("{} runs {} of {} layers, the CPU runs the others{}: weights are read with {:.1f} GB/s there "
+                  "and with {:.1f} GB/s on the CPU ({})",
+                  device->name(), placement.layers, num_layers, experts, speeds.device.bytes_per_second / 1e9,
+                  speeds.cpu.bytes_per_second / 1e9, why.message()));
   return {};
 }
 

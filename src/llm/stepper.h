@@ -11,6 +11,7 @@
 
 #include "base/fair_mutex.h"
 #include "llm/attention_plan.h"
+#include "llm/layer_placement.h"
 #include "llm/state_pool.h"
 #include "llm/step_bound.h"
 #include "llm/text_model.h"
@@ -66,6 +67,8 @@ class Stepper {
   KvFormat kv_format() const { return kv_format_; }
   /// Layers that the device runs, where others run on the CPU.
   std::optional<int64_t> device_layers() const { return device_layers_; }
+  /// Of these, the ones whose experts the device runs too.
+  std::optional<int64_t> device_experts() const { return device_experts_; }
   /// Steps that have succeeded, and the time that they took. Thread-safe.
   int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   double step_seconds() const { return 1e-9 * static_cast<double>(step_ns_.load(std::memory_order_relaxed)); }
@@ -75,7 +78,7 @@ class Stepper {
   Stepper() = default;
   Status set_limits(const TextEngineOptions& options);
   Status open(Graph graph, const ExecutableOptions& executable, const TextEngineOptions& options);
-  /// open() with as many layers on the device as fit; `why` says what did not.
+  /// open() with the layers on the device that make steps fastest, of those that fit; `why` says what did not.
   Status open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                        const Status& why);
   Status make_pool(const TextEngineOptions& options);
@@ -93,7 +96,7 @@ class Stepper {
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   int64_t recurrent_pages_ = 0;  ///< of each recurrent group
   KvFormat kv_format_ = KvFormat::kF32;
-  std::optional<int64_t> device_layers_;
+  std::optional<int64_t> device_layers_, device_experts_;
   RuntimeResources* runtime_ = nullptr;
   Executable executable_;
   std::unique_ptr<StatePool> pool_;

@@ -18,6 +18,16 @@ struct DriverFunctions {
   int (*device_memory)(size_t* bytes, int device) = nullptr;
   int (*error_name)(int error, const char** name) = nullptr;
 };
+struct ContextFunctions {
+  int (*retain)(void** context, int device) = nullptr;
+  int (*release)(int device) = nullptr;
+  int (*push)(void* context) = nullptr;
+  int (*pop)(void** context) = nullptr;
+  int (*memory)(size_t* free, size_t* total) = nullptr;
+};
+constexpr int kOutOfMemory = 2;
+/// With less, neither a context nor the tables of a step have room. Most of it is the context.
+constexpr int64_t kLeastMemory = int64_t{512} << 20;
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 constexpr int kNoDevice = 100;
 
@@ -33,6 +43,14 @@ bool find_all(void* library, DriverFunctions& f) {
          find(library, "cuDeviceGetName", f.device_name) && find(library, "cuDeviceGetAttribute", f.device_attribute) &&
          find(library, "cuDeviceTotalMem_v2", f.device_memory) && find(library, "cuGetErrorName", f.error_name);
 }
+
+bool find_all(void* library, ContextFunctions& f) {
+  return find(library, "cuDevicePrimaryCtxRetain", f.retain) &&
+         find(library, "cuDevicePrimaryCtxRelease_v2", f.release) && find(library, "cuCtxPushCurrent_v2", f.push) &&
+         find(library, "cuCtxPopCurrent_v2", f.pop) && find(library, "cuMemGetInfo_v2", f.memory);
+}
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 std::string error_name(const DriverFunctions& f, int error) {
   const char* name = nullptr;
@@ -78,6 +96,45 @@ Result<CudaDriver> find_cuda_driver() {
   }
   if (driver.gpus.empty()) return unsupported("cuda: the NVIDIA driver finds no GPU");
   return driver;
+}
+
+Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  DriverFunctions f;
+  ContextFunctions c;
+  if (!library || !find_all(library, f) || !find_all(library, c))
+    return unsupported("cuda:{}: libcuda.so.1 is not an NVIDIA driver: functions are missing", index);
+  constexpr std::string_view kWayOut =
+      "end what uses it (nvidia-smi lists it), or choose another GPU (--device cuda:N)";
+  int device = 0;
+  void* context = nullptr;
+  if (const int error = f.device_get(&device, index); error != 0)
+    return unsupported("cuda:{}: {}", index, error_name(f, error));
+  const int retained = c.retain(&context, device);
+  if (retained == kOutOfMemory)
+    return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context takes; {}",
+                         index, gpu.name, gib(gpu.memory_bytes), gib(kLeastMemory), kWayOut);
+  if (retained != 0) return unsupported("cuda:{}: {} gives no context: {}", index, gpu.name, error_name(f, retained));
+  CudaContext opened(device);
+  size_t free = 0, total = 0;
+  void* popped = nullptr;
+  int error = c.push(context);
+  if (error == 0) {
+    error = c.memory(&free, &total);
+    c.pop(&popped);
+  }
+  if (error != 0) return unsupported("cuda:{}: {} does not tell its memory: {}", index, gpu.name, error_name(f, error));
+  if (static_cast<int64_t>(free) >= kLeastMemory) return opened;
+  return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB {:.2f} are free, at least {:.2f} are needed; {}", index,
+                       gpu.name, gib(static_cast<int64_t>(total)), gib(static_cast<int64_t>(free)), gib(kLeastMemory),
+                       kWayOut);
+}
+
+CudaContext::~CudaContext() {
+  if (device_ < 0) return;
+  ContextFunctions c;
+  if (void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); library && find_all(library, c))
+    c.release(device_);
 }
 
 std::string find_cuda_module() {

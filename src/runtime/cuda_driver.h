@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -28,6 +29,21 @@ bool has_cuda_driver();
 /// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which,
 /// with both versions.
 Result<CudaDriver> find_cuda_driver();
+
+/// A context of a GPU, which everything on it needs and which takes some memory.
+class CudaContext {
+ public:
+  /// out_of_memory: another program has the memory of the GPU; states what is free and what is needed. unsupported: the
+  /// driver makes no context for another reason.
+  static Result<CudaContext> open(int index, const CudaGpu& gpu);
+  ~CudaContext();
+  CudaContext(CudaContext&& other) noexcept : device_(std::exchange(other.device_, -1)) {}
+  CudaContext& operator=(CudaContext&&) = delete;
+
+ private:
+  explicit CudaContext(int device) : device_(device) {}
+  int device_;  ///< -1: none
+};
 
 /// The module with the CUDA kernels, "redline_cuda.so": beside the program or the library, or where an installation has
 /// it (lib/redline). "": this build has none.

@@ -29,11 +29,16 @@ Result<DeviceChoice> parse_device(std::string_view name) {
   return invalid_argument("unknown device \"{}\"; expected one of auto, cpu, emu, cuda, cuda:N", name);
 }
 
-/// Whether the module of this build runs on a GPU.
-Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
+Status check_capability(const CudaGpu& gpu, int index) {
   if (10 * gpu.major + gpu.minor < kMinCapability)
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
                        gpu.minor, kMinCapability / 10, kMinCapability % 10);
+  return {};
+}
+
+/// Whether the module of this build runs on a GPU.
+Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
+  REDLINE_TRY(check_capability(gpu, index));
   if (module.empty())
     return unsupported("cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)",
                        index, gpu.name);
@@ -46,15 +51,21 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
     return invalid_argument("cuda:{}: the NVIDIA driver lists {} GPU{}", index, driver.gpus.size(),
                             driver.gpus.size() == 1 ? "" : "s");
   const std::string path = find_cuda_module();
-  REDLINE_TRY(check_gpu(driver.gpus[static_cast<size_t>(index)], index, path));
+  const CudaGpu& gpu = driver.gpus[static_cast<size_t>(index)];
+  REDLINE_TRY(check_capability(gpu, index));
+  // The module's context is this one; without memory for it, the module could not say what is missing.
+  REDLINE_ASSIGN(const CudaContext context, CudaContext::open(index, gpu));
+  REDLINE_TRY(check_gpu(gpu, index, path));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: {}", ::dlerror());
-  using Open = int32_t (*)(int32_t abi, int32_t index, tiles::TileDevice * *device, char* error, int32_t error_bytes);
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  using Open = int32_t (*)(int32_t abi, int32_t index, const char* libraries, tiles::TileDevice** device, char* error,
+                           int32_t error_bytes);
   const auto open = reinterpret_cast<Open>(::dlsym(library, "redline_open_cuda"));
   if (!open) return unsupported("cuda: {} has no redline_open_cuda", path);
   char error[512] = {};
   tiles::TileDevice* device = nullptr;
-  if (open(tiles::kTileDeviceAbi, index, &device, error, sizeof(error)) != 0)
+  if (open(tiles::kTileDeviceAbi, index, settings.cuda_libs.c_str(), &device, error, sizeof(error)) != 0)
     return unsupported("cuda:{}: {}", index, error);
   auto opened = std::make_shared<OpenDevice>(device);
   WorkerTeam team(1);

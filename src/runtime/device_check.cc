@@ -120,7 +120,11 @@ Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
 }  // namespace
 
 Status check_device(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
-  const Status status = run_check(std::move(device), team);
+  Status status = run_check(device, team);
+  if (!status.ok() && device->table().library != nullptr) {
+    device->drop_library();
+    status = run_check(std::move(device), team);
+  }
   return status.ok() ? status : unsupported("{}", status.message());
 }
 

@@ -7,6 +7,7 @@
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
 #include "graph/external_values.h"
+#include "graph/ops/expert_linear.h"
 #include "graph/pass.h"
 #include "runtime/interpreter.h"
 #include "runtime/split_runner.h"
@@ -23,8 +24,10 @@ KvFormat fastest_kv_format(const CpuKernels& kernels) {
 Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOptions& options,
                                                  RuntimeResources& runtime) {
   REDLINE_ASSIGN(std::shared_ptr<OpenDevice> device, runtime.device(options.device));
-  const TileCompileOptions compile = {
-      .bounds = options.bounds, .exact_f32 = options.exact_f32, .sample_from = options.sample_from};
+  const TileCompileOptions compile = {.bounds = options.bounds,
+                                      .exact_f32 = options.exact_f32,
+                                      .may_use_library = options.batch_invariance != BatchInvariance::kAlways,
+                                      .sample_from = options.sample_from};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
   return std::unique_ptr<Runner>(
       std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));
@@ -47,17 +50,37 @@ Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOpt
   return std::unique_ptr<Runner>(std::make_unique<Executor>(std::move(program), runtime.team(), executor));
 }
 
-/// Ops from `first` on run on the CPU.
-Result<std::unique_ptr<Runner>> make_split_runner(const Graph& graph, size_t first, const ExecutableOptions& options,
-                                                  RuntimeResources& runtime) {
-  REDLINE_ASSIGN(SplitGraph split, split_graph(graph, first));
-  REDLINE_TRY(run_passes(split.front));
-  REDLINE_TRY(run_passes(split.back));
-  ExecutableOptions front_options = options;
-  front_options.sample_from = "";
-  REDLINE_ASSIGN(auto front, make_tile_runner(split.front, front_options, runtime));
-  REDLINE_ASSIGN(auto back, make_cpu_runner(split.back, options, runtime));
-  return std::unique_ptr<Runner>(std::make_unique<SplitRunner>(split, std::move(front), std::move(back)));
+bool is_expert_product(const Op& op) { return op.def == &kExpertGatedLinear || op.def == &kExpertLinear; }
+
+/// Of each op, whether it runs on the device. If any does, the first one does.
+std::vector<bool> place_ops(const Graph& graph, const ExecutableOptions& options) {
+  std::vector<bool> on_device(graph.ops.size(), options.device.kind != DeviceKind::kCpu);
+  if (options.device_layers)
+    std::fill(on_device.begin() + static_cast<int64_t>(first_op_of_layer(graph, *options.device_layers)),
+              on_device.end(), false);
+  // The products of a layer's experts are neighbours. Their sum makes few rows of many: it belongs to them.
+  bool is_last = false;
+  for (size_t i = 0; options.device_experts && i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    const bool is_expert = is_expert_product(op) || (is_last && op.def == &kExpertSum);
+    is_last = op.def == &kExpertLinear;
+    if (is_expert && layer_of_op(op.name) >= *options.device_experts) on_device[i] = false;
+  }
+  return on_device;
+}
+
+/// The first part runs on the device, the next on the CPU, and so on.
+Result<std::unique_ptr<Runner>> make_split_runner(const Graph& graph, std::span<const size_t> cuts,
+                                                  const ExecutableOptions& options, RuntimeResources& runtime) {
+  REDLINE_ASSIGN(std::vector<Graph> graphs, split_graph(graph, cuts));
+  ExecutableOptions own = options;
+  own.sample_from = "";
+  std::vector<std::unique_ptr<Runner>> parts;
+  for (size_t p = 0; p < graphs.size(); ++p) {
+    REDLINE_TRY(run_passes(graphs[p]));
+    REDLINE_ASSIGN(parts.emplace_back(), (p % 2 == 0 ? make_tile_runner : make_cpu_runner)(graphs[p], own, runtime));
+  }
+  return std::unique_ptr<Runner>(std::make_unique<SplitRunner>(graphs, std::move(parts)));
 }
 
 }  // namespace
@@ -78,17 +101,18 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
     return e;
   }
   std::lock_guard lock(runtime.mutex());
-  if (options.device.kind != DeviceKind::kCpu && options.device_layers) {
-    const size_t first = first_op_of_layer(graph, *options.device_layers);
-    if (first < graph.ops.size()) {
-      REDLINE_ASSIGN(e.runner_, make_split_runner(graph, first, options, runtime));
-      return e;
-    }
+  const std::vector<bool> on_device = place_ops(graph, options);
+  std::vector<size_t> cuts;
+  for (size_t i = 1; i < on_device.size(); ++i)
+    if (on_device[i] != on_device[i - 1]) cuts.push_back(i);
+  if (!cuts.empty()) {
+    REDLINE_ASSIGN(e.runner_, make_split_runner(graph, cuts, options, runtime));
+    return e;
   }
   REDLINE_TRY(run_passes(graph));
-  const auto make_runner = options.device.kind == DeviceKind::kCpu ? make_cpu_runner : make_tile_runner;
-  REDLINE_ASSIGN(e.runner_, make_runner(std::move(graph), options, runtime));
-  e.can_sample_ = options.device.kind != DeviceKind::kCpu && !options.sample_from.empty();
+  const bool is_on_device = !on_device.empty() && on_device[0];
+  REDLINE_ASSIGN(e.runner_, (is_on_device ? make_tile_runner : make_cpu_runner)(std::move(graph), options, runtime));
+  e.can_sample_ = is_on_device && !options.sample_from.empty();
   return e;
 }
 

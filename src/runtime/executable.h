@@ -27,6 +27,8 @@ struct ExecutableOptions {
   /// Layers of the graph (graph/split_graph.h) that run on the device, and what comes before; the others run on the
   /// CPU. nullopt: all, and what comes behind.
   std::optional<int64_t> device_layers;
+  /// Layers whose experts run on the device; those of the device's other layers run on the CPU. nullopt: all.
+  std::optional<int64_t> device_experts;
   /// Output [rows, vocab_size] from which a back end that can do so samples tokens (sampled()); empty: none.
   std::string sample_from;
 };

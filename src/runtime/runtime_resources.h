@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "backends/cpu/step_watchdog.h"
@@ -14,6 +15,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/runtime.h"
 #include "runtime/device.h"
+#include "runtime/placement_speeds.h"
 
 namespace redline {
 
@@ -41,8 +43,9 @@ class RuntimeResources final : public Runtime {
   /// For tests: device(choice) is this one, while it lives.
   void set_device(const DeviceChoice& choice, const std::shared_ptr<OpenDevice>& device);
 
-  double hang_seconds;              ///< see ExecutorOptions
-  WeightCacheOptions weight_cache;  ///< disabled unless set
+  double hang_seconds;                              ///< see ExecutorOptions
+  WeightCacheOptions weight_cache;                  ///< disabled unless set
+  std::optional<PlacementSpeeds> placement_speeds;  ///< for tests: instead of measured ones
 
  private:
   const CpuKernels& kernels_;

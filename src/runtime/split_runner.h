@@ -1,4 +1,4 @@
-// Runs a graph in two parts, one after the other, on different devices.
+// Runs a graph in parts, one after the other, on different devices.
 #pragma once
 
 #include "graph/program.h"
@@ -6,39 +6,40 @@
 
 namespace redline {
 
-/// State groups are those of the front, then those of the back; tokens are not sampled.
+/// State groups are those of the first part, then those of the next; tokens are not sampled. What crosses from part to
+/// part passes through the host.
 class SplitRunner final : public Runner {
  public:
-  /// `split`: the graphs of the runners, whose ports it reads.
-  SplitRunner(const SplitGraph& split, std::unique_ptr<Runner> front, std::unique_ptr<Runner> back);
+  /// `graphs`: of split_graph(), with a runner for each.
+  SplitRunner(const std::vector<Graph>& graphs, std::vector<std::unique_ptr<Runner>> parts);
 
   const Program* program() const override { return nullptr; }
-  std::vector<const Program*> programs() const override { return {front_->program(), back_->program()}; }
+  std::vector<const Program*> programs() const override;
   AttentionLimits attention_limits(size_t group) const override;
   const StatePlan& states() const override { return states_; }
   Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const override;
   Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const override {
-    return front_->make_buffer(bytes);
+    return parts_[0]->make_buffer(bytes);
   }
   Status step(const StepContext& context) override;
   void* host_input(std::string_view name) override;
-  const void* host_output(std::string_view name) const override { return back_->host_output(name); }
-  int64_t resident_arena_bytes() const override {
-    return front_->resident_arena_bytes() + back_->resident_arena_bytes();
-  }
-  bool bind(std::string_view name, void* data) override { return front_->bind(name, data); }
-  std::string describe() const override { return front_->describe() + back_->describe(); }
+  const void* host_output(std::string_view name) const override { return parts_.back()->host_output(name); }
+  int64_t resident_arena_bytes() const override;
+  bool bind(std::string_view name, void* data) override { return parts_[0]->bind(name, data); }
+  std::string describe() const override;
 
  private:
+  /// An input of part `to`.
   struct Port {
     std::string name;
     Shape shape;
-    bool is_input;  ///< of both parts; else the front makes it
+    size_t from, to;
+    bool is_input;  ///< of `from` too; else it makes it
   };
-  /// What the back reads too: inputs, or what the front has made.
-  void copy(const SymbolValues& sizes, bool inputs);
+  void copy(const Port& port, const SymbolValues& sizes);
 
-  std::unique_ptr<Runner> front_, back_;
+  std::vector<std::unique_ptr<Runner>> parts_;
+  std::vector<size_t> first_group_;  ///< [parts + 1]
   std::vector<Port> ports_;
   StatePlan states_;
 };

@@ -213,30 +213,76 @@ TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
   }
 }
 
+/// A runtime whose emulated device has a bounded memory.
+struct BoundedDevice {
+  BoundedDevice() {
+    RuntimeOptions own;
+    own.threads = 2;
+    runtime = Runtime::open(own).value();
+    device = std::make_shared<OpenDevice>(emu::open_emulated_device({.team = &resources().team()}));
+    resources().set_device({DeviceKind::kEmulated}, device);
+  }
+  RuntimeResources& resources() const { return resources_of(*runtime); }
+  TextEngineOptions options(const Golden& golden) const {
+    TextEngineOptions o = emulated(golden.tokens, ComputeType::kF32);
+    o.runtime = runtime;
+    o.threads = 0;
+    return o;
+  }
+  /// What a model takes on it.
+  int64_t needed(const std::string& path, const Golden& golden) const {
+    emu::set_memory_bytes(device->table(), 0);
+    const auto engine = open_engine(path, options(golden));
+    const auto memory = device->memory();
+    return engine && memory.ok() ? memory->total - memory->free : 0;
+  }
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<OpenDevice> device;
+};
+
+// Where memory is short, the experts of some layers stay on the CPU, while the device runs the rest of these layers.
+TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
+  if (test::test_device() != "emu") GTEST_SKIP() << "the memory of this device is not set by tests";
+  for (const char* model : {"mixtral", "deepseek_v3", "gpt_oss"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    const std::string path = golden_root() + "/" + model;
+    const BoundedDevice bounded;
+    bounded.resources().placement_speeds = {{1e12, 0}, {1e10, 0}};
+    const int64_t needed = bounded.needed(path, golden);
+    std::vector<std::string> notices;
+    on_device_notice([&](const std::string& text) { notices.push_back(text); });
+    // What these small models take besides weights is not small: the first size that leaves out experts only.
+    std::unique_ptr<TextEngine> engine;
+    for (const int64_t percent : {95, 90, 85, 80, 75}) {
+      emu::set_memory_bytes(bounded.device->table(), needed * percent / 100);
+      engine = nullptr;
+      engine = open_engine(path, bounded.options(golden));
+      ASSERT_TRUE(engine) << model;
+      if (engine->info().isa.find(", experts of ") != std::string::npos) break;
+    }
+    on_device_notice(nullptr);
+    EXPECT_NE(engine->info().isa.find(" layers, experts of "), std::string::npos) << engine->info().isa;
+    ASSERT_FALSE(notices.empty());
+    EXPECT_NE(notices.back().find(" and the experts of "), std::string::npos) << notices.back();
+    const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
+    ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
+    const Difference d =
+        difference(logits.data(), golden.logits.values.data(), golden.logits.dim(0), golden.logits.dim(1), {});
+    EXPECT_LE(d.worst_row, 2e-5) << model;
+  }
+}
+
 // A device with too little memory for all layers has as many as fit, and none is asked for; with gpu_layers the user
-// has decided.
+// has decided. A device that is slower than the CPU gets none.
 TEST(EmulatedGpuLayers, AsManyAsFitInTheMemory) {
   if (test::test_device() != "emu") GTEST_SKIP() << "the memory of this device is not set by tests";
   const Golden golden = load_golden(golden_folder("llama_gqa"));
-  TextEngineOptions options = emulated(golden.tokens, ComputeType::kF32);
-  RuntimeOptions own;
-  own.threads = 2;
-  options.runtime = Runtime::open(own).value();
-  options.threads = 0;
-  RuntimeResources& resources = resources_of(*options.runtime);
-  const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.team = &resources.team()}));
-  resources.set_device({DeviceKind::kEmulated}, device);
-  int64_t needed = 0;
-  {
-    const auto engine = open_engine(golden_root() + "/llama_gqa", options);
-    ASSERT_TRUE(engine);
-    const auto memory = device->memory();
-    ASSERT_TRUE(memory.ok());
-    needed = memory->total - memory->free;
-  }
+  const BoundedDevice bounded;
+  TextEngineOptions options = bounded.options(golden);
+  bounded.resources().placement_speeds = {{1e12, 1e-6}, {1e10, 1e-6}};
+  emu::set_memory_bytes(bounded.device->table(), bounded.needed(golden_root() + "/llama_gqa", golden) * 9 / 10);
   std::vector<std::string> notices;
   on_device_notice([&](const std::string& text) { notices.push_back(text); });
-  emu::set_memory_bytes(device->table(), needed * 9 / 10);
   const auto engine = open_engine(golden_root() + "/llama_gqa", options);
   on_device_notice(nullptr);
   ASSERT_TRUE(engine);
@@ -248,6 +294,10 @@ TEST(EmulatedGpuLayers, AsManyAsFitInTheMemory) {
   const Difference d =
       difference(logits.data(), golden.logits.values.data(), golden.logits.dim(0), golden.logits.dim(1), {});
   EXPECT_LE(d.worst_row, 2e-5);
+  bounded.resources().placement_speeds = {{1e10, 1e-6}, {1e12, 1e-6}};
+  const auto on_cpu = open_engine(golden_root() + "/llama_gqa", options);
+  ASSERT_TRUE(on_cpu);
+  EXPECT_NE(on_cpu->info().isa.find(", 0 layers; "), std::string::npos) << on_cpu->info().isa;
   options.gpu_layers = engine->info().num_layers;
   const auto refused = TextEngine::open(golden_root() + "/llama_gqa", options);
   EXPECT_EQ(refused.status().code(), Code::out_of_memory);

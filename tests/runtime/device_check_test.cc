@@ -42,6 +42,19 @@ TEST(DeviceCheck, WrongNumbersAreFound) {
   }
 }
 
+// A library that multiplies wrongly is not used: the device computes with its own kernels.
+TEST(DeviceCheck, AWrongLibraryIsDropped) {
+  WorkerTeam team(2);
+  for (const bool is_wrong : {false, true}) {
+    tiles::TileDevice* table = emu::open_emulated_device({.multiprocessors = 3, .team = &team, .has_library = true});
+    if (is_wrong) table->multiply = [](void*, const tiles::MatrixProduct*) { return 0; };
+    const auto device = std::make_shared<OpenDevice>(table);
+    const Status status = check_device(device, team);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(device->table().library == nullptr, is_wrong);
+  }
+}
+
 TEST(DeviceCheck, AStepThatFailsIsFound) {
   WorkerTeam team(2);
   const Status status =

@@ -1,14 +1,14 @@
 /* Plays an NVIDIA driver for tests: FAKE_CUDA is "version,GPUs,major,minor" of compute capability, such as
- * "13000,1,9,0";
-   or "fails", a driver that does not start. The names and numbers are those of cuda.h. */
+   "13000,1,9,0", and after these the free MiB of each GPU, of 80 GiB; 0: not even a context fits. Or "fails", a driver
+   that does not start. The names and numbers are those of cuda.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int value(int index) {
   const char* text = getenv("FAKE_CUDA");
-  int v[4] = {0, 0, 0, 0};
-  if (text != NULL) sscanf(text, "%d,%d,%d,%d", &v[0], &v[1], &v[2], &v[3]);
+  int v[5] = {0, 0, 0, 0, 80 << 10};
+  if (text != NULL) sscanf(text, "%d,%d,%d,%d,%d", &v[0], &v[1], &v[2], &v[3], &v[4]);
   return v[index];
 }
 static int fails(void) {
@@ -44,6 +44,29 @@ int cuDeviceGetAttribute(int* result, int attribute, int device) {
 int cuDeviceTotalMem_v2(size_t* bytes, int device) {
   (void)device;
   *bytes = (size_t)80 << 30;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  (void)device;
+  static int any;
+  *context = &any;
+  return value(4) == 0 ? 2 : 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  (void)device;
+  return 0;
+}
+int cuCtxPushCurrent_v2(void* context) {
+  (void)context;
+  return 0;
+}
+int cuCtxPopCurrent_v2(void** context) {
+  (void)context;
+  return 0;
+}
+int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
+  *free_bytes = (size_t)value(4) << 20;
+  *total = (size_t)80 << 30;
   return 0;
 }
 int cuGetErrorName(int error, const char** name) {

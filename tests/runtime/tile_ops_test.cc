@@ -80,7 +80,6 @@ TEST(TileOps, Norms) {
 
 TEST(TileOps, RowsAreFound) {
   for (const DType type : testing::weight_types()) {
-    if (dtype_info(type).row_bytes > 0) continue;  // W8A8
     const int64_t hidden = dtype_info(type).is_block ? 2 * std::max(64, dtype_info(type).block_elements) : 38;
     const testing::RandomWeight weight(type, 37, hidden, 5);
     expect_tiles_like_reference(
@@ -158,7 +157,6 @@ void check_linear(DType type, const LinearSize& size, const std::vector<int64_t>
 
 TEST(TileOps, LinearOfEveryType) {
   for (const DType type : testing::weight_types()) {
-    if (dtype_info(type).row_bytes > 0) continue;  // W8A8
     const int64_t block = dtype_info(type).block_elements;
     for (const bool exact : {true, false}) check_linear(type, {40, std::max<int64_t>(2 * block, 96)}, {1, 9}, exact);
   }
@@ -176,6 +174,49 @@ TEST(TileOps, LinearOfEverySize) {
   check_linear(DType::kBF16, {206, 330}, {33, 70}, false);
   check_linear(DType::kQ4_K, {76, 512}, {70}, false);
   check_linear(DType::kQ4_0, {20, 1600}, {64}, false);
+  check_linear(DType::kW8A8, {20, 352}, {40}, false);
+}
+
+// Products of many rows by the library of a device, with and without an epilogue, launched and captured. Few rows, odd
+// sizes and blocks are the device's own.
+TEST(TileOps, ManyRowsAreTheLibrarys) {
+  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{132, 72}, {20, 8}}) {
+    for (const bool has_epilogue : {false, true}) {
+      Numbers n(3);
+      const testing::RandomWeight weight(DType::kBF16, out, in, 3);
+      GraphBuilder g("test");
+      WeightSource source;
+      source.view = weight.view();
+      const Value x = rows_input(g, "x", in), r = rows_input(g, "r", out);
+      const Value bias = has_epilogue ? g.weight("b", n.weight({out})) : Value{};
+      const Value y = linear(g, x, g.weight("w", source), bias);
+      g.output("y", has_epilogue ? add(g, r, y) : y);
+      if (!has_epilogue) g.output("r2", scale(g, r, {1}));
+      const Graph graph = std::move(g.finish()).value();
+      const std::map<std::string, HostTensor> inputs = {{"x", matrix(n, 70, in)}, {"r", matrix(n, 70, out)}};
+      std::vector<std::vector<float>> results;
+      for (const bool has_library : {false, true}) {
+        TileCompiled c = TileCompiled::make(graph, sizes(70, 70), {.exact_f32 = false, .has_library = has_library});
+        ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+        StepContext step;
+        step.sizes = sizes(70, 70);
+        for (int again = 0; again < 3; ++again) {
+          for (const auto& [name, tensor] : inputs) put(*c.runner, graph, name, tensor);
+          ASSERT_TRUE(c.runner->step(step).ok());
+          results.push_back(get(*c.runner, "y", 70 * out));
+        }
+      }
+      // Both round x to bfloat16 and sum in float32, in orders of their own.
+      double largest = 0, worst = 0;
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        largest = std::max<double>(largest, std::abs(results[0][i]));
+        worst = std::max<double>(worst, std::abs(results[0][i] - results[3][i]));
+      }
+      EXPECT_LE(worst, 1e-5 * largest);
+      EXPECT_EQ(results[3], results[4]);
+      EXPECT_EQ(results[3], results[5]);
+    }
+  }
 }
 
 TEST(TileOps, AnOpWithoutKernelIsRefusedByName) {

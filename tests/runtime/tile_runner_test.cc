@@ -7,7 +7,9 @@
 #include "graph/check_program.h"
 #include "graph/ops/add.h"
 #include "graph/ops/attention.h"
+#include "graph/ops/expert_linear.h"
 #include "graph/ops/linear.h"
+#include "graph/ops/moe_router.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
@@ -228,6 +230,68 @@ TEST_F(PersistentStep, PlantedFaultsAreFound) {
   }
 }
 
+/// A mixture of five experts, of which the first ones have most of the tokens.
+Graph experts_graph(Numbers& n) {
+  constexpr int64_t kExperts = 5, kHidden = 32, kFeatures = 144;
+  GraphBuilder g("experts");
+  const Value x = g.input("x", DType::kF32, {kTileTokens, Dim(kHidden)});
+  const Value logits =
+      linear(g, x, g.weight("router", n.weight({kExperts, kHidden}, 0.1f)), g.weight("bias", n.weight({kExperts}, 2)));
+  const Routing routing = moe_router(g, logits, {}, {.num_experts = kExperts, .experts_per_token = 2});
+  std::vector<Value> gate, up, down;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    gate.push_back(g.weight(fmt::format("gate{}", e), n.weight({kFeatures, kHidden}, 0.1f)));
+    up.push_back(g.weight(fmt::format("up{}", e), n.weight({kFeatures, kHidden}, 0.1f)));
+    down.push_back(g.weight(fmt::format("down{}", e), n.weight({kHidden, kFeatures}, 0.1f)));
+  }
+  const Value h = expert_gated_linear(g, x, routing, {gate, {}}, {up, {}}, {});
+  g.output("y", expert_sum(g, expert_linear(g, h, routing, {down, {}}), routing.weights));
+  return std::move(g.finish()).value();
+}
+
+// Tiles of experts go to whoever is free: by launches and in any order of the blocks to the same bits, step after step.
+// A number that nobody gets is a tile that nobody computes, which the result shows.
+TEST(SharedStages, AreDrawnByTicket) {
+  Numbers n;
+  const Graph graph = experts_graph(n);
+  const HostTensor x = matrix(n, 7, 32);
+  const auto run = [&](TileCompiled& c, const emu::MachineOptions& machine) -> Result<std::vector<float>> {
+    c.set_machine(machine);
+    put(*c.runner, graph, "x", x);
+    StepContext step;
+    step.sizes = sizes(7);
+    REDLINE_TRY(c.runner->step(step));
+    return get(*c.runner, "y", 7 * 32);
+  };
+  TileCompiled launches = TileCompiled::make(graph, sizes(7), {.multiprocessors = 3});
+  ASSERT_TRUE(launches.status.ok()) << launches.status.to_string();
+  const auto want = run(launches, {});
+  ASSERT_TRUE(want.ok()) << want.status().to_string();
+  TileCompiled c = TileCompiled::make(graph, sizes(7), {.multiprocessors = 3, .persistent = true});
+  for (uint64_t seed = 0; seed <= 20; ++seed) {
+    const auto got = run(c, {.seed = seed});
+    ASSERT_TRUE(got.ok()) << "seed " << seed << ": " << got.status().to_string();
+    ASSERT_EQ(*got, *want) << "seed " << seed;
+  }
+  // The order of a step without a seed is always the same: the first numbers of each product are tiles that have rows.
+  for (const int place : {0, 1, 2}) {
+    TileCompiled broken = TileCompiled::make(graph, sizes(7), {.multiprocessors = 3, .persistent = true});
+    const auto got = run(broken, {.fault = emu::Fault::kLostTicket, .fault_at = place});
+    EXPECT_TRUE(!got.ok() || *got != *want) << place;
+  }
+  // A step that is abandoned ends, wherever its blocks wait: for the router, for a number, or for weights.
+  int abandoned = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed)
+    for (const int place : {0, 2, 4, 6}) {
+      TileCompiled broken = TileCompiled::make(graph, sizes(7), {.multiprocessors = 3, .persistent = true});
+      const auto got = run(broken, {.seed = seed, .fault = emu::Fault::kLostNotify, .fault_at = place});
+      if (got.ok()) continue;
+      ++abandoned;
+      EXPECT_THAT(got.status().message(), ::testing::HasSubstr("did not end within"));
+    }
+  EXPECT_GT(abandoned, 0);
+}
+
 TEST_F(PersistentStep, ALostNotifyIsReportedWithItsEvent) {
   const auto got = run(compiled_, {.fault = emu::Fault::kLostNotify});
   ASSERT_FALSE(got.ok());
@@ -296,6 +360,16 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   run(**a, **b, 2);
   EXPECT_EQ(floats(**b)[79], 2 * 318);
   EXPECT_FALSE(c.runner->bind("external.in.z", nullptr));
+  // What a step may need stays free: a step cache then has its tensors on the host.
+  if (test_device() != "emu") return;
+  const auto memory = c.device->memory();
+  ASSERT_TRUE(memory.ok());
+  constexpr int64_t kLeft = 1 << 20;
+  emu::set_memory_bytes(c.device->table(), memory->total - memory->free + kLeft);
+  const auto full = (*a)->make_like(kLeft - 4096);
+  EXPECT_EQ(full.status().code(), Code::out_of_memory);
+  EXPECT_THAT(full.status().message(), ::testing::ContainsRegex("tensors of a step cache take .* stay free"));
+  EXPECT_TRUE((*a)->make_like(kLeft / 2).ok());
 }
 
 // Before: the program is not made. During: the step fails and has changed nothing.

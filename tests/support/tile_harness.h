@@ -17,6 +17,7 @@ struct TileOptions {
   std::string sample_from;
   emu::MachineOptions machine;
   int64_t memory_bytes = 0;  ///< of the device; 0: enough
+  bool has_library = false;
 };
 
 /// A graph compiled for the emulated device.
@@ -32,7 +33,8 @@ struct TileCompiled {
     c.device = open_test_device({.multiprocessors = options.multiprocessors,
                                  .team = c.team.get(),
                                  .machine = options.machine,
-                                 .memory_bytes = options.memory_bytes});
+                                 .memory_bytes = options.memory_bytes,
+                                 .has_library = options.has_library});
     const TileCompileOptions compile = {.bounds = bounds,
                                         .exact_f32 = options.exact_f32,
                                         .reuse_memory = options.reuse_memory,

@@ -9,7 +9,7 @@ check_cuda = importlib.util.module_from_spec(spec)
 sys.modules["check_cuda"] = check_cuda
 spec.loader.exec_module(check_cuda)
 
-LINEAR = "void redline::tiles::run_stage<redline::tiles::BasicLinear<redline::tiles::detail::DenseRows> >(redline::tiles::ProgramTables, int)"
+LINEAR = "void redline::tiles::run_stage<redline::tiles::BasicLinear<redline::tiles::detail::DenseRows, 64> >(redline::tiles::ProgramTables, int)"
 NORM = "void redline::tiles::run_stage<redline::tiles::Norm>(redline::tiles::ProgramTables, int)"
 WHOLE = "redline::tiles::(anonymous namespace)::run_whole_step(redline::tiles::ProgramTables)"
 CODE = f"""
@@ -47,6 +47,12 @@ def test_stack_frames_and_registers_are_found():
 def test_missing_instructions_are_found():
     assert found((LINEAR, 96, 0), code=CODE.replace("HMMA.16816.F32.BF16", "HMMA.16816.F32")) == ["Linear: has no HMMA.16816.F32.BF16"]
     assert found((LINEAR, 96, 0), code=CODE.replace("UBLKCP", "LDG.E")) == ["Linear: has no UBLKCP"]
+
+
+def test_large_code_is_found(monkeypatch):
+    assert check_cuda.source_sizes("Fatbin elf code:\n" + CODE + "Fatbin elf code:\nnone\nFatbin elf code:\n" + CODE) == [4, 4]
+    monkeypatch.setattr(check_cuda, "MAX_KERNEL_SIZE", 2)
+    assert found((LINEAR, 96, 0)) == ["Linear: 3 instructions, at most 2: compiling it takes too long"]
 
 
 def test_code_before_sm_90_copies_by_lanes():

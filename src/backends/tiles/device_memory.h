@@ -53,6 +53,16 @@ class OpenDevice {
   Status launch(const tiles::ProgramTables& program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
     return call([&] { return table_->launch(table_->self, &program, stage, kernel, blocks); });
   }
+  /// Whether products of the sizes are the library's.
+  bool can_multiply(int32_t rows, int32_t cols, int32_t k) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    return table_->library != nullptr && table_->can_multiply(table_->self, rows, cols, k) != 0;
+  }
+  Status multiply(const tiles::MatrixProduct& product) {
+    return call([&] { return table_->multiply(table_->self, &product); });
+  }
+  /// From now on there is no library.
+  void drop_library() { table_->library = nullptr; }
   /// Keeps other threads away, whose calls would become a part of a graph.
   std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(mutex_); }
   Status begin_capture() {

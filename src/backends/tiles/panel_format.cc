@@ -83,6 +83,20 @@ PanelFormat plain(Planes planes, int32_t elements) {
   return f;
 }
 
+/// Codes in units of 64 elements, then a scale for each row (blocks::W8A8::pack_panel).
+PanelFormat codes_with_row_scales() {
+  using blocks::W8A8;
+  PanelFormat f = {};
+  f.planes = Planes::kI8;
+  f.elements = W8A8::kTileElements;
+  f.unit_bytes = W8A8::kTileBytes;
+  f.step_bytes = W8A8::kTileBytes / 2;
+  f.group = 32;
+  f.offset = 128;
+  f.row_scale_bytes = kRowPanelRows * W8A8::kRowBytes;
+  return f;
+}
+
 }  // namespace
 
 Result<PanelFormat> panel_format(DType dtype) {
@@ -94,6 +108,7 @@ Result<PanelFormat> panel_format(DType dtype) {
   case DType::k##F: return format_of<blocks::F>();
       REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
+    case DType::kW8A8: return codes_with_row_scales();
     default: return unsupported("weights of type {} have no kernel on this device", dtype_info(dtype).name);
   }
 }

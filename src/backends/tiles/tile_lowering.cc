@@ -46,6 +46,11 @@ void TileStage::set_work_partitions(int count, int64_t cols) {
   table.col_tiles = 1;
 }
 
+void TileStage::set_shared_partitions(int count, int lists, int64_t cols) {
+  set_work_partitions(lists, cols);
+  table.tickets = count;
+}
+
 class TileCompiler {
  public:
   TileCompiler(Graph graph, const TileCompileOptions& options, std::shared_ptr<OpenDevice> device, WorkerTeam& team)
@@ -81,6 +86,8 @@ class TileCompiler {
   Status pack_weight(const WeightSource& source, uint8_t* to);
   Status resolve(Program& program, TileProgram& code);
   Status upload_schedule(const Program& program, TileProgram& code);
+  /// Finds the products that the device's library can compute; the bytes that their operands take.
+  int64_t plan_library(TileProgram& code) const;
   int64_t take(int64_t bytes) {
     const int64_t at = weights_used_;
     weights_used_ += round_up_device(bytes);
@@ -101,6 +108,7 @@ class TileCompiler {
   };
   std::vector<Numbers> numbers_;
   int64_t weights_used_ = 0, weight_bytes_ = 0, partial_floats_ = 0;
+  int64_t num_tickets_ = 0;  ///< stages whose tiles are drawn
 };
 
 Result<int64_t> TileCompiler::packed_weight(ValueId id) {
@@ -262,6 +270,9 @@ Status TileCompiler::resolve(Program& program, TileProgram& code) {
       std::memcpy(stage.args.data() + a.at, &target, sizeof(target));
     }
     stage.table.args = static_cast<int32_t>(constants.size());
+    if (const size_t s = code.stages.size(); s < code.library_stages.size())
+      code.library_stages[s].y = constants.size() + offsetof(tiles::LinearArgs, y);
+    if (stage.table.tickets > 0) stage.table.ticket_counter = static_cast<int32_t>(program.num_events + num_tickets_++);
     constants.insert(constants.end(), stage.args.begin(), stage.args.end());
     constants.resize((constants.size() + 63) / 64 * 64);
     code.stages.push_back(stage.table);
@@ -275,6 +286,42 @@ Status TileCompiler::resolve(Program& program, TileProgram& code) {
   for (ValueId id : graph_.inputs) program.inputs.push_back(port(id)), code.inputs.push_back(address[id]);
   for (ValueId id : graph_.outputs) program.outputs.push_back(port(id)), code.outputs.push_back(address[id]);
   return {};
+}
+
+int64_t TileCompiler::plan_library(TileProgram& code) const {
+  if (device_->table().library == nullptr || !options_.may_use_library) return 0;
+  int64_t w = 0, x = 0, y = 0;
+  std::vector<TileProgram::LibraryStage> stages(stages_.size());
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    const TileStage& stage = stages_[s];
+    if (stage.table.kernel != tiles::KernelId::kLinear) continue;
+    tiles::LinearArgs args;
+    std::memcpy(&args, stage.args.data(), sizeof(args));
+    const int64_t rows = stage.plan.grid.rows.eval(options_.bounds), cols = args.out_features, k = args.in_features;
+    // One matrix, whose panels hold bfloat16, and rows that begin at multiples of 16 bytes.
+    if (rows <= tiles::kOwnRows || args.format.planes != tiles::Planes::kBF16 || args.head_features != cols ||
+        k % 8 != 0 || cols % 4 != 0)
+      continue;
+    const auto has = [&](auto member) {
+      const auto at = static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
+                                           reinterpret_cast<const uint8_t*>(&args));
+      return std::any_of(stage.addresses.begin(), stage.addresses.end(),
+                         [&](const TileStage::Address& a) { return a.at == at; });
+    };
+    TileProgram::LibraryStage& found = stages[s];
+    found.cols = static_cast<int32_t>(cols);
+    found.k = static_cast<int32_t>(k);
+    found.has_epilogue =
+        has(&tiles::LinearArgs::bias) || has(&tiles::LinearArgs::table) || has(&tiles::LinearArgs::residual);
+    w = std::max(w, cols * k * 2);
+    x = std::max(x, rows * k * 2);
+    if (found.has_epilogue) y = std::max(y, rows * cols * 4);
+  }
+  if (w == 0) return 0;
+  code.library_stages = std::move(stages);
+  code.library_x = round_up_device(w);
+  code.library_y = code.library_x + round_up_device(x);
+  return code.library_y + y;
 }
 
 Status TileCompiler::upload_schedule(const Program& program, TileProgram& code) {
@@ -291,8 +338,9 @@ Status TileCompiler::upload_schedule(const Program& program, TileProgram& code) 
   REDLINE_ASSIGN(code.list_begin, upload_all(device_, list_begin));
   REDLINE_ASSIGN(code.waits, upload_all(device_, waits));
   REDLINE_ASSIGN(code.notifies, upload_all(device_, program.notifies));
-  REDLINE_ASSIGN(code.counters, DeviceMemory::make(device_, std::max<int64_t>(1, int64_t{program.num_events} *
-                                                                                     tiles::kCounterStride * 8)));
+  REDLINE_ASSIGN(code.counters,
+                 DeviceMemory::make(device_, std::max<int64_t>(1, (int64_t{program.num_events} + num_tickets_) *
+                                                                      tiles::kCounterStride * 8)));
   REDLINE_ASSIGN(code.hang, DeviceMemory::make(device_, sizeof(tiles::HangReport)));
   return {};
 }
@@ -314,9 +362,14 @@ Result<Program> TileCompiler::run() {
   code.sample_from = options_.sample_from;
   code.partial_floats_per_row = partial_floats_;
   code.sites = std::move(sites_);
-  REDLINE_TRY(check_device_memory(*device_, weights_used_ + program.arena_plan.bytes, "weights and activations"));
+  const int64_t library_bytes = plan_library(code);
+  REDLINE_TRY(check_device_memory(*device_, weights_used_ + program.arena_plan.bytes + library_bytes,
+                                  "weights and activations"));
   REDLINE_TRY(pack(code.weights));
   REDLINE_ASSIGN(code.arena, DeviceMemory::make(device_, std::max<int64_t>(program.arena_plan.bytes, 1)));
+  if (library_bytes > 0) {
+    REDLINE_ASSIGN(code.library_memory, DeviceMemory::make(device_, library_bytes));
+  }
   REDLINE_TRY(resolve(program, code));
   REDLINE_TRY(upload_schedule(program, code));
   program.weight_bytes = weight_bytes_;

@@ -19,6 +19,8 @@ struct TileCompileOptions {
   bool exact_f32 = false;  ///< products in float32 for every weight type
   bool reuse_memory = true;
   int multiprocessors = 0;  ///< task lists; 0: as many as the device has
+  /// Whether a library of the device may multiply: a row then has other bits in a step of many rows.
+  bool may_use_library = true;
   std::string sample_from;  ///< output of which rows are sampled (StepContext::samples); empty: none
 };
 
@@ -45,6 +47,9 @@ struct TileStage {
   /// persistent step cuts all rows into `row_parts`.
   void set_grid(const Dim& rows, int64_t cols, int64_t col_tile, int row_tile, int row_parts);
   void set_work_partitions(int count, int64_t cols);
+  /// As set_work_partitions(count), of which a launch has a block for each. In a persistent step each of `lists` has
+  /// one task, which draws partitions until none is left: they take unequal times.
+  void set_shared_partitions(int count, int lists, int64_t cols);
 };
 
 /// Fills in the arguments of one kernel.

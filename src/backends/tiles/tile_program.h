@@ -20,7 +20,16 @@ struct TileProgram : ProgramPayload {
   std::string sample_from;                ///< as in TileCompileOptions
   std::vector<tiles::StageTable> stages;  ///< parallel to Program::stages
   DeviceMemory arena, weights;
-  DeviceMemory constants;  ///< the arguments of all stages, with their addresses
+  /// Of each stage, how the device's library multiplies instead of the kernel; cols 0: it does not.
+  struct LibraryStage {
+    int32_t cols = 0, k = 0;
+    bool has_epilogue = false;
+    size_t y = 0;  ///< where host_constants has the address of y
+  };
+  std::vector<LibraryStage> library_stages;  ///< parallel to stages; empty: none
+  DeviceMemory library_memory;
+  int64_t library_x = 0, library_y = 0;  ///< where in it; the weight comes first
+  DeviceMemory constants;                ///< the arguments of all stages, with their addresses
   std::vector<uint8_t> host_constants;
   std::map<std::string, std::vector<size_t>, std::less<>> bound;  ///< places of the addresses of bound values in them
   DeviceMemory stage_tables;

@@ -59,6 +59,8 @@ class DeviceBuffer final : public BackendBuffer {
     (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
   }
   Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override {
+    // What a step must allocate finds its reserve. A step cache that has no room here keeps its tensors on the host.
+    REDLINE_TRY(check_device_memory(*device_, bytes, "tensors of a step cache"));
     // Arithmetic with the new buffer must not fail for want of memory: its callers drop errors.
     REDLINE_TRY(math_->prepare());
     return make(device_, math_, bytes);
@@ -290,7 +292,8 @@ Status TileRunner::upload_step(const StepContext& context) {
     tables.rows[d] = static_cast<int32_t>(program_.row_dims[d].eval(context.sizes));
   step_bytes_.assign(sizeof(tables), 0);
   std::vector<tiles::SequenceTable> sequences;
-  for (const SequenceRows& rows : context.sequences) sequences.push_back({rows.row_begin, rows.rows});
+  for (const SequenceRows& rows : context.sequences)
+    sequences.push_back({rows.row_begin, rows.rows, clamp_position(rows.first_position)});
   tables.num_sequences = static_cast<int32_t>(sequences.size());
   tables.sequences = append(std::span<const tiles::SequenceTable>(sequences));
   REDLINE_TRY(append_adapters(context, tables));
@@ -329,6 +332,9 @@ Status TileRunner::upload_step(const StepContext& context) {
     place(t.group_rows);
     t.partials = reinterpret_cast<float*>(partials_.data());
   }
+  tables.library.w = reinterpret_cast<uint16_t*>(code_.library_memory.data());
+  tables.library.x = reinterpret_cast<uint16_t*>(code_.library_memory.data() + code_.library_x);
+  tables.library.y = reinterpret_cast<float*>(code_.library_memory.data() + code_.library_y);
   std::memcpy(step_bytes_.data(), &tables, sizeof(tables));
   REDLINE_TRY(code_.device->upload(step_memory_.data(), step_bytes_.data(), bytes));
   if (has_new_addresses_)
@@ -350,6 +356,7 @@ Status TileRunner::run(const StepContext& context) {
   tables.waits = reinterpret_cast<const tiles::ProgramTables::WaitEntry*>(code_.waits.data());
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
+  tables.num_lists = static_cast<uint32_t>(program_.workers);
   if (can_persist_ && context.sizes[Symbol::kTokens] <= options_.persistent_rows) {
     tables.epoch = ++epoch_;
     tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
@@ -395,11 +402,19 @@ Status TileRunner::download_outputs(const StepContext& context) {
 Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
   for (size_t s = 0; s < code_.stages.size(); ++s) {
     const tiles::StageTable& stage = code_.stages[s];
-    int64_t parts = stage.row_parts;
+    int64_t parts = stage.tickets > 0 ? stage.tickets : stage.row_parts;
     tiles::KernelId kernel = stage.kernel;
     if (stage.row_dim >= 0) {
       const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
       parts = (rows + stage.row_tile - 1) / stage.row_tile;
+      if (s < code_.library_stages.size() && rows > tiles::kOwnRows) {
+        const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+        if (by_library.cols > 0 &&
+            code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k)) {
+          REDLINE_TRY(multiply_by_library(tables, s, static_cast<int32_t>(rows)).within(program_.stages[s].name));
+          continue;
+        }
+      }
       if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
     }
     const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
@@ -407,6 +422,27 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
     REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
   }
   return {};
+}
+
+Status TileRunner::multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows) {
+  const TileProgram::LibraryStage& by_library = code_.library_stages[stage];
+  const tiles::StageTable& table = code_.stages[stage];
+  const auto number = static_cast<int32_t>(stage);
+  const int32_t blocks = (rows + table.row_tile - 1) / table.row_tile * table.col_tiles;
+  uint8_t* const memory = code_.library_memory.data();
+  tiles::MatrixProduct product = {};
+  product.w = reinterpret_cast<const uint16_t*>(memory);
+  product.x = reinterpret_cast<const uint16_t*>(memory + code_.library_x);
+  product.y = reinterpret_cast<float*>(memory + code_.library_y);
+  if (!by_library.has_epilogue) std::memcpy(&product.y, code_.host_constants.data() + by_library.y, sizeof(product.y));
+  product.rows = rows;
+  product.cols = by_library.cols;
+  product.k = by_library.k;
+  OpenDevice& device = *code_.device;
+  REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kUnpackWeight, table.col_tiles));
+  REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kRoundRows, blocks));
+  REDLINE_TRY(device.multiply(product));
+  return by_library.has_epilogue ? device.launch(tables, number, tiles::KernelId::kFinishRows, blocks) : Status();
 }
 
 std::optional<SymbolValues> TileRunner::graph_sizes(const SymbolValues& sizes) const {

@@ -71,6 +71,8 @@ class TileRunner final : public Runner {
   Status run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   /// A launch for each stage.
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  /// The launches and the product of a stage that the library computes.
+  Status multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows);
   void drop_graphs();
   /// internal: a persistent step timed out; lists the events that are waited for.
   Status check_hang();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/matrix_library.cuh"
 #include "kernels/tiles/tile_device.h"
 
 namespace redline::tiles {
@@ -77,9 +78,11 @@ class CudaDevice {
   ~CudaDevice() {
     if (!stream_) return;
     cudaStreamSynchronize(stream_);
+    library_.reset();
     cudaStreamDestroy(stream_);
   }
-  cudaError_t open(int32_t index);
+  /// `libraries`: the folder of cuBLASLt, as MatrixLibrary::open().
+  cudaError_t open(int32_t index, const char* libraries);
   TileDevice* table() { return &table_; }
 
   /// Calls may come from any thread, and each thread has a GPU of its own that its calls mean.
@@ -141,6 +144,14 @@ class CudaDevice {
     config.numAttrs = has_overlap_ ? 1 : 0;
     return check(cudaLaunchKernelExC(&config, k.function, args), "launch");
   }
+  int32_t can_multiply(int32_t rows, int32_t cols, int32_t k) { return library_->can_multiply(rows, cols, k) ? 1 : 0; }
+  int32_t multiply(const MatrixProduct* product) {
+    const int status = library_->multiply(*product);
+    if (status == 0) return 0;
+    std::snprintf(error_, sizeof(error_), "%s: %s: a product of %d x %d x %d: status %d", table_.name, library_->name(),
+                  product->rows, product->cols, product->k, status);
+    return 1;
+  }
   int32_t begin_capture() {
     return check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
   }
@@ -192,6 +203,7 @@ class CudaDevice {
   TileDevice table_ = {};
   cudaStream_t stream_ = nullptr;
   PinnedUploads uploads_;
+  std::unique_ptr<MatrixLibrary> library_;
   int32_t index_ = 0;
   int shared_bytes_ = 0;  ///< of a block that needs them
   bool has_overlap_ = false;
@@ -204,7 +216,7 @@ cudaError_t allow_shared_memory(const CudaKernel& kernel, int bytes) {
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-cudaError_t CudaDevice::open(int32_t index) {
+cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
   table_ = table_of(this, name_);
   index_ = index;
   cudaDeviceProp properties;
@@ -248,6 +260,8 @@ cudaError_t CudaDevice::open(int32_t index) {
   has_overlap_ = wide.ptxVersion >= 90;
   // Only code for 9.0 itself has warp groups, and of that only 90a.
   const bool has_wide_code = wide.binaryVersion == 90 && wide.ptxVersion == 90;
+  library_ = MatrixLibrary::open(libraries, stream_);
+  if (library_) table_.library = library_->name();
   table_.has_warp_groups = has_wide_code && std::strstr(REDLINE_CUDA_TARGETS, "90a") != nullptr ? 1 : 0;
   return cudaSuccess;
 }
@@ -255,8 +269,9 @@ cudaError_t CudaDevice::open(int32_t index) {
 }  // namespace
 }  // namespace redline::tiles
 
-/// Opens GPU `index`. Not 0: `error` says why.
+/// Opens GPU `index`. `libraries`: REDLINE_CUDA_LIBS. Not 0: `error` says why.
 extern "C" __attribute__((visibility("default"))) int32_t redline_open_cuda(int32_t abi, int32_t index,
+                                                                            const char* libraries,
                                                                             redline::tiles::TileDevice** device,
                                                                             char* error, int32_t error_bytes) {
   using redline::tiles::CudaDevice;
@@ -266,7 +281,7 @@ extern "C" __attribute__((visibility("default"))) int32_t redline_open_cuda(int3
     return 1;
   }
   auto* opened = new CudaDevice();
-  if (opened->open(index) != cudaSuccess) {
+  if (opened->open(index, libraries) != cudaSuccess) {
     std::snprintf(error, static_cast<size_t>(error_bytes), "%s", opened->last_error());
     delete opened;
     return 1;

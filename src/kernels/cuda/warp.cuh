@@ -186,6 +186,16 @@ class Warp {
     if (__shfl_sync(0xffffffffu, gives_up, 0) != 0) abandoned_ = true;
     return count;
   }
+  /// Orders nothing: what a drawn tile reads is ordered by the events of its task.
+  TILE_FN uint64_t draw(uint64_t* counter) {
+    uint64_t number = 0;
+    if (is_first())
+      asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;"
+                   : "=l"(number)
+                   : "l"(__cvta_generic_to_global(counter))
+                   : "memory");
+    return __shfl_sync(0xffffffffu, number, 0);
+  }
   TILE_FN void event_release(uint64_t* counter) {
     if (is_first())
       asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(__cvta_generic_to_global(counter)) : "memory");

@@ -40,6 +40,7 @@ class EmulatedDevice {
     table_ = tiles::table_of(this, options.machine.has_bulk_copies ? "emu/sm90a" : "emu/sm80");
     table_.multiprocessors = options.multiprocessors;
     table_.has_warp_groups = options.machine.has_bulk_copies ? 1 : 0;
+    if (options.has_library) table_.library = "emulated library";
   }
   tiles::TileDevice* table() { return &table_; }
   void set(const MachineOptions& options) { options_.machine = options; }
@@ -93,14 +94,33 @@ class EmulatedDevice {
   }
   int32_t launch_graph(void* graph) {
     for (const Launch& one : *static_cast<const Graph*>(graph))
-      if (const int32_t failed = launch(&one.program, one.stage, one.kernel, one.blocks)) return failed;
+      if (const int32_t failed =
+              one.product.rows > 0 ? multiply(&one.product) : launch(&one.program, one.stage, one.kernel, one.blocks))
+        return failed;
+    return 0;
+  }
+
+  int32_t can_multiply(int32_t, int32_t, int32_t) { return 1; }
+  int32_t multiply(const tiles::MatrixProduct* product) {
+    if (captured_) {
+      captured_->push_back({.product = *product});
+      return 0;
+    }
+    const auto number = [](uint16_t bits) { return __builtin_bit_cast(float, uint32_t{bits} << 16); };
+    for (int64_t m = 0; m < product->rows; ++m)
+      for (int64_t n = 0; n < product->cols; ++n) {
+        float sum = 0;
+        for (int64_t k = 0; k < product->k; ++k)
+          sum += number(product->x[m * product->k + k]) * number(product->w[n * product->k + k]);
+        product->y[m * product->cols + n] = sum;
+      }
     return 0;
   }
 
   /// Blocks of a launch are independent: they run on the workers, in any order.
   int32_t launch(const tiles::ProgramTables* program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
     if (captured_) {
-      captured_->push_back({*program, stage, kernel, blocks});
+      captured_->push_back({*program, stage, kernel, blocks, {}});
       return 0;
     }
     tiles::StageTable table = program->stages[stage];
@@ -154,6 +174,7 @@ class EmulatedDevice {
     int32_t stage;
     tiles::KernelId kernel;
     int32_t blocks;
+    tiles::MatrixProduct product;  ///< instead, if it has rows
   };
   using Graph = std::vector<Launch>;
 

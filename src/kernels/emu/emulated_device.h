@@ -16,6 +16,7 @@ struct EmulatedDeviceOptions {
   WorkerTeam* team = nullptr;
   MachineOptions machine;
   int64_t memory_bytes = 0;  ///< that the device has; 0: as much as the host gives
+  bool has_library = false;  ///< TileDevice::multiply
 };
 
 /// Freed by TileDevice::close.

@@ -23,6 +23,7 @@ enum class Fault : uint8_t {
   kEarlyPage,       ///< the loader fills a stage that consumers still read
   kWrongParity,     ///< a consumer waits for the other phase of a full barrier
   kEarlyArrival,    ///< lanes arrive before the copies that they have issued
+  kLostTicket,      ///< a number is drawn that no block gets
 };
 
 struct MachineOptions {

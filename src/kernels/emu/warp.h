@@ -123,6 +123,11 @@ class Warp {
     abandoned_ = *counter < target;
     return *counter;
   }
+  uint64_t draw(uint64_t* counter) {
+    machine_.may_switch(block_, index_);
+    if (machine_.plants(emu::Fault::kLostTicket)) ++*counter;
+    return (*counter)++;
+  }
   void event_release(uint64_t* counter) {
     machine_.may_switch(block_, index_);
     machine_.release(block_, counter);

@@ -68,9 +68,9 @@ struct StateTables {
   int32_t num_parts, num_partitions;
 };
 
-/// The rows of one sequence of a step.
+/// The rows of one sequence of a step, and the position of the first.
 struct SequenceTable {
-  int32_t row_begin, rows;
+  int32_t row_begin, rows, first_position;
 };
 
 /// One adapter at one site, of rows [row_begin, row_end) of the step. `down` and `up` are packed float32.
@@ -110,6 +110,12 @@ struct StepTables {
   const SampleTable* samples;  ///< [rows of logits]; nullptr: the host samples all
   const LogitEdit* edits;
   StateTables groups[kMaxStateGroups];
+  /// Operands of a product that the device's library computes.
+  struct {
+    uint16_t* x;
+    uint16_t* w;
+    float* y;
+  } library;
 };
 
 /// Calls f(row, columns, mask) for 32 columns at a time, shared among the consumer warps.

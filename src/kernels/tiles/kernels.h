@@ -8,6 +8,7 @@
 #include "kernels/tiles/elementwise.h"
 #include "kernels/tiles/group_norm.h"
 #include "kernels/tiles/joint_attention.h"
+#include "kernels/tiles/library_product.h"
 #include "kernels/tiles/linear.h"
 #include "kernels/tiles/modulate.h"
 #include "kernels/tiles/moe.h"
@@ -49,22 +50,27 @@ namespace redline::tiles {
   K(RopeTable)                      \
   K(Sample)
 #define REDLINE_TILE_TASKS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_TASK_OTHERS(K)
-/// Of image networks and encoders.
+/// Of image networks and encoders, and others that no persistent step has.
 #define REDLINE_TILE_IMAGE_PRODUCTS(K) \
   K(Conv2d)                            \
   K(Conv2dF32)
 #define REDLINE_TILE_IMAGE_OTHERS(K) \
   K(ConcatRows)                      \
   K(ConvAdapterDown)                 \
+  K(FinishRows)                      \
   K(GroupNormScale)                  \
   K(GroupNormSums)                   \
   K(JointAttention)                  \
   K(JointAttentionBf16)              \
+  K(Lstm)                            \
   K(Modulate)                        \
   K(PackKv)                          \
+  K(RoundRows)                       \
+  K(Squares)                         \
   K(StateMeasure)                    \
   K(StateSum)                        \
-  K(TimestepEmbedding)
+  K(TimestepEmbedding)               \
+  K(UnpackWeight)
 /// Of many rows, where the device has warp groups.
 #define REDLINE_TILE_WIDE_PRODUCTS(K) \
   K(WideConv2d)                       \
@@ -100,6 +106,10 @@ TILE_CONST_FN KernelId wide_kernel(KernelId kernel) {
   return kernel;
 }
 
+/// Products of more rows than these are the library's, where the device has one: then weights are read so often that to
+/// write them in its order first costs little.
+inline constexpr int kOwnRows = 64;
+
 /// One stage of a program in device memory.
 struct StageTable {
   KernelId kernel;
@@ -108,6 +118,9 @@ struct StageTable {
   int32_t row_tile;   ///< rows of a tile of a launch
   int32_t cols, col_tile, col_tiles;
   int32_t args;  ///< offset of the kernel's Args
+  /// Not 0: a persistent step has a task of the stage in every list, and the tiles go to whoever is free. The place of
+  /// the counter from which they are drawn.
+  int32_t tickets, ticket_counter;
 };
 
 /// Rows [rows * i / n, rows * (i + 1) / n), as TaskGrid cuts them, or [i * row_tile, ...) in a launch.
@@ -132,6 +145,16 @@ TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTabl
 #define REDLINE_TILE_SWITCH REDLINE_TILE_KERNELS
 #endif
 
+/// The kernel whose task form has the code of this one too.
+TILE_CONST_FN KernelId task_kernel(KernelId kernel) {
+  if (kernel == KernelId::kExpertLinear) return KernelId::kLinear;
+  if (kernel == KernelId::kExpertLinearF32) return KernelId::kLinearF32;
+  return kernel;
+}
+
+template <class Kernel, bool kPersistent>
+using FormOf = std::conditional_t<kPersistent, typename TaskForm<Kernel>::Type, Kernel>;
+
 template <class Kernel>
 TILE_FN void load_of(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                      RingPosition& ring) {
@@ -146,21 +169,30 @@ TILE_FN void compute_of(const StageTable& stage, const uint8_t* constants, const
   w.begin_task();
   Kernel::compute(*reinterpret_cast<const typename Kernel::Args*>(constants + stage.args), tile, step, w, ring);
 }
+/// `kPersistent`: as a task of a persistent step.
+template <bool kPersistent>
 TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                        RingPosition& ring) {
-  switch (stage.kernel) {
-#define REDLINE_KERNEL(K) \
-  case KernelId::k##K: return load_of<K>(stage, constants, tile, w, ring);
+  switch (kPersistent ? task_kernel(stage.kernel) : stage.kernel) {
+#define REDLINE_KERNEL(K)                                                        \
+  case KernelId::k##K:                                                           \
+    if constexpr (!kPersistent || task_kernel(KernelId::k##K) == KernelId::k##K) \
+      load_of<FormOf<K, kPersistent>>(stage, constants, tile, w, ring);          \
+    break;
     REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
     default: break;
   }
 }
+template <bool kPersistent>
 TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile,
                           const StepTables& step, Warp& w, RingPosition& ring) {
-  switch (stage.kernel) {
-#define REDLINE_KERNEL(K) \
-  case KernelId::k##K: return compute_of<K>(stage, constants, tile, step, w, ring);
+  switch (kPersistent ? task_kernel(stage.kernel) : stage.kernel) {
+#define REDLINE_KERNEL(K)                                                        \
+  case KernelId::k##K:                                                           \
+    if constexpr (!kPersistent || task_kernel(KernelId::k##K) == KernelId::k##K) \
+      compute_of<FormOf<K, kPersistent>>(stage, constants, tile, step, w, ring); \
+    break;
     REDLINE_TILE_SWITCH(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
     default: break;
@@ -185,6 +217,7 @@ struct ProgramTables {
   const uint32_t* notifies;
   uint64_t* counters;  ///< kCounterStride apart
   uint64_t epoch;      ///< number of this step, from 1: a wait is counter >= count * epoch
+  uint32_t num_lists;
   HangReport* hang;
   uint64_t deadline_ns;  ///< for the step, from its begin
 };
@@ -195,8 +228,8 @@ inline constexpr int kCounterStride = 16;
 TILE_FN void run_launch(const StageTable& stage, const ProgramTables& p, int block, Warp& w) {
   const TileRange tile = tile_of(stage, block, *p.step, true);
   RingPosition ring;
-  if (w.index() == kConsumerWarps) load_tile(stage, p.constants, tile, w, ring);
-  else compute_tile(stage, p.constants, tile, *p.step, w, ring);
+  if (w.index() == kConsumerWarps) load_tile<false>(stage, p.constants, tile, w, ring);
+  else compute_tile<false>(stage, p.constants, tile, *p.step, w, ring);
 }
 
 TILE_FN bool loader_waits(KernelId kernel) {
@@ -221,6 +254,19 @@ TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, 
   return !w.is_abandoned();
 }
 
+/// For all consumer warps, what the first of them takes.
+TILE_FN uint32_t next_tile(Warp& w, RingPosition& ring) {
+  w.consumer_sync();  // all have read the flag, and the tile before is complete
+  if (w.index() == 0) w.store_shared(Lanes<uint32_t>(uint32_t{kFlagOffset}), Lanes<uint32_t>(Tickets::take(w, ring)));
+  w.consumer_sync();
+  return w.load_shared_uniform(kFlagOffset);
+}
+
+/// Numbers that the steps before have drawn: in each, every tile, and one number past them for each block.
+TILE_FN uint64_t tickets_before(const ProgramTables& p, const StageTable& stage) {
+  return (p.epoch - 1) * (static_cast<uint64_t>(stage.tickets) + p.num_lists);
+}
+
 /// The loader's part of one persistent step. It goes through the list by itself: weights depend on no event, so the
 /// ring fills with those of the next tasks while the consumers compute or wait.
 TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
@@ -231,7 +277,14 @@ TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
     const StageTable& stage = p.stages[task.stage];
     if (loader_waits(stage.kernel)) wait_for_events(p, block, i, w);
     if (w.is_abandoned()) return;
-    load_tile(stage, p.constants, tile_of(stage, static_cast<int32_t>(task.index), *p.step, false), w, ring);
+    uint32_t tile = task.index;
+    do {
+      if (stage.tickets > 0)
+        tile = Tickets::draw(w, ring, p.counters + int64_t{stage.ticket_counter} * kCounterStride,
+                             tickets_before(p, stage));
+      if (w.is_abandoned() || (stage.tickets > 0 && tile >= static_cast<uint32_t>(stage.tickets))) break;
+      load_tile<true>(stage, p.constants, tile_of(stage, static_cast<int32_t>(tile), *p.step, false), w, ring);
+    } while (stage.tickets > 0);
   }
 }
 
@@ -248,8 +301,14 @@ TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
     }
     w.consumer_sync();
     if (w.load_shared_uniform(kFlagOffset) == 0) return;
-    compute_tile(stage, p.constants, tile_of(stage, static_cast<int32_t>(task.index), *p.step, false), *p.step, w,
-                 ring);
+    // One call: the code of all kernels is there once.
+    uint32_t tile = task.index;
+    do {
+      if (stage.tickets > 0) tile = next_tile(w, ring);
+      if (stage.tickets > 0 && tile >= static_cast<uint32_t>(stage.tickets)) break;
+      compute_tile<true>(stage, p.constants, tile_of(stage, static_cast<int32_t>(tile), *p.step, false), *p.step, w,
+                         ring);
+    } while (stage.tickets > 0);
     w.consumer_sync();
     if (w.index() == 0)
       for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)

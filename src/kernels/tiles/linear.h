@@ -42,7 +42,8 @@ struct LinearArgs {
   int32_t
       experts_per_token;   ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the
                            ///< row of y
-  int32_t panel_bytes;     ///< of a row panel of w
+  int32_t panel_bytes;     ///< of a row panel of w, all units
+  int32_t panel_stride;    ///< from panel to panel: the units, and scales of rows
   int32_t chunk_bytes;     ///< of a slot of the ring: whole units
   int32_t chunk_elements;  ///< of K, at most kMaxChunk
 };
@@ -103,6 +104,25 @@ struct ExpertRows {
   static TILE_FN int bias_col(const LinearArgs& a, const Product& p) { return p.matrix * a.out_features; }
 };
 
+/// Either of these, as the arguments say: a persistent step has the code of a product once.
+struct TaskRows {
+  using Args = LinearArgs;
+  static constexpr bool kLoaderWaits = false;  ///< that of the kernel counts
+  static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
+    return a.offsets ? ExpertRows::product(a, tile, w) : DenseRows::product(a, tile, w);
+  }
+  static TILE_FN RowOfX x_row(const LinearArgs& a, const Product& p, const StepTables& step, int row, Warp& w) {
+    return a.offsets ? ExpertRows::x_row(a, p, step, row, w) : DenseRows::x_row(a, p, step, row, w);
+  }
+  static TILE_FN Lanes<int> y_row(const LinearArgs& a, const Lanes<int>& row, const Lanes<bool>& mask, Warp& w) {
+    return a.offsets ? ExpertRows::y_row(a, row, mask, w) : row;
+  }
+  static TILE_FN int y_col(const LinearArgs& a, const Product& p) { return a.offsets ? 0 : DenseRows::y_col(a, p); }
+  static TILE_FN int bias_col(const LinearArgs& a, const Product& p) {
+    return a.offsets ? ExpertRows::bias_col(a, p) : DenseRows::bias_col(a, p);
+  }
+};
+
 /// Both sides of the ring count the same chunks: of all panels, for each pass over `pass_rows` rows.
 TILE_FN int linear_passes(const Product& p, int pass_rows) {
   return (p.row_end - p.row_begin + pass_rows - 1) / pass_rows;
@@ -117,9 +137,16 @@ TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_r
       const int stage = Ring::acquire(w, ring);
       if (w.is_abandoned()) return;  // no copy may arrive after the block has left
       Ring::begin_fill(w, stage, bytes * panels);
-      for (int p = 0; p < panels; ++p) Ring::fill(w, stage, p, weight + int64_t{first + p} * a.panel_bytes + at, bytes);
+      for (int p = 0; p < panels; ++p)
+        Ring::fill(w, stage, p, weight + int64_t{first + p} * a.panel_stride + at, bytes);
       Ring::end_fill(w, stage);
     }
+}
+
+/// The scales of rows of a panel of the product's matrix.
+TILE_FN Lanes<float> scales_of(const LinearArgs& a, const Product& p, int panel, const Lanes<int>& row, Warp& w) {
+  const uint8_t* from = a.weight + p.matrix * a.matrix_bytes + int64_t{panel} * a.panel_stride;
+  return row_scales(a.format, from, a.panel_stride, row, true, w);
 }
 
 /// The epilogue: stores 32 values of y, by lane. `col`: of the matrix.
@@ -143,11 +170,12 @@ TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& ste
 
 }  // namespace detail
 
-template <class Rows>
+/// `kRows`: of a pass over the weight. Sums do not depend on it.
+template <class Rows, int kRows = 64>
 struct BasicLinear {
   using Args = typename Rows::Args;
   static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
-  static constexpr int kPassRows = 64, kTiles = kPassRows / 8;
+  static constexpr int kPassRows = kRows, kTiles = kPassRows / 8;
   using X = SharedTile<kPassRows, detail::kMaxChunk, 2>;
   static_assert(X::kBytes <= kActivationBytes);
 
@@ -258,12 +286,14 @@ struct BasicLinear {
   static TILE_FN void store(const Args& a, const detail::Product& product, const StepTables& step, int first, int panel,
                             int tiles, Warp& w, const FragmentC (&sums)[kTiles]) {
     const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
+    Lanes<float> scale[2];
+    for (int i = 0; i < 2; ++i) scale[i] = detail::scales_of(a, product, panel, g + 8 * i, w);
     TILE_UNROLL
     for (int i = 0; i < kTiles; ++i) TILE_UNROLL
     for (int c = 0; c < 4; ++c)
       if (i < tiles)
         detail::finish<Rows>(a, product, step, w, t * 2 + (first + 8 * i + c % 2), g + (16 * panel + 8 * (c / 2)),
-                             sums[i].c[c]);
+                             sums[i].c[c] * scale[c / 2]);
   }
 
  private:
@@ -352,9 +382,11 @@ struct BasicLinearF32 {
         }
         Ring::release(w, ring);
       }
+      if (panel >= num_panels) continue;
+      const Lanes<float> scale = detail::scales_of(a, product, panel, row, w);
       for (int r = 0; r < kPassRows; ++r) {
-        if (r >= rows || panel >= num_panels) continue;
-        const Lanes<float> all = sums[r] + w.shuffle_xor(sums[r], 16);
+        if (r >= rows) continue;
+        const Lanes<float> all = (sums[r] + w.shuffle_xor(sums[r], 16)) * scale;
         detail::finish<Rows>(a, product, step, w,
                              select(half == Lanes<int>(0), Lanes<int>(first + r), Lanes<int>(product.row_end)),
                              row + 16 * panel, all);
@@ -381,5 +413,19 @@ using Linear = BasicLinear<detail::DenseRows>;
 using LinearF32 = BasicLinearF32<detail::DenseRows>;
 using ExpertLinear = BasicLinear<detail::ExpertRows>;
 using ExpertLinearF32 = BasicLinearF32<detail::ExpertRows>;
+
+/// The form of a kernel in a persistent step, which has few rows: less code and fewer registers.
+template <class Kernel>
+struct TaskForm {
+  using Type = Kernel;
+};
+template <>
+struct TaskForm<Linear> {
+  using Type = BasicLinear<detail::TaskRows, 16>;
+};
+template <>
+struct TaskForm<LinearF32> {
+  using Type = BasicLinearF32<detail::TaskRows>;
+};
 
 }  // namespace redline::tiles

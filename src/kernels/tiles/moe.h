@@ -1,4 +1,4 @@
-// Mixtures of experts besides their products (linear.h): moe_router and expert_sum.
+// Mixtures of experts besides their products (linear.h): moe_router and expert_sum; and column_squares, of experts too.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -234,6 +234,37 @@ struct ExpertSum {
         sum = sum + w.load(a.shared + int64_t{row} * a.cols, col, mask) * factor;
       }
       w.store(a.y + int64_t{row} * a.cols, col, sum, mask);
+    });
+  }
+};
+
+/// Sums of squares of columns, over all rows or, of each expert, over its rows and then their number
+/// (graph/ops/column_squares.h). A task has some columns and goes through the rows in order.
+struct Squares {
+  struct Args {
+    const float* x;
+    const int32_t* offsets;  ///< nullptr: all rows
+    const int32_t* order;
+    float* y;         ///< [1, cols], or [experts, cols + 1]
+    int32_t row_dim;  ///< of StepTables::rows: of x
+    int32_t cols;
+    int32_t experts_per_token;  ///< row of x of a pair: pair / experts_per_token; 0: the place itself
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    each_element(tile, w, [&](int expert, const Lanes<int>& col, const Lanes<bool>& mask) {
+      const int begin = a.offsets ? w.load_uniform(a.offsets + expert) : 0;
+      const int end = a.offsets ? w.load_uniform(a.offsets + expert + 1) : step.rows[a.row_dim];
+      const Lanes<bool> is_sum = col < Lanes<int>(a.cols);
+      Lanes<float> sum = 0.0f;
+      for (int i = begin; i < end; ++i) {
+        const int row = a.experts_per_token > 0 ? w.load_uniform(a.order + i) / a.experts_per_token : i;
+        const Lanes<float> x = w.load(a.x + int64_t{row} * a.cols, col, mask & is_sum);
+        sum = sum + x * x;
+      }
+      const int stride = a.offsets ? a.cols + 1 : a.cols;
+      w.store(a.y + int64_t{expert} * stride, col, select(is_sum, sum, Lanes<float>(static_cast<float>(end - begin))),
+              mask);
     });
   }
 };

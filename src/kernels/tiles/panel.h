@@ -8,7 +8,8 @@
 
 namespace redline::tiles {
 
-enum class Planes : uint8_t { kF32, kF16, kBF16, k8, k4, k2, k3, k5, k6 };  ///< the first three are plain types
+/// The first three are plain types; kI8 are signed codes.
+enum class Planes : uint8_t { kF32, kF16, kBF16, k8, k4, k2, k3, k5, k6, kI8 };
 enum class Head : uint8_t { kNone, kHalf, kHalfPair, kExponent, kSubScale, kScaleMin, kNibbleScaleMin };
 
 /// A weight type as kernels need it; backends/tiles/panel_format.cc makes it from the format's description.
@@ -21,6 +22,8 @@ struct PanelFormat {
   int32_t head_bytes, step_bytes;
   int32_t group;   ///< elements that share a scale: 16 or 32
   int32_t offset;  ///< code = unsigned code - offset
+  /// After the units of a panel: a float32 for each of its rows, which multiplies the row.
+  int32_t row_scale_bytes;
   uint8_t table[16];
 
   TILE_CONST_FN bool is_plain() const { return planes <= Planes::kBF16; }
@@ -34,6 +37,13 @@ inline Lanes<uint32_t> look_up(const uint8_t* table, const Lanes<uint32_t>& inde
 }
 #endif
 
+/// The scales of some rows of a panel of `panel_bytes`, the scales included; 1 where the format has none.
+TILE_FN Lanes<float> row_scales(const PanelFormat& f, const uint8_t* panel, int panel_bytes, const Lanes<int>& row,
+                                const Lanes<bool>& mask, Warp& w) {
+  if (f.row_scale_bytes == 0) return 1.0f;
+  return w.load(reinterpret_cast<const float*>(panel + (panel_bytes - f.row_scale_bytes)), row, mask);
+}
+
 /// Reads a panel through words(offset): the 4 bytes at a multiple of 4. All offsets are by lane.
 template <class Words>
 class Panel {
@@ -46,6 +56,7 @@ class Panel {
     Lanes<uint32_t> q = 0u;
     switch (f_.planes) {
       case Planes::k8: q = words_(at + line * 64 + row * 4); break;
+      case Planes::kI8: q = words_(at + line * 64 + row * 4) ^ 0x80808080u; break;
       case Planes::k4: q = nibbles(at, row, line); break;
       case Planes::k2: q = pairs(at, row, line); break;
       case Planes::k3: q = bit<2>(at, row, line) | pairs(at + 64, row, line); break;

@@ -1,8 +1,9 @@
-// Layers with a recurrent state: causal_conv, gated_scan and gated_norm. Tokens of a sequence are taken one after the
-// other, so the bits of a row do not depend on how a prompt is cut into steps.
+// Layers with a recurrent state: causal_conv, gated_scan, gated_norm and lstm. Tokens of a sequence are taken one after
+// the other, so the bits of a row do not depend on how a prompt is cut into steps.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
+#include "kernels/tiles/panel.h"
 
 namespace redline::tiles {
 
@@ -182,6 +183,98 @@ struct GatedNorm {
       w.store(a.y + row, at, a.gates_first ? x * gate * scale * weight : x * scale * weight * gate, mask);
     }
   }
+};
+
+/// One layer of graph/ops/lstm.h over gates that have the input's part already. A task has whole sequences, token by
+/// token: the product with h in float32, 16 gates for each warp in turn, then the cell.
+struct Lstm {
+  struct Args {
+    PanelFormat format;
+    const uint8_t* weight;  ///< [4 hidden, hidden], packed
+    const float* gates;     ///< [tokens, 4 hidden]
+    const float* bias;      ///< [4 hidden] or nullptr
+    float* y;
+    int32_t hidden, dilation, panel_stride;
+    int32_t num_partitions;
+    RecurrentAddress state;  ///< of this layer: h of `dilation` tokens, then c
+  };
+  /// h and the products of one token are in shared memory.
+  static constexpr int kMaxHidden = kActivationBytes / 4 / 5 - 8;
+  static constexpr bool kLoads = false, kLoaderWaits = false, kUsesShared = true;
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
+    const StateTables& state = step.groups[a.state.group];
+    for (int s = tile.index; s < step.num_sequences; s += a.num_partitions) {
+      const float* before = a.state.at(state, s, 0);
+      float* const after = a.state.at(state, s, 1);
+      each_of(2 * a.dilation * a.hidden, w, [&](const Lanes<int>& at, const Lanes<bool>& mask) {
+        w.store(after, at, w.load(before, at, mask), mask);
+      });
+      const SequenceTable& rows = step.sequences[s];
+      for (int t = 0; t < rows.rows; ++t) {
+        float* h = after + (rows.first_position + t) % a.dilation * a.hidden;
+        w.consumer_sync();  // the state of the token before, and its products, are complete and read
+        each_of(padded(a), w, [&](const Lanes<int>& at, const Lanes<bool>& mask) {
+          w.store_shared(convert<uint32_t>(at * 4), w.load(h, at, mask & (at < Lanes<int>(a.hidden))), mask);
+        });
+        w.consumer_sync();
+        for (int panel = w.index(); 16 * panel < 4 * a.hidden; panel += kConsumerWarps) multiply(a, panel, w);
+        w.consumer_sync();
+        cell(a, rows.row_begin + t, h, w);
+      }
+      w.consumer_sync();
+    }
+  }
+
+ private:
+  static TILE_FN int padded(const Args& a) { return (a.hidden + 7) / 8 * 8; }
+  /// f(i, mask) for i below n, shared among the consumer warps.
+  template <class F>
+  static TILE_FN void each_of(int n, Warp& w, const F& f) {
+    for (int i = w.index() * kWarpLanes; i < n; i += kConsumerWarps * kWarpLanes) {
+      const Lanes<int> at = w.lane() + i;
+      f(at, at < Lanes<int>(n));
+    }
+  }
+  /// Lane (half, row) as in LinearF32.
+  static TILE_FN void multiply(const Args& a, int panel, Warp& w) {
+    const uint8_t* bytes = a.weight + int64_t{panel} * a.panel_stride;
+    const auto words = [&](const Lanes<int>& offset) {
+      return w.load(reinterpret_cast<const uint32_t*>(bytes), offset / 4);
+    };
+    const Panel<decltype(words)> weights(a.format, words);
+    const Lanes<int> row = w.lane() % 16, half = w.lane() / 16;
+    const int per_line = a.format.planes == Planes::kF32 ? 1 : 2, lines = (a.hidden + per_line - 1) / per_line;
+    Lanes<float> sum = 0.0f;
+    for (int i = 0; 8 * i < a.hidden; ++i) {
+      Lanes<float> v[4], x[4];
+      weights.quad(row, half + 2 * i, lines, v);
+      w.load_shared4(convert<uint32_t>(half * 16) + static_cast<uint32_t>(32 * i), x);
+      for (int e = 0; e < 4; ++e) sum = sum + v[e] * x[e];
+    }
+    sum = sum + w.shuffle_xor(sum, 16);
+    const Lanes<int> gate = row + 16 * panel;
+    const Lanes<bool> mask = (half == Lanes<int>(0)) & (gate < Lanes<int>(4 * a.hidden));
+    w.store_shared(convert<uint32_t>((gate + padded(a)) * 4),
+                   sum * row_scales(a.format, bytes, a.panel_stride, row, mask, w), mask);
+  }
+  static TILE_FN void cell(const Args& a, int row, float* h, Warp& w) {
+    float* const c = h + a.dilation * a.hidden;
+    const float* gates = a.gates + int64_t{row} * 4 * a.hidden;
+    each_of(a.hidden, w, [&](const Lanes<int>& at, const Lanes<bool>& mask) {
+      const auto gate = [&](int number) {
+        const Lanes<int> i = select(mask, at, Lanes<int>(0)) + number * a.hidden;
+        Lanes<float> sum = w.load(gates, i, mask) + w.load_shared<float>(convert<uint32_t>((i + padded(a)) * 4));
+        if (a.bias) sum = sum + w.load(a.bias, i, mask);
+        return sum;
+      };
+      const Lanes<float> kept = w.load(c, at, mask) * sigmoid(gate(1)) + sigmoid(gate(0)) * tanh_of(gate(2));
+      const Lanes<float> out = sigmoid(gate(3)) * tanh_of(kept);
+      w.store(c, at, kept, mask);
+      w.store(h, at, out, mask);
+      w.store(a.y + int64_t{row} * a.hidden, at, out, mask);
+    });
+  }
+  static TILE_FN Lanes<float> sigmoid(const Lanes<float>& x) { return Lanes<float>(1.0f) / (exp_of(-x) + 1.0f); }
 };
 
 }  // namespace redline::tiles

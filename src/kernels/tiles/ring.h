@@ -12,7 +12,7 @@ namespace redline::tiles {
 /// Where one side of the ring is. Both sides count the same stages in the same order.
 struct RingPosition {
   int stage = 0;
-  uint32_t parity = 0;
+  uint32_t parity = 0, ticket_parity = 0;
   TILE_FN void advance(Warp& w) {
     if (++stage < w.ring_stages()) return;
     stage = 0;
@@ -23,6 +23,8 @@ struct RingPosition {
 struct Ring {
   static TILE_CONST_FN int full(int stage) { return stage; }
   static TILE_CONST_FN int empty(int stage) { return kMaxRingStages + stage; }
+  static TILE_CONST_FN int ticket_full() { return 2 * kMaxRingStages; }
+  static TILE_CONST_FN int ticket_empty() { return 2 * kMaxRingStages + 1; }
   static TILE_CONST_FN uint32_t slot(int stage, int slot) {
     return static_cast<uint32_t>(kRingOffset + stage * kStageBytes + slot * kSlotBytes);
   }
@@ -33,6 +35,8 @@ struct Ring {
       w.barrier_init(full(stage), w.has_bulk_copies() ? 1 : kWarpLanes);
       w.barrier_init(empty(stage), kConsumerWarps);
     }
+    w.barrier_init(ticket_full(), 1);
+    w.barrier_init(ticket_empty(), 1);
   }
   /// Loader: waits until the consumers have released the stage that is filled next. In the first round every stage is
   /// free: the phase before the first one has the opposite parity and counts as complete.
@@ -61,6 +65,31 @@ struct Ring {
   static TILE_FN void release(Warp& w, RingPosition& at) {
     w.barrier_arrive(empty(at.stage));
     at.advance(w);
+  }
+};
+
+/// Which tile of a shared stage the block computes next: the loader draws it, one ahead of the consumers, and the first
+/// of their warps takes it.
+struct Tickets {
+  static constexpr uint32_t kNone = 0xffffffffu;
+
+  /// `begin`: what the counter has reached when the step begins.
+  static TILE_FN uint32_t draw(Warp& w, RingPosition& at, uint64_t* counter, uint64_t begin) {
+    w.barrier_wait(Ring::ticket_empty(), at.ticket_parity ^ 1);
+    if (w.is_abandoned()) return kNone;
+    const auto ticket = static_cast<uint32_t>(w.draw(counter) - begin);
+    w.store_shared(Lanes<uint32_t>(uint32_t{kTicketOffset}), Lanes<uint32_t>(ticket));
+    w.barrier_arrive(Ring::ticket_full());
+    at.ticket_parity ^= 1;
+    return ticket;
+  }
+  static TILE_FN uint32_t take(Warp& w, RingPosition& at) {
+    w.barrier_wait(Ring::ticket_full(), at.ticket_parity);
+    if (w.is_abandoned()) return kNone;
+    const uint32_t ticket = w.load_shared_uniform(kTicketOffset);
+    w.barrier_arrive(Ring::ticket_empty());
+    at.ticket_parity ^= 1;
+    return ticket;
   }
 };
 

@@ -23,6 +23,8 @@ struct Embedding {
       const auto* panel = reinterpret_cast<const uint32_t*>(a.weight + int64_t{token / 16} * a.panel_bytes);
       const auto words = [&](const Lanes<int>& offset) { return w.load(panel, offset / 4); };
       const Panel<decltype(words)> weights(a.format, words);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(panel);
+      const Lanes<float> scale = row_scales(a.format, bytes, a.panel_bytes, token % 16, true, w);
       for (int k = 0; k < a.hidden_size; k += 4 * kWarpLanes) {
         const Lanes<int> element = w.lane() * 4 + k;
         // Lanes past the end decode the first elements again.
@@ -30,7 +32,7 @@ struct Embedding {
         Lanes<float> v[4];
         weights.quad(token % 16, quad, lines, v);
         for (int i = 0; i < 4; ++i)
-          w.store(a.y + int64_t{t} * a.hidden_size, element + i, v[i], element + i < Lanes<int>(a.hidden_size));
+          w.store(a.y + int64_t{t} * a.hidden_size, element + i, v[i] * scale, element + i < Lanes<int>(a.hidden_size));
       }
     }
   }

@@ -9,7 +9,16 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 4;
+inline constexpr int32_t kTileDeviceAbi = 5;
+
+/// y = x w^T by a library of the device: x [rows, k] and w [cols, k] are bfloat16, y [rows, cols] is float32, as are
+/// its sums; all are dense and aligned to 16 bytes, k is a multiple of 8 and cols of 4.
+struct MatrixProduct {
+  const uint16_t* x;
+  const uint16_t* w;
+  float* y;
+  int32_t rows, cols, k;
+};
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
 struct TileDevice {
@@ -17,6 +26,7 @@ struct TileDevice {
   int32_t multiprocessors;
   int32_t has_warp_groups;  ///< launches may be of wide_kernel()
   const char* name;         ///< "emu/sm90a"
+  const char* library;      ///< "cuBLASLt 13.0.2": there is multiply(); nullptr: none
   void* self;
   /// Zeroed. `is_constant`: kernels do not write it, so bulk copies may read it.
   int32_t (*allocate)(void* self, int64_t bytes, int32_t is_constant, void** memory);
@@ -31,6 +41,10 @@ struct TileDevice {
   /// wide_kernel(). `program` is in host memory, what it points to in the device's. After everything that was launched
   /// before.
   int32_t (*launch)(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks);
+  /// 0: the library has no kernel for the sizes.
+  int32_t (*can_multiply)(void* self, int32_t rows, int32_t cols, int32_t k);
+  /// After everything that was launched before; a part of a graph, where one is captured.
+  int32_t (*multiply)(void* self, const MatrixProduct* product);
   /// Launches from now on are recorded, not run, until end_capture(), which makes a graph of them. A graph is launched
   /// repeatedly, with the current contents of its arguments.
   int32_t (*begin_capture)(void* self);
@@ -69,6 +83,8 @@ TileDevice table_of(Device* device, const char* name) {
   REDLINE_ENTRY(copy)
   REDLINE_ENTRY(clear)
   REDLINE_ENTRY(launch)
+  REDLINE_ENTRY(can_multiply)
+  REDLINE_ENTRY(multiply)
   REDLINE_ENTRY(begin_capture)
   REDLINE_ENTRY(end_capture)
   REDLINE_ENTRY(launch_graph)

@@ -19,6 +19,7 @@
 //   publish_shared                what this warp has stored in shared memory can be read by products of warp groups,
 //                                 after a barrier
 //   event_wait, event_release     counted events of a persistent step
+//   draw                          the next number of a counter that all blocks of a persistent step draw from
 //   watch, is_abandoned           a deadline for all waits: past it they return at once and the step is abandoned
 #pragma once
 
@@ -37,8 +38,10 @@ inline constexpr int kStageBytes = kConsumerWarps * kSlotBytes;
 inline constexpr int kActivationBytes = 64 << 10;
 inline constexpr int kFlagOffset = kActivationBytes, kBarrierOffset = kFlagOffset + 128;
 inline constexpr int kRingOffset = kFlagOffset + 1024;
-/// mbarriers: full and empty of every stage.
-inline constexpr int kNumBarriers = 2 * kMaxRingStages;
+/// A number that the loader hands to the consumers (Tickets in ring.h).
+inline constexpr int kTicketOffset = kFlagOffset + 64;
+/// mbarriers: full and empty of every stage, and of the ticket.
+inline constexpr int kNumBarriers = 2 * kMaxRingStages + 2;
 static_assert(kBarrierOffset + 8 * kNumBarriers <= kRingOffset);
 /// Bytes of the shared memory of a block with this many stages, and how many stages there are in so many bytes; 0: too
 /// little memory.

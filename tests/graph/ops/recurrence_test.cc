@@ -1,4 +1,5 @@
 // Ops with a recurrent state, compiled: several sequences, prompts cut anywhere, every instruction set.
+// over 600 lines: the CPU and tile devices share the formulas.
 #include <optional>
 
 #include "graph/check_program.h"
@@ -15,6 +16,7 @@
 #include "support/isa_test.h"
 #include "support/random_weight.h"
 #include "support/sequences.h"
+#include "support/tile_harness.h"
 
 namespace redline::test {
 namespace {
@@ -103,6 +105,26 @@ Outputs run_reference(Graph graph, const Tokens& tokens, const RecurrenceSteps& 
     EXPECT_TRUE(y.ok()) << y.status().to_string();
     if (!y.ok()) return outputs;
     scatter((*y)["y"].data.data(), cols, step, outputs);
+    sequences.commit();
+  }
+  return outputs;
+}
+
+Outputs run_on_tiles(Graph graph, const Tokens& tokens, const RecurrenceSteps& steps, int64_t cols, bool persistent) {
+  Outputs outputs(tokens.size());
+  TileCompiled c = TileCompiled::make(graph, bounds_of(steps), {.persistent = persistent});
+  EXPECT_TRUE(c.status.ok()) << c.status.to_string();
+  if (!c.status.ok()) return outputs;
+  TestSequences sequences(c.runner->states(), c.runner->make_state_memory(std::vector<int64_t>{kPages}).value(), kPages,
+                          tokens.size(), {});
+  std::vector<int64_t> done(tokens.size());
+  for (const std::vector<int64_t>& step : steps) {
+    const StepContext context = sequences.begin(step);
+    for (const auto& [name, x] : gather(tokens, step, done)) put(*c.runner, graph, name, x);
+    const Status status = c.runner->step(context);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    const std::vector<float> y = get(*c.runner, "y", context.sizes[Symbol::kTokens] * cols);
+    scatter(std::vector<double>(y.begin(), y.end()).data(), cols, step, outputs);
     sequences.commit();
   }
   return outputs;
@@ -431,6 +453,34 @@ TEST(RecurrenceReference, LstmNamesWhatDoesNotFit) {
   EXPECT_EQ(message(8, 3, 5, {1}), "lstm: state is not a recurrent state of 4 elements");
   EXPECT_EQ(message(8, 3, 4, {1, 1}), "lstm: 1 layers of 2 elements, dilations for 2");
   EXPECT_EQ(message(8, 3, 4, {0}), "lstm: a dilation of 0");
+}
+
+// On tile devices: more sequences than multiprocessors, by launches and in one, to the same bits however they are cut.
+TEST(RecurrenceTiles, LayersEqualTheFormulaHoweverTheyAreCut) {
+  const std::vector<int64_t> total = {9, 1, 0, 5, 4};
+  const auto check = [&](const Problem& problem) {
+    Numbers numbers(9);
+    Tokens tokens;
+    std::vector<std::vector<double>> want;
+    for (const int64_t n : total) {
+      tokens.push_back(problem.inputs(numbers, n));
+      want.push_back(problem.formula(tokens.back()));
+    }
+    std::optional<Outputs> first;
+    for (const RecurrenceSteps& steps : cuts_of(total)) {
+      if (steps.size() > 4 && first) continue;  // token by token is like cut at random
+      for (const bool persistent : {false, true}) {
+        const Outputs got = run_on_tiles(problem.build(), tokens, steps, problem.cols, persistent);
+        for (size_t s = 0; s < total.size(); ++s)
+          EXPECT_LE(error_of(got[s], want[s]), problem.tolerance) << "sequence " << s;
+        if (!first) first = got;
+        EXPECT_TRUE(got == *first) << steps.size() << " steps give other bits than the first run";
+      }
+    }
+  };
+  for (const LstmShape& shape : kLstms) check(lstm_problem(shape));
+  check(conv_problem(37, {4, true}, true));
+  check(scan_problem({true, 4, 2, 8, 40}));
 }
 
 using RecurrencePerIsa = IsaTest;

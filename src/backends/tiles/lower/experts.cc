@@ -1,5 +1,7 @@
-// Mixtures of experts: moe_router, expert_gated_linear, expert_linear, expert_sum; and concat_cols, concat_heads.
+// Mixtures of experts: moe_router, expert_gated_linear, expert_linear, expert_sum; concat_cols, concat_heads; and
+// column_squares, expert_squares.
 #include "backends/tiles/shared_lowering.h"
+#include "graph/ops/column_squares.h"
 #include "graph/ops/concat.h"
 #include "graph/ops/expert_linear.h"
 #include "graph/ops/head_linear.h"
@@ -10,6 +12,7 @@ namespace {
 
 using RouterStage = TileStageBuilder<tiles::MoeRouter>;
 using SumStage = TileStageBuilder<tiles::ExpertSum>;
+using SquaresStage = TileStageBuilder<tiles::Squares>;
 using ConcatStage = TileStageBuilder<tiles::Concat>;
 
 Status lower_moe_router(TileLowerContext& c) {
@@ -54,7 +57,7 @@ Status add_expert_product(TileLowerContext& c, tiles::KernelId id, const char* p
   s.write(&Args::y, y);
   s.plan().name = c.op().name + part;
   const int64_t tiles = (s.args.out_features + tiles::kLinearCols - 1) / tiles::kLinearCols;
-  s.stage().set_work_partitions(static_cast<int>(a.num_experts * tiles), s.args.out_features);
+  s.stage().set_shared_partitions(static_cast<int>(a.num_experts * tiles), c.multiprocessors(), s.args.out_features);
   s.add();
   return {};
 }
@@ -120,9 +123,27 @@ Status lower_concat_heads(TileLowerContext& c) {
   return add_concat(c, std::any_cast<const HeadAttrs&>(c.op().attrs).num_heads);
 }
 
+Status lower_squares(TileLowerContext& c) {
+  SquaresStage s(c, tiles::KernelId::kSquares);
+  s.args.cols = static_cast<int32_t>(c.in(0).shape[1].constant());
+  s.row_dim(s.args.row_dim, c.in(0).shape[0]);
+  s.read(&SquaresStage::Args::x, c.op().inputs[0], Reads::kAll);
+  if (c.op().def == &kExpertSquares) {
+    const auto& a = std::any_cast<const ExpertSquaresAttrs&>(c.op().attrs);
+    s.args.experts_per_token = a.by_expert ? 0 : static_cast<int32_t>(a.experts_per_token);
+    s.read(&SquaresStage::Args::offsets, c.op().inputs[1], Reads::kAll);
+    s.read(&SquaresStage::Args::order, c.op().inputs[2], Reads::kAll);
+  }
+  s.write(&SquaresStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], c.out().shape[1].constant(), 256, 1, 1);
+  s.add();
+  return {};
+}
+
 constexpr TileLowering kExpertsOps[] = {
     {&kMoeRouter, lower_moe_router},       {&kExpertGatedLinear, lower_expert_gated_linear},
     {&kExpertLinear, lower_expert_linear}, {&kExpertSum, lower_expert_sum},
+    {&kColumnSquares, lower_squares},      {&kExpertSquares, lower_squares},
     {&kConcatCols, lower_concat_cols},     {&kConcatHeads, lower_concat_heads},
 };
 

@@ -15,7 +15,8 @@ Status set_product(tiles::LinearArgs& args, const ValueInfo& matrix) {
   args.in_features = static_cast<int32_t>(in_features);
   args.out_features = args.head_features = static_cast<int32_t>(matrix.shape[0].constant());
   args.x_stride = args.in_features;
-  args.panel_bytes = static_cast<int32_t>(packed_bytes(matrix.dtype, kRowPanelRows, in_features));
+  args.panel_stride = static_cast<int32_t>(packed_bytes(matrix.dtype, kRowPanelRows, in_features));
+  args.panel_bytes = args.panel_stride - args.format.row_scale_bytes;
   const int32_t units =
       std::min(tiles::kSlotBytes / args.format.unit_bytes, tiles::detail::kMaxChunk / args.format.elements);
   args.chunk_bytes = units * args.format.unit_bytes;

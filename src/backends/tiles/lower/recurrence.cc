@@ -1,8 +1,9 @@
-// causal_conv, gated_scan, gated_norm and sigmoid_mul.
-#include "backends/tiles/tile_lowering.h"
+// causal_conv, gated_scan, gated_norm, sigmoid_mul and lstm.
+#include "backends/tiles/shared_lowering.h"
 #include "graph/ops/causal_conv.h"
 #include "graph/ops/gated_norm.h"
 #include "graph/ops/gated_scan.h"
+#include "graph/ops/lstm.h"
 
 namespace redline {
 namespace {
@@ -10,6 +11,8 @@ namespace {
 using ConvStage = TileStageBuilder<tiles::CausalConv>;
 using ScanStage = TileStageBuilder<tiles::GatedScan>;
 using GatedNormStage = TileStageBuilder<tiles::GatedNorm>;
+using GatesStage = TileStageBuilder<tiles::LinearF32>;
+using LstmStage = TileStageBuilder<tiles::Lstm>;
 using SigmoidStage = TileStageBuilder<tiles::Elementwise>;
 
 /// A task has all rows of its columns: tokens follow each other.
@@ -95,11 +98,58 @@ Status lower_sigmoid_mul(TileLowerContext& c) {
   return {};
 }
 
+/// A layer is two stages: the gates' part of its input for all tokens at once, and the recurrence. In float32, as on
+/// the CPU: errors would add up from token to token.
+Status lower_lstm(TileLowerContext& c) {
+  const auto& a = std::any_cast<const LstmAttrs&>(c.op().attrs);
+  if (a.hidden_size > tiles::Lstm::kMaxHidden)
+    return unsupported("a hidden size of {}; at most {}", a.hidden_size, tiles::Lstm::kMaxHidden);
+  const Dim tokens = c.out().shape[0];
+  ValueId x = c.op().inputs[0];
+  for (int64_t layer = 0; layer < a.num_layers(); ++layer) {
+    const auto at = static_cast<size_t>(2 + layer * (a.has_bias ? 4 : 2));
+    const std::string name = fmt::format("{}.{}", c.op().name, layer);
+    const ValueId gates = c.add_temporary(name + ".gates", {tokens, Dim(4 * a.hidden_size)});
+    GatesStage input(c, tiles::KernelId::kLinearF32);
+    REDLINE_TRY(set_product(input.args, c.in(at)));
+    REDLINE_TRY(input.packed_weight(&tiles::LinearArgs::weight, at));
+    if (a.has_bias) REDLINE_TRY(input.dense_weight(&tiles::LinearArgs::bias, at + 2));
+    input.read(&tiles::LinearArgs::x, x, Reads::kRows);
+    input.write(&tiles::LinearArgs::y, gates);
+    input.plan().name = name + ".gates";
+    input.stage().set_grid(tokens, 4 * a.hidden_size, tiles::kLinearCols, tiles::LinearF32::kPassRows, 1);
+    input.add();
+
+    const bool is_last = layer + 1 == a.num_layers();
+    const ValueId y = is_last ? c.op().outputs[0] : c.add_temporary(name, {tokens, Dim(a.hidden_size)});
+    tiles::LinearArgs matrix = {};
+    REDLINE_TRY(set_product(matrix, c.in(at + 1)));
+    LstmStage s(c, tiles::KernelId::kLstm);
+    s.args.format = matrix.format;
+    s.args.panel_stride = matrix.panel_stride;
+    s.args.hidden = static_cast<int32_t>(a.hidden_size);
+    s.args.dilation = static_cast<int32_t>(a.dilation[static_cast<size_t>(layer)]);
+    s.args.num_partitions = c.multiprocessors();
+    s.args.state = recurrent_address(c, 1);
+    s.args.state.offset += a.state_offset(layer) * int64_t{sizeof(float)};
+    REDLINE_TRY(s.packed_weight(&LstmStage::Args::weight, at + 1));
+    if (a.has_bias) REDLINE_TRY(s.dense_weight(&LstmStage::Args::bias, at + 3));
+    s.read(&LstmStage::Args::gates, gates, Reads::kAll);
+    s.write(&LstmStage::Args::y, y);
+    s.plan().name = name;
+    s.stage().set_work_partitions(c.multiprocessors(), a.hidden_size);
+    s.add();
+    x = y;
+  }
+  return {};
+}
+
 constexpr TileLowering kRecurrenceOps[] = {
     {&kCausalConv, lower_causal_conv},
     {&kGatedScan, lower_gated_scan},
     {&kGatedNorm, lower_gated_norm},
     {&kSigmoidMul, lower_sigmoid_mul},
+    {&kLstm, lower_lstm},
 };
 
 }  // namespace

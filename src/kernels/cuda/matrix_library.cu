@@ -1,0 +1,102 @@
+#include "kernels/cuda/matrix_library.cuh"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+namespace redline::tiles {
+namespace {
+
+// cudaDataType_t, cublasComputeType_t, cublasOperation_t and attributes.
+constexpr int kFloat32 = 0, kBfloat16 = 14, kComputeFloat32 = 68;
+constexpr int kTransposed = 1;
+constexpr int kTransposeA = 3, kMaxWorkspaceBytes = 1;
+constexpr const char* kFile = "libcublasLt.so.13";
+
+template <class F>
+bool find(void* library, const char* name, F*& function) {
+  function = reinterpret_cast<F*>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+void* load_library(const std::string& folder) {
+  if (!folder.empty()) return ::dlopen((folder + "/" + kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
+  for (const char* place : {"", "/usr/local/cuda/lib64/"})
+    if (void* library = ::dlopen((std::string(place) + kFile).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  return nullptr;
+}
+
+}  // namespace
+
+bool MatrixLibrary::load(void* library) {
+  return find(library, "cublasLtCreate", f_.create) && find(library, "cublasLtDestroy", f_.destroy) &&
+         find(library, "cublasLtGetVersion", f_.version) &&
+         find(library, "cublasLtMatmulDescCreate", f_.make_product) &&
+         find(library, "cublasLtMatmulDescSetAttribute", f_.set_product) &&
+         find(library, "cublasLtMatmulDescDestroy", f_.free_product) &&
+         find(library, "cublasLtMatrixLayoutCreate", f_.make_layout) &&
+         find(library, "cublasLtMatrixLayoutDestroy", f_.free_layout) &&
+         find(library, "cublasLtMatmulPreferenceCreate", f_.make_preference) &&
+         find(library, "cublasLtMatmulPreferenceSetAttribute", f_.set_preference) &&
+         find(library, "cublasLtMatmulPreferenceDestroy", f_.free_preference) &&
+         find(library, "cublasLtMatmulAlgoGetHeuristic", f_.find_algorithms) &&
+         find(library, "cublasLtMatmul", f_.multiply);
+}
+
+std::unique_ptr<MatrixLibrary> MatrixLibrary::open(const char* folder, cudaStream_t stream) {
+  if (std::strcmp(folder, "none") == 0) return nullptr;
+  void* library = load_library(folder);  // never closed: it starts threads
+  std::unique_ptr<MatrixLibrary> opened(new MatrixLibrary());
+  if (library == nullptr || !opened->load(library) || opened->f_.create(&opened->handle_) != 0) return nullptr;
+  opened->stream_ = stream;
+  if (cudaMalloc(&opened->workspace_, kWorkspaceBytes) != cudaSuccess) {
+    cudaGetLastError();  // no later call shall report it
+    return nullptr;
+  }
+  const size_t version = opened->f_.version();
+  opened->name_ = "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+                  std::to_string(version % 100);
+  return opened;
+}
+
+MatrixLibrary::~MatrixLibrary() {
+  for (auto& [sizes, plan] : plans_) {
+    if (plan.product != nullptr) f_.free_product(plan.product);
+    for (void* layout : {plan.w, plan.x, plan.y})
+      if (layout != nullptr) f_.free_layout(layout);
+  }
+  if (workspace_ != nullptr) cudaFree(workspace_);
+  if (handle_ != nullptr) f_.destroy(handle_);
+}
+
+// The library's matrices are column-major: of them, a row-major one is the transpose. y^T [cols, rows] = w x^T, where w
+// is the transpose of what the library sees.
+MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k) {
+  const auto [at, is_new] = plans_.try_emplace({rows, cols, k});
+  Plan& p = at->second;
+  if (!is_new) return p;
+  const auto m = static_cast<uint64_t>(rows), n = static_cast<uint64_t>(cols), depth = static_cast<uint64_t>(k);
+  void* preference = nullptr;
+  int count = 0;
+  const bool ok = f_.make_product(&p.product, kComputeFloat32, kFloat32) == 0 &&
+                  f_.set_product(p.product, kTransposeA, &kTransposed, sizeof(kTransposed)) == 0 &&
+                  f_.make_layout(&p.w, kBfloat16, depth, n, k) == 0 &&
+                  f_.make_layout(&p.x, kBfloat16, depth, m, k) == 0 &&
+                  f_.make_layout(&p.y, kFloat32, n, m, cols) == 0 && f_.make_preference(&preference) == 0 &&
+                  f_.set_preference(preference, kMaxWorkspaceBytes, &kWorkspaceBytes, sizeof(kWorkspaceBytes)) == 0 &&
+                  f_.find_algorithms(handle_, p.product, p.w, p.x, p.y, p.y, preference, 1, &p.algorithm, &count) == 0;
+  if (preference != nullptr) f_.free_preference(preference);
+  p.found = ok && count == 1 && p.algorithm.status == 0;
+  return p;
+}
+
+int MatrixLibrary::multiply(const MatrixProduct& product) {
+  const Plan& p = plan(product.rows, product.cols, product.k);
+  constexpr int kNotSupported = 15;
+  if (!p.found) return kNotSupported;
+  const float one = 1, zero = 0;
+  return f_.multiply(handle_, p.product, &one, product.w, p.w, product.x, p.x, &zero, product.y, p.y, product.y, p.y,
+                     p.algorithm.algorithm, workspace_, kWorkspaceBytes, stream_);
+}
+
+}  // namespace redline::tiles

@@ -12,17 +12,21 @@
 namespace redline::server {
 
 /// Of values with `id`, `client` (the name of the API key that made them) and bytes(). Thread-safe. Beyond either limit
-/// those that have not changed for the longest time are evicted.
+/// those that have not changed for the longest time are evicted. A value that is larger than max_bytes() is not kept.
 template <class T>
 class ClientStore {
  public:
   explicit ClientStore(size_t max_kept = 1000, size_t max_bytes = size_t{64} << 20)
       : max_kept_(max_kept), max_bytes_(max_bytes) {}
 
-  void keep(T value) {
+  size_t max_bytes() const { return max_bytes_; }
+  /// False: it is too large, and nothing has changed.
+  bool keep(T value) {
     const size_t bytes = value.bytes();
+    if (bytes > max_bytes_) return false;
     const std::lock_guard lock(mutex_);
     keep_locked(std::move(value), bytes);
+    return true;
   }
   /// nullptr: unknown id, another client's, or evicted.
   std::shared_ptr<const T> find(const std::string& id, const std::string& client) const {
@@ -30,17 +34,23 @@ class ClientStore {
     const auto place = place_of(id, client);
     return place != kept_.end() ? place->value : nullptr;
   }
-  /// The value after change(T&); nullptr as for find().
+  enum class Updated : uint8_t { kYes, kNotFound, kTooLarge };
+  struct Update {
+    Updated result;
+    std::shared_ptr<const T> value;  ///< of kYes
+  };
+  /// The value after change(T&). kNotFound: as find(). kTooLarge: it stays as it was.
   template <class Change>
-  std::shared_ptr<const T> update(const std::string& id, const std::string& client, const Change& change) {
+  Update update(const std::string& id, const std::string& client, const Change& change) {
     const std::lock_guard lock(mutex_);
     const auto place = place_of(id, client);
-    if (place == kept_.end()) return nullptr;
+    if (place == kept_.end()) return {Updated::kNotFound, nullptr};
     T changed = *place->value;
     change(changed);
-    erase_locked(place);
     const size_t bytes = changed.bytes();
-    return keep_locked(std::move(changed), bytes);
+    if (bytes > max_bytes_) return {Updated::kTooLarge, nullptr};
+    erase_locked(place);
+    return {Updated::kYes, keep_locked(std::move(changed), bytes)};
   }
   /// False: as nullptr of find().
   bool erase(const std::string& id, const std::string& client) {

@@ -34,7 +34,7 @@ const char* error_text(int status) {
     case 401: return "the API key is missing or wrong";
     case 403: return "request from a page of another origin";
     case 404: return "there is no such model, adapter or object";
-    case 413: return "the body is too large";
+    case 413: return "the body, or what it adds to, is too large";
     case 429: return "the queue is full, or the API key has made too many requests; see Retry-After";
     case 431: return "the head of the request is too large";
     case 500: return "the model cannot be loaded, or an image cannot be drawn";

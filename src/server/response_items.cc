@@ -137,4 +137,13 @@ ApiError no_conversation(const std::string& id, const char* param) {
                          "not_found");
 }
 
+ApiError conversation_too_large(const Conversations& all, const char* param) {
+  return {.status = 413,
+          .message = fmt::format("the conversation would have more than {} bytes, which is all that the server keeps; "
+                                 "delete some of its items, or begin another",
+                                 all.max_bytes()),
+          .param = param,
+          .code = "conversation_too_large"};
+}
+
 }  // namespace redline::server

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "server/conversations.h"
 #include "server/schema.h"
 
 namespace redline::server {
@@ -24,5 +25,7 @@ std::optional<ApiError> append_messages(const Json& items, const char* name, Jso
 
 /// 404 for an unknown conversation.
 ApiError no_conversation(const std::string& id, const char* param);
+/// 413 for one that would be larger than what is kept of all.
+ApiError conversation_too_large(const Conversations& all, const char* param);
 
 }  // namespace redline::server

@@ -1,6 +1,8 @@
-// linear[kI8], the up matrices of adapters in 8 bits, of every instruction set against float64; and their packing.
+// linear[kI8], the up matrices of adapters in 8 bits, of every instruction set against float64, and their packing;
+// linear_q8[kI8], a few rows by their down matrices, against linear_q8[kQ8_0].
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
+#include "support/random_weight.h"
 #include "tensor/lora_up.h"
 
 namespace redline {
@@ -155,6 +157,37 @@ TEST_P(LoraExpand, WhatIsNoNumberStaysInItsRow) {
     EXPECT_TRUE(std::isnan(y[static_cast<size_t>(c.y_stride + j)]));
     EXPECT_EQ(y[static_cast<size_t>(2 * c.y_stride + j)], c.y[static_cast<size_t>(2 * c.y_stride + j)]);
   }
+}
+
+// The rows of a segment are multiplied by either kernel, by their number. linear_q8[kQ8_0] has a float64 reference.
+TEST_P(LoraExpand, ShrinkHasTheBitsOfLinearQ8) {
+  std::vector<float> scratch(kScratchBytes / 4);
+  constexpr int64_t kRows = 3;
+  for (const int64_t cols : {0, 32, 224, 256, 288, 896})
+    for (const int64_t rank : {1, 15, 16, 17, 32}) {
+      SCOPED_TRACE(::testing::Message() << cols << " to " << rank);
+      const testing::RandomWeight down(DType::kQ8_0, rank, cols, 5);
+      std::vector<float> x = test_values(static_cast<size_t>(kRows * cols), 6, 3);
+      for (int64_t i = 0; i < cols; ++i) x[static_cast<size_t>(cols + i)] *= i < 64 ? 20.0f : 0.1f;  // shifts
+      GuardedBuffer<uint8_t> prepared(activation_layout_bytes(ActivationLayout::kI8Grouped, kRows, cols));
+      kernels().prepare_x[static_cast<int>(ActivationLayout::kI8Grouped)](
+          {x.data(), cols, cols, 0, kRows, 0, cols, prepared.data()});
+      const auto product = [&](DType type, float* y) {
+        LinearArgs a = {};
+        a.x = prepared.data();
+        a.x_stride = a.in_features = cols;
+        a.rows = kRows;
+        a.weight = down.packed.data();
+        a.out_features = a.n_end = a.y_stride = rank;
+        a.y = y;
+        a.scratch = scratch.data();
+        kernels().linear_q8[static_cast<int>(type)](a);
+      };
+      GuardedBuffer<float> expected(kRows * rank), t(kRows * rank);
+      product(DType::kQ8_0, expected.data());
+      product(DType::kI8, t.data());
+      for (int64_t i = 0; i < t.size(); ++i) ASSERT_EQ(t[i], expected[i]) << i;
+    }
 }
 
 REDLINE_INSTANTIATE_PER_ISA(LoraExpand);

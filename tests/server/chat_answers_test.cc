@@ -226,6 +226,21 @@ TEST(ChatAnswers, ABackgroundResponseHasItsAnswerOrItsError) {
   EXPECT_TRUE(failed["usage"].is_null());
 }
 
+TEST(ChatAnswers, AnAppEndsWithItsBackgroundResponses) {
+  const auto num_running = std::make_shared<std::atomic<int>>(0);
+  {
+    Fake fake("text");
+    fake.engine->num_endless = num_running;
+    const Json begun = Json::parse(fake.post("/v1/responses", {{"input", "a"}, {"background", true}}));
+    HttpRequest get = make_request("GET", "/v1/responses/" + begun["id"].get<std::string>());
+    const auto status = [&] { return Json::parse(body_of(*fake.app.handle(get)))["status"]; };
+    while (status() == "queued") std::this_thread::yield();
+    EXPECT_EQ(status(), "in_progress");
+    EXPECT_EQ(*num_running, 1);
+  }
+  EXPECT_EQ(*num_running, 0);
+}
+
 TEST(ChatAnswers, AStalledStepIsNotHealthy) {
   Fake fake("text");
   HttpRequest health = make_request("GET", "/health");

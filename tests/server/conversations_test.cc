@@ -15,22 +15,22 @@ TEST(Conversations, AreThoseOfTheClientThatMadeThem) {
   all.keep(conversation_with("a", "ann"));
   ASSERT_TRUE(all.find("a", "ann"));
   EXPECT_FALSE(all.find("a", "bob"));
-  EXPECT_FALSE(all.update("a", "bob", add_text));
+  EXPECT_EQ(all.update("a", "bob", add_text).result, Conversations::Updated::kNotFound);
   const auto before = all.find("a", "ann");
-  ASSERT_TRUE(all.update("a", "ann", add_text));
+  ASSERT_TRUE(all.update("a", "ann", add_text).value);
   EXPECT_EQ(before->items.size(), 1);  // in use, it stays as it was
   EXPECT_EQ(all.find("a", "ann")->items.size(), 2);
   EXPECT_FALSE(all.erase("a", "bob"));
   EXPECT_TRUE(all.erase("a", "ann"));
   EXPECT_FALSE(all.erase("a", "ann"));
-  EXPECT_FALSE(all.update("a", "ann", add_text));
+  EXPECT_FALSE(all.update("a", "ann", add_text).value);
 }
 
 TEST(Conversations, ThoseThatHaveNotChangedForLongGoFirst) {
   constexpr size_t kMaxKept = 3, kMaxBytes = 1000;
   Conversations all(kMaxKept, kMaxBytes);
   for (const char* id : {"a", "b", "c"}) all.keep(conversation_with(id, ""));
-  ASSERT_TRUE(all.update("a", "", add_text));
+  ASSERT_TRUE(all.update("a", "", add_text).value);
   all.keep(conversation_with("d", ""));
   EXPECT_FALSE(all.find("b", ""));
   EXPECT_TRUE(all.find("a", "") && all.find("c", "") && all.find("d", ""));
@@ -38,8 +38,12 @@ TEST(Conversations, ThoseThatHaveNotChangedForLongGoFirst) {
   all.keep(conversation_with("e", "", most));
   EXPECT_TRUE(all.find("e", ""));
   EXPECT_FALSE(all.find("c", ""));
-  all.keep(conversation_with("f", "", most + most));  // more than there is room for
-  EXPECT_FALSE(all.find("e", "") || all.find("f", ""));
+  EXPECT_FALSE(all.keep(conversation_with("f", "", most + most)));  // more than there is room for
+  EXPECT_FALSE(all.find("f", ""));
+  const auto add_most = [&](Conversation& c) { c.items.push_back({{"text", most}}); };
+  EXPECT_EQ(all.update("e", "", add_most).result, Conversations::Updated::kTooLarge);
+  ASSERT_TRUE(all.find("e", ""));
+  EXPECT_EQ(all.find("e", "")->items.size(), 1);
 }
 
 }  // namespace

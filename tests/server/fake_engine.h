@@ -2,7 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -31,6 +34,8 @@ class FakeEngine final : public TextEngine {
   FinishReason reason = FinishReason::kStop;
   EngineStats now;
   GenerateRequest last;
+  /// Not null: requests give `script` again and again until they are cancelled. The number of those that exist.
+  std::shared_ptr<std::atomic<int>> num_endless;
 
   const ModelInfo& info() const override { return info_; }
   const SamplingOptions& default_sampling() const override { return sampling_; }
@@ -68,6 +73,7 @@ class FakeEngine final : public TextEngine {
                                              std::function<bool(const TextPiece&)> on_piece) override {
     last = request;
     ++num_requests_;
+    if (num_endless) return std::shared_ptr<Generation>(std::make_shared<Endless>(script_, on_piece, num_endless));
     GenerateResult result;
     result.reason = reason;
     result.prompt_tokens = std::ssize(request.prompt);
@@ -95,6 +101,36 @@ class FakeEngine final : public TextEngine {
 
    private:
     Result<GenerateResult> result_;
+  };
+  class Endless final : public Generation {
+   public:
+    Endless(const std::string& script, std::function<bool(const TextPiece&)> on_piece,
+            std::shared_ptr<std::atomic<int>> count)
+        : count_(std::move(count)), thread_([this, script, on_piece = std::move(on_piece)] {
+            while (!is_cancelled_ && on_piece(TextPiece{script, script[0], 0, {}}))
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            is_done_ = true;
+          }) {
+      ++*count_;
+    }
+    ~Endless() override {
+      is_cancelled_ = true;
+      thread_.join();
+      --*count_;
+    }
+    void cancel() override { is_cancelled_ = true; }
+    bool is_done() const override { return is_done_; }
+    Result<GenerateResult> wait() override {
+      while (!is_done_) std::this_thread::yield();
+      GenerateResult result;
+      result.reason = FinishReason::kCancelled;
+      return result;
+    }
+
+   private:
+    const std::shared_ptr<std::atomic<int>> count_;
+    std::atomic<bool> is_cancelled_ = false, is_done_ = false;
+    std::thread thread_;
   };
   std::string script_;
   std::atomic<int64_t> num_requests_ = 0;

@@ -92,6 +92,25 @@ class Soak:
                 return
             await asyncio.sleep(0.01)
 
+    async def conversation(self, client):
+        """Responses that a conversation on the server keeps; it is deleted, or left to be evicted."""
+        answer = await client.post("/v1/conversations", json={"items": [{"role": "user", "content": "We talk about a cat."}]})
+        self.check("conversation", answer, (200,))
+        path, items = f"/v1/conversations/{answer.json()['id']}", 1
+        for _ in range(self.random.randrange(4)):
+            body = {"model": "redline-tales", "input": self.random.choice(QUESTIONS), "max_output_tokens": 20,
+                    "conversation": answer.json()["id"]}
+            turn = await client.post("/v1/responses", json=body)
+            self.check("turn", turn, (200, 429))
+            items += 2 * (turn.status_code == 200)
+        listed = await client.get(f"{path}/items", params={"limit": 100})
+        self.check("items", listed, (200,))
+        if len(listed.json()["data"]) != items:
+            self.problems.append(f"a conversation of {items} items lists {len(listed.json()['data'])}")
+        if self.random.random() < 0.5:
+            self.check("forget", await client.delete(path), (200,))
+            self.check("forgotten", await client.get(path), (404,))
+
     async def stream(self, client, cancels=False):
         async with client.stream("POST", "/v1/completions", json=self.body(stream=True, model="redline-tales")) as answer:
             if answer.status_code != 200:
@@ -138,8 +157,8 @@ class Soak:
 
     async def client(self, number):
         kinds = [self.whole, self.stream, lambda c: self.stream(c, True), self.vanish, self.bad, self.constrained, self.talk, self.background,
-                 lambda c: self.adapter(c, f"own{number}")]
-        weights = [6, 6, 4, 3, 3, 2, 2, 2, 1]
+                 self.conversation, lambda c: self.adapter(c, f"own{number}")]
+        weights = [6, 6, 4, 3, 3, 2, 2, 2, 2, 1]
         async with httpx.AsyncClient(base_url=self.server.url, timeout=120) as client:
             while time.monotonic() < self.end:
                 kind = self.random.choices(kinds, weights)[0]

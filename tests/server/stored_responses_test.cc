@@ -40,8 +40,9 @@ TEST(StoredResponses, TheOldestGoFirst) {
   all.keep(stored_response("y", "", half));
   EXPECT_FALSE(all.find("x", ""));
   EXPECT_TRUE(all.find("y", ""));
-  all.keep(stored_response("z", "", half + half));  // more than there is room for
-  EXPECT_FALSE(all.find("z", "") || all.find("y", ""));
+  EXPECT_FALSE(all.keep(stored_response("z", "", half + half)));  // more than there is room for
+  EXPECT_FALSE(all.find("z", ""));
+  EXPECT_TRUE(all.find("y", ""));
   all.keep(stored_response("last", ""));
   EXPECT_TRUE(all.find("last", ""));
 }

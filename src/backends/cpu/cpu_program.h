@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -18,6 +19,7 @@ namespace redline {
 /// Per worker thread.
 struct WorkerContext {
   int worker = 0;
+  uint64_t step = 0;        ///< its number, from 1 on
   void* scratch = nullptr;  ///< kScratchBytes, used inside kernels
   void* buffer = nullptr;   ///< CpuProgram::buffer_bytes, for data that a task keeps between kernels
 };
@@ -97,6 +99,8 @@ inline KvHeadView kv_head(const KvPlace& place, const StateStep& step, int64_t i
 struct CpuProgram : ProgramPayload {
   std::vector<CpuStage> stages;  ///< parallel to Program::stages
   int64_t buffer_bytes = 0;      ///< maximum over the stages
+  /// Called before the tasks of a step whose rows have adapters.
+  std::vector<std::function<void(const StepContext&)>> before_steps;
   AlignedBuffer arena;
   std::vector<void*> inputs, outputs;  ///< where the ports of Program::inputs and outputs lie in the arena
   std::vector<std::shared_ptr<AttentionScratch>> attention;  ///< by state group; null where no stage attends

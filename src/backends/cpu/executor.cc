@@ -107,6 +107,8 @@ Status Executor::step(const StepContext& context) {
   for (Worker& worker : workers_) worker.task.store(0, std::memory_order_relaxed);
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
+  if (!context.adapters.empty())
+    for (const auto& prepare : code_.before_steps) prepare(context);
   ++step_;
   current_ = &program_.schedule_of(context) == runs_[1].schedule ? 1 : 0;
   ++runs_[current_].steps;
@@ -127,7 +129,7 @@ Status Executor::run_slice() {
   REDLINE_ASSIGN(uint8_t* const scratch, team_.scratch(worker_bytes));  // another's, during a pause
   for (size_t w = 0; w < workers_.size(); ++w) {
     uint8_t* own = scratch + worker_bytes * static_cast<int64_t>(w);
-    workers_[w].context = {static_cast<int>(w), own, own + kScratchBytes};
+    workers_[w].context = {static_cast<int>(w), static_cast<uint64_t>(step_), own, own + kScratchBytes};
   }
   if (options_.turns) slice_end_ns_ = Timeline::now_ns() + slice_ns_;
   const bool is_watched = options_.watchdog != nullptr && options_.hang_seconds > 0;

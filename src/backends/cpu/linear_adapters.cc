@@ -1,54 +1,33 @@
 #include "backends/cpu/linear_adapters.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 namespace redline {
 
-/// Parameters of a shrink stage.
-struct AdapterShrink {
-  struct Group {
-    std::shared_ptr<AdapterSite> site;
-    int64_t t_begin;  // first column of t
-  };
-  std::vector<Group> groups;
-  int64_t t_cols, in_features;
-  int tasks;
-  Dim rows = 1;
-  ActivationLayouts layouts;                                    // of x
-  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
-  Operand<const uint8_t> x;
-  Operand<float> t;
-
-  // Elements of the op's matrices, by which its product takes long, and those of an adapter of rank 1 that the product
-  // reads or prefetches.
-  double matrices = 0, factors = 0;
-  std::weak_ptr<AdapterShrink> before;                       ///< of the program
-  std::vector<std::shared_ptr<const AdapterShrink>> others;  ///< whose down matrices the product prefetches
-};
-
 namespace {
 
-// A product that is short beside what it would prefetch leaves that to one of the two before it that has more time.
-constexpr int kProductsBehind = 3;
-constexpr double kWorthMoving = 1.5;
-
-void choose_prefetching_product(const std::shared_ptr<AdapterShrink>& shrink, std::shared_ptr<AdapterShrink> before) {
-  const double needed = static_cast<double>(shrink->in_features) * static_cast<double>(shrink->groups.size());
-  const auto load_of = [&](const AdapterShrink& product) { return (product.factors + needed) / product.matrices; };
-  AdapterShrink* best = before.get();
-  for (int i = 0; i < kProductsBehind && before; ++i, before = before->before.lock())
-    if (load_of(*before) * kWorthMoving < load_of(*best)) best = before.get();
-  if (best == nullptr) return;
-  best->factors += needed;
-  best->others.push_back(shrink);
-}
-
-// Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
+// Rows and columns of t that are computed at a time. Both kernels and panels of x begin at multiples of them.
 constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
+constexpr int64_t kFewRows = 2;
+constexpr int64_t kShrinkBytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
+
+// Factors that are prefetched and read in a round of a product, and its columns.
+constexpr int64_t kMaxPrefetchingRows = 64;  // of linear_q8
+constexpr int64_t kRoundBytes = 192 << 10, kRoundCols = 2 * kRowPanelRows, kMaxRounds = 4;
 
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
+
+// Shares of x down^T for each worker. A worker that is done first takes one of another.
+constexpr int kSharesPerWorker = 4;
+
+// Waits for a share that another worker computes are short, unless that worker has lost its core.
+constexpr int kShareSpins = 8000;
+constexpr timespec kShareNap = {0, 50'000};
 
 // Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch this far ahead
 // themselves, but do not have the address of the next adapter's factors.
@@ -59,79 +38,148 @@ void prefetch_first(const void* data, int64_t bytes) {
     __builtin_prefetch(static_cast<const uint8_t*>(data) + at);
 }
 
-/// Rows [begin, end) and columns [n, n + kShrinkCols) of one adapter's x down^T.
-struct ShrinkPart {
-  const AdapterFactors* factors;
-  float scale;
-  int64_t begin, end, n;
-  float* t;
+}  // namespace
+
+/// x down^T for all matrices of one op, which the op's tasks make.
+struct AdapterShrink {
+  /// An adapter of some rows at a site; its columns of t begin at t_begin.
+  struct Up {
+    AdapterFactors factors;
+    int64_t t_begin, begin, end, segment_rows;
+  };
+  struct Group {
+    std::shared_ptr<AdapterSite> site;
+    int64_t t_begin;      // first column of t
+    std::vector<Up> ups;  // of the step
+  };
+  /// Rows [begin, end) and columns [n, n + width) of one adapter's x down^T.
+  struct Part {
+    const uint8_t* down;
+    int64_t down_bytes, rank, begin, end, n, width, t_begin;
+    float scale;
+  };
+  std::vector<Group> groups;
+  int64_t t_cols = 0, in_features = 0;
+  int workers = 1;
+  Dim rows = 1;
+  ActivationLayouts layouts;                                    // of x
+  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
+  void (*down_few)(const LinearArgs&) = nullptr;                // of up to kFewRows, in kI8Grouped; or nullptr
+  Operand<const uint8_t> x;
+  Operand<float> t;
+  ActivationLayout layout = ActivationLayout::kF32;  // of the step
+  std::vector<Part> parts;                           // of the step; part i is in share i % num_shares()
+  // By share: twice the number of the step in which a worker took it last, and 1 more when it was done.
+  std::unique_ptr<std::atomic<uint64_t>[]> taken;
+
+  int num_shares() const { return workers * kSharesPerWorker; }
+  bool is_open(int share, const WorkerContext& worker) const {
+    return taken[static_cast<size_t>(share)].load(std::memory_order_relaxed) < 2 * worker.step;
+  }
+  /// body(part) for those of a share.
+  template <class Body>
+  void for_parts(int share, const Body& body) const {
+    for (auto i = static_cast<size_t>(share); i < parts.size(); i += static_cast<size_t>(num_shares())) body(parts[i]);
+  }
+  void begin_step(const StepContext& step);
+  void compute(const Part& part, float* products, WorkerContext& worker) const;
+  void compute(int share, float* products, WorkerContext& worker) const;
+  /// Computes a share unless it is taken. `products`: kShrinkBytes.
+  void take(int share, float* products, WorkerContext& worker) const;
+  /// Whether t is complete.
+  bool is_finished(const WorkerContext& worker) const;
+  /// Returns when it is.
+  void finish(float* products, WorkerContext& worker) const;
 };
 
-void shrink(const AdapterShrink& s, const ShrinkPart& part, ActivationLayout layout, WorkerContext& worker) {
-  // Rows before `begin` in its panel belong to another segment: their results are dropped.
-  const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
-  const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
-  auto* products = static_cast<float*>(worker.buffer);
-  LinearArgs args = {};
-  args.x = s.x + activation_layout_bytes(layout, first, s.in_features);
-  args.x_stride = args.in_features = s.in_features;
-  args.rows = part.end - first;
-  args.weight = part.factors->down;
-  args.out_features = part.factors->rank;
-  args.n_begin = part.n;
-  args.n_end = part.n + width;
-  args.y = products - part.n;  // kernels index columns from the first of the matrix
-  args.y_stride = width;
-  args.scratch = worker.scratch;
-  s.down[static_cast<int>(layout)](args);
-  for (int64_t row = part.begin; row < part.end; ++row)
-    for (int64_t i = 0; i < width; ++i)
-      part.t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
-}
-
-/// body(group, part, task, number): the parts of all adapters are dealt to the tasks in turn; `number` counts those of
-/// a task.
-template <class Body>
-void for_shrink_parts(const AdapterShrink& s, const StepContext& step, const Body& body) {
-  const int64_t rows = s.rows.eval(step.sizes);
-  int64_t number = 0;
-  for (const AdapterShrink::Group& group : s.groups)
-    for_adapted_rows(step.adapters, *group.site, step.sizes, 0, rows, [&](const AdaptedRows& adapted) {
-      float* t = s.t + group.t_begin;
+// The factors are found once for all tasks of the op, since their places are in as many cache lines.
+void AdapterShrink::begin_step(const StepContext& step) {
+  const int64_t num_rows = rows.eval(step.sizes);
+  layout = layouts.for_rows(num_rows);
+  parts.clear();
+  for (Group& group : groups) {
+    group.ups.clear();
+    const DType type = group.site->down_type;
+    for_adapted_rows(step.adapters, *group.site, step.sizes, 0, num_rows, [&](const AdaptedRows& adapted) {
       int64_t rank = 0;
       for (const WeightedAdapter& each : adapted.adapters) {
         const AdapterFactors* factors = factors_at(each, *group.site);
         if (factors == nullptr) continue;
         REDLINE_CHECK(rank + factors->rank <= group.site->max_rank);
-        const float scale = factors->scale * each.weight;
+        const int64_t t_begin = group.t_begin + rank;
+        group.ups.push_back({*factors, t_begin, adapted.begin, adapted.end, adapted.segment_rows});
         for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
           end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
-          for (int64_t n = 0; n < factors->rank; n += kShrinkCols, ++number)
-            body(group, ShrinkPart{factors, scale, begin, end, n, t + rank}, number % s.tasks, number / s.tasks);
+          for (int64_t n = 0; n < factors->rank; n += kShrinkCols) {
+            const int64_t width = std::min(kShrinkCols, factors->rank - n);
+            parts.push_back({static_cast<const uint8_t*>(factors->down), packed_bytes(type, width, in_features),
+                             factors->rank, begin, end, n, width, t_begin, factors->scale * each.weight});
+            parts.back().down += packed_bytes(type, n, in_features);
+          }
         }
         rank += factors->rank;
       }
     });
+  }
 }
 
-const uint8_t* part_factors(const AdapterShrink& s, const AdapterShrink::Group& group, const ShrinkPart& part) {
-  return static_cast<const uint8_t*>(part.factors->down) + packed_bytes(group.site->down_type, part.n, s.in_features);
+void AdapterShrink::compute(const Part& part, float* products, WorkerContext& worker) const {
+  // Rows before `begin` in its panel belong to another segment: their results are dropped.
+  const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
+  LinearArgs args = {};
+  args.x = x + activation_layout_bytes(layout, first, in_features);
+  args.x_stride = args.in_features = in_features;
+  args.rows = part.end - first;
+  args.weight = part.down;
+  args.out_features = args.n_end = part.width;
+  float* const out = t + part.begin * t_cols + part.t_begin + part.n;
+  const bool is_direct = first == part.begin;
+  args.y = is_direct ? out : products;
+  args.y_stride = is_direct ? t_cols : part.width;
+  float scale[kShrinkCols];
+  std::fill_n(scale, part.width, part.scale);
+  args.gate = scale;
+  args.scratch = worker.scratch;
+  const bool is_few = down_few && layout == ActivationLayout::kI8Grouped && args.rows <= kFewRows;
+  (is_few ? down_few : down[static_cast<int>(layout)])(args);
+  for (int64_t row = part.begin; row < part.end && !is_direct; ++row)
+    std::copy_n(products + (row - first) * part.width, part.width, out + (row - part.begin) * t_cols);
 }
 
-void run_shrink(const AdapterShrink& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  if (step.adapters.empty()) return;
-  const ActivationLayout layout = s.layouts.for_rows(s.rows.eval(step.sizes));
-  std::optional<ShrinkPart> next;  // prefetched
-  for_shrink_parts(s, step, [&](const AdapterShrink::Group& group, const ShrinkPart& part, int64_t task, int64_t) {
-    if (task != tile.index) return;
-    prefetch_first(part_factors(s, group, part), packed_bytes(group.site->down_type, kRowPanelRows, s.in_features));
-    if (next) shrink(s, *next, layout, worker);
-    next = part;
+void AdapterShrink::compute(int share, float* products, WorkerContext& worker) const {
+  const Part* next = nullptr;  // prefetched
+  for_parts(share, [&](const Part& part) {
+    prefetch_first(part.down, part.down_bytes);
+    if (next) compute(*next, products, worker);
+    next = &part;
   });
-  if (next) shrink(s, *next, layout, worker);
+  if (next) compute(*next, products, worker);
 }
 
-}  // namespace
+void AdapterShrink::take(int share, float* products, WorkerContext& worker) const {
+  const uint64_t begun = 2 * worker.step;
+  std::atomic<uint64_t>& state = taken[static_cast<size_t>(share)];
+  uint64_t before = state.load(std::memory_order_relaxed);
+  if (before >= begun || !state.compare_exchange_strong(before, begun, std::memory_order_relaxed)) return;
+  compute(share, products, worker);
+  state.store(begun + 1, std::memory_order_release);
+}
+
+bool AdapterShrink::is_finished(const WorkerContext& worker) const {
+  for (int share = 0; share < num_shares(); ++share)
+    if (taken[static_cast<size_t>(share)].load(std::memory_order_acquire) != 2 * worker.step + 1) return false;
+  return true;
+}
+
+void AdapterShrink::finish(float* products, WorkerContext& worker) const {
+  // A worker's own shares, which it has prefetched, come first.
+  for (int i = 0; i < num_shares(); ++i)
+    take((worker.worker + i / kSharesPerWorker) % workers * kSharesPerWorker + i % kSharesPerWorker, products, worker);
+  // The shares of others are being computed: none of these workers waits for anything meanwhile.
+  for (int spin = 0; !is_finished(worker); ++spin)
+    if (spin < kShareSpins) spin_pause();
+    else nanosleep(&kShareNap, nullptr);
+}
 
 AdapterExpand AdapterExpand::choose(const CpuKernels& table, bool exact_f32) {
   AdapterExpand up = choose_plain(table, exact_f32);
@@ -175,21 +223,19 @@ void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const fl
   }
 }
 
-Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts,
+Status LinearAdapters::lower(LowerContext& c, const std::vector<Matrix>& matrices, const ActivationLayouts& layouts,
                              LoweredStage& stage) {
-  matrices_ = std::move(matrices);
-  layouts_ = layouts;
   auto shrink = std::make_shared<AdapterShrink>();
   int64_t max_rank = 0;
-  for (const Matrix& matrix : matrices_) {
+  for (const Matrix& matrix : matrices) {
     // Two halves of one matrix share its x down^T.
     const auto known = std::find_if(shrink->groups.begin(), shrink->groups.end(),
                                     [&](const AdapterShrink::Group& group) { return group.site == matrix.site; });
-    const bool is_new = matrix.site != nullptr && known == shrink->groups.end();
-    t_begin_.push_back(known != shrink->groups.end() ? known->t_begin : t_cols_);
-    if (!is_new) continue;
-    shrink->groups.push_back({matrix.site, t_cols_});
-    t_cols_ += matrix.site->max_rank;
+    places_.push_back({static_cast<size_t>(known - shrink->groups.begin()), matrix.first_feature});
+    if (!matrix.site) places_.back().group = kNoGroup;
+    if (!matrix.site || known != shrink->groups.end()) continue;
+    shrink->groups.push_back({matrix.site, shrink->t_cols, {}});
+    shrink->t_cols += matrix.site->max_rank;
     max_rank = std::max(max_rank, matrix.site->max_rank);
   }
   if (shrink->groups.empty()) return {};
@@ -201,133 +247,146 @@ Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, cons
   if (!down_type) return unsupported("no kernels for adapters whose x is as this product reads it");
   for (int i = 0; i < kNumActivationLayouts; ++i)
     shrink->down[i] = linear_kernel(table, *down_type, static_cast<ActivationLayout>(i));
+  if (*down_type == DType::kQ8_0) shrink->down_few = table.linear_q8[static_cast<size_t>(DType::kI8)];
   expand_ = AdapterExpand::choose(table, exact);
   for (const AdapterShrink::Group& group : shrink->groups) {
     group.site->down_type = *down_type;
     group.site->up_type = expand_.type;
   }
   const ValueId x = c.op().inputs[0];
-  shrink->t_cols = t_cols_;
   shrink->in_features = c.graph().value(x).shape[1].constant();
-  shrink->tasks = c.workers();
+  shrink->workers = c.workers();
   shrink->rows = c.graph().value(x).shape[0];
   shrink->layouts = layouts;
-  const ValueId t = c.add_temporary(c.op().name + ".shrink", {shrink->rows, Dim(t_cols_)});
-
-  auto first = LoweredStage::make<run_shrink>(TaskGrid::work_partitions(c.workers(), t_cols_), shrink);
-  first.name = c.op().name + ".shrink";
-  first.read(shrink->x, x, Reads::kAll);
-  first.write(shrink->t, t);
-  first.buffer_bytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
-  c.add_stage(std::move(first));
-
-  for (const AdapterShrink::Group& group : shrink->groups) {
-    shrink->factors += static_cast<double>(group.site->out_features);
-    shrink->matrices += static_cast<double>(group.site->out_features * group.site->in_features);
-  }
-  choose_prefetching_product(shrink, c.last_adapters());
-  shrink->before = c.last_adapters();
-  c.last_adapters() = shrink_ = shrink;
-  stage.read(t_, t, Reads::kAll);
+  shrink->taken = std::make_unique<std::atomic<uint64_t>[]>(static_cast<size_t>(shrink->num_shares()));
+  c.before_steps([shrink](const StepContext& step) { shrink->begin_step(step); });
+  // Any task may compute any row of t.
+  stage.row_cuts = RowCuts::kNone;
+  stage.read(shrink->x, x, Reads::kAll);
+  stage.write(shrink->t, c.add_temporary(c.op().name + ".shrink", {shrink->rows, Dim(shrink->t_cols)}));
   buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
-  stage.buffer_bytes = buffer_at_ + expand_.buffer_bytes(kExpandRows, max_rank);
+  stage.buffer_bytes = buffer_at_ + std::max(kShrinkBytes, expand_.buffer_bytes(kExpandRows, max_rank));
+  shrink_ = std::move(shrink);
   return {};
 }
 
 bool LinearAdapters::active(const StepContext& step) const {
-  return !step.adapters.empty() && std::any_of(matrices_.begin(), matrices_.end(), [&](const Matrix& matrix) {
-    return is_adapted(step.adapters, matrix.site.get(), step.sizes);
-  });
+  return shrink_ && !step.adapters.empty() && !shrink_->parts.empty();
 }
 
-void LinearAdapters::prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
-                              int64_t rows, Share share, Prefetch& result) const {
-  result.list.count = 0;
-  if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
-  if (layouts_.for_rows(rows) != ActivationLayout::kI8Grouped) return;
-  const AdapterSite& site = *matrices_[matrix].site;
-  const int64_t first_feature = matrices_[matrix].first_feature;
-  int64_t total = 0;
-  result.list.pieces = result.pieces.data();
-  const auto add_piece = [&](const void* data, int64_t begin, int64_t bytes) {
-    total += bytes;
-    if (result.list.count == Prefetch::kMaxPieces || total > Prefetch::kMaxBytes) return;
-    result.pieces[static_cast<size_t>(result.list.count++)] = {static_cast<const uint8_t*>(data) + begin, bytes};
-  };
-  for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
-    for (const WeightedAdapter& each : adapted.adapters) {
-      const AdapterFactors* factors = factors_at(each, site);
-      if (factors == nullptr) continue;
-      const int64_t begin = expand_.up_bytes(args.n_begin + first_feature, factors->rank);
-      add_piece(factors->up, begin, expand_.up_bytes(args.n_end + first_feature, factors->rank) - begin);
-    }
-  });
-  for (const std::shared_ptr<const AdapterShrink>& other : shrink_->others) {
-    if (share.count < other->tasks) continue;
-    // Tiles are dealt to the workers in blocks, and so are the parts of a shrink stage, a task each.
-    const int64_t task = share.index * other->tasks / share.count,
-                  begin = (task * share.count + other->tasks - 1) / other->tasks,
-                  end = ((task + 1) * share.count + other->tasks - 1) / other->tasks;
-    // What the first half of a worker's products would prefetch leaves its L2 cache before it is read.
-    const int64_t first = begin + (end - begin) / 2;
-    if (share.index < first) continue;
-    for_shrink_parts(*other, step,
-                     [&](const AdapterShrink::Group& group, const ShrinkPart& part, int64_t of, int64_t n) {
-                       if (of != task || n % (end - first) != share.index - first) return;
-                       const int64_t width = std::min(kShrinkCols, part.factors->rank - part.n);
-                       add_piece(part_factors(*other, group, part), 0,
-                                 packed_bytes(group.site->down_type, width, other->in_features));
-                     });
+/// What a product prefetches, in the order in which it is read after it.
+struct LinearAdapters::Factors {
+  static constexpr int64_t kMaxPieces = 128;
+  std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
+  int64_t count = 0, bytes = 0;
+
+  void add(const void* data, int64_t size) {
+    bytes += size;
+    if (count < kMaxPieces) pieces[static_cast<size_t>(count++)] = {static_cast<const uint8_t*>(data), size};
+  }
+};
+
+void LinearAdapters::add_ups(const Place& place, const LinearArgs& args, int64_t first_row, Factors& factors) const {
+  for (const AdapterShrink::Up& up : shrink_->groups[place.group].ups) {
+    if (up.end <= first_row || up.begin >= first_row + args.rows) continue;
+    const int64_t begin = expand_.up_bytes(args.n_begin + place.first_feature, up.factors.rank);
+    factors.add(static_cast<const uint8_t*>(up.factors.up) + begin,
+                expand_.up_bytes(args.n_end + place.first_feature, up.factors.rank) - begin);
   }
 }
 
 void LinearAdapters::multiply(void (*kernel)(const LinearArgs&), LinearArgs args, const StepContext& step,
-                              size_t matrix, int64_t first_row, int64_t rows, Share share,
-                              WorkerContext& worker) const {
-  Prefetch factors;
-  prefetch(step, matrix, args, first_row, rows, share, factors);
-  if (factors.list.count > 0) args.end = &factors.list;
-  kernel(args);
-  add(step, matrix, args, first_row, worker);
+                              size_t matrix, int64_t first_row, WorkerContext& worker) const {
+  const Place& place = places_[matrix];
+  if (!active(step) || place.group == kNoGroup) return kernel(args);
+  if (shrink_->layout != ActivationLayout::kI8Grouped || args.rows > kMaxPrefetchingRows) {
+    kernel(args);
+    return add(step, matrix, args, first_row, worker);
+  }
+  Factors factors;
+  std::array<int64_t, kSharesPerWorker> share_end;
+  const int first_share = worker.worker * kSharesPerWorker;
+  for (int i = 0; i < kSharesPerWorker; ++i) {
+    if (shrink_->is_open(first_share + i, worker))
+      shrink_->for_parts(first_share + i,
+                         [&](const AdapterShrink::Part& part) { factors.add(part.down, part.down_bytes); });
+    share_end[static_cast<size_t>(i)] = factors.count;
+  }
+  // The product streams its weights through the L2 cache. So it is made in rounds of some columns, and what one has
+  // prefetched is read after it.
+  const int64_t downs = factors.count, down_bytes = factors.bytes;
+  add_ups(place, args, first_row, factors);
+  const int64_t cols = args.n_end - args.n_begin;
+  const int64_t rounds =
+      std::clamp<int64_t>(factors.bytes / kRoundBytes, 1, std::min(kMaxRounds, cols / kRoundCols + 1));
+  const auto cut = [&](int64_t round) {
+    return round == rounds ? args.n_end : args.n_begin + cols * round / rounds / kRoundCols * kRoundCols;
+  };
+  std::array<int64_t, kMaxRounds> ups_end;
+  LinearArgs part = args;
+  factors.count = downs, factors.bytes = down_bytes;
+  for (int64_t round = 0; round < rounds; ++round) {
+    part.n_begin = cut(round), part.n_end = cut(round + 1);
+    add_ups(place, part, first_row, factors);
+    ups_end[static_cast<size_t>(round)] = factors.count;
+  }
+  int64_t at = 0, bytes = 0, expanded = 0;
+  for (int64_t round = 0; round < rounds; ++round) {
+    LinearPrefetch list;
+    list.pieces = factors.pieces.data() + at;
+    for (; at < factors.count && (round + 1 == rounds || bytes < factors.bytes * (round + 1) / rounds); ++at)
+      bytes += factors.pieces[static_cast<size_t>(at)].bytes, ++list.count;
+    part.n_begin = cut(round), part.n_end = cut(round + 1);
+    part.end = &list;
+    kernel(part);
+    auto* const buffer = reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + buffer_at_);
+    for (int i = 0; i < kSharesPerWorker; ++i)
+      if (share_end[static_cast<size_t>(i)] <= at) shrink_->take(first_share + i, buffer, worker);
+    if (round + 1 == rounds) shrink_->finish(buffer, worker);
+    else if (!shrink_->is_finished(worker)) continue;
+    part.n_begin = cut(expanded);
+    while (expanded <= round && (round + 1 == rounds || ups_end[static_cast<size_t>(expanded)] <= at)) ++expanded;
+    part.n_end = cut(expanded);
+    if (part.n_begin < part.n_end) expand(place, part, first_row, worker);
+  }
 }
 
 void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
                          WorkerContext& worker) const {
-  if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
-  const AdapterSite& site = *matrices_[matrix].site;
-  const int64_t first_feature = matrices_[matrix].first_feature;
+  const Place& place = places_[matrix];
+  if (!active(step) || place.group == kNoGroup) return;
+  shrink_->finish(reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + buffer_at_), worker);
+  expand(place, args, first_row, worker);
+}
+
+void LinearAdapters::expand(const Place& place, const LinearArgs& args, int64_t first_row,
+                            WorkerContext& worker) const {
+  auto* const buffer = static_cast<uint8_t*>(worker.buffer) + buffer_at_;
+  const AdapterShrink::Group& group = shrink_->groups[place.group];
   LinearArgs part = args;
-  part.out_features = site.out_features;
-  part.n_begin += first_feature;
-  part.n_end += first_feature;
+  part.out_features = group.site->out_features;
+  part.n_begin += place.first_feature;
+  part.n_end += place.first_feature;
   part.end = nullptr;
-  if (part.gate) part.gate -= first_feature;
-  struct Up {
-    const AdapterFactors* factors = nullptr;
-    const float* products = nullptr;
-    int64_t begin = 0, end = 0, segment_rows = 0;
-  } next;  // prefetched
-  const auto add_next = [&] {
-    for (int64_t row = next.begin; row < next.end; row += kExpandRows) {
-      part.rows = std::min(kExpandRows, next.end - row);
-      part.y = args.y + (row - first_row) * args.y_stride - first_feature;
-      expand_.add(part, *next.factors, next.products + row * t_cols_, t_cols_, next.segment_rows,
-                  static_cast<uint8_t*>(worker.buffer) + buffer_at_);
+  if (part.gate) part.gate -= place.first_feature;
+  const auto add_up = [&](const AdapterShrink::Up& up) {
+    const int64_t begin = std::max(up.begin, first_row), end = std::min(up.end, first_row + args.rows);
+    for (int64_t row = begin; row < end; row += kExpandRows) {
+      part.rows = std::min(kExpandRows, end - row);
+      part.y = args.y + (row - first_row) * args.y_stride - place.first_feature;
+      expand_.add(part, up.factors, shrink_->t + row * shrink_->t_cols + up.t_begin, shrink_->t_cols, up.segment_rows,
+                  buffer);
     }
   };
-  for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
-    const float* products = t_ + t_begin_[matrix];
-    for (const WeightedAdapter& each : adapted.adapters) {
-      const AdapterFactors* factors = factors_at(each, site);
-      if (factors == nullptr) continue;
-      prefetch_first(static_cast<const uint8_t*>(factors->up) + expand_.up_bytes(part.n_begin, factors->rank),
-                     expand_.up_bytes(part.n_end - part.n_begin, factors->rank));
-      if (next.factors) add_next();
-      next = {factors, products, adapted.begin, adapted.end, adapted.segment_rows};
-      products += factors->rank;
-    }
-  });
-  if (next.factors) add_next();
+  const AdapterShrink::Up* next = nullptr;  // prefetched
+  for (const AdapterShrink::Up& up : group.ups) {
+    if (up.end <= first_row || up.begin >= first_row + args.rows) continue;
+    prefetch_first(static_cast<const uint8_t*>(up.factors.up) + expand_.up_bytes(part.n_begin, up.factors.rank),
+                   expand_.up_bytes(part.n_end - part.n_begin, up.factors.rank));
+    if (next) add_up(*next);
+    next = &up;
+  }
+  if (next) add_up(*next);
 }
 
 }  // namespace redline

@@ -39,55 +39,47 @@ struct AdapterExpand {
            void* buffer) const;
 };
 
-/// Adapters of the matrices of one linear op. A stage of its own computes x down^T for all matrices, once for all tasks
-/// of the op; it returns at once if no row has an adapter. The op's tasks then add the up projection to the columns
-/// that they compute.
+struct AdapterShrink;  // linear_adapters.cc
+
+/// Adapters of the matrices of one linear op. Its tasks make x down^T together: each takes parts of it after its first
+/// product, until there are none. They then add the up projection to the columns that they compute.
 class LinearAdapters {
  public:
   struct Matrix {
     std::shared_ptr<AdapterSite> site;  ///< nullptr: no site
     int64_t first_feature = 0;          ///< row of the site's matrix that is the op's first; whole row panels
   };
-  /// Adds the shrink stage, and to `stage`, the op's own whose parameters hold this, the read of its result and buffer
-  /// space after the existing scratch. `layouts`: those in which the op reads input 0. Without sites it does nothing.
+  /// Adds to `stage`, whose parameters hold this and whose tiles have all rows, operands and buffer space after the
+  /// existing scratch. `layouts`: those in which the op reads input 0. Without sites it does nothing.
   /// unsupported: no kernel multiplies these layouts with adapters.
-  Status lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts, LoweredStage& stage);
+  Status lower(LowerContext& c, const std::vector<Matrix>& matrices, const ActivationLayouts& layouts,
+               LoweredStage& stage);
 
   /// Whether any row of the step has an adapter at any of the matrices.
   bool active(const StepContext& step) const;
-  /// The products of an op share what later ops read first: product `index` of `count`, in the order of the tiles. A
-  /// count of 0: none of it.
-  struct Share {
-    int64_t index = 0, count = 0;
-  };
-  /// kernel(args), which has no epilogue of its own, and add(). While the kernel computes, it prefetches what add()
-  /// reads, and a share of the factors with which later ops with adapters begin. `rows`: of the step, by which the
-  /// kernel is chosen.
+  /// kernel(args), which has no epilogue of its own, and add(). While the kernel computes, it prefetches the factors.
   void multiply(void (*kernel)(const LinearArgs&), LinearArgs args, const StepContext& step, size_t matrix,
-                int64_t first_row, int64_t rows, Share share, WorkerContext& worker) const;
+                int64_t first_row, WorkerContext& worker) const;
   /// args.y, whose first row is row `first_row` of the step, += gate (t up^T) for args.rows rows and columns
   /// [args.n_begin, args.n_end) of `matrix`.
   void add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
            WorkerContext& worker) const;
 
  private:
-  /// For LinearArgs::end.
-  struct Prefetch {
-    static constexpr int64_t kMaxPieces = 96, kMaxBytes = 1 << 20;  // stay in L2 together with the product's own
-    LinearPrefetch list;
-    std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
+  static constexpr size_t kNoGroup = ~size_t{0};
+  struct Place {
+    size_t group;  ///< of AdapterShrink
+    int64_t first_feature;
   };
-  /// Empty if the product cannot prefetch.
-  void prefetch(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row, int64_t rows,
-                Share share, Prefetch& result) const;
+  struct Factors;
+  /// The up matrices that args.rows rows from `first_row` of the step and the columns of `args` read.
+  void add_ups(const Place& place, const LinearArgs& args, int64_t first_row, Factors& factors) const;
+  /// add() where x down^T is complete.
+  void expand(const Place& place, const LinearArgs& args, int64_t first_row, WorkerContext& worker) const;
 
-  std::vector<Matrix> matrices_;
-  std::vector<int64_t> t_begin_;  ///< by matrix: first column of t
-  int64_t t_cols_ = 0;
-  Operand<const float> t_;  ///< x down^T, the result of the shrink stage
+  std::vector<Place> places_;  ///< by matrix
   AdapterExpand expand_;
-  ActivationLayouts layouts_;
-  std::shared_ptr<AdapterShrink> shrink_;
+  std::shared_ptr<AdapterShrink> shrink_;  ///< nullptr: no sites
   int64_t buffer_at_ = 0;
 };
 

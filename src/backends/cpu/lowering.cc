@@ -46,6 +46,7 @@ class CpuCompiler {
     code_.push_back(static_cast<CpuStage&&>(stage));
     plans_.push_back(static_cast<StagePlan&&>(stage));
   }
+  void before_steps(std::function<void(const StepContext&)> prepare) { before_steps_.push_back(std::move(prepare)); }
 
  private:
   Result<void*> allocate(int64_t bytes);
@@ -59,8 +60,9 @@ class CpuCompiler {
   WorkerTeam& team_;
   std::vector<StagePlan> plans_;
   std::vector<CpuStage> code_;
-  std::vector<std::shared_ptr<AttentionScratch>> attention_;  // CpuProgram::attention
-  std::vector<ValueInfo> temporaries_;                        // appended to the graph's values after lowering
+  std::vector<std::function<void(const StepContext&)>> before_steps_;  // CpuProgram::before_steps
+  std::vector<std::shared_ptr<AttentionScratch>> attention_;           // CpuProgram::attention
+  std::vector<ValueInfo> temporaries_;                                 // appended to the graph's values after lowering
   std::map<ValueId, const void*> packed_;
   std::map<ValueId, const float*> dense_;
   struct PackJob {
@@ -190,10 +192,9 @@ Result<Program> CpuCompiler::run() {
       graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size(), options_.batch_invariance)));
   REDLINE_TRY(reserve_packed());
   StatePlan states = plan_states(graph_, StateStorage::kDevice);
-  std::shared_ptr<AdapterShrink> last_adapters;
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     const Op op = graph_.ops[i];
-    LowerContext context(op, graph_, options_, states, team_.size(), *this, last_adapters);
+    LowerContext context(op, graph_, options_, states, team_.size(), *this);
     const CpuLowering* lowering = find_cpu_lowering(op.def);
     if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
     REDLINE_TRY(lowering->lower(context).within(op.name));
@@ -212,6 +213,7 @@ Result<Program> CpuCompiler::run() {
   program.stages = std::move(plans_);
   code.stages = std::move(code_);
   code.attention = std::move(attention_);
+  code.before_steps = std::move(before_steps_);
   for (const CpuStage& stage : code.stages) code.buffer_bytes = std::max(code.buffer_bytes, stage.buffer_bytes);
   for (StagePlan& stage : program.stages) {
     auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.grid.rows);
@@ -241,6 +243,9 @@ ValueId LowerContext::add_temporary(std::string name, Shape shape) {
 }
 std::shared_ptr<AttentionScratch> LowerContext::attention_scratch(size_t group) {
   return compiler_->attention_scratch(group);
+}
+void LowerContext::before_steps(std::function<void(const StepContext&)> prepare) {
+  compiler_->before_steps(std::move(prepare));
 }
 void LowerContext::add_stage(LoweredStage stage) {
   if (stage.name.empty()) stage.name = op_->name;

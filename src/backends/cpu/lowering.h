@@ -24,16 +24,14 @@ struct CpuCompileOptions {
   WeightCacheOptions weight_cache;
 };
 
-struct AdapterShrink;  // linear_adapters.cc
-class CpuCompiler;     // lowering.cc
+class CpuCompiler;  // lowering.cc
 
 /// The interface that an op's lowering works with.
 class LowerContext {
  public:
   LowerContext(const Op& op, Graph& graph, const CpuCompileOptions& options, const StatePlan& states, int workers,
-               CpuCompiler& compiler, std::shared_ptr<AdapterShrink>& last_adapters)
-      : op_(&op), graph_(&graph), options_(&options), states_(&states), workers_(workers), compiler_(&compiler),
-        last_adapters_(&last_adapters) {}
+               CpuCompiler& compiler)
+      : op_(&op), graph_(&graph), options_(&options), states_(&states), workers_(workers), compiler_(&compiler) {}
   const Op& op() const { return *op_; }
   const Graph& graph() const { return *graph_; }
   const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
@@ -62,8 +60,8 @@ class LowerContext {
   ValueId add_temporary(std::string name, Shape shape);
   /// Adds a stage. Name and op are filled in if omitted.
   void add_stage(LoweredStage stage);
-  /// The shrink stage of the op with adapters that was lowered last; nullptr at first.
-  std::shared_ptr<AdapterShrink>& last_adapters() const { return *last_adapters_; }
+  /// For CpuProgram::before_steps.
+  void before_steps(std::function<void(const StepContext&)> prepare);
   /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
 
@@ -74,7 +72,6 @@ class LowerContext {
   const StatePlan* states_;
   int workers_;
   CpuCompiler* compiler_;
-  std::shared_ptr<AdapterShrink>* last_adapters_;
 };
 
 /// The CPU implementation of one op: adds its stages.

@@ -44,6 +44,17 @@ Outcome<Json> items_of_request(const Call& call) {
   if (auto error = append_messages(items, "items", messages)) return *error;
   return listed_items(items);
 }
+/// The conversation of the request's path after change(Conversation&); `param` is what makes it larger.
+template <class Change>
+Outcome<std::shared_ptr<const Conversation>> changed_conversation(const Call& call, const char* param,
+                                                                  const Change& change) {
+  Conversations& all = call.app.conversations();
+  const std::string& id = call.path_values[0];
+  auto [result, value] = all.update(id, call.http.client, change);
+  if (result == Conversations::Updated::kNotFound) return no_conversation(id, "conversation_id");
+  if (result == Conversations::Updated::kTooLarge) return conversation_too_large(all, param);
+  return std::move(value);
+}
 auto item_at(const Json& items, const std::string& id) {
   return std::find_if(items.begin(), items.end(), [&](const Json& item) { return item["id"] == id; });
 }
@@ -56,7 +67,7 @@ AnswerOr post_conversations(Call& call) {
   Conversation c = {new_id("conv_"), call.http.client, unix_time(), call.body.value("metadata", Json::object()),
                     std::move(items)};
   const Json json = conversation_json(c);
-  call.app.conversations().keep(std::move(c));
+  if (!call.app.conversations().keep(std::move(c))) return conversation_too_large(call.app.conversations(), "items");
   return json_answer(json);
 }
 AnswerOr get_conversation(Call& call) {
@@ -64,9 +75,8 @@ AnswerOr get_conversation(Call& call) {
   return json_answer(conversation_json(*found));
 }
 AnswerOr post_conversation(Call& call) {
-  const auto changed = call.app.conversations().update(call.path_values[0], call.http.client,
-                                                       [&](Conversation& c) { c.metadata = call.body["metadata"]; });
-  if (!changed) return no_conversation(call.path_values[0], "conversation_id");
+  SERVER_ASSIGN(const auto changed,
+                changed_conversation(call, "metadata", [&](Conversation& c) { c.metadata = call.body["metadata"]; }));
   return json_answer(conversation_json(*changed));
 }
 AnswerOr delete_conversation(Call& call) {
@@ -81,10 +91,9 @@ AnswerOr get_conversation_items(Call& call) {
 }
 AnswerOr post_conversation_items(Call& call) {
   SERVER_ASSIGN(Json items, items_of_request(call));
-  const auto changed = call.app.conversations().update(call.path_values[0], call.http.client, [&](Conversation& c) {
-    c.items.insert(c.items.end(), items.begin(), items.end());
-  });
-  if (!changed) return no_conversation(call.path_values[0], "conversation_id");
+  SERVER_ASSIGN(const auto changed, changed_conversation(call, "items", [&](Conversation& c) {
+                  c.items.insert(c.items.end(), items.begin(), items.end());
+                }));
   return json_answer(items_list(std::move(items)));
 }
 AnswerOr get_conversation_item(Call& call) {
@@ -95,12 +104,11 @@ AnswerOr get_conversation_item(Call& call) {
 }
 AnswerOr delete_conversation_item(Call& call) {
   bool is_there = false;
-  const auto changed = call.app.conversations().update(call.path_values[0], call.http.client, [&](Conversation& c) {
-    const auto item = item_at(c.items, call.path_values[1]);
-    is_there = item != c.items.cend();
-    if (is_there) c.items.erase(item);
-  });
-  if (!changed) return no_conversation(call.path_values[0], "conversation_id");
+  SERVER_ASSIGN(const auto changed, changed_conversation(call, "", [&](Conversation& c) {
+                  const auto item = item_at(c.items, call.path_values[1]);
+                  is_there = item != c.items.cend();
+                  if (is_there) c.items.erase(item);
+                }));
   if (!is_there) return no_item(call.path_values[1]);
   return json_answer(conversation_json(*changed));
 }

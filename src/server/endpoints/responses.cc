@@ -359,6 +359,9 @@ Outcome<Continued> continued(const Call& call) {
     before.conversation_id = given.is_object() ? given["id"].get<std::string>() : given.get<std::string>();
     const auto found = call.app.conversations().find(before.conversation_id, call.http.client);
     if (!found) return no_conversation(before.conversation_id, "conversation");
+    // An answer that no longer fits at its end is not added: the conversation stays as it was.
+    if (found->bytes() + to_text(body["input"]).size() > call.app.conversations().max_bytes())
+      return conversation_too_large(call.app.conversations(), "input");
     before.items = found->items;
     if (auto error = append_messages(found->items, "items", before.messages)) return *error;
     return before;

@@ -23,7 +23,6 @@ struct GatedLinearParams {
   bool tiles_end;  // linear_tiles computes the whole op, epilogue included
   int64_t features, in_features;
   int64_t col_bytes[2];  // of the packed weights
-  int64_t tiles;
   PreparedOutput out;
   Operand<const uint8_t> x;
   Operand<float> y;
@@ -93,8 +92,7 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
         product.bias = p.bias[i];
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
         auto* const kernel = p.kernels[i].for_rows(all_rows);
-        const LinearAdapters::Share share = {tile.index % p.tiles * p.matrices + i, p.tiles * p.matrices};
-        if (adapted) p.adapters.multiply(kernel, product, step, static_cast<size_t>(i), row, all_rows, share, worker);
+        if (adapted) p.adapters.multiply(kernel, product, step, static_cast<size_t>(i), row, worker);
         else kernel(product);
       }
       if (!does_all)
@@ -146,7 +144,6 @@ Status lower_gated_linear(LowerContext& c) {
   stage.grid.col_begin =
       LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()),
                                 linear_tiles(c, params->features * kMatrices, bytes * params->features));
-  params->tiles = std::ssize(stage.grid.col_begin) - 1;
   stage.buffer_bytes = block_bytes(stage.grid.rows.eval(c.options().bounds), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
@@ -157,7 +154,7 @@ Status lower_gated_linear(LowerContext& c) {
   stage.write(params->y, c.op().outputs[0]);
   std::vector<LinearAdapters::Matrix> matrices;
   for (size_t i = 0; i < kMatrices; ++i) matrices.push_back({op.adapters[i].site, op.adapters[i].first_feature});
-  REDLINE_TRY(params->adapters.lower(c, std::move(matrices), params->kernels[0].layouts, stage));
+  REDLINE_TRY(params->adapters.lower(c, matrices, params->kernels[0].layouts, stage));
   c.add_stage(std::move(stage));
   return {};
 }

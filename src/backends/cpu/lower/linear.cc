@@ -17,8 +17,7 @@ struct LinearParams {
   const float* bias;  // or nullptr
   int64_t out_features, in_features;
   int64_t col_bytes;  // of the packed weight
-  int64_t tiles;
-  Dim rows;  // of the step, which determine kernel and layout
+  Dim rows;           // of the step, which determine kernel and layout
   // with a gate:
   Dim rows_per_item;
   int64_t gate_column, table_columns;
@@ -62,8 +61,7 @@ void run_linear(const LinearParams& p, const Tile& tile, const StepContext& step
                            .y = p.y + first * p.out_features,
                            .y_stride = p.out_features,
                            .scratch = worker.scratch};
-  if (!p.gate_table)
-    return p.adapters.multiply(kernel, args, step, 0, first, all, {tile.index % p.tiles, p.tiles}, worker);
+  if (!p.gate_table) return p.adapters.multiply(kernel, args, step, 0, first, worker);
   const int64_t panel = activation_layout_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
     LinearArgs of_item = args;
@@ -119,7 +117,6 @@ Status lower_linear(LowerContext& c) {
   LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
   // Kernels take two row panels at a time, and compute the second for nothing where there is none.
   stage.grid.col_begin = LowerContext::cut_columns(n, 2 * kRowPanelRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
-  params->tiles = std::ssize(stage.grid.col_begin) - 1;
   if (!attrs.has_gate) stage.row_cuts = RowCuts::kAtRows;  // items of a batch are cut by the task
   stage.read(params->x, in[0], Reads::kRows);
   if (attrs.has_gate) {

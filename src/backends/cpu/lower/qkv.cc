@@ -25,7 +25,6 @@ struct QkvParams {
   void (*append)(const KvAppendArgs&);
   int64_t in_features, rotary_dim;
   int64_t col_bytes[3];  // of the packed weights
-  int64_t tiles;
   Operand<const void> x;
   Operand<const float> table;
   Operand<float> q;
@@ -65,9 +64,7 @@ struct QkvBlock {
                              .y = y - begin * d,
                              .y_stride = width,
                              .scratch = worker.scratch};
-    const size_t first = tile.col_begin < s.a.num_heads * d ? 0 : 1;
-    const LinearAdapters::Share share = {tile.index, i == first ? s.tiles : 0};
-    s.adapters.multiply(s.products[i].for_rows(rows), args, step, i, 0, rows, share, worker);
+    s.adapters.multiply(s.products[i].for_rows(rows), args, step, i, 0, worker);
   }
   // Head norm, if any, then rope; `to` may be x.
   void finish(float* x, int64_t width, const float* norm, float eps, float* to, int64_t to_stride) const {
@@ -184,7 +181,6 @@ Status lower_qkv(LowerContext& c) {
   const int64_t cols = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
   auto stage = LoweredStage::make<run_qkv, qkv_first_weights>(TaskGrid::of(c.in(0).shape[0], cols), params);
   stage.grid.col_begin = cut_heads(a, linear_tiles(c, cols, bytes));
-  params->tiles = std::ssize(stage.grid.col_begin) - 1;
   const int64_t rows = stage.grid.rows.eval(c.options().bounds);
   stage.buffer_bytes = std::max(kQkvBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
   stage.read(params->x, ids[0], Reads::kAll);

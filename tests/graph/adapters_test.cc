@@ -215,8 +215,8 @@ TEST(Adapters, ARowDoesNotDependOnItsNeighbours) {
   }
 }
 
-// So many factors that the product prefetches them in several rounds, of one worker in more than of four.
-TEST(Adapters, ManyOfABatchAreReadInRounds) {
+// An adapter for each row: workers share x down^T, and take from others what those have not begun.
+TEST(Adapters, ManyOfABatchAreShared) {
   constexpr int64_t kIn = 256, kOut = 1152, kRows = 16, kRank = 16;
   const testing::RandomWeight w(DType::kQ4_0, kOut, kIn, 1);
   for (const std::string& isa : isa_paths()) {

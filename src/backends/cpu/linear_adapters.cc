@@ -15,10 +15,6 @@ constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kRowPanelRows;
 constexpr int64_t kFewRows = 2;
 constexpr int64_t kShrinkBytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
 
-// Factors that are prefetched and read in a round of a product, and its columns.
-constexpr int64_t kMaxPrefetchingRows = 64;  // of linear_q8
-constexpr int64_t kRoundBytes = 192 << 10, kRoundCols = 2 * kRowPanelRows, kMaxRounds = 4;
-
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
 
@@ -299,56 +295,21 @@ void LinearAdapters::multiply(void (*kernel)(const LinearArgs&), LinearArgs args
                               size_t matrix, int64_t first_row, WorkerContext& worker) const {
   const Place& place = places_[matrix];
   if (!active(step) || place.group == kNoGroup) return kernel(args);
-  if (shrink_->layout != ActivationLayout::kI8Grouped || args.rows > kMaxPrefetchingRows) {
+  if (shrink_->layout != ActivationLayout::kI8Grouped) {
     kernel(args);
     return add(step, matrix, args, first_row, worker);
   }
   Factors factors;
-  std::array<int64_t, kSharesPerWorker> share_end;
-  const int first_share = worker.worker * kSharesPerWorker;
-  for (int i = 0; i < kSharesPerWorker; ++i) {
-    if (shrink_->is_open(first_share + i, worker))
-      shrink_->for_parts(first_share + i,
-                         [&](const AdapterShrink::Part& part) { factors.add(part.down, part.down_bytes); });
-    share_end[static_cast<size_t>(i)] = factors.count;
-  }
-  // The product streams its weights through the L2 cache. So it is made in rounds of some columns, and what one has
-  // prefetched is read after it.
-  const int64_t downs = factors.count, down_bytes = factors.bytes;
+  for (int i = 0; i < kSharesPerWorker; ++i)
+    if (const int share = worker.worker * kSharesPerWorker + i; shrink_->is_open(share, worker))
+      shrink_->for_parts(share, [&](const AdapterShrink::Part& part) { factors.add(part.down, part.down_bytes); });
   add_ups(place, args, first_row, factors);
-  const int64_t cols = args.n_end - args.n_begin;
-  const int64_t rounds =
-      std::clamp<int64_t>(factors.bytes / kRoundBytes, 1, std::min(kMaxRounds, cols / kRoundCols + 1));
-  const auto cut = [&](int64_t round) {
-    return round == rounds ? args.n_end : args.n_begin + cols * round / rounds / kRoundCols * kRoundCols;
-  };
-  std::array<int64_t, kMaxRounds> ups_end;
-  LinearArgs part = args;
-  factors.count = downs, factors.bytes = down_bytes;
-  for (int64_t round = 0; round < rounds; ++round) {
-    part.n_begin = cut(round), part.n_end = cut(round + 1);
-    add_ups(place, part, first_row, factors);
-    ups_end[static_cast<size_t>(round)] = factors.count;
-  }
-  int64_t at = 0, bytes = 0, expanded = 0;
-  for (int64_t round = 0; round < rounds; ++round) {
-    LinearPrefetch list;
-    list.pieces = factors.pieces.data() + at;
-    for (; at < factors.count && (round + 1 == rounds || bytes < factors.bytes * (round + 1) / rounds); ++at)
-      bytes += factors.pieces[static_cast<size_t>(at)].bytes, ++list.count;
-    part.n_begin = cut(round), part.n_end = cut(round + 1);
-    part.end = &list;
-    kernel(part);
-    auto* const buffer = reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + buffer_at_);
-    for (int i = 0; i < kSharesPerWorker; ++i)
-      if (share_end[static_cast<size_t>(i)] <= at) shrink_->take(first_share + i, buffer, worker);
-    if (round + 1 == rounds) shrink_->finish(buffer, worker);
-    else if (!shrink_->is_finished(worker)) continue;
-    part.n_begin = cut(expanded);
-    while (expanded <= round && (round + 1 == rounds || ups_end[static_cast<size_t>(expanded)] <= at)) ++expanded;
-    part.n_end = cut(expanded);
-    if (part.n_begin < part.n_end) expand(place, part, first_row, worker);
-  }
+  LinearPrefetch list;
+  list.pieces = factors.pieces.data();
+  list.count = factors.count;
+  if (list.count > 0) args.end = &list;
+  kernel(args);
+  add(step, matrix, args, first_row, worker);
 }
 
 void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,

@@ -9,7 +9,7 @@ kMaxMiB=30
 
 [ -f "$library" ] || { echo "wheel: $library is not built"; exit 1; }
 if [ ! -f "$(dirname "$library")/_redline.abi3.so" ]; then  # configured before nanobind was there
-  cmake --preset "${1:-release}" >/dev/null
+  cmake --preset "${1:-release}"
   cmake --build --preset "${1:-release}" --target redline_python
 fi
 for module in scikit_build_core auditwheel; do

@@ -39,7 +39,8 @@ one() {
 }
 took() { printf '%6d s  %s\n' "$2" "$1" >>$results/times.txt; }
 build() {
-  [ -f build/dev/build.ninja ] || cmake --preset dev || return
+  # A build configured before build/venv was there has no module for Python.
+  { [ -f build/dev/build.ninja ] && [ -f build/dev/_redline.abi3.so ]; } || cmake --preset dev || return
   cmake --build --preset dev
 }
 

@@ -205,6 +205,17 @@ class Stream(Generic[C, R]):
         self.close()
 
 
+def _without_frames(error: BaseException) -> BaseException:
+    """The same error, and those that it came from, without tracebacks."""
+    each: BaseException | None = error
+    seen: set[int] = set()
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
+
+
 class _Inbox:
     """Carries chunks from the engine's thread to an event loop."""
 
@@ -220,16 +231,20 @@ class _Inbox:
     def on_piece(self, piece: _redline.Piece) -> bool:
         """On the engine's thread. An exception would be lost here: it ends the text and is raised in the loop."""
         try:
-            if self._keeps or piece.is_last:
-                generation = self.generation()
-                if generation is None:
-                    return False
-                chunk = generation.chunk(piece) if self._keeps else None
-                if chunk is not None or piece.is_last:
-                    self.loop.call_soon_threadsafe(self._receive, chunk, int(piece.is_last))
+            return self._pass_on(piece)
         except BaseException as error:
-            self.error = error
+            # Its traceback holds the generation, which holds this: the collector does not see that cycle.
+            self.error = _without_frames(error)
             return False
+
+    def _pass_on(self, piece: _redline.Piece) -> bool:
+        if self._keeps or piece.is_last:
+            generation = self.generation()
+            if generation is None:
+                return False
+            chunk = generation.chunk(piece) if self._keeps else None
+            if chunk is not None or piece.is_last:
+                self.loop.call_soon_threadsafe(self._receive, chunk, int(piece.is_last))
         return True
 
     def _receive(self, chunk: Chunk | None, ended: int) -> None:

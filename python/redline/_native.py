@@ -53,8 +53,6 @@ def _load() -> ModuleType:
     try:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    except ModuleNotFoundError:
-        raise  # nanobind_backend, which the message names
     except ImportError as error:
         raise ImportError(f"redline: {spec.origin} cannot be loaded: {error}") from error
     if named and not os.path.samefile(named, module.library_path()):
@@ -69,7 +67,7 @@ def _load_library(path: str) -> None:
     if not os.path.isfile(path):
         raise ImportError(f"redline: no libredline.so; looked for {path}, which REDLINE_LIBRARY names")
     try:
-        ctypes.CDLL(path)
+        ctypes.CDLL(os.path.abspath(path))
     except OSError as error:
         raise ImportError(f"redline: {path} cannot be loaded: {error}") from error
 

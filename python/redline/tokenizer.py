@@ -45,7 +45,7 @@ def check_tools(tools: Any) -> None:
 def render_chat(model: _redline.Model, messages: Any, tools: Any, variables: Any, add_generation_prompt: bool) -> str:
     check_messages(messages)
     return model.render_chat(json_text("messages", messages), json_text("tools", tools) if tools else None,
-                             json_text("variables", variables) if variables else None, add_generation_prompt)
+                             json_text("variables", variables) if variables else None, bool(add_generation_prompt))
 
 
 def encode(model: _redline.Model, text: str, parse_special: bool, add_bos: bool) -> list[int]:

@@ -13,7 +13,8 @@ inline void add_text_engine_peers(OptionList& v) {
              .names = {"-ngl", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg", "--main-gpu",
                        "-dev", "--device"},
              .takes_value = true,
-             .answer = "a GPU runs as many layers as fit, the first N with --gpu-layers N, none with --device cpu"});
+             .answer = "a GPU runs the layers that fit and are faster there, the first N with --gpu-layers N, none "
+                       "with --device cpu"});
   v.foreign({.kind = Kind::kImplied, .names = {"-fa", "--flash-attn"}, .values = {"on", "off", "auto", "0", "1"}});
   v.foreign(
       {.kind = Kind::kIgnored, .names = {"--mlock", "--no-mmap"}, .answer = "weights are mapped and packed once"});

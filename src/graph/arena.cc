@@ -11,9 +11,9 @@ namespace {
 // A layer has a convolution and a scan with rows in order: stages of two layers run at once.
 constexpr int kWavesAtOnce = 2;
 
-// A stage may write its output over `value` if each tile reads only the elements that it writes.
-bool may_overwrite(const StagePlan& stage, ValueId value) {
-  if (stage.in_place_of != value || value < 0) return false;
+// A stage may write its output `born` over `value` if each tile reads only the elements that it writes.
+bool may_overwrite(const StagePlan& stage, ValueId value, ValueId born) {
+  if (stage.in_place_of != value || value < 0 || stage.writes.front() != born) return false;
   return std::all_of(stage.reads.begin(), stage.reads.end(),
                      [&](const StageRead& read) { return read.value != value || read.reads == Reads::kTile; });
 }
@@ -97,7 +97,7 @@ const ArenaBlock* slot_under(std::span<const ArenaBlock> before, const ArenaBloc
   const StagePlan& stage = stages[static_cast<size_t>(block.first_stage)];
   const auto under = std::lower_bound(before.begin(), before.end(), stage.in_place_of,
                                       [](const ArenaBlock& a, ValueId id) { return a.value < id; });
-  if (under == before.end() || !may_overwrite(stage, under->value)) return nullptr;
+  if (under == before.end() || !may_overwrite(stage, under->value, block.value)) return nullptr;
   const bool dies = under->last_stage == block.first_stage && under->first_stage >= 0;
   return dies && under->bytes == block.bytes ? &*under : nullptr;
 }
@@ -180,7 +180,8 @@ Status check_arena(const ArenaPlan& plan, std::span<const StagePlan> stages) {
       if (!meet(a.first_stage, a.last_stage, b.first_stage, b.last_stage)) continue;
       auto over = [&](const ArenaBlock& dying, const ArenaBlock& born) {
         return born.first_stage >= 0 && dying.last_stage == born.first_stage && dying.first_stage < born.first_stage &&
-               dying.offset == born.offset && may_overwrite(stages[static_cast<size_t>(born.first_stage)], dying.value);
+               dying.offset == born.offset &&
+               may_overwrite(stages[static_cast<size_t>(born.first_stage)], dying.value, born.value);
       };
       if (!over(a, b) && !over(b, a))
         return internal("arena: values {} and {} are live at once and share bytes", a.value, b.value);

@@ -189,12 +189,15 @@ void EventPlanner::add_memory(size_t c, Needs& needs) const {
 // in place, and so on.
 std::vector<ValueId> EventPlanner::values_under(size_t c, const ArenaBlock& born) const {
   std::vector<ValueId> values;
-  for (ValueId below = stages_[c].in_place_of; below >= 0;) {
+  const auto under = [&](size_t stage, ValueId value) {
+    return stages_[stage].writes.front() == value ? stages_[stage].in_place_of : -1;
+  };
+  for (ValueId below = under(c, born.value); below >= 0;) {
     const auto block = block_of_.find(below);
     if (block == block_of_.end() || block->second->offset != born.offset || block->second->bytes != born.bytes) break;
     values.push_back(below);
     const auto producer = producer_.find(below);
-    below = producer == producer_.end() ? -1 : stages_[producer->second].in_place_of;
+    below = producer == producer_.end() ? -1 : under(producer->second, below);
   }
   return values;
 }

@@ -41,7 +41,7 @@ struct StagePlan {
   TaskGrid grid;
   std::vector<StageRead> reads;
   std::vector<ValueId> writes;
-  /// the output may overwrite this input: every tile reads an element before it overwrites it
+  /// the first of `writes` may overwrite this input: every tile reads an element before it overwrites it
   ValueId in_place_of = -1;
   RowCuts row_cuts = RowCuts::kNone;
   /// With several row parts, each task depends on the preceding row chunk of the same columns.

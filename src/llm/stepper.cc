@@ -97,16 +97,22 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
     states += group.page_bytes *
               (group.kind == StateKind::kRecurrent ? kMinRecurrentPages * max_sequences_ : kv_pages_for(context_));
   REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(executable.device));
+  const ModelCost model = model_cost(graph, num_layers, states);
   PlacementSpeeds speeds;
+  LayerPlacement placement;  // no layer, where the device has no room to measure in
   if (runtime_->placement_speeds) {
     speeds = *runtime_->placement_speeds;
-  } else {
-    REDLINE_ASSIGN(speeds, measure_placement_speeds(graph, executable.device, *runtime_));
+  } else if (auto measured = measure_placement_speeds(graph, executable.device, *runtime_); measured.ok()) {
+    speeds = *measured;
+  } else if (measured.status().code() != Code::out_of_memory) {
+    return measured.status();
   }
   REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
-  const ModelCost model = model_cost(graph, num_layers, states);
-  LayerPlacement placement = place_layers(model, speeds, memory.free);
-  for (;; placement = place_layers(model, speeds, placement.device_bytes - 1)) {
+  if (speeds.device.bytes_per_second > 0) placement = place_layers(model, speeds, memory.usable());
+  // An attempt uploads and packs what it can, so each gets less by a layer at least.
+  int64_t layer_bytes = 1;
+  for (const LayerCost& layer : model.layers) layer_bytes = std::max(layer_bytes, layer.bytes);
+  for (;; placement = place_layers(model, speeds, placement.device_bytes - layer_bytes)) {
     executable.device_layers = placement.layers;
     executable.device_experts = placement.expert_layers;
     if (placement.layers == 0) executable.device = {};
@@ -114,15 +120,20 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
     if (status.ok()) break;
     if (status.code() != Code::out_of_memory || placement.layers == 0) return status;
   }
+  if (placement.layers == 0) {
+    note_device(fmt::format("the CPU runs all layers, since none on {} would make a step faster ({})", device->name(),
+                            why.message()));
+    return {};
+  }
   std::string experts;
   if (placement.expert_layers < placement.layers &&
       std::any_of(model.layers.begin(), model.layers.end(), [](const LayerCost& l) { return l.expert_bytes > 0; }))
-    experts = fmt::format(" and the experts of {} of these", placement.layers - placement.expert_layers);
+    experts = fmt::format(", without the experts of {} of them", placement.layers - placement.expert_layers);
   note_device(
-      fmt::format("{} runs {} of {} layers, the CPU runs the others{}: weights are read with {:.1f} GB/s there "
-                  "and with {:.1f} GB/s on the CPU ({})",
+      fmt::format("{} runs {} of {} layers{}, and the CPU the rest: a token reads weights at {:.1f} GB/s on {} and at "
+                  "{:.1f} GB/s on the CPU ({})",
                   device->name(), placement.layers, num_layers, experts, speeds.device.bytes_per_second / 1e9,
-                  speeds.cpu.bytes_per_second / 1e9, why.message()));
+                  device->name(), speeds.cpu.bytes_per_second / 1e9, why.message()));
   return {};
 }
 

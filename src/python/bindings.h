@@ -35,8 +35,8 @@ inline constexpr double kPollMs = 50;
 /// Handles pending signals; raises what their handlers raise.
 void check_signals();
 
-/// Without the global interpreter lock while it lives. CPython before 3.14 unwinds a thread that takes the lock of an
-/// interpreter that ends, and that ends a C++ program: such a thread waits here for the end of the process.
+/// Without the global interpreter lock while it lives. CPython before 3.14 unwinds a thread that takes the lock when the
+/// interpreter ends, and an unwound destructor ends a C++ program: such a thread waits here for the end of the process.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -47,10 +47,17 @@ class Unlocked {
  private:
   PyThreadState* state_;
 };
-/// Whether the interpreter ends, and another thread ends it.
-bool is_ending();
-/// To be called when the module is loaded.
-void watch_the_end();
+/// With the lock while it lives, on any thread; at the end of the interpreter as Unlocked.
+class Locked {
+ public:
+  Locked();
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_;
+};
 
 /// Calls f(redline_error**) without the global interpreter lock, and raises its error.
 template <class F>
@@ -168,8 +175,8 @@ class StepCheck {
   /// Runs `f` with the lock: not 0 if it returns false or raises.
   template <class F>
   int32_t run(const F& f) {
-    if (raised_ != nullptr || is_ending()) return 1;
-    const nb::gil_scoped_acquire acquire;
+    if (raised_ != nullptr) return 1;
+    const Locked locked;
     try {
       check_signals();
       return f() ? 0 : 1;

@@ -1,10 +1,10 @@
 // The extension module redline._redline: the C interface for the Python package, which checks arguments and documents.
+#include <cxxabi.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
+#include <stdexcept>
+#include <string>
 
 #include "python/options.h"
 
@@ -31,28 +31,23 @@ nb::str library_path() {
   return nb::str(found.dli_fname);
 }
 
-std::atomic<bool> has_ended = false;
-std::thread::id ending_thread;
+/// take(), unless the interpreter unwinds this thread: then it waits for the end of the process.
+template <class Take>
+auto take_or_wait(const Take& take) {
+  try {
+    return take();
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
 
 }  // namespace
 
-bool is_ending() { return has_ended && std::this_thread::get_id() != ending_thread; }
-
-void watch_the_end() {
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-    ending_thread = std::this_thread::get_id();
-    has_ended = true;
-    // Those that wait for the lock take it before the interpreter ends.
-    PyThreadState* const state = PyEval_SaveThread();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    PyEval_RestoreThread(state);
-  }));
-}
-
 Unlocked::~Unlocked() {
-  while (is_ending()) pause();
-  PyEval_RestoreThread(state_);
+  take_or_wait([&] { PyEval_RestoreThread(state_); });
 }
+
+Locked::Locked() : state_(take_or_wait([] { return PyGILState_Ensure(); })) {}
 
 void raise(redline_code code, redline_error* error) {
   const std::unique_ptr<redline_error, void (*)(redline_error*)> owner(error, redline_error_free);
@@ -98,13 +93,14 @@ Prompts::Prompts(const nb::list& prompts) {
 
 NB_MODULE(_redline, m) {
   using namespace redline::python;
-  watch_the_end();
   nb::set_leak_warnings(false);  // a model that a global variable holds is no error
   const int32_t version = redline_version_number() / 100;
   if (version != REDLINE_VERSION_NUMBER / 100) {
-    PyErr_Format(PyExc_ImportError, "redline: %s is version %d.%d, and this package needs %d.%d",
-                 library_path().c_str(), version / 100, version % 100, REDLINE_VERSION_MAJOR, REDLINE_VERSION_MINOR);
-    throw nb::python_error();
+    const auto dotted = [](int32_t number) {
+      return std::to_string(number / 100) + "." + std::to_string(number % 100);
+    };
+    throw std::runtime_error(std::string("redline: ") + library_path().c_str() + " is version " + dotted(version) +
+                             ", and this package needs " + dotted(REDLINE_VERSION_NUMBER / 100));
   }
   m.def("version", redline_version);
   m.def("library_path", library_path);

@@ -14,8 +14,9 @@ using Memory = std::vector<std::shared_ptr<const void>>;
 /// A field of a struct: what Python's annotations say, and the offsets of it and of its count (0: none).
 struct Field {
   const char* name;
-  const char* kind;  ///< "int32", ...: what redline._convert checks;: a value of its own
+  const char* kind;  ///< what redline._convert checks: "int32", ...; empty where it does not
   const char* type;
+  const char* get_type;  ///< of the value that the getter returns
   void (*set)(void* field, size_t* count, nb::handle value, Memory& memory);
   nb::object (*get)(const void* field, size_t count);
   size_t offset, count_offset;
@@ -183,6 +184,7 @@ struct Access<redline_runtime*> {
     }
     field = nb::cast<const Runtime&>(*keep(memory, nb::borrow(value))).get();
   }
+  static constexpr const char* kGetType = "bool";  // whether it is set
   static nb::object get(redline_runtime* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
 
@@ -208,6 +210,7 @@ struct Access<const redline_float_array*> {
     kept->array = {kept->memory.data(), kept->shape.data(), kept->shape.size()};
     field = &kept->array;
   }
+  static constexpr const char* kGetType = "bool";
   static nb::object get(const redline_float_array* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
 
@@ -221,14 +224,25 @@ struct Access<const redline_image*> {
                    kept->memory.data()};
     field = &kept->image;
   }
+  static constexpr const char* kGetType = "bool";
   static nb::object get(const redline_image* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
+
+template <class T>
+constexpr const char* get_type_of() {
+  if constexpr (requires { Access<T>::kGetType; }) {
+    return Access<T>::kGetType;
+  } else {
+    return Access<T>::kType;
+  }
+}
 
 template <class T>
 constexpr Field field_of(const char* name, size_t offset, size_t count_offset) {
   return {name,
           Access<T>::kKind,
           Access<T>::kType,
+          get_type_of<T>(),
           [](void* field, size_t* count, nb::handle value, Memory& memory) {
             Access<T>::set(*static_cast<T*>(field), count, value, memory);
           },
@@ -396,7 +410,7 @@ template <class S, size_t kCount>
 nb::class_<Options<S>> add_struct(nb::module_& m, const char* name, const Field (&fields)[kCount]) {
   nb::class_<Options<S>> type(m, name);
   for (const Field& field : fields) {
-    const std::string getter = std::string("def ") + field.name + "(self) -> " + field.type;
+    const std::string getter = std::string("def ") + field.name + "(self) -> " + field.get_type;
     const std::string setter = std::string("def ") + field.name + "(self, value: " + field.type + ", /) -> None";
     const Field* const f = &field;
     type.def_prop_rw(

@@ -47,7 +47,7 @@ struct Completion {
 struct Generation {
   /// On a thread of the model. An exception cannot reach a caller here: it ends the text and is reported.
   static int32_t receive(const redline_piece* piece, void* data) {
-    const nb::gil_scoped_acquire acquire;
+    const Locked locked;
     // A reference of its own: the function may drop the generation.
     const nb::object on_piece = static_cast<Generation*>(data)->on_piece;
     try {

@@ -26,8 +26,8 @@ struct ContextFunctions {
   int (*memory)(size_t* free, size_t* total) = nullptr;
 };
 constexpr int kOutOfMemory = 2;
-/// With less, neither a context nor the tables of a step have room. Most of it is the context.
-constexpr int64_t kLeastMemory = int64_t{512} << 20;
+/// Free beside the context: what stays free (device_memory.h), the module and the tables of a step.
+constexpr int64_t kMinMemory = int64_t{768} << 20;
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 constexpr int kNoDevice = 100;
 
@@ -113,7 +113,7 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
   const int retained = c.retain(&context, device);
   if (retained == kOutOfMemory)
     return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context takes; {}",
-                         index, gpu.name, gib(gpu.memory_bytes), gib(kLeastMemory), kWayOut);
+                         index, gpu.name, gib(gpu.memory_bytes), gib(kMinMemory), kWayOut);
   if (retained != 0) return unsupported("cuda:{}: {} gives no context: {}", index, gpu.name, error_name(f, retained));
   CudaContext opened(device);
   size_t free = 0, total = 0;
@@ -124,9 +124,9 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
     c.pop(&popped);
   }
   if (error != 0) return unsupported("cuda:{}: {} does not tell its memory: {}", index, gpu.name, error_name(f, error));
-  if (static_cast<int64_t>(free) >= kLeastMemory) return opened;
+  if (static_cast<int64_t>(free) >= kMinMemory) return opened;
   return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB {:.2f} are free, at least {:.2f} are needed; {}", index,
-                       gpu.name, gib(static_cast<int64_t>(total)), gib(static_cast<int64_t>(free)), gib(kLeastMemory),
+                       gpu.name, gib(static_cast<int64_t>(total)), gib(static_cast<int64_t>(free)), gib(kMinMemory),
                        kWayOut);
 }
 

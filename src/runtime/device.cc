@@ -68,6 +68,9 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
   if (open(tiles::kTileDeviceAbi, index, settings.cuda_libs.c_str(), &device, error, sizeof(error)) != 0)
     return unsupported("cuda:{}: {}", index, error);
   auto opened = std::make_shared<OpenDevice>(device);
+  if (device->library == nullptr && !settings.cuda_libs.empty() && settings.cuda_libs != "none")
+    note_device(fmt::format("REDLINE_CUDA_LIBS: no cuBLASLt 13 loads from {}; kernels of Redline's own take its place",
+                            settings.cuda_libs));
   WorkerTeam team(1);
   REDLINE_TRY(check_device(opened, team).within(fmt::format("cuda:{}", index)));
   return opened;

@@ -11,6 +11,7 @@
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/silu_mul.h"
 #include "graph/pass.h"
+#include "runtime/device.h"
 #include "runtime/interpreter.h"
 #include "tensor/dtype.h"
 
@@ -122,8 +123,11 @@ Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
 Status check_device(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
   Status status = run_check(device, team);
   if (!status.ok() && device->table().library != nullptr) {
+    const std::string why =
+        fmt::format("{} is not used on {}: {}", device->table().library, device->name(), status.message());
     device->drop_library();
     status = run_check(std::move(device), team);
+    if (status.ok()) note_device(why);
   }
   return status.ok() ? status : unsupported("{}", status.message());
 }

@@ -58,7 +58,8 @@ std::vector<bool> place_ops(const Graph& graph, const ExecutableOptions& options
   if (options.device_layers)
     std::fill(on_device.begin() + static_cast<int64_t>(first_op_of_layer(graph, *options.device_layers)),
               on_device.end(), false);
-  // The products of a layer's experts are neighbours. Their sum makes few rows of many: it belongs to them.
+  // The products of a layer's experts are neighbours. Their sum makes few rows of many: it belongs to them, unless a
+  // shared expert lies between.
   bool is_last = false;
   for (size_t i = 0; options.device_experts && i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];

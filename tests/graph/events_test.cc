@@ -321,6 +321,26 @@ TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
   }
 }
 
+TEST(Arena, OnlyTheOutputOfAStageLiesOverItsInput) {
+  Graph graph;
+  for (int v = 0; v < 4; ++v)
+    graph.values.push_back({fmt::format("v{}", v),
+                            DType::kF32,
+                            {Dim(Symbol::kTokens), Dim(kCols)},
+                            v == 0 ? ValueKind::kInput : ValueKind::kComputed,
+                            {}});
+  graph.inputs = {0};
+  graph.outputs = {2};
+  Program p = planned({stage_of(fractions(Dim(Symbol::kTokens), 4), {{0, Reads::kTile}}),
+                       stage_of(fractions(Dim(Symbol::kTokens), 4), {{1, Reads::kTile}})});
+  p.stages[1].in_place_of = 1;
+  p.stages[1].writes.push_back(3);  // a temporary of the same size
+  const ArenaPlan plan = plan_arena(graph, p.stages, sizes(64), true);
+  EXPECT_TRUE(check_arena(plan, p.stages).ok());
+  EXPECT_EQ(plan.blocks[1].offset, plan.blocks[2].offset);
+  EXPECT_NE(plan.blocks[1].offset, plan.blocks[3].offset);
+}
+
 TEST(Events, RandomProgramsInRandomOrdersHaveNoHazard) {
   int cells = 0;
   for (uint64_t seed = 0; seed < 1500; ++seed) {

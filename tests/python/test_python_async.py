@@ -1,7 +1,10 @@
 """agenerate, achat: awaited together, streamed, cancelled, left behind."""
 import asyncio
+import gc
 import subprocess
 import sys
+import time
+import weakref
 
 import pytest
 import redline
@@ -105,6 +108,23 @@ def test_errors(model):
                 pass
 
     asyncio.run(run())
+
+
+def test_a_stream_kept_after_its_loop_is_freed(model):
+    async def run():
+        stream = model.agenerate(PROMPT, max_tokens=400, ignore_eos=True, stream=True)
+        async for _ in stream:
+            return stream
+
+    stream = asyncio.run(run())
+    deadline = time.monotonic() + 60
+    while stream._inbox.error is None and time.monotonic() < deadline:  # the next piece finds the loop closed
+        time.sleep(0.01)
+    assert isinstance(stream._inbox.error, RuntimeError)
+    generation = weakref.ref(stream._generation)
+    del stream
+    gc.collect()
+    assert generation() is None
 
 
 def test_the_program_ends_while_a_stream_runs(root):

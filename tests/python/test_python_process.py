@@ -163,3 +163,36 @@ time.sleep(0.1)
 print("end")
 """, root / "assets/redline-tales")
     assert (found.returncode, found.stdout) == (0, "end\n"), found.stderr
+
+
+def test_threads_may_be_joined_when_the_interpreter_ends(root):
+    found = python("""
+import atexit, sys, threading, time
+ends = threading.Event()
+
+@atexit.register  # before the package registers anything, so it runs after it
+def join():
+    ends.set()
+    worker.join()
+    print("joined")
+
+import redline
+model = redline.Model(sys.argv[1], threads=1)
+
+def work():
+    while not ends.is_set():
+        model.tokenizer.encode("Once upon a time")
+
+def spin():
+    while True:
+        sum(range(1000))
+
+worker = threading.Thread(target=work, daemon=True)
+worker.start()
+for _ in range(3):  # they hold the lock of the interpreter while others wait for it
+    threading.Thread(target=spin, daemon=True).start()
+for _ in range(6):
+    threading.Thread(target=lambda: [model.tokenizer.encode("The dog") for _ in iter(int, 1)], daemon=True).start()
+time.sleep(0.2)
+""", root / "assets/redline-tales")
+    assert (found.returncode, found.stdout) == (0, "joined\n"), found.stderr

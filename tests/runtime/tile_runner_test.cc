@@ -13,6 +13,7 @@
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
+#include "support/random_weight.h"
 #include "support/sequences.h"
 #include "support/tile_harness.h"
 
@@ -370,6 +371,37 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   EXPECT_EQ(full.status().code(), Code::out_of_memory);
   EXPECT_THAT(full.status().message(), ::testing::ContainsRegex("tensors of a step cache take .* stay free"));
   EXPECT_TRUE((*a)->make_like(kLeft / 2).ok());
+}
+
+// A captured graph has the addresses of its first step; what the library computes reaches the one that is bound now.
+TEST(DeviceBuffers, TheLibraryWritesToWhatIsBoundNow) {
+  constexpr int64_t kRows = 70, kOut = 20, kIn = 8;
+  const testing::RandomWeight weight(DType::kBF16, kOut, kIn, 3);
+  WeightSource source;
+  source.view = weight.view();
+  GraphBuilder g("bound");
+  g.output("external.out.y", linear(g, g.input("x", DType::kF32, {kTileTokens, Dim(kIn)}), g.weight("w", source)));
+  TileCompiled c =
+      TileCompiled::make(std::move(g.finish()).value(), sizes(kRows), {.exact_f32 = false, .has_library = true});
+  ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+  std::vector<std::unique_ptr<BackendBuffer>> buffers;
+  for (int step = 0; step < 4; ++step) {
+    auto made = c.runner->make_buffer(kRows * kOut * 4);
+    ASSERT_TRUE(made.ok());
+    buffers.push_back(std::move(*made));
+    ASSERT_TRUE(c.runner->bind("external.out.y", buffers.back()->address(true)));
+    auto* const x = static_cast<float*>(c.runner->host_input("x"));
+    for (int64_t i = 0; i < kRows * kIn; ++i) x[i] = static_cast<float>(i % 7 - 3 + step);
+    StepContext now;
+    now.sizes = sizes(kRows);
+    ASSERT_TRUE(c.runner->step(now).ok());
+    const auto* const y = reinterpret_cast<const float*>(buffers.back()->host());
+    for (const int64_t row : {int64_t{0}, kRows - 1}) {
+      double sum = 0;
+      for (int64_t k = 0; k < kIn; ++k) sum += double{x[row * kIn + k]} * double{weight.values[static_cast<size_t>(k)]};
+      EXPECT_NEAR(y[row * kOut], sum, 1e-4 * (1 + std::abs(sum))) << "step " << step;  // small integers are exact in x
+    }
+  }
 }
 
 // Before: the program is not made. During: the step fails and has changed nothing.

@@ -19,9 +19,10 @@ namespace redline {
 /// Per worker thread.
 struct WorkerContext {
   int worker = 0;
-  uint64_t step = 0;        ///< its number, from 1 on
-  void* scratch = nullptr;  ///< kScratchBytes, used inside kernels
-  void* buffer = nullptr;   ///< CpuProgram::buffer_bytes, for data that a task keeps between kernels
+  uint64_t step = 0;         ///< its number, from 1 on
+  bool shares_core = false;  ///< there are more workers than cores: what waits yields
+  void* scratch = nullptr;   ///< kScratchBytes, used inside kernels
+  void* buffer = nullptr;    ///< CpuProgram::buffer_bytes, for data that a task keeps between kernels
 };
 
 /// The bytes that a task reads first, in reading order.

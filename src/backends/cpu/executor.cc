@@ -129,7 +129,11 @@ Status Executor::run_slice() {
   REDLINE_ASSIGN(uint8_t* const scratch, team_.scratch(worker_bytes));  // another's, during a pause
   for (size_t w = 0; w < workers_.size(); ++w) {
     uint8_t* own = scratch + worker_bytes * static_cast<int64_t>(w);
-    workers_[w].context = {static_cast<int>(w), static_cast<uint64_t>(step_), own, own + kScratchBytes};
+    workers_[w].context = {.worker = static_cast<int>(w),
+                           .step = static_cast<uint64_t>(step_),
+                           .shares_core = team_.oversubscribed(),
+                           .scratch = own,
+                           .buffer = own + kScratchBytes};
   }
   if (options_.turns) slice_end_ns_ = Timeline::now_ns() + slice_ns_;
   const bool is_watched = options_.watchdog != nullptr && options_.hang_seconds > 0;

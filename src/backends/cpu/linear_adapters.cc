@@ -1,5 +1,6 @@
 #include "backends/cpu/linear_adapters.h"
 
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ constexpr int64_t kExpandRows = 1024;
 constexpr int kSharesPerWorker = 4;
 
 // Waits for a share that another worker computes are short, unless that worker has lost its core.
-constexpr int kShareSpins = 8000;
+constexpr int kShareSpins = 8000, kShareYields = 64;
 constexpr timespec kShareNap = {0, 50'000};
 
 // Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch this far ahead
@@ -69,6 +70,10 @@ struct AdapterShrink {
   std::unique_ptr<std::atomic<uint64_t>[]> taken;
 
   int num_shares() const { return workers * kSharesPerWorker; }
+  /// The shares that have parts are the first ones.
+  int num_filled() const { return static_cast<int>(std::min<size_t>(parts.size(), static_cast<size_t>(num_shares()))); }
+  /// Share i of a worker. Few parts are spread over the workers.
+  int share_of(int worker, int i) const { return i * workers + worker; }
   bool is_open(int share, const WorkerContext& worker) const {
     return taken[static_cast<size_t>(share)].load(std::memory_order_relaxed) < 2 * worker.step;
   }
@@ -162,19 +167,22 @@ void AdapterShrink::take(int share, float* products, WorkerContext& worker) cons
 }
 
 bool AdapterShrink::is_finished(const WorkerContext& worker) const {
-  for (int share = 0; share < num_shares(); ++share)
+  for (int share = 0; share < num_filled(); ++share)
     if (taken[static_cast<size_t>(share)].load(std::memory_order_acquire) != 2 * worker.step + 1) return false;
   return true;
 }
 
 void AdapterShrink::finish(float* products, WorkerContext& worker) const {
   // A worker's own shares, which it has prefetched, come first.
-  for (int i = 0; i < num_shares(); ++i)
-    take((worker.worker + i / kSharesPerWorker) % workers * kSharesPerWorker + i % kSharesPerWorker, products, worker);
+  for (int i = 0; i < num_shares(); ++i) {
+    const int share = share_of((worker.worker + i / kSharesPerWorker) % workers, i % kSharesPerWorker);
+    if (share < num_filled()) take(share, products, worker);
+  }
   // The shares of others are being computed: none of these workers waits for anything meanwhile.
-  for (int spin = 0; !is_finished(worker); ++spin)
-    if (spin < kShareSpins) spin_pause();
-    else nanosleep(&kShareNap, nullptr);
+  for (int look = 0; !is_finished(worker); ++look)
+    if (look >= (worker.shares_core ? kShareYields : kShareSpins)) nanosleep(&kShareNap, nullptr);
+    else if (worker.shares_core) sched_yield();
+    else spin_pause();
 }
 
 AdapterExpand AdapterExpand::choose(const CpuKernels& table, bool exact_f32) {
@@ -301,7 +309,7 @@ void LinearAdapters::multiply(void (*kernel)(const LinearArgs&), LinearArgs args
   }
   Factors factors;
   for (int i = 0; i < kSharesPerWorker; ++i)
-    if (const int share = worker.worker * kSharesPerWorker + i; shrink_->is_open(share, worker))
+    if (const int share = shrink_->share_of(worker.worker, i); shrink_->is_open(share, worker))
       shrink_->for_parts(share, [&](const AdapterShrink::Part& part) { factors.add(part.down, part.down_bytes); });
   add_ups(place, args, first_row, factors);
   LinearPrefetch list;

@@ -12,11 +12,9 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what) {
   REDLINE_ASSIGN(const OpenDevice::Memory memory, device.memory());
-  // Tests have devices smaller than the reserve.
-  const int64_t reserve = std::min(kDeviceReserve, memory.total / 16);
-  if (bytes <= memory.free - reserve) return {};
+  if (bytes <= memory.free - memory.reserve()) return {};
   return out_of_memory("{}: {} take {:.2f} GiB; of {:.2f} GiB, {:.2f} are free, of which {:.2f} stay free",
-                       device.name(), what, gib(bytes), gib(memory.total), gib(memory.free), gib(reserve));
+                       device.name(), what, gib(bytes), gib(memory.total), gib(memory.free), gib(memory.reserve()));
 }
 
 Result<DeviceMemory> DeviceMemory::make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant) {

@@ -1,6 +1,7 @@
 // Memory of a tile device, and its functions as Status.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -8,6 +9,10 @@
 #include "kernels/tiles/tile_device.h"
 
 namespace redline {
+
+/// Left free on a device: for the driver's own structures, and for what a step allocates when it is larger than any
+/// before.
+inline constexpr int64_t kDeviceReserve = int64_t{512} << 20;
 
 /// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last
 /// one. Its functions are called by one thread at a time.
@@ -28,6 +33,9 @@ class OpenDevice {
   /// Bytes that can still be allocated, and all bytes of the device.
   struct Memory {
     int64_t free = 0, total = 0;
+    /// Left free; tests have devices smaller than kDeviceReserve.
+    int64_t reserve() const { return std::min(kDeviceReserve, total / 16); }
+    int64_t usable() const { return std::max<int64_t>(0, free - reserve()); }
   };
   Result<Memory> memory() {
     Memory m;
@@ -94,10 +102,6 @@ class OpenDevice {
   std::recursive_mutex mutex_;
   tiles::TileDevice* table_;
 };
-
-/// Left free on a device: for the driver's own structures, and for what a step allocates when it is larger than any
-/// before.
-inline constexpr int64_t kDeviceReserve = int64_t{512} << 20;
 
 /// out_of_memory: `bytes` and the reserve are more than what is free; the message has all numbers.
 Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what);

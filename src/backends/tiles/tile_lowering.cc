@@ -302,17 +302,21 @@ int64_t TileCompiler::plan_library(TileProgram& code) const {
     if (rows <= tiles::kOwnRows || args.format.planes != tiles::Planes::kBF16 || args.head_features != cols ||
         k % 8 != 0 || cols % 4 != 0)
       continue;
-    const auto has = [&](auto member) {
-      const auto at = static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
-                                           reinterpret_cast<const uint8_t*>(&args));
-      return std::any_of(stage.addresses.begin(), stage.addresses.end(),
-                         [&](const TileStage::Address& a) { return a.at == at; });
+    const auto address_of = [&](auto member) -> const TileStage::Address* {
+      const auto offset = static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
+                                               reinterpret_cast<const uint8_t*>(&args));
+      const auto found = std::find_if(stage.addresses.begin(), stage.addresses.end(),
+                                      [&](const TileStage::Address& a) { return a.at == offset; });
+      return found == stage.addresses.end() ? nullptr : &*found;
     };
+    // A captured graph holds the library's addresses, so it must not write what a caller binds again.
+    const TileStage::Address* const out = address_of(&tiles::LinearArgs::y);
+    const bool is_bound = out && out->weight < 0 && is_external_name(graph_.value(out->value).name);
     TileProgram::LibraryStage& found = stages[s];
     found.cols = static_cast<int32_t>(cols);
     found.k = static_cast<int32_t>(k);
-    found.has_epilogue =
-        has(&tiles::LinearArgs::bias) || has(&tiles::LinearArgs::table) || has(&tiles::LinearArgs::residual);
+    found.has_epilogue = is_bound || address_of(&tiles::LinearArgs::bias) || address_of(&tiles::LinearArgs::table) ||
+                         address_of(&tiles::LinearArgs::residual);
     w = std::max(w, cols * k * 2);
     x = std::max(x, rows * k * 2);
     if (found.has_epilogue) y = std::max(y, rows * cols * 4);

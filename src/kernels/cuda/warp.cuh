@@ -184,6 +184,7 @@ class Warp {
                    : "memory");
     }
     if (__shfl_sync(0xffffffffu, gives_up, 0) != 0) abandoned_ = true;
+    __syncwarp();  // a shuffle orders no memory: what lane 0 has acquired is for all lanes
     return count;
   }
   /// Orders nothing: what a drawn tile reads is ordered by the events of its task.

@@ -233,9 +233,10 @@ bool ChatOutputParser::run_header(bool is_all) {
   if (const size_t to = header.find("to="); to != std::string::npos)
     recipient = header.substr(to + 3, header.find_first_of(" <\t\n", to) - to - 3);
   const bool is_reasoning = header.find("analysis") != std::string::npos || recipient == "self";
-  const bool is_call = !recipient.empty() && recipient != "self" && recipient != "user" && recipient != "assistant";
+  std::string tool = recipient.starts_with("functions.") ? recipient.substr(10) : recipient;
+  const bool is_call = !tool.empty() && recipient != "self" && recipient != "user" && recipient != "assistant";
   if (is_call && !*format_->channel_call) {
-    channel_tool_ = recipient.starts_with("functions.") ? recipient.substr(10) : recipient;
+    channel_tool_ = std::move(tool);
     channel_syntax_ = {"", "", read_arguments};
     syntax_ = &channel_syntax_;
     state_ = State::kCall;

@@ -182,6 +182,7 @@ TEST(ChatOutput, Channels) {
                    "", prompt),
             "(So.)|f{\"a\": 1}");
   EXPECT_EQ(parsed("harmony", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", "", prompt), "|f{}");
+  EXPECT_EQ(parsed("harmony", " to=functions.<|channel|>commentary json<|message|>{}<|call|>", "", prompt), "{}");
   EXPECT_EQ(parsed("harmony",
                    "<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary "
                    "to=functions.f<|message|>not json<|call|>",

@@ -40,7 +40,7 @@ async function open(options = {}, script) {
   await context?.close();
   context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', permissions: ['clipboard-read', 'clipboard-write'], ...options });
   page = await context.newPage();
-  page.setDefaultTimeout(10000);
+  page.setDefaultTimeout(30000);
   problems = [];
   page.on('pageerror', (e) => problems.push(`${e.message}\n${e.stack}`));
   page.on('console', (m) => {

@@ -35,7 +35,7 @@ inline constexpr double kPollMs = 50;
 /// Handles pending signals; raises what their handlers raise.
 void check_signals();
 
-/// Without the global interpreter lock while it lives. CPython before 3.14 unwinds a thread that takes the lock when the
+/// Without the global interpreter lock while it lives. CPython before 3.14 unwinds a thread that takes it when the
 /// interpreter ends, and an unwound destructor ends a C++ program: such a thread waits here for the end of the process.
 class Unlocked {
  public:

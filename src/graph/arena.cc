@@ -131,8 +131,8 @@ Blocks make_blocks(std::span<const ArenaBlock> blocks, std::span<const StagePlan
 
 /// Sets offsets and returns the bytes of all blocks.
 int64_t place(std::vector<Block>& blocks) {
-  std::vector<Block*> order;
-  for (Block& block : blocks) order.push_back(&block);
+  std::vector<Block*> order(blocks.size());
+  std::transform(blocks.begin(), blocks.end(), order.begin(), [](Block& block) { return &block; });
   std::stable_sort(order.begin(), order.end(), [](const Block* a, const Block* b) { return a->bytes > b->bytes; });
   int64_t bytes = 0;
   std::vector<const Block*> placed;

@@ -262,6 +262,7 @@ void EventPlanner::emit(size_t c, const Dependency& dependency) {
   const TileGroups& groups = dependency.groups;
   if (groups.count < 2) return emit_whole(c, p);
   std::vector<Wait> wait;
+  wait.reserve(static_cast<size_t>(groups.count));
   for (int k = 0; k < groups.count; ++k)
     wait.push_back({new_event(fmt::format("{}->{}[{}]", stages_[p].name, stages_[c].name, k)), 0});
   for (size_t t = 0; t < groups.of_producer.size(); ++t) {

@@ -8,11 +8,6 @@
 #include "graph/split_graph.h"
 
 namespace redline {
-namespace {
-
-bool is_of_experts(const Op& op) { return op.def == &kExpertGatedLinear || op.def == &kExpertLinear; }
-
-}  // namespace
 
 ModelCost model_cost(const Graph& graph, int64_t num_layers, int64_t states) {
   ModelCost model;
@@ -28,9 +23,9 @@ ModelCost model_cost(const Graph& graph, int64_t num_layers, int64_t states) {
       if (graph.value(id).kind != ValueKind::kWeight || !seen.insert(id).second) continue;
       const int64_t bytes = graph.value(id).weight.view.bytes();
       if (number < 0 || number >= num_layers) (i < first ? model.front_bytes : model.back_bytes) += bytes;
-      else (is_of_experts(op) ? model.layers[layer].expert_bytes : model.layers[layer].bytes) += bytes;
+      else (is_expert_product(op) ? model.layers[layer].expert_bytes : model.layers[layer].bytes) += bytes;
     }
-    if (!is_of_experts(op) || number < 0 || number >= num_layers) continue;
+    if (!is_expert_product(op) || number < 0 || number >= num_layers) continue;
     const auto& attrs = std::any_cast<const ExpertLinearAttrs&>(op.attrs);
     model.layers[layer].expert_share =
         static_cast<double>(attrs.experts_per_token) / static_cast<double>(std::max<int64_t>(attrs.num_experts, 1));

@@ -126,8 +126,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
     return {};
   }
   std::string experts;
-  if (placement.expert_layers < placement.layers &&
-      std::any_of(model.layers.begin(), model.layers.end(), [](const LayerCost& l) { return l.expert_bytes > 0; }))
+  if (placement.expert_layers < placement.layers)
     experts = fmt::format(", without the experts of {} of them", placement.layers - placement.expert_layers);
   note_device(
       fmt::format("{} runs {} of {} layers{}, and the CPU the rest: a token reads weights at {:.1f} GB/s on {} and at "

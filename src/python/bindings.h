@@ -59,16 +59,17 @@ class Locked {
   PyGILState_STATE state_;
 };
 
+/// f(redline_error**) without the global interpreter lock.
+template <class F>
+redline_code unlocked(const F& f, redline_error*& error) {
+  const Unlocked without_lock;
+  return f(&error);
+}
 /// Calls f(redline_error**) without the global interpreter lock, and raises its error.
 template <class F>
 void call(const F& f) {
   redline_error* error = nullptr;
-  redline_code code = REDLINE_OK;
-  {
-    const Unlocked unlocked;
-    code = f(&error);
-  }
-  if (code != REDLINE_OK) raise(code, error);
+  if (const redline_code code = unlocked(f, error); code != REDLINE_OK) raise(code, error);
 }
 
 /// Owns a handle. Its release may wait for a callback that needs the global interpreter lock.
@@ -153,11 +154,7 @@ class StepCheck {
   template <class F>
   void call(const F& f) {
     redline_error* error = nullptr;
-    redline_code code = REDLINE_OK;
-    {
-      const Unlocked unlocked;
-      code = f(&error);
-    }
+    const redline_code code = unlocked(f, error);
     if (raised_ != nullptr) {
       redline_error_free(error);
       nb::python_error raised = std::move(*raised_);

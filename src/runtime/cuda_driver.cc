@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "backends/tiles/device_memory.h"
+
 namespace redline {
 namespace {
 
@@ -26,8 +28,8 @@ struct ContextFunctions {
   int (*memory)(size_t* free, size_t* total) = nullptr;
 };
 constexpr int kOutOfMemory = 2;
-/// Free beside the context: what stays free (device_memory.h), the module and the tables of a step.
-constexpr int64_t kMinMemory = int64_t{768} << 20;
+/// Free beside the context: what stays free, the module and the tables of a step.
+constexpr int64_t kMinMemory = kDeviceReserve + (int64_t{256} << 20);
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 constexpr int kNoDevice = 100;
 
@@ -49,8 +51,6 @@ bool find_all(void* library, ContextFunctions& f) {
          find(library, "cuDevicePrimaryCtxRelease_v2", f.release) && find(library, "cuCtxPushCurrent_v2", f.push) &&
          find(library, "cuCtxPopCurrent_v2", f.pop) && find(library, "cuMemGetInfo_v2", f.memory);
 }
-
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 std::string error_name(const DriverFunctions& f, int error) {
   const char* name = nullptr;

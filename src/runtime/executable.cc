@@ -50,8 +50,6 @@ Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOpt
   return std::unique_ptr<Runner>(std::make_unique<Executor>(std::move(program), runtime.team(), executor));
 }
 
-bool is_expert_product(const Op& op) { return op.def == &kExpertGatedLinear || op.def == &kExpertLinear; }
-
 /// Of each op, whether it runs on the device. If any does, the first one does.
 std::vector<bool> place_ops(const Graph& graph, const ExecutableOptions& options) {
   std::vector<bool> on_device(graph.ops.size(), options.device.kind != DeviceKind::kCpu);

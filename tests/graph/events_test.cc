@@ -301,9 +301,10 @@ TEST(Events, TwoNeedsOfOneProducerAreTheirUnion) {
   EXPECT_EQ(notifications(planned({stage_of(rows, {{0, Reads::kTile}}), both}), 1), 4);
 }
 
-TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
+/// Values of one size; the first is the input and the third the output.
+Graph graph_of(int num_values) {
   Graph graph;
-  for (int v = 0; v < 3; ++v)
+  for (int v = 0; v < num_values; ++v)
     graph.values.push_back({fmt::format("v{}", v),
                             DType::kF32,
                             {Dim(Symbol::kTokens), Dim(kCols)},
@@ -311,6 +312,11 @@ TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
                             {}});
   graph.inputs = {0};
   graph.outputs = {2};
+  return graph;
+}
+
+TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
+  const Graph graph = graph_of(3);
   for (Reads reads : {Reads::kTile, Reads::kCols}) {
     Program p = planned({stage_of(fractions(Dim(Symbol::kTokens), 4), {{0, Reads::kTile}}),
                          stage_of(TaskGrid::work_partitions(4, kCols), {{1, reads}})});
@@ -322,15 +328,7 @@ TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
 }
 
 TEST(Arena, OnlyTheOutputOfAStageLiesOverItsInput) {
-  Graph graph;
-  for (int v = 0; v < 4; ++v)
-    graph.values.push_back({fmt::format("v{}", v),
-                            DType::kF32,
-                            {Dim(Symbol::kTokens), Dim(kCols)},
-                            v == 0 ? ValueKind::kInput : ValueKind::kComputed,
-                            {}});
-  graph.inputs = {0};
-  graph.outputs = {2};
+  const Graph graph = graph_of(4);
   Program p = planned({stage_of(fractions(Dim(Symbol::kTokens), 4), {{0, Reads::kTile}}),
                        stage_of(fractions(Dim(Symbol::kTokens), 4), {{1, Reads::kTile}})});
   p.stages[1].in_place_of = 1;

@@ -1,6 +1,8 @@
 // The CPU payload of a program: the function of each stage, its parameters, and memory.
 #pragma once
 
+#include <time.h>
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -15,6 +17,13 @@
 #include "tensor/kv_page.h"
 
 namespace redline {
+
+/// How long a worker that waits for another spins, long enough for the rest of a tile, and then sleeps at a time. With
+/// a core per worker it does not yield: another process scheduled on the core would keep it for its whole time slice,
+/// milliseconds, and the other workers would then wait for this one (docs/performance.md, "Waits beside other
+/// programs").
+inline constexpr int kWaitSpins = 8000;
+inline constexpr timespec kWaitNap = {0, 50'000};
 
 /// Per worker thread.
 struct WorkerContext {

@@ -14,11 +14,7 @@
 namespace redline {
 namespace {
 
-// Spins long enough for the rest of another worker's tile, then sleeps and polls. With one core per worker it does not
-// yield: another process scheduled on the core would keep it for its whole time slice, milliseconds, and the other
-// workers would then wait for this one (docs/performance.md, "Waits beside other programs").
-constexpr int kSpins = 8000, kSpinsPerLook = 32;
-constexpr timespec kNap = {0, 50'000};
+constexpr int kSpinsPerLook = 32;
 // When workers share cores, waiting threads yield at once.
 constexpr int kYields = 20000;
 // Polls between two clock reads while yielding.
@@ -246,7 +242,7 @@ bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
       spin = look = 0;
       continue;
     }
-    if (!shares_core && spin < kSpins) {
+    if (!shares_core && spin < kWaitSpins) {
       for (const int end = spin + kSpinsPerLook; spin < end && waits_for(); ++spin) spin_pause();
       continue;
     }
@@ -257,7 +253,7 @@ bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
       return false;
     }
     if (yields) sched_yield();
-    else nanosleep(&kNap, nullptr);
+    else nanosleep(&kWaitNap, nullptr);
     ++look;
   }
   self.event.store(-1, std::memory_order_relaxed);

@@ -1,7 +1,6 @@
 #include "backends/cpu/linear_adapters.h"
 
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,8 +22,7 @@ constexpr int64_t kExpandRows = 1024;
 constexpr int kSharesPerWorker = 4;
 
 // Waits for a share that another worker computes are short, unless that worker has lost its core.
-constexpr int kShareSpins = 8000, kShareYields = 64;
-constexpr timespec kShareNap = {0, 50'000};
+constexpr int kShareYields = 64;
 
 // Bytes of a row panel that are prefetched while the factors before it are multiplied: kernels prefetch this far ahead
 // themselves, but do not have the address of the next adapter's factors.
@@ -52,7 +50,7 @@ struct AdapterShrink {
   /// Rows [begin, end) and columns [n, n + width) of one adapter's x down^T.
   struct Part {
     const uint8_t* down;
-    int64_t down_bytes, rank, begin, end, n, width, t_begin;
+    int64_t down_bytes, begin, end, n, width, t_begin;
     float scale;
   };
   std::vector<Group> groups;
@@ -113,8 +111,8 @@ void AdapterShrink::begin_step(const StepContext& step) {
           end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
           for (int64_t n = 0; n < factors->rank; n += kShrinkCols) {
             const int64_t width = std::min(kShrinkCols, factors->rank - n);
-            parts.push_back({static_cast<const uint8_t*>(factors->down), packed_bytes(type, width, in_features),
-                             factors->rank, begin, end, n, width, t_begin, factors->scale * each.weight});
+            parts.push_back({static_cast<const uint8_t*>(factors->down), packed_bytes(type, width, in_features), begin,
+                             end, n, width, t_begin, factors->scale * each.weight});
             parts.back().down += packed_bytes(type, n, in_features);
           }
         }
@@ -180,7 +178,7 @@ void AdapterShrink::finish(float* products, WorkerContext& worker) const {
   }
   // The shares of others are being computed: none of these workers waits for anything meanwhile.
   for (int look = 0; !is_finished(worker); ++look)
-    if (look >= (worker.shares_core ? kShareYields : kShareSpins)) nanosleep(&kShareNap, nullptr);
+    if (look >= (worker.shares_core ? kShareYields : kWaitSpins)) nanosleep(&kWaitNap, nullptr);
     else if (worker.shares_core) sched_yield();
     else spin_pause();
 }
@@ -282,10 +280,9 @@ bool LinearAdapters::active(const StepContext& step) const {
 struct LinearAdapters::Factors {
   static constexpr int64_t kMaxPieces = 128;
   std::array<LinearPrefetch::Piece, kMaxPieces> pieces;
-  int64_t count = 0, bytes = 0;
+  int64_t count = 0;
 
   void add(const void* data, int64_t size) {
-    bytes += size;
     if (count < kMaxPieces) pieces[static_cast<size_t>(count++)] = {static_cast<const uint8_t*>(data), size};
   }
 };

@@ -4,12 +4,6 @@
 
 namespace redline {
 
-namespace {
-
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
-}  // namespace
-
 Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what) {
   REDLINE_ASSIGN(const OpenDevice::Memory memory, device.memory());
   if (bytes <= memory.free - memory.reserve()) return {};

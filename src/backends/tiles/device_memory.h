@@ -14,6 +14,9 @@ namespace redline {
 /// before.
 inline constexpr int64_t kDeviceReserve = int64_t{512} << 20;
 
+/// For messages.
+inline double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
 /// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last
 /// one. Its functions are called by one thread at a time.
 class OpenDevice {

@@ -53,5 +53,7 @@ Value expert_sum(GraphBuilder& g, Value x, Value weights, Value shared = {}, Val
 /// Inputs: x, offsets, order, the matrices by expert (gates, then ups), biases.
 extern const OpDef kExpertGatedLinear, kExpertLinear;
 extern const OpDef kExpertSum;
+/// Whether an op multiplies by the matrices of experts.
+inline bool is_expert_product(const Op& op) { return op.def == &kExpertGatedLinear || op.def == &kExpertLinear; }
 
 }  // namespace redline

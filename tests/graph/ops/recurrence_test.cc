@@ -168,15 +168,23 @@ struct Problem {
   double tolerance;
 };
 
-void expect_formula(const Problem& problem, const std::vector<int64_t>& total, const CpuKernels* kernels,
-                    const std::vector<int>& workers) {
-  Numbers numbers(9);
+/// Sequences of a problem, and what the formula says of each.
+struct Expected {
   Tokens tokens;
   std::vector<std::vector<double>> want;
-  for (const int64_t n : total) {
-    tokens.push_back(problem.inputs(numbers, n));
-    want.push_back(problem.formula(tokens.back()));
+
+  Expected(const Problem& problem, const std::vector<int64_t>& total) {
+    Numbers numbers(9);
+    for (const int64_t n : total) {
+      tokens.push_back(problem.inputs(numbers, n));
+      want.push_back(problem.formula(tokens.back()));
+    }
   }
+};
+
+void expect_formula(const Problem& problem, const std::vector<int64_t>& total, const CpuKernels* kernels,
+                    const std::vector<int>& workers) {
+  const auto [tokens, want] = Expected(problem, total);
   std::optional<Outputs> first;
   for (const RecurrenceSteps& steps : cuts_of(total)) {
     SCOPED_TRACE(fmt::format("{} steps", steps.size()));
@@ -459,13 +467,7 @@ TEST(RecurrenceReference, LstmNamesWhatDoesNotFit) {
 TEST(RecurrenceTiles, LayersEqualTheFormulaHoweverTheyAreCut) {
   const std::vector<int64_t> total = {9, 1, 0, 5, 4};
   const auto check = [&](const Problem& problem) {
-    Numbers numbers(9);
-    Tokens tokens;
-    std::vector<std::vector<double>> want;
-    for (const int64_t n : total) {
-      tokens.push_back(problem.inputs(numbers, n));
-      want.push_back(problem.formula(tokens.back()));
-    }
+    const auto [tokens, want] = Expected(problem, total);
     std::optional<Outputs> first;
     for (const RecurrenceSteps& steps : cuts_of(total)) {
       if (steps.size() > 4 && first) continue;  // token by token is like cut at random

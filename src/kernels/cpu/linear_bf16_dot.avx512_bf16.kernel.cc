@@ -8,64 +8,57 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int kDotRows = 12, kDotRowPanels = 2;  // 24 accumulators, two weights and a broadcast
-constexpr int64_t kStepElements = 32;            // of K in a tile
+constexpr int kDotRows = 12, kDotRowPanels = 2;                    // 24 accumulators, two weights and a broadcast
+constexpr int64_t kStepElements = 32;                              // of K in a tile
+constexpr int64_t kStepBytes = kStepElements * kRowPanelRows * 2;  // of a row panel
 constexpr int64_t kTileColumns = kDotRowPanels * kRowPanelRows;
-// Steps between spills of the accumulators: two row panels of a chunk stay in L1.
-constexpr int64_t kChunkSteps = 12;
+// Steps between spills of the accumulators: two row panels of a chunk, 20 KiB, stay in an L1 cache of 32 KiB.
+constexpr int64_t kChunkSteps = 10;
 constexpr int64_t kPanelRows = 512, kGroupColumns = 1024;
 static_assert(kPanelRows * kGroupColumns * 4 <= kScratchBytes);
 /// x of this size stays in L2 for all of K.
 constexpr int64_t kResidentBytes = 384 << 10;
+// Rows of a tile that are in one row panel of x, so that one address serves them.
+constexpr int kGroupRows = 4, kRowGroups = kDotRows / kGroupRows;
 // Prefetch distance in each row panel, where one tile has all rows and the weights come from memory.
 constexpr int64_t kPrefetchBytes = 2048;
 // Weights of a task that may lie in a cache from the last step. There the latency of two sums bounds a single row, and
 // four row panels read faster; from memory two streams do.
 constexpr int64_t kCachedBytes = 512 << 10;
 
-struct DotTile {
+/// All of K of all rows.
+struct StreamTile {
   const LinearArgs* a;
-  int64_t row, n;
-  int64_t step_begin, step_end;
+  int64_t n;
   const uint8_t* lines;  // of the first row panel
   int64_t row_panel_bytes;
-  float* sums;  // [rows][row panels][16]
-  bool first, last;
 };
 
-template <int kRows, int kRowPanels, bool kIsStream>
-[[gnu::noinline]] void run_tile(const DotTile& t) {
+template <int kRows, int kRowPanels>
+[[gnu::noinline]] void run_stream_tile(const StreamTile& t) {
   const LinearArgs& a = *t.a;
-  const int64_t panel_bytes = tiles_panel_bytes(a.in_features);
-  const uint8_t* x[kRows];
+  const auto* x = static_cast<const uint8_t*>(a.x);
   VecF32 sum[kRows][kRowPanels];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-    const int64_t row = t.row + r;
-    x[r] = static_cast<const uint8_t*>(a.x) + row / kXTileRows * panel_bytes + row % kXTileRows * kXTileBytes;
 #pragma GCC unroll 4
-    for (int s = 0; s < kRowPanels; ++s)
-      sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kRowPanels + s) * kRowPanelRows, Full{});
+    for (int s = 0; s < kRowPanels; ++s) sum[r][s] = zero_f32();
   }
   // K may end inside a tile of x; a packed row panel ends with the last pair.
-  const int64_t pairs_total = (a.in_features + 1) / 2;
-  for (int64_t step = t.step_begin; step < t.step_end; ++step) {
-    const int64_t pairs = min_i64(kStepElements / 2, pairs_total - step * (kStepElements / 2));
-    const uint8_t* lines = t.lines + step * (kStepElements / 2) * 64;
-    const int64_t x_at = step * kXTileRows * kXTileBytes;
-    for (int64_t p = 0; p < pairs; ++p) {
-      if constexpr (kIsStream) {
-#pragma GCC unroll 4
-        for (int s = 0; s < kRowPanels; ++s)
-          __builtin_prefetch(lines + s * t.row_panel_bytes + p * 64 + kPrefetchBytes);
-      }
+  const uint8_t* lines = t.lines;
+  for (int64_t left = (a.in_features + 1) / 2; left > 0; left -= kStepElements / 2, x += kXTileRows * kXTileBytes) {
+    const int64_t pairs = min_i64(kStepElements / 2, left);
+    for (int64_t p = 0; p < pairs; ++p, lines += 64) {
       VecI32 w[kRowPanels];
 #pragma GCC unroll 4
-      for (int s = 0; s < kRowPanels; ++s) w[s] = load_i32(lines + s * t.row_panel_bytes + p * 64);
+      for (int s = 0; s < kRowPanels; ++s) {
+        __builtin_prefetch(lines + s * t.row_panel_bytes + kPrefetchBytes);
+        w[s] = load_i32(lines + s * t.row_panel_bytes);
+      }
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         int32_t pair;
-        __builtin_memcpy(&pair, x[r] + x_at + p * 4, 4);
+        __builtin_memcpy(&pair, x + r * kXTileBytes + p * 4, 4);
         const VecI32 both = set1_i32(pair);
 #pragma GCC unroll 4
         for (int s = 0; s < kRowPanels; ++s) sum[r][s] = dot2_bf16(sum[r][s], w[s], both);
@@ -75,53 +68,154 @@ template <int kRows, int kRowPanels, bool kIsStream>
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int s = 0; s < kRowPanels; ++s) {
-      if (t.last) finish_row_panel(a, t.row + r, t.n + s * kRowPanelRows, {{sum[r][s]}});
-      else store(t.sums + (r * kRowPanels + s) * kRowPanelRows, sum[r][s], Full{});
-    }
+    for (int s = 0; s < kRowPanels; ++s) finish_row_panel(a, r, t.n + s * kRowPanelRows, {{sum[r][s]}});
   }
 }
 
-template <bool kIsStream, int kRows = kDotRows>
-void run_rows(int rows, const DotTile& t) {
-  if (rows == kRows) return run_tile<kRows, kDotRowPanels, kIsStream>(t);
-  if constexpr (kRows > 1) run_rows<kIsStream, kRows - 1>(rows, t);
-}
-
-/// One chunk of K for all rows of a panel and one tile of columns.
-void run_panel(DotTile t, int64_t panel, int64_t rows, float* sums) {
-  int64_t row = 0;
-  for (int64_t left = (rows + kDotRows - 1) / kDotRows; left > 0; --left) {
-    const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced
-    t.row = panel + row;
-    t.sums = sums + row * kTileColumns;
-    run_rows<false>(static_cast<int>(tile_rows), t);
-    row += tile_rows;
-  }
+template <int kRows = kDotRows>
+void run_stream_rows(int64_t rows, const StreamTile& t) {
+  if (rows == kRows) return run_stream_tile<kRows, kDotRowPanels>(t);
+  if constexpr (kRows > 1) run_stream_rows<kRows - 1>(rows, t);
 }
 
 // A single tile of rows has nothing to gain from blocking: the weights are used once, and two row panels are two
 // streams from memory over all of K. Chunks of K would make them short runs, which read 25 of 37 GB/s on Zen 5.
-void run_few(const LinearArgs& a, int64_t row_panel_bytes, int64_t steps) {
-  DotTile t;
+void run_few(const LinearArgs& a, int64_t row_panel_bytes) {
+  StreamTile t;
   t.a = &a;
-  t.row = 0;
-  t.step_begin = 0;
-  t.step_end = steps;
-  t.sums = nullptr;
-  t.first = t.last = true;
   t.n = a.n_begin;
   if (a.rows == 1 && (a.n_end - a.n_begin + kRowPanelRows - 1) / kRowPanelRows * row_panel_bytes <= kCachedBytes) {
     t.row_panel_bytes = row_panel_bytes;
     for (; t.n + 3 * kRowPanelRows < a.n_end; t.n += 4 * kRowPanelRows) {
       t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kRowPanelRows * row_panel_bytes;
-      run_tile<1, 4, true>(t);
+      run_stream_tile<1, 4>(t);
     }
   }
   for (; t.n < a.n_end; t.n += kTileColumns) {
     t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kRowPanelRows * row_panel_bytes;
     t.row_panel_bytes = a.n_end - t.n > kRowPanelRows ? row_panel_bytes : 0;
-    run_rows<true>(static_cast<int>(a.rows), t);
+    run_stream_rows(a.rows, t);
+  }
+}
+
+// One chunk of K of a tile, where there are many rows.
+struct BlockTile {
+  const uint8_t* x[kRowGroups];  // of kGroupRows adjacent rows each
+  const uint8_t* w[kDotRowPanels];
+  int64_t steps, last_pairs;
+  float* sums;  // [rows][row panels][16]
+  bool first;
+};
+
+template <int kRows>
+[[gnu::noinline]] void run_block_tile(const BlockTile& t) {
+  constexpr int kGroups = (kRows + kGroupRows - 1) / kGroupRows;
+  const uint8_t *x[kGroups], *w[kDotRowPanels];
+  VecF32 sum[kRows][kDotRowPanels];
+  unroll<kGroups>([&](auto g) REDLINE_LAMBDA { x[g] = t.x[g]; });
+  unroll<kDotRowPanels>([&](auto s) REDLINE_LAMBDA { w[s] = t.w[s]; });
+  unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+    unroll<kDotRowPanels>([&](auto s) REDLINE_LAMBDA {
+      float* at = t.sums + (r * kDotRowPanels + s) * kRowPanelRows;
+      sum[r][s] = t.first ? zero_f32() : load(at, Full{});
+      // Those of the next tile of rows.
+      __builtin_prefetch(at + kRows * kTileColumns, 0, 3);
+    });
+  });
+  for (int64_t step = t.steps; step > 0; --step) {
+    // The next step of x, which is in L2.
+    unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+      __builtin_prefetch(x[r / kGroupRows] + kXTileRows * kXTileBytes + r % kGroupRows * kXTileBytes, 0, 3);
+    });
+    int64_t pairs = step == 1 ? t.last_pairs : kStepElements / 2;
+    const int64_t next = kXTileRows * kXTileBytes - pairs * 4;
+    do {
+      VecI32 both[kDotRowPanels];
+      unroll<kDotRowPanels>([&](auto s) REDLINE_LAMBDA {
+        both[s] = load_i32(w[s]);
+        w[s] += 64;
+      });
+      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+        int32_t pair;
+        __builtin_memcpy(&pair, x[r / kGroupRows] + r % kGroupRows * kXTileBytes, 4);
+        const VecI32 all = set1_i32(pair);
+        unroll<kDotRowPanels>([&](auto s) REDLINE_LAMBDA { sum[r][s] = dot2_bf16(sum[r][s], both[s], all); });
+      });
+      unroll<kGroups>([&](auto g) REDLINE_LAMBDA { x[g] += 4; });
+    } while (--pairs > 0);
+    unroll<kGroups>([&](auto g) REDLINE_LAMBDA { x[g] += next; });
+  }
+  unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+    unroll<kDotRowPanels>(
+        [&](auto s) REDLINE_LAMBDA { store(t.sums + (r * kDotRowPanels + s) * kRowPanelRows, sum[r][s], Full{}); });
+  });
+}
+
+template <int kRows = kDotRows>
+void run_block_rows(int64_t rows, const BlockTile& t) {
+  if (rows == kRows) return run_block_tile<kRows>(t);
+  if constexpr (kRows > 1) run_block_rows<kRows - 1>(rows, t);
+}
+
+void finish_tile(const LinearArgs& a, int64_t row, int64_t n, int64_t rows, const float* sums) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int s = 0; s < kDotRowPanels; ++s)
+      finish_row_panel(a, row + r, n + s * kRowPanelRows,
+                       load_row_panel(sums + (r * kDotRowPanels + s) * kRowPanelRows));
+}
+
+/// What finish_tile reads and writes, which is seldom in a cache.
+void prefetch_result(const LinearArgs& a, int64_t row, int64_t n, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t at = (row + r) * a.y_stride + n;
+    for (int s = 0; s < kDotRowPanels; ++s) {
+      if (a.residual) __builtin_prefetch(a.residual + at + s * kRowPanelRows, 0, 3);
+      asm volatile("prefetchw %0" : : "m"(a.y[at + s * kRowPanelRows]));
+    }
+  }
+}
+
+/// A chunk of K of all rows of a panel and one tile of columns.
+struct Chunk {
+  int64_t panel, rows;
+  int64_t n;
+  int64_t step, steps;
+  float* sums;          // [rows][row panels][16]
+  const uint8_t* next;  // the weights of the next chunk
+};
+
+void run_chunk(const LinearArgs& a, const Chunk& c) {
+  const int64_t pairs = (a.in_features + 1) / 2, row_panel_bytes = pairs * 64,
+                panel_bytes = tiles_panel_bytes(a.in_features);
+  const bool last = (c.step + c.steps) * kStepElements >= a.in_features;
+  BlockTile t;
+  t.w[0] = static_cast<const uint8_t*>(a.weight) + c.n / kRowPanelRows * row_panel_bytes + c.step * kStepBytes;
+  // A single last panel is computed twice and stored once.
+  t.w[1] = t.w[0] + (a.n_end - c.n > kRowPanelRows ? row_panel_bytes : 0);
+  t.steps = c.steps;
+  t.last_pairs = min_i64(kStepElements / 2, pairs - (c.step + c.steps - 1) * (kStepElements / 2));
+  t.first = c.step == 0;
+  const auto* x = static_cast<const uint8_t*>(a.x) + c.step * kXTileRows * kXTileBytes;
+  // A share of the next weights is prefetched with every tile.
+  const int64_t tiles = (c.rows + kDotRows - 1) / kDotRows,
+                share = (c.steps * kStepBytes / 64 + tiles - 1) / tiles * 64;
+  int64_t row = 0, at_next = 0;
+  for (int64_t left = tiles; left > 0 && row < c.rows; --left) {
+    const int64_t balanced = ((c.rows - row + left - 1) / left + kGroupRows - 1) / kGroupRows * kGroupRows;
+    const int64_t tile_rows = min_i64(c.rows - row, balanced);
+    for (int g = 0; g < kRowGroups; ++g) {
+      const int64_t at = c.panel + row + g * kGroupRows;
+      t.x[g] = x + at / kXTileRows * panel_bytes + at % kXTileRows * kXTileBytes;
+    }
+    t.sums = c.sums + row * kTileColumns;
+    for (const int64_t end = min_i64(c.steps * kStepBytes, at_next + share); at_next < end; at_next += 64) {
+      __builtin_prefetch(c.next + at_next, 0, 2);
+      __builtin_prefetch(c.next + row_panel_bytes + at_next, 0, 2);
+    }
+    if (last) prefetch_result(a, c.panel + row, c.n, tile_rows);
+    run_block_rows(tile_rows, t);
+    if (last) finish_tile(a, c.panel + row, c.n, tile_rows, t.sums);
+    row += tile_rows;
   }
 }
 
@@ -130,27 +224,29 @@ void run_few(const LinearArgs& a, int64_t row_panel_bytes, int64_t steps) {
 void linear_bf16_dot(const LinearArgs& a) {
   const int64_t row_panel_bytes = (a.in_features + 1) / 2 * 64;
   const int64_t steps = (a.in_features + kStepElements - 1) / kStepElements;
-  if (a.rows <= kDotRows) return run_few(a, row_panel_bytes, steps);
-  for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
-    const int64_t rows = min_i64(kPanelRows, a.rows - panel);
-    const int64_t columns = rows * a.in_features * 2 <= kResidentBytes ? kTileColumns : kGroupColumns;
+  if (a.rows <= kDotRows) return run_few(a, row_panel_bytes);
+  const auto weight = [&](int64_t n, int64_t step) {
+    return static_cast<const uint8_t*>(a.weight) + n / kRowPanelRows * row_panel_bytes + step * kStepBytes;
+  };
+  Chunk c;
+  for (c.panel = 0; c.panel < a.rows; c.panel += kPanelRows) {
+    c.rows = min_i64(kPanelRows, a.rows - c.panel);
+    const int64_t columns = c.rows * a.in_features * 2 <= kResidentBytes ? kTileColumns : kGroupColumns;
     for (int64_t group = a.n_begin; group < a.n_end; group += columns) {
       const int64_t end = min_i64(group + columns, a.n_end);
-      DotTile t;
-      t.a = &a;
-      t.step_begin = 0;
+      c.step = 0;
       do {  // runs once for K = 0 too: y = bias + residual
-        t.step_end = min_i64(t.step_begin + kChunkSteps, steps);
-        t.first = t.step_begin == 0;
-        t.last = t.step_end == steps;
-        for (t.n = group; t.n < end; t.n += kTileColumns) {
-          t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kRowPanelRows * row_panel_bytes;
-          // A single last panel is computed twice and stored once.
-          t.row_panel_bytes = a.n_end - t.n > kRowPanelRows ? row_panel_bytes : 0;
-          run_panel(t, panel, rows, static_cast<float*>(a.scratch) + (t.n - group) * kPanelRows);
+        c.steps = min_i64(kChunkSteps, steps - c.step);
+        const int64_t after = c.step + c.steps;
+        for (c.n = group; c.n < end; c.n += kTileColumns) {
+          c.next = c.n + kTileColumns < end ? weight(c.n + kTileColumns, c.step)
+                   : after < steps          ? weight(group, after)
+                                            : weight(end, 0);
+          c.sums = static_cast<float*>(a.scratch) + (c.n - group) * kPanelRows;
+          run_chunk(a, c);
         }
-        t.step_begin = t.step_end;
-      } while (t.step_begin < steps);
+        c.step = after;
+      } while (c.step < steps);
     }
   }
 }

@@ -1,12 +1,12 @@
 // Attention over bfloat16 pages with vdpbf16ps, for cores without a tile unit.
 #include "kernels/cpu/attention_bf16_tiles.h"
-#include "kernels/cpu/attention_dot_tiles.h"
+#include "kernels/cpu/attention_dots.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
 void bf16_dots(const AttentionArgs& a) {
-  DotTiles unit;
+  AttentionDots unit;
   attention_by_bf16_tiles(unit, a);
 }
 

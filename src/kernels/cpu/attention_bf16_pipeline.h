@@ -30,8 +30,13 @@ static_assert(kStep == kKvPageTokens);
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// Scores are exponents of 2, scaled by 2^-13: a float near 2 then resolves exponents in steps of 2^-9.
+/// Scores are exponents of 2. Where Weighing::Quick computes with them they are scaled by 2^-13: a float near 2 then
+/// resolves exponents in steps of 2^-9.
+#if defined(__AVX512FP16__)
 constexpr float kScoreUnit = 0x1p13f;
+#else
+constexpr float kScoreUnit = 1.0f;
+#endif
 /// A score equal to the reference of its query row has weight 2^-32.
 constexpr float kHeadroom = 32.0f;
 /// In the middle of its error range, Weighing::Quick computes 2^(x + kQuickGain) for 2^x; exact weights use the same
@@ -222,7 +227,7 @@ struct Pipeline {
   using Weighing = bf16_tiled::Weighing<summed>;
   using Quick = typename Weighing::Quick;
   Unit& unit;
-  int64_t steps, columns;  ///< head_dim in units of kStep and of kTile
+  int64_t head_dim, steps, columns;  ///< steps, columns: head_dim in units of kStep and of kTile
   JobQueue queue = {};
   // Data of the next chunk to prefetch into L2 during this one.
   const char* wanted[2 * kBlocks] = {};
@@ -249,38 +254,23 @@ struct Pipeline {
   /// product, `work` pairs of positions are turned into weights.
   template <bool with_x, bool with_y, int work>
   REDLINE_INLINE void round(const void* query_rows, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
-    if constexpr (Unit::kHasPairs) {
-      unit.template load<6>(query_rows, kQueryRowBytes);
-      unit.template load<7>(static_cast<const char*>(query_rows) + 64, kQueryRowBytes);
-      if constexpr (with_x) {
-        unit.template load_once<4>(x, 64);
-        unit.template dot_bf16_pair<0, 4, 6>();
-        weighing.template some<2 * work>(quick);
-      }
-      if constexpr (with_y) {
-        unit.template load_once<5>(y, 64);
-        unit.template dot_bf16_pair<2, 5, 6>();
-        weighing.template some<2 * work>(quick);
-      }
-    } else {
-      unit.template load<6>(query_rows, kQueryRowBytes);
-      if constexpr (with_x) {
-        unit.template load_once<4>(x, 64);
-        unit.template dot_bf16<0, 4, 6>();
-        weighing.template some<work>(quick);
-      }
-      unit.template load<7>(static_cast<const char*>(query_rows) + 64, kQueryRowBytes);
-      if constexpr (with_x) {
-        unit.template dot_bf16<1, 4, 7>();
-        weighing.template some<work>(quick);
-      }
-      if constexpr (with_y) {
-        unit.template load_once<5>(y, 64);
-        unit.template dot_bf16<2, 5, 6>();
-        weighing.template some<work>(quick);
-        unit.template dot_bf16<3, 5, 7>();
-        weighing.template some<work>(quick);
-      }
+    unit.template load<6>(query_rows, kQueryRowBytes);
+    if constexpr (with_x) {
+      unit.template load_once<4>(x, 64);
+      unit.template dot_bf16<0, 4, 6>();
+      weighing.template some<work>(quick);
+    }
+    unit.template load<7>(static_cast<const char*>(query_rows) + 64, kQueryRowBytes);
+    if constexpr (with_x) {
+      unit.template dot_bf16<1, 4, 7>();
+      weighing.template some<work>(quick);
+    }
+    if constexpr (with_y) {
+      unit.template load_once<5>(y, 64);
+      unit.template dot_bf16<2, 5, 6>();
+      weighing.template some<work>(quick);
+      unit.template dot_bf16<3, 5, 7>();
+      weighing.template some<work>(quick);
     }
   }
   template <int first>
@@ -310,12 +300,18 @@ struct Pipeline {
   }
 
   /// Scores of blocks [begin, end) of a pass. slot(b) returns the buffer of block b; stored(b, i, scores) is called
-  /// after its i-th 16 positions are stored. The second half of a block runs half a block later and starts in the
-  /// middle of head_dim, so that two tiles are stored while two others accumulate: four stores in a row would stall the
-  /// products.
+  /// after its i-th 16 positions are stored.
   template <class Slot, class Stored>
   REDLINE_INLINE void score_blocks(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                    Stored&& stored) {
+    if constexpr (Unit::kIsDots) score_by_dots(q, chunk, begin, end, slot, stored);
+    else score_by_tiles(q, chunk, begin, end, slot, stored);
+  }
+  /// The second half of a block runs half a block later and starts in the middle of head_dim, so that two tiles are
+  /// stored while two others accumulate: four stores in a row would stall the products.
+  template <class Slot, class Stored>
+  REDLINE_INLINE void score_by_tiles(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
+                                     Stored&& stored) {
     Quick quick;
     const int64_t half = steps / 2;
     float* scores = nullptr;
@@ -342,6 +338,22 @@ struct Pipeline {
     }
   }
 
+  /// The same without tiles: 16 positions at a time.
+  template <class Slot, class Stored>
+  REDLINE_INLINE void score_by_dots(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
+                                    Stored&& stored) {
+    for (int64_t b = begin; b < end; ++b) {
+      float* scores = slot(b);
+      for (int64_t i = 0; i < 2; ++i) {
+        const BF16* next = chunk.keys[min_i64(2 * b + i + 1, 2 * end - 1)];
+        const Job* job = queue.empty() ? nullptr : &queue.ring[queue.taken++ % (2 * kSlots)];
+        unit.score(q, chunk.keys[2 * b + i], next, head_dim, scores + i * kScores / 2, job);
+        stored(b, i, scores);
+      }
+      prefetch();
+    }
+  }
+
   /// Stores the sums of tile `tile` to `at`; with `more`, loads those of two columns further.
   template <int tile>
   REDLINE_INLINE void exchange(float* at, bool more) {
@@ -352,6 +364,11 @@ struct Pipeline {
   /// which of them the pass has, so the bits of a query row do not either. Meanwhile sums are prefetched from L2: those
   /// of the following columns, then the first ones at `next`.
   void add_values(const Pass& p, float* into, const float* next) {
+    if constexpr (Unit::kIsDots)
+      unit.add_values(p.chunk->values + p.begin, p.weights + p.begin, p.end - p.begin, head_dim, into, next);
+    else add_values_by_tiles(p, into, next);
+  }
+  void add_values_by_tiles(const Pass& p, float* into, const float* next) {
     Quick quick;
     Weighing weighing;
     unit.template load<0>(into, kQueryRowBytes);

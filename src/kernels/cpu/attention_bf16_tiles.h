@@ -409,7 +409,7 @@ void attend(Unit& unit, const AttentionArgs& a) {
     const int64_t query_rows = min_i64(most, num_query_rows - first);
     // Rows are in order of position: the first query row has the earliest visible position, the last one the latest.
     const Span span = {visible(a, first).begin, visible(a, first + query_rows - 1).end};
-    Call<Unit, pairs, summed> call = {a, b, {unit, steps, columns}, first, query_rows, span};
+    Call<Unit, pairs, summed> call = {a, b, {unit, a.head_dim, steps, columns}, first, query_rows, span};
     call.run();
   }
 }
@@ -418,8 +418,8 @@ void attend(Unit& unit, const AttentionArgs& a) {
 template <int pairs, class Unit>
 void attend_in_parts(Unit& unit, AttentionArgs a) {
   const auto attend_one = [&] {
-    if (a.head_dim % kTile == 0) attend<pairs, true>(unit, a);
-    else attend<pairs, false>(unit, a);
+    if (Unit::kIsDots || a.head_dim % kTile == 0) return attend<pairs, true>(unit, a);
+    if constexpr (!Unit::kIsDots) attend<pairs, false>(unit, a);
   };
   if (a.partials == nullptr) return attend_one();
   const int64_t end = a.kv_end, size = a.rows * a.group * attention_partial_floats(a.head_dim);
@@ -435,7 +435,8 @@ void attend_in_parts(Unit& unit, AttentionArgs a) {
 template <class Unit>
 void attention_by_bf16_tiles(Unit& unit, const AttentionArgs& a) {
   // Sized so that a job, 8 pairs of positions, fits into half the steps of head_dim.
-  if (a.head_dim <= 96) bf16_tiled::attend_in_parts<2>(unit, a);
+  if constexpr (Unit::kIsDots) bf16_tiled::attend_in_parts<1>(unit, a);
+  else if (a.head_dim <= 96) bf16_tiled::attend_in_parts<2>(unit, a);
   else bf16_tiled::attend_in_parts<1>(unit, a);
 }
 

@@ -54,7 +54,7 @@ template <class Left>
 /// except that subnormal float inputs and results are kept where the instruction flushes them to zero, and that the
 /// generic set rounds products below the normal floats. Not inlined: it is for compiling and testing.
 struct PlainTiles {
-  static constexpr bool kHasPairs = false;
+  static constexpr bool kIsDots = false;
   alignas(64) uint8_t bytes[8][16][64];
 
   template <int tile>
@@ -96,7 +96,7 @@ struct PlainTiles {
 /// The instructions. Inline assembly, because GCC 12's intrinsics take tile numbers only as literal tokens and declare
 /// neither the memory that a load reads nor that of a configuration; "memory" orders them with plain stores.
 struct AmxTiles {
-  static constexpr bool kHasPairs = false;  ///< of DotTiles
+  static constexpr bool kIsDots = false;  ///< see AttentionDots
 
   template <int tile>
   void zero() {

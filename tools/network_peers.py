@@ -99,6 +99,7 @@ def make(torch, name, side):
 def in_openvino(torch, name, side, dtype, threads, cache, cpus):
     """The converted model is kept: converting takes longer than measuring. PyTorch's OpenMP has bound this thread to one
     CPU by now, and OpenVINO would use no other: its threads take the mask of the one that compiles."""
+    os.sched_setaffinity(0, cpus)
     import numpy as np
     import openvino as ov
     path = f"{cache}/{name}-{side}.xml"

@@ -1,5 +1,5 @@
-// The products of attention_bf16_pipeline.h by vdpbf16ps, without tiles: sums are registers, over all of head_dim or all
-// positions of a pass, and both operands are read where they lie.
+// The products of attention_bf16_pipeline.h by vdpbf16ps, without tiles: sums are registers, over all of head_dim or
+// all positions of a pass, and both operands are read where they lie.
 //
 // Between the products of scores, earlier scores become weights. On Zen 4 only multiplications compete with dot
 // products: additions, maxima, rounding and integers have ports of their own (docs/performance.md), so 2^x takes its

@@ -32,8 +32,11 @@ struct GatedLinearParams {
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
-// The same when the output layout is kI8Grouped, written kQ8Group columns at a time: two matrices of them are 512 KiB.
-constexpr int64_t kQ8Rows = 256;
+// Without a tile unit: the rows that linear_i8 multiplies at a time.
+constexpr int64_t kI8DotRows = 256;
+// The same when the output layout is kI8Grouped, written kQ8Group columns at a time: as many as linear_q8 multiplies
+// with codes that it has unpacked once. The buffer does not fit in L2, which costs less than unpacking twice.
+constexpr int64_t kQ8Rows = 512;
 int64_t balanced_rows(int64_t rows) {
   const int64_t parts = std::max<int64_t>(1, (rows + kQ8Rows - 1) / kQ8Rows);
   return (rows + parts - 1) / parts;
@@ -74,7 +77,7 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
   const int64_t block = out == ActivationLayout::kI8Tiled     ? kI8Chunk
                         : out == ActivationLayout::kI8Grouped ? grouped_cols(rows, p.matrices)
                                                               : block_cols(rows, p.matrices);
-  const int64_t lines = out == ActivationLayout::kI8Tiled     ? kI8Rows
+  const int64_t lines = out == ActivationLayout::kI8Tiled     ? (p.tiles_end ? kI8Rows : kI8DotRows)
                         : out == ActivationLayout::kI8Grouped ? balanced_rows(rows)
                                                               : rows;
   for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block)
@@ -146,7 +149,7 @@ Status lower_gated_linear(LowerContext& c) {
                                 linear_tiles(c, params->features * kMatrices, bytes * params->features));
   stage.buffer_bytes = block_bytes(stage.grid.rows.eval(c.options().bounds), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
-    stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
+    stage.buffer_bytes = std::max(stage.buffer_bytes, kI8DotRows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   if (c.out().layouts.grain() == kQ8Group)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kQ8Rows * kQ8Group * kMatrices * int64_t{sizeof(float)});
   stage.row_cuts = RowCuts::kAtRows;

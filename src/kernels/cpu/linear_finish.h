@@ -27,4 +27,40 @@ REDLINE_INLINE void finish_row_panel(const LinearArgs& a, int64_t row, int64_t n
   store_row_panel(a.y + at, y, lanes);
 }
 
+/// Fetches what finish_row_panel will read and write while a tile is multiplied. The rows of y are so far apart that no
+/// hardware prefetcher finds them, and memory is rarely in the first two caches.
+REDLINE_INLINE void prefetch_finish(const LinearArgs& a, int64_t row, int64_t rows, int64_t n, int64_t row_panels) {
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (int64_t at = n; at < min_i64(n + row_panels * kRowPanelRows, a.n_end); at += kRowPanelRows) {
+      __builtin_prefetch(a.y + r * a.y_stride + at, 1);
+      if (a.residual != nullptr && a.residual != a.y) __builtin_prefetch(a.residual + r * a.y_stride + at);
+    }
+  }
+}
+
+/// The weights that are multiplied after these, brought into L2 meanwhile: a few cache lines with each tile of rows.
+/// Fetched where they are needed, they would wait for memory.
+class NextWeights {
+ public:
+  /// `bytes` of each of `row_panels` row panels, spread over `tiles` calls of prefetch().
+  REDLINE_INLINE NextWeights(const void* first, int64_t row_panel_bytes, int64_t row_panels, int64_t bytes,
+                             int64_t tiles)
+      : at_(static_cast<const char*>(first)), end_(at_ + bytes), to_next_(row_panel_bytes - bytes), bytes_(bytes),
+        row_panels_(row_panels), lines_((row_panels * ((bytes + 63) / 64) + tiles - 1) / tiles) {}
+  REDLINE_INLINE void prefetch() {
+    for (int64_t line = 0; line < lines_ && row_panels_ > 0; ++line) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += 64;
+      if (at_ < end_) continue;
+      at_ = end_ + to_next_;
+      end_ = at_ + bytes_;
+      --row_panels_;
+    }
+  }
+
+ private:
+  const char *at_, *end_;
+  int64_t to_next_, bytes_, row_panels_, lines_;
+};
+
 }  // namespace redline::REDLINE_ISA_NS

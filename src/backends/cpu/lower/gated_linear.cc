@@ -32,17 +32,19 @@ struct GatedLinearParams {
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
-// The same when the output layout is kI8Grouped, written kQ8Group columns at a time: two matrices of them are 512 KiB.
-constexpr int64_t kQ8Rows = 256;
+// Without a tile unit: the rows that linear_i8 multiplies at a time.
+constexpr int64_t kI8DotRows = 256;
+// The same for other layouts. A block of more rows would have so few columns that all of x is read again and again: with
+// 4,096 rows of a FLUX block 32 columns, and bf16 dots at 0.60 of their peak. linear_q8 multiplies as many with codes
+// that it has unpacked once; with kI8Grouped, written kQ8Group columns at a time, the buffer of two matrices does not
+// fit in L2, which costs less than unpacking twice.
+constexpr int64_t kBlockRows = 512;
 int64_t balanced_rows(int64_t rows) {
-  const int64_t parts = std::max<int64_t>(1, (rows + kQ8Rows - 1) / kQ8Rows);
+  const int64_t parts = std::max<int64_t>(1, (rows + kBlockRows - 1) / kBlockRows);
   return (rows + parts - 1) / parts;
 }
-// The same for other layouts. A block of more rows would have so few columns that all of x is read again and again:
-// with 4,096 rows of a FLUX block 32 columns, and bf16 dots at 0.60 of their peak.
-constexpr int64_t kPlainRows = 512;
 int64_t grouped_cols(int64_t rows, int64_t matrices) {
-  return std::max(kQ8Group, block_cols(std::min(rows, kQ8Rows), matrices) / kQ8Group * kQ8Group);
+  return std::max(kQ8Group, block_cols(std::min(rows, kBlockRows), matrices) / kQ8Group * kQ8Group);
 }
 
 void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
@@ -76,10 +78,10 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
   }
   const int64_t block = out == ActivationLayout::kI8Tiled     ? kI8Chunk
                         : out == ActivationLayout::kI8Grouped ? grouped_cols(rows, p.matrices)
-                                                              : block_cols(std::min(rows, kPlainRows), p.matrices);
-  const int64_t lines = out == ActivationLayout::kI8Tiled     ? kI8Rows
+                                                              : block_cols(std::min(rows, kBlockRows), p.matrices);
+  const int64_t lines = out == ActivationLayout::kI8Tiled     ? (p.tiles_end ? kI8Rows : kI8DotRows)
                         : out == ActivationLayout::kI8Grouped ? balanced_rows(rows)
-                                                              : kPlainRows;
+                                                              : kBlockRows;
   for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block)
     for (int64_t row = first; row < tile.row_end; row += lines) {
       const int64_t end = std::min(begin + block, tile.col_end), width = end - begin,
@@ -147,11 +149,11 @@ Status lower_gated_linear(LowerContext& c) {
   stage.grid.col_begin =
       LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()),
                                 linear_tiles(c, params->features * kMatrices, bytes * params->features));
-  stage.buffer_bytes = block_bytes(std::min(stage.grid.rows.eval(c.options().bounds), kPlainRows), kMatrices);
+  stage.buffer_bytes = block_bytes(std::min(stage.grid.rows.eval(c.options().bounds), kBlockRows), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
-    stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
+    stage.buffer_bytes = std::max(stage.buffer_bytes, kI8DotRows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   if (c.out().layouts.grain() == kQ8Group)
-    stage.buffer_bytes = std::max(stage.buffer_bytes, kQ8Rows * kQ8Group * kMatrices * int64_t{sizeof(float)});
+    stage.buffer_bytes = std::max(stage.buffer_bytes, kBlockRows * kQ8Group * kMatrices * int64_t{sizeof(float)});
   stage.row_cuts = RowCuts::kAtRows;
   stage.read(params->x, in[0], Reads::kRows);
   stage.write(params->y, c.op().outputs[0]);

@@ -67,6 +67,12 @@ struct PackedLines {
     // Behind the scales of a small block, codes end in a cache line of their own.
     if ((l + 1) * kRowPanelRows * 4 >= Codes::kBytes) __builtin_prefetch(codes + Codes::kBytes - 1 + ahead, 0, 2);
   }
+  /// The scales of the group that codes are prefetched of. Those of a small block share their cache lines.
+  REDLINE_INLINE void prefetch_heads(int row_panels) const {
+    for (int s = 0; s < row_panels; ++s)
+      for (int64_t at = 0; at + 64 <= first_step; at += 64)
+        __builtin_prefetch(block + s * row_panel_bytes + ahead + at, 0, 2);
+  }
   REDLINE_INLINE VecI32 line(int step, int l, int c) const {
     const uint8_t* codes = step_of(step, c);
     prefetch(codes, l, c);

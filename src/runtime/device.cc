@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "backends/tiles/step_choice.h"
 #include "base/settings.h"
 #include "kernels/emu/emulated_device.h"
 #include "redline/device_notice.h"
@@ -28,6 +29,8 @@ Result<DeviceChoice> parse_device(std::string_view name) {
   }
   return invalid_argument("unknown device \"{}\"; expected one of auto, cpu, emu, cuda, cuda:N", name);
 }
+
+constexpr const char* kNoCooperativeLaunch = "the GPU has no cooperative launches";
 
 Status check_capability(const CudaGpu& gpu, int index) {
   if (10 * gpu.major + gpu.minor < kMinCapability)
@@ -187,9 +190,15 @@ Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, Work
 }
 
 std::vector<DeviceInfo> list_devices() {
+  const Result<Settings> settings = read_settings();
+  const Result<StepMode> mode =
+      settings.ok() ? parse_step_mode(settings->device_steps) : Result<StepMode>(settings.status());
+  const auto steps = [&](std::string obstacle) {
+    return choose_steps(mode.ok() ? *mode : StepMode::kAuto, std::move(obstacle)).text();
+  };
   std::vector<DeviceInfo> devices = {
       {"cpu", "the kernels of this machine's instruction sets"},
-      {"emu", "an emulated GPU: the kernels of GPUs on the CPU, slowly, for tests"},
+      {"emu", "an emulated GPU: the kernels of GPUs on the CPU, slowly, for tests", true, "", steps("")},
   };
   const Result<CudaDriver> driver = find_cuda_driver();
   if (!driver.ok()) {
@@ -206,6 +215,7 @@ std::vector<DeviceInfo> list_devices() {
       info.is_available = false;
       info.reason = status.message();
     }
+    info.steps = steps(gpu.has_cooperative_launch ? "" : kNoCooperativeLaunch);
     devices.push_back(std::move(info));
   }
   return devices;

@@ -29,8 +29,11 @@ Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOp
                                       .may_use_library = options.batch_invariance != BatchInvariance::kAlways,
                                       .sample_from = options.sample_from};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
-  return std::unique_ptr<Runner>(
-      std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));
+  REDLINE_ASSIGN(StepChoice steps, choose_steps(runtime.step_mode, program));
+  return std::unique_ptr<Runner>(std::make_unique<TileRunner>(
+      std::move(program), TileRunnerOptions{.steps = std::move(steps),
+                                            .hang_seconds = runtime.hang_seconds,
+                                            .on_notice = [](const std::string& text) { note_device(text); }}));
 }
 
 Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOptions& options,

@@ -85,13 +85,9 @@ int32_t clamp_position(int64_t position) { return static_cast<int32_t>(std::min<
 }  // namespace
 
 TileRunner::TileRunner(Program program, TileRunnerOptions options)
-    : program_(std::move(program)), code_(TileProgram::of(program_)), options_(options) {
+    : program_(std::move(program)), code_(TileProgram::of(program_)), options_(std::move(options)) {
   inputs_ = host_ports(program_.inputs, code_.inputs);
   outputs_ = host_ports(program_.outputs, code_.outputs);
-  can_persist_ = options_.persistent_rows > 0 &&
-                 (options_.all_kernels_are_tasks ||
-                  std::all_of(code_.stages.begin(), code_.stages.end(),
-                              [](const tiles::StageTable& stage) { return tiles::is_task(stage.kernel); }));
 }
 
 TileRunner::~TileRunner() { drop_graphs(); }
@@ -345,8 +341,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   return {};
 }
 
-Status TileRunner::run(const StepContext& context) {
-  REDLINE_TRY(upload_step(context));
+tiles::ProgramTables TileRunner::program_tables() const {
   tiles::ProgramTables tables = {};
   tables.stages = reinterpret_cast<const tiles::StageTable*>(code_.stage_tables.data());
   tables.constants = code_.constants.data();
@@ -357,19 +352,42 @@ Status TileRunner::run(const StepContext& context) {
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
   tables.num_lists = static_cast<uint32_t>(program_.workers);
-  if (can_persist_ && context.sizes[Symbol::kTokens] <= options_.persistent_rows) {
-    tables.epoch = ++epoch_;
-    tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
-    constexpr double kNever = 1e9;  // seconds
-    tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
-    REDLINE_TRY(code_.device->run_program(tables, program_.workers));
-  } else if (const auto sizes = graph_sizes(context.sizes)) {
+  return tables;
+}
+
+Result<std::string> TileRunner::run_persistent() {
+  tiles::ProgramTables tables = program_tables();
+  tables.epoch = ++epoch_;
+  tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
+  constexpr double kNever = 1e9;  // seconds
+  tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
+  const Status launched = code_.device->run_program(tables, program_.workers);
+  if (launched.code() == Code::unsupported) return launched.message();
+  REDLINE_TRY(launched);
+  REDLINE_TRY(code_.device->synchronize());
+  return describe_hang();
+}
+
+Status TileRunner::run(const StepContext& context) {
+  REDLINE_TRY(upload_step(context));
+  if (options_.steps.persistent_rows > 0 && context.sizes[Symbol::kTokens] <= options_.steps.persistent_rows) {
+    REDLINE_ASSIGN(const std::string failure, run_persistent());
+    if (failure.empty()) return download_outputs(context);
+    if (!options_.on_notice) return internal("{}", failure);
+    // Events have counted this step in part, so no other can be persistent. A step can be repeated: it reads states and
+    // writes others, or the same rows of pages. What it has read of the arena is uploaded again.
+    options_.steps = {0, failure.substr(0, failure.find('\n'))};
+    options_.on_notice(fmt::format("{}: {}: {}\nall further steps are graphs of launches", code_.device->name(),
+                                   program_.name, failure));
+    REDLINE_TRY(upload_step(context));
+  }
+  const tiles::ProgramTables tables = program_tables();
+  if (const auto sizes = graph_sizes(context.sizes)) {
     REDLINE_TRY(run_graph(tables, *sizes));
   } else {
     REDLINE_TRY(launch_stages(tables, context.sizes));
   }
   REDLINE_TRY(code_.device->synchronize());
-  if (tables.hang != nullptr) REDLINE_TRY(check_hang());
   return download_outputs(context);
 }
 
@@ -480,10 +498,10 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
   return kept.graph != nullptr ? code_.device->launch_graph(kept.graph) : launch_stages(tables, sizes);
 }
 
-Status TileRunner::check_hang() {
+Result<std::string> TileRunner::describe_hang() {
   tiles::HangReport hang = {};
   REDLINE_TRY(code_.device->download(&hang, code_.hang.data(), sizeof(hang)));
-  if (hang.abandoned == 0) return {};
+  if (hang.abandoned == 0) return std::string();
   // Which task of all lists, in order.
   size_t place = hang.task, list = 0;
   while (list + 1 < program_.tasks.size() && place >= program_.tasks[list].size())
@@ -508,7 +526,7 @@ Status TileRunner::check_hang() {
       text += fmt::format("\n  event {} has counted {}", program_.event_names[event],
                           counters[size_t{event} * tiles::kCounterStride]);
   if (missing.size() > kShown) text += fmt::format("\n  and {} more", missing.size() - kShown);
-  return internal("{}", text);
+  return text;
 }
 
 void TileRunner::drop_graphs() {

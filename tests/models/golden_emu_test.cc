@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "graph/check_program.h"
 #include "models/registry.h"
 #include "redline/device_notice.h"
+#include "redline/engine_profile.h"
 #include "runtime/runtime_resources.h"
 #include "support/bundled.h"
 #include "support/golden.h"
@@ -325,6 +327,16 @@ TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
     EXPECT_NE(engine->info().isa.find(" layers, experts of "), std::string::npos) << engine->info().isa;
     ASSERT_FALSE(notices.empty());
     EXPECT_NE(notices.back().find(", without the experts of "), std::string::npos) << notices.back();
+    // One row of each token crosses; of each expert that it has chosen, only a number.
+    std::istringstream lines(profile_of(*engine).describe_program());
+    int crossing = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("put") == std::string::npos || line.find(" cut.") == std::string::npos) continue;
+      ++crossing;
+      const bool is_of_pairs = line.find("tokens*") != std::string::npos;
+      EXPECT_TRUE(!is_of_pairs || line.find(", ") == std::string::npos || line.ends_with(", 1]")) << line;
+    }
+    EXPECT_GT(crossing, 0);
     const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
     ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
     const Difference d =

@@ -32,16 +32,11 @@ Result<DeviceChoice> parse_device(std::string_view name) {
 
 constexpr const char* kNoCooperativeLaunch = "the GPU has no cooperative launches";
 
-Status check_capability(const CudaGpu& gpu, int index) {
+/// Whether the kernels run on a GPU, and there is a module that has them.
+Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
   if (10 * gpu.major + gpu.minor < kMinCapability)
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
                        gpu.minor, kMinCapability / 10, kMinCapability % 10);
-  return {};
-}
-
-/// Whether the module of this build runs on a GPU.
-Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
-  REDLINE_TRY(check_capability(gpu, index));
   if (module.empty())
     return unsupported("cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)",
                        index, gpu.name);
@@ -55,10 +50,9 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
                             driver.gpus.size() == 1 ? "" : "s");
   const std::string path = find_cuda_module();
   const CudaGpu& gpu = driver.gpus[static_cast<size_t>(index)];
-  REDLINE_TRY(check_capability(gpu, index));
+  REDLINE_TRY(check_gpu(gpu, index, path));
   // The module's context is this one; without memory for it, the module could not say what is missing.
   REDLINE_ASSIGN(const CudaContext context, CudaContext::open(index, gpu));
-  REDLINE_TRY(check_gpu(gpu, index, path));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: {}", ::dlerror());
   REDLINE_ASSIGN(const Settings settings, read_settings());

@@ -43,12 +43,13 @@ TEST(DeviceCheck, WrongNumbersAreFound) {
   }
 }
 
-// A library that multiplies wrongly is not used: the device computes with its own kernels.
+// A library that multiplies wrongly, or not at all, is not used: the device computes with its own kernels.
 TEST(DeviceCheck, AWrongLibraryIsDropped) {
   WorkerTeam team(2);
-  for (const bool is_wrong : {false, true}) {
+  for (const auto& [is_wrong, fails] : {std::pair{false, false}, {true, false}, {true, true}}) {
     tiles::TileDevice* table = emu::open_emulated_device({.multiprocessors = 3, .team = &team, .has_library = true});
     if (is_wrong) table->multiply = [](void*, const tiles::MatrixProduct*) { return 0; };
+    if (fails) table->multiply = [](void*, const tiles::MatrixProduct*) { return 1; };
     const auto device = std::make_shared<OpenDevice>(table);
     const Status status = check_device(device, team);
     EXPECT_TRUE(status.ok()) << status.message();

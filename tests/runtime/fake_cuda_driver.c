@@ -1,6 +1,7 @@
 /* Plays an NVIDIA driver for tests: FAKE_CUDA is "version,GPUs,major,minor" of compute capability, such as
-   "13000,1,9,0", and after these the free MiB of each GPU, of 80 GiB; 0: not even a context fits. Or "fails", a driver
-   that does not start. A sixth number 1: the GPUs have no cooperative launches. The names and numbers are those of cuda.h. */
+   "13000,1,9,0", and after these the free MiB of each GPU, of 80 GiB; 0: not even a context fits. A sixth number 1: the
+   GPUs have no cooperative launches. Or "fails", a driver that does not start. The names and numbers are those of
+   cuda.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

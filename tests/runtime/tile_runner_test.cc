@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "backends/tiles/library_choice.h"
 #include "graph/check_program.h"
 #include "graph/ops/add.h"
 #include "graph/ops/attention.h"
@@ -450,7 +451,7 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
 
 // A captured graph has the addresses of its first step; what the library computes reaches the one that is bound now.
 TEST(DeviceBuffers, TheLibraryWritesToWhatIsBoundNow) {
-  constexpr int64_t kRows = 70, kOut = 20, kIn = 8;
+  constexpr int64_t kRows = kOwnRows + 6, kOut = 20, kIn = 8;
   const testing::RandomWeight weight(DType::kBF16, kOut, kIn, 3);
   WeightSource source;
   source.view = weight.view();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "backends/tiles/library_choice.h"
 #include "graph/external_values.h"
 #include "tensor/packed_weight.h"
 
@@ -382,6 +383,7 @@ Status TileRunner::run(const StepContext& context) {
     REDLINE_TRY(upload_step(context));
   }
   const tiles::ProgramTables tables = program_tables();
+  keep_weights(tables, context.sizes);
   if (const auto sizes = graph_sizes(context.sizes)) {
     REDLINE_TRY(run_graph(tables, *sizes));
   } else {
@@ -425,12 +427,18 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
     if (stage.row_dim >= 0) {
       const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
       parts = (rows + stage.row_tile - 1) / stage.row_tile;
-      if (s < code_.library_stages.size() && rows > tiles::kOwnRows) {
+      if (s < code_.library_stages.size() && rows > kOwnRows) {
         const TileProgram::LibraryStage& by_library = code_.library_stages[s];
-        if (by_library.cols > 0 &&
+        const std::array<int64_t, 3> shape = {rows, by_library.cols, by_library.k};
+        if (by_library.cols > 0 && !failed_products_.contains(shape) &&
             code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k)) {
-          REDLINE_TRY(multiply_by_library(tables, s, static_cast<int32_t>(rows)).within(program_.stages[s].name));
-          continue;
+          const Status status = multiply_by_library(tables, s, static_cast<int32_t>(rows));
+          if (status.ok()) continue;
+          // An error of the library is not one of the device, whose own kernel computes the same. If the device has
+          // failed, its launch says so.
+          failed_products_.insert(shape);
+          if (options_.on_notice)
+            options_.on_notice(fmt::format("{}; a kernel of Redline's own takes its place", status.message()));
         }
       }
       if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
@@ -440,6 +448,30 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
     REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
   }
   return {};
+}
+
+void TileRunner::keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
+  if (code_.library_stages.empty() || !kept_weights_.empty()) return;
+  bool is_any_multiplied = false;
+  for (size_t s = 0; s < code_.stages.size(); ++s)
+    is_any_multiplied |= code_.library_stages[s].cols > 0 && program_.stages[s].grid.rows.eval(sizes) > kOwnRows;
+  if (!is_any_multiplied) return;
+  kept_weights_.resize(code_.stages.size());
+  const auto memory = code_.device->memory();
+  int64_t left = memory.ok() ? memory->usable() / kKeptShare : 0;
+  for (size_t s = 0; s < code_.stages.size(); ++s) {
+    const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+    const int64_t bytes = int64_t{by_library.cols} * by_library.k * 2;
+    if (bytes == 0 || bytes > left) continue;
+    auto copy = DeviceMemory::make(code_.device, bytes);
+    if (!copy.ok()) return;
+    const Status unpacked = code_.device->launch(tables, static_cast<int32_t>(s), tiles::KernelId::kUnpackWeight,
+                                                 code_.stages[s].col_tiles);
+    // An error of the device, which the step reports.
+    if (!unpacked.ok() || !code_.device->copy(copy->data(), code_.library_memory.data(), bytes).ok()) return;
+    kept_weights_[s] = std::move(copy).value();
+    left -= bytes;
+  }
 }
 
 Status TileRunner::multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows) {
@@ -457,7 +489,9 @@ Status TileRunner::multiply_by_library(const tiles::ProgramTables& tables, size_
   product.cols = by_library.cols;
   product.k = by_library.k;
   OpenDevice& device = *code_.device;
-  REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kUnpackWeight, table.col_tiles));
+  const uint8_t* const kept = kept_weight(stage);
+  if (kept == nullptr) REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kUnpackWeight, table.col_tiles));
+  else product.w = reinterpret_cast<const uint16_t*>(kept);
   REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kRoundRows, blocks));
   REDLINE_TRY(device.multiply(product));
   return by_library.has_epilogue ? device.launch(tables, number, tiles::KernelId::kFinishRows, blocks) : Status();
@@ -482,9 +516,16 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
   kept.last_step = steps_;
   if (!is_new && kept.graph == nullptr) {
     const auto lock = code_.device->hold();
+    const size_t failed_products = failed_products_.size();
     REDLINE_TRY(code_.device->begin_capture());
     const Status launched = launch_stages(tables, sizes);
     const Status captured = code_.device->end_capture(&kept.graph);
+    // An error of the library may end the capture, and what follows then fails too. The next is without that product.
+    if (failed_products_.size() > failed_products && (!launched.ok() || !captured.ok())) {
+      if (captured.ok() && kept.graph != nullptr) code_.device->release_graph(kept.graph);
+      kept.graph = nullptr;
+      return launch_stages(tables, sizes);
+    }
     REDLINE_TRY(launched);
     REDLINE_TRY(captured);
   }

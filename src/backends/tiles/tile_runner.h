@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "backends/tiles/buffer_math.h"
 #include "backends/tiles/step_choice.h"
@@ -32,6 +34,13 @@ class TileRunner final : public Runner {
   size_t num_graphs() const {
     return static_cast<size_t>(
         std::count_if(graphs_.begin(), graphs_.end(), [](const auto& g) { return g.second.graph != nullptr; }));
+  }
+
+  /// Whether the library of the device has given an error, and how many weights are kept in its order.
+  bool has_failed_products() const { return !failed_products_.empty(); }
+  size_t num_kept_weights() const {
+    return static_cast<size_t>(std::count_if(kept_weights_.begin(), kept_weights_.end(),
+                                             [](const DeviceMemory& memory) { return memory.data() != nullptr; }));
   }
 
   const Program* program() const override { return &program_; }
@@ -75,6 +84,13 @@ class TileRunner final : public Runner {
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   /// The launches and the product of a stage that the library computes.
   Status multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows);
+  /// Before the first step in which the library multiplies: copies of its weights in its order, of as many as there is
+  /// memory for. The others are written again in every step.
+  void keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  /// nullptr: the weight of the stage is not kept.
+  const uint8_t* kept_weight(size_t stage) const {
+    return stage < kept_weights_.size() ? kept_weights_[stage].data() : nullptr;
+  }
   void drop_graphs();
   tiles::ProgramTables program_tables() const;
   /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
@@ -103,6 +119,8 @@ class TileRunner final : public Runner {
     int64_t last_step = 0;
   };
   std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes
+  std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty: the library has not multiplied yet
+  std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k, for which the library has given an error
   int64_t steps_ = 0;
   uint64_t epoch_ = 0;
   Status failed_;  ///< an error of the device: further steps are refused

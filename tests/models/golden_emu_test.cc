@@ -306,7 +306,7 @@ TEST(EmulatedSteps, ATextGoesOnAfterAHang) {
 // Where memory is short, the experts of some layers stay on the CPU, while the device runs the rest of these layers.
 TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
   if (test::test_device() != "emu") GTEST_SKIP() << "the memory of this device is not set by tests";
-  for (const char* model : {"mixtral", "deepseek_v3", "gpt_oss"}) {
+  for (const char* model : {"mixtral", "deepseek_v3", "gpt_oss", "qwen2_moe"}) {
     const Golden golden = load_golden(golden_folder(model));
     const std::string path = golden_root() + "/" + model;
     const BoundedDevice bounded;

@@ -37,6 +37,8 @@ struct DeviceInfo {
   std::string description;  ///< "NVIDIA H200, compute capability 9.0, 139.8 GiB"
   bool is_available = true;
   std::string reason;  ///< why it is not available
+  /// How it runs the steps of a language model; "": the CPU. Of a GPU, what its driver says: opening it may say more.
+  std::string steps;
 };
 /// The CPU, the emulated device, and every GPU, or why there is none.
 std::vector<DeviceInfo> list_devices();

@@ -87,7 +87,9 @@ struct ModelInfo {
   std::string chat_template;       ///< its text
   bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
   int threads = 0;
-  std::string isa;                   ///< instruction set of the kernels in use, or the device: "emu"
+  std::string isa;  ///< instruction set of the kernels in use, or the device: "emu"
+  /// How the device runs a step: "up to 16 rows in one launch, more by graphs of launches"; "": the CPU runs it.
+  std::string device_steps;
   std::vector<int32_t> stop_tokens;  ///< tokens that end a text, sorted
 };
 

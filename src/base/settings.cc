@@ -25,6 +25,9 @@ const Row kRows[] = {
     {"REDLINE_DEVICE", &Settings::device, 0, 0,
      "device of models that are opened with device auto: cpu, emu, cuda or cuda:N; empty: the first GPU that works, "
      "else cpu"},
+    {"REDLINE_DEVICE_STEPS", &Settings::device_steps, 0, 0,
+     "how a GPU runs steps of up to 16 rows of a language model: persistent: in one launch, or the model is refused; "
+     "graphs: by a launch for each stage; empty: in one launch where GPU and model allow it"},
     {"REDLINE_CUDA_LIBS", &Settings::cuda_libs, 0, 0,
      "folder of libcublasLt.so.13, which multiplies large matrices on GPUs; none: Redline's own kernels; empty: where "
      "the loader and the CUDA toolkit have it"},

@@ -13,6 +13,7 @@ namespace redline {
 struct Settings {
   std::string cpu_isa;                      ///< REDLINE_CPU_ISA
   std::string device;                       ///< REDLINE_DEVICE
+  std::string device_steps;                 ///< REDLINE_DEVICE_STEPS
   std::string cuda_libs;                    ///< REDLINE_CUDA_LIBS
   int64_t threads = 0;                      ///< REDLINE_THREADS
   int64_t spin_count = 20000;               ///< REDLINE_SPIN_COUNT

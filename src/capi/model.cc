@@ -64,6 +64,7 @@ Json model_json(const ModelInfo& m) {
           {"has_chat_markers", m.has_chat_markers},
           {"threads", m.threads},
           {"isa", m.isa},
+          {"device_steps", m.device_steps},
           {"stop_tokens", m.stop_tokens}};
 }
 

@@ -133,8 +133,11 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
                {"devices", Json::array()},
                {"settings", Json::array()}};
   for (const DeviceInfo& d : list_devices())
-    json["devices"].push_back(
-        {{"name", d.name}, {"available", d.is_available}, {"description", d.description}, {"reason", d.reason}});
+    json["devices"].push_back({{"name", d.name},
+                               {"available", d.is_available},
+                               {"description", d.description},
+                               {"reason", d.reason},
+                               {"steps", d.steps}});
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
   for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
   for (const SettingInfo& s : list_settings())
@@ -169,9 +172,9 @@ void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& stat
                                    human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemAvailable"))))});
   terminal.write(facts.text());
 
-  Table devices({"device", ""});
+  Table devices({"device", "", "steps"});
   for (const DeviceInfo& d : list_devices())
-    devices.add({d.name, d.is_available ? d.description : "not available: " + d.reason});
+    devices.add({d.name, d.is_available ? d.description : "not available: " + d.reason, d.steps});
   terminal.print("\n{}", devices.text());
 
   Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", peaks.threads), "", "spread"}, {2, 3, 5});

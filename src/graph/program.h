@@ -222,6 +222,8 @@ class Runner {
   virtual bool bind(std::string_view name, void* data) = 0;
   /// The program, or the interpreted graph, as text.
   virtual std::string describe() const = 0;
+  /// How a device runs a step (backends/tiles/step_choice.h); "": the CPU runs it.
+  virtual std::string steps_text() const { return ""; }
 };
 
 }  // namespace redline

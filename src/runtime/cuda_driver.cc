@@ -30,7 +30,7 @@ struct ContextFunctions {
 constexpr int kOutOfMemory = 2;
 /// Free beside the context: what stays free, the module and the tables of a step.
 constexpr int64_t kMinMemory = kDeviceReserve + (int64_t{256} << 20);
-constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76, kCooperativeLaunch = 95;
 constexpr int kNoDevice = 100;
 
 template <class F>
@@ -90,6 +90,8 @@ Result<CudaDriver> find_cuda_driver() {
         f.device_attribute(&gpu.major, kCapabilityMajor, device) != 0 ||
         f.device_attribute(&gpu.minor, kCapabilityMinor, device) != 0 || f.device_memory(&bytes, device) != 0)
       return unsupported("cuda: the NVIDIA driver does not describe GPU {}", i);
+    int cooperative = 0;
+    gpu.has_cooperative_launch = f.device_attribute(&cooperative, kCooperativeLaunch, device) == 0 && cooperative != 0;
     gpu.name = name;
     gpu.memory_bytes = static_cast<int64_t>(bytes);
     driver.gpus.push_back(std::move(gpu));

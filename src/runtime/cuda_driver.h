@@ -13,6 +13,8 @@ struct CudaGpu {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   int64_t memory_bytes = 0;
+  /// Blocks of a kernel can be launched so that all of them run at the same time, which a persistent step needs.
+  bool has_cooperative_launch = false;
 };
 
 struct CudaDriver {

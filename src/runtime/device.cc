@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "backends/tiles/step_choice.h"
 #include "base/settings.h"
 #include "kernels/emu/emulated_device.h"
 #include "redline/device_notice.h"
@@ -29,16 +30,13 @@ Result<DeviceChoice> parse_device(std::string_view name) {
   return invalid_argument("unknown device \"{}\"; expected one of auto, cpu, emu, cuda, cuda:N", name);
 }
 
-Status check_capability(const CudaGpu& gpu, int index) {
+constexpr const char* kNoCooperativeLaunch = "the GPU has no cooperative launches";
+
+/// Whether the kernels run on a GPU, and there is a module that has them.
+Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
   if (10 * gpu.major + gpu.minor < kMinCapability)
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
                        gpu.minor, kMinCapability / 10, kMinCapability % 10);
-  return {};
-}
-
-/// Whether the module of this build runs on a GPU.
-Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
-  REDLINE_TRY(check_capability(gpu, index));
   if (module.empty())
     return unsupported("cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)",
                        index, gpu.name);
@@ -52,10 +50,9 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
                             driver.gpus.size() == 1 ? "" : "s");
   const std::string path = find_cuda_module();
   const CudaGpu& gpu = driver.gpus[static_cast<size_t>(index)];
-  REDLINE_TRY(check_capability(gpu, index));
+  REDLINE_TRY(check_gpu(gpu, index, path));
   // The module's context is this one; without memory for it, the module could not say what is missing.
   REDLINE_ASSIGN(const CudaContext context, CudaContext::open(index, gpu));
-  REDLINE_TRY(check_gpu(gpu, index, path));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: {}", ::dlerror());
   REDLINE_ASSIGN(const Settings settings, read_settings());
@@ -187,9 +184,15 @@ Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, Work
 }
 
 std::vector<DeviceInfo> list_devices() {
+  const Result<Settings> settings = read_settings();
+  const Result<StepMode> mode =
+      settings.ok() ? parse_step_mode(settings->device_steps) : Result<StepMode>(settings.status());
+  const auto steps = [&](std::string obstacle) {
+    return choose_steps(mode.ok() ? *mode : StepMode::kAuto, std::move(obstacle)).text();
+  };
   std::vector<DeviceInfo> devices = {
       {"cpu", "the kernels of this machine's instruction sets"},
-      {"emu", "an emulated GPU: the kernels of GPUs on the CPU, slowly, for tests"},
+      {"emu", "an emulated GPU: the kernels of GPUs on the CPU, slowly, for tests", true, "", steps("")},
   };
   const Result<CudaDriver> driver = find_cuda_driver();
   if (!driver.ok()) {
@@ -206,6 +209,7 @@ std::vector<DeviceInfo> list_devices() {
       info.is_available = false;
       info.reason = status.message();
     }
+    info.steps = steps(gpu.has_cooperative_launch ? "" : kNoCooperativeLaunch);
     devices.push_back(std::move(info));
   }
   return devices;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "backends/tiles/library_choice.h"
 #include "backends/tiles/tile_lowering.h"
 #include "backends/tiles/tile_runner.h"
 #include "graph/ops/linear.h"
@@ -19,12 +20,14 @@ namespace redline {
 namespace {
 
 constexpr int64_t kHidden = 128, kFeatures = 192;
-/// A row panel that is not full, and more rows than the kernels for few rows take.
-constexpr int64_t kRowCounts[] = {3, 70};
-constexpr int64_t kMaxRows = 70;
+/// A row panel that is not full, more rows than the kernels for few rows take, and more than own kernels take.
+constexpr int64_t kRowCounts[] = {3, 70, kOwnRows + 4};
+constexpr int64_t kMaxRows = kOwnRows + 4;
 /// Kernels round the inputs of products to bfloat16, so each term of a sum is off by at most 2^-9 of itself, and down
 /// adds the errors of gate and up. A kernel that computes something else is off by about the largest element.
 constexpr double kTolerance = 0.03;
+/// Of a persistent step, which takes some microseconds.
+constexpr double kHangSeconds = 2;
 
 class Random {
  public:
@@ -92,7 +95,7 @@ Status compare(const float* got, const HostTensor& expected, int64_t rows) {
                      rows, worst / largest);
 }
 
-Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
+Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team, bool is_persistent = false) {
   Weights weights;
   REDLINE_ASSIGN(Graph graph, make_graph(weights));
   REDLINE_ASSIGN(Interpreter interpreter, Interpreter::make(graph));
@@ -100,8 +103,15 @@ Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
   options.bounds[Symbol::kTokens] = kMaxRows;
   REDLINE_TRY(run_passes(graph));
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), options, std::move(device), team));
-  TileRunner runner(std::move(program));
+  StepChoice steps;
+  if (is_persistent) {
+    REDLINE_ASSIGN(steps, choose_steps(StepMode::kAuto, program));
+    if (steps.persistent_rows == 0) return {};
+  }
+  const int64_t most = is_persistent ? steps.persistent_rows : kMaxRows;
+  TileRunner runner(std::move(program), {.steps = std::move(steps), .hang_seconds = kHangSeconds});
   for (const int64_t rows : kRowCounts) {
+    if (rows > most) continue;
     StepContext step;
     step.sizes[Symbol::kTokens] = rows;
     HostTensor x{{rows, kHidden}, std::vector<double>(static_cast<size_t>(rows * kHidden))};
@@ -115,21 +125,29 @@ Status run_check(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
       REDLINE_TRY(compare(static_cast<const float*>(runner.host_output("y")), expected["y"], rows));
     }
   }
+  if (runner.has_failed_products()) return unsupported("its library does not multiply");
   return {};
 }
 
 }  // namespace
 
-Status check_device(std::shared_ptr<OpenDevice> device, WorkerTeam& team) {
+Status check_device(const std::shared_ptr<OpenDevice>& device, WorkerTeam& team) {
   Status status = run_check(device, team);
   if (!status.ok() && device->table().library != nullptr) {
     const std::string why =
         fmt::format("{} is not used on {}: {}", device->table().library, device->name(), status.message());
     device->drop_library();
-    status = run_check(std::move(device), team);
+    status = run_check(device, team);
     if (status.ok()) note_device(why);
   }
-  return status.ok() ? status : unsupported("{}", status.message());
+  if (!status.ok()) return unsupported("{}", status.message());
+  if (const Status persistent = run_check(device, team, true); !persistent.ok()) {
+    note_device(fmt::format("{}: no step is persistent: {}", device->name(), persistent.message()));
+    device->drop_persistent("the check of the device failed");
+    // Whether the device still works.
+    if (status = run_check(device, team); !status.ok()) return unsupported("{}", status.message());
+  }
+  return {};
 }
 
 }  // namespace redline

@@ -8,7 +8,8 @@ namespace redline {
 
 /// Runs a small graph (norm, products of bf16 and q8_0 weights, gated activation) on the device, with few and with many
 /// rows, by launches and from captured launches, and compares the results with the float64 interpreter. unsupported: a
-/// result is wrong, or a step fails; the message says which. A few milliseconds on a GPU.
-Status check_device(std::shared_ptr<OpenDevice> device, WorkerTeam& team);
+/// result is wrong, or a step fails; the message says which. A library or a persistent step that does not pass is not
+/// used from then on, which is a notice. A few milliseconds on a GPU.
+Status check_device(const std::shared_ptr<OpenDevice>& device, WorkerTeam& team);
 
 }  // namespace redline

@@ -29,8 +29,11 @@ Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOp
                                       .may_use_library = options.batch_invariance != BatchInvariance::kAlways,
                                       .sample_from = options.sample_from};
   REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), compile, std::move(device), runtime.team()));
-  return std::unique_ptr<Runner>(
-      std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.hang_seconds = runtime.hang_seconds}));
+  REDLINE_ASSIGN(StepChoice steps, choose_steps(runtime.step_mode, program));
+  return std::unique_ptr<Runner>(std::make_unique<TileRunner>(
+      std::move(program), TileRunnerOptions{.steps = std::move(steps),
+                                            .hang_seconds = runtime.hang_seconds,
+                                            .on_notice = [](const std::string& text) { note_device(text); }}));
 }
 
 Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOptions& options,
@@ -50,14 +53,34 @@ Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOpt
   return std::unique_ptr<Runner>(std::make_unique<Executor>(std::move(program), runtime.team(), executor));
 }
 
+/// Moves the products of a layer's experts to their sum, behind the shared expert, so that the CPU sums what it has
+/// multiplied: then one row of a token crosses, not one for each expert that it has chosen.
+void move_experts_to_sums(Graph& graph) {
+  std::vector<Op>& ops = graph.ops;
+  for (size_t sum = 0; sum < ops.size(); ++sum) {
+    if (ops[sum].def != &kExpertSum) continue;
+    size_t first = sum;  // of the products that have been moved
+    for (size_t i = sum; i-- > 0;) {
+      if (!is_expert_product(ops[i])) continue;
+      const auto reads_it = [&](const Op& op) {
+        return std::find(op.inputs.begin(), op.inputs.end(), ops[i].outputs[0]) != op.inputs.end();
+      };
+      const auto begin = ops.begin() + static_cast<int64_t>(i), end = ops.begin() + static_cast<int64_t>(first);
+      if (std::any_of(begin, end, reads_it)) break;  // what lies between needs it
+      if (std::none_of(end, ops.begin() + static_cast<int64_t>(sum) + 1, reads_it)) break;  // of another layer
+      std::rotate(begin, begin + 1, end);
+      --first;
+    }
+  }
+}
+
 /// Of each op, whether it runs on the device. If any does, the first one does.
 std::vector<bool> place_ops(const Graph& graph, const ExecutableOptions& options) {
   std::vector<bool> on_device(graph.ops.size(), options.device.kind != DeviceKind::kCpu);
   if (options.device_layers)
     std::fill(on_device.begin() + static_cast<int64_t>(first_op_of_layer(graph, *options.device_layers)),
               on_device.end(), false);
-  // The products of a layer's experts are neighbours. Their sum makes few rows of many: it belongs to them, unless a
-  // shared expert lies between.
+  // The products of a layer's experts and their sum are neighbours.
   bool is_last = false;
   for (size_t i = 0; options.device_experts && i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
@@ -100,6 +123,7 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
     return e;
   }
   std::lock_guard lock(runtime.mutex());
+  if (options.device_experts) move_experts_to_sums(graph);
   const std::vector<bool> on_device = place_ops(graph, options);
   std::vector<size_t> cuts;
   for (size_t i = 1; i < on_device.size(); ++i)

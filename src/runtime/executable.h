@@ -86,6 +86,8 @@ class Executable {
   AttentionLimits attention_limits(size_t group) const { return runner_->attention_limits(group); }
   /// The compiled program, or the interpreted graph, as text.
   std::string describe() const { return runner_->describe(); }
+  /// How a device runs a step; "": the CPU runs it.
+  std::string steps_text() const { return runner_->steps_text(); }
   /// Floating-point operations of the matrix products of one run.
   int64_t flops(const SymbolValues& sizes) const { return flops_.eval(sizes); }
   int64_t resident_arena_bytes() const { return runner_ ? runner_->resident_arena_bytes() : 0; }

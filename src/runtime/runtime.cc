@@ -43,6 +43,7 @@ Result<std::shared_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   }
   auto resources = std::make_shared<RuntimeResources>(threads, *kernels, std::move(timeline));
   resources->hang_seconds = settings.hang_seconds;
+  REDLINE_ASSIGN(resources->step_mode, parse_step_mode(settings.device_steps));
   REDLINE_ASSIGN(resources->weight_cache.cache, read_cache_settings());
   resources->weight_cache.kernels = resources->isa();
   return std::shared_ptr<Runtime>(std::move(resources));

@@ -9,6 +9,7 @@
 
 #include "backends/cpu/step_watchdog.h"
 #include "backends/cpu/weight_cache.h"
+#include "backends/tiles/step_choice.h"
 #include "base/fair_mutex.h"
 #include "base/worker_team.h"
 #include "graph/timeline.h"
@@ -44,6 +45,7 @@ class RuntimeResources final : public Runtime {
   void set_device(const DeviceChoice& choice, const std::shared_ptr<OpenDevice>& device);
 
   double hang_seconds;                              ///< see ExecutorOptions
+  StepMode step_mode = StepMode::kAuto;             ///< of tile devices
   WeightCacheOptions weight_cache;                  ///< disabled unless set
   std::optional<PlacementSpeeds> placement_speeds;  ///< for tests: instead of measured ones
 

@@ -27,6 +27,8 @@ class SplitRunner final : public Runner {
   int64_t resident_arena_bytes() const override;
   bool bind(std::string_view name, void* data) override { return parts_[0]->bind(name, data); }
   std::string describe() const override;
+  /// Of the first part: those of the CPU have none.
+  std::string steps_text() const override { return parts_[0]->steps_text(); }
 
  private:
   /// An input of part `to`.

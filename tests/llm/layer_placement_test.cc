@@ -66,5 +66,30 @@ TEST(LayerPlacement, SpeedsAreMeasuredOnBothSides) {
   EXPECT_EQ(cost.layers[0].bytes, 48 * 32 * 4 + 1000);
 }
 
+// One matrix may lie in a cache: as many as are wanted, which one input serves.
+TEST(LayerPlacement, MatricesThatExceedTheCachesAreTimed) {
+  Numbers n;
+  GraphBuilder g("model");
+  const Value x = g.input("x", DType::kF32, {Symbol::kTokens, Dim(32)});
+  g.set_scope("front.");
+  const Value front = linear(g, x, g.weight("front.w", n.weight({320, 32})));
+  g.set_scope("layers.0.");
+  const Value a = linear(g, x, g.weight("a", n.weight({40, 32}))), b = linear(g, x, g.weight("b", n.weight({48, 32})));
+  g.set_scope("layers.1.");
+  const Value c = linear(g, a, g.weight("c", n.weight({32, 40}))), d = linear(g, c, g.weight("d", n.weight({44, 32})));
+  for (const auto& [name, value] : {std::pair{"front", front}, {"b", b}, {"d", d}}) g.output(name, value);
+  const Graph graph = std::move(g.finish()).value();
+  const auto names = [&](int64_t bytes) {
+    std::string text;
+    for (const ValueInfo* value : matrices_to_time(graph, bytes)) text += value->name + " ";
+    return text;
+  };
+  constexpr int64_t kRow = 32 * 4;
+  EXPECT_EQ(names(1), "b ");
+  EXPECT_EQ(names(48 * kRow), "b ");
+  EXPECT_EQ(names(49 * kRow), "b d ");
+  EXPECT_EQ(names(1000 * kRow), "b d a ");
+}
+
 }  // namespace
 }  // namespace redline::test

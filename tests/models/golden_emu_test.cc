@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "graph/check_program.h"
 #include "models/registry.h"
 #include "redline/device_notice.h"
+#include "redline/engine_profile.h"
 #include "runtime/runtime_resources.h"
 #include "support/bundled.h"
 #include "support/golden.h"
@@ -240,10 +242,71 @@ struct BoundedDevice {
   std::shared_ptr<OpenDevice> device;
 };
 
+/// Logits of a prompt of more rows than a persistent step has and of rows after it, and how steps run.
+std::pair<std::vector<float>, std::string> logits_by(StepMode mode, const std::string& model) {
+  const Golden golden = load_golden(golden_folder(model));
+  const auto runtime = Runtime::open({.threads = 2}).value();
+  resources_of(*runtime).step_mode = mode;
+  TextEngineOptions options = emulated(golden.tokens, ComputeType::kAuto);
+  options.runtime = runtime;
+  options.threads = 0;
+  const auto engine = open_engine(golden_root() + "/" + model, options);
+  if (!engine) return {};
+  return {all_logits(*engine, golden.tokens, {std::min<int64_t>(std::ssize(golden.tokens) - 3, 20), 1}),
+          engine->info().device_steps};
+}
+
+// An engine runs steps of few rows in one launch, and by the setting by launches: to the same bits.
+TEST(EmulatedSteps, BothWaysGiveTheSameBits) {
+  for (const char* model : {"llama_gqa", "gemma2", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next"}) {
+    const auto [one_launch, one_text] = logits_by(StepMode::kAuto, model);
+    const auto [launches, text] = logits_by(StepMode::kGraphs, model);
+    ASSERT_FALSE(one_launch.empty()) << model;
+    EXPECT_EQ(one_launch, launches) << model;
+    if (test::test_device() == "emu") {
+      EXPECT_EQ(one_text, "up to 16 rows in one launch, more by graphs of launches") << model;
+    }
+    EXPECT_EQ(text, "graphs of launches: REDLINE_DEVICE_STEPS=graphs") << model;
+  }
+}
+
+// A hang in the middle of a text: the engine tells what waited for what, and goes on to the same logits.
+TEST(EmulatedSteps, ATextGoesOnAfterAHang) {
+  if (test::test_device() != "emu") GTEST_SKIP() << "no fault is planted on this device";
+  for (const char* model : {"llama_gqa", "qwen3_next"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    const std::vector<float> want = logits_by(StepMode::kGraphs, model).first;
+    const BoundedDevice bounded;
+    TextEngineOptions options = bounded.options(golden);
+    options.dtype = ComputeType::kAuto;
+    const auto engine = open_engine(golden_root() + "/" + model, options);
+    ASSERT_TRUE(engine);
+    std::vector<std::string> notices;
+    on_device_notice([&](const std::string& text) { notices.push_back(text); });
+    auto sequence = engine->new_sequence();
+    ASSERT_TRUE(sequence.ok());
+    std::vector<float> got;
+    const size_t first = std::min<size_t>(golden.tokens.size() - 3, 20);
+    for (size_t at = 0; at < golden.tokens.size();) {
+      const size_t rows = at == 0 ? first : 1;
+      if (at == first + 1)
+        emu::set_machine_options(bounded.device->table(), {.fault = emu::Fault::kLostNotify, .fault_at = 5});
+      const auto more =
+          all_logits(**sequence, std::span(golden.tokens).subspan(at, rows), {static_cast<int64_t>(rows)});
+      got.insert(got.end(), more.begin(), more.end());
+      at += rows;
+    }
+    on_device_notice(nullptr);
+    EXPECT_EQ(got, want) << model;
+    ASSERT_EQ(notices.size(), 1u) << model;
+    EXPECT_NE(notices[0].find("did not end within"), std::string::npos) << notices[0];
+  }
+}
+
 // Where memory is short, the experts of some layers stay on the CPU, while the device runs the rest of these layers.
 TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
   if (test::test_device() != "emu") GTEST_SKIP() << "the memory of this device is not set by tests";
-  for (const char* model : {"mixtral", "deepseek_v3", "gpt_oss"}) {
+  for (const char* model : {"mixtral", "deepseek_v3", "gpt_oss", "qwen2_moe"}) {
     const Golden golden = load_golden(golden_folder(model));
     const std::string path = golden_root() + "/" + model;
     const BoundedDevice bounded;
@@ -264,6 +327,16 @@ TEST(EmulatedGpuLayers, ExpertsStayOnTheCpu) {
     EXPECT_NE(engine->info().isa.find(" layers, experts of "), std::string::npos) << engine->info().isa;
     ASSERT_FALSE(notices.empty());
     EXPECT_NE(notices.back().find(", without the experts of "), std::string::npos) << notices.back();
+    // One row of each token crosses; of each expert that it has chosen, only a number.
+    std::istringstream lines(profile_of(*engine).describe_program());
+    int crossing = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("put") == std::string::npos || line.find(" cut.") == std::string::npos) continue;
+      ++crossing;
+      const bool is_of_pairs = line.find("tokens*") != std::string::npos;
+      EXPECT_TRUE(!is_of_pairs || line.find(", ") == std::string::npos || line.ends_with(", 1]")) << line;
+    }
+    EXPECT_GT(crossing, 0);
     const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
     ASSERT_EQ(logits.size(), golden.logits.values.size()) << model;
     const Difference d =

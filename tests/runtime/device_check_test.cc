@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/emu/emulated_device.h"
+#include "redline/device_notice.h"
 #include "support/test_device.h"
 
 namespace redline::test {
@@ -42,16 +43,42 @@ TEST(DeviceCheck, WrongNumbersAreFound) {
   }
 }
 
-// A library that multiplies wrongly is not used: the device computes with its own kernels.
+// A library that multiplies wrongly, or not at all, is not used: the device computes with its own kernels.
 TEST(DeviceCheck, AWrongLibraryIsDropped) {
   WorkerTeam team(2);
-  for (const bool is_wrong : {false, true}) {
+  for (const auto& [is_wrong, fails] : {std::pair{false, false}, {true, false}, {true, true}}) {
     tiles::TileDevice* table = emu::open_emulated_device({.multiprocessors = 3, .team = &team, .has_library = true});
     if (is_wrong) table->multiply = [](void*, const tiles::MatrixProduct*) { return 0; };
+    if (fails) table->multiply = [](void*, const tiles::MatrixProduct*) { return 1; };
     const auto device = std::make_shared<OpenDevice>(table);
     const Status status = check_device(device, team);
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(device->table().library == nullptr, is_wrong);
+  }
+}
+
+// A persistent step that computes nothing, or that hangs, is not used: the device runs launches.
+TEST(DeviceCheck, AWrongPersistentStepIsDropped) {
+  WorkerTeam team(2);
+  const auto works = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 3, .team = &team}));
+  ASSERT_TRUE(check_device(works, team).ok());
+  EXPECT_EQ(works->persistent_obstacle(), "");
+  for (const bool hangs : {false, true}) {
+    std::vector<std::string> notices;
+    on_device_notice([&](const std::string& text) { notices.push_back(text); });
+    tiles::TileDevice* table =
+        emu::open_emulated_device({.multiprocessors = 3,
+                                   .team = &team,
+                                   .machine = {.fault = hangs ? emu::Fault::kLostNotify : emu::Fault::kNone}});
+    if (!hangs) table->run_program = [](void*, const tiles::ProgramTables*, int32_t) { return 0; };
+    const auto device = std::make_shared<OpenDevice>(table);
+    const Status status = check_device(device, team);
+    on_device_notice(nullptr);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(device->persistent_obstacle(), "the check of the device failed");
+    ASSERT_EQ(notices.size(), 1u);
+    EXPECT_NE(notices[0].find(hangs ? "did not end within 2 s" : "compute wrong numbers"), std::string::npos)
+        << notices[0];
   }
 }
 

@@ -1,4 +1,5 @@
 // Every op with a tile lowering against its reference: stage by stage and as a persistent step.
+#include "backends/tiles/library_choice.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
@@ -178,7 +179,7 @@ TEST(TileOps, LinearOfEverySize) {
 }
 
 // Products of many rows by the library of a device, with and without an epilogue, launched and captured. Few rows, odd
-// sizes and blocks are the device's own.
+// sizes and blocks are the device's own, and so is what the library fails to multiply.
 TEST(TileOps, ManyRowsAreTheLibrarys) {
   for (const auto& [out, in] : {std::pair<int64_t, int64_t>{132, 72}, {20, 8}}) {
     for (const bool has_epilogue : {false, true}) {
@@ -192,19 +193,35 @@ TEST(TileOps, ManyRowsAreTheLibrarys) {
       const Value y = linear(g, x, g.weight("w", source), bias);
       g.output("y", has_epilogue ? add(g, r, y) : y);
       if (!has_epilogue) g.output("r2", scale(g, r, {1}));
+      constexpr int64_t kRows = kOwnRows + 6;
       const Graph graph = std::move(g.finish()).value();
-      const std::map<std::string, HostTensor> inputs = {{"x", matrix(n, 70, in)}, {"r", matrix(n, 70, out)}};
+      const std::map<std::string, HostTensor> inputs = {{"x", matrix(n, kRows, in)}, {"r", matrix(n, kRows, out)}};
       std::vector<std::vector<float>> results;
-      for (const bool has_library : {false, true}) {
-        TileCompiled c = TileCompiled::make(graph, sizes(70, 70), {.exact_f32 = false, .has_library = has_library});
+      enum Library { kNone, kWorks, kFails, kNoRoomForCopies };
+      for (const Library library : {kNone, kWorks, kFails, kNoRoomForCopies}) {
+        std::vector<std::string> notices;
+        TileCompiled c = TileCompiled::make(graph, sizes(kRows, kRows),
+                                            {.exact_f32 = false,
+                                             .has_library = library != kNone,
+                                             .on_notice = [&](const std::string& text) { notices.push_back(text); }});
         ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+        tiles::TileDevice& table = c.device->table();
+        if (library == kFails) table.multiply = [](void*, const tiles::MatrixProduct*) { return 1; };
+        if (library == kNoRoomForCopies)
+          table.memory = [](void*, int64_t* free, int64_t* total) {
+            *free = 0;
+            *total = 1;
+            return 0;
+          };
         StepContext step;
-        step.sizes = sizes(70, 70);
+        step.sizes = sizes(kRows, kRows);
         for (int again = 0; again < 3; ++again) {
           for (const auto& [name, tensor] : inputs) put(*c.runner, graph, name, tensor);
           ASSERT_TRUE(c.runner->step(step).ok());
-          results.push_back(get(*c.runner, "y", 70 * out));
+          results.push_back(get(*c.runner, "y", kRows * out));
         }
+        EXPECT_EQ(notices.size(), library == kFails ? 1u : 0u);  // of the shape, once
+        EXPECT_EQ(c.runner->num_kept_weights(), library == kWorks || library == kFails ? 1u : 0u);
       }
       // Both round x to bfloat16 and sum in float32, in orders of their own.
       double largest = 0, worst = 0;
@@ -215,6 +232,8 @@ TEST(TileOps, ManyRowsAreTheLibrarys) {
       EXPECT_LE(worst, 1e-5 * largest);
       EXPECT_EQ(results[3], results[4]);
       EXPECT_EQ(results[3], results[5]);
+      for (size_t i = 6; i < 9; ++i) EXPECT_EQ(results[i], results[0]);  // own kernels take its place
+      for (size_t i = 9; i < 12; ++i) EXPECT_EQ(results[i], results[3]);
     }
   }
 }

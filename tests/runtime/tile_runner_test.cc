@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "backends/tiles/library_choice.h"
 #include "graph/check_program.h"
 #include "graph/ops/add.h"
 #include "graph/ops/attention.h"
@@ -303,6 +304,81 @@ TEST_F(PersistentStep, ALostNotifyIsReportedWithItsEvent) {
   EXPECT_FALSE(run(compiled_, {}).ok());
 }
 
+// With someone to tell, the step that was abandoned or refused is repeated by launches, and so are all later ones.
+TEST_F(PersistentStep, LaunchesTakeItsPlace) {
+  if (test_device() != "emu") GTEST_SKIP() << "no fault is planted on this device";
+  TileCompiled launches = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 4});
+  const auto want = run(launches, {});
+  ASSERT_TRUE(want.ok());
+  for (const bool refuses : {false, true}) {
+    std::vector<std::string> notices;
+    TileCompiled c = TileCompiled::make(graph_, sizes(8),
+                                        {.multiprocessors = 4,
+                                         .persistent = true,
+                                         .refuses_persistent = refuses,
+                                         .on_notice = [&](const std::string& text) { notices.push_back(text); }});
+    if (!refuses) {
+      const auto whole = run(c, {});
+      ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+      EXPECT_EQ(*whole, *want);
+      EXPECT_TRUE(notices.empty());
+    }
+    const auto got = run(c, {.fault = emu::Fault::kLostNotify});
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    EXPECT_EQ(*got, *want);
+    ASSERT_EQ(notices.size(), 1u);
+    EXPECT_THAT(notices[0], ::testing::HasSubstr(refuses ? "refuses a cooperative launch of 4 blocks" : "has counted"));
+    EXPECT_THAT(notices[0], ::testing::HasSubstr("all further steps are graphs of launches"));
+    EXPECT_THAT(c.runner->steps_text(), ::testing::StartsWith("graphs of launches: the "));
+    for (int again = 0; again < 3; ++again) {
+      const auto later = run(c, {});
+      ASSERT_TRUE(later.ok()) << later.status().to_string();
+      EXPECT_EQ(*later, *want);
+    }
+    EXPECT_EQ(notices.size(), 1u);
+    EXPECT_EQ(c.runner->num_graphs(), 1u);
+  }
+}
+
+TEST(StepModes, AreParsed) {
+  EXPECT_EQ(parse_step_mode("").value(), StepMode::kAuto);
+  EXPECT_EQ(parse_step_mode("persistent").value(), StepMode::kPersistent);
+  EXPECT_EQ(parse_step_mode("graphs").value(), StepMode::kGraphs);
+  EXPECT_EQ(parse_step_mode("graph").status().code(), Code::invalid_argument);
+}
+
+// Which programs are persistent: of language models, on a device where all blocks run at the same time.
+TEST(StepModes, AreChosenByProgramAndDevice) {
+  Numbers n;
+  const Graph mlp = mlp_graph(n), with_state = tile_attention_graph({2, 1, 16});
+  WorkerTeam team(1);
+  const auto choose = [&](Graph graph, StepMode mode, int persistent_blocks, int64_t tokens = 8) {
+    const auto device = std::make_shared<OpenDevice>(
+        emu::open_emulated_device({.multiprocessors = 4, .team = &team, .persistent_blocks = persistent_blocks}));
+    SymbolValues bounds = sizes(8);
+    bounds[Symbol::kTokens] = tokens;
+    bounds[Symbol::kSequences] = 1;
+    EXPECT_TRUE(run_passes(graph).ok());
+    const auto program = compile_tiles(std::move(graph), {.bounds = bounds}, device, team);
+    EXPECT_TRUE(program.ok()) << program.status().to_string();
+    return choose_steps(mode, *program);
+  };
+  EXPECT_EQ(choose(mlp, StepMode::kAuto, 4)->persistent_rows, kPersistentRows);
+  EXPECT_EQ(choose(mlp, StepMode::kPersistent, 4)->persistent_rows, kPersistentRows);
+  EXPECT_EQ(choose(mlp, StepMode::kGraphs, 4)->text(), "graphs of launches: REDLINE_DEVICE_STEPS=graphs");
+  EXPECT_EQ(choose(mlp, StepMode::kAuto, 3)->persistent_rows, 0);
+  EXPECT_THAT(choose(mlp, StepMode::kAuto, 3)->text(),
+              ::testing::HasSubstr("4 blocks would wait for one another, and 3"));
+  EXPECT_THAT(choose(mlp, StepMode::kAuto, 0)->text(), ::testing::HasSubstr("no cooperative launches"));
+  EXPECT_EQ(choose(mlp, StepMode::kAuto, 4, 0)->obstacle, "not a language model");
+  // Only a model with states is refused: others, as encoders of text for images, have no persistent form.
+  EXPECT_EQ(choose(mlp, StepMode::kPersistent, 0)->persistent_rows, 0);
+  const auto refused = choose(with_state, StepMode::kPersistent, 0);
+  EXPECT_EQ(refused.status().code(), Code::unsupported);
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("REDLINE_DEVICE_STEPS=persistent: the emulated device"));
+  EXPECT_EQ(choose(with_state, StepMode::kAuto, 4)->persistent_rows, kPersistentRows);
+}
+
 // Launches of like sizes become a graph when they come a second time; steps of fewer rows share it.
 TEST(StepGraphs, GiveTheBitsOfLaunches) {
   Numbers n;
@@ -375,7 +451,7 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
 
 // A captured graph has the addresses of its first step; what the library computes reaches the one that is bound now.
 TEST(DeviceBuffers, TheLibraryWritesToWhatIsBoundNow) {
-  constexpr int64_t kRows = 70, kOut = 20, kIn = 8;
+  constexpr int64_t kRows = kOwnRows + 6, kOut = 20, kIn = 8;
   const testing::RandomWeight weight(DType::kBF16, kOut, kIn, 3);
   WeightSource source;
   source.view = weight.view();

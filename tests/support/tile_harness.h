@@ -18,6 +18,8 @@ struct TileOptions {
   emu::MachineOptions machine;
   int64_t memory_bytes = 0;  ///< of the device; 0: enough
   bool has_library = false;
+  bool refuses_persistent = false;
+  std::function<void(const std::string&)> on_notice;
 };
 
 /// A graph compiled for the emulated device.
@@ -34,7 +36,8 @@ struct TileCompiled {
                                  .team = c.team.get(),
                                  .machine = options.machine,
                                  .memory_bytes = options.memory_bytes,
-                                 .has_library = options.has_library});
+                                 .has_library = options.has_library,
+                                 .refuses_persistent = options.refuses_persistent});
     const TileCompileOptions compile = {.bounds = bounds,
                                         .exact_f32 = options.exact_f32,
                                         .reuse_memory = options.reuse_memory,
@@ -43,10 +46,14 @@ struct TileCompiled {
     if (!c.status.ok()) return c;
     auto program = compile_tiles(std::move(graph), compile, c.device, *c.team);
     c.status = program.status();
-    if (program.ok())
-      c.runner = std::make_unique<TileRunner>(
-          std::move(program).value(), TileRunnerOptions{.persistent_rows = options.persistent ? int64_t{1} << 30 : 0,
-                                                        .all_kernels_are_tasks = test_device() == "emu"});
+    if (!program.ok()) return c;
+    // The emulated device has all kernels as tasks.
+    const bool can_persist =
+        test_device() == "emu" || choose_steps(StepMode::kAuto, *program).value().persistent_rows > 0;
+    c.runner = std::make_unique<TileRunner>(
+        std::move(program).value(),
+        TileRunnerOptions{.steps = {options.persistent && can_persist ? int64_t{1} << 30 : 0, ""},
+                          .on_notice = options.on_notice});
     return c;
   }
   void set_machine(const emu::MachineOptions& options) { emu::set_machine_options(device->table(), options); }

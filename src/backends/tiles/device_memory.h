@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "base/error.h"
 #include "kernels/tiles/tile_device.h"
@@ -89,9 +90,21 @@ class OpenDevice {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     table_->release_graph(table_->self, graph);
   }
+  /// unsupported: the device refuses the launch, and nothing of it has run.
   Status run_program(const tiles::ProgramTables& program, int32_t blocks) {
-    return call([&] { return table_->run_program(table_->self, &program, blocks); });
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    const int32_t result = table_->run_program(table_->self, &program, blocks);
+    if (result == 0) return {};
+    return Status(result == tiles::kNotLaunched ? Code::unsupported : Code::internal, table_->last_error(table_->self));
   }
+  /// Why no step is persistent; "": they can be.
+  std::string persistent_obstacle() const {
+    if (!dropped_.empty()) return dropped_;
+    if (table_->persistent_blocks > 0) return "";
+    return table_->persistent_obstacle != nullptr ? table_->persistent_obstacle : "the device has no persistent step";
+  }
+  /// From now on no step of programs that are compiled is persistent.
+  void drop_persistent(std::string why) { dropped_ = std::move(why); }
   Status synchronize() {
     return call([&] { return table_->synchronize(table_->self); });
   }
@@ -104,6 +117,7 @@ class OpenDevice {
   }
   std::recursive_mutex mutex_;
   tiles::TileDevice* table_;
+  std::string dropped_;  ///< why drop_persistent() was called
 };
 
 /// out_of_memory: `bytes` and the reserve are more than what is free; the message has all numbers.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/tiles/library_choice.h"
 #include "graph/external_values.h"
 #include "graph/planning.h"
 #include "tensor/packed_weight.h"
@@ -299,8 +300,8 @@ int64_t TileCompiler::plan_library(TileProgram& code) const {
     std::memcpy(&args, stage.args.data(), sizeof(args));
     const int64_t rows = stage.plan.grid.rows.eval(options_.bounds), cols = args.out_features, k = args.in_features;
     // One matrix, whose panels hold bfloat16, and rows that begin at multiples of 16 bytes.
-    if (rows <= tiles::kOwnRows || args.format.planes != tiles::Planes::kBF16 || args.head_features != cols ||
-        k % 8 != 0 || cols % 4 != 0)
+    if (rows <= kOwnRows || args.format.planes != tiles::Planes::kBF16 || args.head_features != cols || k % 8 != 0 ||
+        cols % 4 != 0)
       continue;
     const auto address_of = [&](auto member) -> const TileStage::Address* {
       const auto offset = static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "backends/tiles/library_choice.h"
 #include "graph/external_values.h"
 #include "tensor/packed_weight.h"
 
@@ -85,13 +86,9 @@ int32_t clamp_position(int64_t position) { return static_cast<int32_t>(std::min<
 }  // namespace
 
 TileRunner::TileRunner(Program program, TileRunnerOptions options)
-    : program_(std::move(program)), code_(TileProgram::of(program_)), options_(options) {
+    : program_(std::move(program)), code_(TileProgram::of(program_)), options_(std::move(options)) {
   inputs_ = host_ports(program_.inputs, code_.inputs);
   outputs_ = host_ports(program_.outputs, code_.outputs);
-  can_persist_ = options_.persistent_rows > 0 &&
-                 (options_.all_kernels_are_tasks ||
-                  std::all_of(code_.stages.begin(), code_.stages.end(),
-                              [](const tiles::StageTable& stage) { return tiles::is_task(stage.kernel); }));
 }
 
 TileRunner::~TileRunner() { drop_graphs(); }
@@ -345,8 +342,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   return {};
 }
 
-Status TileRunner::run(const StepContext& context) {
-  REDLINE_TRY(upload_step(context));
+tiles::ProgramTables TileRunner::program_tables() const {
   tiles::ProgramTables tables = {};
   tables.stages = reinterpret_cast<const tiles::StageTable*>(code_.stage_tables.data());
   tables.constants = code_.constants.data();
@@ -357,19 +353,43 @@ Status TileRunner::run(const StepContext& context) {
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
   tables.num_lists = static_cast<uint32_t>(program_.workers);
-  if (can_persist_ && context.sizes[Symbol::kTokens] <= options_.persistent_rows) {
-    tables.epoch = ++epoch_;
-    tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
-    constexpr double kNever = 1e9;  // seconds
-    tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
-    REDLINE_TRY(code_.device->run_program(tables, program_.workers));
-  } else if (const auto sizes = graph_sizes(context.sizes)) {
+  return tables;
+}
+
+Result<std::string> TileRunner::run_persistent() {
+  tiles::ProgramTables tables = program_tables();
+  tables.epoch = ++epoch_;
+  tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
+  constexpr double kNever = 1e9;  // seconds
+  tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
+  const Status launched = code_.device->run_program(tables, program_.workers);
+  if (launched.code() == Code::unsupported) return launched.message();
+  REDLINE_TRY(launched);
+  REDLINE_TRY(code_.device->synchronize());
+  return describe_hang();
+}
+
+Status TileRunner::run(const StepContext& context) {
+  REDLINE_TRY(upload_step(context));
+  if (options_.steps.persistent_rows > 0 && context.sizes[Symbol::kTokens] <= options_.steps.persistent_rows) {
+    REDLINE_ASSIGN(const std::string failure, run_persistent());
+    if (failure.empty()) return download_outputs(context);
+    if (!options_.on_notice) return internal("{}", failure);
+    // Events have counted this step in part, so no other can be persistent. A step can be repeated: it reads states and
+    // writes others, or the same rows of pages. What it has read of the arena is uploaded again.
+    options_.steps = {0, failure.substr(0, failure.find('\n'))};
+    options_.on_notice(fmt::format("{}: {}: {}\nall further steps are graphs of launches", code_.device->name(),
+                                   program_.name, failure));
+    REDLINE_TRY(upload_step(context));
+  }
+  const tiles::ProgramTables tables = program_tables();
+  keep_weights(tables, context.sizes);
+  if (const auto sizes = graph_sizes(context.sizes)) {
     REDLINE_TRY(run_graph(tables, *sizes));
   } else {
     REDLINE_TRY(launch_stages(tables, context.sizes));
   }
   REDLINE_TRY(code_.device->synchronize());
-  if (tables.hang != nullptr) REDLINE_TRY(check_hang());
   return download_outputs(context);
 }
 
@@ -407,12 +427,18 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
     if (stage.row_dim >= 0) {
       const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
       parts = (rows + stage.row_tile - 1) / stage.row_tile;
-      if (s < code_.library_stages.size() && rows > tiles::kOwnRows) {
+      if (s < code_.library_stages.size() && rows > kOwnRows) {
         const TileProgram::LibraryStage& by_library = code_.library_stages[s];
-        if (by_library.cols > 0 &&
+        const std::array<int64_t, 3> shape = {rows, by_library.cols, by_library.k};
+        if (by_library.cols > 0 && !failed_products_.contains(shape) &&
             code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k)) {
-          REDLINE_TRY(multiply_by_library(tables, s, static_cast<int32_t>(rows)).within(program_.stages[s].name));
-          continue;
+          const Status status = multiply_by_library(tables, s, static_cast<int32_t>(rows));
+          if (status.ok()) continue;
+          // An error of the library is not one of the device, whose own kernel computes the same. If the device has
+          // failed, its launch says so.
+          failed_products_.insert(shape);
+          if (options_.on_notice)
+            options_.on_notice(fmt::format("{}; a kernel of Redline's own takes its place", status.message()));
         }
       }
       if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
@@ -422,6 +448,30 @@ Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const Symbo
     REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
   }
   return {};
+}
+
+void TileRunner::keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
+  if (code_.library_stages.empty() || !kept_weights_.empty()) return;
+  bool is_any_multiplied = false;
+  for (size_t s = 0; s < code_.stages.size(); ++s)
+    is_any_multiplied |= code_.library_stages[s].cols > 0 && program_.stages[s].grid.rows.eval(sizes) > kOwnRows;
+  if (!is_any_multiplied) return;
+  kept_weights_.resize(code_.stages.size());
+  const auto memory = code_.device->memory();
+  int64_t left = memory.ok() ? memory->usable() / kKeptShare : 0;
+  for (size_t s = 0; s < code_.stages.size(); ++s) {
+    const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+    const int64_t bytes = int64_t{by_library.cols} * by_library.k * 2;
+    if (bytes == 0 || bytes > left) continue;
+    auto copy = DeviceMemory::make(code_.device, bytes);
+    if (!copy.ok()) return;
+    const Status unpacked = code_.device->launch(tables, static_cast<int32_t>(s), tiles::KernelId::kUnpackWeight,
+                                                 code_.stages[s].col_tiles);
+    // An error of the device, which the step reports.
+    if (!unpacked.ok() || !code_.device->copy(copy->data(), code_.library_memory.data(), bytes).ok()) return;
+    kept_weights_[s] = std::move(copy).value();
+    left -= bytes;
+  }
 }
 
 Status TileRunner::multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows) {
@@ -439,7 +489,9 @@ Status TileRunner::multiply_by_library(const tiles::ProgramTables& tables, size_
   product.cols = by_library.cols;
   product.k = by_library.k;
   OpenDevice& device = *code_.device;
-  REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kUnpackWeight, table.col_tiles));
+  const uint8_t* const kept = kept_weight(stage);
+  if (kept == nullptr) REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kUnpackWeight, table.col_tiles));
+  else product.w = reinterpret_cast<const uint16_t*>(kept);
   REDLINE_TRY(device.launch(tables, number, tiles::KernelId::kRoundRows, blocks));
   REDLINE_TRY(device.multiply(product));
   return by_library.has_epilogue ? device.launch(tables, number, tiles::KernelId::kFinishRows, blocks) : Status();
@@ -464,9 +516,16 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
   kept.last_step = steps_;
   if (!is_new && kept.graph == nullptr) {
     const auto lock = code_.device->hold();
+    const size_t failed_products = failed_products_.size();
     REDLINE_TRY(code_.device->begin_capture());
     const Status launched = launch_stages(tables, sizes);
     const Status captured = code_.device->end_capture(&kept.graph);
+    // An error of the library may end the capture, and what follows then fails too. The next is without that product.
+    if (failed_products_.size() > failed_products && (!launched.ok() || !captured.ok())) {
+      if (captured.ok() && kept.graph != nullptr) code_.device->release_graph(kept.graph);
+      kept.graph = nullptr;
+      return launch_stages(tables, sizes);
+    }
     REDLINE_TRY(launched);
     REDLINE_TRY(captured);
   }
@@ -480,10 +539,10 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
   return kept.graph != nullptr ? code_.device->launch_graph(kept.graph) : launch_stages(tables, sizes);
 }
 
-Status TileRunner::check_hang() {
+Result<std::string> TileRunner::describe_hang() {
   tiles::HangReport hang = {};
   REDLINE_TRY(code_.device->download(&hang, code_.hang.data(), sizeof(hang)));
-  if (hang.abandoned == 0) return {};
+  if (hang.abandoned == 0) return std::string();
   // Which task of all lists, in order.
   size_t place = hang.task, list = 0;
   while (list + 1 < program_.tasks.size() && place >= program_.tasks[list].size())
@@ -508,7 +567,7 @@ Status TileRunner::check_hang() {
       text += fmt::format("\n  event {} has counted {}", program_.event_names[event],
                           counters[size_t{event} * tiles::kCounterStride]);
   if (missing.size() > kShown) text += fmt::format("\n  and {} more", missing.size() - kShown);
-  return internal("{}", text);
+  return text;
 }
 
 void TileRunner::drop_graphs() {

@@ -2,24 +2,27 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "backends/tiles/buffer_math.h"
+#include "backends/tiles/step_choice.h"
 #include "backends/tiles/tile_program.h"
 
 namespace redline {
 
 struct TileRunnerOptions {
-  /// Steps of at most this many tokens run as one persistent launch of the program's task lists. 0: none.
-  int64_t persistent_rows = 0;
-  /// A program that has kernels which are not tasks (is_task) runs by launches; the emulated device has all kernels as
-  /// tasks.
-  bool all_kernels_are_tasks = false;
+  StepChoice steps;
   /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
   /// images, of one size. It is captured when the sizes come a second time.
   bool graphs = true;
-  double hang_seconds = 60;  ///< a persistent step that takes longer fails
+  double hang_seconds = 60;  ///< a persistent step that takes longer is abandoned
+  /// Gets a sentence when a persistent step is abandoned or refused, and it and all later ones run by launches. Without
+  /// it, such a step fails.
+  std::function<void(const std::string&)> on_notice;
 };
 
 class TileRunner final : public Runner {
@@ -33,6 +36,13 @@ class TileRunner final : public Runner {
         std::count_if(graphs_.begin(), graphs_.end(), [](const auto& g) { return g.second.graph != nullptr; }));
   }
 
+  /// Whether the library of the device has given an error, and how many weights are kept in its order.
+  bool has_failed_products() const { return !failed_products_.empty(); }
+  size_t num_kept_weights() const {
+    return static_cast<size_t>(std::count_if(kept_weights_.begin(), kept_weights_.end(),
+                                             [](const DeviceMemory& memory) { return memory.data() != nullptr; }));
+  }
+
   const Program* program() const override { return &program_; }
   const StatePlan& states() const override { return program_.states; }
   Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const override;
@@ -43,7 +53,8 @@ class TileRunner final : public Runner {
   std::span<const int32_t> sampled() const override { return sampled_; }
   int64_t resident_arena_bytes() const override { return code_.arena.size(); }
   bool bind(std::string_view name, void* data) override;
-  std::string describe() const override { return program_.to_string(); }
+  std::string describe() const override { return fmt::format("steps: {}\n", steps_text()) + program_.to_string(); }
+  std::string steps_text() const override { return options_.steps.text(); }
 
  private:
   struct HostPort {
@@ -73,9 +84,19 @@ class TileRunner final : public Runner {
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   /// The launches and the product of a stage that the library computes.
   Status multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows);
+  /// Before the first step in which the library multiplies: copies of its weights in its order, of as many as there is
+  /// memory for. The others are written again in every step.
+  void keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  /// nullptr: the weight of the stage is not kept.
+  const uint8_t* kept_weight(size_t stage) const {
+    return stage < kept_weights_.size() ? kept_weights_[stage].data() : nullptr;
+  }
   void drop_graphs();
-  /// internal: a persistent step timed out; lists the events that are waited for.
-  Status check_hang();
+  tiles::ProgramTables program_tables() const;
+  /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
+  Result<std::string> run_persistent();
+  /// What a persistent step that was abandoned waited for; "": it has ended.
+  Result<std::string> describe_hang();
 
   Program program_;
   TileProgram& code_;
@@ -98,7 +119,8 @@ class TileRunner final : public Runner {
     int64_t last_step = 0;
   };
   std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes
-  bool can_persist_ = false;
+  std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty: the library has not multiplied yet
+  std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k, for which the library has given an error
   int64_t steps_ = 0;
   uint64_t epoch_ = 0;
   Status failed_;  ///< an error of the device: further steps are refused

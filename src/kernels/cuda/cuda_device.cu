@@ -175,10 +175,16 @@ class CudaDevice {
   int32_t run_program(const ProgramTables* program, int32_t blocks) {
     ProgramTables tables = *program;
     void* args[] = {&tables};
-    return check(
+    const cudaError_t error =
         cudaLaunchCooperativeKernel(persistent_step().function, dim3(static_cast<unsigned>(blocks)),
-                                    dim3(persistent_step().threads), args, static_cast<size_t>(shared_bytes_), stream_),
-        "launch of a persistent step");
+                                    dim3(persistent_step().threads), args, static_cast<size_t>(shared_bytes_), stream_);
+    const int32_t failed = check(error, "launch of a persistent step");
+    // What other programs on the GPU leave (MPS) may be less than open() has found.
+    if (error != cudaErrorCooperativeLaunchTooLarge && error != cudaErrorLaunchOutOfResources &&
+        error != cudaErrorNotSupported)
+      return failed;
+    cudaGetLastError();  // no later call shall report it
+    return kNotLaunched;
   }
   int32_t synchronize() { return check(cudaStreamSynchronize(stream_), "step"); }
   void close() { delete this; }
@@ -211,6 +217,27 @@ class CudaDevice {
   char error_[512] = "";
 };
 
+/// Blocks of a persistent step that the GPU runs at the same time; 0: none, and `why` says why.
+int resident_blocks(const cudaDeviceProp& properties, int shared_bytes, const char*& why) {
+  if (properties.cooperativeLaunch == 0) {
+    why = "the GPU has no cooperative launches";
+    return 0;
+  }
+  const CudaKernel& step = persistent_step();
+  int each = 0;
+  cudaError_t error = cudaFuncSetAttribute(step.function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (error == cudaSuccess)
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, step.function, static_cast<int>(step.threads),
+                                                          static_cast<size_t>(shared_bytes));
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // no later call shall report it
+    why = "redline_cuda.so has no persistent step for the GPU";
+    return 0;
+  }
+  if (each == 0) why = "a multiprocessor has too few registers or too little shared memory for a persistent step";
+  return each * properties.multiProcessorCount;
+}
+
 cudaError_t allow_shared_memory(const CudaKernel& kernel, int bytes) {
   if (!kernel.needs_shared) return cudaSuccess;
   return cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -237,7 +264,6 @@ cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
   if (error == cudaSuccess) error = allow_shared_memory(stage_kernel(KernelId::k##K), shared_bytes_);
   REDLINE_TILE_KERNELS(REDLINE_KERNEL)
 #undef REDLINE_KERNEL
-  if (error == cudaSuccess) error = allow_shared_memory(persistent_step(), shared_bytes_);
   // Without pinned memory, which a machine may limit, uploads are slower.
   if (error == cudaSuccess && uploads_.open() != cudaSuccess) cudaGetLastError();
   if (error == cudaErrorNoKernelImageForDevice) {
@@ -250,6 +276,7 @@ cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
     return error;
   }
   table_.multiprocessors = properties.multiProcessorCount;
+  table_.persistent_blocks = resident_blocks(properties, shared_bytes_, table_.persistent_obstacle);
   cudaFuncAttributes wide;
   error = cudaFuncGetAttributes(&wide, stage_kernel(KernelId::kWideLinear).function);
   if (error != cudaSuccess) {

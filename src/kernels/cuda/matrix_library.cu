@@ -60,21 +60,19 @@ std::unique_ptr<MatrixLibrary> MatrixLibrary::open(const char* folder, cudaStrea
 }
 
 MatrixLibrary::~MatrixLibrary() {
-  for (auto& [sizes, plan] : plans_) {
-    if (plan.product != nullptr) f_.free_product(plan.product);
-    for (void* layout : {plan.w, plan.x, plan.y})
-      if (layout != nullptr) f_.free_layout(layout);
-  }
+  plans_.clear();
   if (workspace_ != nullptr) cudaFree(workspace_);
   if (handle_ != nullptr) f_.destroy(handle_);
 }
 
+MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k) {
+  return plans_.get({rows, cols, k}, [&](Plan& made) { make_plan(made, rows, cols, k); });
+}
+
 // The library's matrices are column-major: of them, a row-major one is the transpose. y^T [cols, rows] = w x^T, where w
 // is the transpose of what the library sees.
-MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k) {
-  const auto [at, is_new] = plans_.try_emplace({rows, cols, k});
-  Plan& p = at->second;
-  if (!is_new) return p;
+void MatrixLibrary::make_plan(Plan& p, int32_t rows, int32_t cols, int32_t k) {
+  p.functions = &f_;
   const auto m = static_cast<uint64_t>(rows), n = static_cast<uint64_t>(cols), depth = static_cast<uint64_t>(k);
   void* preference = nullptr;
   int count = 0;
@@ -87,7 +85,6 @@ MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k) 
                   f_.find_algorithms(handle_, p.product, p.w, p.x, p.y, p.y, preference, 1, &p.algorithm, &count) == 0;
   if (preference != nullptr) f_.free_preference(preference);
   p.found = ok && count == 1 && p.algorithm.status == 0;
-  return p;
 }
 
 int MatrixLibrary::multiply(const MatrixProduct& product) {

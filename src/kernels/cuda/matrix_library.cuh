@@ -4,11 +4,11 @@
 
 #include <cuda_runtime.h>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
 
+#include "kernels/cuda/plan_cache.h"
 #include "kernels/tiles/tile_device.h"
 
 namespace redline::tiles {
@@ -55,6 +55,15 @@ class MatrixLibrary {
   };
   /// Of one product's sizes.
   struct Plan {
+    Plan() = default;
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+    ~Plan() {
+      if (product != nullptr) functions->free_product(product);
+      for (void* layout : {w, x, y})
+        if (layout != nullptr) functions->free_layout(layout);
+    }
+    const Functions* functions = nullptr;
     bool found = false;
     void *product = nullptr, *w = nullptr, *x = nullptr, *y = nullptr;
     Heuristic algorithm = {};
@@ -62,13 +71,16 @@ class MatrixLibrary {
   MatrixLibrary() = default;
   bool load(void* library);
   Plan& plan(int32_t rows, int32_t cols, int32_t k);
+  void make_plan(Plan& plan, int32_t rows, int32_t cols, int32_t k);
 
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
   Functions f_;
   cudaStream_t stream_ = nullptr;
   void *handle_ = nullptr, *workspace_ = nullptr;
   std::string name_;
-  std::map<std::tuple<int32_t, int32_t, int32_t>, Plan> plans_;
+  /// Prompts have any number of rows, and a model some tens of matrix shapes.
+  static constexpr size_t kMaxPlans = 1024;
+  PlanCache<std::tuple<int32_t, int32_t, int32_t>, Plan> plans_{kMaxPlans};
 };
 
 }  // namespace redline::tiles

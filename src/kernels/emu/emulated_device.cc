@@ -41,6 +41,8 @@ class EmulatedDevice {
     table_.multiprocessors = options.multiprocessors;
     table_.has_warp_groups = options.machine.has_bulk_copies ? 1 : 0;
     if (options.has_library) table_.library = "emulated library";
+    table_.persistent_blocks = options.persistent_blocks < 0 ? options.multiprocessors : options.persistent_blocks;
+    table_.persistent_obstacle = "the emulated device has no cooperative launches";
   }
   tiles::TileDevice* table() { return &table_; }
   void set(const MachineOptions& options) { options_.machine = options; }
@@ -148,6 +150,10 @@ class EmulatedDevice {
   }
 
   int32_t run_program(const tiles::ProgramTables* program, int32_t blocks) {
+    if (options_.refuses_persistent) {
+      finish(unsupported("the emulated device refuses a cooperative launch of {} blocks", blocks));
+      return tiles::kNotLaunched;
+    }
     std::unique_ptr<Machine> machine = take_machine();
     const Status status = machine->run({.blocks = blocks,
                                         .warps = tiles::kBlockWarps,

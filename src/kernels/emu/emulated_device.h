@@ -17,6 +17,10 @@ struct EmulatedDeviceOptions {
   MachineOptions machine;
   int64_t memory_bytes = 0;  ///< that the device has; 0: as much as the host gives
   bool has_library = false;  ///< TileDevice::multiply
+  /// Of a persistent step, blocks that run at the same time; -1: one for each multiprocessor; 0: a device without
+  /// cooperative launches.
+  int persistent_blocks = -1;
+  bool refuses_persistent = false;  ///< run_program() gives kNotLaunched
 };
 
 /// Freed by TileDevice::close.

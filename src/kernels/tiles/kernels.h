@@ -106,10 +106,6 @@ TILE_CONST_FN KernelId wide_kernel(KernelId kernel) {
   return kernel;
 }
 
-/// Products of more rows than these are the library's, where the device has one: then weights are read so often that to
-/// write them in its order first costs little.
-inline constexpr int kOwnRows = 64;
-
 /// One stage of a program in device memory.
 struct StageTable {
   KernelId kernel;

@@ -9,7 +9,10 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 5;
+inline constexpr int32_t kTileDeviceAbi = 6;
+
+/// Of run_program: the device refuses the launch, and nothing of it has run.
+inline constexpr int32_t kNotLaunched = 2;
 
 /// y = x w^T by a library of the device: x [rows, k] and w [cols, k] are bfloat16, y [rows, cols] is float32, as are
 /// its sums; all are dense and aligned to 16 bytes, k is a multiple of 8 and cols of 4.
@@ -27,6 +30,9 @@ struct TileDevice {
   int32_t has_warp_groups;  ///< launches may be of wide_kernel()
   const char* name;         ///< "emu/sm90a"
   const char* library;      ///< "cuBLASLt 13.0.2": there is multiply(); nullptr: none
+  /// Blocks of a persistent step that run at the same time; 0: there is none, and `persistent_obstacle` says why.
+  int32_t persistent_blocks;
+  const char* persistent_obstacle;
   void* self;
   /// Zeroed. `is_constant`: kernels do not write it, so bulk copies may read it.
   int32_t (*allocate)(void* self, int64_t bytes, int32_t is_constant, void** memory);
@@ -51,7 +57,7 @@ struct TileDevice {
   int32_t (*end_capture)(void* self, void** graph);
   int32_t (*launch_graph)(void* self, void* graph);
   void (*release_graph)(void* self, void* graph);
-  /// Runs a whole step with a block for each task list.
+  /// Runs a whole step with a block for each task list, all at the same time. Or kNotLaunched.
   int32_t (*run_program)(void* self, const ProgramTables* program, int32_t blocks);
   int32_t (*synchronize)(void* self);
   const char* (*last_error)(void* self);

@@ -56,13 +56,10 @@ const BenchRow* BenchReport::start() const {
 }
 
 Json bench_json(const BenchReport& report) {
-  Json json = {{"model", model_json(report.model)},
-               {"machine", peaks_json(report.peaks)},
-               {"threads", report.model.threads},
-               {"isa", report.model.isa},
-               {"dtype", report.dtype},
-               {"check", check_json(report.check)},
-               {"rows", Json::array()}};
+  Json json = {{"model", model_json(report.model)},         {"machine", peaks_json(report.peaks)},
+               {"threads", report.model.threads},           {"isa", report.model.isa},
+               {"device_steps", report.model.device_steps}, {"dtype", report.dtype},
+               {"check", check_json(report.check)},         {"rows", Json::array()}};
   for (const BenchRow& row : report.rows) json["rows"].push_back(row_json(row));
   if (!report.failure.ok()) json["stopped"] = report.failure.message();
   return json;

@@ -183,11 +183,15 @@ template <class Format, int kShifts>
   }
 }
 
+// Prefetch distance in each row panel, in 256 elements.
+constexpr int64_t kPrefetchGroups = 3;
+
 /// How the packed row panels of a format are laid out.
 struct Panels {
   int64_t row_panel_bytes, group_bytes;  ///< of a row panel; of 256 elements of it
-  int64_t first_step, step_bytes;        ///< where the codes of 32 elements begin
-  int32_t offset;                        ///< kStartOffset
+  int64_t ahead;  ///< prefetch distance: what is prefetched with a group is in its row panel, or all of it is past it
+  int64_t first_step, step_bytes;  ///< where the codes of 32 elements begin
+  int32_t offset;                  ///< kStartOffset
   /// Scales<Format::kGroup, kShifts> of each row panel.
   void (*find_scales)(const uint8_t* block, int64_t row_panel_bytes, int row_panels, int count, void* scales);
 
@@ -196,8 +200,11 @@ struct Panels {
     using RowPanel = blocks::RowPanel<Format>;
     static_assert(Format::kElements == kQ8Step || Format::kElements == kQ8Group);
     const bool small = Format::kElements == kQ8Step;
-    return {.row_panel_bytes = a.in_features / Format::kElements * RowPanel::kBytes,
-            .group_bytes = kQ8Group / Format::kElements * RowPanel::kBytes,
+    const int64_t row_panel_bytes = a.in_features / Format::kElements * RowPanel::kBytes,
+                  group_bytes = kQ8Group / Format::kElements * RowPanel::kBytes;
+    return {.row_panel_bytes = row_panel_bytes,
+            .group_bytes = group_bytes,
+            .ahead = row_panel_bytes - max_i64(0, row_panel_bytes / group_bytes - kPrefetchGroups) * group_bytes,
             .first_step = RowPanel::kHeadBytes,
             .step_bytes = small ? RowPanel::kBytes : RowPanel::kStepBytes,
             .offset = kStartOffset<Format>,

@@ -19,6 +19,7 @@ class AttentionDots {
   static constexpr int64_t kQueryRows = bf16_tiled::kQueryRows, kStep = bf16_tiled::kStep;
   static constexpr int kRows = 8;  // by 32 query rows: 16 sums, which share two loads and each a broadcast
   static constexpr int64_t kRowBytes = 64;
+  static_assert(bf16_tiled::kScoreUnit == 1, "exponents are computed from scores as they are");
 
  public:
   static constexpr bool kIsDots = true;

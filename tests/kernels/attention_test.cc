@@ -659,9 +659,9 @@ TEST_P(Attention, QueryRowsOfManyScalesShareACall) {
 // Every row has its own distance between its first scores and the largest ones, around those where an exponent of
 // float32 ends: weights are 2^-32 times 2^distance.
 TEST_P(Attention, ScoresFarAboveTheFirstOnes) {
-  constexpr float kDistances[] = {0,      20,  131, 132, 133, 134, 157, 157.5f, 158,   158.5f, 159,  159.5f, 160, 161,
-                                  161.5f, 162, 163, 189, 190, 200, 256, 288,    414,   700,    -93,  -93.5f, -94, -94.5f,
-                                  -95,    -96, -300};
+  constexpr float kDistances[] = {0,      20,  131, 132,    133, 134,    157, 157.5f, 158, 158.5f, 159,
+                                  159.5f, 160, 161, 161.5f, 162, 163,    189, 190,    200, 256,    288,
+                                  414,    700, -93, -93.5f, -94, -94.5f, -95, -96,    -300};
   constexpr auto kRows = static_cast<int64_t>(std::size(kDistances) + 7);  // more than a pass of 32
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t positions : {33, 300, 600}) {
@@ -677,8 +677,8 @@ TEST_P(Attention, ScoresFarAboveTheFirstOnes) {
         const int64_t stride = head_dim + 3;
         std::vector<float> q = test_values(kRows * stride, 3);
         for (int64_t r = 0; r < kRows; ++r)
-          q[r * stride] = kDistances[r % std::size(kDistances)] * std::log(2.0f) / 8 *
-                          std::sqrt(static_cast<float>(head_dim));
+          q[r * stride] =
+              kDistances[r % std::size(kDistances)] * std::log(2.0f) / 8 * std::sqrt(static_cast<float>(head_dim));
         ASSERT_NO_FATAL_FAILURE(expect_rows(kernel, cache, kRows, q));
       }
     }

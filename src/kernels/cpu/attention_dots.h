@@ -59,7 +59,8 @@ class AttentionDots {
     return set1_i32(both);
   }
 
-  /// As Exponential::bits for x in [-126, 127); 2^x for less is rounded to zero.
+  /// The bits of Exponential::bits for x in [-126, 127): whether a job is done here or by weigh_exactly depends on the
+  /// other rows of the call. Less gives zero or a subnormal, which products take for zero.
   REDLINE_INLINE static VecI32 exponential(VecF32 x) {
     const bf16_tiled::Exponential e;
     x = max(set1(-127.0f), x);  // a NaN stays

@@ -84,7 +84,7 @@ TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
         }
 }
 
-// Rows are multiplied in blocks, whose first rows must be where the layout of x and that of the output begin anew:
+// Rows are multiplied in blocks, whose first rows must be those of panels in the layout of x and in that of the output:
 // every pair of layouts, in more rows than a block has.
 TEST(GatedLinearOp, RowsInBlocksHaveTheSameBitsAsInAStepOfTheirOwn) {
   constexpr int64_t kIn = 64, kFeatures = 256, kOut = 8, kRows = 1031, kPart = 200;

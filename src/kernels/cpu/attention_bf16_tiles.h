@@ -47,8 +47,8 @@ constexpr int64_t kFewPositions = 256;
 /// The scratch of one call, sized for its head_dim.
 struct Buffers {
   BF16* q;  ///< [32 query rows][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
-  float*
-      sums;  ///< [32 query rows][16 of head_dim][16][32 query rows]; a partial last 16 holds sums of weights, not for dots
+  /// [32 query rows][16 of head_dim][16][32 query rows]; of tiles, a partial last 16 holds the sum of weights.
+  float* sums;
   float* top;                  ///< [query rows], exponent of 2; -inf: none yet
   Reference* reference;        ///< per 32 query rows
   Span* seen;                  ///< [query rows]

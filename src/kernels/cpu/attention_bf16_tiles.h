@@ -437,9 +437,10 @@ void attend_in_parts(Unit& unit, AttentionArgs a) {
 template <class Unit>
 void attention_by_bf16_tiles(Unit& unit, const AttentionArgs& a) {
   // Sized so that a job, 8 pairs of positions, fits into half the steps of head_dim.
-  if constexpr (Unit::kIsDots) bf16_tiled::attend_in_parts<1>(unit, a);
-  else if (a.head_dim <= 96) bf16_tiled::attend_in_parts<2>(unit, a);
-  else bf16_tiled::attend_in_parts<1>(unit, a);
+  if constexpr (!Unit::kIsDots) {
+    if (a.head_dim <= 96) return bf16_tiled::attend_in_parts<2>(unit, a);
+  }
+  bf16_tiled::attend_in_parts<1>(unit, a);
 }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -594,6 +594,52 @@ TEST_P(Attention, WeightsBelowTheNormalNumbersAreZero) {
   }
 }
 
+/// Attention of one query row to all positions, against float64.
+void expect_row(const AttentionKernel& kernel, const Cache& cache, const float* q, const float* got) {
+  const int64_t n = cache.positions, head_dim = cache.head_dim;
+  const double scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  std::vector<double> score(static_cast<size_t>(n));
+  double top = -INFINITY, total = 0, size = 0;
+  for (int64_t p = 0; p < n; ++p) {
+    double most = 0;
+    for (int64_t d = 0; d < head_dim; ++d) {
+      const double product = query_of(kernel, q[d], scale) * cache.key(p, d);
+      score[p] += product;
+      most += std::abs(product);
+    }
+    top = std::max(top, score[p]);
+    size = std::max(size, most);
+  }
+  for (double& s : score) total += s = std::exp(s - top);
+  // As in AgreesWithReference; float16 pages by tiles have q and k to 2^-16 each. Values are below 1.
+  const double weights = kernel.tiles ? 2 * 5.9e-3 : 2 * (static_cast<double>(n) + 100) * kRounding;
+  const double bound =
+      weights + std::expm1(2 * size * (4 / 65536.0 * kernel.tiles + 3 * static_cast<double>(head_dim) * kRounding));
+  for (int64_t d = 0; d < head_dim; ++d) {
+    double want = 0;
+    for (int64_t p = 0; p < n; ++p) want += score[p] / total * cache.value(p, d);
+    ASSERT_NEAR(got[d], want, bound) << "head_dim " << d;
+  }
+}
+
+/// Rows of one head that all attend to all positions: each against float64, with the bits that it has alone.
+void expect_rows(const AttentionKernel& kernel, Cache& cache, int64_t rows, const std::vector<float>& q) {
+  const int64_t stride = cache.head_dim + 3;
+  std::vector<float> y(q.size(), 77.0f);
+  const AttentionCase all = {rows, 1, cache.head_dim, cache.positions, 0};
+  const AttentionCase last = {1, 1, cache.head_dim, cache.positions - 1, 0};
+  AttentionArgs a = arguments(cache, all, q, y, 0, rows);
+  a.kv_end = cache.positions;
+  kernel.attend(a);
+  for (int64_t r = 0; r < rows; ++r) {
+    SCOPED_TRACE(fmt::format("row {}", r));
+    const std::vector<float> row(q.begin() + r * stride, q.begin() + (r + 1) * stride);
+    const std::vector<float> got(y.begin() + r * stride, y.begin() + (r + 1) * stride);
+    ASSERT_EQ(run(kernel.attend, cache, last, row, 0, 1), got);
+    ASSERT_NO_FATAL_FAILURE(expect_row(kernel, cache, row.data(), got.data()));
+  }
+}
+
 // Scores from far below the first ones to far above: weights of bfloat16 pages are made in another way there.
 TEST_P(Attention, QueryRowsOfManyScalesShareACall) {
   constexpr int64_t kPositions = 300, kRows = 37;
@@ -605,38 +651,78 @@ TEST_P(Attention, QueryRowsOfManyScalesShareACall) {
       const int64_t stride = head_dim + 3;
       std::vector<float> q = test_values(kRows * stride, 3);
       for (int64_t i = 0; i < kRows * stride; ++i) q[i] *= std::exp2(static_cast<float>(i / stride % 9));
-      std::vector<float> y(q.size(), 77.0f);
-      const AttentionCase all = {kRows, 1, head_dim, kPositions, 0}, last = {1, 1, head_dim, kPositions - 1, 0};
-      AttentionArgs a = arguments(cache, all, q, y, 0, kRows);
-      a.kv_end = kPositions;
-      kernel.attend(a);
-      for (int64_t r = 0; r < kRows; ++r) {
-        const std::vector<float> row(q.begin() + r * stride, q.begin() + (r + 1) * stride);
-        const std::vector<float> got(y.begin() + r * stride, y.begin() + (r + 1) * stride);
-        ASSERT_EQ(run(kernel.attend, cache, last, row, 0, 1), got) << "row " << r;
-        std::vector<double> score(kPositions);
-        double top = -INFINITY, total = 0, size = 0;
-        for (int64_t p = 0; p < kPositions; ++p) {
-          double most = 0;
-          for (int64_t d = 0; d < head_dim; ++d) {
-            const double product = query_of(kernel, row[d], a.scale) * cache.key(p, d);
-            score[p] += product;
-            most += std::abs(product);
-          }
-          top = std::max(top, score[p]);
-          size = std::max(size, most);
-        }
-        for (double& s : score) total += s = std::exp(s - top);
-        // As above; float16 pages by tiles have q and k to 2^-16 each.
-        const double weights = kernel.tiles ? 2 * 5.9e-3 : 2 * (kPositions + 100) * kRounding;
-        const double bound = weights + std::expm1(2 * size * (4 / 65536.0 * kernel.tiles + 3 * head_dim * kRounding));
-        for (int64_t d = 0; d < head_dim; ++d) {
-          double want = 0;
-          for (int64_t p = 0; p < kPositions; ++p) want += score[p] / total * cache.value(p, d);
-          ASSERT_NEAR(got[d], want, bound) << "row " << r;
-        }
+      ASSERT_NO_FATAL_FAILURE(expect_rows(kernel, cache, kRows, q));
+    }
+  }
+}
+
+// Every row has its own distance between its first scores and the largest ones, around those where an exponent of
+// float32 ends: weights are 2^-32 times 2^distance.
+TEST_P(Attention, ScoresFarAboveTheFirstOnes) {
+  constexpr float kDistances[] = {0,      20,  131, 132,    133, 134,    157, 157.5f, 158, 158.5f, 159,
+                                  159.5f, 160, 161, 161.5f, 162, 163,    189, 190,    200, 256,    288,
+                                  414,    700, -93, -93.5f, -94, -94.5f, -95, -96,    -300};
+  constexpr auto kRows = static_cast<int64_t>(std::size(kDistances) + 7);  // more than a pass of 32
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    for (const int64_t positions : {33, 300, 600}) {
+      for (const int64_t head_dim : {1, 17, 64, 72, 128}) {
+        SCOPED_TRACE(fmt::format("{} positions {} head_dim {}", kernel.name, positions, head_dim));
+        Cache cache(kernel.format, positions, head_dim);
+        std::vector<float> k = test_values(positions * head_dim, 1, 0.5f);
+        for (int64_t p = 0; p < positions; ++p) k[p * head_dim] = 0;
+        // Two positions of nearly the same score, in the second tile of 16 and in the last.
+        k[21 * head_dim] = 8.0f;
+        k[(positions - 1) * head_dim] = 7.96875f;
+        append(kernels(), cache, k, test_values(positions * head_dim, 2));
+        const int64_t stride = head_dim + 3;
+        std::vector<float> q = test_values(kRows * stride, 3);
+        for (int64_t r = 0; r < kRows; ++r)
+          q[r * stride] =
+              kDistances[r % std::size(kDistances)] * std::log(2.0f) / 8 * std::sqrt(static_cast<float>(head_dim));
+        ASSERT_NO_FATAL_FAILURE(expect_rows(kernel, cache, kRows, q));
       }
     }
+  }
+}
+
+// Around the 8, 16 and 32 of which vectors, tiles, pages and passes are made, and primes.
+TEST_P(Attention, SizesAroundVectorsAndTiles) {
+  constexpr int64_t kSizes[] = {1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 61};
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    for (const int64_t head_dim : kSizes) {
+      for (const int64_t positions : kSizes) {
+        SCOPED_TRACE(fmt::format("{} head_dim {} positions {}", kernel.name, head_dim, positions));
+        Cache cache(kernel.format, positions, head_dim);
+        append(kernels(), cache, test_values(positions * head_dim, 1, 2.0f), test_values(positions * head_dim, 2));
+        for (const int64_t rows : {1, 15, 33})
+          ASSERT_NO_FATAL_FAILURE(expect_rows(kernel, cache, rows, test_values(rows * (head_dim + 3), 3, 3.0f)));
+      }
+    }
+  }
+}
+
+// Its row is NaN; the others of the call do not change.
+TEST_P(Attention, ANanInAQueryStaysInItsRow) {
+  constexpr int64_t kPositions = 70, kRows = 37, kHeadDim = 40, kStride = kHeadDim + 3;
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    SCOPED_TRACE(kernel.name);
+    Cache cache(kernel.format, kPositions, kHeadDim);
+    append(kernels(), cache, test_values(kPositions * kHeadDim, 1, 2.0f), test_values(kPositions * kHeadDim, 2));
+    std::vector<float> q = test_values(kRows * kStride, 3);
+    const auto attend = [&] {
+      std::vector<float> y(q.size(), 77.0f);
+      AttentionArgs a = arguments(cache, {kRows, 1, kHeadDim, kPositions, 0}, q, y, 0, kRows);
+      a.kv_end = kPositions;
+      kernel.attend(a);
+      return y;
+    };
+    const std::vector<float> clean = attend();
+    q[5 * kStride + 3] = kNan, q[18 * kStride] = kNan, q[33 * kStride + kHeadDim - 1] = kNan;
+    const std::vector<float> dirty = attend();
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t d = 0; d < kHeadDim; ++d)
+        if (r == 5 || r == 18 || r == 33) ASSERT_TRUE(std::isnan(dirty[r * kStride + d])) << r;
+        else ASSERT_EQ(dirty[r * kStride + d], clean[r * kStride + d]) << r;
   }
 }
 
@@ -664,6 +750,8 @@ TEST_P(Attention, NoRowsIsNothing) {
   EXPECT_TRUE(run(kernels().attention[0], cache, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
   Cache halves(KvFormat::kF16, 1, 8);
   EXPECT_TRUE(run(kernels().attention_tiles[1], halves, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
+  Cache bfloats(KvFormat::kBF16, 1, 8);
+  EXPECT_TRUE(run(kernels().attention_tiles[2], bfloats, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
 }
 
 REDLINE_INSTANTIATE_PER_ISA(KvAppend);

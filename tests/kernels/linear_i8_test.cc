@@ -219,14 +219,16 @@ TEST_P(LinearI8, FewRowsInGroupsMatchFloat64) {
 
 // More rows and columns than the sums in linear_i8_scratch have room for.
 TEST_P(LinearI8, ManyRowsGiveTheBitsOfFew) {
+  const auto check = [&](LinearI8Kernel kernel, const LinearI8Case& c) {
+    const std::vector<float> y = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
+    for (int64_t m : {int64_t{0}, int64_t{258}, std::min<int64_t>(512, c.rows - 2), c.rows - 1}) {
+      const std::vector<float> row = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, m, 1, 1024);
+      ASSERT_EQ(std::memcmp(row.data(), &y[static_cast<size_t>(m * c.y_stride)], static_cast<size_t>(c.n) * 4), 0) << m;
+    }
+  };
   const bool unit = kernels().has_tile_unit;
-  const LinearI8Case c(unit ? 1100 : 1072, unit ? 1120 : 64, unit ? 543 : 259);
-  const LinearI8Kernel kernel = kernels().linear_i8_tiles[kType];
-  const std::vector<float> y = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
-  for (int64_t m : {int64_t{0}, int64_t{258}, std::min<int64_t>(512, c.rows - 2), c.rows - 1}) {
-    const std::vector<float> row = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, m, 1, 1024);
-    ASSERT_EQ(std::memcmp(row.data(), &y[static_cast<size_t>(m * c.y_stride)], static_cast<size_t>(c.n) * 4), 0) << m;
-  }
+  check(kernels().linear_i8_tiles[kType], {unit ? 1100 : 1072, unit ? 1120 : 64, unit ? 543 : 259});
+  check(kernels().linear_i8[kType], {529, 2080, 531});
 }
 
 // Integers are the same everywhere, and all vector sets fuse their multiply-adds alike.

@@ -167,7 +167,8 @@ TEST_P(LinearTiles, AFewRows) {
 TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
   const int64_t many = kernels().has_tile_unit ? 1061 : 530;
   for (DType type : {DType::kBF16, DType::kQ4_0}) {
-    LinearTilesCase c(type, 288, kernels().has_tile_unit ? 1056 : 544, many);
+    const int64_t columns = type == DType::kBF16 && kernels().has_fast_bf16_dot ? 1072 : 288;
+    LinearTilesCase c(type, columns, kernels().has_tile_unit ? 1056 : 544, many);
     c.run(kernels(), 0, many, c.n, c.residual.data(), c.y.data());
     for (int64_t m : {int64_t{0}, int64_t{511}, int64_t{512}, many - 1}) {
       GuardedBuffer<float> one(c.n);

@@ -1,4 +1,5 @@
-// Inner loops of attention_bf16_tiles.h: the tile products of a pass, interleaved with vector work.
+// Inner loops of attention_bf16_tiles.h: the products of a pass, interleaved with vector work. What follows is about
+// tiles; attention_dots.h has the products without them.
 //
 // After each tile product, some scores of an earlier block are turned into weights. The core overlaps both: during one
 // product the vector unit can issue 32 additions but only 16 multiplications (docs/performance.md). Values of the

@@ -7,21 +7,22 @@
 // blend. Keys and values are read where kv_append put them (KvHeadView); incomplete tiles and partly masked pages are
 // copied first.
 //
-// A pass is 32 query rows over one chunk of positions: scores, weights, weights . values. attention_bf16_pipeline.h
-// keeps the tile unit and the vector unit busy at the same time; the first blocks of the next pass are scored before
-// the values of this one, so that vector work is available meanwhile.
+// A pass is 32 query rows over one chunk of positions: scores, weights, weights . values. The products are those of a
+// tile unit or, without one, of attention_dots.h. attention_bf16_pipeline.h does products and vector work at the same
+// time; the first blocks of the next pass are scored before the values of this one, so that vector work is available
+// meanwhile.
 //
 // There is no search for the maximum: weights are 2^(score - reference - 32), which float32 and bfloat16 represent
 // wherever the maximum lies. The reference of a query row is the largest of its first 16 visible scores, as an
 // integer, so that rounding does not depend on the reference. If its sum of weights exceeds 2^100, the reference was
 // too low: the 32 query rows are recomputed with the true maximum for that row, and the others get the same bits again.
 //
-// Weights are computed in 16-bit integers, two positions at once, for scores within 2^-95 .. 2^32 of the reference. If
-// a query row has a score outside that range, its weights of those 16 positions are recomputed in float32. The weights
-// of a row are summed by a column of ones where head_dim leaves one free in its last tile, by vectors otherwise. Sums
-// of weights . values stay in tiles from block to block and are stored to memory only between chunks. Partials are
-// calls of one chunk: unlike those of other kernels they add up to a single call only within rounding. No image model
-// uses them.
+// With a tile unit weights are computed in 16-bit integers, two positions at once, for scores within 2^-95 .. 2^32 of
+// the reference. If a query row has a score outside that range, its weights of those 16 positions are recomputed in
+// float32. The weights of a row are summed by a column of ones where head_dim leaves one free in its last tile, by
+// vectors otherwise and without tiles. Sums of weights . values stay in tiles (registers) from block to block and are
+// stored to memory only between chunks. Partials are calls of one chunk: unlike those of other kernels they add up to a
+// single call only within rounding. No image model uses them.
 //
 // Error beyond that of attention.inc: scale q is rounded to bfloat16, which changes scores by up to 2^-9 scale |q| |k|;
 // weights have an error of at most 5.9e-3, 2.1e-3 rms (of which rounding to bfloat16 is 3.9e-3 and 1.7e-3), but the
@@ -45,9 +46,10 @@ constexpr int64_t kFewPositions = 256;
 
 /// The scratch of one call, sized for its head_dim.
 struct Buffers {
-  BF16* q;      ///< [32 query rows][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
-  float* sums;  ///< [32 query rows][16 of head_dim][16][32 query rows]; a partial last 16 holds the sum of weights
-  float* top;   ///< [query rows], exponent of 2; -inf: none yet
+  BF16* q;  ///< [32 query rows][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
+  /// [32 query rows][16 of head_dim][16][32 query rows]; of tiles, a partial last 16 holds the sum of weights.
+  float* sums;
+  float* top;                  ///< [query rows], exponent of 2; -inf: none yet
   Reference* reference;        ///< per 32 query rows
   Span* seen;                  ///< [query rows]
   int64_t* visible_positions;  ///< [query rows], visible positions over all calls
@@ -435,9 +437,10 @@ void attend_in_parts(Unit& unit, AttentionArgs a) {
 template <class Unit>
 void attention_by_bf16_tiles(Unit& unit, const AttentionArgs& a) {
   // Sized so that a job, 8 pairs of positions, fits into half the steps of head_dim.
-  if constexpr (Unit::kIsDots) bf16_tiled::attend_in_parts<1>(unit, a);
-  else if (a.head_dim <= 96) bf16_tiled::attend_in_parts<2>(unit, a);
-  else bf16_tiled::attend_in_parts<1>(unit, a);
+  if constexpr (!Unit::kIsDots) {
+    if (a.head_dim <= 96) return bf16_tiled::attend_in_parts<2>(unit, a);
+  }
+  bf16_tiled::attend_in_parts<1>(unit, a);
 }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -19,6 +19,7 @@ class AttentionDots {
   static constexpr int64_t kQueryRows = bf16_tiled::kQueryRows, kStep = bf16_tiled::kStep;
   static constexpr int kRows = 8;  // by 32 query rows: 16 sums, which share two loads and each a broadcast
   static constexpr int64_t kRowBytes = 64;
+  static_assert(bf16_tiled::kScoreUnit == 1, "exponents are computed from scores as they are");
 
  public:
   static constexpr bool kIsDots = true;
@@ -58,7 +59,8 @@ class AttentionDots {
     return set1_i32(both);
   }
 
-  /// As Exponential::bits for x in [-126, 127); 2^x for less is rounded to zero.
+  /// The bits of Exponential::bits for x in [-126, 127): whether a job is done here or by weigh_exactly depends on the
+  /// other rows of the call. Less gives zero or a subnormal, which products take for zero.
   REDLINE_INLINE static VecI32 exponential(VecF32 x) {
     const bf16_tiled::Exponential e;
     x = max(set1(-127.0f), x);  // a NaN stays

@@ -84,4 +84,43 @@ TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
         }
 }
 
+// Rows are multiplied in blocks, whose first rows must be those of panels in the layout of x and in that of the output:
+// every pair of layouts, in more rows than a block has.
+TEST(GatedLinearOp, RowsInBlocksHaveTheSameBitsAsInAStepOfTheirOwn) {
+  constexpr int64_t kIn = 64, kFeatures = 256, kOut = 8, kRows = 1031, kPart = 200;
+  for (const DType type : testing::each_kind_of_weight())
+    for (const DType down : testing::each_kind_of_weight()) {
+      SCOPED_TRACE(fmt::format("{}, then {}", dtype_info(type).name, dtype_info(down).name));
+      const testing::RandomWeight weights[] = {
+          {type, kFeatures, kIn, 1}, {type, kFeatures, kIn, 2}, {down, kOut, kFeatures, 3}};
+      GraphBuilder g("test");
+      const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(kIn)});
+      const auto product = [&](const char* name, const Value& of, const testing::RandomWeight& w) {
+        return linear(g, of, g.weight(name, {.view = w.view(), .source_row = {}, .file = {}}), Value{});
+      };
+      const Value gate = product("gate", x, weights[0]), up = product("up", x, weights[1]);
+      g.output("y", product("down", silu_mul(g, gate, up), weights[2]));
+      const Graph graph = std::move(g.finish()).value();
+      Compiled compiled = Compiled::make(graph, 1, sizes(kRows), {});
+      EXPECT_TRUE(has_stage(*compiled.program, kGatedLinear));
+      Numbers n(4);
+      const HostTensor all = matrix(n, kRows, kIn);
+      const auto run = [&](int64_t begin, int64_t end) {
+        HostTensor part = {{end - begin, kIn}, {}};
+        part.data.assign(all.data.begin() + begin * kIn, all.data.begin() + end * kIn);
+        compiled.put("x", part);
+        StepContext step;
+        step.sizes = sizes(end - begin);
+        EXPECT_TRUE(compiled.executor->step(step).ok());
+        return compiled.get("y", (end - begin) * kOut);
+      };
+      const std::vector<float> want = run(0, kRows);
+      for (int64_t begin = 0; begin + kPart <= kRows; begin += 257) {
+        const std::vector<float> got = run(begin, begin + kPart);
+        for (int64_t i = 0; i < kPart * kOut; ++i)
+          ASSERT_EQ(got[i], want[begin * kOut + i]) << "row " << begin + i / kOut;
+      }
+    }
+}
+
 }  // namespace redline::test

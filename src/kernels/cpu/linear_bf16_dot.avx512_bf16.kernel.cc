@@ -164,27 +164,17 @@ void finish_tile(const LinearArgs& a, int64_t row, int64_t n, int64_t rows, cons
                        load_row_panel(sums + (r * kDotRowPanels + s) * kRowPanelRows));
 }
 
-/// What finish_tile reads and writes, which is seldom in a cache.
-void prefetch_result(const LinearArgs& a, int64_t row, int64_t n, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t at = (row + r) * a.y_stride + n;
-    for (int s = 0; s < kDotRowPanels; ++s) {
-      if (a.residual) __builtin_prefetch(a.residual + at + s * kRowPanelRows, 0, 3);
-      asm volatile("prefetchw %0" : : "m"(a.y[at + s * kRowPanelRows]));
-    }
-  }
-}
+int64_t tiles_of(int64_t rows) { return (rows + kDotRows - 1) / kDotRows; }
 
 /// A chunk of K of all rows of a panel and one tile of columns.
 struct Chunk {
   int64_t panel, rows;
   int64_t n;
   int64_t step, steps;
-  float* sums;          // [rows][row panels][16]
-  const uint8_t* next;  // the weights of the next chunk
+  float* sums;  // [rows][row panels][16]
 };
 
-void run_chunk(const LinearArgs& a, const Chunk& c) {
+void run_chunk(const LinearArgs& a, const Chunk& c, NextWeights next) {
   const int64_t pairs = (a.in_features + 1) / 2, row_panel_bytes = pairs * 64,
                 panel_bytes = tiles_panel_bytes(a.in_features);
   const bool last = (c.step + c.steps) * kStepElements >= a.in_features;
@@ -196,11 +186,8 @@ void run_chunk(const LinearArgs& a, const Chunk& c) {
   t.last_pairs = min_i64(kStepElements / 2, pairs - (c.step + c.steps - 1) * (kStepElements / 2));
   t.first = c.step == 0;
   const auto* x = static_cast<const uint8_t*>(a.x) + c.step * kXTileRows * kXTileBytes;
-  // A share of the next weights is prefetched with every tile.
-  const int64_t tiles = (c.rows + kDotRows - 1) / kDotRows,
-                share = (c.steps * kStepBytes / 64 + tiles - 1) / tiles * 64;
-  int64_t row = 0, at_next = 0;
-  for (int64_t left = tiles; left > 0 && row < c.rows; --left) {
+  int64_t row = 0;
+  for (int64_t left = tiles_of(c.rows); left > 0 && row < c.rows; --left) {
     const int64_t balanced = ((c.rows - row + left - 1) / left + kGroupRows - 1) / kGroupRows * kGroupRows;
     const int64_t tile_rows = min_i64(c.rows - row, balanced);
     for (int g = 0; g < kRowGroups; ++g) {
@@ -208,11 +195,8 @@ void run_chunk(const LinearArgs& a, const Chunk& c) {
       t.x[g] = x + at / kXTileRows * panel_bytes + at % kXTileRows * kXTileBytes;
     }
     t.sums = c.sums + row * kTileColumns;
-    for (const int64_t end = min_i64(c.steps * kStepBytes, at_next + share); at_next < end; at_next += 64) {
-      __builtin_prefetch(c.next + at_next, 0, 2);
-      __builtin_prefetch(c.next + row_panel_bytes + at_next, 0, 2);
-    }
-    if (last) prefetch_result(a, c.panel + row, c.n, tile_rows);
+    next.prefetch();
+    if (last) prefetch_finish(a, c.panel + row, tile_rows, c.n, kDotRowPanels);
     run_block_rows(tile_rows, t);
     if (last) finish_tile(a, c.panel + row, c.n, tile_rows, t.sums);
     row += tile_rows;
@@ -225,9 +209,6 @@ void linear_bf16_dot(const LinearArgs& a) {
   const int64_t row_panel_bytes = (a.in_features + 1) / 2 * 64;
   const int64_t steps = (a.in_features + kStepElements - 1) / kStepElements;
   if (a.rows <= kDotRows) return run_few(a, row_panel_bytes);
-  const auto weight = [&](int64_t n, int64_t step) {
-    return static_cast<const uint8_t*>(a.weight) + n / kRowPanelRows * row_panel_bytes + step * kStepBytes;
-  };
   Chunk c;
   for (c.panel = 0; c.panel < a.rows; c.panel += kPanelRows) {
     c.rows = min_i64(kPanelRows, a.rows - c.panel);
@@ -239,11 +220,16 @@ void linear_bf16_dot(const LinearArgs& a) {
         c.steps = min_i64(kChunkSteps, steps - c.step);
         const int64_t after = c.step + c.steps;
         for (c.n = group; c.n < end; c.n += kTileColumns) {
-          c.next = c.n + kTileColumns < end ? weight(c.n + kTileColumns, c.step)
-                   : after < steps          ? weight(group, after)
-                                            : weight(end, 0);
+          // Then come the next row panels, or the first of the group again, or those of the next group.
+          const bool is_last = c.n + kTileColumns >= end, is_end = after == steps;
+          const int64_t next_n = is_last && !is_end ? group : c.n + kTileColumns,
+                        next_at = (!is_last ? c.step : is_end ? 0 : after) * kStepBytes;
+          const NextWeights next(
+              static_cast<const uint8_t*>(a.weight) + next_n / kRowPanelRows * row_panel_bytes + next_at,
+              row_panel_bytes, min_i64(kDotRowPanels, (a.n_end - next_n + kRowPanelRows - 1) / kRowPanelRows),
+              min_i64(kChunkSteps * kStepBytes, row_panel_bytes - next_at), tiles_of(c.rows));
           c.sums = static_cast<float*>(a.scratch) + (c.n - group) * kPanelRows;
-          run_chunk(a, c);
+          run_chunk(a, c, next);
         }
         c.step = after;
       } while (c.step < steps);

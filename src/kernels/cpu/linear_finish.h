@@ -27,12 +27,21 @@ REDLINE_INLINE void finish_row_panel(const LinearArgs& a, int64_t row, int64_t n
   store_row_panel(a.y + at, y, lanes);
 }
 
+REDLINE_INLINE void prefetch_to_write(const void* at) {
+#ifdef __x86_64__
+  // Without -mprfchw the builtin fetches to read. A CPU without the instruction ignores it.
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
+#else
+  __builtin_prefetch(at, 1);
+#endif
+}
+
 /// Fetches what finish_row_panel will read and write while a tile is multiplied. The rows of y are so far apart that no
 /// hardware prefetcher finds them, and memory is rarely in the first two caches.
 REDLINE_INLINE void prefetch_finish(const LinearArgs& a, int64_t row, int64_t rows, int64_t n, int64_t row_panels) {
   for (int64_t r = row; r < row + rows; ++r) {
     for (int64_t at = n; at < min_i64(n + row_panels * kRowPanelRows, a.n_end); at += kRowPanelRows) {
-      __builtin_prefetch(a.y + r * a.y_stride + at, 1);
+      prefetch_to_write(a.y + r * a.y_stride + at);
       if (a.residual != nullptr && a.residual != a.y) __builtin_prefetch(a.residual + r * a.y_stride + at);
     }
   }

@@ -222,8 +222,10 @@ void linear_bf16_dot(const LinearArgs& a) {
         for (c.n = group; c.n < end; c.n += kTileColumns) {
           // Then come the next row panels, or the first of the group again, or those of the next group.
           const bool is_last = c.n + kTileColumns >= end, is_end = after == steps;
-          const int64_t next_n = is_last && !is_end ? group : c.n + kTileColumns,
-                        next_at = (!is_last ? c.step : is_end ? 0 : after) * kStepBytes;
+          const int64_t next_n = is_last && !is_end ? group : c.n + kTileColumns, next_at = (!is_last ? c.step
+                                                                                             : is_end ? 0
+                                                                                                      : after) *
+                                                                                            kStepBytes;
           const NextWeights next(
               static_cast<const uint8_t*>(a.weight) + next_n / kRowPanelRows * row_panel_bytes + next_at,
               row_panel_bytes, min_i64(kDotRowPanels, (a.n_end - next_n + kRowPanelRows - 1) / kRowPanelRows),

@@ -4,6 +4,7 @@
 // x is kBf16Tiled: a pair of elements of one row is a 4-byte broadcast, multiplied with 64 bytes of 16 weight rows.
 // Every element accumulates pairs of k in rising order, so neither blocking nor the other rows change its bits.
 #include "kernels/cpu/linear_finish.h"
+#include "kernels/cpu/linear_next_weights.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -218,22 +219,16 @@ void linear_bf16_dot(const LinearArgs& a) {
       c.step = 0;
       do {  // runs once for K = 0 too: y = bias + residual
         c.steps = min_i64(kChunkSteps, steps - c.step);
-        const int64_t after = c.step + c.steps;
         for (c.n = group; c.n < end; c.n += kTileColumns) {
-          // Then come the next row panels, or the first of the group again, or those of the next group.
-          const bool is_last = c.n + kTileColumns >= end, is_end = after == steps;
-          const int64_t next_n = is_last && !is_end ? group : c.n + kTileColumns, next_at = (!is_last ? c.step
-                                                                                             : is_end ? 0
-                                                                                                      : after) *
-                                                                                            kStepBytes;
+          const ChunkPlace then = chunk_after({c.n, c.step}, kTileColumns, group, end, kChunkSteps, steps);
           const NextWeights next(
-              static_cast<const uint8_t*>(a.weight) + next_n / kRowPanelRows * row_panel_bytes + next_at,
-              row_panel_bytes, min_i64(kDotRowPanels, (a.n_end - next_n + kRowPanelRows - 1) / kRowPanelRows),
-              min_i64(kChunkSteps * kStepBytes, row_panel_bytes - next_at), tiles_of(c.rows));
+              static_cast<const uint8_t*>(a.weight) + then.n / kRowPanelRows * row_panel_bytes + then.k * kStepBytes,
+              row_panel_bytes, min_i64(kDotRowPanels, (a.n_end - then.n + kRowPanelRows - 1) / kRowPanelRows),
+              min_i64(kChunkSteps * kStepBytes, row_panel_bytes - then.k * kStepBytes), tiles_of(c.rows));
           c.sums = static_cast<float*>(a.scratch) + (c.n - group) * kPanelRows;
           run_chunk(a, c, next);
         }
-        c.step = after;
+        c.step += c.steps;
       } while (c.step < steps);
     }
   }

@@ -47,29 +47,4 @@ REDLINE_INLINE void prefetch_finish(const LinearArgs& a, int64_t row, int64_t ro
   }
 }
 
-/// The weights that are multiplied after these, brought into L2 meanwhile: a few cache lines with each tile of rows.
-/// Fetched where they are needed, they would wait for memory.
-class NextWeights {
- public:
-  /// `bytes` of each of `row_panels` row panels, spread over `tiles` calls of prefetch().
-  REDLINE_INLINE NextWeights(const void* first, int64_t row_panel_bytes, int64_t row_panels, int64_t bytes,
-                             int64_t tiles)
-      : at_(static_cast<const char*>(first)), end_(at_ + bytes), to_next_(row_panel_bytes - bytes), bytes_(bytes),
-        row_panels_(row_panels), lines_((row_panels * ((bytes + 63) / 64) + tiles - 1) / tiles) {}
-  REDLINE_INLINE void prefetch() {
-    for (int64_t line = 0; line < lines_ && row_panels_ > 0; ++line) {
-      __builtin_prefetch(at_, 0, 2);
-      at_ += 64;
-      if (at_ < end_) continue;
-      at_ = end_ + to_next_;
-      end_ = at_ + bytes_;
-      --row_panels_;
-    }
-  }
-
- private:
-  const char *at_, *end_;
-  int64_t to_next_, bytes_, row_panels_, lines_;
-};
-
 }  // namespace redline::REDLINE_ISA_NS

@@ -12,6 +12,8 @@
 #include "kernels/cpu/attention_bf16_pipeline.h"
 #include "kernels/cpu/simd_row_panel.h"
 
+// vdpbf16ps comes with AVX-512.
+#if defined(__AVX512BF16__)
 namespace redline::REDLINE_ISA_NS {
 
 class AttentionDots {
@@ -154,3 +156,4 @@ class AttentionDots {
 };
 
 }  // namespace redline::REDLINE_ISA_NS
+#endif

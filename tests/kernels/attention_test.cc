@@ -143,13 +143,10 @@ TEST_P(KvAppend, EveryHalfSurvives) {
                                                      cache.pages.data(), cache.view(), 0, kEverything, nullptr,
                                                      scratch});
     }
-    // Tile products take subnormals for zero, and those of bfloat16 serve any number of lines; the largest weight of a
-    // line may be 2^-32 there.
-    const auto f = static_cast<int>(format);
-    const bool tiles = kernels().worker_begin != nullptr || kernels().attention[f] == kernels().attention_tiles[f];
-    const bool flushed = tiles && format == KvFormat::kBF16;
+    // Products of bfloat16 may take subnormals for zero; by tiles the largest weight of a line may be 2^-32.
+    const bool flushed = format == KvFormat::kBF16, tiles = kernels().worker_begin != nullptr;
     for (int64_t i = 0; i < n * dim; ++i) {
-      const bool tiny = std::abs(v[i]) < 0x1p32f * std::numeric_limits<float>::min();
+      const bool tiny = std::abs(v[i]) < (tiles ? 0x1p32f : 1.0f) * std::numeric_limits<float>::min();
       ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i])) || (flushed && tiny && y[i] == 0))
           << v[i] << " " << y[i];
     }
@@ -210,20 +207,27 @@ std::vector<float> run(AttentionFn attend, Cache& cache, const AttentionCase& c,
 }
 
 /// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines and a
-/// table with fast bfloat16 dots for bfloat16 pages.
+/// table with fast bfloat16 dots for pictures.
 struct AttentionKernel {
   KvFormat format;
   bool tiles;
   AttentionFn attend;
   std::string name;
+
+  /// Queries and weights are rounded to bfloat16, as keys and values are.
+  bool rounds() const { return format == KvFormat::kBF16; }
+  /// The relative error of a weight beyond float32, from rounding and e^x, which is good to 7.5e-5; by tiles of bfloat16
+  /// pages more, see docs/numerics.md.
+  double weight_error() const {
+    if (rounds()) return tiles ? 5.9e-3 : 0x1p-8 + 7.5e-5;
+    return tiles ? 0x1p-9 + 1e-4 : 0;
+  }
 };
 std::vector<AttentionKernel> kernels_to_test(const CpuKernels& table) {
   std::vector<AttentionKernel> all;
   for (int f = 0; f < kNumKvFormats; ++f) {
     const auto format = static_cast<KvFormat>(f);
-    const bool chooses = table.attention_tiles[f] != nullptr &&
-                         (table.worker_begin != nullptr || table.attention[f] == table.attention_tiles[f]);
-    if (!chooses) all.push_back({format, false, table.attention[f], kFormatNames[f]});
+    all.push_back({format, false, table.attention_vectors[f], kFormatNames[f]});
     if (table.attention_tiles[f] != nullptr)
       all.push_back({format, true, table.attention_tiles[f], fmt::format("{} by tiles", kFormatNames[f])});
   }
@@ -266,7 +270,7 @@ const AttentionCase kCases[] = {
 
 /// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
 double query_of(const AttentionKernel& kernel, float q, double scale) {
-  if (!kernel.tiles || kernel.format != KvFormat::kBF16) return q * scale;
+  if (!kernel.rounds()) return q * scale;
   constexpr float kLog2E = 1.44269504f;
   return bf16_to_f32(f32_to_bf16(q * (static_cast<float>(scale) * kLog2E))) * std::log(2.0);
 }
@@ -321,13 +325,9 @@ TEST_P(Attention, AgreesWithReference) {
           if (c.soft_cap > 0) bound += 2 * 10 * scores * kRounding;
           if (c.sinks) bound += 2 * 128 * kRounding;
           // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16
-          // pages nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or
-          // the weights above and below the line), and e^x is good to 7.5e-5; weights of bfloat16 pages are off by up
-          // to 5.9e-3, above and below the line.
-          if (kernel.tiles) {
-            bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding));
-            bound += kernel.format == KvFormat::kBF16 ? 2 * 5.9e-3 : 2.0 / 512 + 2e-4;
-          }
+          // pages nothing more is rounded than the query, as here. Weights are rounded above and below the line.
+          if (kernel.tiles) bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding));
+          bound += 2 * kernel.weight_error();
           std::vector<double> want(static_cast<size_t>(c.head_dim));
           for (int64_t p = begin; p <= last; ++p)
             for (int64_t d = 0; d < c.head_dim; ++d) want[d] += score[p - begin] / total * values[p * c.head_dim + d];
@@ -459,7 +459,7 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
         for (const float v : y) ASSERT_EQ(v, 77.0f);
         kernels().attention_merge({partials.data(), chunks, c.rows, c.group, c.head_dim, y.data(), stride, nullptr, 0,
                                    0, c.sinks ? kSinks : nullptr});
-        if (kernel.format != KvFormat::kBF16) {
+        if (!kernel.tiles || kernel.format != KvFormat::kBF16) {
           ASSERT_EQ(y, whole) << "pieces of " << piece;
           continue;
         }
@@ -478,7 +478,7 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
 TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
   constexpr int64_t kShared = 3 * kKvChunk;
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
-    if (kernel.format == KvFormat::kBF16) continue;
+    if (kernel.tiles && kernel.format == KvFormat::kBF16) continue;
     for (const auto& [rows, group, head_dim] :
          {std::array<int64_t, 3>{1, 7, 64}, {2, 1, 80}, {9, 4, 128}, {33, 2, 17}}) {
       const float cap = group == 4 ? 3.0f : 0;
@@ -612,7 +612,7 @@ void expect_row(const AttentionKernel& kernel, const Cache& cache, const float* 
   }
   for (double& s : score) total += s = std::exp(s - top);
   // As in AgreesWithReference; float16 pages by tiles have q and k to 2^-16 each. Values are below 1.
-  const double weights = kernel.tiles ? 2 * 5.9e-3 : 2 * (static_cast<double>(n) + 100) * kRounding;
+  const double weights = kernel.tiles ? 2 * 5.9e-3 : 2 * (kernel.weight_error() + static_cast<double>(n + 100) * kRounding);
   const double bound =
       weights + std::expm1(2 * size * (4 / 65536.0 * kernel.tiles + 3 * static_cast<double>(head_dim) * kRounding));
   for (int64_t d = 0; d < head_dim; ++d) {

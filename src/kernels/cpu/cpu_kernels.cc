@@ -66,11 +66,7 @@ constexpr Emulation kEmulations[] = {
          if (table.attention_with_tiles[f] != nullptr) table.attention[f] = table.attention_with_tiles[f];
      }},
     {"bf16_dot",
-     [](CpuKernels& table) {
-       constexpr auto kFormat = static_cast<size_t>(KvFormat::kBF16);
-       table.has_fast_bf16_dot = true;
-       table.attention[kFormat] = table.attention_vectors[kFormat] = table.attention_tiles[kFormat];
-     }},
+     [](CpuKernels& table) { table.has_fast_bf16_dot = true; }},
 };
 
 /// Overwrites the entries that `isa` has.

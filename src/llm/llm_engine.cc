@@ -96,7 +96,10 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                                          : "",
                                      e.runtime_->isa());
   // How many layers a device runs may depend on its free memory, so this is known only now.
-  if (identity != 0) identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
+  if (identity != 0) {
+    identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
+    identity = hash_word(identity, static_cast<uint64_t>(e.stepper_->kv_format()));
+  }
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))

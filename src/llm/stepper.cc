@@ -9,6 +9,7 @@
 
 #include "base/available_memory.h"
 #include "graph/split_graph.h"
+#include "kernels/cpu/linear_choice.h"
 
 namespace redline {
 namespace {
@@ -23,6 +24,19 @@ constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
 constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
+
+/// Of cached keys and values. Where dot products of bfloat16 are fast and the model's own products round activations,
+/// attention is computed in bfloat16 too, at twice the rate of float32. A model whose products are float32 keeps three
+/// more bits, and float32 attention.
+KvFormat choose_kv_format(const TextModel& model, const ExecutableOptions& options, const CpuKernels& kernels) {
+  if (options.exact_f32 || options.interpret) return KvFormat::kF32;
+  if (options.device.kind != DeviceKind::kCpu || kernels.has_tile_unit || !kernels.has_fast_bf16_dot)
+    return KvFormat::kF16;
+  const bool rounds = std::any_of(model.linear_costs.begin(), model.linear_costs.end(), [&](const auto& cost) {
+    return !cost.is_output && !choose_linear(kernels, cost.dtype, false).layouts.only_f32();
+  });
+  return rounds ? KvFormat::kBF16 : KvFormat::kF16;
+}
 
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
 
@@ -44,7 +58,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
   e.exact_f32 = options.dtype == ComputeType::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
-  s.kv_format_ = e.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
+  s.kv_format_ = choose_kv_format(model, e, runtime.kernels());
   e.sample_from = "logits";
   if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
   set_kv_format(graph, s.kv_format_);

@@ -25,17 +25,18 @@ constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
 
-/// Of cached keys and values. Where dot products of bfloat16 are fast and the model's own products round activations,
-/// attention is computed in bfloat16 too, at twice the rate of float32. A model whose products are float32 keeps three
-/// more bits, and float32 attention.
+/// Of cached keys and values. Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits
+/// anyway compute attention in bfloat16, at twice the rate of float32. Other models keep three more bits, and float32
+/// attention.
 KvFormat choose_kv_format(const TextModel& model, const ExecutableOptions& options, const CpuKernels& kernels) {
   if (options.exact_f32 || options.interpret) return KvFormat::kF32;
   if (options.device.kind != DeviceKind::kCpu || kernels.has_tile_unit || !kernels.has_fast_bf16_dot)
     return KvFormat::kF16;
-  const bool rounds = std::any_of(model.linear_costs.begin(), model.linear_costs.end(), [&](const auto& cost) {
-    return !cost.is_output && !choose_linear(kernels, cost.dtype, false).layouts.only_f32();
+  const bool has_8_bits = std::any_of(model.linear_costs.begin(), model.linear_costs.end(), [&](const auto& cost) {
+    const ActivationLayout layout = choose_linear(kernels, cost.dtype, false).layouts.at[0].layout;
+    return !cost.is_output && (layout == ActivationLayout::kI8Grouped || layout == ActivationLayout::kI8Tiled);
   });
-  return rounds ? KvFormat::kBF16 : KvFormat::kF16;
+  return has_8_bits ? KvFormat::kBF16 : KvFormat::kF16;
 }
 
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }

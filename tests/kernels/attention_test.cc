@@ -207,7 +207,7 @@ std::vector<float> run(AttentionFn attend, Cache& cache, const AttentionCase& c,
 }
 
 /// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines and a
-/// table with fast bfloat16 dots for pictures.
+/// table with fast bfloat16 dots for images.
 struct AttentionKernel {
   KvFormat format;
   bool tiles;
@@ -612,7 +612,8 @@ void expect_row(const AttentionKernel& kernel, const Cache& cache, const float* 
   }
   for (double& s : score) total += s = std::exp(s - top);
   // As in AgreesWithReference; float16 pages by tiles have q and k to 2^-16 each. Values are below 1.
-  const double weights = kernel.tiles ? 2 * 5.9e-3 : 2 * (kernel.weight_error() + static_cast<double>(n + 100) * kRounding);
+  const double weights =
+      kernel.tiles ? 2 * 5.9e-3 : 2 * (kernel.weight_error() + static_cast<double>(n + 100) * kRounding);
   const double bound =
       weights + std::expm1(2 * size * (4 / 65536.0 * kernel.tiles + 3 * static_cast<double>(head_dim) * kRounding));
   for (int64_t d = 0; d < head_dim; ++d) {

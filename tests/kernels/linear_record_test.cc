@@ -24,7 +24,8 @@ int index_of_isa(std::string_view name) {
 
 /// Median seconds of each form that a table up to set `isa` has, by rows of x and shape of the weight.
 using Measured = std::map<std::pair<int64_t, std::pair<int64_t, int64_t>>, std::map<ActivationLayout, double>>;
-Measured read_traces(std::string_view type, int isa, bool has_tile_unit) {
+/// `has_tiles`: tile products are not an emulation.
+Measured read_traces(std::string_view type, int isa, bool has_tiles) {
   const std::map<std::string, ActivationLayout> forms = {{"linear", ActivationLayout::kF32},
                                                          {"linear_q8", ActivationLayout::kI8Grouped},
                                                          {"linear_tiles", ActivationLayout::kBf16Tiled}};
@@ -37,7 +38,7 @@ Measured read_traces(std::string_view type, int isa, bool has_tile_unit) {
     const auto kernel = trace["solution"]["kernel"].get<std::string>();
     const ActivationLayout form = forms.at(kernel.substr(0, kernel.find('.')));
     const int own = index_of_isa(trace["solution"]["isa"].get<std::string>());
-    if (trace["status"] != "passed" || own < 0 || own > isa || (form == ActivationLayout::kBf16Tiled && !has_tile_unit))
+    if (trace["status"] != "passed" || own < 0 || own > isa || (form == ActivationLayout::kBf16Tiled && !has_tiles))
       continue;
     const bool by_amd = trace["machine"]["cpu"].get<std::string>().find("AMD") != std::string::npos;
     if (by_amd != (__builtin_cpu_is("amd") != 0)) continue;
@@ -62,7 +63,8 @@ TEST_P(LinearRecord, ChoosesAboutTheFastestOfWhatIsMeasured) {
     ++recorded;
     const std::string_view name = dtype_info(type).name;
     const LinearKernels chosen = choose_linear(kernels(), type, false);
-    const Measured measured = read_traces(name, GetParam(), kernels().has_tile_unit);
+    const bool has_dots = type == DType::kBF16 && kernels().has_fast_bf16_dot;
+    const Measured measured = read_traces(name, GetParam(), kernels().has_tile_unit || has_dots);
     size_t forms = 0;  // as the tool does, only where all of them were measured
     for (const auto& [key, seconds] : measured) forms = std::max(forms, seconds.size());
     std::map<int64_t, std::pair<double, int>> losses;  // by rows: sum of log(chosen / fastest), shapes

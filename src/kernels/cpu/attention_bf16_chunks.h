@@ -3,7 +3,7 @@
 //
 // As in attention.inc, chunks of kKvChunk positions are computed one by one, with the maximum of each, and folded in
 // order: the bits of a query row depend neither on the other rows of the call nor on where the positions are split.
-// attention_bf16_tiles.h is faster for the thousands of query rows of a picture, and its bits depend on splits.
+// attention_bf16_tiles.h is faster for the thousands of query rows of an image, and its bits depend on splits.
 //
 // Products are transposed: a vector lane is a query row, so that maxima and sums of weights cross no lanes, and two
 // elements of a key or value are broadcast from where kv_append put them. Up to 32 query rows share a broadcast;
@@ -25,9 +25,9 @@ namespace bf16_chunks {
 
 constexpr int64_t kPage = kKvPageTokens, kBlock = kKvBlockTokens, kChunkPages = kKvChunk / kPage;
 constexpr int64_t kPagePairs = kPage / 2, kLineBytes = 64;
-constexpr int kMostLanes = 32, kFewLanes = 8;
+constexpr int kMaxLanes = 32, kFewLanes = 8;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-static_assert(kPage * sizeof(BF16) == kLineBytes, "a line holds the values of one element of head_dim of a page");
+static_assert(kPage * sizeof(BF16) == kLineBytes, "a cache line holds the values of one element of head_dim of a page");
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -159,7 +159,7 @@ REDLINE_INLINE void add_values_at(const ValuePages& pages, int64_t begin, int64_
 template <int lanes>
 [[gnu::noinline]] void add_values(const ValuePages& pages, const int32_t* weights, int64_t head_dim, float* sums) {
   // With few lanes a page is read whole before the next one, in the order in which memory has it.
-  const int64_t at_once = lanes == kMostLanes ? kChunkPages : 1;
+  const int64_t at_once = lanes == kMaxLanes ? kChunkPages : 1;
   constexpr int dims = kTileSums<lanes>;
   for (int64_t page = pages.begin; page < pages.end; page += at_once) {
     const int64_t end = min_i64(page + at_once, pages.end);
@@ -176,8 +176,8 @@ REDLINE_INLINE VecI32 weight_bits(VecF32 x) {
   // exponent is added as an integer, which takes no slot of a multiplication. -127 gives the upper half of zero.
   x = max(set1(-127.0f), x);  // a NaN stays
   const VecF32 floor = {_mm512_roundscale_ps(x.v, 0x09)}, r = x - floor;
-  const VecF32 p = fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r,
-                       set1(0x1.00fb18p0f));
+  const VecF32 p =
+      fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r, set1(0x1.00fb18p0f));
   return bits_i32(p) + shl<23>(to_i32(floor));
 #else
   return bits_i32(exp(x * set1(kLn2))) + set1_i32(0x8000);
@@ -242,17 +242,17 @@ struct Buffers {
   int32_t* weights;  ///< [kKvChunk / 2][lanes]
   float* sums;       ///< [head_dim][lanes], and the same for one query row at a time
   float* lone_sums;
-  float* part;      ///< [lanes][width], sums of the current chunk
-  float* folded;    ///< [lanes][width], of all chunks so far
-  BF16* values;     ///< copies of pages that not all query rows see whole
-  int64_t width;    ///< head_dim rounded up to a multiple of 16
+  float* part;    ///< [lanes][width], sums of the current chunk
+  float* folded;  ///< [lanes][width], of all chunks so far
+  BF16* values;   ///< copies of pages that not all query rows see whole
+  int64_t width;  ///< head_dim rounded up to a multiple of 16
 };
-/// Query rows of a call begin within kMostLanes positions of each other, and so do the ends.
-constexpr int64_t kMostCopies = 6;
+/// Query rows of a call begin within kMaxLanes positions of each other, and so do the ends.
+constexpr int64_t kMaxCopies = 6;
 
 /// Positions that query rows attend to, relative to a chunk.
 struct LaneSpans {
-  alignas(64) int32_t begin[kMostLanes], end[kMostLanes];
+  alignas(64) int32_t begin[kMaxLanes], end[kMaxLanes];
 };
 
 /// Up to `lanes` query rows.
@@ -261,7 +261,7 @@ struct Rows {
   const AttentionArgs& a;
   const Buffers& b;
   int64_t first, count;
-  Span seen[lanes] = {};    ///< lanes beyond `count` are copies of the last query row
+  Span seen[lanes] = {};     ///< lanes beyond `count` are copies of the last query row
   Span some = {}, all = {};  ///< positions that some query row attends to, that all do
 
   const BF16* page(const void* base, int64_t position) const {
@@ -300,7 +300,7 @@ struct Rows {
     const auto within = [&](int64_t position) {
       return static_cast<int32_t>(min_i64(kKvChunk, max_i64(0, position - chunk)));
     };
-    for (int64_t l = 0; l < kMostLanes; ++l) {
+    for (int64_t l = 0; l < kMaxLanes; ++l) {
       const Span s = seen[l < lanes ? l : lanes - 1];
       spans.begin[l] = within(s.begin), spans.end[l] = within(s.end);
     }
@@ -422,7 +422,8 @@ struct Rows {
         VecF32 block[kWidth];
         for (int i = 0; i < kWidth; ++i) block[i] = load(b.sums + (d + i) * lanes + l, Full{});
         transpose(block);
-        for (int64_t i = 0; i < min_i64(kWidth, count - l); ++i) store(b.part + (l + i) * b.width + d, block[i], Full{});
+        for (int64_t i = 0; i < min_i64(kWidth, count - l); ++i)
+          store(b.part + (l + i) * b.width + d, block[i], Full{});
       }
     }
   }
@@ -477,20 +478,20 @@ inline void attention_by_bf16_chunks(const AttentionArgs& a) {
   const int64_t width = round_up(a.head_dim, 16);
   Buffers b;
   b.width = width;
-  b.q = take<int32_t>(free, width / 2 * kMostLanes);
-  b.scores = take<float>(free, kKvChunk * kMostLanes);
-  b.weights = take<int32_t>(free, kKvChunk / 2 * kMostLanes);
-  b.sums = take<float>(free, (width + 1) * kMostLanes);
-  b.lone_sums = take<float>(free, (width + 1) * kMostLanes);
-  b.part = take<float>(free, kMostLanes * width);
-  b.folded = take<float>(free, kMostLanes * width);
-  b.values = take<BF16>(free, kMostCopies * kPage * width);
+  b.q = take<int32_t>(free, width / 2 * kMaxLanes);
+  b.scores = take<float>(free, kKvChunk * kMaxLanes);
+  b.weights = take<int32_t>(free, kKvChunk / 2 * kMaxLanes);
+  b.sums = take<float>(free, (width + 1) * kMaxLanes);
+  b.lone_sums = take<float>(free, (width + 1) * kMaxLanes);
+  b.part = take<float>(free, kMaxLanes * width);
+  b.folded = take<float>(free, kMaxLanes * width);
+  b.values = take<BF16>(free, kMaxCopies * kPage * width);
   const int64_t query_rows = a.rows * a.group;
   for (int64_t first = 0; first < query_rows;) {
-    const int64_t count = min_i64(kMostLanes, query_rows - first);
+    const int64_t count = min_i64(kMaxLanes, query_rows - first);
     if (count <= kFewLanes) Rows<kFewLanes>{a, b, first, count}.run();
     else if (count <= 2 * kFewLanes) Rows<2 * kFewLanes>{a, b, first, count}.run();
-    else Rows<kMostLanes>{a, b, first, count}.run();
+    else Rows<kMaxLanes>{a, b, first, count}.run();
     first += count;
   }
 }

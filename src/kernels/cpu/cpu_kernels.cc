@@ -65,8 +65,7 @@ constexpr Emulation kEmulations[] = {
        for (int f = 0; f < kNumKvFormats; ++f)
          if (table.attention_with_tiles[f] != nullptr) table.attention[f] = table.attention_with_tiles[f];
      }},
-    {"bf16_dot",
-     [](CpuKernels& table) { table.has_fast_bf16_dot = true; }},
+    {"bf16_dot", [](CpuKernels& table) { table.has_fast_bf16_dot = true; }},
 };
 
 /// Overwrites the entries that `isa` has.

@@ -147,7 +147,7 @@ inline constexpr int64_t kAttentionTileRows = 9;
 /// must be a multiple of kKvChunk too.
 ///
 /// Rows of several sequences that share these pages: `row_places` says where each is, and first_position is at least
-/// kv_end, so that every row attends to all positions. Not for kBF16 pages.
+/// kv_end, so that every row attends to all positions. Not for attention_tiles of kBF16 pages.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;
@@ -170,8 +170,8 @@ struct AttentionArgs {
 };
 /// Merges the partials of all chunks into y, in order of position: first the shared ones, then the rows' own. The same
 /// bits as a single call over all positions.
-/// (For kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within the rounding of these
-/// sums.)
+/// (For attention_tiles of kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within the
+/// rounding of these sums.)
 struct AttentionMergeArgs {
   const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
   int64_t chunks, rows, group, head_dim;
@@ -262,7 +262,7 @@ struct CpuKernels {
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
   void (*attention_vectors[kNumKvFormats])(const AttentionArgs&) = {};     ///< without the tile unit
-  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< for tests: always tile products
+  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< tile products; kBF16 also by dots
   void (*attention_with_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< `attention` on CPUs with a tile unit
 };
 

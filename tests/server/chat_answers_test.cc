@@ -226,6 +226,23 @@ TEST(ChatAnswers, ABackgroundResponseHasItsAnswerOrItsError) {
   EXPECT_TRUE(failed["usage"].is_null());
 }
 
+// A client that asks for events would wait for them in an answer without any.
+TEST(ChatAnswers, AStoredResponseIsNotAnsweredAsEvents) {
+  Fake fake("text");
+  const Json begun = Json::parse(fake.post("/v1/responses", {{"input", "a"}}));
+  const auto get = [&](const char* query) {
+    HttpRequest request = make_request("GET", "/v1/responses/" + begun["id"].get<std::string>());
+    request.query = query;
+    const auto answer = fake.app.handle(request);
+    const Json body = Json::parse(body_of(*answer));
+    return std::pair(answer->status, body.contains("error") ? body["error"]["param"] : body["id"]);
+  };
+  EXPECT_EQ(get("stream=false&include[]=reasoning.encrypted_content"), std::pair(200, begun["id"]));
+  EXPECT_EQ(get("stream=true"), std::pair(400, Json("stream")));
+  EXPECT_EQ(get("starting_after=3"), std::pair(400, Json("starting_after")));
+  EXPECT_EQ(get("nonsense=1"), std::pair(400, Json("nonsense")));
+}
+
 TEST(ChatAnswers, AnAppEndsWithItsBackgroundResponses) {
   const auto num_running = std::make_shared<std::atomic<int>>(0);
   {

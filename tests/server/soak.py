@@ -28,6 +28,7 @@ from conftest import ROOT, TALES, serve  # noqa: E402
 
 WARM_S = 300
 FLAT = 0.01
+FILL, FILLERS = 4000, 8
 IDLE_STREAMS, IDLE_MIB, IDLE_S, IDLE_SHARE = 1000, 100, 5, 0.05
 PROMPTS = ["Once upon a time", "One day", "The little dog", "There was a big tree. " * 20, "Lily and Tom " * 60]
 QUESTIONS = ["Tell me a story about a cat.", "Who are you?", "Write about the sea."]
@@ -40,7 +41,7 @@ BAD = [("/v1/completions", {"prompt": 3}), ("/v1/completions", {"max_tokens": -1
 
 class Soak:
     def __init__(self, server, seconds, clients, seed):
-        self.server, self.end = server, time.monotonic() + seconds
+        self.server = server
         self.random = random.Random(seed)
         self.counts, self.problems = collections.Counter(), []
         self.seconds, self.num_clients = seconds, clients
@@ -175,7 +176,29 @@ class Soak:
             await asyncio.sleep(min(1, self.seconds / 100))
 
     async def run(self):
+        await self.fill()
+        self.end = time.monotonic() + self.seconds
         await asyncio.gather(self.sample(), *(self.client(i) for i in range(self.num_clients)))
+
+    async def fill(self):
+        """Fills what the server keeps for its clients, whose limits the load alone may not reach: conversations, responses (1,000 each)
+        and the tokens of known texts (16 MiB)."""
+        items = [{"role": "user", "content": "We talk about a cat. " * 4} for _ in range(5)]
+        long = "Once upon a time there was a cat. " * 60
+
+        async def post(client, path, body):
+            self.check("fill", await client.post(path, json=body), (200,))
+
+        async def worker(number):
+            async with httpx.AsyncClient(base_url=self.server.url, timeout=120) as client:
+                for i in range(number, FILL, FILLERS):
+                    if i < 1000:
+                        await post(client, "/v1/conversations", {"items": items})
+                        await post(client, "/v1/responses", {"model": "redline-tales", "input": f"{QUESTIONS[0]} {i}", "max_output_tokens": 8})
+                    body = {"model": "redline-tales", "messages": [{"role": "user", "content": f"{long} {i}"}], "max_tokens": 1}
+                    await post(client, "/v1/chat/completions", body)
+
+        await asyncio.gather(*(worker(i) for i in range(FILLERS)))
 
     def finish(self):
         idle = ("vllm:num_requests_running", "vllm:num_requests_waiting")

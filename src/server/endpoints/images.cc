@@ -18,7 +18,7 @@ std::vector<Field> fields_with(std::vector<Field> own) {
       {"n", kInteger, "images", {.min = 1, .max = 64}},
       {"size", kString, "\"WIDTHxHEIGHT\" or auto", {.max_length = 20}},
       {"response_format", kString, "default: b64_json", {.choices = {"b64_json", "url"}}},
-      {"output_compression", kInteger, "files have the best quality", {.is_ignored = true}},
+      {"output_compression", kInteger, "files have the best quality", {.min = 0, .max = 100, .is_ignored = true}},
       {"background", kString, "", {.only = {"auto", "opaque"}, .why = "must be auto or opaque"}},
       {"stream", kBoolean, "send previews and the image as server-sent events"},
       {"partial_images", kInteger, "with stream: number of previews", {.min = 0, .max = 3}},

@@ -64,7 +64,7 @@ std::vector<Field> request_fields() {
        "message.output_text.logprobs: log probabilities of each token; the others have no effect",
        {.max_items = 100, .items = &include_item}},
       {"context_management", kArray, "prompts are never cut", {.is_ignored = true}},
-      {"max_tool_calls", kInteger, "tools are called by the client", {.is_ignored = true}},
+      {"max_tool_calls", kInteger, "tools are called by the client", {.min = 0, .is_ignored = true}},
       {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
       {"store", kBoolean, "keep the response for some time, for previous_response_id; default: true"},
       {"previous_response_id",
@@ -103,6 +103,16 @@ const Schema responses_answer_schema{
       {.required = true, .object = &responses_open_schema, .is_nullable = true}}},
     true};
 
+const Schema responses_query_schema{
+    "ResponseQuery",
+    {{"include", kArray, "", {.items = &include_item, .is_ignored = true}},
+     {"stream",
+      kBoolean,
+      "",
+      {.only = {false}, .why = "is not supported here: ask for the response again until it is complete"}},
+     {"include_obfuscation", kBoolean, "events are not padded", {.is_ignored = true}}},
+    false,
+    {{"starting_after", "is not supported: the response is not answered as events"}}};
 const Schema responses_deleted_schema{"DeletedResponse",
                                       {{"id", kString, "", {.required = true}},
                                        {"object", kString, "", {.required = true, .choices = {"response"}}},
@@ -489,7 +499,7 @@ std::vector<Endpoint> responses_endpoints() {
            "a stored response",
            {{200, "the response", &responses_answer_schema}},
            get_response,
-           {.error_statuses = {404}}},
+           {.query = &responses_query_schema, .error_statuses = {404}}},
           {"POST",
            "/v1/responses/{response}/cancel",
            "text",

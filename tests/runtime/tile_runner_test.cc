@@ -304,6 +304,45 @@ TEST_F(PersistentStep, ALostNotifyIsReportedWithItsEvent) {
   EXPECT_FALSE(run(compiled_, {}).ok());
 }
 
+// Weights that never arrive: the kernel gives up, as a launch of its own and as a task, and the report names the place.
+TEST_F(PersistentStep, ALostCopyIsReportedWithItsPlace) {
+  if (test_device() != "emu") GTEST_SKIP() << "no fault is planted on this device";
+  Numbers n;
+  GraphBuilder g("product");
+  const Value x = g.input("x", DType::kF32, {kTileTokens, Dim(96)});
+  g.output("y", linear(g, x, g.weight("w", n.weight({96, 96}, 0.1f))));
+  graph_ = std::move(g.finish()).value();
+  for (const bool persistent : {false, true}) {
+    TileCompiled c = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = persistent});
+    const auto got = run(c, {.fault = emu::Fault::kLostCopy, .fault_at = 1});
+    ASSERT_FALSE(got.ok());
+    EXPECT_THAT(got.status().message(),
+                ::testing::ContainsRegex(
+                    std::string(persistent ? "multiprocessor [01]: linear #[01]" : "block [0-9]+ of linear") +
+                    ": warp [0-7] waits for the copies to stage [0-3] of the ring"));
+    // The state of the device is unknown: no further step.
+    const auto again = run(c, {});
+    ASSERT_FALSE(again.ok());
+    EXPECT_THAT(again.status().message(), ::testing::HasSubstr("runs nothing further: open the model again"));
+  }
+  // A persistent step is repeated by launches, which do not take its report for theirs.
+  TileCompiled* compiled = nullptr;
+  int notices = 0;
+  const auto on_notice = [&](const std::string&) {
+    ++notices;
+    compiled->set_machine({});
+  };
+  TileCompiled c =
+      TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = true, .on_notice = on_notice});
+  compiled = &c;
+  const auto want = run(c, {});
+  ASSERT_TRUE(want.ok()) << want.status().to_string();
+  const auto got = run(c, {.fault = emu::Fault::kLostCopy, .fault_at = 1});
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(*got, *want);
+  EXPECT_EQ(notices, 1);
+}
+
 // With someone to tell, the step that was abandoned or refused is repeated by launches, and so are all later ones.
 TEST_F(PersistentStep, LaunchesTakeItsPlace) {
   if (test_device() != "emu") GTEST_SKIP() << "no fault is planted on this device";

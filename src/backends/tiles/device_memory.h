@@ -105,8 +105,9 @@ class OpenDevice {
   }
   /// From now on no step of programs that are compiled is persistent.
   void drop_persistent(std::string why) { dropped_ = std::move(why); }
-  Status synchronize() {
-    return call([&] { return table_->synchronize(table_->self); });
+  /// As TileDevice::synchronize().
+  Status synchronize(uint64_t limit_ns = 0) {
+    return call([&] { return table_->synchronize(table_->self, limit_ns); });
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "backends/tiles/tile_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <set>
 
@@ -353,20 +354,19 @@ tiles::ProgramTables TileRunner::program_tables() const {
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
   tables.num_lists = static_cast<uint32_t>(program_.workers);
+  tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
+  constexpr double kNever = 1e9;  // seconds
+  tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
   return tables;
 }
 
 Result<std::string> TileRunner::run_persistent() {
   tiles::ProgramTables tables = program_tables();
   tables.epoch = ++epoch_;
-  tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
-  constexpr double kNever = 1e9;  // seconds
-  tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
   const Status launched = code_.device->run_program(tables, program_.workers);
   if (launched.code() == Code::unsupported) return launched.message();
   REDLINE_TRY(launched);
-  REDLINE_TRY(code_.device->synchronize());
-  return describe_hang();
+  return await(true);
 }
 
 Status TileRunner::run(const StepContext& context) {
@@ -389,7 +389,8 @@ Status TileRunner::run(const StepContext& context) {
   } else {
     REDLINE_TRY(launch_stages(tables, context.sizes));
   }
-  REDLINE_TRY(code_.device->synchronize());
+  REDLINE_ASSIGN(const std::string hang, await(false));
+  if (!hang.empty()) return internal("{}", hang);
   return download_outputs(context);
 }
 
@@ -539,21 +540,57 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
   return kept.graph != nullptr ? code_.device->launch_graph(kept.graph) : launch_stages(tables, sizes);
 }
 
-Result<std::string> TileRunner::describe_hang() {
+Result<std::string> TileRunner::await(bool is_persistent) {
+  // The kernels give up first, and say what they have waited for.
+  constexpr double kSlack = 5;  // seconds
+  const auto limit = static_cast<uint64_t>(options_.hang_seconds > 0 ? (2 * options_.hang_seconds + kSlack) * 1e9 : 0);
+  const auto begin = std::chrono::steady_clock::now();
+  REDLINE_TRY(code_.device->synchronize(limit));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  // A step that has not taken so long has not been abandoned: its report need not be read.
+  const bool can_be_abandoned = options_.hang_seconds > 0 && seconds >= options_.hang_seconds / 2;
+  if (!can_be_abandoned && code_.device->table().gives_up_at_once == 0) return std::string();
   tiles::HangReport hang = {};
   REDLINE_TRY(code_.device->download(&hang, code_.hang.data(), sizeof(hang)));
-  if (hang.abandoned == 0) return std::string();
-  // Which task of all lists, in order.
-  size_t place = hang.task, list = 0;
-  while (list + 1 < program_.tasks.size() && place >= program_.tasks[list].size())
-    place -= program_.tasks[list++].size();
-  const Task& task = program_.tasks[list][place];
-  const Wait& wait = program_.waits[hang.wait];
-  std::string text = fmt::format(
-      "the step did not end within {} s; multiprocessor {}: {} #{} waits for event {}: {} of {} notifications",
-      options_.hang_seconds, hang.block, program_.stages[task.stage].name, task.index, program_.event_names[wait.event],
-      hang.count - std::min<uint64_t>(hang.count, uint64_t{wait.count} * (epoch_ - 1)), wait.count);
+  if (hang.kind == tiles::HangReport::kNothing) return std::string();
+  REDLINE_TRY(code_.device->clear(code_.hang.data(), sizeof(hang)));
+  std::string text = describe_hang(hang, is_persistent);
+  if (!is_persistent) return text;
+  REDLINE_ASSIGN(const std::string missing, list_missing_events());
+  return text + missing;
+}
+
+std::string TileRunner::describe_hang(const tiles::HangReport& hang, bool is_persistent) const {
+  const std::string text = fmt::format("the step did not end within {} s; ", options_.hang_seconds);
+  std::string place;
+  const Wait* wait = nullptr;
+  if (!is_persistent) {
+    place = fmt::format("block {} of {}", hang.block, program_.stages[hang.task].name);
+  } else {
+    // Which task of all lists, in order.
+    size_t at = hang.task, list = 0;
+    while (list + 1 < program_.tasks.size() && at >= program_.tasks[list].size()) at -= program_.tasks[list++].size();
+    const Task& task = program_.tasks[list][at];
+    place = fmt::format("multiprocessor {}: {} #{}", hang.block, program_.stages[task.stage].name, task.index);
+    if (hang.kind == tiles::HangReport::kEvent) wait = &program_.waits[hang.wait];
+  }
+  if (wait != nullptr)
+    return text + fmt::format("{} waits for event {}: {} of {} notifications", place, program_.event_names[wait->event],
+                              hang.count - std::min<uint64_t>(hang.count, uint64_t{wait->count} * (epoch_ - 1)),
+                              wait->count);
+  const auto barrier = static_cast<int>(hang.wait);
+  const auto what = barrier >= tiles::Ring::ticket_full() ? std::string("the next tile of a shared stage")
+                    : barrier >= tiles::Ring::empty(0)
+                        ? fmt::format("the release of stage {} of the ring", barrier - tiles::Ring::empty(0))
+                        : fmt::format("the copies to stage {} of the ring", barrier);
+  const bool is_loader = hang.count == static_cast<uint64_t>(tiles::kConsumerWarps);
+  return text +
+         fmt::format("{}: {} waits for {}", place, is_loader ? "the loader" : fmt::format("warp {}", hang.count), what);
+}
+
+Result<std::string> TileRunner::list_missing_events() {
   // What other lists have not got either.
+  std::string text;
   std::vector<uint64_t> counters(size_t{program_.num_events} * tiles::kCounterStride);
   REDLINE_TRY(code_.device->download(counters.data(), code_.counters.data(), std::ssize(counters) * 8));
   std::set<uint32_t> missing;
@@ -581,10 +618,10 @@ Status TileRunner::step(const StepContext& context) {
   REDLINE_TRY(check_sizes(context));
   Status status = run(context);
   // Memory is allocated before anything is launched: a step that finds none has changed nothing.
-  if (!status.ok() && status.code() != Code::out_of_memory)
-    failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
-                                                status.message(), code_.device->name()));
-  return status;
+  if (status.ok() || status.code() == Code::out_of_memory) return status;
+  failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
+                                              status.message(), code_.device->name()));
+  return failed_;
 }
 
 }  // namespace redline

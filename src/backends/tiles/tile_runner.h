@@ -19,7 +19,7 @@ struct TileRunnerOptions {
   /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
   /// images, of one size. It is captured when the sizes come a second time.
   bool graphs = true;
-  double hang_seconds = 60;  ///< a persistent step that takes longer is abandoned
+  double hang_seconds = 60;  ///< a kernel that waits for longer is abandoned, and its step; 0: never
   /// Gets a sentence when a persistent step is abandoned or refused, and it and all later ones run by launches. Without
   /// it, such a step fails.
   std::function<void(const std::string&)> on_notice;
@@ -95,8 +95,11 @@ class TileRunner final : public Runner {
   tiles::ProgramTables program_tables() const;
   /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
   Result<std::string> run_persistent();
-  /// What a persistent step that was abandoned waited for; "": it has ended.
-  Result<std::string> describe_hang();
+  /// Waits for the end of what was launched; what it waits for itself, if it is abandoned; "": it has ended.
+  Result<std::string> await(bool is_persistent);
+  std::string describe_hang(const tiles::HangReport& hang, bool is_persistent) const;
+  /// The events whose counts are too low.
+  Result<std::string> list_missing_events();
 
   Program program_;
   TileProgram& code_;

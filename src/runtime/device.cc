@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backends/tiles/step_choice.h"
+#include "base/cache_folder.h"
 #include "base/settings.h"
 #include "kernels/emu/emulated_device.h"
 #include "redline/device_notice.h"
@@ -14,6 +15,7 @@
 #include "runtime/cuda_driver.h"
 #include "runtime/cuda_libraries.h"
 #include "runtime/device_check.h"
+#include "runtime/device_record.h"
 
 namespace redline {
 namespace {
@@ -40,6 +42,14 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
     return unsupported("cuda:{}: found {}, but this build has no CUDA kernels (no redline_cuda.so beside the program)",
                        index, gpu.name);
   return {};
+}
+
+/// Takes what was measured of the device.
+void use_record(OpenDevice& device) {
+  const Result<CacheSettings> cache = read_cache_settings();
+  if (!cache.ok() || device.table().library == nullptr) return;
+  if (const auto record = read_device_record(cache->folder, device.table().model, device.table().library))
+    device.set_own_rows(record->own_rows);
 }
 
 Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
@@ -74,6 +84,7 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
                                   settings.cuda_libs));
   WorkerTeam team(1);
   REDLINE_TRY(check_device(opened, team).within(fmt::format("cuda:{}", index)));
+  use_record(*opened);
   return opened;
 }
 
@@ -182,6 +193,7 @@ Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, Work
     if (device.ok()) return device;
     return Status(device.status().code(), device.status().message() + "; the device cpu needs no GPU (--device cpu)");
   }
+  // No library, and so no record: an emulated one says nothing about GPUs.
   emu::EmulatedDeviceOptions options;
   options.team = &team;
   return std::make_shared<OpenDevice>(emu::open_emulated_device(options));

@@ -379,6 +379,46 @@ TEST_F(PersistentStep, LaunchesTakeItsPlace) {
   }
 }
 
+// A wait for more notifications than there are: it is planted in the tables of the device, so that a GPU hangs too
+// (tools/device_check). The step ends by its deadline, is repeated by launches, and the device works on.
+TEST(PlantedHang, EndsByTheDeadline) {
+  Numbers n;
+  const Graph graph = mlp_graph(n);
+  const HostTensor x = matrix(n, 5, 96);
+  std::vector<std::string> notices;
+  TileCompiled c = TileCompiled::make(
+      graph, sizes(8),
+      {.multiprocessors = 4, .persistent = true, .hang_seconds = 1, .on_notice = [&](const std::string& text) {
+         notices.push_back(text);
+       }});
+  ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+  if (c.runner->steps_text().starts_with("graphs")) GTEST_SKIP() << "the device has no persistent step";
+  const auto run = [&](TileCompiled& compiled) -> Result<std::vector<float>> {
+    put(*compiled.runner, graph, "x", x);
+    StepContext step;
+    step.sizes = sizes(5);
+    REDLINE_TRY(compiled.runner->step(step));
+    return get(*compiled.runner, "y", 5 * 96);
+  };
+  const auto want = run(c);
+  ASSERT_TRUE(want.ok()) << want.status().to_string();
+  uint8_t* const waits = TileProgram::of(*c.runner->program()).waits.data();
+  tiles::ProgramTables::WaitEntry first = {};
+  ASSERT_TRUE(c.device->download(&first, waits, sizeof(first)).ok());
+  first.count += 1000;
+  ASSERT_TRUE(c.device->upload(waits, &first, sizeof(first)).ok());
+  const auto got = run(c);
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(*got, *want);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0], ::testing::HasSubstr("did not end within 1 s"));
+  EXPECT_THAT(notices[0], ::testing::HasSubstr("waits for event "));
+  TileCompiled other = TileCompiled::make(graph, sizes(8), {.multiprocessors = 4, .persistent = true});
+  const auto again = run(other);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(*again, *want);
+}
+
 TEST(StepModes, AreParsed) {
   EXPECT_EQ(parse_step_mode("").value(), StepMode::kAuto);
   EXPECT_EQ(parse_step_mode("persistent").value(), StepMode::kPersistent);

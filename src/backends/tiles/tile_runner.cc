@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <set>
+#include <tuple>
 
 #include "backends/tiles/library_choice.h"
 #include "graph/external_values.h"
@@ -88,6 +89,7 @@ int32_t clamp_position(int64_t position) { return static_cast<int32_t>(std::min<
 
 TileRunner::TileRunner(Program program, TileRunnerOptions options)
     : program_(std::move(program)), code_(TileProgram::of(program_)), options_(std::move(options)) {
+  own_rows_ = code_.device->own_rows();
   inputs_ = host_ports(program_.inputs, code_.inputs);
   outputs_ = host_ports(program_.outputs, code_.outputs);
 }
@@ -371,6 +373,7 @@ Result<std::string> TileRunner::run_persistent() {
 
 Status TileRunner::run(const StepContext& context) {
   REDLINE_TRY(upload_step(context));
+  last_sizes_ = context.sizes;
   if (options_.steps.persistent_rows > 0 && context.sizes[Symbol::kTokens] <= options_.steps.persistent_rows) {
     REDLINE_ASSIGN(const std::string failure, run_persistent());
     if (failure.empty()) return download_outputs(context);
@@ -421,41 +424,132 @@ Status TileRunner::download_outputs(const StepContext& context) {
 }
 
 Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
+  for (size_t s = 0; s < code_.stages.size(); ++s) REDLINE_TRY(launch_stage(tables, s, sizes));
+  return {};
+}
+
+Status TileRunner::launch_stage(const tiles::ProgramTables& tables, size_t s, const SymbolValues& sizes) {
+  const tiles::StageTable& stage = code_.stages[s];
+  int64_t parts = stage.tickets > 0 ? stage.tickets : stage.row_parts;
+  tiles::KernelId kernel = stage.kernel;
+  if (stage.row_dim >= 0) {
+    const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
+    parts = (rows + stage.row_tile - 1) / stage.row_tile;
+    if (is_by_library(s, rows)) {
+      const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+      const Status status = multiply_by_library(tables, s, static_cast<int32_t>(rows));
+      if (status.ok()) return {};
+      // An error of the library is not one of the device, whose own kernel computes the same. If the device has
+      // failed, its launch says so.
+      failed_products_.insert({rows, by_library.cols, by_library.k});
+      if (options_.on_notice)
+        options_.on_notice(fmt::format("{}; a kernel of Redline's own takes its place", status.message()));
+    }
+    if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
+  }
+  const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
+  if (blocks == 0) return {};
+  return code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name);
+}
+
+bool TileRunner::is_by_library(size_t s, int64_t rows) {
+  if (s >= code_.library_stages.size() || rows <= own_rows_) return false;
+  const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+  return by_library.cols > 0 && !failed_products_.contains({rows, by_library.cols, by_library.k}) &&
+         code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k);
+}
+
+namespace {
+
+/// Whether a kernel takes whatever numbers its inputs in the arena hold: it chooses nothing by them.
+bool reads_any_numbers(tiles::KernelId kernel) {
+  using tiles::KernelId;
+  switch (kernel) {
+    case KernelId::kLinear:
+    case KernelId::kLinearF32:
+    case KernelId::kConv2d:
+    case KernelId::kConv2dF32:
+    case KernelId::kNorm:
+    case KernelId::kElementwise:
+    case KernelId::kModulate:
+    case KernelId::kKvAppend:
+    case KernelId::kAttention:
+    case KernelId::kAttentionMerge: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
+  REDLINE_TRY(failed_);
+  // Stages of one kind together: their weights are more than the caches hold, where a model's are.
+  std::map<std::tuple<std::string, tiles::KernelId, int32_t, int64_t, bool>, std::vector<size_t>> kinds;
+  const auto rows_of = [&](size_t s) {
+    const int16_t dim = code_.stages[s].row_dim;
+    return dim < 0 ? int64_t{0} : program_.row_dims[static_cast<size_t>(dim)].eval(last_sizes_);
+  };
   for (size_t s = 0; s < code_.stages.size(); ++s) {
     const tiles::StageTable& stage = code_.stages[s];
-    int64_t parts = stage.tickets > 0 ? stage.tickets : stage.row_parts;
-    tiles::KernelId kernel = stage.kernel;
-    if (stage.row_dim >= 0) {
-      const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
-      parts = (rows + stage.row_tile - 1) / stage.row_tile;
-      if (s < code_.library_stages.size() && rows > kOwnRows) {
-        const TileProgram::LibraryStage& by_library = code_.library_stages[s];
-        const std::array<int64_t, 3> shape = {rows, by_library.cols, by_library.k};
-        if (by_library.cols > 0 && !failed_products_.contains(shape) &&
-            code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k)) {
-          const Status status = multiply_by_library(tables, s, static_cast<int32_t>(rows));
-          if (status.ok()) continue;
-          // An error of the library is not one of the device, whose own kernel computes the same. If the device has
-          // failed, its launch says so.
-          failed_products_.insert(shape);
-          if (options_.on_notice)
-            options_.on_notice(fmt::format("{}; a kernel of Redline's own takes its place", status.message()));
-        }
-      }
-      if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
-    }
-    const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
-    if (blocks == 0) continue;
-    REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
+    if (stage.row_dim >= 0 && rows_of(s) == 0) continue;
+    const bool by_library = stage.row_dim >= 0 && is_by_library(s, rows_of(s));
+    kinds[std::tuple(std::string(program_.stages[s].op), stage.kernel, stage.cols, code_.costs[s].weight_bytes,
+                     by_library)]
+        .push_back(s);
   }
-  return {};
+  const tiles::ProgramTables tables = program_tables();
+  std::vector<StageTime> times;
+  const auto time = [&](const auto& kind, std::span<const size_t> stages) -> Status {
+    const auto run = [&](int64_t rounds) -> Result<double> {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int64_t round = 0; round < rounds; ++round)
+        for (const size_t s : stages) REDLINE_TRY(launch_stage(tables, s, last_sizes_));
+      REDLINE_TRY(code_.device->synchronize());
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    REDLINE_ASSIGN(const double first, run(1));
+    const auto rounds = static_cast<int64_t>(std::clamp(seconds / std::max(first, 1e-9), 1.0, 1e4));
+    REDLINE_ASSIGN(const double spent, run(rounds));
+    const size_t s = stages[0];
+    const tiles::StageTable& stage = code_.stages[s];
+    const TileProgram::StageCost& cost = code_.costs[s];
+    StageTime t;
+    t.op = program_.stages[s].op;
+    t.rows = rows_of(s);
+    t.cols = stage.cols;
+    t.count = std::ssize(kinds[kind]);
+    t.is_by_library = std::get<bool>(kind);
+    t.seconds = spent / static_cast<double>(rounds * std::ssize(stages));
+    // What of these is read depends on the data.
+    const bool chooses = stage.kernel == tiles::KernelId::kExpertLinear ||
+                         stage.kernel == tiles::KernelId::kExpertLinearF32 ||
+                         stage.kernel == tiles::KernelId::kEmbedding;
+    const bool has_state = stage.kernel == tiles::KernelId::kAttention || stage.kernel == tiles::KernelId::kGatedScan;
+    if (!chooses && !has_state)
+      t.bytes = static_cast<double>(cost.weight_bytes + 4 * cost.value_elements.eval(last_sizes_));
+    if (!chooses) t.flops = 2.0 * static_cast<double>(cost.weight_elements * t.rows);
+    times.push_back(std::move(t));
+    return {};
+  };
+  // The values of the arena share its memory. Stages that read numbers of rows from it are timed where a step has just
+  // written them.
+  for (const HostPort& input : inputs_)
+    REDLINE_TRY(code_.device->upload(input.device, input.data.data(), input.bytes(last_sizes_)));
+  for (size_t s = 0; s < code_.stages.size(); ++s) {
+    REDLINE_TRY(launch_stage(tables, s, last_sizes_));
+    for (const auto& [kind, stages] : kinds)
+      if (stages[0] == s && !reads_any_numbers(code_.stages[s].kernel)) REDLINE_TRY(time(kind, {&stages[0], 1}));
+  }
+  for (const auto& [kind, stages] : kinds)
+    if (reads_any_numbers(code_.stages[stages[0]].kernel)) REDLINE_TRY(time(kind, stages));
+  return times;
 }
 
 void TileRunner::keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
   if (code_.library_stages.empty() || !kept_weights_.empty()) return;
   bool is_any_multiplied = false;
   for (size_t s = 0; s < code_.stages.size(); ++s)
-    is_any_multiplied |= code_.library_stages[s].cols > 0 && program_.stages[s].grid.rows.eval(sizes) > kOwnRows;
+    is_any_multiplied |= code_.library_stages[s].cols > 0 && program_.stages[s].grid.rows.eval(sizes) > own_rows_;
   if (!is_any_multiplied) return;
   kept_weights_.resize(code_.stages.size());
   const auto memory = code_.device->memory();

@@ -55,6 +55,7 @@ class TileRunner final : public Runner {
   bool bind(std::string_view name, void* data) override;
   std::string describe() const override { return fmt::format("steps: {}\n", steps_text()) + program_.to_string(); }
   std::string steps_text() const override { return options_.steps.text(); }
+  Result<std::vector<StageTime>> time_stages(double seconds) override;
 
  private:
   struct HostPort {
@@ -82,6 +83,9 @@ class TileRunner final : public Runner {
   Status run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   /// A launch for each stage.
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  Status launch_stage(const tiles::ProgramTables& tables, size_t stage, const SymbolValues& sizes);
+  /// Whether the library multiplies for a stage of so many rows.
+  bool is_by_library(size_t stage, int64_t rows);
   /// The launches and the product of a stage that the library computes.
   Status multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows);
   /// Before the first step in which the library multiplies: copies of its weights in its order, of as many as there is
@@ -124,6 +128,8 @@ class TileRunner final : public Runner {
   std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes
   std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty: the library has not multiplied yet
   std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k, for which the library has given an error
+  int64_t own_rows_ = 0;                              ///< OpenDevice::own_rows() when the program was compiled
+  SymbolValues last_sizes_;                           ///< of the last step
   int64_t steps_ = 0;
   uint64_t epoch_ = 0;
   Status failed_;  ///< an error of the device: further steps are refused

@@ -245,7 +245,7 @@ class CudaDevice {
   int shared_bytes_ = 0;  ///< of a block that needs them
   bool has_overlap_ = false;
   bool is_lost_ = false;  ///< a step does not end: no call may wait for the GPU any more
-  char name_[300] = "cuda";
+  char name_[300] = "cuda", model_[300] = "";
   char error_[512] = "";
 };
 
@@ -283,6 +283,8 @@ cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, index);
   if (error == cudaSuccess) {
     std::snprintf(name_, sizeof(name_), "cuda/sm%d%d", properties.major, properties.minor);
+    std::snprintf(model_, sizeof(model_), "%s", properties.name);
+    table_.model = model_;
     const int stages = ring_stages_of(static_cast<int>(properties.sharedMemPerBlockOptin));
     if (stages == 0) {
       std::snprintf(error_, sizeof(error_), "%s: a block has %zu bytes of shared memory; the kernels need %d", name_,

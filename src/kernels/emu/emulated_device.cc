@@ -38,6 +38,7 @@ class EmulatedDevice {
  public:
   explicit EmulatedDevice(const EmulatedDeviceOptions& options) : options_(options) {
     table_ = tiles::table_of(this, options.machine.has_bulk_copies ? "emu/sm90a" : "emu/sm80");
+    table_.model = "emulated GPU";
     table_.multiprocessors = options.multiprocessors;
     table_.has_warp_groups = options.machine.has_bulk_copies ? 1 : 0;
     if (options.has_library) table_.library = "emulated library";

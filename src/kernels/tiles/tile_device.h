@@ -29,6 +29,7 @@ struct TileDevice {
   int32_t multiprocessors;
   int32_t has_warp_groups;  ///< launches may be of wide_kernel()
   const char* name;         ///< "emu/sm90a"
+  const char* model;        ///< "NVIDIA H200"
   const char* library;      ///< "cuBLASLt 13.0.2": there is multiply(); nullptr: none
   /// Blocks of a persistent step that run at the same time; 0: there is none, and `persistent_obstacle` says why.
   int32_t persistent_blocks;

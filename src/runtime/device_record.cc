@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr const char* kName = "devices";
-constexpr int64_t kMostRows = int64_t{1} << 40;
+constexpr int64_t kMaxOwnRows = int64_t{1} << 40;
 
 /// All records; an empty list instead of a file that is no list.
 Json read_all(const std::string& folder) {
@@ -32,7 +32,7 @@ std::optional<DeviceRecord> read_device_record(const std::string& folder, const 
   for (const Json& each : read_all(folder)) {
     if (!is_of(each, model, library)) continue;
     const auto rows = each.find("own_rows");
-    if (rows == each.end() || !rows->is_number_integer() || *rows < 0 || *rows > kMostRows) return std::nullopt;
+    if (rows == each.end() || !rows->is_number_integer() || *rows < 0 || *rows > kMaxOwnRows) return std::nullopt;
     return DeviceRecord{model, library, rows->get<int64_t>()};
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
-// A redline_cuda.so whose GPU is the emulated device: with fake_cuda_driver.c, everything between `--device cuda` and the
-// kernels runs as with a GPU. FAKE_GPU has words that say how it fails:
+// A redline_cuda.so whose GPU is the emulated device: with fake_cuda_driver.c, everything between `--device cuda` and
+// the kernels runs as with a GPU. FAKE_GPU has words that say how it fails:
 //
 //   error=TEXT        it does not open
 //   other_build       its table is another one

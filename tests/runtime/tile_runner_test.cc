@@ -1,5 +1,5 @@
 // Programs on the emulated device: attention over the paged cache, persistent steps in any order of the warps, planted
-// faults, and the static check of schedules.
+// faults, and the static check of schedules (over 600 lines: the cases share these graphs).
 #include "backends/tiles/tile_runner.h"
 
 #include <gmock/gmock.h>

@@ -1,10 +1,7 @@
 #include "backends/tiles/tile_runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <set>
-#include <tuple>
 
 #include "backends/tiles/library_choice.h"
 #include "graph/external_values.h"
@@ -459,92 +456,6 @@ bool TileRunner::is_by_library(size_t s, int64_t rows) {
          code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k);
 }
 
-namespace {
-
-/// Whether a kernel takes whatever numbers its inputs in the arena hold: it chooses nothing by them.
-bool reads_any_numbers(tiles::KernelId kernel) {
-  using tiles::KernelId;
-  switch (kernel) {
-    case KernelId::kLinear:
-    case KernelId::kLinearF32:
-    case KernelId::kConv2d:
-    case KernelId::kConv2dF32:
-    case KernelId::kNorm:
-    case KernelId::kElementwise:
-    case KernelId::kModulate:
-    case KernelId::kKvAppend:
-    case KernelId::kAttention:
-    case KernelId::kAttentionMerge: return true;
-    default: return false;
-  }
-}
-
-}  // namespace
-
-Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
-  REDLINE_TRY(failed_);
-  // Stages of one kind together: their weights are more than the caches hold, where a model's are.
-  std::map<std::tuple<std::string, tiles::KernelId, int32_t, int64_t, bool>, std::vector<size_t>> kinds;
-  const auto rows_of = [&](size_t s) {
-    const int16_t dim = code_.stages[s].row_dim;
-    return dim < 0 ? int64_t{0} : program_.row_dims[static_cast<size_t>(dim)].eval(last_sizes_);
-  };
-  for (size_t s = 0; s < code_.stages.size(); ++s) {
-    const tiles::StageTable& stage = code_.stages[s];
-    if (stage.row_dim >= 0 && rows_of(s) == 0) continue;
-    const bool by_library = stage.row_dim >= 0 && is_by_library(s, rows_of(s));
-    kinds[std::tuple(std::string(program_.stages[s].op), stage.kernel, stage.cols, code_.costs[s].weight_bytes,
-                     by_library)]
-        .push_back(s);
-  }
-  const tiles::ProgramTables tables = program_tables();
-  std::vector<StageTime> times;
-  const auto time = [&](const auto& kind, std::span<const size_t> stages) -> Status {
-    const auto run = [&](int64_t rounds) -> Result<double> {
-      const auto begin = std::chrono::steady_clock::now();
-      for (int64_t round = 0; round < rounds; ++round)
-        for (const size_t s : stages) REDLINE_TRY(launch_stage(tables, s, last_sizes_));
-      REDLINE_TRY(code_.device->synchronize());
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    };
-    REDLINE_ASSIGN(const double first, run(1));
-    const auto rounds = static_cast<int64_t>(std::clamp(seconds / std::max(first, 1e-9), 1.0, 1e4));
-    REDLINE_ASSIGN(const double spent, run(rounds));
-    const size_t s = stages[0];
-    const tiles::StageTable& stage = code_.stages[s];
-    const TileProgram::StageCost& cost = code_.costs[s];
-    StageTime t;
-    t.op = program_.stages[s].op;
-    t.rows = rows_of(s);
-    t.cols = stage.cols;
-    t.count = std::ssize(kinds[kind]);
-    t.is_by_library = std::get<bool>(kind);
-    t.seconds = spent / static_cast<double>(rounds * std::ssize(stages));
-    // What of these is read depends on the data.
-    const bool chooses = stage.kernel == tiles::KernelId::kExpertLinear ||
-                         stage.kernel == tiles::KernelId::kExpertLinearF32 ||
-                         stage.kernel == tiles::KernelId::kEmbedding;
-    const bool has_state = stage.kernel == tiles::KernelId::kAttention || stage.kernel == tiles::KernelId::kGatedScan;
-    if (!chooses && !has_state)
-      t.bytes = static_cast<double>(cost.weight_bytes + 4 * cost.value_elements.eval(last_sizes_));
-    if (!chooses) t.flops = 2.0 * static_cast<double>(cost.weight_elements * t.rows);
-    times.push_back(std::move(t));
-    return {};
-  };
-  // The values of the arena share its memory. Stages that read numbers of rows from it are timed where a step has just
-  // written them.
-  for (const HostPort& input : inputs_)
-    REDLINE_TRY(code_.device->upload(input.device, input.data.data(), input.bytes(last_sizes_)));
-  for (size_t s = 0; s < code_.stages.size(); ++s) {
-    REDLINE_TRY(launch_stage(tables, s, last_sizes_));
-    for (const auto& [kind, stages] : kinds)
-      if (stages[0] == s && !reads_any_numbers(code_.stages[s].kernel)) REDLINE_TRY(time(kind, {&stages[0], 1}));
-  }
-  for (const auto& [kind, stages] : kinds)
-    if (reads_any_numbers(code_.stages[stages[0]].kernel)) REDLINE_TRY(time(kind, stages));
-  return times;
-}
-
 void TileRunner::keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
   if (code_.library_stages.empty() || !kept_weights_.empty()) return;
   bool is_any_multiplied = false;
@@ -632,73 +543,6 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
     graphs_.erase(oldest);
   }
   return kept.graph != nullptr ? code_.device->launch_graph(kept.graph) : launch_stages(tables, sizes);
-}
-
-Result<std::string> TileRunner::await(bool is_persistent) {
-  // The kernels give up first, and say what they have waited for.
-  constexpr double kSlack = 5;  // seconds
-  const auto limit = static_cast<uint64_t>(options_.hang_seconds > 0 ? (2 * options_.hang_seconds + kSlack) * 1e9 : 0);
-  const auto begin = std::chrono::steady_clock::now();
-  REDLINE_TRY(code_.device->synchronize(limit));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  // A step that has not taken so long has not been abandoned: its report need not be read.
-  const bool can_be_abandoned = options_.hang_seconds > 0 && seconds >= options_.hang_seconds / 2;
-  if (!can_be_abandoned && code_.device->table().gives_up_at_once == 0) return std::string();
-  tiles::HangReport hang = {};
-  REDLINE_TRY(code_.device->download(&hang, code_.hang.data(), sizeof(hang)));
-  if (hang.kind == tiles::HangReport::kNothing) return std::string();
-  REDLINE_TRY(code_.device->clear(code_.hang.data(), sizeof(hang)));
-  std::string text = describe_hang(hang, is_persistent);
-  if (!is_persistent) return text;
-  REDLINE_ASSIGN(const std::string missing, list_missing_events());
-  return text + missing;
-}
-
-std::string TileRunner::describe_hang(const tiles::HangReport& hang, bool is_persistent) const {
-  const std::string text = fmt::format("the step did not end within {} s; ", options_.hang_seconds);
-  std::string place;
-  const Wait* wait = nullptr;
-  if (!is_persistent) {
-    place = fmt::format("block {} of {}", hang.block, program_.stages[hang.task].name);
-  } else {
-    // Which task of all lists, in order.
-    size_t at = hang.task, list = 0;
-    while (list + 1 < program_.tasks.size() && at >= program_.tasks[list].size()) at -= program_.tasks[list++].size();
-    const Task& task = program_.tasks[list][at];
-    place = fmt::format("multiprocessor {}: {} #{}", hang.block, program_.stages[task.stage].name, task.index);
-    if (hang.kind == tiles::HangReport::kEvent) wait = &program_.waits[hang.wait];
-  }
-  if (wait != nullptr)
-    return text + fmt::format("{} waits for event {}: {} of {} notifications", place, program_.event_names[wait->event],
-                              hang.count - std::min<uint64_t>(hang.count, uint64_t{wait->count} * (epoch_ - 1)),
-                              wait->count);
-  const auto barrier = static_cast<int>(hang.wait);
-  const auto what = barrier >= tiles::Ring::ticket_full() ? std::string("the next tile of a shared stage")
-                    : barrier >= tiles::Ring::empty(0)
-                        ? fmt::format("the release of stage {} of the ring", barrier - tiles::Ring::empty(0))
-                        : fmt::format("the copies to stage {} of the ring", barrier);
-  const bool is_loader = hang.count == static_cast<uint64_t>(tiles::kConsumerWarps);
-  return text +
-         fmt::format("{}: {} waits for {}", place, is_loader ? "the loader" : fmt::format("warp {}", hang.count), what);
-}
-
-Result<std::string> TileRunner::list_missing_events() {
-  // What other lists have not got either.
-  std::string text;
-  std::vector<uint64_t> counters(size_t{program_.num_events} * tiles::kCounterStride);
-  REDLINE_TRY(code_.device->download(counters.data(), code_.counters.data(), std::ssize(counters) * 8));
-  std::set<uint32_t> missing;
-  for (const Wait& each : program_.waits)
-    if (counters[size_t{each.event} * tiles::kCounterStride] < uint64_t{each.count} * epoch_)
-      missing.insert(each.event);
-  constexpr size_t kShown = 16;
-  size_t shown = 0;
-  for (const uint32_t event : missing)
-    if (shown++ < kShown)
-      text += fmt::format("\n  event {} has counted {}", program_.event_names[event],
-                          counters[size_t{event} * tiles::kCounterStride]);
-  if (missing.size() > kShown) text += fmt::format("\n  and {} more", missing.size() - kShown);
-  return text;
 }
 
 void TileRunner::drop_graphs() {

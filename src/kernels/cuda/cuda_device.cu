@@ -222,7 +222,7 @@ class CudaDevice {
   }
 
   int32_t refuse() {
-    std::snprintf(error_, sizeof(error_), "%s: the GPU does not answer: a step does not end, though its kernels give up",
+    std::snprintf(error_, sizeof(error_), "%s: the GPU does not answer: a step does not end, though its waits time out",
                   table_.name);
     return 1;
   }

@@ -34,7 +34,7 @@ struct TileDevice {
   /// Blocks of a persistent step that run at the same time; 0: there is none, and `persistent_obstacle` says why.
   int32_t persistent_blocks;
   const char* persistent_obstacle;
-  /// Waits of kernels give up when nothing else can run, not after ProgramTables::deadline_ns of time.
+  /// Waits of kernels time out when nothing else can run, not after ProgramTables::deadline_ns of time.
   int32_t gives_up_at_once;
   void* self;
   /// Zeroed. `is_constant`: kernels do not write it, so bulk copies may read it.

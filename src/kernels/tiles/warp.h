@@ -20,7 +20,7 @@
 //                                 after a barrier
 //   event_wait, event_release     counted events of a persistent step
 //   draw                          the next number of a counter that all blocks of a persistent step draw from
-//   watch, is_abandoned           a time limit for each wait: past it all waits return at once and the step is abandoned
+//   watch, is_abandoned           a time limit for each wait: past it all return at once and the step is abandoned
 //   at_task                       what the report of such a wait names
 #pragma once
 

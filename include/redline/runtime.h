@@ -6,6 +6,7 @@
 //   auto draft = redline::TextEngine::open("draft.gguf", {.runtime = *runtime});
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,11 +37,12 @@ struct DeviceInfo {
   std::string name;         ///< "cpu", "emu", "cuda:0"; "cuda" without a GPU
   std::string description;  ///< "NVIDIA H200, compute capability 9.0, 139.8 GiB"
   bool is_available = true;
-  std::string reason;  ///< why it is not available
-  /// How it runs the steps of a language model; "": the CPU. Of a GPU, what its driver says: opening it may say more.
-  std::string steps;
+  std::string reason;      ///< why it is not available
+  std::string steps;       ///< how it runs the steps of a language model; "": the CPU
+  int64_t free_bytes = 0;  ///< memory of a GPU that can still be allocated
+  std::string library;     ///< of a GPU, the library that multiplies large matrices there; "": Redline's own kernels
 };
-/// The CPU, the emulated device, and every GPU, or why there is none.
+/// The CPU, the emulated device, and every GPU, or why there is none. GPUs are opened, and compute something.
 std::vector<DeviceInfo> list_devices();
 
 }  // namespace redline

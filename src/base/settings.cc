@@ -30,12 +30,14 @@ const Row kRows[] = {
      "graphs: by a launch for each stage; empty: in one launch where GPU and model allow it"},
     {"REDLINE_CUDA_LIBS", &Settings::cuda_libs, 0, 0,
      "folder of libcublasLt.so.13, which multiplies large matrices on GPUs; none: Redline's own kernels; empty: where "
-     "the loader and the CUDA toolkit have it"},
+     "the loader, the CUDA toolkit or the packages of Python have it"},
+    {"REDLINE_CUDA_MODULE", &Settings::cuda_module, 0, 0,
+     "file of the kernels for GPUs; empty: redline_cuda.so beside the program, or in ../lib/redline"},
     {"REDLINE_THREADS", &Settings::threads, 0, 1024, "worker threads; 0: one for each core that may be used"},
     {"REDLINE_SPIN_COUNT", &Settings::spin_count, 0, 1e9,
      "how often an idle worker looks for work before it sleeps; 0: never, for a machine that other programs use too"},
     {"REDLINE_HANG_SECONDS", &Settings::hang_seconds, 0, 86400,
-     "a step without progress for this long ends with a dump of its events; 0: never"},
+     "a step without progress for this long ends with a dump of its events, on GPUs too; 0: never"},
     {"REDLINE_TRACE_EVENTS", &Settings::trace_events, 1, 1 << 28, "records that a timeline (--trace) has room for"},
     {"REDLINE_CACHE_DIR", &Settings::cache_dir, 0, 0,
      "folder that keeps packed weights, so that a model opens faster the next time; empty: redline in the user's cache "

@@ -15,6 +15,7 @@ struct Settings {
   std::string device;                       ///< REDLINE_DEVICE
   std::string device_steps;                 ///< REDLINE_DEVICE_STEPS
   std::string cuda_libs;                    ///< REDLINE_CUDA_LIBS
+  std::string cuda_module;                  ///< REDLINE_CUDA_MODULE
   int64_t threads = 0;                      ///< REDLINE_THREADS
   int64_t spin_count = 20000;               ///< REDLINE_SPIN_COUNT
   double hang_seconds = 30;                 ///< REDLINE_HANG_SECONDS

@@ -100,7 +100,7 @@ const FlagNames kTextFlags = {"MODEL",    "random",      "save",       "force", 
                               "context",  "interpreter", "trace",      "device"};
 const FlagNames kImageFlags = {"MODEL", "side",  "lora",    "repeat", "no-check",
                                "json",  "dtype", "threads", "trace",  "device"};
-const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace"};
+const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace", "device"};
 const FlagNames kKernelFlags = {"kernel", "shape",  "type",    "isa",     "record", "baseline",
                                 "rows",   "cached", "seconds", "threads", "json"};
 
@@ -201,6 +201,7 @@ Status bench_network(const BenchArgs& args, Terminal& terminal) {
   REDLINE_TRY(expect_flags(args, kNetworkFlags, "a network with random weights"));
   lab::NetworkBenchRequest request = {.network = args.random,
                                       .side = args.side.value_or(0),
+                                      .device = args.engine.device,
                                       .threads = args.engine.threads,
                                       .repeat = args.repeat,
                                       .seconds = double{args.time},
@@ -279,7 +280,7 @@ Command bench_command() {
              "of them, only the named phases are measured.\n"
              "`redline bench serve URL|MODEL` measures a server as its clients see it, `redline bench tokenizer MODEL "
              "FILE` "
-             "a tokenizer; they have their own --help.",
+             "a tokenizer, `redline bench device` a GPU and its kernels; they have their own --help.",
              {"redline bench assets/redline-tales", "redline bench assets/redline-shapes",
               "redline bench --random llama-1b:q4_0 --plot chart.svg",
               "redline bench --random qwen-0.5b:q8_0 --save qwen.gguf --start",

@@ -230,8 +230,8 @@ void KernelBenchTable::finish(const lab::KernelBenchReport& report) {
 
 void print_network_bench(const lab::NetworkBenchReport& report, Terminal& terminal) {
   const std::optional<lab::Peak>& best = report.best;
-  terminal.print("{}: {}, weights {}, {} threads\n", report.name, report.about, dtype_info(report.weights).name,
-                 report.threads);
+  terminal.print("{}: {}, weights {}, {} threads{}\n", report.name, report.about, dtype_info(report.weights).name,
+                 report.threads, report.device == "cpu" ? "" : ", on " + report.device);
   terminal.print("time     {:.1f} ms ({:.1f} .. {:.1f}, {} runs){}\n", report.median() * 1e3,
                  report.seconds.front() * 1e3, report.seconds.back() * 1e3, report.seconds.size(),
                  report.state_changed ? "; the machine's state moved" : "");

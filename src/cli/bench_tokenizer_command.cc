@@ -70,7 +70,7 @@ Command bench_tokenizer_command() {
              "bench/tokenizers/peers.py measures the packages tokenizers and tiktoken.",
              {"redline bench tokenizer redline-tales book.txt",
               "redline bench tokenizer model.gguf book.txt --time 5 --json"})
-      .in("measure", /*after_name=*/"bench serve");
+      .in("measure", /*after_name=*/"bench device");
 }
 
 }  // namespace redline::cli

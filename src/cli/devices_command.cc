@@ -137,7 +137,9 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
                                {"available", d.is_available},
                                {"description", d.description},
                                {"reason", d.reason},
-                               {"steps", d.steps}});
+                               {"steps", d.steps},
+                               {"free_bytes", d.free_bytes},
+                               {"library", d.library}});
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
   for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
   for (const SettingInfo& s : list_settings())
@@ -173,8 +175,14 @@ void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& stat
   terminal.write(facts.text());
 
   Table devices({"device", "", "steps"});
-  for (const DeviceInfo& d : list_devices())
-    devices.add({d.name, d.is_available ? d.description : "not available: " + d.reason, d.steps});
+  for (const DeviceInfo& d : list_devices()) {
+    std::string text = d.is_available ? d.description : "not available: " + d.reason;
+    if (d.free_bytes > 0) {
+      text += fmt::format(", {} free, ", human_bytes(static_cast<double>(d.free_bytes)));
+      text += d.library.empty() ? "no cuBLASLt 13 (REDLINE_CUDA_LIBS)" : d.library;
+    }
+    devices.add({d.name, text, d.steps});
+  }
   terminal.print("\n{}", devices.text());
 
   Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", peaks.threads), "", "spread"}, {2, 3, 5});

@@ -185,6 +185,17 @@ class BackendBuffer {
 };
 
 /// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.
+/// The time of one launch of stages of one kind (Runner::time_stages).
+struct StageTime {
+  std::string op;
+  int64_t rows = 0, cols = 0;
+  int64_t count = 0;           ///< stages of the kind in a step
+  bool is_by_library = false;  ///< the device's library multiplies
+  double seconds = 0;          ///< of each
+  double bytes = 0;            ///< that each reads and writes; 0: depends on the data
+  double flops = 0;            ///< of its products
+};
+
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -224,6 +235,11 @@ class Runner {
   virtual std::string describe() const = 0;
   /// How a device runs a step (backends/tiles/step_choice.h); "": the CPU runs it.
   virtual std::string steps_text() const { return ""; }
+  /// For benchmarks: runs the stages of the last step again and again, all of one kind one after the other, for about
+  /// `seconds` each. What the next step computes with may be wrong afterwards. unsupported: not a device.
+  virtual Result<std::vector<StageTime>> time_stages(double) {
+    return unsupported("only the stages of a device are timed by themselves");
+  }
 };
 
 }  // namespace redline

@@ -64,6 +64,8 @@ class Stepper {
   /// Bytes of the pages of all groups.
   int64_t cache_bytes() const { return cache_bytes(cache_pages_); }
   const Executable& executable() const { return executable_; }
+  /// As Runner::time_stages(), of the last step. The caller holds mutex().
+  Result<std::vector<StageTime>> time_stages(double seconds) { return executable_.time_stages(seconds); }
   KvFormat kv_format() const { return kv_format_; }
   /// Layers that the device runs, where others run on the CPU.
   std::optional<int64_t> device_layers() const { return device_layers_; }

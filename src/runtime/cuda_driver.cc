@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "backends/tiles/device_memory.h"
@@ -30,7 +31,7 @@ struct ContextFunctions {
 constexpr int kOutOfMemory = 2;
 /// Free beside the context: what stays free, the module and the tables of a step.
 constexpr int64_t kMinMemory = kDeviceReserve + (int64_t{256} << 20);
-constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76, kCooperativeLaunch = 95;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 constexpr int kNoDevice = 100;
 
 template <class F>
@@ -52,6 +53,14 @@ bool find_all(void* library, ContextFunctions& f) {
          find(library, "cuCtxPopCurrent_v2", f.pop) && find(library, "cuMemGetInfo_v2", f.memory);
 }
 
+constexpr const char* kKernelDriver = "/proc/driver/nvidia/version";
+
+Status no_gpu() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return unsupported("cuda: the NVIDIA driver finds no GPU{}",
+                     visible ? fmt::format("; CUDA_VISIBLE_DEVICES is \"{}\"", visible) : "");
+}
+
 std::string error_name(const DriverFunctions& f, int error) {
   const char* name = nullptr;
   return f.error_name(error, &name) == 0 && name ? name : fmt::format("error {}", error);
@@ -60,11 +69,24 @@ std::string error_name(const DriverFunctions& f, int error) {
 }  // namespace
 
 // Never closed: the driver starts threads.
-bool has_cuda_driver() { return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr; }
+bool has_cuda_driver() {
+  std::error_code error;
+  return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr || std::filesystem::exists(kKernelDriver, error);
+}
+
+std::string missing_driver_text(const char* kernel_driver) {
+  std::error_code error;
+  if (!std::filesystem::exists(kernel_driver, error))
+    return "there is no NVIDIA driver on this machine (libcuda.so.1 is not found)";
+  return fmt::format(
+      "the kernel has an NVIDIA driver ({}), but libcuda.so.1 is not found here; a container must be started with its "
+      "GPUs (docker run --gpus all)",
+      kernel_driver);
+}
 
 Result<CudaDriver> find_cuda_driver() {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return unsupported("cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)");
+  if (!library) return unsupported("cuda: {}", missing_driver_text(kKernelDriver));
   DriverFunctions f;
   if (!find_all(library, f)) return unsupported("cuda: libcuda.so.1 is not an NVIDIA driver: functions are missing");
   CudaDriver driver;
@@ -75,7 +97,7 @@ Result<CudaDriver> find_cuda_driver() {
                        driver.version / 1000, driver.version % 1000 / 10, kMinCudaVersion / 1000,
                        kMinCudaVersion % 1000 / 10);
   if (const int error = f.init(0); error != 0) {
-    if (error == kNoDevice) return unsupported("cuda: the NVIDIA driver finds no GPU");
+    if (error == kNoDevice) return no_gpu();
     return unsupported("cuda: the NVIDIA driver does not start: {}", error_name(f, error));
   }
   int count = 0;
@@ -90,13 +112,11 @@ Result<CudaDriver> find_cuda_driver() {
         f.device_attribute(&gpu.major, kCapabilityMajor, device) != 0 ||
         f.device_attribute(&gpu.minor, kCapabilityMinor, device) != 0 || f.device_memory(&bytes, device) != 0)
       return unsupported("cuda: the NVIDIA driver does not describe GPU {}", i);
-    int cooperative = 0;
-    gpu.has_cooperative_launch = f.device_attribute(&cooperative, kCooperativeLaunch, device) == 0 && cooperative != 0;
     gpu.name = name;
     gpu.memory_bytes = static_cast<int64_t>(bytes);
     driver.gpus.push_back(std::move(gpu));
   }
-  if (driver.gpus.empty()) return unsupported("cuda: the NVIDIA driver finds no GPU");
+  if (driver.gpus.empty()) return no_gpu();
   return driver;
 }
 
@@ -139,7 +159,8 @@ CudaContext::~CudaContext() {
     c.release(device_);
 }
 
-std::string find_cuda_module() {
+std::string find_cuda_module(const std::string& setting) {
+  if (!setting.empty()) return setting;
   std::error_code error;
   std::vector<std::filesystem::path> files = {std::filesystem::read_symlink("/proc/self/exe", error)};
   // In another program, in the folder of this library.

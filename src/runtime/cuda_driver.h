@@ -13,8 +13,6 @@ struct CudaGpu {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   int64_t memory_bytes = 0;
-  /// Blocks of a kernel can be launched so that all of them run at the same time, which a persistent step needs.
-  bool has_cooperative_launch = false;
 };
 
 struct CudaDriver {
@@ -25,8 +23,11 @@ struct CudaDriver {
 /// Minimum CUDA version of the driver (driver 580) and minimum compute capability.
 inline constexpr int kMinCudaVersion = 13000, kMinCapability = 80;
 
-/// Whether there is an NVIDIA driver at all, old or broken ones included.
+/// Whether there is an NVIDIA driver at all, old or broken ones and those without their library included.
 bool has_cuda_driver();
+
+/// Why libcuda.so.1 cannot be loaded. `kernel_driver`: what the driver in the kernel shows, in containers too.
+std::string missing_driver_text(const char* kernel_driver);
 
 /// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which,
 /// with both versions.
@@ -47,8 +48,8 @@ class CudaContext {
   int device_;  ///< -1: none
 };
 
-/// The module with the CUDA kernels, "redline_cuda.so": beside the program or the library, or where an installation has
-/// it (lib/redline). "": this build has none.
-std::string find_cuda_module();
+/// The module with the CUDA kernels, "redline_cuda.so": `setting` (REDLINE_CUDA_MODULE), else beside the program or the
+/// library, or where an installation has it (lib/redline). "": this build has none.
+std::string find_cuda_module(const std::string& setting);
 
 }  // namespace redline

@@ -7,12 +7,15 @@
 #include <set>
 
 #include "backends/tiles/step_choice.h"
+#include "base/cache_folder.h"
 #include "base/settings.h"
 #include "kernels/emu/emulated_device.h"
 #include "redline/device_notice.h"
 #include "redline/runtime.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/cuda_libraries.h"
 #include "runtime/device_check.h"
+#include "runtime/device_record.h"
 
 namespace redline {
 namespace {
@@ -30,8 +33,6 @@ Result<DeviceChoice> parse_device(std::string_view name) {
   return invalid_argument("unknown device \"{}\"; expected one of auto, cpu, emu, cuda, cuda:N", name);
 }
 
-constexpr const char* kNoCooperativeLaunch = "the GPU has no cooperative launches";
-
 /// Whether the kernels run on a GPU, and there is a module that has them.
 Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
   if (10 * gpu.major + gpu.minor < kMinCapability)
@@ -43,33 +44,47 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
   return {};
 }
 
+/// Takes what was measured of the device.
+void use_record(OpenDevice& device) {
+  const Result<CacheSettings> cache = read_cache_settings();
+  if (!cache.ok() || device.table().library == nullptr) return;
+  if (const auto record = read_device_record(cache->folder, device.table().model, device.table().library))
+    device.set_own_rows(record->own_rows);
+}
+
 Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
   REDLINE_ASSIGN(const CudaDriver driver, find_cuda_driver());
   if (index >= static_cast<int>(driver.gpus.size()))
     return invalid_argument("cuda:{}: the NVIDIA driver lists {} GPU{}", index, driver.gpus.size(),
                             driver.gpus.size() == 1 ? "" : "s");
-  const std::string path = find_cuda_module();
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  const std::string path = find_cuda_module(settings.cuda_module);
   const CudaGpu& gpu = driver.gpus[static_cast<size_t>(index)];
   REDLINE_TRY(check_gpu(gpu, index, path));
   // The module's context is this one; without memory for it, the module could not say what is missing.
   REDLINE_ASSIGN(const CudaContext context, CudaContext::open(index, gpu));
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return unsupported("cuda: {}", ::dlerror());
-  REDLINE_ASSIGN(const Settings settings, read_settings());
   using Open = int32_t (*)(int32_t abi, int32_t index, const char* libraries, tiles::TileDevice** device, char* error,
                            int32_t error_bytes);
   const auto open = reinterpret_cast<Open>(::dlsym(library, "redline_open_cuda"));
   if (!open) return unsupported("cuda: {} has no redline_open_cuda", path);
   char error[512] = {};
   tiles::TileDevice* device = nullptr;
-  if (open(tiles::kTileDeviceAbi, index, settings.cuda_libs.c_str(), &device, error, sizeof(error)) != 0)
+  const std::string libraries = matrix_library_folders(settings.cuda_libs);
+  if (open(tiles::kTileDeviceAbi, index, libraries.c_str(), &device, error, sizeof(error)) != 0)
     return unsupported("cuda:{}: {}", index, error);
   auto opened = std::make_shared<OpenDevice>(device);
-  if (device->library == nullptr && !settings.cuda_libs.empty() && settings.cuda_libs != "none")
-    note_device(fmt::format("REDLINE_CUDA_LIBS: no cuBLASLt 13 loads from {}; kernels of Redline's own take its place",
-                            settings.cuda_libs));
+  if (device->library == nullptr && settings.cuda_libs != "none")
+    note_device(settings.cuda_libs.empty()
+                    ? "no cuBLASLt 13 is found; kernels of Redline's own take its place (REDLINE_CUDA_LIBS names its "
+                      "folder, or none)"
+                    : fmt::format("REDLINE_CUDA_LIBS: no cuBLASLt 13 loads from {}; kernels of Redline's own take its "
+                                  "place",
+                                  settings.cuda_libs));
   WorkerTeam team(1);
   REDLINE_TRY(check_device(opened, team).within(fmt::format("cuda:{}", index)));
+  use_record(*opened);
   return opened;
 }
 
@@ -178,6 +193,7 @@ Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, Work
     if (device.ok()) return device;
     return Status(device.status().code(), device.status().message() + "; the device cpu needs no GPU (--device cpu)");
   }
+  // No library, and so no record: an emulated one says nothing about GPUs.
   emu::EmulatedDeviceOptions options;
   options.team = &team;
   return std::make_shared<OpenDevice>(emu::open_emulated_device(options));
@@ -199,17 +215,21 @@ std::vector<DeviceInfo> list_devices() {
     devices.push_back({"cuda", "", false, driver.status().message()});
     return devices;
   }
-  const std::string module = find_cuda_module();
   for (size_t i = 0; i < driver->gpus.size(); ++i) {
     const CudaGpu& gpu = driver->gpus[i];
-    DeviceInfo info{fmt::format("cuda:{}", i),
-                    fmt::format("{}, compute capability {}.{}, {:.1f} GiB", gpu.name, gpu.major, gpu.minor,
-                                static_cast<double>(gpu.memory_bytes) / (1 << 30))};
-    if (Status status = check_gpu(gpu, static_cast<int>(i), module); !status.ok()) {
+    DeviceInfo info{fmt::format("cuda:{}", i), fmt::format("{}, compute capability {}.{}, {:.1f} GiB", gpu.name,
+                                                           gpu.major, gpu.minor, gib(gpu.memory_bytes))};
+    const Result<std::shared_ptr<OpenDevice>> opened = open_cuda(static_cast<int>(i));
+    if (!opened.ok()) {
       info.is_available = false;
-      info.reason = status.message();
+      info.reason = opened.status().message();
+    } else {
+      const Result<OpenDevice::Memory> memory = (*opened)->memory();
+      info.free_bytes = memory.ok() ? memory->free : 0;
+      const char* const library = (*opened)->table().library;
+      info.library = library != nullptr ? library : "";
+      info.steps = steps((*opened)->persistent_obstacle());
     }
-    info.steps = steps(gpu.has_cooperative_launch ? "" : kNoCooperativeLaunch);
     devices.push_back(std::move(info));
   }
   return devices;

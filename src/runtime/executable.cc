@@ -164,6 +164,11 @@ const float* Executable::output(std::string_view name) const {
 
 void Executable::bind(std::string_view name, float* data) { REDLINE_CHECK(runner_->bind(name, data)); }
 
+Result<std::vector<StageTime>> Executable::time_stages(double seconds) {
+  std::lock_guard lock(runtime_->mutex());
+  return runner_->time_stages(seconds);
+}
+
 Status Executable::run(const StepContext& step) {
   std::lock_guard lock(runtime_->mutex());
   return runner_->step(step);

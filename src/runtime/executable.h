@@ -88,6 +88,8 @@ class Executable {
   std::string describe() const { return runner_->describe(); }
   /// How a device runs a step; "": the CPU runs it.
   std::string steps_text() const { return runner_->steps_text(); }
+  /// As Runner::time_stages().
+  Result<std::vector<StageTime>> time_stages(double seconds);
   /// Floating-point operations of the matrix products of one run.
   int64_t flops(const SymbolValues& sizes) const { return flops_.eval(sizes); }
   int64_t resident_arena_bytes() const { return runner_ ? runner_->resident_arena_bytes() : 0; }

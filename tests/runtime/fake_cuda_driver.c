@@ -1,15 +1,14 @@
 /* Plays an NVIDIA driver for tests: FAKE_CUDA is "version,GPUs,major,minor" of compute capability, such as
-   "13000,1,9,0", and after these the free MiB of each GPU, of 80 GiB; 0: not even a context fits. A sixth number 1: the
-   GPUs have no cooperative launches. Or "fails", a driver that does not start. The names and numbers are those of
-   cuda.h. */
+   "13000,1,9,0", and after these the free MiB of each GPU, of 80 GiB; 0: not even a context fits. Or "fails", a
+   driver that does not start. The names and numbers are those of cuda.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int value(int index) {
   const char* text = getenv("FAKE_CUDA");
-  int v[6] = {0, 0, 0, 0, 80 << 10, 0};
-  if (text != NULL) sscanf(text, "%d,%d,%d,%d,%d,%d", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]);
+  int v[5] = {0, 0, 0, 0, 80 << 10};
+  if (text != NULL) sscanf(text, "%d,%d,%d,%d,%d", &v[0], &v[1], &v[2], &v[3], &v[4]);
   return v[index];
 }
 static int fails(void) {
@@ -39,7 +38,7 @@ int cuDeviceGetName(char* name, int bytes, int device) {
 }
 int cuDeviceGetAttribute(int* result, int attribute, int device) {
   (void)device;
-  *result = attribute == 75 ? value(2) : attribute == 76 ? value(3) : attribute == 95 && value(5) == 0;
+  *result = attribute == 75 ? value(2) : attribute == 76 ? value(3) : 0;
   return 0;
 }
 int cuDeviceTotalMem_v2(size_t* bytes, int device) {

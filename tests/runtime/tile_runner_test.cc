@@ -1,5 +1,5 @@
 // Programs on the emulated device: attention over the paged cache, persistent steps in any order of the warps, planted
-// faults, and the static check of schedules.
+// faults, and the static check of schedules (over 600 lines: the cases share these graphs).
 #include "backends/tiles/tile_runner.h"
 
 #include <gmock/gmock.h>
@@ -304,6 +304,45 @@ TEST_F(PersistentStep, ALostNotifyIsReportedWithItsEvent) {
   EXPECT_FALSE(run(compiled_, {}).ok());
 }
 
+// Weights that never arrive: the kernel gives up, as a launch of its own and as a task, and the report names the place.
+TEST_F(PersistentStep, ALostCopyIsReportedWithItsPlace) {
+  if (test_device() != "emu") GTEST_SKIP() << "no fault is planted on this device";
+  Numbers n;
+  GraphBuilder g("product");
+  const Value x = g.input("x", DType::kF32, {kTileTokens, Dim(96)});
+  g.output("y", linear(g, x, g.weight("w", n.weight({96, 96}, 0.1f))));
+  graph_ = std::move(g.finish()).value();
+  for (const bool persistent : {false, true}) {
+    TileCompiled c = TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = persistent});
+    const auto got = run(c, {.fault = emu::Fault::kLostCopy, .fault_at = 1});
+    ASSERT_FALSE(got.ok());
+    EXPECT_THAT(got.status().message(),
+                ::testing::ContainsRegex(
+                    std::string(persistent ? "multiprocessor [01]: linear #[01]" : "block [0-9]+ of linear") +
+                    ": warp [0-7] waits for the copies to stage [0-3] of the ring"));
+    // The state of the device is unknown: no further step.
+    const auto again = run(c, {});
+    ASSERT_FALSE(again.ok());
+    EXPECT_THAT(again.status().message(), ::testing::HasSubstr("runs nothing further: open the model again"));
+  }
+  // A persistent step is repeated by launches, which do not take its report for theirs.
+  TileCompiled* compiled = nullptr;
+  int notices = 0;
+  const auto on_notice = [&](const std::string&) {
+    ++notices;
+    compiled->set_machine({});
+  };
+  TileCompiled c =
+      TileCompiled::make(graph_, sizes(8), {.multiprocessors = 2, .persistent = true, .on_notice = on_notice});
+  compiled = &c;
+  const auto want = run(c, {});
+  ASSERT_TRUE(want.ok()) << want.status().to_string();
+  const auto got = run(c, {.fault = emu::Fault::kLostCopy, .fault_at = 1});
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(*got, *want);
+  EXPECT_EQ(notices, 1);
+}
+
 // With someone to tell, the step that was abandoned or refused is repeated by launches, and so are all later ones.
 TEST_F(PersistentStep, LaunchesTakeItsPlace) {
   if (test_device() != "emu") GTEST_SKIP() << "no fault is planted on this device";
@@ -338,6 +377,46 @@ TEST_F(PersistentStep, LaunchesTakeItsPlace) {
     EXPECT_EQ(notices.size(), 1u);
     EXPECT_EQ(c.runner->num_graphs(), 1u);
   }
+}
+
+// A wait for more notifications than there are: it is planted in the tables of the device, so that a GPU hangs too
+// (tools/device_check). The step ends by its deadline, is repeated by launches, and the device works on.
+TEST(PlantedHang, EndsByTheDeadline) {
+  Numbers n;
+  const Graph graph = mlp_graph(n);
+  const HostTensor x = matrix(n, 5, 96);
+  std::vector<std::string> notices;
+  TileCompiled c = TileCompiled::make(
+      graph, sizes(8),
+      {.multiprocessors = 4, .persistent = true, .hang_seconds = 1, .on_notice = [&](const std::string& text) {
+         notices.push_back(text);
+       }});
+  ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+  if (c.runner->steps_text().starts_with("graphs")) GTEST_SKIP() << "the device has no persistent step";
+  const auto run = [&](TileCompiled& compiled) -> Result<std::vector<float>> {
+    put(*compiled.runner, graph, "x", x);
+    StepContext step;
+    step.sizes = sizes(5);
+    REDLINE_TRY(compiled.runner->step(step));
+    return get(*compiled.runner, "y", 5 * 96);
+  };
+  const auto want = run(c);
+  ASSERT_TRUE(want.ok()) << want.status().to_string();
+  uint8_t* const waits = TileProgram::of(*c.runner->program()).waits.data();
+  tiles::ProgramTables::WaitEntry first = {};
+  ASSERT_TRUE(c.device->download(&first, waits, sizeof(first)).ok());
+  first.count += 1000;
+  ASSERT_TRUE(c.device->upload(waits, &first, sizeof(first)).ok());
+  const auto got = run(c);
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(*got, *want);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0], ::testing::HasSubstr("did not end within 1 s"));
+  EXPECT_THAT(notices[0], ::testing::HasSubstr("waits for event "));
+  TileCompiled other = TileCompiled::make(graph, sizes(8), {.multiprocessors = 4, .persistent = true});
+  const auto again = run(other);
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(*again, *want);
 }
 
 TEST(StepModes, AreParsed) {

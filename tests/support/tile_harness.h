@@ -19,6 +19,7 @@ struct TileOptions {
   int64_t memory_bytes = 0;  ///< of the device; 0: enough
   bool has_library = false;
   bool refuses_persistent = false;
+  double hang_seconds = 60;
   std::function<void(const std::string&)> on_notice;
 };
 
@@ -53,6 +54,7 @@ struct TileCompiled {
     c.runner = std::make_unique<TileRunner>(
         std::move(program).value(),
         TileRunnerOptions{.steps = {options.persistent && can_persist ? int64_t{1} << 30 : 0, ""},
+                          .hang_seconds = options.hang_seconds,
                           .on_notice = options.on_notice});
     return c;
   }

@@ -47,6 +47,52 @@ def test_a_part_that_hangs_is_ended_and_the_next_one_runs(tmp_path):
     assert parts["peers"]["status"] == "skipped"
 
 
+def speeds(**changed):
+    return {"model": "NVIDIA H200", "read_bytes_per_s": 4.3e12, "copy_bytes_per_s": 4.2e12, "upload_bytes_per_s": 2e10, "download_bytes_per_s": 2e10,
+            "launch_seconds": 3e-6, "own_rows": 192, **changed}
+
+
+def test_ceilings_name_the_machine_and_are_never_zeros(tmp_path):
+    done, parts = check(tmp_path, "--suite", "ceilings", otherwise=f"echo '{json.dumps(speeds())}'")
+    assert done.returncode == 0 and parts["ceilings"]["result"]["gb_per_s"]["read_bytes_per_s"] == 4300, done.stdout + done.stderr
+    assert json.loads((tmp_path / "device_check.json").read_text())["machine"] == "NVIDIA H200" and "read 4300.0 GB/s" in done.stdout
+    done, parts = check(tmp_path, "--suite", "ceilings", otherwise=f"echo '{json.dumps(speeds(copy_bytes_per_s=0))}'")
+    assert done.returncode == 1 and "a rate is nothing" in parts["ceilings"]["why"]
+    # A GPU without its library is measured, and has no record.
+    script = f"case \"$*\" in *--record*) echo 'redline: unsupported: --record: cuda:0 has no matrix library' >&2; exit 4;; esac; echo '{json.dumps(speeds(own_rows=None))}'"
+    done, parts = check(tmp_path, "--suite", "ceilings", otherwise=script)
+    assert done.returncode == 0 and parts["ceilings"]["result"]["own_rows"] is None
+
+
+def test_kernels_are_shown_beside_the_ceilings(tmp_path):
+    stage = {"op": "linear", "rows": 16, "cols": 4096, "count": 32, "seconds": 1e-5, "bound_seconds": 8e-6}
+    report = speeds(steps=[{"rows": 16, "stages": [stage, {**stage, "op": "attention", "bound_seconds": 0}]}])
+    done, parts = check(tmp_path, "--suite", "kernels", otherwise=f"echo '{json.dumps(report)}'")
+    assert done.returncode == 0 and set(parts["kernels"]["result"]) == {model for model, _ in device_check.KERNELS}
+    assert "32 x linear             4096 cols      10.0 us  80% of the ceiling" in done.stdout, done.stdout
+    done, parts = check(tmp_path, "--suite", "kernels", otherwise="echo no >&2; exit 1")
+    assert done.returncode == 1 and "no model was measured" in parts["kernels"]["why"]
+
+
+def test_peers_that_are_not_installed_are_named(tmp_path):
+    done, parts = check(tmp_path, "--suite", "peers", "--python", sys.executable)
+    assert done.returncode == 0 and parts["peers"]["status"] == "skipped" and "not installed: torch" in parts["peers"]["why"], parts
+    wrong = subprocess.run([sys.executable, ROOT / "tools/device_peers.py", "--shapes", "llama-2b"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "llama-8b" in wrong.stderr
+
+
+def test_a_llama_bench_is_asked_for_the_same_rows(tmp_path):
+    rows = [{"n_prompt": 512, "n_gen": 0, "avg_ts": 900.5, "build_commit": "abc"}, {"n_prompt": 0, "n_gen": 64, "avg_ts": 40.25, "build_commit": "abc"}]
+    tool = tmp_path / "llama-bench"
+    tool.write_text(f"#!/bin/sh\necho \"$@\" >{tmp_path}/asked\necho '{json.dumps(rows)}'\n")
+    tool.chmod(0o755)
+    done = subprocess.run([sys.executable, ROOT / "tools/device_peers.py", "--device", "cpu", "--shapes", "none", "--networks", "none", "--llama-bench", tool,
+                           "--gguf", "m.gguf"], capture_output=True, text=True)
+    found = json.loads(done.stdout)["rows"]
+    assert done.returncode == 0 and [(row["phase"], row["tokens_per_s"]) for row in found if "why" not in row] == [("prefill", 900.5), ("decode of 1", 40.25)]
+    assert "-m m.gguf -p 512 -n 64 -ngl 0" in (tmp_path / "asked").read_text()
+
+
 def test_wrong_usage(tmp_path):
     assert check(tmp_path, "--suite", "speed")[0].returncode == 2
     empty = subprocess.run([sys.executable, ROOT / "tools/device_check", "--bundle", tmp_path / "none"], capture_output=True, text=True)

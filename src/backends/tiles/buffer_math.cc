@@ -75,8 +75,19 @@ Result<double> DeviceBufferMath::product(Part a, Part b, Part c, Part d, int64_t
   return measure(a, b, c, d, true, elements);
 }
 
+Result<double> DeviceBufferMath::compare(const void* a, const void* b, int64_t elements) {
+  return measure(static_cast<const float*>(a), static_cast<const float*>(b), nullptr, nullptr, elements);
+}
+
 Result<double> DeviceBufferMath::measure(Part a, Part b, Part c, Part d, bool is_product, int64_t elements) {
   if (elements == 0) return 0.0;
+  REDLINE_TRY(prepare());
+  return measure(address_of(a, false), address_of(b, false), is_product ? address_of(c, false) : nullptr,
+                 address_of(d, false), elements);
+}
+
+Result<double> DeviceBufferMath::measure(const float* a, const float* b, const float* c, const float* d,
+                                         int64_t elements) {
   REDLINE_TRY(prepare());
   const int32_t blocks = blocks_of(elements);
   std::vector<double> sums(static_cast<size_t>(blocks) * tiles::kConsumerWarps);
@@ -85,10 +96,10 @@ Result<double> DeviceBufferMath::measure(Part a, Part b, Part c, Part d, bool is
     REDLINE_ASSIGN(sums_, DeviceMemory::make(device_, bytes));
   }
   tiles::StateMeasure::Args args = {};
-  args.a = address_of(a, false);
-  args.b = address_of(b, false);
-  args.c = is_product ? address_of(c, false) : nullptr;
-  args.d = address_of(d, false);
+  args.a = a;
+  args.b = b;
+  args.c = c;
+  args.d = d;
   args.sums = reinterpret_cast<double*>(sums_.data());
   args.elements = elements;
   REDLINE_TRY(launch<tiles::StateMeasure>(args, 1, tiles::KernelId::kStateMeasure, blocks));

@@ -15,10 +15,13 @@ class DeviceBufferMath final : public BufferMath {
   Status weighted_sum(Part to, Part base, std::span<const float> weights, std::span<const Part> tensors,
                       int64_t elements) override;
   Result<double> distance(Part a, Part b, int64_t elements) override;
+  /// distance() of memory of the device.
+  Result<double> compare(const void* a, const void* b, int64_t elements);
   Result<double> product(Part a, Part b, Part c, Part d, int64_t elements) override;
 
  private:
   Result<double> measure(Part a, Part b, Part c, Part d, bool is_product, int64_t elements);
+  Result<double> measure(const float* a, const float* b, const float* c, const float* d, int64_t elements);
   template <class Kernel>
   Status launch(const typename Kernel::Args& args, int32_t stage, tiles::KernelId kernel, int32_t blocks);
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "backends/tiles/library_choice.h"
 #include "base/error.h"
 #include "kernels/tiles/tile_device.h"
 
@@ -73,6 +74,10 @@ class OpenDevice {
   Status multiply(const tiles::MatrixProduct& product) {
     return call([&] { return table_->multiply(table_->self, &product); });
   }
+  /// Products of more rows are the library's: kOwnRows, or what was measured on the machine. Of programs that are
+  /// compiled from now on.
+  int64_t own_rows() const { return own_rows_; }
+  void set_own_rows(int64_t rows) { own_rows_ = rows; }
   /// From now on there is no library.
   void drop_library() { table_->library = nullptr; }
   /// Keeps other threads away, whose calls would become a part of a graph.
@@ -105,8 +110,9 @@ class OpenDevice {
   }
   /// From now on no step of programs that are compiled is persistent.
   void drop_persistent(std::string why) { dropped_ = std::move(why); }
-  Status synchronize() {
-    return call([&] { return table_->synchronize(table_->self); });
+  /// As TileDevice::synchronize().
+  Status synchronize(uint64_t limit_ns = 0) {
+    return call([&] { return table_->synchronize(table_->self, limit_ns); });
   }
 
  private:
@@ -117,6 +123,7 @@ class OpenDevice {
   }
   std::recursive_mutex mutex_;
   tiles::TileDevice* table_;
+  int64_t own_rows_ = kOwnRows;
   std::string dropped_;  ///< why drop_persistent() was called
 };
 

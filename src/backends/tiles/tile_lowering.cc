@@ -89,6 +89,7 @@ class TileCompiler {
   Status upload_schedule(const Program& program, TileProgram& code);
   /// Finds the products that the device's library can compute; the bytes that their operands take.
   int64_t plan_library(TileProgram& code) const;
+  Dim elements_of(ValueId id) const { return num_elements(graph_.value(id).shape); }
   int64_t take(int64_t bytes) {
     const int64_t at = weights_used_;
     weights_used_ += round_up_device(bytes);
@@ -300,8 +301,8 @@ int64_t TileCompiler::plan_library(TileProgram& code) const {
     std::memcpy(&args, stage.args.data(), sizeof(args));
     const int64_t rows = stage.plan.grid.rows.eval(options_.bounds), cols = args.out_features, k = args.in_features;
     // One matrix, whose panels hold bfloat16, and rows that begin at multiples of 16 bytes.
-    if (rows <= kOwnRows || args.format.planes != tiles::Planes::kBF16 || args.head_features != cols || k % 8 != 0 ||
-        cols % 4 != 0)
+    if (rows <= device_->own_rows() || args.format.planes != tiles::Planes::kBF16 || args.head_features != cols ||
+        k % 8 != 0 || cols % 4 != 0)
       continue;
     const auto address_of = [&](auto member) -> const TileStage::Address* {
       const auto offset = static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
@@ -367,6 +368,13 @@ Result<Program> TileCompiler::run() {
   code.sample_from = options_.sample_from;
   code.partial_floats_per_row = partial_floats_;
   code.sites = std::move(sites_);
+  for (const TileStage& stage : stages_) {
+    TileProgram::StageCost& cost = code.costs.emplace_back();
+    cost.weight_bytes = stage.weight_bytes;
+    cost.weight_elements = stage.weight_elements;
+    for (const auto& read : stage.plan.reads) cost.value_elements = cost.value_elements + elements_of(read.value);
+    for (const ValueId written : stage.plan.writes) cost.value_elements = cost.value_elements + elements_of(written);
+  }
   const int64_t library_bytes = plan_library(code);
   REDLINE_TRY(check_device_memory(*device_, weights_used_ + program.arena_plan.bytes + library_bytes,
                                   "weights and activations"));

@@ -11,6 +11,7 @@
 #include "base/worker_team.h"
 #include "graph/graph.h"
 #include "graph/state.h"
+#include "tensor/packed_weight.h"
 
 namespace redline {
 
@@ -42,6 +43,7 @@ struct TileStage {
     Dim dim;
   };
   std::vector<RowDim> row_dims;
+  int64_t weight_bytes = 0, weight_elements = 0;  ///< of packed weights
 
   /// `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every `row_tile` rows; a
   /// persistent step cuts all rows into `row_parts`.
@@ -88,6 +90,10 @@ class TileStageBuilder {
   void add();
 
  private:
+  void count_weight(const ValueInfo& weight) {
+    stage_.weight_bytes += packed_bytes(weight.weight.view);
+    stage_.weight_elements += weight.weight.view.num_elements();
+  }
   template <class T>
   int32_t offset(T* Args::*member) const {
     return static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&(args.*member)) -
@@ -150,12 +156,14 @@ template <class Kernel>
 Status TileStageBuilder<Kernel>::packed_weight(const uint8_t* Args::*member, size_t i) {
   REDLINE_ASSIGN(const int64_t at, context_.packed_weight(i));
   stage_.addresses.push_back({offset(member), -1, at});
+  count_weight(context_.in(i));
   return {};
 }
 template <class Kernel>
 Status TileStageBuilder<Kernel>::packed_weights(const uint8_t* Args::*member, size_t first, size_t count,
                                                 int64_t Args::*stride) {
   REDLINE_ASSIGN(const int64_t at, context_.packed_weights(first, count, args.*stride));
+  for (size_t i = first; i < first + count; ++i) count_weight(context_.in(i));
   stage_.addresses.push_back({offset(member), -1, at});
   return {};
 }

@@ -27,6 +27,12 @@ struct TileProgram : ProgramPayload {
     size_t y = 0;  ///< where host_constants has the address of y
   };
   std::vector<LibraryStage> library_stages;  ///< parallel to stages; empty: none
+  /// What a stage reads and writes, parallel to stages: its packed weights, and its values in the arena.
+  struct StageCost {
+    int64_t weight_bytes = 0, weight_elements = 0;
+    Dim value_elements = 0;
+  };
+  std::vector<StageCost> costs;
   DeviceMemory library_memory;
   int64_t library_x = 0, library_y = 0;  ///< where in it; the weight comes first
   DeviceMemory constants;                ///< the arguments of all stages, with their addresses

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "backends/tiles/library_choice.h"
 #include "graph/external_values.h"
@@ -87,6 +86,7 @@ int32_t clamp_position(int64_t position) { return static_cast<int32_t>(std::min<
 
 TileRunner::TileRunner(Program program, TileRunnerOptions options)
     : program_(std::move(program)), code_(TileProgram::of(program_)), options_(std::move(options)) {
+  own_rows_ = code_.device->own_rows();
   inputs_ = host_ports(program_.inputs, code_.inputs);
   outputs_ = host_ports(program_.outputs, code_.outputs);
 }
@@ -353,24 +353,24 @@ tiles::ProgramTables TileRunner::program_tables() const {
   tables.notifies = reinterpret_cast<const uint32_t*>(code_.notifies.data());
   tables.counters = reinterpret_cast<uint64_t*>(code_.counters.data());
   tables.num_lists = static_cast<uint32_t>(program_.workers);
+  tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
+  constexpr double kNever = 1e9;  // seconds
+  tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
   return tables;
 }
 
 Result<std::string> TileRunner::run_persistent() {
   tiles::ProgramTables tables = program_tables();
   tables.epoch = ++epoch_;
-  tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
-  constexpr double kNever = 1e9;  // seconds
-  tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
   const Status launched = code_.device->run_program(tables, program_.workers);
   if (launched.code() == Code::unsupported) return launched.message();
   REDLINE_TRY(launched);
-  REDLINE_TRY(code_.device->synchronize());
-  return describe_hang();
+  return await(true);
 }
 
 Status TileRunner::run(const StepContext& context) {
   REDLINE_TRY(upload_step(context));
+  last_sizes_ = context.sizes;
   if (options_.steps.persistent_rows > 0 && context.sizes[Symbol::kTokens] <= options_.steps.persistent_rows) {
     REDLINE_ASSIGN(const std::string failure, run_persistent());
     if (failure.empty()) return download_outputs(context);
@@ -389,7 +389,8 @@ Status TileRunner::run(const StepContext& context) {
   } else {
     REDLINE_TRY(launch_stages(tables, context.sizes));
   }
-  REDLINE_TRY(code_.device->synchronize());
+  REDLINE_ASSIGN(const std::string hang, await(false));
+  if (!hang.empty()) return internal("{}", hang);
   return download_outputs(context);
 }
 
@@ -420,41 +421,46 @@ Status TileRunner::download_outputs(const StepContext& context) {
 }
 
 Status TileRunner::launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
-  for (size_t s = 0; s < code_.stages.size(); ++s) {
-    const tiles::StageTable& stage = code_.stages[s];
-    int64_t parts = stage.tickets > 0 ? stage.tickets : stage.row_parts;
-    tiles::KernelId kernel = stage.kernel;
-    if (stage.row_dim >= 0) {
-      const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
-      parts = (rows + stage.row_tile - 1) / stage.row_tile;
-      if (s < code_.library_stages.size() && rows > kOwnRows) {
-        const TileProgram::LibraryStage& by_library = code_.library_stages[s];
-        const std::array<int64_t, 3> shape = {rows, by_library.cols, by_library.k};
-        if (by_library.cols > 0 && !failed_products_.contains(shape) &&
-            code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k)) {
-          const Status status = multiply_by_library(tables, s, static_cast<int32_t>(rows));
-          if (status.ok()) continue;
-          // An error of the library is not one of the device, whose own kernel computes the same. If the device has
-          // failed, its launch says so.
-          failed_products_.insert(shape);
-          if (options_.on_notice)
-            options_.on_notice(fmt::format("{}; a kernel of Redline's own takes its place", status.message()));
-        }
-      }
-      if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
-    }
-    const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
-    if (blocks == 0) continue;
-    REDLINE_TRY(code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name));
-  }
+  for (size_t s = 0; s < code_.stages.size(); ++s) REDLINE_TRY(launch_stage(tables, s, sizes));
   return {};
+}
+
+Status TileRunner::launch_stage(const tiles::ProgramTables& tables, size_t s, const SymbolValues& sizes) {
+  const tiles::StageTable& stage = code_.stages[s];
+  int64_t parts = stage.tickets > 0 ? stage.tickets : stage.row_parts;
+  tiles::KernelId kernel = stage.kernel;
+  if (stage.row_dim >= 0) {
+    const int64_t rows = program_.row_dims[static_cast<size_t>(stage.row_dim)].eval(sizes);
+    parts = (rows + stage.row_tile - 1) / stage.row_tile;
+    if (is_by_library(s, rows)) {
+      const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+      const Status status = multiply_by_library(tables, s, static_cast<int32_t>(rows));
+      if (status.ok()) return {};
+      // An error of the library is not one of the device, whose own kernel computes the same. If the device has
+      // failed, its launch says so.
+      failed_products_.insert({rows, by_library.cols, by_library.k});
+      if (options_.on_notice)
+        options_.on_notice(fmt::format("{}; a kernel of Redline's own takes its place", status.message()));
+    }
+    if (rows > tiles::kFewRows && code_.device->table().has_warp_groups != 0) kernel = tiles::wide_kernel(kernel);
+  }
+  const auto blocks = static_cast<int32_t>(parts * stage.col_tiles);
+  if (blocks == 0) return {};
+  return code_.device->launch(tables, static_cast<int32_t>(s), kernel, blocks).within(program_.stages[s].name);
+}
+
+bool TileRunner::is_by_library(size_t s, int64_t rows) {
+  if (s >= code_.library_stages.size() || rows <= own_rows_) return false;
+  const TileProgram::LibraryStage& by_library = code_.library_stages[s];
+  return by_library.cols > 0 && !failed_products_.contains({rows, by_library.cols, by_library.k}) &&
+         code_.device->can_multiply(static_cast<int32_t>(rows), by_library.cols, by_library.k);
 }
 
 void TileRunner::keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes) {
   if (code_.library_stages.empty() || !kept_weights_.empty()) return;
   bool is_any_multiplied = false;
   for (size_t s = 0; s < code_.stages.size(); ++s)
-    is_any_multiplied |= code_.library_stages[s].cols > 0 && program_.stages[s].grid.rows.eval(sizes) > kOwnRows;
+    is_any_multiplied |= code_.library_stages[s].cols > 0 && program_.stages[s].grid.rows.eval(sizes) > own_rows_;
   if (!is_any_multiplied) return;
   kept_weights_.resize(code_.stages.size());
   const auto memory = code_.device->memory();
@@ -539,37 +545,6 @@ Status TileRunner::run_graph(const tiles::ProgramTables& tables, const SymbolVal
   return kept.graph != nullptr ? code_.device->launch_graph(kept.graph) : launch_stages(tables, sizes);
 }
 
-Result<std::string> TileRunner::describe_hang() {
-  tiles::HangReport hang = {};
-  REDLINE_TRY(code_.device->download(&hang, code_.hang.data(), sizeof(hang)));
-  if (hang.abandoned == 0) return std::string();
-  // Which task of all lists, in order.
-  size_t place = hang.task, list = 0;
-  while (list + 1 < program_.tasks.size() && place >= program_.tasks[list].size())
-    place -= program_.tasks[list++].size();
-  const Task& task = program_.tasks[list][place];
-  const Wait& wait = program_.waits[hang.wait];
-  std::string text = fmt::format(
-      "the step did not end within {} s; multiprocessor {}: {} #{} waits for event {}: {} of {} notifications",
-      options_.hang_seconds, hang.block, program_.stages[task.stage].name, task.index, program_.event_names[wait.event],
-      hang.count - std::min<uint64_t>(hang.count, uint64_t{wait.count} * (epoch_ - 1)), wait.count);
-  // What other lists have not got either.
-  std::vector<uint64_t> counters(size_t{program_.num_events} * tiles::kCounterStride);
-  REDLINE_TRY(code_.device->download(counters.data(), code_.counters.data(), std::ssize(counters) * 8));
-  std::set<uint32_t> missing;
-  for (const Wait& each : program_.waits)
-    if (counters[size_t{each.event} * tiles::kCounterStride] < uint64_t{each.count} * epoch_)
-      missing.insert(each.event);
-  constexpr size_t kShown = 16;
-  size_t shown = 0;
-  for (const uint32_t event : missing)
-    if (shown++ < kShown)
-      text += fmt::format("\n  event {} has counted {}", program_.event_names[event],
-                          counters[size_t{event} * tiles::kCounterStride]);
-  if (missing.size() > kShown) text += fmt::format("\n  and {} more", missing.size() - kShown);
-  return text;
-}
-
 void TileRunner::drop_graphs() {
   for (const auto& [sizes, kept] : graphs_)
     if (kept.graph != nullptr) code_.device->release_graph(kept.graph);
@@ -581,10 +556,10 @@ Status TileRunner::step(const StepContext& context) {
   REDLINE_TRY(check_sizes(context));
   Status status = run(context);
   // Memory is allocated before anything is launched: a step that finds none has changed nothing.
-  if (!status.ok() && status.code() != Code::out_of_memory)
-    failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
-                                                status.message(), code_.device->name()));
-  return status;
+  if (status.ok() || status.code() == Code::out_of_memory) return status;
+  failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
+                                              status.message(), code_.device->name()));
+  return failed_;
 }
 
 }  // namespace redline

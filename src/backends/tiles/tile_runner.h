@@ -19,7 +19,7 @@ struct TileRunnerOptions {
   /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
   /// images, of one size. It is captured when the sizes come a second time.
   bool graphs = true;
-  double hang_seconds = 60;  ///< a persistent step that takes longer is abandoned
+  double hang_seconds = 60;  ///< a kernel that waits for longer is abandoned, and its step; 0: never
   /// Gets a sentence when a persistent step is abandoned or refused, and it and all later ones run by launches. Without
   /// it, such a step fails.
   std::function<void(const std::string&)> on_notice;
@@ -55,6 +55,7 @@ class TileRunner final : public Runner {
   bool bind(std::string_view name, void* data) override;
   std::string describe() const override { return fmt::format("steps: {}\n", steps_text()) + program_.to_string(); }
   std::string steps_text() const override { return options_.steps.text(); }
+  Result<std::vector<StageTime>> time_stages(double seconds) override;
 
  private:
   struct HostPort {
@@ -82,6 +83,9 @@ class TileRunner final : public Runner {
   Status run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   /// A launch for each stage.
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
+  Status launch_stage(const tiles::ProgramTables& tables, size_t stage, const SymbolValues& sizes);
+  /// Whether the library multiplies for a stage of so many rows.
+  bool is_by_library(size_t stage, int64_t rows);
   /// The launches and the product of a stage that the library computes.
   Status multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows);
   /// Before the first step in which the library multiplies: copies of its weights in its order, of as many as there is
@@ -95,8 +99,11 @@ class TileRunner final : public Runner {
   tiles::ProgramTables program_tables() const;
   /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
   Result<std::string> run_persistent();
-  /// What a persistent step that was abandoned waited for; "": it has ended.
-  Result<std::string> describe_hang();
+  /// Waits for the end of what was launched; what it waits for itself, if it is abandoned; "": it has ended.
+  Result<std::string> await(bool is_persistent);
+  std::string describe_hang(const tiles::HangReport& hang, bool is_persistent) const;
+  /// The events whose counts are too low.
+  Result<std::string> list_missing_events();
 
   Program program_;
   TileProgram& code_;
@@ -121,6 +128,8 @@ class TileRunner final : public Runner {
   std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes
   std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty: the library has not multiplied yet
   std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k, for which the library has given an error
+  int64_t own_rows_ = 0;                              ///< OpenDevice::own_rows() when the program was compiled
+  SymbolValues last_sizes_;                           ///< of the last step
   int64_t steps_ = 0;
   uint64_t epoch_ = 0;
   Status failed_;  ///< an error of the device: further steps are refused

@@ -48,6 +48,8 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
   RingPosition ring;
   begin_next();
   if constexpr (Kernel::kLoads) {
+    w.watch(program.hang, program.deadline_ns, static_cast<int>(blockIdx.x));
+    w.at_task(static_cast<uint32_t>(stage));
     init_ring(w);
     if (w.index() == kConsumerWarps) {
       // Weights are read before the kernel before has ended, unless its results select them.

@@ -2,6 +2,7 @@
 // (kernels/tiles/tile_device.h). It is loaded at run time (runtime/device.cc) and needs no CUDA library: the runtime is
 // linked into it, and without a driver redline does not load it.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 
@@ -38,6 +39,10 @@ class PinnedUploads {
     return error;
   }
   bool is_open() const { return is_open_; }
+  /// The GPU may still read the memory: it is not freed.
+  void abandon() {
+    for (Half& half : halves_) half = {};
+  }
   /// In the order of the stream; `from` may change when this returns.
   cudaError_t upload(void* to, const void* from, size_t bytes, cudaStream_t stream) {
     for (size_t at = 0; at < bytes;) {
@@ -77,11 +82,16 @@ class CudaDevice {
  public:
   ~CudaDevice() {
     if (!stream_) return;
+    if (is_lost_) {  // whatever frees its memory would wait for it
+      (void)library_.release();
+      uploads_.abandon();
+      return;
+    }
     cudaStreamSynchronize(stream_);
     library_.reset();
     cudaStreamDestroy(stream_);
   }
-  /// `libraries`: the folder of cuBLASLt, as MatrixLibrary::open().
+  /// `libraries`: the folders of cuBLASLt, as MatrixLibrary::open().
   cudaError_t open(int32_t index, const char* libraries);
   TileDevice* table() { return &table_; }
 
@@ -102,6 +112,7 @@ class CudaDevice {
     return check(cudaMemsetAsync(*memory, 0, size, stream_), "cudaMemset");
   }
   void release(void* memory) {
+    if (is_lost_) return;
     cudaStreamSynchronize(stream_);
     cudaFree(memory);
   }
@@ -113,6 +124,7 @@ class CudaDevice {
     return failed;
   }
   int32_t upload(void* to, const void* from, int64_t bytes) {
+    if (is_lost_) return refuse();
     if (!uploads_.is_open()) return copy_bytes(to, from, bytes, cudaMemcpyHostToDevice);
     return bytes <= 0 ? 0 : check(uploads_.upload(to, from, static_cast<size_t>(bytes), stream_), "cudaMemcpy");
   }
@@ -168,6 +180,7 @@ class CudaDevice {
     return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_), "graph");
   }
   void release_graph(void* graph) {
+    if (is_lost_) return;
     cudaStreamSynchronize(stream_);
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
@@ -186,7 +199,18 @@ class CudaDevice {
     cudaGetLastError();  // no later call shall report it
     return kNotLaunched;
   }
-  int32_t synchronize() { return check(cudaStreamSynchronize(stream_), "step"); }
+  int32_t synchronize(uint64_t limit_ns) {
+    if (is_lost_) return refuse();
+    if (limit_ns == 0) return check(cudaStreamSynchronize(stream_), "step");
+    const auto begin = std::chrono::steady_clock::now();
+    for (;;) {
+      const cudaError_t error = cudaStreamQuery(stream_);
+      if (error != cudaErrorNotReady) return check(error, "step");
+      if (std::chrono::steady_clock::now() - begin < std::chrono::nanoseconds(limit_ns)) continue;
+      is_lost_ = true;
+      return refuse();
+    }
+  }
   void close() { delete this; }
   const char* last_error() { return error_; }
 
@@ -197,7 +221,14 @@ class CudaDevice {
     return 1;
   }
 
+  int32_t refuse() {
+    std::snprintf(error_, sizeof(error_), "%s: the GPU does not answer: a step does not end, though its waits time out",
+                  table_.name);
+    return 1;
+  }
+
   int32_t copy_bytes(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
+    if (is_lost_) return refuse();
     if (bytes <= 0) return 0;
     if (const int32_t failed =
             check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_), "cudaMemcpy"))
@@ -213,7 +244,8 @@ class CudaDevice {
   int32_t index_ = 0;
   int shared_bytes_ = 0;  ///< of a block that needs them
   bool has_overlap_ = false;
-  char name_[300] = "cuda";
+  bool is_lost_ = false;  ///< a step does not end: no call may wait for the GPU any more
+  char name_[300] = "cuda", model_[300] = "";
   char error_[512] = "";
 };
 
@@ -251,6 +283,8 @@ cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, index);
   if (error == cudaSuccess) {
     std::snprintf(name_, sizeof(name_), "cuda/sm%d%d", properties.major, properties.minor);
+    std::snprintf(model_, sizeof(model_), "%s", properties.name);
+    table_.model = model_;
     const int stages = ring_stages_of(static_cast<int>(properties.sharedMemPerBlockOptin));
     if (stages == 0) {
       std::snprintf(error_, sizeof(error_), "%s: a block has %zu bytes of shared memory; the kernels need %d", name_,
@@ -296,7 +330,7 @@ cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
 }  // namespace
 }  // namespace redline::tiles
 
-/// Opens GPU `index`. `libraries`: REDLINE_CUDA_LIBS. Not 0: `error` says why.
+/// Opens GPU `index`. `libraries`: folders of cuBLASLt, as MatrixLibrary::open(). Not 0: `error` says why.
 extern "C" __attribute__((visibility("default"))) int32_t redline_open_cuda(int32_t abi, int32_t index,
                                                                             const char* libraries,
                                                                             redline::tiles::TileDevice** device,

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace redline::tiles {
@@ -19,10 +20,14 @@ bool find(void* library, const char* name, F*& function) {
   return function != nullptr;
 }
 
-void* load_library(const std::string& folder) {
-  if (!folder.empty()) return ::dlopen((folder + "/" + kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
-  for (const char* place : {"", "/usr/local/cuda/lib64/"})
-    if (void* library = ::dlopen((std::string(place) + kFile).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+void* load_library(const std::string& folders) {
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string folder = folders.substr(begin, end - begin);
+    const std::string file = folder.empty() ? kFile : folder + "/" + kFile;
+    if (void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    begin = end + 1;
+  }
   return nullptr;
 }
 
@@ -43,9 +48,9 @@ bool MatrixLibrary::load(void* library) {
          find(library, "cublasLtMatmul", f_.multiply);
 }
 
-std::unique_ptr<MatrixLibrary> MatrixLibrary::open(const char* folder, cudaStream_t stream) {
-  if (std::strcmp(folder, "none") == 0) return nullptr;
-  void* library = load_library(folder);  // never closed: it starts threads
+std::unique_ptr<MatrixLibrary> MatrixLibrary::open(const char* folders, cudaStream_t stream) {
+  if (std::strcmp(folders, "none") == 0) return nullptr;
+  void* library = load_library(folders);  // never closed: it starts threads
   std::unique_ptr<MatrixLibrary> opened(new MatrixLibrary());
   if (library == nullptr || !opened->load(library) || opened->f_.create(&opened->handle_) != 0) return nullptr;
   opened->stream_ = stream;

@@ -15,8 +15,9 @@ namespace redline::tiles {
 
 class MatrixLibrary {
  public:
-  /// nullptr: there is none. `folder`: where it is; "": where the loader and the toolkit have it; "none": not wanted.
-  static std::unique_ptr<MatrixLibrary> open(const char* folder, cudaStream_t stream);
+  /// nullptr: there is none. `folders`: where to look, with colons between; an empty one is the loader's own. "none":
+  /// not wanted.
+  static std::unique_ptr<MatrixLibrary> open(const char* folders, cudaStream_t stream);
   ~MatrixLibrary();
   MatrixLibrary(const MatrixLibrary&) = delete;
   MatrixLibrary& operator=(const MatrixLibrary&) = delete;

@@ -90,6 +90,7 @@ class Warp {
 #endif
   }
   TILE_FN void barrier_wait(int barrier, uint32_t parity) {
+    uint64_t began = 0;
     for (uint32_t polls = 1;; ++polls) {
       uint32_t done = 0;
       asm volatile(
@@ -102,8 +103,12 @@ class Warp {
           : "r"(address(barrier)), "r"(parity)
           : "memory");
       if (done != 0) return;
-      if (polls % 1024 == 0 && report_ != nullptr && is_given_up()) {
+      // Copies depend on nothing but the memory of the GPU; a loader waits for consumers, which wait for events, whose
+      // waits are to be reported first.
+      if (polls % 1024 == 0 && report_ != nullptr && is_late(began, limit_ns_ + limit_ns_ / 4)) {
         abandoned_ = true;
+        report_hang({HangReport::kBarrier, blockIdx.x, task_, static_cast<uint32_t>(barrier),
+                     static_cast<uint64_t>(index_)});
         return;
       }
     }
@@ -148,15 +153,16 @@ class Warp {
 #endif
   }
 
-  /// Until `deadline` from now.
-  TILE_FN void watch(HangReport* report, uint64_t deadline_ns) {
+  /// A wait that takes longer than `limit_ns` is abandoned. `report` nullptr: none.
+  TILE_FN void watch(HangReport* report, uint64_t limit_ns, int) {
     report_ = report;
-    deadline_ = now() + deadline_ns;
+    limit_ns_ = limit_ns;
   }
+  TILE_FN void at_task(uint32_t task) { task_ = task; }
   TILE_FN bool is_abandoned() const { return abandoned_; }
   /// The first report stays.
   TILE_FN void report_hang(const HangReport& what) {
-    if (!is_first() || atomicCAS(&report_->abandoned, 0u, 1u) != 0) return;
+    if (!is_first() || atomicCAS(&report_->kind, uint32_t{HangReport::kNothing}, what.kind) != 0) return;
     report_->block = what.block;
     report_->task = what.task;
     report_->wait = what.wait;
@@ -166,13 +172,13 @@ class Warp {
   /// Polls without ordering, so that the first-level cache is not invalidated each time, and acquires once at the end.
   /// Returns the count that it has seen.
   TILE_FN uint64_t event_wait(const uint64_t* counter, uint64_t target) {
-    uint64_t count = 0;
+    uint64_t count = 0, began = 0;
     uint32_t gives_up = 0;
     if (is_first()) {
       for (uint32_t polls = 1;; ++polls) {
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(count) : "l"(__cvta_generic_to_global(counter)));
         if (count >= target) break;
-        if (polls % 256 == 0 && (is_given_up() || now() > deadline_)) {
+        if (polls % 256 == 0 && is_late(began, limit_ns_)) {
           gives_up = 1;
           break;
         }
@@ -208,13 +214,14 @@ class Warp {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
   }
-  /// Whether another warp has timed out.
-  TILE_FN bool is_given_up() const {
-    uint32_t flag = 0;
+  /// Whether another warp has timed out, or this wait has. `began`: 0 at the first call.
+  TILE_FN bool is_late(uint64_t& began, uint64_t limit_ns) const {
+    uint32_t kind = 0;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
-                 : "=r"(flag)
-                 : "l"(__cvta_generic_to_global(&report_->abandoned)));
-    return flag != 0;
+                 : "=r"(kind)
+                 : "l"(__cvta_generic_to_global(&report_->kind)));
+    if (began == 0) began = now();
+    return kind != 0 || now() - began > limit_ns;
   }
   TILE_FN bool is_first() const { return lane_ == 0; }
   TILE_FN uint32_t address(int barrier) const {
@@ -223,7 +230,8 @@ class Warp {
   uint8_t* shared_;
   int index_, lane_;
   HangReport* report_ = nullptr;
-  uint64_t deadline_ = 0;
+  uint64_t limit_ns_ = 0;
+  uint32_t task_ = 0;
   bool abandoned_ = false;
 };
 

@@ -38,10 +38,12 @@ class EmulatedDevice {
  public:
   explicit EmulatedDevice(const EmulatedDeviceOptions& options) : options_(options) {
     table_ = tiles::table_of(this, options.machine.has_bulk_copies ? "emu/sm90a" : "emu/sm80");
+    table_.model = "emulated GPU";
     table_.multiprocessors = options.multiprocessors;
     table_.has_warp_groups = options.machine.has_bulk_copies ? 1 : 0;
     if (options.has_library) table_.library = "emulated library";
     table_.persistent_blocks = options.persistent_blocks < 0 ? options.multiprocessors : options.persistent_blocks;
+    table_.gives_up_at_once = 1;
     table_.persistent_obstacle = "the emulated device has no cooperative launches";
   }
   tiles::TileDevice* table() { return &table_; }
@@ -139,7 +141,7 @@ class EmulatedDevice {
                                .prepare = init_ring},
                               options_.machine, [&](Block& b, int w) {
                                 tiles::Warp warp(b, w);
-                                tiles::run_launch(table, *program, static_cast<int>(block), warp);
+                                tiles::run_launch(table, stage, *program, static_cast<int>(block), warp);
                               });
       give_back(std::move(machine), std::move(status));
     };
@@ -170,7 +172,7 @@ class EmulatedDevice {
     return finish(status);
   }
   void release_graph(void* graph) { delete static_cast<Graph*>(graph); }
-  int32_t synchronize() { return 0; }
+  int32_t synchronize(uint64_t) { return 0; }
   const char* last_error() { return error_.c_str(); }
   void close() { delete this; }
 

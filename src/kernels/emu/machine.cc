@@ -39,7 +39,8 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
   options_ = options;
   random_.seed(static_cast<uint32_t>(options.seed * 2654435761u + 1));
   fault_count_ = 0;
-  is_watched_ = has_expired_ = false;
+  is_watched_ = false;
+  expired_ = Expired::kNone;
   failure_ = {};
   copies_.clear();
   warps_of_block_ = warps;
@@ -101,7 +102,7 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
     if (state.fiber.resume()) --left;
   }
   if (failure_.ok() && left > 0) failure_ = internal("emulated device: no thread can run: deadlock\n{}", dump());
-  while (has_expired_ && !copies_.empty()) land(copies_.size() - 1);
+  while (has_expired() && !copies_.empty()) land(copies_.size() - 1);
   if (failure_.ok() && !copies_.empty())
     failure_ = internal("emulated device: a block has ended before {} of its copies arrived", copies_.size());
   for (int b = 0; b < blocks; ++b) {
@@ -114,8 +115,8 @@ Status Machine::run(const Grid& grid, const MachineOptions& options,
 }
 
 bool Machine::expire() {
-  if (!is_watched_ || has_expired_) return false;
-  has_expired_ = true;
+  if (!is_watched_ || expired_ == Expired::kAll) return false;
+  expired_ = expired_ == Expired::kNone ? Expired::kEvents : Expired::kAll;
   return true;
 }
 
@@ -142,9 +143,9 @@ bool Machine::can_run(const WarpState& state) const {
     case WaitFor::kConsumers: return state.block->generation != state.waits.generation;
     // The phase before the first one has parity 1.
     case WaitFor::kBarrier:
-      return has_expired_ ||
+      return expired_ == Expired::kAll ||
              state.block->barriers[static_cast<size_t>(state.waits.barrier)].phase % 2 != state.waits.parity;
-    case WaitFor::kEvent: return has_expired_ || *state.waits.counter >= state.waits.target;
+    case WaitFor::kEvent: return has_expired() || *state.waits.counter >= state.waits.target;
     case WaitFor::kGroup:
       for (size_t w = static_cast<size_t>(state.warp) / 4 * 4, end = w + 4; w < end; ++w)
         if (w >= state.block->products.size() || state.block->products[w].size() < state.waits.target) return false;
@@ -161,6 +162,7 @@ void Machine::complete(Block& block, int number) {
 }
 
 void Machine::arrive(Block& block, int number) {
+  if (expired_ == Expired::kAll) return;  // warps that gave up waiting arrive too often
   Barrier& barrier = block.barriers[static_cast<size_t>(number)];
   if (barrier.count == 0)
     return fail(internal("emulated device: mbarrier {} is used before it is initialized", number));
@@ -192,6 +194,7 @@ void Machine::copy_later(Block& block, uint32_t to, const void* from, int64_t by
     return fail(internal("emulated device: a bulk copy on a device that has none (before sm_90)"));
   if (!may_copy(block, to, from, bytes)) return;
   std::fill_n(block.shared.begin() + to, bytes, kPoison);
+  if (plants(Fault::kLostCopy)) return;
   copies_.push_back({&block, to, from, bytes, barrier});
 }
 

@@ -24,6 +24,7 @@ enum class Fault : uint8_t {
   kWrongParity,     ///< a consumer waits for the other phase of a full barrier
   kEarlyArrival,    ///< lanes arrive before the copies that they have issued
   kLostTicket,      ///< a number is drawn that no block gets
+  kLostCopy,        ///< a copy that never arrives
 };
 
 struct MachineOptions {
@@ -106,10 +107,10 @@ class Machine {
 
   // For kernels, on the fiber of a warp.
   void wait(Block& block, int warp, WaitFor what);
-  /// The kernel has a deadline: when no thread can run, it has passed, and waits for events and mbarriers
-  /// return.
+  /// The waits of the kernel have a time limit. It has passed when no thread can run: waits for events return first,
+  /// then those for mbarriers.
   void watch() { is_watched_ = true; }
-  bool has_expired() const { return has_expired_; }
+  bool has_expired() const { return expired_ != Expired::kNone; }
   /// Another fiber may run here, where the order is random.
   void may_switch(Block& block, int warp) {
     if (options_.seed != 0) maybe_pause(block, warp);
@@ -164,7 +165,8 @@ class Machine {
   size_t num_warps_ = 0;
   int warps_of_block_ = 0;
   int fault_count_ = 0;
-  bool is_watched_ = false, has_expired_ = false;
+  bool is_watched_ = false;
+  enum class Expired : uint8_t { kNone, kEvents, kAll } expired_ = Expired::kNone;
   Status failure_;
 };
 

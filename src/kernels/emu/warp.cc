@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 #include "kernels/emu/matrix_operand.h"
 
@@ -82,7 +83,16 @@ void Warp::barrier_wait(int barrier, uint32_t parity) {
   if (is_loader && machine_.plants(emu::Fault::kEarlyPage)) return;
   if (!is_loader && machine_.plants(emu::Fault::kWrongParity)) parity ^= 1;
   machine_.wait(block_, index_, {.kind = emu::WaitFor::kBarrier, .barrier = barrier, .parity = parity});
-  if (machine_.has_expired() && block_.barriers[static_cast<size_t>(barrier)].phase % 2 == parity) abandoned_ = true;
+  if (!machine_.has_expired() || block_.barriers[static_cast<size_t>(barrier)].phase % 2 != parity) return;
+  abandoned_ = true;
+  report_hang(
+      {HangReport::kBarrier, block_number_, task_, static_cast<uint32_t>(barrier), static_cast<uint64_t>(index_)});
+}
+
+void Warp::report_hang(const HangReport& what) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (report_->kind == HangReport::kNothing) *report_ = what;
 }
 
 }  // namespace redline::tiles

@@ -109,15 +109,16 @@ class Warp {
   void group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<float>* const* c, bool accumulate);
   void group_wait();
 
-  /// The deadline passes when no thread can run.
-  void watch(HangReport* report, uint64_t deadline_ns) {
+  /// The limit passes when no thread can run.
+  void watch(HangReport* report, uint64_t limit_ns, int block) {
     report_ = report;
-    if (deadline_ns > 0) machine_.watch();
+    block_number_ = static_cast<uint32_t>(block);
+    if (report != nullptr && limit_ns > 0) machine_.watch();
   }
+  void at_task(uint32_t task) { task_ = task; }
   bool is_abandoned() const { return abandoned_; }
-  void report_hang(const HangReport& what) {
-    if (report_->abandoned == 0) *report_ = what;
-  }
+  /// The first report stays: blocks of a launch run on several threads.
+  void report_hang(const HangReport& what);
   uint64_t event_wait(const uint64_t* counter, uint64_t target) {
     machine_.wait(block_, index_, {.kind = emu::WaitFor::kEvent, .counter = counter, .target = target});
     abandoned_ = *counter < target;
@@ -155,6 +156,7 @@ class Warp {
   std::vector<GroupProduct> issued_;
   std::vector<std::pair<Lanes<float>*, Lanes<float>>> sums_;  ///< registers of issued products, before them
   HangReport* report_ = nullptr;
+  uint32_t block_number_ = 0, task_ = 0;
   bool abandoned_ = false;
 };
 

@@ -215,15 +215,17 @@ struct ProgramTables {
   uint64_t epoch;      ///< number of this step, from 1: a wait is counter >= count * epoch
   uint32_t num_lists;
   HangReport* hang;
-  uint64_t deadline_ns;  ///< for the step, from its begin
+  uint64_t deadline_ns;  ///< for each wait
 };
 /// A counter has a line of its own.
 inline constexpr int kCounterStride = 16;
 
-/// The warp's part of tile `block` of a stage.
-TILE_FN void run_launch(const StageTable& stage, const ProgramTables& p, int block, Warp& w) {
+/// The warp's part of tile `block` of stage `number`.
+TILE_FN void run_launch(const StageTable& stage, int32_t number, const ProgramTables& p, int block, Warp& w) {
   const TileRange tile = tile_of(stage, block, *p.step, true);
   RingPosition ring;
+  w.watch(p.hang, p.deadline_ns, block);
+  w.at_task(static_cast<uint32_t>(number));
   if (w.index() == kConsumerWarps) load_tile<false>(stage, p.constants, tile, w, ring);
   else compute_tile<false>(stage, p.constants, tile, *p.step, w, ring);
 }
@@ -245,7 +247,7 @@ TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, 
   for (uint32_t wait = task.wait_begin; wait < task.wait_end && !w.is_abandoned(); ++wait) {
     const uint64_t* counter = p.counters + uint64_t{p.waits[wait].event} * kCounterStride;
     const uint64_t count = w.event_wait(counter, p.waits[wait].count * p.epoch);
-    if (w.is_abandoned()) w.report_hang({1, static_cast<uint32_t>(block), place, wait, count});
+    if (w.is_abandoned()) w.report_hang({HangReport::kEvent, static_cast<uint32_t>(block), place, wait, count});
   }
   return !w.is_abandoned();
 }
@@ -267,8 +269,9 @@ TILE_FN uint64_t tickets_before(const ProgramTables& p, const StageTable& stage)
 /// ring fills with those of the next tasks while the consumers compute or wait.
 TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
-  w.watch(p.hang, p.deadline_ns);
+  w.watch(p.hang, p.deadline_ns, block);
   for (uint32_t i = p.list_begin[block]; i < p.list_begin[block + 1] && !w.is_abandoned(); ++i) {
+    w.at_task(i);
     const ProgramTables::TaskEntry& task = p.tasks[i];
     const StageTable& stage = p.stages[task.stage];
     if (loader_waits(stage.kernel)) wait_for_events(p, block, i, w);
@@ -287,8 +290,9 @@ TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
 /// A consumer's part. All warps of the block leave an abandoned step at the same task.
 TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
-  w.watch(p.hang, p.deadline_ns);
+  w.watch(p.hang, p.deadline_ns, block);
   for (uint32_t i = p.list_begin[block]; i < p.list_begin[block + 1]; ++i) {
+    w.at_task(i);
     const ProgramTables::TaskEntry& task = p.tasks[i];
     const StageTable& stage = p.stages[task.stage];
     if (w.index() == 0) {

@@ -9,7 +9,7 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 6;
+inline constexpr int32_t kTileDeviceAbi = 7;
 
 /// Of run_program: the device refuses the launch, and nothing of it has run.
 inline constexpr int32_t kNotLaunched = 2;
@@ -29,10 +29,13 @@ struct TileDevice {
   int32_t multiprocessors;
   int32_t has_warp_groups;  ///< launches may be of wide_kernel()
   const char* name;         ///< "emu/sm90a"
+  const char* model;        ///< "NVIDIA H200"
   const char* library;      ///< "cuBLASLt 13.0.2": there is multiply(); nullptr: none
   /// Blocks of a persistent step that run at the same time; 0: there is none, and `persistent_obstacle` says why.
   int32_t persistent_blocks;
   const char* persistent_obstacle;
+  /// Waits of kernels time out when nothing else can run, not after ProgramTables::deadline_ns of time.
+  int32_t gives_up_at_once;
   void* self;
   /// Zeroed. `is_constant`: kernels do not write it, so bulk copies may read it.
   int32_t (*allocate)(void* self, int64_t bytes, int32_t is_constant, void** memory);
@@ -59,7 +62,9 @@ struct TileDevice {
   void (*release_graph)(void* self, void* graph);
   /// Runs a whole step with a block for each task list, all at the same time. Or kNotLaunched.
   int32_t (*run_program)(void* self, const ProgramTables* program, int32_t blocks);
-  int32_t (*synchronize)(void* self);
+  /// Waits until everything that was launched has ended, for `limit_ns` at most: past that the device is lost, and
+  /// nothing runs on it any more. 0: no limit.
+  int32_t (*synchronize)(void* self, uint64_t limit_ns);
   const char* (*last_error)(void* self);
   void (*close)(void* self);
 };

@@ -20,7 +20,8 @@
 //                                 after a barrier
 //   event_wait, event_release     counted events of a persistent step
 //   draw                          the next number of a counter that all blocks of a persistent step draw from
-//   watch, is_abandoned           a deadline for all waits: past it they return at once and the step is abandoned
+//   watch, is_abandoned           a time limit for each wait: past it all return at once and the step is abandoned
+//   at_task                       what the report of such a wait names
 #pragma once
 
 #include "kernels/tiles/lanes.h"
@@ -53,9 +54,12 @@ TILE_CONST_FN int ring_stages_of(int shared_bytes) {
 
 /// The record of a hung step: the first wait that timed out.
 struct HangReport {
-  uint32_t abandoned;  ///< 0: nothing
-  uint32_t block, task, wait;
-  uint64_t count;  ///< that the event had reached
+  enum Kind : uint32_t { kNothing, kEvent, kBarrier };
+  uint32_t kind;
+  uint32_t block;
+  uint32_t task;   ///< of a persistent step; of a launch, its stage
+  uint32_t wait;   ///< which of the program's waits; of kBarrier, the number of the mbarrier
+  uint64_t count;  ///< that the event had reached; of kBarrier, the warp
 };
 
 }  // namespace redline::tiles

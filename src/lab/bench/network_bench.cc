@@ -84,7 +84,8 @@ class NetworkSequences {
 /// The step invariants, computed once, and the step.
 struct SplitNetwork {
   Executable once, step;
-  std::map<std::string, std::vector<float>> kept;
+  std::map<std::string, std::unique_ptr<BackendBuffer>> kept;
+  int64_t kept_bytes = 0;
   std::optional<NetworkSequences> sequences;
 
   static Result<SplitNetwork> make(RandomNetwork made, const ExecutableOptions& options, RuntimeResources& runtime) {
@@ -102,11 +103,15 @@ struct SplitNetwork {
   Status prepare(const SymbolValues& sizes) {
     if (once.empty()) return {};
     fill_inputs(once, sizes, 0);
+    kept_bytes = 0;
     for (const Executable::Port& port : once.outputs()) {
-      std::vector<float>& values = kept[port.name];
-      values.resize(static_cast<size_t>(num_elements(port.shape).eval(sizes)));
-      once.bind(port.name, values.data());
-      step.bind(port.name, values.data());
+      std::unique_ptr<BackendBuffer>& values = kept[port.name];
+      const int64_t bytes = num_elements(port.shape).eval(sizes) * 4;
+      kept_bytes += bytes;
+      REDLINE_ASSIGN(values, once.make_buffer(bytes));
+      auto* const address = reinterpret_cast<float*>(values->address(true));
+      once.bind(port.name, address);
+      step.bind(port.name, address);
     }
     return once.run(sizes);
   }
@@ -181,10 +186,8 @@ void count_memory(const SplitNetwork& split, NetworkBenchReport& report) {
     report.arena_bytes += part->program()->arena_plan.bytes;
     report.arena_bytes_without_reuse += part->program()->arena_plan.bytes_without_reuse;
   }
-  for (const auto& [kept, values] : split.kept) {
-    report.arena_bytes += std::ssize(values) * 4;
-    report.arena_bytes_without_reuse += std::ssize(values) * 4;
-  }
+  report.arena_bytes += split.kept_bytes;
+  report.arena_bytes_without_reuse += split.kept_bytes;
 }
 
 }  // namespace
@@ -202,6 +205,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   peak.begin();
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
   ExecutableOptions options = options_of(made.sizes, made.weights);
+  REDLINE_ASSIGN(options.device, choose_engine_device(request.device, false, request.trace));
   TimelineFile timeline;
   if (!request.trace.empty()) {
     REDLINE_ASSIGN(timeline, TimelineFile::open(request.trace, threads, settings.trace_events));
@@ -211,14 +215,21 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   report.name = made.name;
   report.about = made.about;
   report.weights = made.weights;
+  report.device = device_name(options.device);
   report.threads = threads;
-  report.best = best_peak_of_type(peaks, made.weights);
+  // Of a device, no peak is known here (redline bench device).
+  if (options.device.kind == DeviceKind::kCpu) report.best = best_peak_of_type(peaks, made.weights);
   report.check_about = made.check_about;
   const SymbolValues sizes = made.sizes;
   REDLINE_ASSIGN(SplitNetwork split, SplitNetwork::make(std::move(made), options, runtime));
   REDLINE_TRY(split.prepare(sizes));
   REDLINE_ASSIGN(const MachineState before, sampler.sample());
   REDLINE_ASSIGN(report.seconds, time_runs(request, split, sizes));
+  constexpr double kStageSeconds = 0.02;
+  if (request.stages) {
+    REDLINE_ASSIGN(report.stages, split.step.time_stages(kStageSeconds));
+    REDLINE_TRY(split.prepare(sizes));
+  }
   REDLINE_ASSIGN(const MachineState after, sampler.sample());
   report.state_changed = differs(before, after);
   report.peak_bytes = peak.bytes();
@@ -237,11 +248,26 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   return report;
 }
 
+Json stages_json(const std::vector<StageTime>& stages) {
+  Json all = Json::array();
+  for (const StageTime& stage : stages)
+    all.push_back({{"op", stage.op},
+                   {"rows", stage.rows},
+                   {"cols", stage.cols},
+                   {"count", stage.count},
+                   {"by_library", stage.is_by_library},
+                   {"seconds", stage.seconds},
+                   {"bytes", stage.bytes},
+                   {"flops", stage.flops}});
+  return all;
+}
+
 Json network_bench_json(const NetworkBenchReport& report) {
   const std::optional<Peak>& best = report.best;
   Json json;
   json["network"] = report.name;
   json["about"] = report.about;
+  json["device"] = report.device;
   json["weights"] = dtype_info(report.weights).name;
   json["threads"] = report.threads;
   json["seconds"] = report.seconds;
@@ -258,6 +284,7 @@ Json network_bench_json(const NetworkBenchReport& report) {
   json["arena_bytes_without_reuse"] = report.arena_bytes_without_reuse;
   json["peak_bytes"] = report.peak_bytes;
   json["peak_ratio"] = report.peak_ratio();
+  json["stages"] = stages_json(report.stages);
   json["state_changed"] = report.state_changed;
   return json;
 }

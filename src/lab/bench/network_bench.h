@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/program.h"
 #include "lab/bench/progress.h"
 #include "lab/json.h"
 #include "lab/machine/peaks.h"
@@ -15,16 +16,19 @@ namespace redline::lab {
 struct NetworkBenchRequest {
   std::string network;  ///< "flux-block:bf16"
   int64_t side = 0;     ///< pixels, or columns; 0: the default
+  std::string device = "auto";
   int threads = 0;
   std::optional<int64_t> repeat;  ///< nullopt: up to 5, as `seconds` allow
   double seconds = 120;
   bool check = true;
+  bool stages = false;  ///< times the stages of a device too
   std::string trace;
   BenchProgress on_progress;  ///< may be empty
 };
 
 struct NetworkBenchReport {
   std::string name, about;
+  std::string device;  ///< "cpu", "cuda:0"
   DType weights = DType::kF32;
   int threads = 0;
   std::vector<double> seconds;  ///< of the runs, sorted
@@ -34,7 +38,8 @@ struct NetworkBenchReport {
   std::optional<double> error;  ///< relative to the float64 interpreter; nullopt: not checked
   std::string check_about;      ///< size of the check
   int64_t weight_bytes = 0, arena_bytes = 0, arena_bytes_without_reuse = 0, peak_bytes = 0;
-  bool state_changed = false;  ///< the machine's speed changed during the runs
+  std::vector<StageTime> stages;  ///< of a device, if asked for
+  bool state_changed = false;     ///< the machine's speed changed during the runs
 
   double median() const { return seconds[seconds.size() / 2]; }
   double gop_per_s() const { return operations / median() / 1e9; }
@@ -49,5 +54,6 @@ struct NetworkBenchReport {
 /// interpreter. internal: they differ.
 Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request);
 Json network_bench_json(const NetworkBenchReport& report);
+Json stages_json(const std::vector<StageTime>& stages);
 
 }  // namespace redline::lab

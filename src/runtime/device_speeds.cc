@@ -1,0 +1,171 @@
+#include "runtime/device_speeds.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "backends/tiles/tile_lowering.h"
+#include "backends/tiles/tile_runner.h"
+#include "graph/ops/add.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/scale.h"
+#include "graph/pass.h"
+#include "tensor/dtype.h"
+
+namespace redline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+constexpr int kRepeats = 5;
+/// Marsaglia's xorshift: numbers that are not zeros, whose products would take less power.
+class Numbers {
+ public:
+  float next() {
+    state_ ^= state_ << 13, state_ ^= state_ >> 17, state_ ^= state_ << 5;
+    return static_cast<float>(state_ >> 8) * 0x1p-23f - 1;
+  }
+
+ private:
+  uint32_t state_ = 2463534242u;
+};
+
+/// The fastest of some runs.
+Result<double> fastest(const std::function<Status()>& run) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= kRepeats; ++i) {
+    const auto begin = Clock::now();
+    REDLINE_TRY(run());
+    if (i > 0) best = std::min(best, since(begin));  // the first one touches the memory
+  }
+  return best;
+}
+
+Status measure_memory(const std::shared_ptr<OpenDevice>& device, int64_t bytes, DeviceSpeeds& speeds) {
+  std::vector<float> host(static_cast<size_t>(bytes / 4));
+  Numbers numbers;
+  for (float& each : host) each = numbers.next();
+  REDLINE_ASSIGN(DeviceMemory a, DeviceMemory::make(device, bytes));
+  REDLINE_ASSIGN(DeviceMemory b, DeviceMemory::make(device, bytes));
+  const auto size = static_cast<double>(bytes);
+  REDLINE_ASSIGN(const double uploaded, fastest([&]() -> Status {
+                   REDLINE_TRY(device->upload(a.data(), host.data(), bytes));
+                   return device->synchronize();
+                 }));
+  REDLINE_ASSIGN(const double downloaded, fastest([&] { return device->download(host.data(), a.data(), bytes); }));
+  REDLINE_ASSIGN(const double copied, fastest([&]() -> Status {
+                   REDLINE_TRY(device->copy(b.data(), a.data(), bytes));
+                   return device->synchronize();
+                 }));
+  DeviceBufferMath math(device);
+  REDLINE_TRY(math.prepare());
+  REDLINE_ASSIGN(const double compared, fastest([&] { return math.compare(a.data(), b.data(), bytes / 4).status(); }));
+  speeds.upload_bytes_per_s = size / uploaded;
+  speeds.download_bytes_per_s = size / downloaded;
+  speeds.copy_bytes_per_s = 2 * size / copied;
+  speeds.read_bytes_per_s = 2 * size / compared;
+  return {};
+}
+
+Result<std::unique_ptr<TileRunner>> make_runner(Graph graph, int64_t rows, const std::shared_ptr<OpenDevice>& device,
+                                                WorkerTeam& team) {
+  TileCompileOptions options;
+  options.bounds[Symbol::kTokens] = rows;
+  REDLINE_TRY(run_passes(graph));
+  REDLINE_ASSIGN(Program program, compile_tiles(std::move(graph), options, device, team));
+  return std::make_unique<TileRunner>(std::move(program), TileRunnerOptions{.steps = {0, ""}, .graphs = false});
+}
+
+Status measure_launches(const std::shared_ptr<OpenDevice>& device, WorkerTeam& team, DeviceSpeeds& speeds) {
+  GraphBuilder g("nothing");
+  g.output("y", scale(g, g.input("x", DType::kF32, {Symbol::kTokens, Dim(8)}), {2}));
+  REDLINE_ASSIGN(Graph graph, g.finish());
+  REDLINE_ASSIGN(const std::unique_ptr<TileRunner> runner, make_runner(std::move(graph), 1, device, team));
+  StepContext step;
+  step.sizes[Symbol::kTokens] = 1;
+  REDLINE_ASSIGN(speeds.step_seconds, fastest([&] { return runner->step(step); }));
+  constexpr double kSeconds = 0.02;
+  REDLINE_ASSIGN(const std::vector<StageTime> times, runner->time_stages(kSeconds));
+  speeds.launch_seconds = times.at(0).seconds;
+  return {};
+}
+
+/// Seconds of the product with each number of rows, where own kernels compute up to `own_rows` of them.
+Result<std::vector<double>> time_products(const std::vector<int64_t>& rows, int64_t size,
+                                          const std::vector<uint16_t>& weight, int64_t own_rows,
+                                          const std::shared_ptr<OpenDevice>& device, WorkerTeam& team) {
+  GraphBuilder g("product");
+  const Value x = g.input("x", DType::kF32, {Symbol::kTokens, Dim(size)});
+  const Value w = g.weight("w", {.view = {.dtype = DType::kBF16, .shape = {size, size}, .data = weight.data()}});
+  g.output("y", add(g, x, linear(g, x, w)));
+  REDLINE_ASSIGN(Graph graph, g.finish());
+  const int64_t kept = device->own_rows();
+  device->set_own_rows(own_rows);
+  Result<std::unique_ptr<TileRunner>> made = make_runner(std::move(graph), rows.back(), device, team);
+  device->set_own_rows(kept);
+  if (!made.ok()) return made.status();
+  TileRunner& runner = **made;
+  Numbers numbers;
+  std::vector<double> seconds;
+  for (const int64_t each : rows) {
+    auto* to = static_cast<float*>(runner.host_input("x"));
+    for (int64_t i = 0; i < each * size; ++i) to[i] = numbers.next();
+    StepContext step;
+    step.sizes[Symbol::kTokens] = each;
+    REDLINE_TRY(runner.step(step));
+    constexpr double kSeconds = 0.02;
+    REDLINE_ASSIGN(const std::vector<StageTime> times, runner.time_stages(kSeconds));
+    double sum = 0;
+    for (const StageTime& time : times) sum += time.seconds * static_cast<double>(time.count);
+    seconds.push_back(sum);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+int64_t choose_own_rows(const std::vector<DeviceSpeeds::Product>& products) {
+  int64_t rows = 0;
+  for (const DeviceSpeeds::Product& product : products)
+    if (product.own_seconds <= *product.library_seconds) rows = product.rows;
+  return rows;
+}
+
+Result<DeviceSpeeds> measure_device_speeds(const std::shared_ptr<OpenDevice>& device, WorkerTeam& team,
+                                           const std::function<bool()>& on_part) {
+  const tiles::TileDevice& table = device->table();
+  const bool is_emulated = table.gives_up_at_once != 0;
+  DeviceSpeeds speeds;
+  speeds.name = table.name;
+  speeds.model = table.model;
+  speeds.library = table.library != nullptr ? table.library : "";
+  speeds.multiprocessors = table.multiprocessors;
+  REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
+  speeds.free_bytes = memory.free;
+  speeds.total_bytes = memory.total;
+  const auto goes_on = [&] { return !on_part || on_part(); };
+  // Far more than any cache of the device holds.
+  const int64_t most = is_emulated ? int64_t{1} << 18 : int64_t{1} << 30;
+  REDLINE_TRY(measure_memory(device, std::min(most, memory.usable() / 4) / 256 * 256, speeds));
+  if (!goes_on()) return cancelled("interrupted");
+  REDLINE_TRY(measure_launches(device, team, speeds));
+  const int64_t size = is_emulated ? 64 : 4096;
+  const std::vector<int64_t> rows = is_emulated ? std::vector<int64_t>{16, 64}
+                                                : std::vector<int64_t>{32, 64, 96, 128, 192, 256, 384, 512, 1024, 4096};
+  std::vector<uint16_t> weight(static_cast<size_t>(size * size));
+  Numbers numbers;
+  for (uint16_t& each : weight) each = f32_to_bf16(numbers.next() / 64);
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  if (!goes_on()) return cancelled("interrupted");
+  REDLINE_ASSIGN(const std::vector<double> own, time_products(rows, size, weight, kAll, device, team));
+  for (size_t i = 0; i < rows.size(); ++i) speeds.products.push_back({rows[i], size, own[i], {}});
+  if (!goes_on()) return cancelled("interrupted");
+  if (speeds.library.empty()) return speeds;
+  REDLINE_ASSIGN(const std::vector<double> by_library, time_products(rows, size, weight, 0, device, team));
+  for (size_t i = 0; i < rows.size(); ++i) speeds.products[i].library_seconds = by_library[i];
+  speeds.own_rows = choose_own_rows(speeds.products);
+  return speeds;
+}
+
+}  // namespace redline

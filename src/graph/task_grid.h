@@ -47,6 +47,7 @@ struct TaskGrid {
   int64_t row_grain = 1;  ///< of kFractions
   int64_t cols = 1;
   std::vector<int64_t> col_begin = {0, 1};  ///< [col_tiles + 1]
+  int tiles_per_worker = 1;                 ///< for `partition`
   Partition partition = nullptr;            ///< depends on the grid and the sizes only: equal grids have equal tiles
 
   /// One task; row parts and column tiles are set afterwards.

@@ -152,11 +152,19 @@ Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> bat
     return invalid_argument("logits of {} rows are more than the {} of one step; request fewer or pass fewer sequences",
                             rows, limits.logit_rows);
   REDLINE_TRY(stepper.step(entries));
-  const float* logits = stepper.logits();
+  std::vector<const float*> logits;
+  logits.reserve(batch.size());
+  int64_t largest = 0;
+  const float* row = stepper.logits();
   for (const BatchEntry& entry : batch) {
-    std::copy_n(logits, entry.logits.size(), entry.logits.data());
-    logits += entry.logits.size();
+    logits.push_back(row);
+    row += entry.logits.size();
+    largest = std::max(largest, std::ssize(entry.logits));
   }
+  stepper.for_each(std::ssize(batch), largest, [&](int64_t i) {
+    const std::span<float> to = batch[static_cast<size_t>(i)].logits;
+    std::copy_n(logits[static_cast<size_t>(i)], to.size(), to.data());
+  });
   return {};
 }
 

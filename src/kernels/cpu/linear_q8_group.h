@@ -175,7 +175,7 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
         const VecI32 power = kShifts > 1 ? zero_i32() : set1_i32(powers[r * powers_stride + step]);
         unroll<kCols>([&](auto c) REDLINE_LAMBDA {
           VecI32 scale = load_i32(scale_at(scales[c / kRowPanelVecs].scale[group * kShifts + shift], c));
-          if constexpr (kShifts == 1 && T::kIsNarrow) scale = mul_i16(scale, power);
+          if constexpr (kShifts == 1 && T::kIsNarrow) scale = times_power(scale, power);
           else if constexpr (kShifts == 1) scale = bits_i32(bits_f32(scale) * bits_f32(power));
           if constexpr (!T::kIsNarrow) real[r][c] = fma(bits_f32(scale), to_f32(dot[r][c]), real[r][c]);
           else if constexpr (T::kLines16 > 1) whole[r][c] = dot2_i16(whole[r][c], sum16[r][c], scale);

@@ -17,7 +17,7 @@ constexpr bool kHasVnni = false;
 constexpr bool kSumsPairs = kWidth > 4 && !kHasVnni;
 
 // Scales are kept times 2^shift for so many shifts: several tiles of rows look theirs up, a single one multiplies by
-// it.
+// it (keeps_one_shift).
 constexpr int kOneShift = 1, kAllShifts = kQ8MaxShift + 1;
 
 /// What the arithmetic depends on: formats share their loops.
@@ -80,8 +80,7 @@ using ArithmeticOf = Arithmetic<Format::kGroup, Format::kHasMins, kIsNarrow<Form
 // Scales of 256 elements of a row panel. Pairs are of two weight groups, as dot2_i16 takes them.
 template <int kGroup, int kShifts>
 struct alignas(64) Scales {
-  /// Scale of each weight group, times 2^shift: float32, or an integer as dot2_i16 takes it, the upper 16 bits
-  /// undefined where it is still to be multiplied by 2^shift.
+  /// Scale of each weight group, times 2^shift: float32, or an integer as dot2_i16 takes it.
   int32_t scale[kQ8Group / kGroup * kShifts][kRowPanelRows];
   int32_t corrections[kQ8Group / kGroup / 2][kRowPanelRows];  ///< pairs of kCorrection * scale
   int32_t mins[kQ8Group / kGroup / 2][kRowPanelRows];         ///< pairs of integers
@@ -141,7 +140,7 @@ REDLINE_INLINE void find_scales_part(const uint8_t* block, int count, int v, Sca
       VecI32 shifted = factors[g];
 #pragma GCC unroll 4
       for (int shift = 0; shift < kShifts; ++shift, shifted = shifted + shifted) {
-        VecI32 scale = kShifts == 1 && !kSumsPairs ? shifted : shifted & set1_i32(0xffff);
+        VecI32 scale = shifted & set1_i32(0xffff);
         if (kSumsPairs) scale = scale | shl<16>(shifted);
         store(out.scale[g * kShifts + shift] + at, scale, Full{});
       }
@@ -253,14 +252,19 @@ REDLINE_INLINE void find_starts(const Q8Numbers* numbers, int64_t groups, int32_
     }
 }
 
-/// 2^shift of each 32 elements of a row's group, as scales are: float32, or an integer in the 16 bits that dot2_i16
-/// takes. A vector may write past the last.
+// An integer scale times 2^shift. Zen 4 shifts beside products; a multiplication takes the place of one.
+#ifdef __AVX512VNNI__
+REDLINE_INLINE VecI32 times_power(VecI32 scale, VecI32 shift) { return shl_i16(scale, shift); }
+#else
+REDLINE_INLINE VecI32 times_power(VecI32 scale, VecI32 power) { return mul_i16(scale, power); }
+#endif
+/// 2^shift of each 32 elements of a row's group: float32, or as times_power takes it. A vector may write past the last.
 template <class T>
 REDLINE_INLINE void find_powers(const Q8Numbers& numbers, int32_t* powers) {
   for (int step = 0; step < kQ8Group / kQ8Step; step += kWidth) {
     const VecI32 shifts = shifts_of_groups<kQ8Step>(numbers, step);
-    store(powers + step,
-          T::kIsNarrow ? shl(set1_i32(kSumsPairs ? 0x10001 : 1), shifts) : shl<23>(shifts + set1_i32(127)), Full{});
+    const VecI32 factors = kHasVnni ? shifts : shl(set1_i32(kSumsPairs ? 0x10001 : 1), shifts);
+    store(powers + step, T::kIsNarrow ? factors : shl<23>(shifts + set1_i32(127)), Full{});
   }
 }
 

@@ -123,4 +123,43 @@ TEST(GatedLinearOp, RowsInBlocksHaveTheSameBitsAsInAStepOfTheirOwn) {
     }
 }
 
+// 5 groups of 256 columns for 2 or 4 workers, 3 for 2: the groups that are left are cut by rows.
+TEST(GatedLinearOp, GroupsThatDoNotDivideByTheWorkersHaveTheSameBits) {
+  constexpr int64_t kIn = 96, kOut = 24, kMaxRows = 40;
+  for (const int64_t features : {int64_t{768}, int64_t{1280}})
+    for (const DType type : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K}) {
+      const int64_t in = type == DType::kQ4_K ? 256 : kIn;
+      const testing::RandomWeight weights[] = {
+          {type, features, in, 1}, {type, features, in, 2}, {DType::kQ4_0, kOut, features, 3}};
+      GraphBuilder g("test");
+      const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(in)});
+      const auto product = [&](const char* name, const Value& of, const testing::RandomWeight& w) {
+        return linear(g, of, g.weight(name, {.view = w.view(), .source_row = {}, .file = {}}), Value{});
+      };
+      const Value gate = product("gate", x, weights[0]), up = product("up", x, weights[1]);
+      g.output("y", product("down", silu_mul(g, gate, up), weights[2]));
+      const Graph graph = std::move(g.finish()).value();
+      Compiled alone = Compiled::make(graph, 1, sizes(kMaxRows), {});
+      EXPECT_TRUE(has_stage(*alone.program, kGatedLinear));
+      for (const int workers : {2, 3, 4}) {
+        Compiled compiled = Compiled::make(graph, workers, sizes(kMaxRows), {});
+        Numbers n(4);
+        for (const int64_t rows : {1, 2, 7, 16, 40}) {
+          SCOPED_TRACE(
+              fmt::format("{} {} columns, {} workers, {} rows", dtype_info(type).name, features, workers, rows));
+          const HostTensor input = matrix(n, rows, in);
+          std::vector<float> got[2];
+          for (Compiled* each : {&alone, &compiled}) {
+            each->put("x", input);
+            StepContext step;
+            step.sizes = sizes(rows);
+            ASSERT_TRUE(each->executor->step(step).ok());
+            got[each == &alone ? 0 : 1] = each->get("y", rows * kOut);
+          }
+          EXPECT_EQ(got[0], got[1]);
+        }
+      }
+    }
+}
+
 }  // namespace redline::test

@@ -126,6 +126,32 @@ FirstBytes gated_linear_first_weights(const GatedLinearParams& p, const Tile& ti
   return first;
 }
 
+/// Every worker has as many whole groups of columns as the others, in all tiles but its last. The groups that are left
+/// are cut by rows: half a group for two workers.
+Tile whole_groups_and_rows(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
+  const int64_t tiles = grid.tiles_per_worker, workers = grid.row_parts / tiles, groups = grid.cols / kQ8Group;
+  const int64_t rows = grid.rows.eval(sizes), worker = index / tiles, tile = index % tiles;
+  const int64_t whole = groups / workers, first_left = whole * workers;
+  if (tile + 1 < tiles) {
+    const auto begin = [&](int64_t i) { return (whole * worker + whole * i / (tiles - 1)) * kQ8Group; };
+    return {0, rows, begin(tile), begin(tile + 1), index};
+  }
+  const int64_t parts = workers / (groups - first_left), group = first_left + worker / parts, part = worker % parts;
+  if (group >= groups) return {0, 0, 0, 0, index};
+  return {rows * part / parts, rows * (part + 1) / parts, group * kQ8Group, (group + 1) * kQ8Group, index};
+}
+
+/// Tasks that write kI8Grouped cut columns between its groups of 256, so 19 groups would leave one of two workers 5 %
+/// more than the other. Cuts of rows are free where all layouts are rows.
+bool balances_groups(const LowerContext& c, const GatedLinearParams& p) {
+  const auto is_grouped = [](const ActivationLayouts& layouts) {
+    return layouts.count == 1 && layouts.at[0].layout == ActivationLayout::kI8Grouped;
+  };
+  if (!is_grouped(p.out.layouts) || !is_grouped(p.kernels[0].layouts) || p.features % kQ8Group != 0) return false;
+  const int64_t groups = p.features / kQ8Group, left = groups % c.workers();
+  return groups > c.workers() && left > 0 && left <= c.workers() / 2;
+}
+
 template <int kMatrices>
 Status lower_gated_linear(LowerContext& c) {
   const auto& in = c.op().inputs;
@@ -149,15 +175,23 @@ Status lower_gated_linear(LowerContext& c) {
   params->in_features = c.in(1).shape[1].constant();
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
   LoweredStage stage = c.output_stage<run_gated_linear, gated_linear_first_weights>(params);
-  stage.grid.col_begin =
-      LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()),
-                                linear_tiles(c, params->features * kMatrices, bytes * params->features));
+  const int tiles = linear_tiles(c, params->features * kMatrices, bytes * params->features);
+  stage.row_cuts = RowCuts::kAtRows;
+  if (balances_groups(c, *params)) {
+    stage.grid.kind = TaskGrid::Kind::kFunction;
+    stage.grid.tiles_per_worker = std::max(1, tiles / c.workers()) + 1;
+    stage.grid.row_parts = c.workers() * stage.grid.tiles_per_worker;
+    stage.grid.partition = whole_groups_and_rows;
+    stage.row_cuts = RowCuts::kNone;
+  } else {
+    stage.grid.col_begin =
+        LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()), tiles);
+  }
   stage.buffer_bytes = block_bytes(std::min(stage.grid.rows.eval(c.options().bounds), kBlockRows), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8DotRows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   if (c.out().layouts.grain() == kQ8Group)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kBlockRows * kQ8Group * kMatrices * int64_t{sizeof(float)});
-  stage.row_cuts = RowCuts::kAtRows;
   stage.read(params->x, in[0], Reads::kRows);
   stage.write(params->y, c.op().outputs[0]);
   std::vector<LinearAdapters::Matrix> matrices;

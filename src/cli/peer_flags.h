@@ -32,7 +32,7 @@ inline void add_text_engine_peers(OptionList& v) {
              .answer = "prompts are processed in chunks of 512 tokens"});
   v.foreign({.names = {"-ctk", "--cache-type-k", "-ctv", "--cache-type-v"},
              .takes_value = true,
-             .answer = "keys and values are cached in float16; --dtype f32 keeps them in float32"});
+             .answer = "keys and values are cached in 16 bits; --dtype f32 keeps them in float32"});
   v.foreign({.names = {"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"},
              .takes_value = true,
              .answer = "write hf:owner/name or hf:owner/name:Q4_K_M as MODEL"});

@@ -201,7 +201,8 @@ std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t d
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::costs(const StepWork& work) const {
-  return redline::op_costs(model_, work, stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
+  constexpr const char* kNames[kNumKvFormats] = {"f32", "f16", "bf16"};
+  return redline::op_costs(model_, work, kNames[static_cast<size_t>(stepper_->kv_format())]);
 }
 
 const EngineProfile& profile_of(const TextEngine& engine) {

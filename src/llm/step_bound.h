@@ -24,7 +24,7 @@ struct StepWork {
 /// Bytes of one position in all layers of a group.
 double position_bytes(const StateGroup& group);
 
-/// `kv_type`: type of cached keys and values ("f16").
+/// `kv_type`: type of cached keys and values ("f16", "bf16", "f32").
 std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
 /// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds

@@ -26,17 +26,20 @@ constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 constexpr int64_t kSmallWork = 1 << 15;
 
 /// Of cached keys and values. Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits
-/// anyway compute attention in bfloat16, at twice the rate of float32. Other models keep three more bits, and float32
-/// attention.
+/// anyway, before products with most of their weights, compute attention in bfloat16, at twice the rate of float32.
+/// Other models keep three more bits, and float32 attention; so do those that describe no costs.
 KvFormat choose_kv_format(const TextModel& model, const ExecutableOptions& options, const CpuKernels& kernels) {
   if (options.exact_f32 || options.interpret) return KvFormat::kF32;
   if (options.device.kind != DeviceKind::kCpu || kernels.has_tile_unit || !kernels.has_fast_bf16_dot)
     return KvFormat::kF16;
-  const bool has_8_bits = std::any_of(model.linear_costs.begin(), model.linear_costs.end(), [&](const auto& cost) {
+  double all = 0, in_8_bits = 0;
+  for (const TextModel::LinearCost& cost : model.linear_costs) {
+    if (cost.is_output) continue;
     const ActivationLayout layout = choose_linear(kernels, cost.dtype, false).layouts.at[0].layout;
-    return !cost.is_output && (layout == ActivationLayout::kI8Grouped || layout == ActivationLayout::kI8Tiled);
-  });
-  return has_8_bits ? KvFormat::kBF16 : KvFormat::kF16;
+    all += cost.flops;
+    if (layout == ActivationLayout::kI8Grouped || layout == ActivationLayout::kI8Tiled) in_8_bits += cost.flops;
+  }
+  return in_8_bits > all / 2 ? KvFormat::kBF16 : KvFormat::kF16;
 }
 
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }

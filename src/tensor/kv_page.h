@@ -15,8 +15,8 @@ inline constexpr int64_t kKvPageTokens = 32;
 inline constexpr int64_t kv_pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
 inline constexpr int64_t kKvBlockTokens = 16;
 /// Attention accumulates chunks of this many positions, aligned to multiples of it, and merges the partial results in
-/// order of position: workers can split the positions of a head and the bits stay the same (except for kBF16; see
-/// AttentionMergeArgs).
+/// order of position: workers can split the positions of a head and the bits stay the same (except for tile products of
+/// kBF16; see AttentionMergeArgs).
 inline constexpr int64_t kKvChunk = 256;
 
 /// Elements of a head in a page: head_dim rounded up to even.

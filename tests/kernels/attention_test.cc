@@ -74,7 +74,7 @@ void append(const CpuKernels& kernels, Cache& cache, const std::vector<float>& k
 TEST_P(KvAppend, RoundsToNearestAndTouchesNothingElse) {
   constexpr int64_t kRows = 107;  // whole blocks and pages, some with a hole, tokens before and after
   for (int f = 0; f < kNumKvFormats; ++f) {
-    for (int64_t dim : {1, 2, 3, 8, 15, 16, 17, 31, 64, 80, 127}) {
+    for (int64_t dim : {1, 2, 3, 8, 15, 16, 17, 31, 64, 80, 127, 576, 640}) {
       for (int64_t first : {0, 5, 16}) {
         Cache cache(static_cast<KvFormat>(f), first + kRows, dim);
         const int64_t stride = dim + 5;
@@ -250,7 +250,7 @@ const AttentionCase kCases[] = {
     {37, 7, 80, 61, 0},      // a later prompt, odd group
     {50, 1, 33, 20, 13},     // window shorter than the prompt
     {9, 5, 511, 31, 0},      // odd and large
-    {3, 2, 512, 64, 64},     // the largest
+    {3, 2, 512, 64, 64},     // whole tiles
     {70, 1, 16, 0, 32},      // window of one page, more rows than one tile of lines
     {64, 6, 64, 1000, 0},    // prefill over chunks
     {33, 3, 2, 500, 100},    // a small head
@@ -258,7 +258,9 @@ const AttentionCase kCases[] = {
     {33, 2, 128, 224, 0},    // one more of both
     {65, 1, 96, 0, 0},       // two passes of 32 lines and one line
     {64, 1, 160, 191, 64},   // a window whose pages end in the middle
-    {40, 1, 512, 250, 0},    // the largest, several steps of head_dim
+    {40, 1, 512, 250, 0},    // several steps of head_dim
+    {33, 2, 576, 10, 0},     // DeepSeek's
+    {33, 2, 640, 250, 0},    // the largest
     // Soft caps above and below the scores, and sinks: few rows and many, over chunks, in windows.
     {1, 4, 64, 700, 0, 50.0f},
     {40, 2, 17, 30, 0, 3.0f},

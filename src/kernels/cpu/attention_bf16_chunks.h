@@ -12,8 +12,9 @@
 //
 // Error beyond that of attention.inc: scale q is rounded to bfloat16, which changes scores by up to 2^-9 scale |q| |k|;
 // a weight is off by 2^-8 of itself from rounding and 7.5e-5 from the polynomial, but the divisor is the sum of the
-// same weights. Weights below 2^-126 of the largest of a chunk count as zero. A NaN or +inf score makes its query row
-// NaN; -inf has zero weight. Masked positions do not affect the result, whatever they hold.
+// same weights. Weights below 2^-126 of the largest of a chunk count as zero, and vdpbf16ps takes subnormal numbers for
+// zero. A NaN or +inf score makes its query row NaN; -inf has zero weight. Masked positions do not affect the result,
+// whatever they hold.
 #pragma once
 
 #include "kernels/cpu/attention_page.h"
@@ -189,7 +190,7 @@ REDLINE_INLINE VecI32 weight_bits(VecF32 x) {
 template <int lanes>
 [[gnu::noinline]] void soften(const float* scores, int64_t pairs, int32_t* weights, float* top, float* total) {
   const VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
-  const VecF32 lowest = set1(-0x1p127f);  // where all are -inf, they stay so
+  const VecF32 lowest = set1(-0x1.fffffep127f);  // where all are -inf, they stay so
 #if defined(__AVX512F__)
   if constexpr (lanes < kWidth) {  // a vector holds both positions of a pair
     VecF32 high[2] = {set1(-__builtin_inff()), set1(-__builtin_inff())};
@@ -404,7 +405,7 @@ struct Rows {
     soften<lanes>(scores, (pages.end - pages.begin) * kPagePairs, weights + pages.begin * kPagePairs * lanes, top,
                   total);
     const auto sum_into = [&](float* sums) {
-      for (int64_t i = 0; i < a.head_dim * lanes; i += kWidth) store(sums + i, zero_f32(), Full{});
+      for (int64_t i = 0; i < b.width * lanes; i += kWidth) store(sums + i, zero_f32(), Full{});
       add_values<lanes>(pages, weights, a.head_dim, sums);
     };
     const bool not_finite = set_values(chunk, some, pages);
@@ -415,7 +416,11 @@ struct Rows {
       sum_into(b.lone_sums);
       for (int64_t d = 0; d < a.head_dim; ++d) b.sums[d * lanes + l] = b.lone_sums[d * lanes + l];
     }
-    for (int64_t l = 0; l < lanes; ++l) top[l] = top[l] * kLn2;
+    for (int64_t l = 0; l < lanes; ++l) {
+      top[l] = top[l] * kLn2;
+      if (top[l] != -__builtin_inff() || total[l] != 0) continue;
+      for (int64_t d = 0; d < a.head_dim; ++d) b.sums[d * lanes + l] = 0;  // not zero times an infinite value
+    }
     // From [head_dim][lanes] to query rows.
     for (int64_t l = 0; l < count; l += kWidth) {
       for (int64_t d = 0; d < a.head_dim; d += kWidth) {
@@ -471,7 +476,7 @@ REDLINE_INLINE T* take(char*& from, int64_t count) {
 
 }  // namespace bf16_chunks
 
-/// Attention over bfloat16 pages. head_dim at most 640.
+/// Attention over bfloat16 pages.
 inline void attention_by_bf16_chunks(const AttentionArgs& a) {
   using namespace bf16_chunks;
   char* free = static_cast<char*>(a.scratch);
@@ -486,6 +491,8 @@ inline void attention_by_bf16_chunks(const AttentionArgs& a) {
   b.part = take<float>(free, kMaxLanes * width);
   b.folded = take<float>(free, kMaxLanes * width);
   b.values = take<BF16>(free, kMaxCopies * kPage * width);
+  static_assert(kMaxLanes * (kKvChunk * 6 + kMaxHeadDim * 18) + kMaxCopies * kPage * kMaxHeadDim * 2 + 8192 <=
+                kScratchBytes);
   const int64_t query_rows = a.rows * a.group;
   for (int64_t first = 0; first < query_rows;) {
     const int64_t count = min_i64(kMaxLanes, query_rows - first);

@@ -4,8 +4,6 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int kMaxHeadDim = 640;
-
 void attention_merge(const AttentionMergeArgs& a) {
   alignas(64) float sums[kMaxHeadDim];
   const int64_t query_rows = a.rows * a.group, size = attention_partial_floats(a.head_dim);

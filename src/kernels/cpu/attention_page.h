@@ -10,6 +10,8 @@
 
 namespace redline::REDLINE_ISA_NS {
 
+constexpr int64_t kMaxHeadDim = 640;  ///< of keys and values
+
 /// head_dim padded to whole pairs, as stored in a page.
 REDLINE_INLINE int64_t even(int64_t head_dim) { return (head_dim + 1) & ~int64_t{1}; }
 /// Offset of an element of K; `token` is its index in the page.

@@ -8,7 +8,6 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kBlock = kKvBlockTokens;
 
 /// Consecutive tokens that are written together, aligned to this number.

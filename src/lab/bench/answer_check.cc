@@ -91,9 +91,9 @@ Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& op
   REDLINE_ASSIGN(const std::vector<float> got, sequence->forward(tokens));
   AnswerCheck check;
   check.tokens = static_cast<int64_t>(tokens.size());
-  // Sources of error: float32 sums in another order; an f16 cache rounds keys and values by up to 2^-11; kernels may
-  // round their operands to bfloat16, by up to 2^-9; int8 activations round by up to 1/254 of a group's largest value.
-  // All of it in every layer.
+  // Sources of error: float32 sums in another order; a cache in 16 bits rounds keys and values by up to 2^-11, beside
+  // block formats 2^-8; kernels may round their operands to bfloat16, by up to 2^-9; int8 activations round by up to
+  // 1/254 of a group's largest value. All of it in every layer.
   const bool is_exact = options.dtype == ComputeType::kF32;
   check.bound = is_exact ? 2e-4 : has_block_weights(info) ? 0.1 : 2e-2;
   std::vector<float> expected;

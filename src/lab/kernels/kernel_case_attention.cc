@@ -138,9 +138,11 @@ class AttentionCase : public KernelCase {
     const auto n = static_cast<double>(count), dim = static_cast<double>(d);
     const double scores = double{scale()} * std::sqrt(query_norm * key_norm);
     double bound = (2 * (dim + 2) * scores + 2 * (n + 4 * n / 32 + 16)) * 0x1p-24;
-    const double query_bits = format_ == KvFormat::kBF16 ? 0x1p-9 : 4 * 0x1p-18;
-    if ((table_.has_tile_unit && format_ != KvFormat::kF32) || (table_.has_fast_bf16_dot && format_ == KvFormat::kBF16))
-      bound += std::expm1(2 * scores * (query_bits + 3 * dim * 0x1p-24)) + 2.0 / 512 + 2e-4;
+    const bool has_bf16 = format_ == KvFormat::kBF16;
+    const double query_bits = has_bf16 ? 0x1p-9 : 4 * 0x1p-18;
+    const double weight_error = table_.has_tile_unit ? (has_bf16 ? 5.9e-3 : 0x1p-9 + 1e-4) : 0x1p-8 + 7.5e-5;
+    if (has_bf16 || (table_.has_tile_unit && format_ != KvFormat::kF32))
+      bound += std::expm1(2 * scores * (query_bits + 3 * dim * 0x1p-24)) + 2 * weight_error;
     bound *= largest;
     for (int64_t i = 0; i < d; ++i) result.add(std::abs(double{y[line * d + i]} - want[static_cast<size_t>(i)]), bound);
   }

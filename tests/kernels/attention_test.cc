@@ -216,8 +216,8 @@ struct AttentionKernel {
 
   /// Queries and weights are rounded to bfloat16, as keys and values are.
   bool rounds() const { return format == KvFormat::kBF16; }
-  /// The relative error of a weight beyond float32, from rounding and e^x, which is good to 7.5e-5; by tiles of bfloat16
-  /// pages more, see docs/numerics.md.
+  /// The relative error of a weight beyond float32, from rounding and e^x, which is good to 7.5e-5; by tiles of
+  /// bfloat16 pages more, see docs/numerics.md.
   double weight_error() const {
     if (rounds()) return tiles ? 5.9e-3 : 0x1p-8 + 7.5e-5;
     return tiles ? 0x1p-9 + 1e-4 : 0;

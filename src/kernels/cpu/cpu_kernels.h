@@ -170,8 +170,8 @@ struct AttentionArgs {
 };
 /// Merges the partials of all chunks into y, in order of position: first the shared ones, then the rows' own. The same
 /// bits as a single call over all positions.
-/// (For attention_tiles of kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within the
-/// rounding of these sums.)
+/// (For attention_tiles of kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within
+/// the rounding of these sums.)
 struct AttentionMergeArgs {
   const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
   int64_t chunks, rows, group, head_dim;

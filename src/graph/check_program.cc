@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/external_values.h"
+
 namespace redline {
 namespace {
 
@@ -78,6 +80,15 @@ void ProgramChecker::place_values() {
     if (block.bytes == 0) {
       value = {beyond, kTokenBytes, 0};
       beyond += kTokenBytes;
+    }
+  }
+  // External values have no rows in the arena.
+  for (const auto* ports : {&program_.inputs, &program_.outputs}) {
+    for (const Program::Port& port : *ports) {
+      if (!is_external_name(port.name)) continue;
+      const int64_t bytes = num_elements(port.shape).eval(sizes_) * kElementBytes;
+      values_[port.value] = {beyond, bytes, 1};
+      beyond += bytes;
     }
   }
   const auto set_cols = [&](ValueId id, int64_t cols) {

@@ -27,10 +27,7 @@ namespace bf16_chunks {
 constexpr int64_t kPage = kKvPageTokens, kBlock = kKvBlockTokens, kChunkPages = kKvChunk / kPage;
 constexpr int64_t kPagePairs = kPage / 2, kLineBytes = 64;
 constexpr int kMaxLanes = 32, kFewLanes = 8;
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 static_assert(kPage * sizeof(BF16) == kLineBytes, "a cache line holds the values of one element of head_dim of a page");
-
-REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// One float32 sum for each of `lanes` query rows, and as many words of two bfloat16.
 template <int lanes>
@@ -443,36 +440,18 @@ struct Rows {
       result[l].sums = b.folded + l * b.width;
       clear(result[l], a.head_dim);
     }
-    const int64_t num_query_rows = a.rows * a.group, partial_floats = attention_partial_floats(a.head_dim);
     const int64_t begin = a.partials != nullptr ? a.kv_begin : some.begin / kKvChunk * kKvChunk;
     const int64_t end = a.partials != nullptr ? a.kv_end : some.end;
     for (int64_t chunk = begin; chunk < end; chunk += kKvChunk) {
       alignas(64) float top[lanes], total[lanes];
       chunk_step(chunk, chunk == begin, chunk + kKvChunk < end, top, total);
       for (int64_t l = 0; l < count; ++l) {
-        const Partial part = {b.part + l * b.width, top[l], total[l]};
-        if (merges(a)) fold(result[l], part, a.head_dim);
-        else
-          write_partial(part, a.head_dim,
-                        a.partials + ((chunk - begin) / kKvChunk * num_query_rows + first + l) * partial_floats);
+        keep_chunk(a, {b.part + l * b.width, top[l], total[l]}, (chunk - begin) / kKvChunk, first + l, result[l]);
       }
     }
-    for (int64_t l = 0; l < count && merges(a); ++l) {
-      const int64_t query_row = first + l;
-      if (a.partials != nullptr) write_partial(result[l], a.head_dim, a.partials + query_row * partial_floats);
-      else
-        write_row(result[l], a.head_dim, a.y + query_row / a.group * a.y_stride + query_row % a.group * a.head_dim,
-                  sink_of(a.sinks, a.group, query_row));
-    }
+    for (int64_t l = 0; l < count && merges(a); ++l) keep_row(a, result[l], first + l);
   }
 };
-
-template <class T>
-REDLINE_INLINE T* take(char*& from, int64_t count) {
-  char* at = from;
-  from += round_up(count * static_cast<int64_t>(sizeof(T)), kLineBytes);
-  return reinterpret_cast<T*>(at);
-}
 
 }  // namespace bf16_chunks
 

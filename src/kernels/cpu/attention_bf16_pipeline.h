@@ -26,10 +26,7 @@ constexpr int64_t kWeightSlots = kBlocks + kAhead;
 constexpr int64_t kQueries = kStep / 2 * kQueryRows * 2;  ///< a step of head_dim: [16 pairs][query rows][2]
 constexpr int64_t kColumn = kTile * kQueryRows;           ///< sums of a tile of head_dim: [16][query rows]
 constexpr int64_t kJobPairs = kTile / 2;
-constexpr float kLn2 = 0.693147181f;
 static_assert(kStep == kKvPageTokens);
-
-REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// Scores are exponents of 2. Where Weighing::Quick computes with them they are scaled by 2^-13: a float near 2 then
 /// resolves exponents in steps of 2^-9.

@@ -39,7 +39,6 @@ namespace bf16_tiled {
 
 /// A sum of weights beyond this means that the reference of a query row is too low.
 constexpr float kMaxTotal = 0x1p100f;
-constexpr float kLog2E = 1.44269504f;
 /// Query rows with fewer visible positions use exact weights: there is little time to gain, and each weight matters
 /// more.
 constexpr int64_t kFewPositions = 256;
@@ -76,13 +75,6 @@ REDLINE_INLINE void write_rows(const float* tile, const float* scale, int64_t wi
       }
     }
   }
-}
-
-template <class T>
-REDLINE_INLINE T* take(char*& from, int64_t count) {
-  char* at = from;
-  from += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
-  return reinterpret_cast<T*>(at);
 }
 
 /// One call over as many query rows as scratch holds.

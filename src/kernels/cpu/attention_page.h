@@ -11,6 +11,17 @@
 namespace redline::REDLINE_ISA_NS {
 
 constexpr int64_t kMaxHeadDim = 640;  ///< of keys and values
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
+REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/// The next `count` elements of scratch, which begin on a cache line of their own.
+template <class T>
+REDLINE_INLINE T* take(char*& from, int64_t count) {
+  char* at = from;
+  from += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+  return reinterpret_cast<T*>(at);
+}
 
 /// head_dim padded to whole pairs, as stored in a page.
 REDLINE_INLINE int64_t even(int64_t head_dim) { return (head_dim + 1) & ~int64_t{1}; }
@@ -127,6 +138,22 @@ REDLINE_INLINE float share_beside_sink(const Partial& p, float sink) {
 REDLINE_INLINE void write_row(const Partial& p, int64_t head_dim, float* y, const float* sink) {
   const VecF32 scale = set1(sink == nullptr ? 1.0f / p.total : share_beside_sink(p, *sink));
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
+}
+
+/// Takes the part of a chunk, the `index`-th of the call: added to `all` or, if the call does not merge, stored for
+/// attention_merge.
+REDLINE_INLINE void keep_chunk(const AttentionArgs& a, const Partial& part, int64_t index, int64_t query_row,
+                               Partial& all) {
+  if (merges(a)) return fold(all, part, a.head_dim);
+  write_partial(part, a.head_dim,
+                a.partials + (index * a.rows * a.group + query_row) * attention_partial_floats(a.head_dim));
+}
+/// Stores what a call that merges has of a query row.
+REDLINE_INLINE void keep_row(const AttentionArgs& a, const Partial& all, int64_t query_row) {
+  if (a.partials != nullptr)
+    return write_partial(all, a.head_dim, a.partials + query_row * attention_partial_floats(a.head_dim));
+  write_row(all, a.head_dim, a.y + query_row / a.group * a.y_stride + query_row % a.group * a.head_dim,
+            sink_of(a.sinks, a.group, query_row));
 }
 
 /// Positions [begin, end) that a query row attends to, within those of the call.

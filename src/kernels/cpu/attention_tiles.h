@@ -35,9 +35,6 @@ constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassRows * kScoreStride;
 constexpr int64_t kWeightStride = kKvChunk + 32;
 /// Sums of weights beyond this mean that the reference of a query row was far too low.
 constexpr float kMaxWeight = 0x1p64f;
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-
-REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// Stores two vectors, rounded to nearest even.
 REDLINE_INLINE void store_bf16(BF16* p, VecF32 a, VecF32 b) {
@@ -380,13 +377,6 @@ void run_pass(Pass<Unit> p) {
   else p.write_partials(top, total);
 }
 
-template <class T>
-REDLINE_INLINE T* take(char*& from, int64_t count) {
-  char* at = from;
-  from += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
-  return reinterpret_cast<T*>(at);
-}
-
 }  // namespace tiled
 
 template <class Element, class Unit>
@@ -449,15 +439,8 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
         else run_pass<1>(pass);
       }
     }
-    for (int64_t l = 0; l < query_rows && merges(a); ++l) {
-      const int64_t query_row = first + l;
-      const Partial all = {b.folded + l * wide, b.max[l], b.total[l]};
-      if (a.partials != nullptr)
-        write_partial(all, a.head_dim, a.partials + query_row * attention_partial_floats(a.head_dim));
-      else
-        write_row(all, a.head_dim, a.y + query_row / a.group * a.y_stride + query_row % a.group * a.head_dim,
-                  sink_of(a.sinks, a.group, query_row));
-    }
+    for (int64_t l = 0; l < query_rows && merges(a); ++l)
+      keep_row(a, {b.folded + l * wide, b.max[l], b.total[l]}, first + l);
   }
 }
 

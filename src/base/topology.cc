@@ -50,10 +50,29 @@ CpuOrder order_of(hwloc_topology* topology, const std::vector<int>& allowed) {
   return order;
 }
 
+/// 0: the topology has no such cache.
+int64_t largest_cache(hwloc_topology* topology, hwloc_obj_type_t type) {
+  int64_t largest = 0;
+  for (hwloc_obj_t cache = nullptr; (cache = hwloc_get_next_obj_by_type(topology, type, cache)) != nullptr;)
+    largest = std::max(largest, static_cast<int64_t>(cache->attr->cache.size));
+  return largest;
+}
+
+CacheSizes caches_of(hwloc_topology* topology) {
+  return {largest_cache(topology, HWLOC_OBJ_L1CACHE), largest_cache(topology, HWLOC_OBJ_L2CACHE),
+          largest_cache(topology, HWLOC_OBJ_L3CACHE)};
+}
+
+/// nullptr: hwloc cannot read this machine.
+hwloc_topology* this_machine() {
+  static const Topology topology = load_topology(nullptr);
+  return topology.get();
+}
+
 CpuOrder read_order() {
   const std::vector<int> allowed = allowed_cpus();
   CpuOrder order;
-  if (const Topology topology = load_topology(nullptr)) order = order_of(topology.get(), allowed);
+  if (hwloc_topology* topology = this_machine()) order = order_of(topology, allowed);
   // A container may expose fewer processors than the mask allows, or none.
   if (order.cpus.size() != allowed.size()) order = {allowed, static_cast<int>(allowed.size())};
   return order;
@@ -70,6 +89,17 @@ Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::
   const Topology topology = load_topology(description.c_str());
   if (!topology) return invalid_argument("\"{}\" describes no topology that hwloc understands", description);
   return order_of(topology.get(), allowed);
+}
+
+const CacheSizes& cache_sizes() {
+  static const CacheSizes sizes = this_machine() ? caches_of(this_machine()) : CacheSizes{};
+  return sizes;
+}
+
+Result<CacheSizes> synthetic_cache_sizes(const std::string& description) {
+  const Topology topology = load_topology(description.c_str());
+  if (!topology) return invalid_argument("\"{}\" describes no topology that hwloc understands", description);
+  return caches_of(topology.get());
 }
 
 std::vector<int> allowed_cpus() {

@@ -40,10 +40,10 @@ Json cpu_json() {
   json["memory_bytes"] = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   json["memory_available_bytes"] = available_memory();
   json["caches"] = Json::object();
-  const std::pair<const char*, int> caches[] = {
-      {"L1d", _SC_LEVEL1_DCACHE_SIZE}, {"L2", _SC_LEVEL2_CACHE_SIZE}, {"L3", _SC_LEVEL3_CACHE_SIZE}};
-  for (const auto& [name, number] : caches)
-    if (const long bytes = sysconf(number); bytes > 0) json["caches"][name] = bytes;
+  const CacheSizes& sizes = cache_sizes();
+  const std::pair<const char*, int64_t> caches[] = {{"L1d", sizes.l1d}, {"L2", sizes.l2}, {"L3", sizes.l3}};
+  for (const auto& [name, bytes] : caches)
+    if (bytes > 0) json["caches"][name] = bytes;
   return json;
 }
 

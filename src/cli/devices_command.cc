@@ -1,12 +1,12 @@
 // redline devices: this machine's instruction sets, measured peaks and settings.
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 
 #include "base/progress.h"
 #include "base/settings.h"
+#include "base/topology.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/table.h"
@@ -55,11 +55,9 @@ struct Cache {
   int64_t bytes;
 };
 std::vector<Cache> caches() {
-  const std::pair<const char*, int> names[] = {
-      {"L1d", _SC_LEVEL1_DCACHE_SIZE}, {"L2", _SC_LEVEL2_CACHE_SIZE}, {"L3", _SC_LEVEL3_CACHE_SIZE}};
-  std::vector<Cache> found;
-  for (const auto& [name, number] : names)
-    if (const long bytes = sysconf(number); bytes > 0) found.push_back({name, bytes});
+  const CacheSizes& sizes = cache_sizes();
+  std::vector<Cache> found{{"L1d", sizes.l1d}, {"L2", sizes.l2}, {"L3", sizes.l3}};
+  std::erase_if(found, [](const Cache& cache) { return cache.bytes == 0; });
   return found;
 }
 

@@ -1,13 +1,12 @@
 #include "llm/stepper.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <new>
 
 #include "base/available_memory.h"
+#include "base/topology.h"
 #include "graph/split_graph.h"
 #include "kernels/cpu/linear_choice.h"
 
@@ -85,9 +84,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (const AttentionLimits limits = s.executable_.attention_limits(s.groups_.size() - 1); limits.partitions > 0)
-      step.plan = std::make_unique<AttentionPlan>(
-          AttentionPlanShape{limits, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
-                             kv_element_bytes(s.kv_format_), std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
+      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{limits, c.num_heads, c.num_kv_heads, c.head_dim,
+                                                                     s.max_batch_tokens_, s.max_sequences_,
+                                                                     kv_element_bytes(s.kv_format_), cache_sizes().l2});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));

@@ -1,11 +1,10 @@
 #include "runtime/placement_speeds.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <set>
 
+#include "base/topology.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/scale.h"
 #include "graph/split_graph.h"
@@ -36,7 +35,7 @@ Result<double> time_graph(Graph graph, const DeviceChoice& device, RuntimeResour
 /// The L2 cache of the GPU that has the largest, or the last-level cache of this machine.
 int64_t cache_bytes() {
   constexpr int64_t kMaxL2 = int64_t{128} << 20;
-  return std::max<int64_t>(kMaxL2, sysconf(_SC_LEVEL3_CACHE_SIZE));
+  return std::max<int64_t>(kMaxL2, cache_sizes().l3);
 }
 
 Result<PlacementSpeed> measure_speed(std::span<const ValueInfo* const> matrices, const DeviceChoice& device,

@@ -1,13 +1,12 @@
 #include "lab/bench/text_rows.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 
 #include "base/elapsed.h"
+#include "base/topology.h"
 #include "lab/bench/self_process.h"
 #include "lab/json.h"
 #include "lab/random/random_model.h"
@@ -356,7 +355,7 @@ Result<std::string> run_first_token(const std::string& path, const TextEngineOpt
 
 bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::span<BenchRow> rows) {
   const Roofline roofline(peaks, exact_f32);
-  long cache_bytes = std::max({sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE), 0L});
+  const int64_t cache_bytes = cache_sizes().largest();
   bool is_any = false;
   for (BenchRow& row : rows) {
     row.bound = roofline.bound_of(row.costs);

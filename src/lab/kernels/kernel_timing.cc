@@ -1,7 +1,5 @@
 #include "lab/kernels/kernel_timing.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +7,7 @@
 #include <cstring>
 
 #include "base/thread_time.h"
+#include "base/topology.h"
 #include "base/worker_team.h"
 
 namespace redline::lab {
@@ -20,12 +19,9 @@ double wall_seconds() {
 
 /// Bytes of copies that exceed the caches.
 int64_t rotation_bytes() {
-  long cache = 0;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
   constexpr int64_t kMin = int64_t{64} << 20, kMax = int64_t{512} << 20;
-  return cache > 0 ? std::clamp(2 * int64_t{cache}, kMin, kMax) : kMax;
+  const int64_t l3 = cache_sizes().l3;
+  return l3 > 0 ? std::clamp(2 * l3, kMin, kMax) : kMax;
 }
 
 class Bench {

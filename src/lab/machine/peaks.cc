@@ -1,7 +1,5 @@
 #include "lab/machine/peaks.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -82,8 +80,7 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
   rows.push_back(make_peak("copy", "GB/s", copy_one, copy_all));
 
   // Half of the cache, because other data uses part of it. Timed per thread: nothing is shared.
-  long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  if (l2 <= 0) l2 = 1 << 20;
+  const int64_t l2 = cache_sizes().l2 > 0 ? cache_sizes().l2 : int64_t{1} << 20;
   const int64_t cached = std::clamp<int64_t>(l2 / 2, 1 << 16, own) & ~int64_t{4095};
   const auto read_l2 = [&](int thread, int) {
     double bytes = 0;

@@ -171,8 +171,11 @@ Status advise_image_memory(Status status, const std::string& path, const ImageOp
                            int64_t height) {
   if (status.code() != Code::out_of_memory) return status;
   if (lacks_device_memory(status))
-    return Status(status.code(), status.message() + (options.dtype == ImageType::kQ8 ? "" : "; --dtype q8 takes less") +
-                                     fmt::format("; so does --max-side below {}", options.max_side));
+    return Status(status.code(),
+                  status.message() +
+                      (options.dtype == ImageType::kQ8
+                           ? fmt::format("; --max-side below {} takes less", options.max_side)
+                           : fmt::format("; --dtype q8 takes less; so does --max-side below {}", options.max_side)));
   const int64_t available = available_memory();
   std::string advice = fmt::format("; {} are available", size_text(available));
   // Memory grows with the area; the network that failed has at least a tenth of it.

@@ -184,7 +184,6 @@ class BackendBuffer {
   virtual BufferMath* math() { return nullptr; }
 };
 
-/// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.
 /// The time of one launch of stages of one kind (Runner::time_stages).
 struct StageTime {
   std::string op;
@@ -196,6 +195,7 @@ struct StageTime {
   double flops = 0;            ///< of its products
 };
 
+/// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.
 class Runner {
  public:
   virtual ~Runner() = default;

@@ -243,6 +243,34 @@ TEST(Adapters, ManyOfABatchAreShared) {
   }
 }
 
+// 5 groups of 256 columns for 2 or 4 workers: the last is cut by rows, within segments too.
+TEST(Adapters, OfAGatedLinearWhoseLastGroupIsCutByRows) {
+  constexpr int64_t kIn = 256, kWide = 1280, kMaxRows = 19, kRank = 17;
+  const testing::RandomWeight gate(DType::kQ4_0, kWide, kIn, 1), up(DType::kQ4_0, kWide, kIn, 2),
+      down(DType::kQ4_0, 32, kWide, 3);
+  for (const std::string& isa : isa_paths()) {
+    Numbers n;
+    GraphBuilder g("test");
+    const Value x = g.input("x", DType::kF32, {kTokens, Dim(kIn)});
+    const Value h = silu_mul(g, linear(g, x, weight(g, "gate", gate)), linear(g, x, weight(g, "up", up)));
+    g.output("y", linear(g, h, weight(g, "down", down)));
+    const Graph graph = std::move(g.finish()).value();
+    Adapted one(graph, isa, 1, sizes(kMaxRows), false, 26), two(graph, isa, 2, sizes(kMaxRows), false, 26),
+        four(graph, isa, 4, sizes(kMaxRows), false, 26);
+    const std::vector<RandomAdapter> adapters = {RandomAdapter::make(n, one.sites, {8}),
+                                                 RandomAdapter::make(n, one.sites, {1}),
+                                                 RandomAdapter::make(n, one.sites, {kRank})};
+    const Mix mix(adapters, Symbol::kTokens);
+    for (const int64_t rows : {1, 2, 7, 19}) {
+      SCOPED_TRACE(fmt::format("{}, {} rows", isa, rows));
+      const std::map<std::string, HostTensor> in = {{"x", rounded_to_f32(matrix(n, rows, kIn))}};
+      const std::vector<float> want = one.run(in, sizes(rows), mix.segments);
+      EXPECT_EQ(two.run(in, sizes(rows), mix.segments), want);
+      EXPECT_EQ(four.run(in, sizes(rows), mix.segments), want);
+    }
+  }
+}
+
 // y = rest + gate * (W x + adapters), gates and adapters by item; items begin within panels of 16 rows.
 TEST_P(AdapterEpilogue, OfAGatedResidualFollowsTheItems) {
   const auto& [isa, type, exact] = GetParam();

@@ -238,6 +238,43 @@ TEST(TileOps, ManyRowsAreTheLibrarys) {
   }
 }
 
+// A record may give the library fewer rows than a graph of a text step has: the graph multiplies as many as it was
+// captured for, of which the rows of the step are right.
+TEST(TileOps, TheLibraryMultipliesInGraphsOfMoreRows) {
+  for (const bool has_epilogue : {false, true}) {
+    constexpr int64_t kOut = 20, kIn = 8, kMaxRows = 40;
+    Numbers n(3);
+    const testing::RandomWeight weight(DType::kBF16, kOut, kIn, 3);
+    GraphBuilder g("test");
+    WeightSource source;
+    source.view = weight.view();
+    const Value x = rows_input(g, "x", kIn);
+    const Value y = linear(g, x, g.weight("w", source), has_epilogue ? g.weight("b", n.weight({kOut})) : Value{});
+    g.output("y", y);
+    g.output("z", scale(g, y, {2}));
+    const Graph graph = std::move(g.finish()).value();
+    const HostTensor all = matrix(n, kMaxRows, kIn);
+    std::map<int64_t, std::vector<float>> own;
+    for (const int64_t own_rows : {kOwnRows, int64_t{4}}) {
+      TileCompiled c = TileCompiled::make(graph, sizes(kMaxRows, kMaxRows),
+                                          {.exact_f32 = false, .has_library = true, .own_rows = own_rows});
+      ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+      for (int again = 0; again < 3; ++again)
+        for (const int64_t rows : {40, 5, 33, 4, 7, 1, 39, 6}) {
+          put(*c.runner, graph, "x", {{rows, kIn}, {all.data.begin(), all.data.begin() + rows * kIn}});
+          StepContext step;
+          step.sizes = sizes(rows, rows);
+          ASSERT_TRUE(c.runner->step(step).ok());
+          const std::vector<float> got = get(*c.runner, "y", rows * kOut), twice = get(*c.runner, "z", rows * kOut);
+          for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(twice[i], 2 * got[i]);
+          if (own_rows == kOwnRows) own[rows] = got;
+          for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], own[rows][i], 1e-4) << rows;
+        }
+      EXPECT_EQ(c.runner->num_kept_weights(), own_rows == 4 ? 1u : 0u);
+    }
+  }
+}
+
 TEST(TileOps, AnOpWithoutKernelIsRefusedByName) {
   static const OpDef kStarling = {.name = "starling", .reference = nullptr};
   GraphBuilder g("test");

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "backends/tiles/library_choice.h"
 #include "graph/check_program.h"
 #include "graph/ops/add.h"
@@ -417,6 +419,38 @@ TEST(PlantedHang, EndsByTheDeadline) {
   const auto again = run(other);
   ASSERT_TRUE(again.ok()) << again.status().to_string();
   EXPECT_EQ(*again, *want);
+}
+
+// A driver whose queue is full holds launches up until the kernels before them have ended: the time that a hung one has
+// taken is then theirs.
+TEST(PlantedHang, IsReportedWhereLaunchesWait) {
+  if (test_device() != "emu") GTEST_SKIP() << "the table of this device stays as it is";
+  Numbers n;
+  const Graph graph = mlp_graph(n);
+  TileCompiled c = TileCompiled::make(graph, sizes(8), {.hang_seconds = 0.05});
+  ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+  tiles::TileDevice& table = c.device->table();
+  table.gives_up_at_once = 0;
+  table.launch = [](void*, const tiles::ProgramTables* program, int32_t stage, tiles::KernelId, int32_t) -> int32_t {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    *program->hang = {tiles::HangReport::kBarrier, 0, static_cast<uint32_t>(stage), 0, 0};
+    return 0;
+  };
+  StepContext step;
+  step.sizes = sizes(5);
+  EXPECT_THAT(c.runner->step(step).message(), ::testing::HasSubstr("did not end within 0.05 s"));
+}
+
+TEST(PlantedHang, AStepThatNeverEndsSaysHowToAllowLongerOnes) {
+  if (test_device() != "emu") GTEST_SKIP() << "the table of this device stays as it is";
+  Numbers n;
+  TileCompiled c = TileCompiled::make(mlp_graph(n), sizes(8), {.hang_seconds = 60});
+  ASSERT_TRUE(c.status.ok()) << c.status.to_string();
+  c.device->table().synchronize = [](void*, uint64_t) { return tiles::kNotEnded; };
+  StepContext step;
+  step.sizes = sizes(5);
+  EXPECT_THAT(c.runner->step(step).message(), ::testing::HasSubstr("it has run for 125 s (for longer steps raise "
+                                                                   "REDLINE_HANG_SECONDS; 0: no limit)"));
 }
 
 TEST(StepModes, AreParsed) {

@@ -18,6 +18,7 @@ struct TileOptions {
   emu::MachineOptions machine;
   int64_t memory_bytes = 0;  ///< of the device; 0: enough
   bool has_library = false;
+  int64_t own_rows = kOwnRows;
   bool refuses_persistent = false;
   double hang_seconds = 60;
   std::function<void(const std::string&)> on_notice;
@@ -39,6 +40,7 @@ struct TileCompiled {
                                  .memory_bytes = options.memory_bytes,
                                  .has_library = options.has_library,
                                  .refuses_persistent = options.refuses_persistent});
+    c.device->set_own_rows(options.own_rows);
     const TileCompileOptions compile = {.bounds = bounds,
                                         .exact_f32 = options.exact_f32,
                                         .reuse_memory = options.reuse_memory,

@@ -49,8 +49,8 @@ class LinearAdapters {
     std::shared_ptr<AdapterSite> site;  ///< nullptr: no site
     int64_t first_feature = 0;          ///< row of the site's matrix that is the op's first; whole row panels
   };
-  /// Adds to `stage`, whose parameters hold this and whose tiles have all rows, operands and buffer space after the
-  /// existing scratch. `layouts`: those in which the op reads input 0. Without sites it does nothing.
+  /// Adds operands and buffer space after the existing scratch to `stage`, whose parameters hold this. `layouts`: those
+  /// in which the op reads input 0. Without sites it does nothing.
   /// unsupported: no kernel multiplies these layouts with adapters.
   Status lower(LowerContext& c, const std::vector<Matrix>& matrices, const ActivationLayouts& layouts,
                LoweredStage& stage);

@@ -112,7 +112,13 @@ class OpenDevice {
   void drop_persistent(std::string why) { dropped_ = std::move(why); }
   /// As TileDevice::synchronize().
   Status synchronize(uint64_t limit_ns = 0) {
-    return call([&] { return table_->synchronize(table_->self, limit_ns); });
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    const int32_t result = table_->synchronize(table_->self, limit_ns);
+    if (result == 0) return {};
+    const char* const error = table_->last_error(table_->self);
+    if (result != tiles::kNotEnded) return internal("{}", error);
+    return internal("{}; it has run for {:.3g} s (for longer steps raise REDLINE_HANG_SECONDS; 0: no limit)", error,
+                    static_cast<double>(limit_ns) * 1e-9);
   }
 
  private:

@@ -1,6 +1,5 @@
 // The time of each kind of stage, for benchmarks.
 #include <algorithm>
-#include <chrono>
 #include <tuple>
 
 #include "backends/tiles/tile_runner.h"
@@ -48,11 +47,11 @@ Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
   std::vector<StageTime> times;
   const auto time = [&](const auto& kind, std::span<const size_t> stages) -> Status {
     const auto run = [&](int64_t rounds) -> Result<double> {
-      const auto begin = std::chrono::steady_clock::now();
+      const auto begin = Clock::now();
       for (int64_t round = 0; round < rounds; ++round)
         for (const size_t s : stages) REDLINE_TRY(launch_stage(tables, s, last_sizes_));
       REDLINE_TRY(code_.device->synchronize());
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      return std::chrono::duration<double>(Clock::now() - begin).count();
     };
     REDLINE_ASSIGN(const double first, run(1));
     const auto rounds = static_cast<int64_t>(std::clamp(seconds / std::max(first, 1e-9), 1.0, 1e4));

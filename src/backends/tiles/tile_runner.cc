@@ -362,10 +362,11 @@ tiles::ProgramTables TileRunner::program_tables() const {
 Result<std::string> TileRunner::run_persistent() {
   tiles::ProgramTables tables = program_tables();
   tables.epoch = ++epoch_;
+  const auto begin = Clock::now();
   const Status launched = code_.device->run_program(tables, program_.workers);
   if (launched.code() == Code::unsupported) return launched.message();
   REDLINE_TRY(launched);
-  return await(true);
+  return await(true, begin);
 }
 
 Status TileRunner::run(const StepContext& context) {
@@ -383,13 +384,14 @@ Status TileRunner::run(const StepContext& context) {
     REDLINE_TRY(upload_step(context));
   }
   const tiles::ProgramTables tables = program_tables();
+  const auto begin = Clock::now();
   keep_weights(tables, context.sizes);
   if (const auto sizes = graph_sizes(context.sizes)) {
     REDLINE_TRY(run_graph(tables, *sizes));
   } else {
     REDLINE_TRY(launch_stages(tables, context.sizes));
   }
-  REDLINE_ASSIGN(const std::string hang, await(false));
+  REDLINE_ASSIGN(const std::string hang, await(false, begin));
   if (!hang.empty()) return internal("{}", hang);
   return download_outputs(context);
 }

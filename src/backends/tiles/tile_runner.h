@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -99,8 +100,10 @@ class TileRunner final : public Runner {
   tiles::ProgramTables program_tables() const;
   /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
   Result<std::string> run_persistent();
-  /// Waits for the end of what was launched; what it waits for itself, if it is abandoned; "": it has ended.
-  Result<std::string> await(bool is_persistent);
+  using Clock = std::chrono::steady_clock;
+  /// Waits for the end of what was launched from `begin` on; what it waits for itself, if it is abandoned; "": it has
+  /// ended.
+  Result<std::string> await(bool is_persistent, Clock::time_point begin);
   std::string describe_hang(const tiles::HangReport& hang, bool is_persistent) const;
   /// The events whose counts are too low.
   Result<std::string> list_missing_events();

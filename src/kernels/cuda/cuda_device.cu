@@ -104,6 +104,7 @@ class CudaDevice {
 
   // The functions of the table.
   int32_t allocate(int64_t bytes, int32_t, void** memory) {
+    if (is_lost_) return refuse();
     const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
     if (const int32_t failed = check(cudaMalloc(memory, size), "cudaMalloc")) {
       cudaGetLastError();  // no later call shall report it
@@ -117,6 +118,7 @@ class CudaDevice {
     cudaFree(memory);
   }
   int32_t memory(int64_t* free, int64_t* total) {
+    if (is_lost_) return refuse();
     size_t left = 0, all = 0;
     const int32_t failed = check(cudaMemGetInfo(&left, &all), "cudaMemGetInfo");
     *free = static_cast<int64_t>(left);
@@ -135,10 +137,12 @@ class CudaDevice {
     return copy_bytes(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
   int32_t clear(void* to, int64_t bytes) {
+    if (is_lost_) return refuse();
     if (bytes <= 0) return 0;
     return check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_), "cudaMemset");
   }
   int32_t launch(const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks) {
+    if (is_lost_) return refuse();
     const CudaKernel& k = stage_kernel(kernel);
     ProgramTables tables = *program;
     void* args[] = {&tables, &stage};
@@ -177,6 +181,7 @@ class CudaDevice {
     return check(error, "graph");
   }
   int32_t launch_graph(void* graph) {
+    if (is_lost_) return refuse();
     return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_), "graph");
   }
   void release_graph(void* graph) {
@@ -208,7 +213,8 @@ class CudaDevice {
       if (error != cudaErrorNotReady) return check(error, "step");
       if (std::chrono::steady_clock::now() - begin < std::chrono::nanoseconds(limit_ns)) continue;
       is_lost_ = true;
-      return refuse();
+      refuse();
+      return kNotEnded;
     }
   }
   void close() { delete this; }

@@ -13,6 +13,8 @@ inline constexpr int32_t kTileDeviceAbi = 7;
 
 /// Of run_program: the device refuses the launch, and nothing of it has run.
 inline constexpr int32_t kNotLaunched = 2;
+/// Of synchronize: the limit has passed.
+inline constexpr int32_t kNotEnded = 3;
 
 /// y = x w^T by a library of the device: x [rows, k] and w [cols, k] are bfloat16, y [rows, cols] is float32, as are
 /// its sums; all are dense and aligned to 16 bytes, k is a multiple of 8 and cols of 4.
@@ -62,7 +64,7 @@ struct TileDevice {
   void (*release_graph)(void* self, void* graph);
   /// Runs a whole step with a block for each task list, all at the same time. Or kNotLaunched.
   int32_t (*run_program)(void* self, const ProgramTables* program, int32_t blocks);
-  /// Waits until everything that was launched has ended, for `limit_ns` at most: past that the device is lost, and
+  /// Waits until everything that was launched has ended, for `limit_ns` at most. Or kNotEnded: the device is lost, and
   /// nothing runs on it any more. 0: no limit.
   int32_t (*synchronize)(void* self, uint64_t limit_ns);
   const char* (*last_error)(void* self);

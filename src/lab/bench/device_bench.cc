@@ -91,24 +91,28 @@ Result<DeviceBenchReport> run_device_bench(const DeviceBenchRequest& request) {
   }
   REDLINE_ASSIGN(const DeviceChoice choice, choose_device(request.device));
   if (choice.kind == DeviceKind::kCpu)
-    return unsupported("bench device: the device is the CPU; redline devices measures it, redline bench models on it");
+    return unsupported(
+        "bench device measures GPUs, and the device is the CPU; its ceilings are in redline devices, models on it in "
+        "redline bench");
   report.device = device_name(choice);
+  REDLINE_ASSIGN(const CacheSettings cache, read_cache_settings());
+  if (request.record && cache.folder.empty())
+    return unsupported("--record: there is no cache folder (REDLINE_CACHE_DIR, REDLINE_CACHE_GB)");
   RuntimeOptions own;
   own.threads = request.threads;
   REDLINE_ASSIGN(const std::shared_ptr<Runtime> runtime, Runtime::open(own));
   RuntimeResources& resources = resources_of(*runtime);
   {
     REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, resources.device(choice));
+    if (request.record && device->table().library == nullptr)
+      return unsupported("--record: {} has no matrix library, and so nothing to choose between", report.device);
     std::lock_guard lock(resources.mutex());
     const auto goes_on = [&] { return !request.on_progress || request.on_progress(0, 0); };
     REDLINE_ASSIGN(report.speeds, measure_device_speeds(device, resources.team(), goes_on));
   }
   if (request.record) {
-    if (!report.speeds.own_rows)
-      return unsupported("--record: {} has no matrix library, and so nothing to choose between", report.device);
-    REDLINE_ASSIGN(const CacheSettings cache, read_cache_settings());
     REDLINE_ASSIGN(report.record_file, write_device_record(cache.folder, {report.speeds.model, report.speeds.library,
-                                                                          *report.speeds.own_rows}));
+                                                                          report.speeds.own_rows.value()}));
   }
   if (!request.random.empty()) REDLINE_TRY(time_model(request, runtime, report));
   return report;

@@ -27,6 +27,13 @@ class DeviceStates final : public StateMemory {
   void clear_page(size_t group, int64_t page) override {
     (void)device_->clear(groups_[group].at(page), groups_[group].page_bytes);
   }
+  bool is_host_memory(size_t) const override { return false; }
+  Status download_page(size_t group, int64_t page, uint8_t* to) override {
+    return device_->download(to, groups_[group].at(page), groups_[group].page_bytes);
+  }
+  Status upload_page(size_t group, int64_t page, const uint8_t* from) override {
+    return device_->upload(groups_[group].at(page), from, groups_[group].page_bytes);
+  }
 
  private:
   std::shared_ptr<OpenDevice> device_;

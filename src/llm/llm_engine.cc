@@ -65,8 +65,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
-  REDLINE_ASSIGN(const DeviceChoice device,
-                 choose_engine_device(options.device, options.use_interpreter, options.trace_file));
+  REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
   if (options.gpu_layers < -1)
     return invalid_argument("gpu_layers {} must be -1 (what fits and is fastest) or a number of layers",
                             options.gpu_layers);

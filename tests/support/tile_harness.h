@@ -22,6 +22,7 @@ struct TileOptions {
   double hang_seconds = 60;
   std::function<void(const std::string&)> on_notice;
   Timeline* timeline = nullptr;
+  int64_t staging_bytes = 0;  ///< of the device; 0: as EmulatedDeviceOptions
 };
 
 /// A graph compiled for the emulated device.
@@ -40,6 +41,7 @@ struct TileCompiled {
                                          .memory_bytes = options.memory_bytes,
                                          .has_library = options.has_library,
                                          .refuses_persistent = options.refuses_persistent};
+    if (options.staging_bytes > 0) device.staging_bytes = options.staging_bytes;
     c.device = open_test_device(device);
     const TileCompileOptions compile = {.bounds = bounds,
                                         .exact_f32 = options.exact_f32,

@@ -99,7 +99,8 @@ def required(name, architecture):
     if architecture == "sm_90a":
         return wanted
     copies = LANE_COPIES if PRODUCT[0] in wanted else ()
-    return tuple(i for i in wanted if i not in PRODUCT and not i.startswith("HGMMA")) + copies
+    # Atomics without a result have another name there.
+    return tuple(i.replace("REDG.", "RED.") for i in wanted if i not in PRODUCT and not i.startswith("HGMMA")) + copies
 
 
 def findings(kernels, architecture="sm_90a"):

@@ -54,8 +54,7 @@ class PipelineLoader {
     const ImageOptions& options = p_.options;
     if (options.use_interpreter && !options.trace_file.empty())
       return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
-    REDLINE_ASSIGN(const DeviceChoice device,
-                   choose_engine_device(options.device, options.use_interpreter, options.trace_file));
+    REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
     REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
     p_.options.dtype = resolve_type(options.dtype, resources_of(*p_.runtime).kernels(), device);
     network_ = image_network_options(options.dtype, device);

@@ -116,7 +116,7 @@ Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, i
   if (options.max_batch_tokens < 0 || options.max_batch_tokens > kMaxBatchTokens)
     return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
   if (options.max_batch_tokens == 0) options.max_batch_tokens = kUsualBatchTokens;
-  REDLINE_ASSIGN(device_, choose_engine_device(options.device, options.use_interpreter, options.trace_file));
+  REDLINE_ASSIGN(device_, choose_engine_device(options.device, options.use_interpreter));
   const bool runs_alone = options.use_interpreter && !options.runtime;
   REDLINE_ASSIGN(runtime_, choose_runtime(options.runtime, {runs_alone ? 1 : options.threads, options.trace_file}));
   info_.threads = options.use_interpreter ? 1 : runtime_->threads();

@@ -142,6 +142,13 @@ class StateMemory {
   virtual void clear_page(size_t group, int64_t page) = 0;
   /// The contents of pages [begin, end) are not needed: their memory may go back to the system until they are written.
   virtual void discard_pages(size_t group, int64_t begin, int64_t end) {}
+  /// Whether the host may read and write at pages(group). If not, it copies: download_page() and upload_page().
+  virtual bool is_host_memory(size_t group) const { return true; }
+  virtual Status download_page(size_t group, int64_t page, uint8_t* to) { return no_copies(); }
+  virtual Status upload_page(size_t group, int64_t page, const uint8_t* from) { return no_copies(); }
+
+ private:
+  static Status no_copies() { return internal("pages in host memory are not copied"); }
 };
 
 class BackendBuffer;

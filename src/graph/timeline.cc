@@ -14,8 +14,28 @@
 
 namespace redline {
 
-Timeline::Timeline(int workers, int64_t capacity) : lanes_(static_cast<size_t>(workers)) {
-  for (Lane& lane : lanes_) lane.records.resize(static_cast<size_t>(capacity));
+Timeline::Timeline(int workers, int64_t capacity) : capacity_(capacity) {
+  for (int w = 0; w < workers; ++w) {
+    lanes_.emplace_back().name = fmt::format("worker {}", w);
+    lanes_.back().records.resize(static_cast<size_t>(capacity));
+  }
+}
+
+int Timeline::device_lane(const std::string& device, const std::string& unit) {
+  const auto at = std::find_if(lanes_.begin(), lanes_.end(),
+                               [&](const Lane& lane) { return lane.device == device && lane.name == unit; });
+  const auto number = static_cast<int>(at - lanes_.begin());
+  if (at == lanes_.end()) {
+    lanes_.emplace_back().device = device;
+    lanes_.back().name = unit;
+  }
+  return number;
+}
+
+bool Timeline::grow(Lane& lane) const {
+  if (lane.device.empty() || lane.used >= static_cast<size_t>(capacity_)) return false;
+  lane.records.resize(std::min(static_cast<size_t>(capacity_), std::max<size_t>(1024, 2 * lane.used)));
+  return true;
 }
 
 int64_t Timeline::now_ns() {
@@ -56,23 +76,35 @@ Status Timeline::write(const std::string& path) const {
   bool written = true;
   put("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
   put(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"redline"}}}})");
+  std::vector<std::string> processes = {""};
   for (size_t w = 0; w < lanes_.size(); ++w) {
+    const Lane& lane = lanes_[w];
+    const auto process = std::find(processes.begin(), processes.end(), lane.device);
+    const auto pid = process - processes.begin() + 1;
+    if (process == processes.end()) {
+      processes.push_back(lane.device);
+      put(",\n"
+          R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":"{}"}}}})",
+          pid, lane.device);
+    }
     put(",\n"
-        R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"worker {}"}}}})",
-        w, w);
-    for (size_t i = 0; i < lanes_[w].used && written; ++i) {
-      const Record& r = lanes_[w].records[i];
+        R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"{}"}}}})",
+        pid, w, lane.name);
+    for (size_t i = 0; i < lane.used && written; ++i) {
+      const Record& r = lane.records[i];
       const ProgramNames& program = programs_[r.program];
       const StageName& stage = program.stages[r.stage];
       constexpr int64_t kShownWaitNs = 1000;
       if (r.begin_ns - r.wait_ns >= kShownWaitNs)
         put(",\n"
-            R"({{"ph":"X","pid":1,"tid":{},"cat":"wait","name":"wait","ts":{:.3f},"dur":{:.3f}}})",
-            w, us(r.wait_ns), static_cast<double>(r.begin_ns - r.wait_ns) / 1000.0);
+            R"({{"ph":"X","pid":{},"tid":{},"cat":"wait","name":"wait","ts":{:.3f},"dur":{:.3f}}})",
+            pid, w, us(r.wait_ns), static_cast<double>(r.begin_ns - r.wait_ns) / 1000.0);
       put(",\n"
-          R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f})",
-          w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0);
-      put(R"(,"args":{{"program":"{}","tile":{},"step":{}}}}})", program.name, r.index, r.step);
+          R"({{"ph":"X","pid":{},"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f})",
+          pid, w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0);
+      put(R"(,"args":{{"program":"{}",)", program.name);
+      if (r.index != kAllTiles) put(R"("tile":{},)", r.index);
+      put(R"("step":{}}}}})", r.step);
       constexpr size_t kFlushBytes = 1 << 16;
       if (text.size() >= kFlushBytes) written = flush();
     }

@@ -1,7 +1,8 @@
-// Per-worker task timings for `--trace FILE`, in the format of Perfetto and chrome://tracing.
+// Task timings of workers and devices for `--trace FILE`, in the format of Perfetto and chrome://tracing.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,28 +16,34 @@ class Timeline {
   /// Reserves space for `capacity` tasks per worker up front, so recording does not allocate.
   Timeline(int workers, int64_t capacity);
 
+  static constexpr uint32_t kAllTiles = UINT32_MAX;
   struct Record {
-    uint32_t program;  ///< from add_program()
-    uint32_t stage, index;
+    uint32_t program;       ///< from add_program()
+    uint32_t stage, index;  ///< index kAllTiles: the whole stage
     int64_t step;
     int64_t wait_ns, begin_ns, end_ns;  ///< start of the wait, start and end of the task; steady clock
   };
   static int64_t now_ns();
   /// Keeps what write() shows of the program; the program may be destroyed first. Not thread-safe, except for add().
   uint32_t add_program(const Program& program);
-  void add(int worker, const Record& record) {
-    Lane& lane = lanes_[static_cast<size_t>(worker)];
-    if (lane.used < lane.records.size()) lane.records[lane.used++] = record;
-    else ++lane.dropped;
+  /// The lane of a unit of a device, "SM 3" of "cuda:0"; the same one for the same names. Records that are added to it
+  /// come from one thread at a time, and it grows with them. Not thread-safe, except for add() to other lanes.
+  int device_lane(const std::string& device, const std::string& unit);
+  /// `lane`: a worker, or a device_lane().
+  void add(int lane, const Record& record) {
+    Lane& to = lanes_[static_cast<size_t>(lane)];
+    if (to.used < to.records.size() || grow(to)) to.records[to.used++] = record;
+    else ++to.dropped;
   }
   /// Number of tasks dropped because the buffer was full.
   int64_t dropped() const;
-  /// Writes the JSON: one track per worker, one slice per task and per wait longer than 1 us. io: the file cannot be
-  /// written.
+  /// Writes the JSON: one track per worker and per unit of a device, one slice per task and per wait longer than 1 us.
+  /// io: the file cannot be written.
   Status write(const std::string& path) const;
 
  private:
   struct alignas(64) Lane {
+    std::string device, name;  ///< device "": a worker of the CPU
     std::vector<Record> records;
     size_t used = 0;
     int64_t dropped = 0;
@@ -49,7 +56,9 @@ class Timeline {
     std::string name;
     std::vector<StageName> stages;
   };
-  std::vector<Lane> lanes_;
+  bool grow(Lane& lane) const;
+  int64_t capacity_;        ///< of a lane
+  std::deque<Lane> lanes_;  ///< which stay where they are when a device adds more
   std::vector<ProgramNames> programs_;
 };
 

@@ -65,16 +65,13 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
-  REDLINE_ASSIGN(const DeviceChoice device,
-                 choose_engine_device(options.device, options.use_interpreter, options.trace_file));
+  REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
   if (options.gpu_layers < -1)
     return invalid_argument("gpu_layers {} must be -1 (what fits and is fastest) or a number of layers",
                             options.gpu_layers);
   if (options.gpu_layers >= 0 && device.kind == DeviceKind::kCpu)
     return invalid_argument("gpu_layers {}: no layer runs on a GPU with the device cpu; give a device (cuda, emu)",
                             options.gpu_layers);
-  if (device.kind == DeviceKind::kCuda && !options.cache_folder.empty())
-    return unsupported("cache_folder {}: pages in the memory of a GPU are not kept in files yet", options.cache_folder);
   REDLINE_ASSIGN(e.runtime_,
                  choose_runtime(options.runtime, {options.use_interpreter && !options.runtime ? 1 : options.threads,
                                                   options.trace_file}));
@@ -99,6 +96,13 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   if (identity != 0) {
     identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
     identity = hash_word(identity, static_cast<uint64_t>(e.stepper_->kv_format()));
+    if (device.kind != DeviceKind::kCpu && e.stepper_->device_layers() != 0) {
+      REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> opened, resources_of(*e.runtime_).device(device));
+      const tiles::TileDevice& table = opened->table();
+      const std::string what =
+          fmt::format("{} {} {}", table.name, table.model, table.library != nullptr ? table.library : "");
+      identity = hash_bytes(identity, what.data(), what.size());
+    }
   }
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);

@@ -67,8 +67,8 @@ std::optional<std::string> PrefixKey::text() const {
 std::span<const int32_t> PrefixCache::ByTokens::tokens(const std::unique_ptr<Node>& node) { return node->tokens; }
 
 PrefixCache::PrefixCache(StatePool& pool, int64_t max_unused_pages, std::unique_ptr<PageStore> disk)
-    : pool_(pool), disk_(std::move(disk)), max_unused_pages_(max_unused_pages), whole_group_(pool.num_groups()),
-      held_(pool.num_groups()) {
+    : pool_(pool), disk_(std::move(disk)), host_pages_(pool.num_groups()), max_unused_pages_(max_unused_pages),
+      whole_group_(pool.num_groups()), held_(pool.num_groups()) {
   for (size_t g = 0; g < pool.num_groups(); ++g) {
     if (is_recurrent(g)) has_recurrent_ = true;
     else if (pool.group(g).window == 0) whole_group_ = g;
@@ -305,8 +305,24 @@ bool PrefixCache::save(Node& node, const std::string& key) {
   if (disk_->has(page.name)) return true;
   std::vector<const uint8_t*> pages(pool_.num_groups(), nullptr);
   for (size_t g = 0; g < pages.size(); ++g)
-    if (node.pages[g] >= 0) pages[g] = page_at(g, node.pages[g]);
+    if (node.pages[g] >= 0 && (pages[g] = read_page(g, node.pages[g])) == nullptr) return false;
   return disk_->write(page, key, pages);
+}
+
+const uint8_t* PrefixCache::read_page(size_t g, int32_t page) {
+  uint8_t* const place = place_of(g, page);
+  const bool is_there = pool_.memory().is_host_memory(g) || pool_.memory().download_page(g, page, place).ok();
+  return is_there ? place : nullptr;
+}
+
+uint8_t* PrefixCache::place_of(size_t g, int32_t page) {
+  if (pool_.memory().is_host_memory(g)) return page_at(g, page);
+  host_pages_[g].resize(static_cast<size_t>(pool_.group(g).page_bytes));
+  return host_pages_[g].data();
+}
+
+bool PrefixCache::put_page(size_t g, int32_t page) {
+  return pool_.memory().is_host_memory(g) || pool_.memory().upload_page(g, page, host_pages_[g].data()).ok();
 }
 
 /// The whole pages of a text: those of the tree, then those that have files.
@@ -392,9 +408,12 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
       if (!page) return nullptr;
       held.emplace_back(g, *page);
       pages[g] = *page;
-      return page_at(g, *page);
+      return place_of(g, *page);
     };
     if (wanted != 0 && !disk_->read(on_disk.pages[i], *text, wanted, place)) break;
+    bool is_whole = true;
+    for (size_t g = 0; g < pages.size(); ++g) is_whole = is_whole && (pages[g] < 0 || put_page(g, pages[g]));
+    if (!is_whole) break;
     Node* to = i < path.nodes.size() ? path.nodes[i] : nullptr;
     if (!to) {
       // A root without children may have gone while pages were reclaimed.

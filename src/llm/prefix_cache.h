@@ -147,6 +147,11 @@ class PrefixCache final : public PageReclaimer {
   int64_t first_read_page(size_t g, int64_t length) const {
     return keeps_all(g) ? 0 : std::max<int64_t>(0, length - pool_.group(g).window + 1) / kKvPageTokens;
   }
+  /// A page for the disk to read: its address, or that of a copy on the host. nullptr: the device has failed.
+  const uint8_t* read_page(size_t g, int32_t page);
+  /// Where the disk may write a page, which put_page() then completes. False: the device has failed.
+  uint8_t* place_of(size_t g, int32_t page);
+  bool put_page(size_t g, int32_t page);
   uint8_t* page_at(size_t g, int32_t page) const {
     return pool_.memory().pages(g) + int64_t{page} * pool_.group(g).page_bytes;
   }
@@ -168,6 +173,7 @@ class PrefixCache final : public PageReclaimer {
 
   StatePool& pool_;
   std::unique_ptr<PageStore> disk_;
+  std::vector<std::vector<uint8_t>> host_pages_;  ///< by group: the copy of a page that lies on a device
   int64_t max_unused_pages_;
   size_t whole_group_;  ///< keeps every position; num_groups(): there is none
   bool has_recurrent_ = false;

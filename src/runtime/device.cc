@@ -169,12 +169,8 @@ Result<DeviceChoice> choose_device(std::string_view name) {
   return gpu < 0 ? DeviceChoice{} : DeviceChoice{DeviceKind::kCuda, gpu};
 }
 
-Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter, std::string_view trace_file) {
-  if (use_interpreter || (!trace_file.empty() && is_automatic_gpu(name))) return DeviceChoice{};
-  REDLINE_ASSIGN(const DeviceChoice choice, choose_device(name));
-  if (choice.kind != DeviceKind::kCpu && !trace_file.empty())
-    return invalid_argument("{}: only the CPU draws a timeline yet, not device {}", trace_file, device_name(choice));
-  return choice;
+Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter) {
+  return use_interpreter ? DeviceChoice{} : choose_device(name);
 }
 
 std::string device_name(const DeviceChoice& choice) {

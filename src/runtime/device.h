@@ -44,9 +44,8 @@ auto open_on_device(const std::string& device, const Open& open) {
   return on_cpu;
 }
 
-/// The device of an engine, as choose_device(); of an interpreted one, the CPU; with a timeline in `trace_file`, `auto`
-/// is the CPU. invalid_argument: a timeline of another device, which only the CPU draws yet.
-Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter, std::string_view trace_file);
+/// The device of an engine, as choose_device(); of an interpreted one, the CPU.
+Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter);
 
 /// "cpu", "emu" or "cuda:0".
 std::string device_name(const DeviceChoice& choice);

@@ -33,7 +33,9 @@ Result<std::unique_ptr<Runner>> make_tile_runner(Graph graph, const ExecutableOp
   return std::unique_ptr<Runner>(std::make_unique<TileRunner>(
       std::move(program), TileRunnerOptions{.steps = std::move(steps),
                                             .hang_seconds = runtime.hang_seconds,
-                                            .on_notice = [](const std::string& text) { note_device(text); }}));
+                                            .on_notice = [](const std::string& text) { note_device(text); },
+                                            .timeline = runtime.timeline(),
+                                            .device_name = device_name(options.device)}));
 }
 
 Result<std::unique_ptr<Runner>> make_cpu_runner(Graph graph, const ExecutableOptions& options,

@@ -21,6 +21,13 @@ class SplitStates final : public StateMemory {
   void discard_pages(size_t group, int64_t begin, int64_t end) override {
     part(group).discard_pages(number(group), begin, end);
   }
+  bool is_host_memory(size_t group) const override { return part(group).is_host_memory(number(group)); }
+  Status download_page(size_t group, int64_t page, uint8_t* to) override {
+    return part(group).download_page(number(group), page, to);
+  }
+  Status upload_page(size_t group, int64_t page, const uint8_t* from) override {
+    return part(group).upload_page(number(group), page, from);
+  }
 
  private:
   StateMemory& part(size_t group) const { return *parts_[part_of(first_group_, group)]; }

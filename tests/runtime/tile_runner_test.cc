@@ -57,7 +57,13 @@ Graph tile_attention_graph(const TileAttentionCase& c) {
 
 int64_t sum(const std::vector<int64_t>& rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-/// Runs steps of several sequences through the interpreter and through the tile runner in both ways.
+float rounded(KvFormat format, float x) {
+  if (format == KvFormat::kF32) return x;
+  return format == KvFormat::kF16 ? f16_to_f32(f32_to_f16(x)) : bf16_to_f32(f32_to_bf16(x));
+}
+
+/// Runs steps of several sequences through the interpreter, in float64 with keys and values as the cache rounds them,
+/// and through the tile runner in both ways.
 /// `pieces`: grows by the items that were a part of the positions of their rows.
 void check_attention(const TileAttentionCase& c, const std::vector<std::vector<int64_t>>& steps, int multiprocessors,
                      double tolerance, int64_t* pieces = nullptr) {
@@ -95,7 +101,12 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
     std::vector<std::vector<float>> results;
     for (size_t i = 0; i < sequences.size(); ++i) {
       Runner& runner = i == 0 ? **reference : static_cast<Runner&>(*compiled[i - 1].runner);
-      for (const auto& [name, tensor] : in) put(runner, graph, name, tensor);
+      for (const auto& [name, tensor] : in) {
+        HostTensor given = tensor;
+        if (i == 0 && name != "q")
+          for (double& x : given.data) x = rounded(c.format, static_cast<float>(x));
+        put(runner, graph, name, given);
+      }
       const StepContext step = sequences[i]->begin(rows);
       if (const AttentionWork& work = step.states[0].attention; pieces && i == 1)
         for (int32_t k = 0; k < work.partition_begin[multiprocessors]; ++k) *pieces += work.items[k].split >= 0;
@@ -121,9 +132,13 @@ TEST(TileAttention, EqualsTheReference) {
   check_attention({4, 2, 8, 40}, steps, 3, 4e-6);
   check_attention({4, 2, 16, 0, KvFormat::kF32, 3.0f}, steps, 3, 4e-6);
   check_attention({4, 2, 16, 0, KvFormat::kF32, 0, true}, steps, 3, 4e-6);
-  // Keys and values are rounded: 2^-11 of values below 4, and scores off by 2^-11 sqrt(head_dim) / sqrt(head_dim).
-  check_attention({4, 2, 16, 0, KvFormat::kF16}, steps, 3, 8e-3);
-  check_attention({4, 2, 16, 0, KvFormat::kBF16}, steps, 3, 6e-2);
+  // The reference has the rounded keys and values, so the bound is that of float32.
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
+    check_attention({4, 2, 16, 0, format}, steps, 3, 4e-6);
+    check_attention({4, 4, 33, 0, format, 3.0f}, steps, 3, 4e-6);
+    check_attention({6, 1, 80, 7, format, 0, true}, steps, 5, 4e-6);
+    check_attention({2, 2, 640, 0, format}, steps, 3, 4e-6);
+  }
 }
 
 // Few items and many multiprocessors: the plan splits positions, and partial results are merged.
@@ -134,6 +149,11 @@ TEST(TileAttention, SplitPositionsAreMerged) {
   pieces = 0;
   check_attention({2, 1, 16, 500, KvFormat::kF32, 0, true}, {{700, 1}, {1, 0}}, 12, 4e-6, &pieces);
   EXPECT_GT(pieces, 1);
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
+    pieces = 0;
+    check_attention({2, 1, 16, 0, format}, {{300, 20}, {1, 1}}, 12, 4e-6, &pieces);
+    EXPECT_GT(pieces, 1);
+  }
 }
 
 /// A layer of a language model without its cache: products that wait for norms, an epilogue in place, two rows of

@@ -22,6 +22,8 @@ struct TileOptions {
   bool refuses_persistent = false;
   double hang_seconds = 60;
   std::function<void(const std::string&)> on_notice;
+  Timeline* timeline = nullptr;
+  int64_t staging_bytes = 0;  ///< of the device; 0: as EmulatedDeviceOptions
 };
 
 /// A graph compiled for the emulated device.
@@ -34,12 +36,14 @@ struct TileCompiled {
   static TileCompiled make(Graph graph, const SymbolValues& bounds, const TileOptions& options = {}) {
     TileCompiled c;
     c.team = std::make_unique<WorkerTeam>(2);
-    c.device = open_test_device({.multiprocessors = options.multiprocessors,
-                                 .team = c.team.get(),
-                                 .machine = options.machine,
-                                 .memory_bytes = options.memory_bytes,
-                                 .has_library = options.has_library,
-                                 .refuses_persistent = options.refuses_persistent});
+    emu::EmulatedDeviceOptions device = {.multiprocessors = options.multiprocessors,
+                                         .team = c.team.get(),
+                                         .machine = options.machine,
+                                         .memory_bytes = options.memory_bytes,
+                                         .has_library = options.has_library,
+                                         .refuses_persistent = options.refuses_persistent};
+    if (options.staging_bytes > 0) device.staging_bytes = options.staging_bytes;
+    c.device = open_test_device(device);
     c.device->set_own_rows(options.own_rows);
     const TileCompileOptions compile = {.bounds = bounds,
                                         .exact_f32 = options.exact_f32,
@@ -57,7 +61,9 @@ struct TileCompiled {
         std::move(program).value(),
         TileRunnerOptions{.steps = {options.persistent && can_persist ? int64_t{1} << 30 : 0, ""},
                           .hang_seconds = options.hang_seconds,
-                          .on_notice = options.on_notice});
+                          .on_notice = options.on_notice,
+                          .timeline = options.timeline,
+                          .device_name = test_device()});
     return c;
   }
   void set_machine(const emu::MachineOptions& options) { emu::set_machine_options(device->table(), options); }

@@ -65,6 +65,12 @@ def test_code_before_sm_90_copies_by_lanes():
     assert lines(older.replace("SYNCS.EXCH.64", "ARRIVES.LDGSTSBAR.64")) == []
 
 
+def test_atomics_have_another_name_before_sm_90():
+    assert "REDG.E.ADD.64.STRONG.GPU" in check_cuda.required("persistent", "sm_90a")
+    older = check_cuda.required("persistent", "sm_80")
+    assert "RED.E.ADD.64.STRONG.GPU" in older and "REDG.E.ADD.64.STRONG.GPU" not in older
+
+
 def test_missing_kernels_are_found():
     lines = list(check_cuda.findings(check_cuda.read_kernels(resources((NORM, 32, 0)), CODE)))
     assert "persistent: there is no such kernel" in lines

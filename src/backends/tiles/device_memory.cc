@@ -31,4 +31,35 @@ DeviceMemory::~DeviceMemory() {
   if (data_) device_->release(data_);
 }
 
+StagedUpload::~StagedUpload() {
+  if (buffer_ != nullptr) (void)device_.end_staging();
+}
+
+Result<std::span<uint8_t>> StagedUpload::place(int64_t least, int64_t most) {
+  constexpr int64_t kAlignment = 256;
+  used_ = std::min(size_, (used_ + kAlignment - 1) / kAlignment * kAlignment);
+  // A small rest of a buffer would be a small piece of work for all workers.
+  const int64_t wanted = std::max(least, std::min(most, size_ / 16));
+  if (size_ - used_ < wanted) {
+    void* memory = nullptr;
+    REDLINE_TRY(device_.stage(total_, &memory, &size_));
+    buffer_ = static_cast<uint8_t*>(memory);
+    used_ = 0;
+  }
+  if (size_ < least) return std::span<uint8_t>();
+  return std::span(buffer_ + used_, static_cast<size_t>(std::min(most, size_ - used_)));
+}
+
+Status StagedUpload::upload(void* to, int64_t bytes) {
+  REDLINE_TRY(device_.upload_staged(to, buffer_ + used_, bytes));
+  used_ += bytes;
+  return {};
+}
+
+Status StagedUpload::finish() {
+  buffer_ = nullptr;
+  size_ = used_ = 0;
+  return device_.end_staging();
+}
+
 }  // namespace redline

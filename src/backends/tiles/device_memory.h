@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "backends/tiles/library_choice.h"
@@ -56,6 +57,16 @@ class OpenDevice {
   }
   Status download(void* to, const void* from, int64_t bytes) {
     return call([&] { return table_->download(table_->self, to, from, bytes); });
+  }
+  /// See StagedUpload.
+  Status stage(int64_t total, void** memory, int64_t* bytes) {
+    return call([&] { return table_->stage(table_->self, total, memory, bytes); });
+  }
+  Status upload_staged(void* to, const void* from, int64_t bytes) {
+    return call([&] { return table_->upload_staged(table_->self, to, from, bytes); });
+  }
+  Status end_staging() {
+    return call([&] { return table_->end_staging(table_->self); });
   }
   Status copy(void* to, const void* from, int64_t bytes) {
     return call([&] { return table_->copy(table_->self, to, from, bytes); });
@@ -160,6 +171,31 @@ class DeviceMemory {
   std::shared_ptr<OpenDevice> device_;
   uint8_t* data_ = nullptr;
   int64_t size_ = 0;
+};
+
+/// Fills memory of a device through host memory from which the device copies: the host does not copy what is written
+/// there again, and one buffer is filled while the device reads the other. One at a time for a device.
+class StagedUpload {
+ public:
+  /// `total`: bytes that will be copied.
+  StagedUpload(OpenDevice& device, int64_t total) : device_(device), total_(total) {}
+  ~StagedUpload();
+  StagedUpload(const StagedUpload&) = delete;
+  StagedUpload& operator=(const StagedUpload&) = delete;
+
+  /// Host memory to fill, whose contents are undefined: of `least` to `most` bytes, as much as a buffer has. Empty:
+  /// a buffer is smaller than `least`.
+  Result<std::span<uint8_t>> place(int64_t least, int64_t most);
+  /// Copies the first `bytes` of the last place to the device, at `to`.
+  Status upload(void* to, int64_t bytes);
+  /// What is launched later comes after all copies.
+  Status finish();
+
+ private:
+  OpenDevice& device_;
+  int64_t total_;
+  uint8_t* buffer_ = nullptr;
+  int64_t size_ = 0, used_ = 0;
 };
 
 }  // namespace redline

@@ -43,7 +43,7 @@ Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
                      by_library)]
         .push_back(s);
   }
-  const tiles::ProgramTables tables = program_tables();
+  REDLINE_ASSIGN(const tiles::ProgramTables tables, program_tables());
   std::vector<StageTime> times;
   const auto time = [&](const auto& kind, std::span<const size_t> stages) -> Status {
     const auto run = [&](int64_t rounds) -> Result<double> {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/tiles/library_choice.h"
+#include "base/aligned_buffer.h"
 #include "graph/external_values.h"
 #include "graph/planning.h"
 #include "tensor/packed_weight.h"
@@ -84,7 +85,7 @@ class TileCompiler {
   Status add_sampling();
   Status plan(Program& program);
   Status pack(DeviceMemory& weights);
-  Status pack_weight(const WeightSource& source, uint8_t* to);
+  Status pack_weight(const WeightSource& source, uint8_t* to, StagedUpload& staged);
   Status resolve(Program& program, TileProgram& code);
   Status upload_schedule(const Program& program, TileProgram& code);
   /// Finds the products that the device's library can compute; the bytes that their operands take.
@@ -224,22 +225,29 @@ Status TileCompiler::plan(Program& program) {
   return plan_events(program);
 }
 
-// Packs a piece at a time on all workers, so that the host never holds a second copy of the model.
-Status TileCompiler::pack_weight(const WeightSource& source, uint8_t* to) {
-  constexpr int64_t kPieceBytes = int64_t{64} << 20;
+// Packs a piece at a time on all workers, straight into the memory that the device copies from, so that the host never
+// holds a second copy of the model.
+Status TileCompiler::pack_weight(const WeightSource& source, uint8_t* to, StagedUpload& staged) {
   const int64_t panels = (packed_matrix(source.view).out_features + kRowPanelRows - 1) / kRowPanelRows;
   if (panels == 0) return {};
   const int64_t panel_bytes = packed_bytes(source.view) / panels;
-  const int64_t piece = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(panel_bytes, 1));
-  REDLINE_ASSIGN(AlignedBuffer staging, AlignedBuffer::make(std::min(piece, panels) * panel_bytes));
-  for (int64_t first = 0; first < panels; first += piece) {
-    const int64_t count = std::min(piece, panels - first), first_row = first * kRowPanelRows;
+  for (int64_t first = 0, count = 0; first < panels; first += count) {
+    REDLINE_ASSIGN(const std::span<uint8_t> place, staged.place(panel_bytes, (panels - first) * panel_bytes));
+    AlignedBuffer large;  // a panel that is larger than a buffer
+    if (place.empty()) {
+      REDLINE_ASSIGN(large, AlignedBuffer::make(panel_bytes));
+    }
+    uint8_t* const packed = place.empty() ? static_cast<uint8_t*>(large.data()) : place.data();
+    count = place.empty() ? 1 : std::ssize(place) / panel_bytes;
+    const int64_t first_row = first * kRowPanelRows;
     TensorView part = source.view;
     part.shape[0] = std::min(count * kRowPanelRows, source.view.shape[0] - first_row);
     const auto row = [&](int64_t n) { return source.source_row ? source.source_row(first_row + n) : first_row + n; };
     team_.parallel_for(count, std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(panel_bytes, 1)),
-                       [&](int64_t begin, int64_t end) { pack_row_panels(part, begin, end, staging.data(), row); });
-    REDLINE_TRY(device_->upload(to + first * panel_bytes, staging.data(), count * panel_bytes));
+                       [&](int64_t begin, int64_t end) { pack_row_panels(part, begin, end, packed, row); });
+    uint8_t* const target = to + first * panel_bytes;
+    REDLINE_TRY(place.empty() ? device_->upload(target, packed, panel_bytes)
+                              : staged.upload(target, count * panel_bytes));
   }
   if (source.file && !source.is_shared) {
     const auto* data = static_cast<const uint8_t*>(source.view.data);
@@ -250,7 +258,9 @@ Status TileCompiler::pack_weight(const WeightSource& source, uint8_t* to) {
 
 Status TileCompiler::pack(DeviceMemory& weights) {
   REDLINE_ASSIGN(weights, DeviceMemory::make(device_, std::max<int64_t>(weights_used_, 1), true));
-  for (const auto& [id, at] : packed_) REDLINE_TRY(pack_weight(graph_.value(id).weight, weights.data() + at));
+  StagedUpload staged(*device_, weights_used_);
+  for (const auto& [id, at] : packed_) REDLINE_TRY(pack_weight(graph_.value(id).weight, weights.data() + at, staged));
+  REDLINE_TRY(staged.finish());
   for (const Numbers& n : numbers_)
     REDLINE_TRY(device_->upload(weights.data() + n.at, n.numbers.data(), static_cast<int64_t>(n.numbers.size() * 4)));
   return {};

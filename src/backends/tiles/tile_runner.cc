@@ -27,6 +27,13 @@ class DeviceStates final : public StateMemory {
   void clear_page(size_t group, int64_t page) override {
     (void)device_->clear(groups_[group].at(page), groups_[group].page_bytes);
   }
+  bool is_host_memory(size_t) const override { return false; }
+  Status download_page(size_t group, int64_t page, uint8_t* to) override {
+    return device_->download(to, groups_[group].at(page), groups_[group].page_bytes);
+  }
+  Status upload_page(size_t group, int64_t page, const uint8_t* from) override {
+    return device_->upload(groups_[group].at(page), from, groups_[group].page_bytes);
+  }
 
  private:
   std::shared_ptr<OpenDevice> device_;
@@ -87,6 +94,8 @@ int32_t clamp_position(int64_t position) { return static_cast<int32_t>(std::min<
 TileRunner::TileRunner(Program program, TileRunnerOptions options)
     : program_(std::move(program)), code_(TileProgram::of(program_)), options_(std::move(options)) {
   own_rows_ = code_.device->own_rows();
+  if (options_.timeline != nullptr)
+    trace_ = std::make_unique<TileTrace>(*options_.timeline, options_.device_name, code_.device, program_);
   inputs_ = host_ports(program_.inputs, code_.inputs);
   outputs_ = host_ports(program_.outputs, code_.outputs);
 }
@@ -342,7 +351,7 @@ Status TileRunner::upload_step(const StepContext& context) {
   return {};
 }
 
-tiles::ProgramTables TileRunner::program_tables() const {
+Result<tiles::ProgramTables> TileRunner::program_tables() {
   tiles::ProgramTables tables = {};
   tables.stages = reinterpret_cast<const tiles::StageTable*>(code_.stage_tables.data());
   tables.constants = code_.constants.data();
@@ -356,11 +365,13 @@ tiles::ProgramTables TileRunner::program_tables() const {
   tables.hang = reinterpret_cast<tiles::HangReport*>(code_.hang.data());
   constexpr double kNever = 1e9;  // seconds
   tables.deadline_ns = static_cast<uint64_t>((options_.hang_seconds > 0 ? options_.hang_seconds : kNever) * 1e9);
+  if (trace_) REDLINE_TRY(trace_->attach(tables));
   return tables;
 }
 
 Result<std::string> TileRunner::run_persistent() {
-  tiles::ProgramTables tables = program_tables();
+  REDLINE_ASSIGN(tiles::ProgramTables tables, program_tables());
+  if (trace_) REDLINE_TRY(trace_->begin());
   tables.epoch = ++epoch_;
   const auto begin = Clock::now();
   const Status launched = code_.device->run_program(tables, program_.workers);
@@ -374,7 +385,10 @@ Status TileRunner::run(const StepContext& context) {
   last_sizes_ = context.sizes;
   if (options_.steps.persistent_rows > 0 && context.sizes[Symbol::kTokens] <= options_.steps.persistent_rows) {
     REDLINE_ASSIGN(const std::string failure, run_persistent());
-    if (failure.empty()) return download_outputs(context);
+    if (failure.empty()) {
+      if (trace_) REDLINE_TRY(trace_->add_tasks(program_, steps_));
+      return download_outputs(context);
+    }
     if (!options_.on_notice) return internal("{}", failure);
     // Events have counted this step in part, so no other can be persistent. A step can be repeated: it reads states and
     // writes others, or the same rows of pages. What it has read of the arena is uploaded again.
@@ -383,9 +397,10 @@ Status TileRunner::run(const StepContext& context) {
                                    program_.name, failure));
     REDLINE_TRY(upload_step(context));
   }
-  const tiles::ProgramTables tables = program_tables();
+  REDLINE_ASSIGN(const tiles::ProgramTables tables, program_tables());
   const auto begin = Clock::now();
   keep_weights(tables, context.sizes);
+  if (trace_) REDLINE_TRY(trace_->begin());
   if (const auto sizes = graph_sizes(context.sizes)) {
     REDLINE_TRY(run_graph(tables, *sizes));
   } else {
@@ -393,6 +408,12 @@ Status TileRunner::run(const StepContext& context) {
   }
   REDLINE_ASSIGN(const std::string hang, await(false, begin));
   if (!hang.empty()) return internal("{}", hang);
+  if (trace_)
+    REDLINE_TRY(trace_->add_stages(steps_, [&](size_t s) {
+      const int16_t dim = code_.stages[s].row_dim;
+      return dim >= 0 && is_by_library(s, program_.row_dims[static_cast<size_t>(dim)].eval(context.sizes)) &&
+             !code_.library_stages[s].has_epilogue;
+    }));
   return download_outputs(context);
 }
 

@@ -12,6 +12,7 @@
 #include "backends/tiles/buffer_math.h"
 #include "backends/tiles/step_choice.h"
 #include "backends/tiles/tile_program.h"
+#include "backends/tiles/tile_trace.h"
 
 namespace redline {
 
@@ -24,6 +25,8 @@ struct TileRunnerOptions {
   /// Gets a sentence when a persistent step is abandoned or refused, and it and all later ones run by launches. Without
   /// it, such a step fails.
   std::function<void(const std::string&)> on_notice;
+  Timeline* timeline = nullptr;  ///< must outlive the runner
+  std::string device_name;       ///< what the timeline calls the device
 };
 
 class TileRunner final : public Runner {
@@ -97,7 +100,7 @@ class TileRunner final : public Runner {
     return stage < kept_weights_.size() ? kept_weights_[stage].data() : nullptr;
   }
   void drop_graphs();
-  tiles::ProgramTables program_tables() const;
+  Result<tiles::ProgramTables> program_tables();
   /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
   Result<std::string> run_persistent();
   using Clock = std::chrono::steady_clock;
@@ -111,6 +114,7 @@ class TileRunner final : public Runner {
   Program program_;
   TileProgram& code_;
   TileRunnerOptions options_;
+  std::unique_ptr<TileTrace> trace_;
   std::vector<HostPort> inputs_, outputs_;  ///< without bound ones
   std::span<const int32_t> sampled_;        ///< in outputs_
   bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again

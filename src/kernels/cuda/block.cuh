@@ -58,7 +58,9 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
     }
   }
   wait_for_previous();
+  trace_begin(program, stage, w);
   Kernel::compute(args, tile, *program.step, w, ring);
+  trace_end(program, stage, w);
 }
 
 template <class Kernel>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernels/cuda/launch.cuh"
@@ -19,63 +20,94 @@ const CudaKernel& stage_kernel(KernelId kernel) {
 
 namespace {
 
-/// Copies to the device through two buffers of pinned host memory: while the engine reads one, the other is filled.
-class PinnedUploads {
+/// Two buffers of pinned host memory: while the engine copies from one, the other is filled.
+class PinnedBuffers {
  public:
-  ~PinnedUploads() {
-    for (Half& half : halves_) {
-      if (half.memory) cudaFreeHost(half.memory);
-      if (half.copied) cudaEventDestroy(half.copied);
-    }
-  }
-  /// Not cudaSuccess: there is no pinned memory.
-  cudaError_t open() {
+  ~PinnedBuffers() { close(); }
+  /// Of each; 0: not open.
+  size_t bytes() const { return bytes_; }
+  uint8_t* memory() const { return static_cast<uint8_t*>(halves_[now_].memory); }
+  /// Not cudaSuccess: there is no memory. `may_be_pageable`: where a machine limits pinned memory, other memory, from
+  /// which copies are slower.
+  cudaError_t open(size_t bytes, bool may_be_pageable) {
     cudaError_t error = cudaSuccess;
     for (Half& half : halves_) {
-      if (error == cudaSuccess) error = cudaMallocHost(&half.memory, kBytes);
       if (error == cudaSuccess) error = cudaEventCreateWithFlags(&half.copied, cudaEventDisableTiming);
+      if (error != cudaSuccess) break;
+      error = cudaMallocHost(&half.memory, bytes);
+      half.is_pinned = error == cudaSuccess;
+      if (half.is_pinned || !may_be_pageable) continue;
+      cudaGetLastError();  // no later call shall report it
+      half.memory = std::malloc(bytes);
+      error = half.memory ? cudaSuccess : cudaErrorMemoryAllocation;
     }
-    is_open_ = error == cudaSuccess;
+    bytes_ = bytes;
+    if (error != cudaSuccess) close();
     return error;
   }
-  bool is_open() const { return is_open_; }
+  /// The copies from them have ended.
+  void close() {
+    for (Half& half : halves_) {
+      if (half.is_pinned) cudaFreeHost(half.memory);
+      else std::free(half.memory);
+      if (half.copied) cudaEventDestroy(half.copied);
+    }
+    abandon();
+  }
   /// The GPU may still read the memory: it is not freed.
   void abandon() {
     for (Half& half : halves_) half = {};
+    bytes_ = 0;
   }
+  /// Goes to the other buffer, when the copies from it that are in `stream` have ended.
+  cudaError_t take_next(cudaStream_t stream) {
+    if (const cudaError_t error = cudaEventRecord(halves_[now_].copied, stream); error != cudaSuccess) return error;
+    now_ ^= 1;
+    return cudaEventSynchronize(halves_[now_].copied);  // at once, before the first record
+  }
+
+ private:
+  struct Half {
+    void* memory = nullptr;
+    cudaEvent_t copied = nullptr;
+    bool is_pinned = false;
+  };
+  Half halves_[2];
+  size_t bytes_ = 0;
+  int now_ = 0;
+};
+
+/// Copies of what lies anywhere on the host, through pinned buffers.
+class PinnedUploads {
+ public:
+  /// Not cudaSuccess: there is no pinned memory.
+  cudaError_t open() { return buffers_.open(kBytes, false); }
+  bool is_open() const { return buffers_.bytes() > 0; }
+  void abandon() { buffers_.abandon(); }
   /// In the order of the stream; `from` may change when this returns.
   cudaError_t upload(void* to, const void* from, size_t bytes, cudaStream_t stream) {
     for (size_t at = 0; at < bytes;) {
-      if (used_ == kBytes)
-        if (const cudaError_t error = take_next(stream); error != cudaSuccess) return error;
-      const size_t n = std::min(bytes - at, kBytes - used_);
-      uint8_t* const staged = static_cast<uint8_t*>(halves_[now_].memory) + used_;
+      if (used_ == buffers_.bytes()) {
+        if (const cudaError_t error = buffers_.take_next(stream); error != cudaSuccess) return error;
+        used_ = 0;
+      }
+      const size_t n = std::min(bytes - at, buffers_.bytes() - used_);
+      uint8_t* const staged = buffers_.memory() + used_;
       std::memcpy(staged, static_cast<const uint8_t*>(from) + at, n);
       const cudaError_t error =
           cudaMemcpyAsync(static_cast<uint8_t*>(to) + at, staged, n, cudaMemcpyHostToDevice, stream);
       if (error != cudaSuccess) return error;
-      used_ = std::min(kBytes, (used_ + n + kAlignment - 1) / kAlignment * kAlignment);
+      used_ = std::min(buffers_.bytes(), (used_ + n + kAlignment - 1) / kAlignment * kAlignment);
       at += n;
     }
     return cudaSuccess;
   }
 
  private:
-  static constexpr size_t kBytes = size_t{32} << 20, kAlignment = 256;
-  struct Half {
-    void* memory = nullptr;
-    cudaEvent_t copied = nullptr;
-  };
-  cudaError_t take_next(cudaStream_t stream) {
-    if (const cudaError_t error = cudaEventRecord(halves_[now_].copied, stream); error != cudaSuccess) return error;
-    now_ ^= 1;
-    used_ = 0;
-    return cudaEventSynchronize(halves_[now_].copied);  // at once, before the first record
-  }
-  Half halves_[2];
-  int now_ = 0;
+  // Of inputs and tables of steps.
+  static constexpr size_t kBytes = size_t{4} << 20, kAlignment = 256;
+  PinnedBuffers buffers_;
   size_t used_ = 0;
-  bool is_open_ = false;
 };
 
 class CudaDevice {
@@ -85,10 +117,14 @@ class CudaDevice {
     if (is_lost_) {  // whatever frees its memory would wait for it
       (void)library_.release();
       uploads_.abandon();
+      staging_.abandon();
       return;
     }
+    cudaStreamSynchronize(copies_);
     cudaStreamSynchronize(stream_);
     library_.reset();
+    cudaEventDestroy(order_);
+    cudaStreamDestroy(copies_);
     cudaStreamDestroy(stream_);
   }
   /// `libraries`: the folders of cuBLASLt, as MatrixLibrary::open().
@@ -132,6 +168,34 @@ class CudaDevice {
   }
   int32_t download(void* to, const void* from, int64_t bytes) {
     return copy_bytes(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+  int32_t stage(int64_t total, void** memory, int64_t* bytes) {
+    if (is_lost_) return refuse();
+    if (staging_.bytes() == 0) {
+      const size_t size = std::clamp(static_cast<size_t>(std::max<int64_t>(0, total)), size_t{1} << 16, kStagingBytes);
+      if (const int32_t failed = check(staging_.open(size, true), "cudaMallocHost")) {
+        cudaGetLastError();  // no later call shall report it
+        return failed;
+      }
+    }
+    // Memory that has just been allocated is zeroed first.
+    cudaError_t error = wait_for(copies_, stream_);
+    if (error == cudaSuccess) error = staging_.take_next(copies_);
+    *memory = staging_.memory();
+    *bytes = static_cast<int64_t>(staging_.bytes());
+    return check(error, "cudaMemcpy");
+  }
+  int32_t upload_staged(void* to, const void* from, int64_t bytes) {
+    if (is_lost_) return refuse();
+    if (bytes <= 0) return 0;
+    return check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, copies_), "cudaMemcpy");
+  }
+  int32_t end_staging() {
+    if (is_lost_) return refuse();
+    cudaError_t error = wait_for(stream_, copies_);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(copies_);
+    staging_.close();
+    return check(error, "cudaMemcpy");
   }
   int32_t copy(void* to, const void* from, int64_t bytes) {
     return copy_bytes(to, from, bytes, cudaMemcpyDeviceToDevice);
@@ -233,6 +297,12 @@ class CudaDevice {
     return 1;
   }
 
+  /// What `later` gets from now on comes after what `earlier` has got.
+  cudaError_t wait_for(cudaStream_t later, cudaStream_t earlier) {
+    const cudaError_t error = cudaEventRecord(order_, earlier);
+    return error == cudaSuccess ? cudaStreamWaitEvent(later, order_, 0) : error;
+  }
+
   int32_t copy_bytes(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
     if (is_lost_) return refuse();
     if (bytes <= 0) return 0;
@@ -244,8 +314,11 @@ class CudaDevice {
   }
 
   TileDevice table_ = {};
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, copies_ = nullptr;
+  cudaEvent_t order_ = nullptr;
   PinnedUploads uploads_;
+  static constexpr size_t kStagingBytes = size_t{64} << 20;
+  PinnedBuffers staging_;  ///< of weights, while a model is opened
   std::unique_ptr<MatrixLibrary> library_;
   int32_t index_ = 0;
   int shared_bytes_ = 0;  ///< of a block that needs them
@@ -299,6 +372,8 @@ cudaError_t CudaDevice::open(int32_t index, const char* libraries) {
     }
     shared_bytes_ = shared_bytes_of(stages);
     error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&order_, cudaEventDisableTiming);
   }
 #define REDLINE_KERNEL(K) \
   if (error == cudaSuccess) error = allow_shared_memory(stage_kernel(KernelId::k##K), shared_bytes_);

@@ -107,8 +107,8 @@ class Warp {
       // waits are to be reported first.
       if (polls % 1024 == 0 && report_ != nullptr && is_late(began, limit_ns_ + limit_ns_ / 4)) {
         abandoned_ = true;
-        report_hang({HangReport::kBarrier, blockIdx.x, task_, static_cast<uint32_t>(barrier),
-                     static_cast<uint64_t>(index_)});
+        report_hang(
+            {HangReport::kBarrier, blockIdx.x, task_, static_cast<uint32_t>(barrier), static_cast<uint64_t>(index_)});
         return;
       }
     }
@@ -203,23 +203,30 @@ class Warp {
                    : "memory");
     return __shfl_sync(0xffffffffu, number, 0);
   }
+  /// Nanoseconds, of one clock for all multiprocessors.
+  TILE_FN static uint64_t now() {
+    uint64_t ns = 0;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+  }
+  TILE_FN void stamp(uint64_t* to) {
+    if (is_first()) *to = now();
+  }
+  TILE_FN void raise(uint64_t* to, uint64_t value) {
+    if (is_first())
+      asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "l"(value)
+                   : "memory");
+  }
   TILE_FN void event_release(uint64_t* counter) {
     if (is_first())
       asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(__cvta_generic_to_global(counter)) : "memory");
   }
 
  private:
-  TILE_FN static uint64_t now() {
-    uint64_t ns = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-  }
   /// Whether another warp has timed out, or this wait has. `began`: 0 at the first call.
   TILE_FN bool is_late(uint64_t& began, uint64_t limit_ns) const {
     uint32_t kind = 0;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
-                 : "=r"(kind)
-                 : "l"(__cvta_generic_to_global(&report_->kind)));
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(kind) : "l"(__cvta_generic_to_global(&report_->kind)));
     if (began == 0) began = now();
     return kind != 0 || now() - began > limit_ns;
   }

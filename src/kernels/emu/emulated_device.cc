@@ -77,6 +77,37 @@ class EmulatedDevice {
   }
   int32_t upload(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
   int32_t download(void* to, const void* from, int64_t bytes) { return copy(to, from, bytes); }
+  /// Copies arrive as late as they may: when their buffer is given out again, or at the end.
+  int32_t stage(int64_t, void** memory, int64_t* bytes) {
+    staging_now_ ^= 1;
+    StagingBuffer& buffer = staging_[staging_now_];
+    buffer.arrive();
+    if (buffer.memory.size() == 0) {
+      Result<AlignedBuffer> made = AlignedBuffer::make(options_.staging_bytes);
+      if (!made.ok()) return finish(made.status());
+      buffer.memory = std::move(made).value();
+    }
+    std::memset(buffer.memory.data(), 0xff, static_cast<size_t>(options_.staging_bytes));
+    *memory = buffer.memory.data();
+    *bytes = options_.staging_bytes;
+    return 0;
+  }
+  int32_t upload_staged(void* to, const void* from, int64_t bytes) {
+    StagingBuffer& buffer = staging_[staging_now_];
+    const auto* const begin = static_cast<const uint8_t*>(buffer.memory.data());
+    const auto* const at = static_cast<const uint8_t*>(from);
+    if (begin == nullptr || at < begin || at + bytes > begin + options_.staging_bytes)
+      return finish(internal("emulated device: a staged copy is not of the buffer that was given out last"));
+    buffer.copies.push_back({to, from, bytes});
+    return 0;
+  }
+  int32_t end_staging() {
+    for (StagingBuffer& buffer : staging_) {
+      buffer.arrive();
+      buffer.memory = {};
+    }
+    return 0;
+  }
   int32_t copy(void* to, const void* from, int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
     return 0;
@@ -185,6 +216,19 @@ class EmulatedDevice {
     tiles::MatrixProduct product;  ///< instead, if it has rows
   };
   using Graph = std::vector<Launch>;
+  struct StagingBuffer {
+    struct Copy {
+      void* to;
+      const void* from;
+      int64_t bytes;
+    };
+    AlignedBuffer memory;
+    std::vector<Copy> copies;
+    void arrive() {
+      for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+      copies.clear();
+    }
+  };
 
   int shared_bytes() const {
     return tiles::shared_bytes_of(options_.machine.ring_stages > 0 ? options_.machine.ring_stages
@@ -216,6 +260,8 @@ class EmulatedDevice {
   int64_t used_ = 0;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Machine>> machines_;
+  StagingBuffer staging_[2];
+  size_t staging_now_ = 0;
   std::unique_ptr<Graph> captured_;  ///< while one is being captured
   Status failure_;
   std::string error_;

@@ -20,7 +20,8 @@ struct EmulatedDeviceOptions {
   /// Of a persistent step, blocks that run at the same time; -1: one for each multiprocessor; 0: a device without
   /// cooperative launches.
   int persistent_blocks = -1;
-  bool refuses_persistent = false;  ///< run_program() gives kNotLaunched
+  bool refuses_persistent = false;           ///< run_program() gives kNotLaunched
+  int64_t staging_bytes = int64_t{1} << 20;  ///< of each of the two buffers
 };
 
 /// Freed by TileDevice::close.

@@ -1,6 +1,8 @@
 // Warps of kernel bodies on the emulated device: the interface of kernels/tiles/warp.h.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "kernels/emu/machine.h"
@@ -128,6 +130,16 @@ class Warp {
     machine_.may_switch(block_, index_);
     if (machine_.plants(emu::Fault::kLostTicket)) ++*counter;
     return (*counter)++;
+  }
+  /// Nanoseconds.
+  static uint64_t now() {
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  }
+  void stamp(uint64_t* to) { block_.log.write(to, now()); }
+  /// The larger of the two stays, whatever blocks of other machines do.
+  void raise(uint64_t* to, uint64_t value) {
+    std::atomic_ref<uint64_t> largest(*to);
+    for (uint64_t seen = largest.load(); seen < value && !largest.compare_exchange_weak(seen, value);) continue;
   }
   void event_release(uint64_t* counter) {
     machine_.may_switch(block_, index_);

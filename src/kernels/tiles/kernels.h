@@ -195,6 +195,16 @@ TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, con
   }
 }
 
+/// When a task of a persistent step began to wait, began, and ended, by the device's clock in nanoseconds.
+struct TaskTimes {
+  uint64_t wait, begin, end;
+};
+/// When the launches of a stage began and ended. The maximum over their warps, so the begin is stored complemented;
+/// 0: no launch.
+struct StageTimes {
+  uint64_t not_begin, end;
+};
+
 /// A program in the memory of the device.
 struct ProgramTables {
   const StageTable* stages;
@@ -216,9 +226,20 @@ struct ProgramTables {
   uint32_t num_lists;
   HangReport* hang;
   uint64_t deadline_ns;  ///< for each wait
+  // Of a trace; nullptr: none is wanted.
+  TaskTimes* task_times;    ///< parallel to tasks
+  StageTimes* stage_times;  ///< parallel to stages
 };
 /// A counter has a line of its own.
 inline constexpr int kCounterStride = 16;
+
+/// A consumer warp begins or ends its part of a launch.
+TILE_FN void trace_begin(const ProgramTables& p, int32_t stage, Warp& w) {
+  if (p.stage_times != nullptr && w.index() == 0) w.raise(&p.stage_times[stage].not_begin, ~w.now());
+}
+TILE_FN void trace_end(const ProgramTables& p, int32_t stage, Warp& w) {
+  if (p.stage_times != nullptr) w.raise(&p.stage_times[stage].end, w.now());
+}
 
 /// The warp's part of tile `block` of stage `number`.
 TILE_FN void run_launch(const StageTable& stage, int32_t number, const ProgramTables& p, int block, Warp& w) {
@@ -226,8 +247,10 @@ TILE_FN void run_launch(const StageTable& stage, int32_t number, const ProgramTa
   RingPosition ring;
   w.watch(p.hang, p.deadline_ns, block);
   w.at_task(static_cast<uint32_t>(number));
-  if (w.index() == kConsumerWarps) load_tile<false>(stage, p.constants, tile, w, ring);
-  else compute_tile<false>(stage, p.constants, tile, *p.step, w, ring);
+  if (w.index() == kConsumerWarps) return load_tile<false>(stage, p.constants, tile, w, ring);
+  trace_begin(p, number, w);
+  compute_tile<false>(stage, p.constants, tile, *p.step, w, ring);
+  trace_end(p, number, w);
 }
 
 TILE_FN bool loader_waits(KernelId kernel) {
@@ -296,11 +319,13 @@ TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
     const ProgramTables::TaskEntry& task = p.tasks[i];
     const StageTable& stage = p.stages[task.stage];
     if (w.index() == 0) {
+      if (p.task_times != nullptr) w.stamp(&p.task_times[i].wait);
       const bool goes_on = wait_for_events(p, block, i, w);
       w.store_shared(Lanes<uint32_t>(uint32_t{kFlagOffset}), Lanes<uint32_t>(goes_on ? 1u : 0u));
     }
     w.consumer_sync();
     if (w.load_shared_uniform(kFlagOffset) == 0) return;
+    if (p.task_times != nullptr && w.index() == 0) w.stamp(&p.task_times[i].begin);
     // One call: the code of all kernels is there once.
     uint32_t tile = task.index;
     do {
@@ -310,9 +335,11 @@ TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
                          ring);
     } while (stage.tickets > 0);
     w.consumer_sync();
-    if (w.index() == 0)
+    if (w.index() == 0) {
+      if (p.task_times != nullptr) w.stamp(&p.task_times[i].end);
       for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
         w.event_release(p.counters + uint64_t{p.notifies[n]} * kCounterStride);
+    }
   }
 }
 

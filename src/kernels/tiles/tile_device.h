@@ -9,7 +9,7 @@
 namespace redline::tiles {
 
 /// Incremented with every change of the table or of the structs its arguments point to.
-inline constexpr int32_t kTileDeviceAbi = 7;
+inline constexpr int32_t kTileDeviceAbi = 8;
 
 /// Of run_program: the device refuses the launch, and nothing of it has run.
 inline constexpr int32_t kNotLaunched = 2;
@@ -46,6 +46,12 @@ struct TileDevice {
   int32_t (*memory)(void* self, int64_t* free, int64_t* total);
   int32_t (*upload)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*download)(void* self, void* to, const void* from, int64_t bytes);
+  /// Weights are written where the device copies from: stage() gives one of two buffers of host memory, whose last
+  /// copies have ended, and its size; upload_staged() copies a part of it while the host fills the other one. What is
+  /// launched after end_staging() comes after all copies. `total`: bytes that will be staged, as far as is known.
+  int32_t (*stage)(void* self, int64_t total, void** memory, int64_t* bytes);
+  int32_t (*upload_staged)(void* self, void* to, const void* from, int64_t bytes);
+  int32_t (*end_staging)(void* self);
   int32_t (*copy)(void* self, void* to, const void* from, int64_t bytes);
   int32_t (*clear)(void* self, void* to, int64_t bytes);
   /// Runs stage `stage` of a program with a block for each of its `blocks` tiles; `kernel` is the stage's, or its
@@ -93,6 +99,9 @@ TileDevice table_of(Device* device, const char* name) {
   REDLINE_ENTRY(memory)
   REDLINE_ENTRY(upload)
   REDLINE_ENTRY(download)
+  REDLINE_ENTRY(stage)
+  REDLINE_ENTRY(upload_staged)
+  REDLINE_ENTRY(end_staging)
   REDLINE_ENTRY(copy)
   REDLINE_ENTRY(clear)
   REDLINE_ENTRY(launch)

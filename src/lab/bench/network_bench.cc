@@ -205,7 +205,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   peak.begin();
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
   ExecutableOptions options = options_of(made.sizes, made.weights);
-  REDLINE_ASSIGN(options.device, choose_engine_device(request.device, false, request.trace));
+  REDLINE_ASSIGN(options.device, choose_engine_device(request.device, false));
   TimelineFile timeline;
   if (!request.trace.empty()) {
     REDLINE_ASSIGN(timeline, TimelineFile::open(request.trace, threads, settings.trace_events));

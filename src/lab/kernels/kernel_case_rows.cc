@@ -70,6 +70,7 @@ class RowCase : public SlotInputCase {
 };
 
 constexpr KernelKind kRowKinds[] = {
+    {"pack", "NxK", "weight type", "rows of a model file in the order that kernels read, whatever the number of rows"},
     {"embedding", "VxH", "weight type", "rows of a packed table"},
     {"rms_norm", "K", "", "y = x w / rms(x)"},
     {"rope", "HEADSxD", "", "rotates pairs of every head"},
@@ -207,19 +208,74 @@ class EmbeddingCase : public KernelCase {
   SlotCopies weights_;
 };
 
+/// What opening a model does to a weight.
+class PackCase : public KernelCase {
+ public:
+  PackCase(void (*embedding)(const EmbeddingArgs&), DType type, int64_t n, int64_t k)
+      : embedding_(embedding), type_(type), n_(n), k_(k), source_bytes_((row_bytes(type, k) * n + 63) / 64 * 64) {}
+  Cost cost() const override {
+    const auto source = static_cast<double>(row_bytes(type_, k_) * n_);
+    return {source + static_cast<double>(output_bytes()), source, 0, ""};
+  }
+  int64_t slot_bytes() const override { return source_bytes_; }
+  int64_t output_bytes() const override { return packed_bytes(type_, n_, k_); }
+  Status allocate(int64_t slots, int64_t outputs, bool cached) override {
+    REDLINE_TRY(sources_.allocate("a weight", slots, source_bytes_, cached));
+    return allocate_outputs(outputs);
+  }
+  void fill(uint64_t seed) override {
+    matrix_.emplace(type_, n_, k_, seed);
+    std::memcpy(sources_.first(), matrix_->view().data, static_cast<size_t>(row_bytes(type_, k_) * n_));
+    sources_.copy_to_variants();
+  }
+  void spread() override { sources_.copy_to_all(); }
+  void run(const KernelRun& run) const override {
+    const int64_t panels = (n_ + kRowPanelRows - 1) / kRowPanelRows;
+    pack_row_panels({type_, {n_, k_}, sources_.of(run.slot)}, panels * run.worker / run.workers,
+                    panels * (run.worker + 1) / run.workers, output(run.output));
+  }
+  /// By the kernel that reads rows of a packed table.
+  KernelCheck check(int64_t, int64_t output_index, uint64_t seed) const override {
+    KernelCheck result;
+    std::vector<float> want(static_cast<size_t>(k_)), got(static_cast<size_t>(k_));
+    constexpr int64_t kRows = 64;
+    uint64_t state = seed;
+    for (int64_t j = 0; j < std::min(n_, kRows); ++j) {
+      const auto row =
+          static_cast<int32_t>(n_ <= kRows ? j
+                               : j == 0    ? n_ - 1
+                                           : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(n_)));
+      matrix_->row(row, want.data());
+      embedding_({&row, 1, output(output_index), n_, k_, got.data()});
+      for (size_t i = 0; i < want.size(); ++i) result.add(std::abs(double{got[i]} - double{want[i]}), 0);
+    }
+    return result;
+  }
+
+ private:
+  void (*embedding_)(const EmbeddingArgs&);
+  DType type_;
+  int64_t n_, k_, source_bytes_;
+  std::optional<RandomMatrix> matrix_;
+  SlotCopies sources_;
+};
+
 }  // namespace
 
 std::span<const KernelKind> row_kernel_kinds() { return kRowKinds; }
 
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload, const CpuKernels& table) {
   const int64_t k = workload.shape.size() == 2 ? workload.shape[0] * workload.shape[1] : workload.shape[0];
-  if (workload.kernel == "embedding") {
+  if (workload.kernel == "embedding" || workload.kernel == "pack") {
     REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
     const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], hidden = workload.shape[1];
     if (hidden % block != 0)
-      return invalid_argument("H {} is not a multiple of {}'s block of {}", hidden, workload.type, block);
-    if (auto* fn = table.embedding[static_cast<int>(type)])
-      return std::unique_ptr<KernelCase>(std::make_unique<EmbeddingCase>(fn, type, workload.rows, n, hidden));
+      return invalid_argument("{} {} is not a multiple of {}'s block of {}", workload.kernel == "pack" ? "K" : "H",
+                              hidden, workload.type, block);
+    auto* const fn = table.embedding[static_cast<int>(type)];
+    if (fn && workload.kernel == "pack")
+      return std::unique_ptr<KernelCase>(std::make_unique<PackCase>(fn, type, n, hidden));
+    if (fn) return std::unique_ptr<KernelCase>(std::make_unique<EmbeddingCase>(fn, type, workload.rows, n, hidden));
     return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
   }
   RowOp op = row_op(workload, table);

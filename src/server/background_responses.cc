@@ -1,5 +1,6 @@
 #include "server/background_responses.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "server/json.h"
@@ -50,10 +51,40 @@ std::shared_ptr<const StoredResponse> BackgroundResponses::cancel(const std::str
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(id);
   if (found == running_.end() || found->second.response->client != client) return nullptr;
-  auto response = with_status(*found->second.response, "cancelled");
-  stored_.keep(*response);
-  running_.erase(found);
-  return response;
+  return fail_locked(found, "cancelled", nullptr);
+}
+
+// There is no event of a response that was cancelled: clients know "response.failed" as the end of one that has no
+// answer, and find the status in it.
+std::shared_ptr<const StoredResponse> BackgroundResponses::fail_locked(Place place, const char* status, Json error) {
+  const auto made = std::make_shared<StoredResponse>(*with_status(*place->second.response, status));
+  made->response["error"] = std::move(error);
+  if (made->events) {
+    made->events->append("response.failed", {{"response", made->response}});
+    made->events->close();
+    if (made->events->is_dropped()) made->events.reset();
+  }
+  stored_.keep(*made);
+  erase_locked(place);
+  return made;
+}
+
+void BackgroundResponses::erase_locked(Place place) {
+  event_bytes_ -= place->second.event_bytes;
+  running_.erase(place);
+}
+
+void BackgroundResponses::count_events_locked(Running& running) {
+  if (!running.response->events) return;
+  const size_t before = std::exchange(running.event_bytes, running.response->events->bytes());
+  event_bytes_ += running.event_bytes - before;
+  while (event_bytes_ > stored_.max_bytes()) {
+    Running& largest = std::max_element(running_.begin(), running_.end(), [](const auto& a, const auto& b) {
+                         return a.second.event_bytes < b.second.event_bytes;
+                       })->second;
+    largest.response->events->drop();
+    event_bytes_ -= std::exchange(largest.event_bytes, 0);
+  }
 }
 
 void BackgroundResponses::close() {
@@ -64,6 +95,8 @@ void BackgroundResponses::close() {
   }
   if (thread_.joinable()) thread_.join();
   const std::lock_guard lock(mutex_);
+  for (const auto& [id, running] : running_)
+    if (running.response->events) running.response->events->close();
   running_.clear();
 }
 
@@ -96,15 +129,13 @@ void BackgroundResponses::read(const std::string& id, bool has_output) {
     progress = Progress::kDone;
   }
   if (progress == Progress::kDone) {
-    if (running.answer->status >= 400) {
-      StoredResponse failed = *with_status(*running.response, "failed");
-      failed.response["error"] = response_error(body);
-      stored_.keep(std::move(failed));
-    }
-    running_.erase(found);
-  } else if (has_output && running.response->response["status"] == "queued") {
-    running.response = with_status(*running.response, "in_progress");
+    if (running.answer->status >= 400) fail_locked(found, "failed", response_error(body));
+    else erase_locked(found);
+    return;
   }
+  count_events_locked(running);
+  if (has_output && running.response->response["status"] == "queued")
+    running.response = with_status(*running.response, "in_progress");
 }
 
 }  // namespace redline::server

@@ -264,15 +264,17 @@ std::string new_id(const char* prefix) {
   return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
 }
 
+void become_event_stream(Answer& answer) {
+  answer.is_stream = true;
+  answer.content_type = "text/event-stream; charset=utf-8";
+  answer.headers.emplace_back("Cache-Control", "no-cache");
+  answer.headers.emplace_back("X-Accel-Buffering", "no");
+}
+
 GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
                                    bool streams)
     : app_(call.app), model_(choice), shape_(call.shape), choices_(std::move(choices)) {
-  is_stream = streams;
-  if (streams) {
-    content_type = "text/event-stream; charset=utf-8";
-    headers.emplace_back("Cache-Control", "no-cache");
-    headers.emplace_back("X-Accel-Buffering", "no");
-  }
+  if (streams) become_event_stream(*this);
   facts.model = choice.name;
 }
 

@@ -51,13 +51,17 @@ extern const Schema reuse_schema;
 /// "cmpl-" and 24 digits.
 std::string new_id(const char* prefix);
 
+/// Makes an answer a stream of server-sent events, which no proxy holds back.
+void become_event_stream(Answer& answer);
+inline constexpr std::string_view kEventStreamPing = ": ping\n\n";
+
 /// An answer that comes piece by piece from the engine.
 class GenerationAnswer : public Answer {
  public:
   GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams);
   void on_ready(std::function<void()> wake) final { choices_->on_ready(std::move(wake)); }
   Progress poll(std::string& body) final;
-  std::string_view ping() const override { return ": ping\n\n"; }
+  std::string_view ping() const override { return kEventStreamPing; }
 
  protected:
   using Event = Choices::Event;

@@ -74,6 +74,8 @@ constexpr int64_t kLingerBytes = int64_t{256} << 20;
 /// Beside the head of a request. What has to be there as a whole, as the first line of a chunk, is no longer.
 constexpr int64_t kBufferBytes = 128 << 10;
 
+inline const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
 /// For top, perf and /proc.
 inline bool name_thread(const char* name) { return pthread_setname_np(pthread_self(), name) == 0; }
 
@@ -201,7 +203,6 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     }
     request.path = std::move(decoded);
     if (beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
-      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
     }
     deadline(shared_->options.body_timeout_s);
@@ -310,6 +311,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     is_signalled_ = false;
     is_gone_ = false;
     has_unread_ = false;
+    needs_probe_ = is_half_closed_;
     a.on_ready([weak = this->weak_from_this(), gate = shared_->gate] {
       const std::lock_guard lock(gate->mutex);
       if (!gate->io) return;
@@ -327,6 +329,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
         progress = a.poll(body);
         if (progress == Progress::kWaiting && (!a.is_stream || (body.empty() && has_head))) {
           const bool is_silent = co_await wait_for_event(a.tick_s());
+          if (std::exchange(needs_probe_, false) && !co_await probe(has_head ? a.ping() : "", has_head, is_chunked))
+            is_gone_ = true;
           if (is_gone_) break;
           if (is_silent && a.is_stream) body += a.ping();
           if (!body.empty() && a.is_stream) break;
@@ -351,8 +355,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       }
       const bool is_done = progress == Progress::kDone;
       if (!is_head_) {
-        if (is_chunked && !body.empty()) out += fmt::format("{:x}\r\n{}\r\n", body.size(), body);
-        else out += body;
+        out += is_chunked ? chunk_of(body) : body;
         if (is_chunked && is_done) out += "0\r\n\r\n";
         size += std::ssize(body);
       }
@@ -379,6 +382,10 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     co_return true;
   }
 
+  static std::string chunk_of(std::string_view body) {
+    return body.empty() ? "" : fmt::format("{:x}\r\n{}\r\n", body.size(), body);
+  }
+
   /// `size` -1: chunked; -2: until the connection ends.
   std::string head_of(const Answer& a, std::string_view id, int64_t size) const {
     std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status,
@@ -400,22 +407,22 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     asio::post(shared_->io, [self = this->shared_from_this()] { self->event_.cancel(); });
   }
 
-  /// True: nothing came in `tick_s`. Sets is_gone_ when the client has closed its side.
+  /// True: nothing came in `tick_s`. Sets is_gone_ when the client has gone, needs_probe_ when it may have.
   asio::awaitable<bool> wait_for_event(double tick_s) {
-    if (is_signalled_.exchange(false)) co_return false;
     watch_client();
+    if (is_signalled_.exchange(false) || needs_probe_ || is_gone_) co_return false;
     const bool asks_often = has_unread_;  // readability says nothing then
     event_.expires_after(seconds_of(asks_often ? std::min(tick_s, 1.0) : tick_s));
     ErrorCode error;
     co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
-    if (asks_often && has_left()) is_gone_ = true;
+    if (asks_often) look_at_client();
     is_signalled_ = false;
     co_return error != asio::error::operation_aborted && !asks_often;
   }
 
   /// While an answer is in the making, a readable socket means the end of the client, or its next request.
   void watch_client() {
-    if (is_watching_ || has_unread_) return;
+    if (is_watching_ || has_unread_ || is_half_closed_) return;
     if (buffer_.size() > 0) {
       has_unread_ = true;
       return;
@@ -424,21 +431,44 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     socket().async_wait(Tcp::socket::wait_read, [self = this->shared_from_this()](ErrorCode error) {
       self->is_watching_ = false;
       if (error == asio::error::operation_aborted) return;
-      if (error || self->has_left()) {
-        self->is_gone_ = true;
-        self->event_.cancel();
-      } else {
-        self->has_unread_ = true;
-      }
+      if (error) self->is_gone_ = true;
+      else if (self->look_at_client()) self->has_unread_ = true;
+      self->event_.cancel();
     });
   }
 
-  /// The state of the connection also tells when bytes that are still to be read hide its end.
-  bool has_left() {
+  /// True: its side is open. The state of the connection also tells when bytes that are still to be read hide its end.
+  bool look_at_client() {
     tcp_info info{};
     socklen_t size = sizeof info;
-    if (getsockopt(socket().native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
-    return info.tcpi_state != TCP_ESTABLISHED;
+    const bool is_known = getsockopt(socket().native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+    if (is_known && info.tcpi_state == TCP_ESTABLISHED) return true;
+    if (!is_known || info.tcpi_state != TCP_CLOSE_WAIT) {
+      is_gone_ = true;
+    } else if (!std::exchange(is_half_closed_, true)) {
+      needs_probe_ = true;
+      ErrorCode ignored;
+      if (buffer_.size() + socket().available(ignored) == 0) is_last_ = true;  // else its next request is there
+    }
+    return false;
+  }
+
+  /// A client that has closed its sending side may wait for its answer, or be gone: both look the same until something
+  /// is sent, which the kernel of one that is gone refuses. Streams have their pings for that. Other answers have the
+  /// interim ones of HTTP/1.1, of which every client knows this one; HTTP/1.0 has none, and its clients count as gone.
+  /// A stream of another kind has to wait for its next part. False: the client is gone.
+  asio::awaitable<bool> probe(std::string_view ping, bool has_head, bool is_chunked) {
+    if (!has_head && is_http10_) co_return false;
+    const std::string text = !has_head ? kContinue : is_chunked ? chunk_of(ping) : std::string(ping);
+    if (!co_await write_all(text)) co_return false;
+    socket().async_wait(Tcp::socket::wait_error, [weak = this->weak_from_this()](ErrorCode error) {
+      const auto self = weak.lock();
+      if (error == asio::error::operation_aborted || !self) return;
+      self->is_gone_ = true;
+      self->event_.cancel();
+    });
+    look_at_client();  // for what came before it
+    co_return !is_gone_;
   }
 
   /// Closing a socket with unread input resets the connection, and a client that is still sending a body that was
@@ -465,7 +495,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   std::unique_ptr<Answer> sent_;
   std::atomic<bool> is_signalled_{false};
   bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,
-       has_unread_ = false;
+       has_unread_ = false, is_half_closed_ = false, needs_probe_ = false;
 };
 
 }  // namespace redline::server::sockets

@@ -83,10 +83,14 @@ class ServedModel final : public Resident {
   int64_t max_in_flight() const { return max_in_flight_; }
 
  private:
+  Status load_changing(const std::string& name, const std::string& path);
+  Status unload_changing(const std::string& name);
+
   const std::string name_;
   const Opener open_;
   const int64_t created_, max_in_flight_;
   mutable std::atomic<int64_t> in_flight_{0};
+  std::mutex changing_;       // held while an adapter is loaded or unloaded, so that adapters_ has those of the engine
   mutable std::mutex mutex_;  // guards the members below; engine_ changes only while it is not in use
   std::shared_ptr<TextEngine> engine_;
   std::optional<ModelInfo> info_;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -27,20 +28,23 @@ inline std::string header_of(const Answer& answer, const std::string& name) {
 }
 
 inline std::string body_of(Answer& answer) {
-  std::mutex mutex;
-  std::condition_variable ready;
-  bool is_ready = false;
-  answer.on_ready([&] {
-    const std::lock_guard lock(mutex);
-    is_ready = true;
-    ready.notify_one();
+  struct Signal {
+    std::mutex mutex;
+    std::condition_variable ready;
+    bool is_ready = false;
+  };
+  const auto signal = std::make_shared<Signal>();  // a call may come after the end
+  answer.on_ready([signal] {
+    const std::lock_guard lock(signal->mutex);
+    signal->is_ready = true;
+    signal->ready.notify_one();
   });
   std::string body;
   for (Progress p = answer.poll(body); p != Progress::kDone; p = answer.poll(body)) {
     if (p != Progress::kWaiting) continue;
-    std::unique_lock lock(mutex);
-    ready.wait_for(lock, std::chrono::duration<double>(answer.tick_s()), [&] { return is_ready; });
-    is_ready = false;
+    std::unique_lock lock(signal->mutex);
+    signal->ready.wait_for(lock, std::chrono::duration<double>(answer.tick_s()), [&] { return signal->is_ready; });
+    signal->is_ready = false;
   }
   return body;
 }

@@ -226,8 +226,73 @@ TEST(ChatAnswers, ABackgroundResponseHasItsAnswerOrItsError) {
   EXPECT_TRUE(failed["usage"].is_null());
 }
 
+std::vector<Json> events_of_response(Fake& fake, const Json& id, const std::string& query) {
+  HttpRequest request = make_request("GET", "/v1/responses/" + id.get<std::string>());
+  request.query = query;
+  const auto answer = fake.app.handle(request);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_TRUE(answer->is_stream);
+  return events_of(body_of(*answer));
+}
+
+TEST(ChatAnswers, EventsOfABackgroundResponseAreThereAgain) {
+  Fake fake("text");
+  const Json body = {{"input", "a"}, {"background", true}, {"stream", true}};
+  const auto events = events_of(fake.post("/v1/responses", body));
+  std::vector<std::string> types;
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["sequence_number"], i);
+    types.push_back(events[i]["type"]);
+  }
+  EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.queued", "response.in_progress",
+                                             "response.output_item.added", "response.content_part.added",
+                                             "response.output_text.delta", "response.output_text.delta",
+                                             "response.output_text.done", "response.content_part.done",
+                                             "response.output_item.done", "response.completed"}));
+  EXPECT_EQ(events[0]["response"]["status"], "queued");
+  EXPECT_EQ(events[2]["response"]["status"], "in_progress");
+  const Json response = events.back()["response"], id = response["id"];
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "text");
+  HttpRequest get = make_request("GET", "/v1/responses/" + id.get<std::string>());
+  EXPECT_EQ(Json::parse(body_of(*fake.app.handle(get))), response);
+  EXPECT_EQ(events_of_response(fake, id, "stream=true"), events);
+  EXPECT_EQ(events_of_response(fake, id, "stream=true&starting_after=8"), (std::vector<Json>{events[9], events[10]}));
+  EXPECT_TRUE(events_of_response(fake, id, "stream=true&starting_after=10").empty());
+
+  fake.engine->failure = Status(Code::internal, "a step failed");
+  const Json failed = events_of(fake.post("/v1/responses", body)).back();
+  EXPECT_EQ(failed["type"], "response.failed");
+  EXPECT_EQ(failed["response"]["status"], "failed");
+  EXPECT_EQ(failed["response"]["error"]["message"], "a step failed");
+  EXPECT_EQ(events_of_response(fake, failed["response"]["id"], "stream=true").back(), failed);
+}
+
+TEST(ChatAnswers, ABackgroundResponseGoesOnWithoutItsReader) {
+  Fake fake("text");
+  const auto num_running = std::make_shared<std::atomic<int>>(0);
+  fake.engine->num_endless = num_running;
+  HttpRequest call = make_request("POST", "/v1/responses", R"({"input": "a", "background": true, "stream": true})");
+  auto answer = fake.app.handle(call);
+  std::string text;
+  while (text.find("response.output_text.delta") == std::string::npos) answer->poll(text);
+  answer.reset();
+  EXPECT_EQ(*num_running, 1);
+  const Json id = events_of(text)[0]["response"]["id"];
+  const std::string path = "/v1/responses/" + id.get<std::string>();
+  std::vector<Json> read;
+  std::thread reader([&] { read = events_of_response(fake, id, "stream=true&starting_after=1"); });
+  EXPECT_EQ(Json::parse(fake.post(path + "/cancel", Json::object()))["status"], "cancelled");
+  reader.join();
+  EXPECT_EQ(*num_running, 0);
+  EXPECT_EQ(read.front()["type"], "response.in_progress");
+  EXPECT_EQ(read.back()["type"], "response.failed");
+  EXPECT_EQ(read.back()["response"]["status"], "cancelled");
+  EXPECT_TRUE(read.back()["response"]["error"].is_null());
+  for (size_t i = 0; i < read.size(); ++i) EXPECT_EQ(read[i]["sequence_number"], i + 2);
+}
+
 // A client that asks for events would wait for them in an answer without any.
-TEST(ChatAnswers, AStoredResponseIsNotAnsweredAsEvents) {
+TEST(ChatAnswers, AResponseWithoutEventsIsNotAnsweredAsEvents) {
   Fake fake("text");
   const Json begun = Json::parse(fake.post("/v1/responses", {{"input", "a"}}));
   const auto get = [&](const char* query) {
@@ -240,6 +305,7 @@ TEST(ChatAnswers, AStoredResponseIsNotAnsweredAsEvents) {
   EXPECT_EQ(get("stream=false&include[]=reasoning.encrypted_content"), std::pair(200, begun["id"]));
   EXPECT_EQ(get("stream=true"), std::pair(400, Json("stream")));
   EXPECT_EQ(get("starting_after=3"), std::pair(400, Json("starting_after")));
+  EXPECT_EQ(get("stream=true&starting_after=-1"), std::pair(400, Json("starting_after")));
   EXPECT_EQ(get("nonsense=1"), std::pair(400, Json("nonsense")));
 }
 

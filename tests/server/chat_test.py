@@ -217,9 +217,10 @@ def test_background_responses(client):
         client.responses.cancel(more.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.cancel("resp_x")
-    for field in (dict(stream=True), dict(store=False)):
-        with pytest.raises(openai.BadRequestError, match="background"):
-            client.responses.create(background=True, **field, **options)
+    with pytest.raises(openai.BadRequestError, match="background"):
+        client.responses.create(background=True, store=False, **options)
+    with pytest.raises(openai.BadRequestError, match="not made with background and stream"):
+        client.responses.retrieve(begun.id, stream=True)
 
 
 def test_background_responses_are_cancelled(client, server):
@@ -235,6 +236,78 @@ def test_background_responses_are_cancelled(client, server):
     client.responses.delete(gone.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(gone.id)
+    while server.metric("vllm:num_requests_running"):
+        time.sleep(0.01)
+
+
+def test_streams_of_background_responses(client):
+    options = dict(model=MODEL, temperature=0, input=ASK, max_output_tokens=30, background=True)
+    events = list(client.responses.create(stream=True, **options))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert [e.type for e in events[:4]] == ["response.created", "response.queued", "response.in_progress", "response.output_item.added"]
+    assert [e.response.status for e in events[:3]] == ["queued", "queued", "in_progress"]
+    answer = events[-1].response
+    assert answer.background and answer == client.responses.retrieve(answer.id)
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == answer.output_text != ""
+    for after in (None, 0, 5, len(events) - 2, len(events) - 1, 10**6):
+        again = client.responses.retrieve(answer.id, stream=True, **({} if after is None else dict(starting_after=after)))
+        assert list(again) == events[0 if after is None else after + 1:]
+    with pytest.raises(openai.BadRequestError, match="starting_after"):
+        client.responses.retrieve(answer.id, stream=True, starting_after=-2)
+    more = client.responses.create(model=MODEL, input="More.", previous_response_id=answer.id, max_output_tokens=5)
+    assert more.previous_response_id == answer.id
+    client.responses.delete(answer.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(answer.id, stream=True)
+
+
+def test_streams_of_background_responses_are_left_and_resumed(client, server):
+    options = dict(model=MODEL, temperature=0, input="Go on.", background=True, max_output_tokens=300, extra_body={"ignore_eos": True})
+    whole = client.responses.create(**options)
+    with client.responses.create(stream=True, **options) as stream:
+        read = []
+        for event in stream:
+            read.append(event)
+            if event.sequence_number == 10:
+                break  # and the connection ends
+    id = read[0].response.id
+    two = [client.responses.retrieve(id, stream=True, starting_after=10) for _ in range(2)]  # both follow it
+    rest = list(two[0])
+    assert rest == list(two[1])
+    assert [e.sequence_number for e in read + rest] == list(range(len(read) + len(rest)))
+    assert rest[-1].type == "response.incomplete"
+    text = "".join(e.delta for e in read + rest if e.type == "response.output_text.delta")
+    while (expected := client.responses.retrieve(whole.id)).status in ("queued", "in_progress"):
+        time.sleep(0.01)
+    assert text == rest[-1].response.output_text == expected.output_text
+
+    async def with_the_helper():
+        async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as other:
+            async with other.responses.stream(model=MODEL, input=ASK, background=True, temperature=0, max_output_tokens=30) as stream:
+                async for event in stream:
+                    if event.sequence_number == 6:
+                        break
+                made = event
+            id = [e async for e in await other.responses.retrieve(stream._state._ResponseStreamState__current_snapshot.id, stream=True)]
+            assert made.sequence_number == 6 and id[-1].type in ("response.completed", "response.incomplete")
+            async with other.responses.stream(response_id=id[0].response.id, starting_after=6) as stream:
+                numbers = [event.sequence_number async for event in stream]
+            assert numbers == list(range(7, len(id)))
+    asyncio.run(with_the_helper())
+
+
+def test_streams_of_background_responses_end_when_they_are_cancelled(client, server):
+    options = dict(model=MODEL, input="Go on.", background=True, stream=True, extra_body={"ignore_eos": True})
+    stream = client.responses.create(**options)
+    first = next(iter(stream))
+    assert client.responses.cancel(first.response.id).status == "cancelled"
+    *_, last = stream
+    assert last.type == "response.failed" and last.response.status == "cancelled"
+    assert [last] == list(client.responses.retrieve(first.response.id, stream=True, starting_after=last.sequence_number - 1))
+    stream = client.responses.create(**options)
+    client.responses.delete(next(iter(stream)).response.id)
+    *_, last = stream
+    assert last.response.status == "cancelled"
     while server.metric("vllm:num_requests_running"):
         time.sleep(0.01)
 

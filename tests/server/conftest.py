@@ -68,6 +68,8 @@ def serve(folder, *flags, models=(str(TALES),), waits=True):
             process.wait(STOP_S)
         process.stdout.close()
         errors.close()
+    said = log.read_text(encoding="utf-8", errors="replace")
+    assert "WARNING: ThreadSanitizer" not in said, said[said.index("WARNING: ThreadSanitizer"):][:20000]
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,6 +35,7 @@ class FakeEngine final : public TextEngine {
   FinishReason reason = FinishReason::kStop;
   EngineStats now;
   GenerateRequest last;
+  std::function<Status(const std::string&)> on_load, on_unload;  ///< of adapters
   /// Not null: requests give `script` again and again until they are cancelled. The number of those that exist.
   std::shared_ptr<std::atomic<int>> num_endless;
 
@@ -54,8 +56,10 @@ class FakeEngine final : public TextEngine {
     return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});
   }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
-  Status load_adapter(const std::string&, const std::string&) override { return {}; }
-  Status unload_adapter(const std::string&) override { return unsupported("fake"); }
+  Status load_adapter(const std::string& name, const std::string&) override {
+    return on_load ? on_load(name) : Status();
+  }
+  Status unload_adapter(const std::string& name) override { return on_unload ? on_unload(name) : unsupported("fake"); }
   Status run_batch(std::span<BatchEntry>) override { return unsupported("fake"); }
   BatchLimits batch_limits() const override { return {.sequences = 4}; }
   int64_t free_cache_tokens() const override { return 0; }

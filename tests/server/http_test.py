@@ -248,6 +248,56 @@ def test_a_client_that_leaves_frees_its_place(server):
     assert float(cancelled[0].split()[-1]) > 0
 
 
+@pytest.mark.parametrize("path, options", [
+    (b"/v1/completions", {}),
+    (b"/v1/completions", {"stream": True}),
+    (b"/api/generate", {"model": "redline-tales", "raw": True, "stream": True}),
+    (b"/v1/responses", {"model": "redline-tales", "input": "Go on.", "background": True, "stream": True}),
+])
+def test_a_client_that_only_stops_sending_is_answered(server, path, options):
+    body = {"ignore_eos": True, "max_tokens": 300} if path == b"/v1/completions" else {}
+    if b"responses" not in path:
+        body["prompt"] = STORY["prompt"]
+    request = post(path, json.dumps(body | options).encode(), b"X-Request-Id: half\r\n")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        s.sendall(request)
+        s.shutdown(socket.SHUT_WR)
+        got = b""
+        while chunk := s.recv(65536):
+            got += chunk
+    got = got.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    head, _, rest = got.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    if options:
+        assert rest.endswith(b"0\r\n\r\n")
+    else:
+        assert b"Connection: close" in head
+        assert json.loads(rest)["usage"]["completion_tokens"] == 300
+
+
+def test_a_client_that_stops_sending_and_then_leaves_frees_its_place(server):
+    for version, stream in ((b"HTTP/1.1", True), (b"HTTP/1.1", False), (b"HTTP/1.0", True), (b"HTTP/1.0", False)):
+        body = json.dumps(STORY | {"max_tokens": 900, "ignore_eos": True, "stream": stream, "n": 8}).encode()
+        before = server.metric("vllm:generation_tokens_total")
+        with socket.create_connection(("127.0.0.1", server.port)) as s:
+            s.sendall(post(b"/v1/completions", body).replace(b"HTTP/1.1", version))
+            eventually(lambda: server.metric("vllm:num_requests_running") > 0)
+            s.shutdown(socket.SHUT_WR)
+        eventually(lambda: server.metric("vllm:num_requests_running") == 0)
+        assert server.metric("vllm:generation_tokens_total") - before < 8 * 900
+
+
+def test_the_second_of_two_requests_is_answered_after_the_end_of_sending(server):
+    long = post(b"/v1/completions", json.dumps(STORY | {"max_tokens": 200, "ignore_eos": True}).encode())
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        s.sendall(long + long)
+        s.shutdown(socket.SHUT_WR)
+        got = b""
+        while chunk := s.recv(65536):
+            got += chunk
+    assert got.count(b"HTTP/1.1 200 OK") == 2
+
+
 def test_a_reader_that_stops_loses_its_connection_only(server):
     body = json.dumps({"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 16, "logprobs": 20})
     with socket.socket() as s:

@@ -93,6 +93,39 @@ class Soak:
                 return
             await asyncio.sleep(0.01)
 
+    async def followed(self, client):
+        """A response whose events are read in parts, over several connections: none is lost, none comes twice."""
+        body = {"model": "redline-tales", "input": self.random.choice(QUESTIONS), "max_output_tokens": 60, "background": True, "stream": True}
+        path, next_number, method, last = "/v1/responses", 0, "POST", None
+        while last is None:
+            wanted = self.random.choice([1, 5, 1000])
+            async with client.stream(method, path, json=body if method == "POST" else None) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    self.check("followed", answer, (429,) if method == "POST" else (200,))
+                    return
+                async for line in answer.aiter_lines():
+                    if not line.startswith("data: "):
+                        continue
+                    event = json.loads(line[len("data: "):])
+                    if event["sequence_number"] != next_number:
+                        self.problems.append(f"event {event['sequence_number']} came as number {next_number}")
+                        return
+                    next_number += 1
+                    id = event["response"]["id"] if "response" in event else id
+                    if event["type"] in ("response.completed", "response.incomplete", "response.failed"):
+                        last = event
+                    wanted -= 1
+                    if wanted == 0:
+                        break
+            self.check("events", answer, (200,))
+            method, path = "GET", f"/v1/responses/{id}?stream=true&starting_after={next_number - 1}"
+            if last is None and self.random.random() < 0.1:
+                self.check("end", await client.post(f"/v1/responses/{id}/cancel"), (200,))
+        self.counts[last["response"]["status"]] += 1
+        if last["type"] == "response.failed" and last["response"]["status"] != "cancelled":
+            self.problems.append(f"a response failed: {last}")
+
     async def conversation(self, client):
         """Responses that a conversation on the server keeps; it is deleted, or left to be evicted."""
         answer = await client.post("/v1/conversations", json={"items": [{"role": "user", "content": "We talk about a cat."}]})
@@ -139,6 +172,8 @@ class Soak:
         await asyncio.sleep(self.random.random() * 0.2)
         if self.random.random() < 0.5:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        elif self.random.random() < 0.3:
+            s.shutdown(socket.SHUT_WR)
         writer.transport.abort() if self.random.random() < 0.5 else writer.close()
         self.counts["vanished"] += 1
 
@@ -158,8 +193,8 @@ class Soak:
 
     async def client(self, number):
         kinds = [self.whole, self.stream, lambda c: self.stream(c, True), self.vanish, self.bad, self.constrained, self.talk, self.background,
-                 self.conversation, lambda c: self.adapter(c, f"own{number}")]
-        weights = [6, 6, 4, 3, 3, 2, 2, 2, 2, 1]
+                 self.followed, self.conversation, lambda c: self.adapter(c, f"own{number}")]
+        weights = [6, 6, 4, 3, 3, 2, 2, 2, 2, 2, 1]
         async with httpx.AsyncClient(base_url=self.server.url, timeout=120) as client:
             while time.monotonic() < self.end:
                 kind = self.random.choices(kinds, weights)[0]

@@ -68,8 +68,7 @@ class ImagesAnswer final : public PredictionAnswer {
   };
   ImagesAnswer(std::shared_ptr<Prediction> prediction, Options options)
       : PredictionAnswer(std::move(prediction), true), options_(std::move(options)) {
-    is_stream = options_.streams;
-    if (is_stream) content_type = "text/event-stream";
+    if (options_.streams) become_event_stream(*this);
   }
 
   Progress poll(std::string& body) override {

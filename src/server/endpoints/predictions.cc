@@ -90,9 +90,7 @@ class WaitingAnswer final : public PredictionAnswer {
 class EventsAnswer final : public PredictionAnswer {
  public:
   explicit EventsAnswer(std::shared_ptr<Prediction> prediction) : PredictionAnswer(std::move(prediction), false) {
-    is_stream = true;
-    content_type = "text/event-stream";
-    headers.emplace_back("Cache-Control", "no-cache");
+    become_event_stream(*this);
   }
   Progress poll(std::string& body) override {
     const Prediction::State s = prediction().state();

@@ -58,7 +58,9 @@ std::vector<Field> request_fields() {
        {.choices = {"auto", "none", "required"}, .object = &responses_choice_schema}},
       {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
-      {"background", kBoolean, "answer at once; GET /v1/responses/{response} has the response when it is complete"},
+      {"background", kBoolean,
+       "answer at once, or with events: GET /v1/responses/{response} has the response when it is complete, and the "
+       "events again"},
       {"include",
        kArray,
        "message.output_text.logprobs: log probabilities of each token; the others have no effect",
@@ -106,13 +108,12 @@ const Schema responses_answer_schema{
 const Schema responses_query_schema{
     "ResponseQuery",
     {{"include", kArray, "", {.items = &include_item, .is_ignored = true}},
-     {"stream",
-      kBoolean,
-      "",
-      {.only = {false}, .why = "is not supported here: ask for the response again until it is complete"}},
-     {"include_obfuscation", kBoolean, "events are not padded", {.is_ignored = true}}},
-    false,
-    {{"starting_after", "is not supported: the response is not answered as events"}}};
+     {"stream", kBoolean, "answer with the events of a response that was made with background and stream"},
+     {"starting_after",
+      kInteger,
+      "with stream: only events with a higher sequence_number",
+      {.min = 0, .max = kMaxJsonInteger}},
+     {"include_obfuscation", kBoolean, "events are not padded", {.is_ignored = true}}}};
 const Schema responses_deleted_schema{"DeletedResponse",
                                       {{"id", kString, "", {.required = true}},
                                        {"object", kString, "", {.required = true, .choices = {"response"}}},
@@ -156,7 +157,9 @@ class ResponseAnswer final : public ChatAnswer {
  public:
   ResponseAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
                  const GenerateRequest& request, const Continued& before)
-      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, request.stop),
+      : ChatAnswer(call, choice, std::move(choices), wants(call, "stream") && !wants(call, "background"), prompt,
+                   request.stop),
+        events_(wants(call, "stream") && wants(call, "background") ? std::make_shared<ResponseEvents>() : nullptr),
         stored_(call.app.responses()), conversations_(call.app.conversations()), client_(call.http.client),
         has_logprobs_(request.num_logprobs >= 0), messages_(prompt.messages), input_(before.items),
         num_earlier_(before.items.size()), conversation_id_(before.conversation_id) {
@@ -190,9 +193,10 @@ class ResponseAnswer final : public ChatAnswer {
                {"truncation", "disabled"}};
   }
   /// Before its end.
-  StoredResponse stored_so_far() const { return {id_, client_, unfinished("queued"), messages_, input_}; }
+  StoredResponse stored_so_far() const { return {id_, client_, unfinished("queued"), messages_, input_, events_}; }
 
  private:
+  static bool wants(const Call& call, const char* name) { return call.body.value(name, false); }
   /// The number that a person would write: 0.6, not that of float32 with all its digits.
   static double shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
   enum class Open : uint8_t { kNone, kMessage, kReasoning, kCall };
@@ -210,10 +214,8 @@ class ResponseAnswer final : public ChatAnswer {
     return json;
   }
   void send(const char* type, const Json& json, std::string& out) {
-    if (!streams()) return;
-    Json event = {{"type", type}, {"sequence_number", sequence_++}};
-    event.update(json);
-    out += sse(type, event);
+    if (events_) events_->append(type, json);
+    else if (streams()) out += numbered_event(type, sequence_++, json);
   }
   Json place() const { return {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"content_index", 0}}; }
   static Json with(Json json, const char* name, Json value) {
@@ -225,9 +227,14 @@ class ResponseAnswer final : public ChatAnswer {
   }
 
   void begin(std::string& out) override {
-    const Json created = unfinished("in_progress");
+    const Json created = unfinished(events_ ? "queued" : "in_progress");
     send("response.created", {{"response", created}}, out);
-    send("response.in_progress", {{"response", created}}, out);
+    if (events_) send("response.queued", {{"response", created}}, out);
+    else progress(out);
+  }
+  void progress(std::string& out) {
+    if (std::exchange(is_in_progress_, true)) return;
+    send("response.in_progress", {{"response", unfinished("in_progress")}}, out);
   }
   void open(Open kind, const ChatDelta& delta, std::string& out) {
     if (open_ == kind && kind != Open::kCall) return;
@@ -274,7 +281,8 @@ class ResponseAnswer final : public ChatAnswer {
     output_.push_back(std::exchange(item_, nullptr));
     open_ = Open::kNone;
   }
-  void on_token(const Event& event, std::string&) override {
+  void on_token(const Event& event, std::string& out) override {
+    progress(out);
     if (has_logprobs_) new_logprobs_.push_back(logprob_json(event));
   }
   void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
@@ -298,6 +306,7 @@ class ResponseAnswer final : public ChatAnswer {
     }
   }
   void on_message(size_t, const ChatMessage& m, std::string& out) override {
+    progress(out);
     if (m.content.empty() && m.tool_calls.empty()) open(Open::kMessage, {}, out);
     close(out);
   }
@@ -315,17 +324,13 @@ class ResponseAnswer final : public ChatAnswer {
                      {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens()}}},
                      {"total_tokens", prompt_tokens() + generated_tokens()}};
     if (!conversation_id_.empty()) add_to_conversation(json["output"]);
+    send(is_complete ? "response.completed" : "response.incomplete", {{"response", json}}, out);
+    if (events_) events_->close();
     if (echoed_["store"] == true) store(json);
-    if (streams())
-      send(is_complete ? "response.completed" : "response.incomplete", {{"response", std::move(json)}}, out);
-    else out = to_text(json);
+    if (!streams()) out = to_text(json);
   }
   std::string error_event(const ApiError& error) const override {
-    return sse("error", {{"type", "error"},
-                         {"sequence_number", sequence_},
-                         {"code", error.code},
-                         {"message", error.message},
-                         {"param", nullptr}});
+    return numbered_event("error", sequence_, {{"code", error.code}, {"message", error.message}, {"param", nullptr}});
   }
 
   void add_to_conversation(const Json& output) {
@@ -340,9 +345,12 @@ class ResponseAnswer final : public ChatAnswer {
     if (!m.reasoning.empty()) answer["reasoning_content"] = m.reasoning;
     for (const ChatToolCall& call : m.tool_calls) answer["tool_calls"].push_back(tool_call_json(call));
     messages_.push_back(std::move(answer));
-    stored_.keep({id_, client_, response, std::move(messages_), std::move(input_)});
+    StoredResponse kept = {id_, client_, response, std::move(messages_), std::move(input_), events_};
+    if (events_ && (events_->is_dropped() || kept.bytes() > stored_.max_bytes())) kept.events.reset();
+    stored_.keep(std::move(kept));
   }
 
+  const std::shared_ptr<ResponseEvents> events_;  ///< in their place: those of a stream are made here; else null
   StoredResponses& stored_;
   Conversations& conversations_;
   const std::string client_;
@@ -357,7 +365,41 @@ class ResponseAnswer final : public ChatAnswer {
   Json logprobs_ = Json::array(), new_logprobs_ = Json::array();  ///< of the open item; of tokens without a delta yet
   std::string text_;
   Open open_ = Open::kNone;
-  int64_t sequence_ = 0;
+  size_t sequence_ = 0;  ///< of a stream
+  bool is_in_progress_ = false;
+};
+
+/// Events of a response from one on; those to come as they are made. The response does not depend on it.
+class ResponseEventsAnswer final : public Answer {
+ public:
+  ResponseEventsAnswer(std::shared_ptr<ResponseEvents> events, size_t next) : events_(std::move(events)), next_(next) {
+    become_event_stream(*this);
+  }
+  ~ResponseEventsAnswer() override {
+    if (listener_) events_->unlisten(*listener_);
+  }
+  void on_ready(std::function<void()> wake) override { listener_ = events_->listen(std::move(wake)); }
+  Progress poll(std::string& body) override {
+    constexpr size_t kMaxPart = size_t{64} << 10;
+    const size_t begin_size = body.size();
+    switch (events_->read(next_, kMaxPart, body)) {
+      case ResponseEvents::Rest::kSome: return Progress::kMore;
+      case ResponseEvents::Rest::kComes: return body.size() == begin_size ? Progress::kWaiting : Progress::kMore;
+      case ResponseEvents::Rest::kNone: return Progress::kDone;
+      case ResponseEvents::Rest::kDropped: break;
+    }
+    body += numbered_event("error", next_,
+                           {{"code", "events_dropped"},
+                            {"message", "there is no room for the events of this response any more; it goes on"},
+                            {"param", nullptr}});
+    return Progress::kDone;
+  }
+  std::string_view ping() const override { return kEventStreamPing; }
+
+ private:
+  const std::shared_ptr<ResponseEvents> events_;
+  size_t next_;
+  std::optional<uint64_t> listener_;
 };
 
 Outcome<Continued> continued(const Call& call) {
@@ -401,8 +443,6 @@ Outcome<Continued> continued(const Call& call) {
 AnswerOr post_responses(Call& call) {
   const Json& body = call.body;
   const bool is_background = body.value("background", false);
-  if (is_background && body.value("stream", false))
-    return bad_request("background", "background is not supported together with stream", "invalid_value");
   if (is_background && !body.value("store", true))
     return bad_request("background", "background needs store, which must not be false", "invalid_value");
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
@@ -427,9 +467,11 @@ AnswerOr post_responses(Call& call) {
   auto answer = std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before);
   if (!is_background) return std::unique_ptr<Answer>(std::move(answer));
   StoredResponse response = answer->stored_so_far();
-  auto queued = json_answer(response.response);
+  std::unique_ptr<Answer> first;
+  if (response.events) first = std::make_unique<ResponseEventsAnswer>(response.events, 0);
+  else first = json_answer(response.response);
   call.app.background().start(std::move(response), std::move(answer));
-  return queued;
+  return first;
 }
 
 ApiError no_response(const std::string& id) {
@@ -447,7 +489,18 @@ std::shared_ptr<const StoredResponse> find_response(const Call& call) {
 AnswerOr get_response(Call& call) {
   const auto found = find_response(call);
   if (!found) return no_response(call.path_values[0]);
-  return json_answer(found->response);
+  const bool streams = call.body.value("stream", false);
+  if (!streams && call.body.contains("starting_after"))
+    return bad_request("starting_after", "starting_after is for events, which need stream=true", "invalid_value");
+  if (!streams) return json_answer(found->response);
+  if (!found->events || found->events->is_dropped())
+    return bad_request("stream",
+                       found->events ? "there is no room for the events of this response any more"
+                                     : "the response has no events: it was not made with background and stream",
+                       "invalid_value");
+  const int64_t before = call.body.value("starting_after", int64_t{-1});
+  return std::unique_ptr<Answer>(
+      std::make_unique<ResponseEventsAnswer>(found->events, static_cast<size_t>(before + 1)));
 }
 
 AnswerOr cancel_response(Call& call) {
@@ -497,7 +550,8 @@ std::vector<Endpoint> responses_endpoints() {
            "/v1/responses/{response}",
            "text",
            "a stored response",
-           {{200, "the response", &responses_answer_schema}},
+           {{200, "the response; with stream, events", &responses_answer_schema},
+            {200, "with stream", nullptr, "text/event-stream"}},
            get_response,
            {.query = &responses_query_schema, .error_statuses = {404}}},
           {"POST",

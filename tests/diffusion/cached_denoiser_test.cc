@@ -286,8 +286,8 @@ std::vector<std::string> all_rules() {
   return all;
 }
 
-// The same steps are computed as on the CPU, the latents are the same to float32, and what the parts of a network hand on
-// stays in the device's memory: nothing but model outputs and sums comes to the host.
+// The same steps are computed as on the CPU, the latents are the same to float32, and what the parts of a network hand
+// on stays in the device's memory: nothing but model outputs and sums comes to the host.
 TEST(CachedDenoiser, EveryRuleOnADevice) {
   if (std::getenv("REDLINE_CPU_ISA")) GTEST_SKIP() << "the same under every instruction set";
   for (const char* network : {"flux_dev", "sd3", "pixart_sigma", "unet_sd15"}) {

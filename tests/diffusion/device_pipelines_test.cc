@@ -7,7 +7,9 @@
 #include <fstream>
 #include <random>
 
+#include "diffusion/pipeline_loader.h"
 #include "diffusion/solver.h"
+#include "graph/check_program.h"
 #include "redline/image.h"
 #include "support/counted_device.h"
 #include "support/golden.h"
@@ -141,7 +143,7 @@ std::vector<std::string> every_solver() {
   return names;
 }
 
-TEST(DevicePipelines, EverySolver) {
+TEST(DeviceImages, EverySolver) {
   const OnBoth diffusion(image_golden("pipeline_sd1")), flow(image_golden("pipeline_sd3"));
   ASSERT_TRUE(diffusion.is_open() && flow.is_open());
   const RgbImage image = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 90)};
@@ -164,7 +166,7 @@ TEST(DevicePipelines, EverySolver) {
   }
 }
 
-TEST(DevicePipelines, EveryGuidance) {
+TEST(DeviceImages, EveryGuidance) {
   const FluxPipeline flux;
   for (const std::string& path :
        {image_golden("pipeline_sdxl"), image_golden("pipeline_pixart"), image_golden("pipeline_sd3"), flux.path}) {
@@ -189,7 +191,7 @@ TEST(DevicePipelines, EveryGuidance) {
   }
 }
 
-TEST(DevicePipelines, StepCachesOfWholePipelines) {
+TEST(DeviceImages, StepCachesOfWholePipelines) {
   const FluxPipeline flux;
   for (const std::string& path :
        {image_golden("pipeline_sd1"), image_golden("pipeline_pixart"), image_golden("pipeline_sd3"), flux.path}) {
@@ -222,7 +224,7 @@ std::string write_lora(const std::string& path,
   return path;
 }
 
-TEST(DevicePipelines, AdaptersAreSwapped) {
+TEST(DeviceImages, AdaptersAreSwapped) {
   const FluxPipeline flux;
   ImageOptions options;
   options.max_adapter_rank = 6;
@@ -247,7 +249,7 @@ TEST(DevicePipelines, AdaptersAreSwapped) {
   for (size_t i = 1; i + 1 < drawn.size(); ++i) EXPECT_NE(drawn[i], drawn[i - 1]) << i;
 }
 
-TEST(DevicePipelines, MasksAndTilesOfTheVae) {
+TEST(DeviceImages, MasksAndTilesOfTheVae) {
   for (const char* pipeline : {"pipeline_sd2", "pipeline_sd_inpaint", "pipeline_sdxl_inpaint"}) {
     ImageOptions options;
     options.vae_tile = 64;
@@ -277,9 +279,44 @@ TEST(DevicePipelines, MasksAndTilesOfTheVae) {
   }
 }
 
+// Every network of every golden pipeline, with room for adapters, as engines compile them: the parts of the denoiser,
+// what it computes once for a run, encoders and VAE, on a GPU of 132 multiprocessors.
+TEST(DeviceImages, SchedulesAreOrdered) {
+  if (test::test_device() != "emu") GTEST_SKIP() << "the number of multiprocessors is the device's own";
+  const FluxPipeline flux;
+  std::vector<std::string> pipelines = {flux.path};
+  for (const auto& entry : std::filesystem::directory_iterator(image_golden("")))
+    if (std::filesystem::exists(entry.path() / "model_index.json")) pipelines.push_back(entry.path().string());
+  EXPECT_GE(pipelines.size(), 9u);
+  for (const std::string& path : pipelines) {
+    SCOPED_TRACE(path);
+    ImageOptions options;
+    options.runtime = Runtime::open({.threads = 1}).value();
+    RuntimeResources& resources = resources_of(*options.runtime);
+    const auto device =
+        std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &resources.team()}));
+    resources.set_device({DeviceKind::kEmulated}, device);
+    options.device = "emu";
+    options.max_side = 64;
+    options.max_batch = 2;
+    options.max_adapter_rank = 8;
+    const auto pipeline = load_pipeline(path, options);
+    ASSERT_TRUE(pipeline.ok()) << pipeline.status().message();
+    int checked = 0;
+    for (const Executable* network : (*pipeline)->networks()) {
+      if (network->program() == nullptr) continue;
+      EXPECT_EQ(network->program()->tasks.size(), 132u) << network->program()->name;
+      const Status status = check_program(*network->program(), network->program()->bounds);
+      EXPECT_TRUE(status.ok()) << network->program()->name << ": " << status.message();
+      ++checked;
+    }
+    EXPECT_GE(checked, 4);  // a text encoder, a denoiser, the VAE both ways
+  }
+}
+
 // What the parts of a network hand on stays on the device, and a new size runs without a capture: graphs are captured
 // when a size comes a second time.
-TEST(DevicePipelines, StepsHandOnInTheDevicesMemory) {
+TEST(DeviceImages, StepsHandOnInTheDevicesMemory) {
   const FluxPipeline flux;
   const OnBoth model(flux.path);
   ASSERT_TRUE(model.is_open());

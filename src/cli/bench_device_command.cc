@@ -45,6 +45,11 @@ void print_report(const lab::DeviceBenchReport& report, Terminal& terminal) {
   terminal.print("\n{}", ceilings.text());
   terminal.print("  a launch takes {:.1f} us, a step of one launch {:.1f} us\n", s.launch_seconds * 1e6,
                  s.step_seconds * 1e6);
+  Table peaks({"products of", "TOP/s", ""}, {1});
+  for (const DeviceSpeeds::Peak& p : s.peaks)
+    peaks.add({p.type, p.reason.empty() ? fmt::format("{:.1f}", p.operations_per_s / 1e12) : "",
+               p.reason.empty() ? "by " + p.by : "none: " + p.reason});
+  terminal.print("\n{}", peaks.text());
   Table products({fmt::format("rows of x w^T, w {0}x{0} bf16", s.products.at(0).size), "own us", "TFLOP/s",
                   "library us", "TFLOP/s"},
                  {0, 1, 2, 3, 4});
@@ -94,8 +99,9 @@ Status bench_device(const BenchDeviceArgs& args, Terminal& terminal) {
 Command bench_device_command() {
   return make_command<BenchDeviceArgs, bench_device>(
              "bench device", "measure a GPU and its kernels",
-             "Measures what the GPU reads, copies and gets from the host, on random numbers; from how many rows its "
-             "matrix library is faster than Redline's own kernels; and with --random the time of one launch of each "
+             "Measures what the GPU reads, copies, gets from the host and multiplies (bf16, e4m3, int8), on random "
+             "numbers; from how many rows its matrix library is faster than Redline's own kernels; and with --random "
+             "the time of one launch of each "
              "kernel of a step, all of its layers one after the other, beside the least that these ceilings allow. "
              "What "
              "attention, experts and recurrences read depends on the text: only their times are shown. The emulated "

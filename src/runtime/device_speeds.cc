@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
 
 #include "backends/tiles/tile_lowering.h"
@@ -123,6 +124,77 @@ Result<std::vector<double>> time_products(const std::vector<int64_t>& rows, int6
   return seconds;
 }
 
+struct PeakType {
+  const char* name;
+  tiles::ProductType type;
+  int64_t bytes;
+};
+constexpr PeakType kPeakTypes[] = {{"bf16", tiles::ProductType::kBF16, 2},
+                                   {"e4m3", tiles::ProductType::kE4M3, 1},
+                                   {"int8", tiles::ProductType::kI8, 1}};
+
+/// Numbers of the type, as bytes.
+std::vector<uint8_t> random_factor(const PeakType& type, int64_t count) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(count * type.bytes));
+  Numbers numbers;
+  for (int64_t i = 0; i < count; ++i) {
+    const float number = numbers.next();
+    if (type.type == tiles::ProductType::kBF16) {
+      const uint16_t bits = f32_to_bf16(number);
+      std::memcpy(bytes.data() + 2 * i, &bits, 2);
+      continue;
+    }
+    auto code = static_cast<uint8_t>(static_cast<int>(number * 127) & 255);
+    if (type.type == tiles::ProductType::kE4M3 && (code & 127) == 127) code ^= 1;  // not a number
+    bytes[static_cast<size_t>(i)] = code;
+  }
+  return bytes;
+}
+
+/// Operations per second of a product of two matrices [size, size] by the library.
+Result<double> measure_peak(const std::shared_ptr<OpenDevice>& device, const PeakType& type, int64_t size) {
+  const int64_t count = size * size, bytes = count * type.bytes;
+  const std::vector<uint8_t> host = random_factor(type, count);
+  REDLINE_ASSIGN(DeviceMemory x, DeviceMemory::make(device, bytes));
+  REDLINE_ASSIGN(DeviceMemory w, DeviceMemory::make(device, bytes));
+  REDLINE_ASSIGN(DeviceMemory y, DeviceMemory::make(device, count * 4));
+  REDLINE_TRY(device->upload(x.data(), host.data(), bytes));
+  REDLINE_TRY(device->upload(w.data(), host.data(), bytes));
+  const auto side = static_cast<int32_t>(size);
+  const tiles::MatrixProduct product = {x.data(), w.data(), y.data(), side, side, side, type.type};
+  constexpr int kProducts = 8;  // in a row, so that the time of a launch does not count
+  REDLINE_ASSIGN(const double seconds, fastest([&]() -> Status {
+                   for (int i = 0; i < kProducts; ++i) REDLINE_TRY(device->multiply(product));
+                   return device->synchronize();
+                 }));
+  return kProducts * 2.0 * static_cast<double>(count) * static_cast<double>(size) / seconds;
+}
+
+/// Without a library the kernels that models run are measured; there are none of e4m3 and int8.
+void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, DeviceSpeeds& speeds) {
+  const auto side = static_cast<int32_t>(size);
+  for (const PeakType& type : kPeakTypes) {
+    DeviceSpeeds::Peak& peak = speeds.peaks.emplace_back();
+    peak.type = type.name;
+    if (speeds.library.empty() && type.type == tiles::ProductType::kBF16) {
+      peak.by = "own kernels";
+      for (const DeviceSpeeds::Product& product : speeds.products)
+        peak.operations_per_s = std::max(peak.operations_per_s, product.flops() / product.own_seconds);
+      continue;
+    }
+    if (speeds.library.empty()) {
+      peak.reason = "there is no matrix library, and Redline's own kernels have no such product";
+    } else if (!device->can_multiply(side, side, side, type.type)) {
+      peak.reason = fmt::format("{} has no such product on {}", speeds.library, speeds.model);
+    } else if (const Result<double> measured = measure_peak(device, type, size); measured.ok()) {
+      peak.by = speeds.library;
+      peak.operations_per_s = *measured;
+    } else {
+      peak.reason = fmt::format("{} fails: {}", speeds.library, measured.status().message());
+    }
+  }
+}
+
 }  // namespace
 
 int64_t choose_own_rows(const std::vector<DeviceSpeeds::Product>& products) {
@@ -160,6 +232,8 @@ Result<DeviceSpeeds> measure_device_speeds(const std::shared_ptr<OpenDevice>& de
   if (!goes_on()) return cancelled("interrupted");
   REDLINE_ASSIGN(const std::vector<double> own, time_products(rows, size, weight, kAll, device, team));
   for (size_t i = 0; i < rows.size(); ++i) speeds.products.push_back({rows[i], size, own[i], {}});
+  if (!goes_on()) return cancelled("interrupted");
+  measure_peaks(device, is_emulated ? 32 : 8192, speeds);
   if (!goes_on()) return cancelled("interrupted");
   if (speeds.library.empty()) return speeds;
   REDLINE_ASSIGN(const std::vector<double> by_library, time_products(rows, size, weight, 0, device, team));

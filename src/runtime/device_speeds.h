@@ -29,6 +29,14 @@ struct DeviceSpeeds {
     double flops() const { return 2.0 * static_cast<double>(rows) * static_cast<double>(size * size); }
   };
   std::vector<Product> products;
+  /// Products of large square matrices, all numbers random: "bf16", "e4m3" and "int8".
+  struct Peak {
+    std::string type;
+    std::string by;               ///< "cuBLASLt 13.0.2", "own kernels"; "": there is none
+    double operations_per_s = 0;  ///< multiplications and additions
+    std::string reason;           ///< why there is none
+  };
+  std::vector<Peak> peaks;
   /// Products of more rows are faster by the library; nullopt: there is none.
   std::optional<int64_t> own_rows;
 };

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "support/counted_device.h"
 #include "support/denoiser_harness.h"
 
 namespace redline {
@@ -262,6 +263,71 @@ TEST(CachedDenoiser, OnlyWhatARuleReadsIsTaken) {
   EXPECT_EQ(reads("teacache:coefficients=1/0"), "emit");
   EXPECT_EQ(reads("mask:steps=0,span=middle"), "fit");
   EXPECT_EQ(reads("mask:steps=0,span=blocks"), "eit");
+}
+
+/// Every rule as it is by default, and with its knob where most steps are skipped.
+std::vector<std::string> all_rules() {
+  std::vector<std::string> all;
+  for (const RuleRow* rule : rules()) {
+    all.emplace_back(rule->name);
+    const TuningKnob& knob = rule->knob;
+    const auto with = [&](const auto& value) {
+      all.push_back(fmt::format("{}:{}={}", rule->name, knob.parameter, value));
+    };
+    switch (knob.kind) {
+      case TuningKnob::Kind::kNone: break;
+      case TuningKnob::Kind::kThreshold: with(knob.max); break;
+      case TuningKnob::Kind::kInteger:
+      case TuningKnob::Kind::kBudget: with(4); break;
+      case TuningKnob::Kind::kChoice:
+        for (const char* choice : knob.choices) with(choice);
+    }
+  }
+  return all;
+}
+
+// The same steps are computed as on the CPU, the latents are the same to float32, and what the parts of a network hand
+// on stays in the device's memory: nothing but model outputs and sums comes to the host.
+TEST(CachedDenoiser, EveryRuleOnADevice) {
+  if (std::getenv("REDLINE_CPU_ISA")) GTEST_SKIP() << "the same under every instruction set";
+  for (const char* network : {"flux_dev", "sd3", "pixart_sigma", "unet_sd15"}) {
+    std::map<std::pair<int64_t, int64_t>, std::array<GoldenDenoiser, 2>> opened;  // by front and tail blocks
+    int num_run = 0;
+    for (const std::string& rule : all_rules()) {
+      SCOPED_TRACE(fmt::format("{}, {}", network, rule));
+      RuleRequest request;
+      request.rule = rule;
+      const Result<RulePlan> plan = plan_rule(request);
+      ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+      const bool has_parts = network != std::string_view("unet_sd15");
+      if (!has_parts && (plan->span == SkippedSpan::kMiddle || plan->span == SkippedSpan::kBlocks)) continue;
+      std::array<GoldenDenoiser, 2>& both = opened[{plan->front_blocks, plan->tail_blocks}];
+      if (!both[0].denoiser) {
+        const BlockSplit blocks(plan->front_blocks, plan->tail_blocks);
+        both = {make_denoiser(network, blocks), make_denoiser(network, blocks, 8, NetworkMode::kEmulatedF32)};
+      }
+      ASSERT_TRUE(both[0].denoiser && both[1].denoiser);
+      const Drawn want = draw_cached_denoiser(both[0], rule, {1, 2}, 2);
+      testing::CountedDevice device(*both[1].runtime);
+      const Drawn got = draw_cached_denoiser(both[1], rule, {1, 2}, 2);
+      ++num_run;
+      EXPECT_EQ(got.actions, want.actions);
+      EXPECT_EQ(got.share, want.share);
+      ASSERT_EQ(got.latents.size(), want.latents.size());
+      float most = 0, error = 0;
+      for (size_t i = 0; i < want.latents.size(); ++i) {
+        most = std::max(most, std::abs(want.latents[i]));
+        error = std::max(error, std::abs(got.latents[i] - want.latents[i]));
+      }
+      // Twelve steps of float32 in another order, with guidance that multiplies differences by two.
+      EXPECT_LE(error, 1e-4F * most);
+      const Denoiser& denoiser = *both[1].denoiser;
+      const int64_t tokens = denoiser.batch().layout.height * denoiser.batch().layout.width /
+                             (denoiser.model().patch * denoiser.model().patch);
+      EXPECT_LE(device.counts().largest_download, denoiser.batch().rows * tokens * denoiser.model().out_channels * 4);
+    }
+    EXPECT_GE(num_run, 4) << network;
+  }
 }
 
 TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {

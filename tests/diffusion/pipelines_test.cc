@@ -20,6 +20,7 @@ namespace {
 struct Mode {
   const char* pipeline;
   ImageType type;
+  std::string device = "cpu";
 };
 
 class Pipelines : public ::testing::TestWithParam<Mode> {};
@@ -32,6 +33,7 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
   options.threads = 2;
   options.max_side = 64;
   options.dtype = GetParam().type;
+  options.device = GetParam().device;
   auto engine = ImageEngine::open(folder, options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   for (const auto& [name, sizes] : *arrays) {
@@ -292,9 +294,16 @@ TEST(UnetPipelines, NameWhatDoesNotFit) {
 std::vector<Mode> modes() {
   std::vector<Mode> all;
   for (const char* pipeline : {"pipeline_sd3", "pipeline_sd3_without_t5", "pipeline_pixart", "pipeline_sd1",
-                               "pipeline_sd2", "pipeline_sd_inpaint", "pipeline_sdxl", "pipeline_sdxl_inpaint"})
+                               "pipeline_sd2", "pipeline_sd_inpaint", "pipeline_sdxl", "pipeline_sdxl_inpaint"}) {
     for (const ImageType type : {ImageType::kF32, ImageType::kAuto, ImageType::kBF16, ImageType::kQ8})
       all.push_back({pipeline, type});
+    if (std::getenv("REDLINE_CPU_ISA")) continue;
+    for (const ImageType type : {ImageType::kF32, ImageType::kBF16})
+      all.push_back({pipeline, type, test::test_device()});
+    if (std::string_view(pipeline) == "pipeline_sd2" || std::string_view(pipeline) == "pipeline_sd3")
+      for (const ImageType type : {ImageType::kQ8_0, ImageType::kW8A8})
+        all.push_back({pipeline, type, test::test_device()});
+  }
   return all;
 }
 
@@ -388,14 +397,12 @@ TEST_P(PipelineParts, RefuseWhatDoesNotFit) {
 INSTANTIATE_TEST_SUITE_P(Families, PipelineParts,
                          ::testing::Values("pipeline_sd1", "pipeline_sdxl", "pipeline_sd3", "pipeline_pixart"));
 
-INSTANTIATE_TEST_SUITE_P(Families, Pipelines, ::testing::ValuesIn(modes()), [](const auto& info) {
-  switch (info.param.type) {
-    case ImageType::kF32: return fmt::format("{}_f32", info.param.pipeline);
-    case ImageType::kBF16: return fmt::format("{}_bf16", info.param.pipeline);
-    case ImageType::kQ8: return fmt::format("{}_q8", info.param.pipeline);
-    default: return fmt::format("{}_auto", info.param.pipeline);
-  }
-});
+std::string mode_name(const ::testing::TestParamInfo<Mode>& info) {
+  constexpr const char* kTypes[] = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"};
+  return fmt::format("{}_{}{}", info.param.pipeline, info.param.device == "cpu" ? "" : "device_",
+                     kTypes[static_cast<int>(info.param.type)]);
+}
+INSTANTIATE_TEST_SUITE_P(Families, Pipelines, ::testing::ValuesIn(modes()), mode_name);
 
 }  // namespace
 }  // namespace redline

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "graph/adapters.h"
 #include "graph/check_program.h"
 #include "models/registry.h"
 #include "redline/device_notice.h"
@@ -80,13 +81,15 @@ TEST_P(EmulatedGolden, MatchesTransformers) {
   EXPECT_LE(d.all, deep * rounding.golden_largest());
 }
 
-/// Compiles a model for a GPU of 132 multiprocessors and checks the schedule of few and of many rows.
-void check_schedule(const std::string& path) {
+/// Compiles a model for a GPU of 132 multiprocessors and checks the schedule of few and of many rows. `max_rank`: of
+/// adapters; 0: the model has no room for any.
+void check_schedule(const std::string& path, int64_t max_rank = 0) {
   auto checkpoint = Checkpoint::open(path);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
   auto model = build_language_model(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   set_kv_format(model->graph, KvFormat::kF16);
+  if (max_rank > 0) add_adapter_sites(model->graph, max_rank, [](const std::string&) { return true; });
   ASSERT_TRUE(run_passes(model->graph).ok());
   TileCompileOptions options;
   options.bounds[Symbol::kTokens] = 64;
@@ -452,9 +455,11 @@ TEST(EmulatedTales, TheDeviceSamplesLikeTheHost) {
 
 TEST(EmulatedSchedules, AreOrdered) {
   check_schedule(kTales);
+  check_schedule(kTales, 8);
   for (const std::string& model : emulated_models()) {
     SCOPED_TRACE(model);
     check_schedule(golden_root() + "/" + model);
+    check_schedule(golden_root() + "/" + model, 8);
   }
 }
 

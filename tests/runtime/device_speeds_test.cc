@@ -48,9 +48,57 @@ TEST(DeviceSpeeds, AreMeasuredOfADevice) {
       EXPECT_EQ(product.library_seconds.has_value(), has_library);
     }
     EXPECT_EQ(speeds->own_rows.has_value(), has_library);
+    ASSERT_EQ(speeds->peaks.size(), 3u);
+    for (const DeviceSpeeds::Peak& peak : speeds->peaks) {
+      const bool is_measured = has_library || peak.type == "bf16";
+      EXPECT_EQ(peak.operations_per_s > 0, is_measured) << peak.type;
+      EXPECT_EQ(peak.by, has_library ? speeds->library : is_measured ? "own kernels" : "");
+      EXPECT_EQ(peak.reason.empty(), is_measured) << peak.reason;
+    }
   }
   const auto device = std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 3, .team = &team}));
   EXPECT_EQ(measure_device_speeds(device, team, [] { return false; }).status().code(), Code::cancelled);
+}
+
+// A library without one of the types, as on GPUs that lack it, and one that fails: the others are measured.
+TEST(DeviceSpeeds, TypesThatTheDeviceLacksAreNamed) {
+  WorkerTeam team(2);
+  const auto device = std::make_shared<OpenDevice>(
+      emu::open_emulated_device({.multiprocessors = 3, .team = &team, .has_library = true}));
+  using Type = tiles::ProductType;
+  device->table().can_multiply = [](void*, int32_t, int32_t, int32_t, Type type) {
+    return type == Type::kE4M3 ? 0 : 1;
+  };
+  static decltype(tiles::TileDevice::multiply) multiply;
+  multiply = device->table().multiply;
+  device->table().multiply = [](void* self, const tiles::MatrixProduct* product) {
+    return product->type == Type::kI8 ? 1 : multiply(self, product);
+  };
+  const auto speeds = measure_device_speeds(device, team);
+  ASSERT_TRUE(speeds.ok()) << speeds.status().to_string();
+  ASSERT_EQ(speeds->peaks.size(), 3u);
+  EXPECT_GT(speeds->peaks[0].operations_per_s, 0);
+  EXPECT_EQ(speeds->peaks[1].reason, speeds->library + " has no such product on " + speeds->model);
+  EXPECT_TRUE(speeds->peaks[2].reason.starts_with(speeds->library + " fails")) << speeds->peaks[2].reason;
+}
+
+// What the library of the emulated device multiplies, number by number.
+TEST(DeviceSpeeds, TheEmulatedLibraryKnowsEveryType) {
+  WorkerTeam team(1);
+  const auto device = std::make_shared<OpenDevice>(
+      emu::open_emulated_device({.multiprocessors = 1, .team = &team, .has_library = true}));
+  const auto multiply = [&](const auto& x, const auto& w, auto sum, tiles::ProductType type) {
+    const tiles::MatrixProduct product = {x.data(), w.data(), &sum, 1, 1, static_cast<int32_t>(x.size()), type};
+    EXPECT_TRUE(device->multiply(product).ok());
+    return sum;
+  };
+  using U16 = std::vector<uint16_t>;
+  using U8 = std::vector<uint8_t>;
+  EXPECT_EQ(multiply(U16{0x3f80, 0xc000}, U16{0x4040, 0x3f00}, 0.0F, tiles::ProductType::kBF16), 3.0F - 1.0F);
+  // 1.5, -448, the smallest one 2^-9, and 2^-6, the smallest normal one.
+  EXPECT_EQ(multiply(U8{0x3c, 0xfe, 0x01, 0x08}, U8{0x38, 0x38, 0x38, 0x40}, 0.0F, tiles::ProductType::kE4M3),
+            1.5F - 448 + 0x1p-9F + 2 * 0x1p-6F);
+  EXPECT_EQ(multiply(U8{0x80, 0x7f}, U8{0x7f, 0x02}, int32_t{0}, tiles::ProductType::kI8), -128 * 127 + 127 * 2);
 }
 
 TEST(DeviceRecord, IsOfOneGpuAndOneLibrary) {

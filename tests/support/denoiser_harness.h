@@ -20,8 +20,9 @@ struct GoldenDenoiser {
   std::unique_ptr<Denoiser> denoiser;
 };
 
-/// In float32, for up to `max_rows` rows. The denoiser is null after a failure, which is reported to the test.
-inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks = 0, int64_t max_rows = 8) {
+/// For up to `max_rows` rows. The denoiser is null after a failure, which is reported to the test.
+inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks = 0, int64_t max_rows = 8,
+                                    NetworkMode mode = NetworkMode::kF32) {
   GoldenDenoiser made;
   made.golden = load_image_golden(name);
   made.blocks = blocks;
@@ -29,7 +30,7 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
   auto model = build_denoiser(class_name.get<std::string>(), made.golden.checkpoint, blocks);
   EXPECT_TRUE(model.ok()) << model.status().to_string();
   if (!model.ok()) return made;
-  ExecutableOptions options = network_options(NetworkMode::kF32);
+  ExecutableOptions options = network_options(mode);
   options.bounds[Symbol::kBatch] = max_rows;
   options.bounds[Symbol::kTextTokens] = 8;
   options.bounds[Symbol::kImageTokens] = 64;

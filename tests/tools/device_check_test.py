@@ -49,13 +49,16 @@ def test_a_part_that_hangs_is_ended_and_the_next_one_runs(tmp_path):
 
 def speeds(**changed):
     return {"model": "NVIDIA H200", "read_bytes_per_s": 4.3e12, "copy_bytes_per_s": 4.2e12, "upload_bytes_per_s": 2e10, "download_bytes_per_s": 2e10,
-            "launch_seconds": 3e-6, "own_rows": 192, **changed}
+            "launch_seconds": 3e-6, "own_rows": 192,
+            "peaks": [{"type": "bf16", "by": "cuBLASLt 13.0.2", "operations_per_s": 7.9e14, "reason": ""},
+                      {"type": "e4m3", "by": "", "operations_per_s": None, "reason": "cuBLASLt 13.0.2 has no such product on NVIDIA A100"}], **changed}
 
 
 def test_ceilings_name_the_machine_and_are_never_zeros(tmp_path):
     done, parts = check(tmp_path, "--suite", "ceilings", otherwise=f"echo '{json.dumps(speeds())}'")
     assert done.returncode == 0 and parts["ceilings"]["result"]["gb_per_s"]["read_bytes_per_s"] == 4300, done.stdout + done.stderr
     assert json.loads((tmp_path / "device_check.json").read_text())["machine"] == "NVIDIA H200" and "read 4300.0 GB/s" in done.stdout
+    assert "bf16 790.0 TOP/s, e4m3: none, cuBLASLt 13.0.2 has no such product on NVIDIA A100" in done.stdout, done.stdout
     done, parts = check(tmp_path, "--suite", "ceilings", otherwise=f"echo '{json.dumps(speeds(copy_bytes_per_s=0))}'")
     assert done.returncode == 1 and "a rate is nothing" in parts["ceilings"]["why"]
     # A GPU without its library is measured, and has no record.
@@ -91,6 +94,50 @@ def test_a_llama_bench_is_asked_for_the_same_rows(tmp_path):
     found = json.loads(done.stdout)["rows"]
     assert done.returncode == 0 and [(row["phase"], row["tokens_per_s"]) for row in found if "why" not in row] == [("prefill", 900.5), ("decode of 1", 40.25)]
     assert "-m m.gguf -p 512 -n 64 -ngl 0" in (tmp_path / "asked").read_text()
+
+
+# Stand-ins for packages of a GPU: what a dry run asks of them.
+FLASHINFER = """
+class BatchDecodeWithPagedKVCacheWrapper:
+    def __init__(self, float_workspace_buffer, kv_layout="NHD", use_cuda_graph=False): pass
+    def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode="NONE", window_left=-1,
+             logits_soft_cap=None, q_data_type="float16", kv_data_type=None, data_type=None): pass
+    def run(self, q, paged_kv_cache): pass
+"""
+TORCH = """
+bfloat16, int32, uint8 = "bfloat16", "int32", "uint8"
+class Tensor:
+    def __mul__(self, other): return self
+def make(*sizes, **options): return Tensor()
+zeros = arange = randperm = full = randn = make
+def manual_seed(seed): pass
+def set_grad_enabled(enabled): pass
+"""
+
+
+def dry_run(folder, *arguments, **modules):
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    done = subprocess.run([sys.executable, ROOT / "tools/device_peers.py", "--dry-run", "--output", folder / "rows.json", *arguments], capture_output=True,
+                          text=True, timeout=60, env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"})
+    assert json.loads(done.stdout) == json.loads((folder / "rows.json").read_text()), done.stderr
+    return {row["engine"]: row for row in json.loads(done.stdout)["rows"]}
+
+
+def test_a_dry_run_asks_every_peer(tmp_path):
+    rows = dry_run(tmp_path, torch=TORCH, flashinfer=FLASHINFER)
+    assert rows["flashinfer"]["why"] == "a dry run: the calls fit its signatures"
+    assert all("not installed" in rows[name]["why"] for name in ("diffusers", "transformers")), rows
+    rows = dry_run(tmp_path, torch=TORCH, flashinfer=FLASHINFER.replace("kv_data_type=None, ", ""))
+    assert "TypeError" in rows["flashinfer"]["why"] and "kv_data_type" in rows["flashinfer"]["why"]
+
+
+def test_rows_of_peers_outlive_their_time(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nwhile [ $# -gt 1 ]; do [ \"$1\" = --output ] && echo '{\"rows\": [{\"engine\": \"x\", \"seconds\": 1}]}' >\"$2\"; shift; done\nexec sleep 30\n")
+    python.chmod(0o755)
+    done, parts = check(tmp_path, "--suite", "peers", "--budget", "3", "--python", python)
+    assert done.returncode == 0 and parts["peers"]["result"]["rows"][0]["engine"] == "x", parts
 
 
 def test_wrong_usage(tmp_path):

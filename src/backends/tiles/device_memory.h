@@ -78,9 +78,9 @@ class OpenDevice {
     return call([&] { return table_->launch(table_->self, &program, stage, kernel, blocks); });
   }
   /// Whether products of the sizes are the library's.
-  bool can_multiply(int32_t rows, int32_t cols, int32_t k) {
+  bool can_multiply(int32_t rows, int32_t cols, int32_t k, tiles::ProductType type = tiles::ProductType::kBF16) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    return table_->library != nullptr && table_->can_multiply(table_->self, rows, cols, k) != 0;
+    return table_->library != nullptr && table_->can_multiply(table_->self, rows, cols, k, type) != 0;
   }
   Status multiply(const tiles::MatrixProduct& product) {
     return call([&] { return table_->multiply(table_->self, &product); });

@@ -80,7 +80,7 @@ class DeviceBuffer final : public BackendBuffer {
   std::shared_ptr<DeviceBufferMath> math_;
   DeviceMemory memory_;
   std::vector<uint8_t> host_;
-  Newer newer_ = Newer::kDevice;
+  Newer newer_ = Newer::kNone;  // both are zeros
 };
 
 /// Rows for which a graph of a text step is captured.

@@ -224,7 +224,9 @@ class CudaDevice {
     config.numAttrs = has_overlap_ ? 1 : 0;
     return check(cudaLaunchKernelExC(&config, k.function, args), "launch");
   }
-  int32_t can_multiply(int32_t rows, int32_t cols, int32_t k) { return library_->can_multiply(rows, cols, k) ? 1 : 0; }
+  int32_t can_multiply(int32_t rows, int32_t cols, int32_t k, ProductType type) {
+    return library_->can_multiply(rows, cols, k, type) ? 1 : 0;
+  }
   int32_t multiply(const MatrixProduct* product) {
     const int status = library_->multiply(*product);
     if (status == 0) return 0;

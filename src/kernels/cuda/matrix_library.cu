@@ -9,9 +9,10 @@ namespace redline::tiles {
 namespace {
 
 // cudaDataType_t, cublasComputeType_t, cublasOperation_t and attributes.
-constexpr int kFloat32 = 0, kBfloat16 = 14, kComputeFloat32 = 68;
+constexpr int kFloat32 = 0, kInt8 = 3, kInt32 = 10, kBfloat16 = 14, kE4m3 = 28;
+constexpr int kComputeFloat32 = 68, kComputeInt32 = 72;
 constexpr int kTransposed = 1;
-constexpr int kTransposeA = 3, kMaxWorkspaceBytes = 1;
+constexpr int kTransposeA = 3, kFastSums = 25, kMaxWorkspaceBytes = 1;
 constexpr const char* kFile = "libcublasLt.so.13";
 
 template <class F>
@@ -70,22 +71,26 @@ MatrixLibrary::~MatrixLibrary() {
   if (handle_ != nullptr) f_.destroy(handle_);
 }
 
-MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k) {
-  return plans_.get({rows, cols, k}, [&](Plan& made) { make_plan(made, rows, cols, k); });
+MatrixLibrary::Plan& MatrixLibrary::plan(int32_t rows, int32_t cols, int32_t k, ProductType type) {
+  return plans_.get({rows, cols, k, type}, [&](Plan& made) { make_plan(made, rows, cols, k, type); });
 }
 
 // The library's matrices are column-major: of them, a row-major one is the transpose. y^T [cols, rows] = w x^T, where w
 // is the transpose of what the library sees.
-void MatrixLibrary::make_plan(Plan& p, int32_t rows, int32_t cols, int32_t k) {
+void MatrixLibrary::make_plan(Plan& p, int32_t rows, int32_t cols, int32_t k, ProductType type) {
   p.functions = &f_;
+  const bool is_integer = type == ProductType::kI8;
+  const int factor = is_integer ? kInt8 : type == ProductType::kE4M3 ? kE4m3 : kBfloat16;
+  const int sum = is_integer ? kInt32 : kFloat32;
+  const int8_t fast_sums = type == ProductType::kE4M3 ? 1 : 0;
   const auto m = static_cast<uint64_t>(rows), n = static_cast<uint64_t>(cols), depth = static_cast<uint64_t>(k);
   void* preference = nullptr;
   int count = 0;
-  const bool ok = f_.make_product(&p.product, kComputeFloat32, kFloat32) == 0 &&
+  const bool ok = f_.make_product(&p.product, is_integer ? kComputeInt32 : kComputeFloat32, sum) == 0 &&
                   f_.set_product(p.product, kTransposeA, &kTransposed, sizeof(kTransposed)) == 0 &&
-                  f_.make_layout(&p.w, kBfloat16, depth, n, k) == 0 &&
-                  f_.make_layout(&p.x, kBfloat16, depth, m, k) == 0 &&
-                  f_.make_layout(&p.y, kFloat32, n, m, cols) == 0 && f_.make_preference(&preference) == 0 &&
+                  (!fast_sums || f_.set_product(p.product, kFastSums, &fast_sums, sizeof(fast_sums)) == 0) &&
+                  f_.make_layout(&p.w, factor, depth, n, k) == 0 && f_.make_layout(&p.x, factor, depth, m, k) == 0 &&
+                  f_.make_layout(&p.y, sum, n, m, cols) == 0 && f_.make_preference(&preference) == 0 &&
                   f_.set_preference(preference, kMaxWorkspaceBytes, &kWorkspaceBytes, sizeof(kWorkspaceBytes)) == 0 &&
                   f_.find_algorithms(handle_, p.product, p.w, p.x, p.y, p.y, preference, 1, &p.algorithm, &count) == 0;
   if (preference != nullptr) f_.free_preference(preference);
@@ -93,11 +98,15 @@ void MatrixLibrary::make_plan(Plan& p, int32_t rows, int32_t cols, int32_t k) {
 }
 
 int MatrixLibrary::multiply(const MatrixProduct& product) {
-  const Plan& p = plan(product.rows, product.cols, product.k);
+  const Plan& p = plan(product.rows, product.cols, product.k, product.type);
   constexpr int kNotSupported = 15;
   if (!p.found) return kNotSupported;
   const float one = 1, zero = 0;
-  return f_.multiply(handle_, p.product, &one, product.w, p.w, product.x, p.x, &zero, product.y, p.y, product.y, p.y,
+  const int32_t whole_one = 1, whole_zero = 0;
+  const bool is_integer = product.type == ProductType::kI8;
+  const void* const alpha = is_integer ? static_cast<const void*>(&whole_one) : &one;
+  const void* const beta = is_integer ? static_cast<const void*>(&whole_zero) : &zero;
+  return f_.multiply(handle_, p.product, alpha, product.w, p.w, product.x, p.x, beta, product.y, p.y, product.y, p.y,
                      p.algorithm.algorithm, workspace_, kWorkspaceBytes, stream_);
 }
 

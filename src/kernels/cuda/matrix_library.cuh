@@ -23,7 +23,7 @@ class MatrixLibrary {
   MatrixLibrary& operator=(const MatrixLibrary&) = delete;
 
   const char* name() const { return name_.c_str(); }
-  bool can_multiply(int32_t rows, int32_t cols, int32_t k) { return plan(rows, cols, k).found; }
+  bool can_multiply(int32_t rows, int32_t cols, int32_t k, ProductType type) { return plan(rows, cols, k, type).found; }
   /// A status of the library; 0: the product is in the stream.
   int multiply(const MatrixProduct& product);
 
@@ -71,8 +71,8 @@ class MatrixLibrary {
   };
   MatrixLibrary() = default;
   bool load(void* library);
-  Plan& plan(int32_t rows, int32_t cols, int32_t k);
-  void make_plan(Plan& plan, int32_t rows, int32_t cols, int32_t k);
+  Plan& plan(int32_t rows, int32_t cols, int32_t k, ProductType type);
+  void make_plan(Plan& plan, int32_t rows, int32_t cols, int32_t k, ProductType type);
 
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
   Functions f_;
@@ -81,7 +81,7 @@ class MatrixLibrary {
   std::string name_;
   /// Prompts have any number of rows, and a model some tens of matrix shapes.
   static constexpr size_t kMaxPlans = 1024;
-  PlanCache<std::tuple<int32_t, int32_t, int32_t>, Plan> plans_{kMaxPlans};
+  PlanCache<std::tuple<int32_t, int32_t, int32_t, ProductType>, Plan> plans_{kMaxPlans};
 };
 
 }  // namespace redline::tiles

@@ -1,5 +1,6 @@
 #include "kernels/emu/emulated_device.h"
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -135,20 +136,28 @@ class EmulatedDevice {
     return 0;
   }
 
-  int32_t can_multiply(int32_t, int32_t, int32_t) { return 1; }
+  int32_t can_multiply(int32_t, int32_t, int32_t, tiles::ProductType) { return 1; }
   int32_t multiply(const tiles::MatrixProduct* product) {
     if (captured_) {
       captured_->push_back({.product = *product});
       return 0;
     }
-    const auto number = [](uint16_t bits) { return __builtin_bit_cast(float, uint32_t{bits} << 16); };
-    for (int64_t m = 0; m < product->rows; ++m)
-      for (int64_t n = 0; n < product->cols; ++n) {
-        float sum = 0;
-        for (int64_t k = 0; k < product->k; ++k)
-          sum += number(product->x[m * product->k + k]) * number(product->w[n * product->k + k]);
-        product->y[m * product->cols + n] = sum;
-      }
+    switch (product->type) {
+      case tiles::ProductType::kBF16:
+        multiply_numbers<uint16_t, float>(
+            *product, [](uint16_t bits) { return __builtin_bit_cast(float, uint32_t{bits} << 16); });
+        break;
+      case tiles::ProductType::kE4M3:
+        multiply_numbers<uint8_t, float>(*product, [](uint8_t bits) {
+          const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+          const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                           : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+          return bits & 128 ? -size : size;
+        });
+        break;
+      case tiles::ProductType::kI8:
+        multiply_numbers<int8_t, int32_t>(*product, [](int8_t number) { return int32_t{number}; });
+    }
     return 0;
   }
 
@@ -230,6 +239,17 @@ class EmulatedDevice {
     }
   };
 
+  template <class Stored, class Sum, class Number>
+  static void multiply_numbers(const tiles::MatrixProduct& product, const Number& number) {
+    const auto *x = static_cast<const Stored*>(product.x), *w = static_cast<const Stored*>(product.w);
+    auto* y = static_cast<Sum*>(product.y);
+    for (int64_t m = 0; m < product.rows; ++m)
+      for (int64_t n = 0; n < product.cols; ++n) {
+        Sum sum = 0;
+        for (int64_t k = 0; k < product.k; ++k) sum += number(x[m * product.k + k]) * number(w[n * product.k + k]);
+        y[m * product.cols + n] = sum;
+      }
+  }
   int shared_bytes() const {
     return tiles::shared_bytes_of(options_.machine.ring_stages > 0 ? options_.machine.ring_stages
                                                                    : tiles::kMaxRingStages);

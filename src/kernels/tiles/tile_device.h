@@ -16,13 +16,17 @@ inline constexpr int32_t kNotLaunched = 2;
 /// Of synchronize: the limit has passed.
 inline constexpr int32_t kNotEnded = 3;
 
-/// y = x w^T by a library of the device: x [rows, k] and w [cols, k] are bfloat16, y [rows, cols] is float32, as are
-/// its sums; all are dense and aligned to 16 bytes, k is a multiple of 8 and cols of 4.
+/// Of the factors of a product.
+enum class ProductType : int32_t { kBF16, kE4M3, kI8 };
+
+/// y = x w^T by a library of the device: x [rows, k] and w [cols, k], y [rows, cols] is float32, as are its sums, or of
+/// int8 both are int32; all are dense and aligned to 16 bytes, k is a multiple of 8 (of 16 for one byte) and cols of 4.
 struct MatrixProduct {
-  const uint16_t* x;
-  const uint16_t* w;
-  float* y;
+  const void* x;
+  const void* w;
+  void* y;
   int32_t rows, cols, k;
+  ProductType type;
 };
 
 /// Functions return 0, or another number and last_error() says why. Calls come from one thread at a time.
@@ -58,8 +62,8 @@ struct TileDevice {
   /// wide_kernel(). `program` is in host memory, what it points to in the device's. After everything that was launched
   /// before.
   int32_t (*launch)(void* self, const ProgramTables* program, int32_t stage, KernelId kernel, int32_t blocks);
-  /// 0: the library has no kernel for the sizes.
-  int32_t (*can_multiply)(void* self, int32_t rows, int32_t cols, int32_t k);
+  /// 0: the library has no kernel for the sizes and the type.
+  int32_t (*can_multiply)(void* self, int32_t rows, int32_t cols, int32_t k, ProductType type);
   /// After everything that was launched before; a part of a graph, where one is captured.
   int32_t (*multiply)(void* self, const MatrixProduct* product);
   /// Launches from now on are recorded, not run, until end_capture(), which makes a graph of them. A graph is launched

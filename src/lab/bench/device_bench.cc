@@ -79,6 +79,8 @@ double DeviceBenchReport::bound_seconds(const StageTime& stage) const {
     const double seconds = std::min(product.own_seconds, product.library_seconds.value_or(product.own_seconds));
     flops_per_s = std::max(flops_per_s, product.flops() / seconds);
   }
+  for (const DeviceSpeeds::Peak& peak : speeds.peaks)
+    if (peak.type == "bf16") flops_per_s = std::max(flops_per_s, peak.operations_per_s);
   const double reading = speeds.read_bytes_per_s > 0 ? stage.bytes / speeds.read_bytes_per_s : 0;
   return std::max(reading, flops_per_s > 0 ? stage.flops / flops_per_s : 0);
 }
@@ -132,10 +134,16 @@ Json device_bench_json(const DeviceBenchReport& report) {
                {"download_bytes_per_s", s.download_bytes_per_s},
                {"launch_seconds", s.launch_seconds},
                {"step_seconds", s.step_seconds},
+               {"peaks", Json::array()},
                {"products", Json::array()},
                {"own_rows", s.own_rows ? Json(*s.own_rows) : Json()},
                {"record_file", report.record_file},
                {"steps", Json::array()}};
+  for (const DeviceSpeeds::Peak& p : s.peaks)
+    json["peaks"].push_back({{"type", p.type},
+                             {"by", p.by},
+                             {"operations_per_s", p.reason.empty() ? Json(p.operations_per_s) : Json()},
+                             {"reason", p.reason}});
   for (const DeviceSpeeds::Product& p : s.products)
     json["products"].push_back({{"rows", p.rows},
                                 {"size", p.size},

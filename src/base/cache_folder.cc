@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/settings.h"
 
 namespace redline {
@@ -26,12 +26,6 @@ constexpr std::string_view kSuffix = ".redline-cache", kUnfinished = ".unfinishe
 constexpr int64_t kNanoseconds = 1'000'000'000;
 int64_t modified_ns(const struct stat& info) {
   return int64_t{info.st_mtim.tv_sec} * kNanoseconds + info.st_mtim.tv_nsec;
-}
-
-std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  // The XDG base directory specification requires ignoring relative paths.
-  return value && value[0] == '/' ? value : "";
 }
 
 template <class Each>
@@ -60,8 +54,8 @@ Result<CacheSettings> read_cache_settings() {
   if (cache.max_bytes <= 0) return cache;
   cache.folder = settings.cache_dir;
   if (!cache.folder.empty()) return cache;
-  if (const std::string base = from_environment("XDG_CACHE_HOME"); !base.empty()) cache.folder = base + "/redline";
-  else if (const std::string home = from_environment("HOME"); !home.empty()) cache.folder = home + "/.cache/redline";
+  if (const std::string base = environment_folder("XDG_CACHE_HOME"); !base.empty()) cache.folder = base + "/redline";
+  else if (const std::string home = environment_folder("HOME"); !home.empty()) cache.folder = home + "/.cache/redline";
   return cache;
 }
 

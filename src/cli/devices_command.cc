@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/environment.h"
 #include "base/progress.h"
 #include "base/settings.h"
 #include "base/topology.h"
@@ -111,11 +112,6 @@ Status print_kernels(const CpuKernels& table, bool json, Terminal& terminal) {
   return {};
 }
 
-std::string setting_value(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value ? value : "";
-}
-
 Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
@@ -141,8 +137,10 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
   for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
   for (const SettingInfo& s : list_settings())
-    json["settings"].push_back(
-        {{"name", s.name}, {"value", setting_value(s.name)}, {"default", s.default_value}, {"help", s.help}});
+    json["settings"].push_back({{"name", s.name},
+                                {"value", environment_variable(std::string(s.name).c_str())},
+                                {"default", s.default_value},
+                                {"help", s.help}});
   return json;
 }
 
@@ -198,7 +196,8 @@ void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& stat
 
   Table settings({"setting", "value", "default", "meaning"});
   for (const SettingInfo& s : list_settings())
-    settings.add({std::string(s.name), setting_value(s.name), s.default_value, std::string(s.help)});
+    settings.add(
+        {std::string(s.name), environment_variable(std::string(s.name).c_str()), s.default_value, std::string(s.help)});
   terminal.print("\n{}", settings.text());
 }
 

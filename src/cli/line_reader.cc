@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/output_file.h"
 
 #ifdef REDLINE_HAS_LIBEDIT
@@ -253,12 +254,9 @@ std::unique_ptr<LineReader> LineReader::open(Terminal& terminal, const Options& 
 }
 
 std::string state_file(const std::string& name) {
-  const auto variable = [](const char* key) -> std::string {
-    const char* value = std::getenv(key);
-    return value && value[0] == '/' ? value : "";  // the specification requires ignoring relative paths
-  };
-  std::string folder = variable("XDG_STATE_HOME");
-  if (folder.empty() && !variable("HOME").empty()) folder = variable("HOME") + "/.local/state";
+  std::string folder = environment_folder("XDG_STATE_HOME");
+  if (const std::string home = environment_folder("HOME"); folder.empty() && !home.empty())
+    folder = home + "/.local/state";
   if (folder.empty()) return "";
   folder += "/redline";
   return create_folder(folder).ok() ? folder + "/" + name : "";

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 
 #include "base/ascii.h"
 #include "base/base64.h"
+#include "base/environment.h"
 #include "formats/png.h"
 
 namespace redline::cli {
@@ -176,10 +176,7 @@ Screen Screen::of(std::FILE* output) {
     if (size.ws_col > 0) screen.columns = size.ws_col;
     if (size.ws_row > 0) screen.rows = size.ws_row;
   }
-  screen.variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  };
+  screen.variable = environment_variable;
   return screen;
 }
 

@@ -2,28 +2,22 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
-
 #include "base/ascii.h"
+#include "base/environment.h"
 #include "base/mapped_file.h"
 
 namespace redline {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 /// As huggingface_hub reads its switches.
 bool is_switched_on(const char* name) {
-  const std::string value = ascii_lower(variable(name));
+  const std::string value = ascii_lower(environment_variable(name));
   return value == "1" || value == "on" || value == "yes" || value == "true";
 }
 
 /// A leading "~" is the home folder.
 std::string expanded(const std::string& path) {
-  const std::string home = variable("HOME");
+  const std::string home = environment_variable("HOME");
   return !home.empty() && (path == "~" || path.starts_with("~/")) ? home + path.substr(1) : path;
 }
 
@@ -36,9 +30,10 @@ std::string trimmed_token(std::string text) {
 
 /// HF_HOME, else huggingface in the user's cache folder; "": there is none.
 std::string home_folder() {
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return expanded(home);
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return expanded(cache) + "/huggingface";
-  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/huggingface";
+  if (const std::string home = environment_variable("HF_HOME"); !home.empty()) return expanded(home);
+  if (const std::string cache = environment_variable("XDG_CACHE_HOME"); !cache.empty())
+    return expanded(cache) + "/huggingface";
+  if (const std::string home = environment_variable("HOME"); !home.empty()) return home + "/.cache/huggingface";
   return "";
 }
 
@@ -46,7 +41,7 @@ std::string home_folder() {
 
 Result<HubSettings> read_hub_settings() {
   HubSettings settings;
-  settings.endpoint = variable("HF_ENDPOINT");
+  settings.endpoint = environment_variable("HF_ENDPOINT");
   if (settings.endpoint.empty()) settings.endpoint = "https://huggingface.co";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
   if (!settings.endpoint.starts_with("https://") && !settings.endpoint.starts_with("http://"))
@@ -54,16 +49,16 @@ Result<HubSettings> read_hub_settings() {
 
   const std::string home = home_folder();
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-    if (settings.cache_folder.empty()) settings.cache_folder = expanded(variable(name));
+    if (settings.cache_folder.empty()) settings.cache_folder = expanded(environment_variable(name));
   if (settings.cache_folder.empty()) {
     if (home.empty()) return not_found("no folder for models: neither HF_HOME nor HOME is set");
     settings.cache_folder = home + "/hub";
   }
 
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
-    if (settings.token.empty()) settings.token = trimmed_token(variable(name));
+    if (settings.token.empty()) settings.token = trimmed_token(environment_variable(name));
   if (settings.token.empty() && !is_switched_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
-    const std::string path = variable("HF_TOKEN_PATH");
+    const std::string path = environment_variable("HF_TOKEN_PATH");
     const auto text = read_text_file(!path.empty() ? expanded(path) : home + "/token");
     if (text.ok()) settings.token = trimmed_token(*text);
   }
@@ -71,7 +66,7 @@ Result<HubSettings> read_hub_settings() {
     return invalid_argument("the token of HF_TOKEN has spaces or control characters in it");
 
   settings.is_offline = is_switched_on("HF_HUB_OFFLINE") || is_switched_on("TRANSFORMERS_OFFLINE");
-  if (const std::string text = variable("HF_HUB_DOWNLOAD_TIMEOUT"); !text.empty()) {
+  if (const std::string text = environment_variable("HF_HUB_DOWNLOAD_TIMEOUT"); !text.empty()) {
     const char* const end = text.data() + text.size();
     const auto [rest, problem] = std::from_chars(text.data(), end, settings.timeout_s);
     if (problem != std::errc() || rest != end || settings.timeout_s < 1)

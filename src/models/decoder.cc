@@ -14,6 +14,7 @@
 #include "graph/ops/soft_cap.h"
 #include "models/gguf_names.h"
 #include "models/rope_config.h"
+#include "tensor/kv_limits.h"
 
 namespace redline {
 
@@ -30,14 +31,13 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
   const bool kv_left_out = defaults.num_kv_heads > 0 && !config.contains("num_key_value_heads");
   c.num_kv_heads = kv_left_out ? defaults.num_kv_heads : r.integer("num_key_value_heads", 1, kMaxWidth, c.num_heads);
   REDLINE_TRY(r.status());
-  constexpr int64_t kMaxHeadDim = 640;  // of the attention kernels
   if (!r.has("head_dim") && defaults.head_dim == 0 && c.hidden_size % c.num_heads != 0)
     return invalid_argument("config: hidden_size {} does not divide among {} heads, and there is no head_dim",
                             c.hidden_size, c.num_heads);
   c.head_dim =
-      r.integer("head_dim", 2, kMaxHeadDim, defaults.head_dim > 0 ? defaults.head_dim : c.hidden_size / c.num_heads);
-  if (c.head_dim < 2 || c.head_dim > kMaxHeadDim)
-    return unsupported("config: heads of {} elements; Redline runs 2 to {}", c.head_dim, kMaxHeadDim);
+      r.integer("head_dim", 2, kMaxKvHeadDim, defaults.head_dim > 0 ? defaults.head_dim : c.hidden_size / c.num_heads);
+  if (c.head_dim < 2 || c.head_dim > kMaxKvHeadDim)
+    return unsupported("config: heads of {} elements; Redline runs 2 to {}", c.head_dim, kMaxKvHeadDim);
   if (c.num_heads % c.num_kv_heads != 0)
     return invalid_argument("config: num_attention_heads {} is not a multiple of num_key_value_heads {}", c.num_heads,
                             c.num_kv_heads);

@@ -13,6 +13,7 @@
 #include "graph/ops/linear.h"
 #include "models/llama.h"
 #include "models/moe.h"
+#include "tensor/kv_limits.h"
 
 namespace redline {
 namespace {
@@ -197,9 +198,9 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
   }
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.max_positions = is_v3 ? 4096 : 2048}));
   c.head_dim = m.kv_lora_rank + m.qk_rope_head_dim;
-  if (constexpr int64_t kMaxSize = 640; c.head_dim > kMaxSize)
+  if (c.head_dim > kMaxKvHeadDim)
     return unsupported("config: kv_lora_rank {} and qk_rope_head_dim {}; Redline runs up to {} together",
-                       m.kv_lora_rank, m.qk_rope_head_dim, kMaxSize);
+                       m.kv_lora_rank, m.qk_rope_head_dim, kMaxKvHeadDim);
   double scale = 1 / std::sqrt(static_cast<double>(m.q_size()));
   if (scaling.is_object()) {
     ConfigReader s(scaling);

@@ -1,18 +1,14 @@
 #include "runtime/cuda_libraries.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
+
+#include "base/environment.h"
 
 namespace redline {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 /// Folders that have bin/ and lib/pythonX.Y/.
 std::vector<fs::path> python_prefixes() {
@@ -21,9 +17,9 @@ std::vector<fs::path> python_prefixes() {
     if (!prefix.empty() && std::find(prefixes.begin(), prefixes.end(), prefix) == prefixes.end())
       prefixes.push_back(prefix);
   };
-  add(variable("VIRTUAL_ENV"));
-  add(variable("CONDA_PREFIX"));
-  const std::string path = variable("PATH");
+  add(environment_variable("VIRTUAL_ENV"));
+  add(environment_variable("CONDA_PREFIX"));
+  const std::string path = environment_variable("PATH");
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = std::min(path.find(':', begin), path.size());
     const fs::path bin = path.substr(begin, end - begin);
@@ -31,7 +27,7 @@ std::vector<fs::path> python_prefixes() {
     if (bin.filename() == "bin" && fs::exists(bin / "python3", error)) add(bin.parent_path());
     begin = end + 1;
   }
-  if (const std::string home = variable("HOME"); !home.empty()) add(fs::path(home) / ".local");
+  if (const std::string home = environment_variable("HOME"); !home.empty()) add(fs::path(home) / ".local");
   return prefixes;
 }
 

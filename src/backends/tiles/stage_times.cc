@@ -50,7 +50,8 @@ Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
       const auto begin = Clock::now();
       for (int64_t round = 0; round < rounds; ++round)
         for (const size_t s : stages) REDLINE_TRY(launch_stage(tables, s, last_sizes_));
-      REDLINE_TRY(code_.device->synchronize());
+      REDLINE_ASSIGN(const std::string hang, await(false, begin));
+      if (!hang.empty()) return internal("{}", hang);
       return std::chrono::duration<double>(Clock::now() - begin).count();
     };
     REDLINE_ASSIGN(const double first, run(1));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/kv_limits.h"
+
 namespace redline {
 
 Value kv_append(GraphBuilder& g, Value k, Value v, Value cache) {
@@ -14,6 +16,8 @@ Value kv_append(GraphBuilder& g, Value k, Value v, Value cache) {
   if (g.info(k).shape != shape || g.info(v).shape != shape)
     return g.fail(invalid_argument("kv_append: k {} and v {} are not {} heads of {}", to_string(g.info(k).shape),
                                    to_string(g.info(v).shape), a.num_heads, a.head_dim));
+  if (a.head_dim > kMaxKvHeadDim)
+    return g.fail(unsupported("kv_append: heads of {} elements; at most {}", a.head_dim, kMaxKvHeadDim));
   return g.add(kKvAppend, {k, v, cache}, DType::kF32, {Dim(0)});
 }
 

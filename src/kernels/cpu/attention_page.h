@@ -7,10 +7,11 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
+#include "tensor/kv_limits.h"
 
 namespace redline::REDLINE_ISA_NS {
 
-constexpr int64_t kMaxHeadDim = 640;  ///< of keys and values
+constexpr int64_t kMaxHeadDim = kMaxKvHeadDim;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

@@ -6,6 +6,7 @@
 
 #include "lab/kernels/kernel_case.h"
 #include "lab/kernels/random_matrix.h"
+#include "tensor/kv_limits.h"
 
 namespace redline::lab {
 namespace {
@@ -166,9 +167,8 @@ Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelWorkload& wo
   if (shape.rows > shape.positions)
     return invalid_argument("attention: {} rows are more than the {} positions of the cache, which hold them too",
                             shape.rows, shape.positions);
-  constexpr int64_t kMaxHeadDim = 512;
-  if (shape.head_dim > kMaxHeadDim)
-    return invalid_argument("attention: a head of {} is larger than {}", shape.head_dim, kMaxHeadDim);
+  if (shape.head_dim > kMaxKvHeadDim)
+    return invalid_argument("attention: a head of {} is larger than {}", shape.head_dim, kMaxKvHeadDim);
   for (int f = 0; f < kNumKvFormats; ++f) {
     if (workload.type != kFormats[f]) continue;
     if (table.attention[f] == nullptr || table.kv_append[f] == nullptr)

@@ -208,6 +208,19 @@ TEST(AttentionOp, ShapesThatDoNotFitAreRefused) {
             "attention: q [tokens, 64], k [tokens, 32], v [tokens, 32] are not 4 heads over 4 of 16");
   EXPECT_EQ(message(4, 2, 0, 8), "attention: a window of 0 over a cache that keeps 8");
   EXPECT_EQ(message(4, 2, 9, 8), "attention: a window of 9 over a cache that keeps 8");
+  const auto heads_of = [](int64_t head_dim) {
+    GraphBuilder g("test");
+    const Value q = g.input("q", DType::kF32, {Dim(Symbol::kTokens), Dim(head_dim)});
+    StateAttrs cache;
+    cache.num_heads = 1;
+    cache.head_dim = head_dim;
+    AttentionAttrs a;
+    a.num_heads = 1;
+    g.output("y", attention(g, q, q, q, g.state("cache", cache), a));
+    return g.finish().status().message();
+  };
+  EXPECT_EQ(heads_of(640), "");
+  EXPECT_EQ(heads_of(641), "kv_append: heads of 641 elements; at most 640");
   const auto more = [](float soft_cap, int64_t sinks) {
     GraphBuilder g("test");
     const Value q = g.input("q", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});

@@ -3,6 +3,7 @@
 
 #include "backends/tiles/tile_lowering.h"
 #include "graph/ops/kv_append.h"
+#include "tensor/kv_limits.h"
 
 namespace redline {
 namespace {
@@ -34,14 +35,14 @@ Status lower_kv_append(TileLowerContext& c) {
   return {};
 }
 
+static_assert(tiles::detail::kMaxHeadDim == kMaxKvHeadDim);
+
 template <class Kernel>
 Status add_attention(TileLowerContext& c, tiles::KernelId id, ValueId token) {
   using Args = tiles::AttentionArgs;
   constexpr bool kMerges = std::is_same_v<Kernel, tiles::AttentionMerge>;
   const auto& attrs = std::any_cast<const AttentionAttrs&>(c.op().attrs);
   const StateAttrs& cache = c.in(2).state;
-  if (cache.head_dim > tiles::detail::kMaxHeadDim)
-    return unsupported("heads of {} elements; at most {}", cache.head_dim, tiles::detail::kMaxHeadDim);
   TileStageBuilder<Kernel> s(c, id);
   s.args.num_heads = static_cast<int32_t>(attrs.num_heads);
   s.args.num_kv_heads = static_cast<int32_t>(cache.num_heads);

@@ -217,7 +217,7 @@ class Soak:
 
     async def fill(self):
         """Fills what the server keeps for its clients, whose limits the load alone may not reach: conversations, responses (1,000 each)
-        and the tokens of known texts (16 MiB)."""
+        with their events, and the tokens of known texts (16 MiB)."""
         items = [{"role": "user", "content": "We talk about a cat. " * 4} for _ in range(5)]
         long = "Once upon a time there was a cat. " * 60
 
@@ -229,7 +229,10 @@ class Soak:
                 for i in range(number, FILL, FILLERS):
                     if i < 1000:
                         await post(client, "/v1/conversations", {"items": items})
-                        await post(client, "/v1/responses", {"model": "redline-tales", "input": f"{QUESTIONS[0]} {i}", "max_output_tokens": 8})
+                        body = {"model": "redline-tales", "input": f"{QUESTIONS[0]} {i}", "max_output_tokens": 8}
+                        if i % 7 < 2:  # the share of followed() among the kinds that make responses; their events are kept
+                            body |= {"max_output_tokens": 60, "background": True, "stream": True}
+                        await post(client, "/v1/responses", body)
                     body = {"model": "redline-tales", "messages": [{"role": "user", "content": f"{long} {i}"}], "max_tokens": 1}
                     await post(client, "/v1/chat/completions", body)
 

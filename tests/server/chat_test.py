@@ -285,14 +285,15 @@ def test_streams_of_background_responses_are_left_and_resumed(client, server):
         async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as other:
             async with other.responses.stream(model=MODEL, input=ASK, background=True, temperature=0, max_output_tokens=30) as stream:
                 async for event in stream:
+                    if event.type == "response.created":
+                        id = event.response.id
                     if event.sequence_number == 6:
                         break
-                made = event
-            id = [e async for e in await other.responses.retrieve(stream._state._ResponseStreamState__current_snapshot.id, stream=True)]
-            assert made.sequence_number == 6 and id[-1].type in ("response.completed", "response.incomplete")
-            async with other.responses.stream(response_id=id[0].response.id, starting_after=6) as stream:
+            events = [e async for e in await other.responses.retrieve(id, stream=True)]
+            assert events[-1].type in ("response.completed", "response.incomplete")
+            async with other.responses.stream(response_id=id, starting_after=6) as stream:
                 numbers = [event.sequence_number async for event in stream]
-            assert numbers == list(range(7, len(id)))
+            assert numbers == list(range(7, len(events)))
     asyncio.run(with_the_helper())
 
 

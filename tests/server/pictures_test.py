@@ -135,6 +135,7 @@ def test_errors_of_the_engine_are_400(painter, solver, cache):
 
 def events_of(server, prediction):
     with server.client.stream("GET", prediction["urls"]["events"]) as answer:
+        assert answer.headers["x-accel-buffering"] == "no"
         name = None
         for line in answer.iter_lines():
             if line.startswith("event: "):

@@ -217,19 +217,24 @@ class Soak:
 
     async def fill(self):
         """Fills what the server keeps for its clients, whose limits the load alone may not reach: conversations, responses (1,000 each)
-        and the tokens of known texts (16 MiB)."""
+        with their events, and the tokens of known texts (16 MiB)."""
         items = [{"role": "user", "content": "We talk about a cat. " * 4} for _ in range(5)]
         long = "Once upon a time there was a cat. " * 60
 
         async def post(client, path, body):
-            self.check("fill", await client.post(path, json=body), (200,))
+            answer = await client.post(path, json=body)
+            self.check("fill", answer, (200,))
+            return answer
 
         async def worker(number):
             async with httpx.AsyncClient(base_url=self.server.url, timeout=120) as client:
                 for i in range(number, FILL, FILLERS):
                     if i < 1000:
-                        await post(client, "/v1/conversations", {"items": items})
-                        await post(client, "/v1/responses", {"model": "redline-tales", "input": f"{QUESTIONS[0]} {i}", "max_output_tokens": 8})
+                        talk = (await post(client, "/v1/conversations", {"items": items})).json()
+                        body = {"model": "redline-tales", "input": f"{QUESTIONS[0]} {i}", "max_output_tokens": 20, "conversation": talk["id"]}
+                        if i % 7 < 2:  # the share of followed() among the kinds that make responses; their events are kept
+                            body |= {"max_output_tokens": 60, "background": True, "stream": True}
+                        await post(client, "/v1/responses", body)
                     body = {"model": "redline-tales", "messages": [{"role": "user", "content": f"{long} {i}"}], "max_tokens": 1}
                     await post(client, "/v1/chat/completions", body)
 

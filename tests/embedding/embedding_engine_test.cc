@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <fstream>
 #include <numeric>
+#include <sstream>
 
 #include "embedding/pooling.h"
 #include "redline/embedding.h"
@@ -103,8 +105,16 @@ TEST_F(EmbeddingFolder, TheEmulatedDeviceGivesTheSame) {
   for (size_t i = 0; i < all[0].values.size(); ++i) EXPECT_NEAR(all[1].values[i], all[0].values[i], 1e-5) << i;
   EmbeddingOptions timeline;
   timeline.device = "emu";
+  timeline.pooling = Pooling::kMean;
   timeline.trace_file = folder_.path() + "/trace.json";
-  EXPECT_EQ(EmbeddingEngine::open(folder_.path(), timeline).status().code(), Code::invalid_argument);
+  {
+    const auto engine = open(timeline);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(embed(*engine, request).values, all[1].values);
+  }
+  std::stringstream text;
+  text << std::ifstream(timeline.trace_file).rdbuf();
+  EXPECT_THAT(text.str(), ::testing::HasSubstr(R"("name":"stream")"));
 }
 
 TEST_F(EmbeddingFolder, EveryPoolingIsItsFormula) {

@@ -204,7 +204,7 @@ class Warp {
     return __shfl_sync(0xffffffffu, number, 0);
   }
   /// Nanoseconds, of one clock for all multiprocessors.
-  TILE_FN static uint64_t now() {
+  TILE_FN uint64_t now() const {
     uint64_t ns = 0;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;

@@ -132,7 +132,7 @@ class Warp {
     return (*counter)++;
   }
   /// Nanoseconds.
-  static uint64_t now() {
+  uint64_t now() const {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   }
   void stamp(uint64_t* to) { block_.log.write(to, now()); }

@@ -279,8 +279,7 @@ std::vector<std::string> all_rules() {
       case TuningKnob::Kind::kThreshold: with(knob.max); break;
       case TuningKnob::Kind::kInteger:
       case TuningKnob::Kind::kBudget: with(4); break;
-      case TuningKnob::Kind::kChoice:
-        with(knob.choices.back());
+      case TuningKnob::Kind::kChoice: with(knob.choices.back());
     }
   }
   return all;

@@ -23,7 +23,7 @@ const CpuOrder& cpu_order();
 /// The CPU order of a synthetic hwloc topology ("numa:2 core:4 pu:2"), restricted to `allowed` (empty: all). For tests.
 Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed);
 
-/// Bytes of one data or unified cache of each level, the largest where cores differ; 0: there is none, or it is not known.
+/// Bytes of one data or unified cache of each level, the largest where cores differ; 0: there is none that is known.
 struct CacheSizes {
   int64_t l1d = 0;
   int64_t l2 = 0;
@@ -31,8 +31,8 @@ struct CacheSizes {
 
   int64_t largest() const { return std::max({l1d, l2, l3}); }
 };
-/// The caches of this machine, read once with hwloc. sysconf() is not used for it: glibc before 2.38 multiplies the last
-/// level of AMD processors by the number of threads that may share it.
+/// The caches of this machine, read once with hwloc. Not by sysconf(): glibc before 2.38 multiplies the last level of
+/// AMD processors by the number of threads that may share it.
 const CacheSizes& cache_sizes();
 /// The caches of a synthetic hwloc topology ("l3:1(size=8388608) core:2"). For tests.
 Result<CacheSizes> synthetic_cache_sizes(const std::string& description);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/emu/machine.h"
+#include "kernels/tiles/block.h"
 #include "kernels/tiles/lanes.h"
 
 namespace redline::tiles {

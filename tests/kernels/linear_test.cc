@@ -350,7 +350,7 @@ TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
     for (DType type : {DType::kBF16, DType::kF32, DType::kQ4_0, DType::kQ6_K}) {
       for (const LinearFn& linear : {LinearFn::exact(table, type), LinearFn::q8(table, type)}) {
         if (!linear) continue;
-        for (const Size size : {Size{2100, 33}, Size{199, 531}, Size{64, 531}}) {
+        for (const Size size : {Size{2100, 33}, Size{257, 545}, Size{199, 531}, Size{64, 531}}) {
           LinearCase c(type, size.cols, 768, size.rows);
           GuardedBuffer<float> y((size.rows - 1) * c.y_stride + c.n), one(c.n);
           linear(c.args(size.rows, y.data()));

@@ -9,10 +9,10 @@
 
 #include "diffusion/pipeline_loader.h"
 #include "diffusion/solver.h"
-#include "graph/check_program.h"
 #include "redline/image.h"
 #include "support/counted_device.h"
 #include "support/golden.h"
+#include "support/pipeline_schedules.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
 
@@ -291,26 +291,11 @@ TEST(DeviceImages, SchedulesAreOrdered) {
   for (const std::string& path : pipelines) {
     SCOPED_TRACE(path);
     ImageOptions options;
-    options.runtime = Runtime::open({.threads = 1}).value();
-    RuntimeResources& resources = resources_of(*options.runtime);
-    const auto device =
-        std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &resources.team()}));
-    resources.set_device({DeviceKind::kEmulated}, device);
-    options.device = "emu";
     options.max_side = 64;
     options.max_batch = 2;
     options.max_adapter_rank = 8;
-    const auto pipeline = load_pipeline(path, options);
-    ASSERT_TRUE(pipeline.ok()) << pipeline.status().message();
-    int checked = 0;
-    for (const Executable* network : (*pipeline)->networks()) {
-      if (network->program() == nullptr) continue;
-      EXPECT_EQ(network->program()->tasks.size(), 132u) << network->program()->name;
-      const Status status = check_program(*network->program(), network->program()->bounds);
-      EXPECT_TRUE(status.ok()) << network->program()->name << ": " << status.message();
-      ++checked;
-    }
-    EXPECT_GE(checked, 4);  // a text encoder, a denoiser, the VAE both ways
+    // A text encoder, a denoiser, the VAE both ways.
+    testing::expect_ordered_schedules(path, options, 4);
   }
 }
 

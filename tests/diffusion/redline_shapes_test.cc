@@ -6,11 +6,9 @@
 #include "diffusion/latents.h"
 #include "diffusion/pipeline_loader.h"
 #include "formats/png.h"
-#include "graph/check_program.h"
-#include "kernels/emu/emulated_device.h"
 #include "redline/image.h"
-#include "runtime/runtime_resources.h"
 #include "support/golden.h"
+#include "support/pipeline_schedules.h"
 
 namespace redline {
 namespace {
@@ -172,28 +170,11 @@ TEST(RedlineShapes, TheEmulatedDeviceDrawsWhatTheInterpreterDraws) {
 
 // The schedule of every network on a GPU of 132 multiprocessors, at the largest sizes.
 TEST(RedlineShapes, SchedulesOfAWholeGpuAreOrdered) {
-  const auto runtime = Runtime::open({.threads = 1});
-  ASSERT_TRUE(runtime.ok()) << runtime.status().message();
-  RuntimeResources& resources = resources_of(**runtime);
-  const auto device =
-      std::make_shared<OpenDevice>(emu::open_emulated_device({.multiprocessors = 132, .team = &resources.team()}));
-  resources.set_device({DeviceKind::kEmulated}, device);
   ImageOptions options;
-  options.runtime = *runtime;
-  options.device = "emu";
   options.max_side = 64;
   options.max_batch = 2;
-  const auto pipeline = load_pipeline(folder(), options);
-  ASSERT_TRUE(pipeline.ok()) << pipeline.status().message();
-  int checked = 0;
-  for (const Executable* network : (*pipeline)->networks()) {
-    if (network->program() == nullptr) continue;
-    EXPECT_EQ(network->program()->tasks.size(), 132u) << network->program()->name;
-    const Status status = check_program(*network->program(), network->program()->bounds);
-    EXPECT_TRUE(status.ok()) << network->program()->name << ": " << status.message();
-    ++checked;
-  }
-  EXPECT_GE(checked, 6);  // two text encoders, the denoiser in three parts, a decoder
+  // Two text encoders, the denoiser in three parts, a decoder.
+  testing::expect_ordered_schedules(folder(), options, 6);
 }
 
 // The references see fewer than 256 positions, below which attention takes other weights.

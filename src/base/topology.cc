@@ -91,6 +91,12 @@ Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::
   return order_of(topology.get(), allowed);
 }
 
+std::vector<std::pair<std::string, int64_t>> CacheSizes::named() const {
+  std::vector<std::pair<std::string, int64_t>> caches = {{"L1d", l1d}, {"L2", l2}, {"L3", l3}};
+  std::erase_if(caches, [](const auto& cache) { return cache.second == 0; });
+  return caches;
+}
+
 const CacheSizes& cache_sizes() {
   static const CacheSizes sizes = this_machine() ? caches_of(this_machine()) : CacheSizes{};
   return sizes;

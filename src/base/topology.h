@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -30,6 +31,8 @@ struct CacheSizes {
   int64_t l3 = 0;
 
   int64_t largest() const { return std::max({l1d, l2, l3}); }
+  /// Those that are known, by the names that are shown: L1d, L2, L3.
+  std::vector<std::pair<std::string, int64_t>> named() const;
 };
 /// The caches of this machine, read once with hwloc. Not by sysconf(): glibc before 2.38 multiplies the last level of
 /// AMD processors by the number of threads that may share it.

@@ -40,10 +40,7 @@ Json cpu_json() {
   json["memory_bytes"] = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   json["memory_available_bytes"] = available_memory();
   json["caches"] = Json::object();
-  const CacheSizes& sizes = cache_sizes();
-  const std::pair<const char*, int64_t> caches[] = {{"L1d", sizes.l1d}, {"L2", sizes.l2}, {"L3", sizes.l3}};
-  for (const auto& [name, bytes] : caches)
-    if (bytes > 0) json["caches"][name] = bytes;
+  for (const auto& [name, bytes] : cache_sizes().named()) json["caches"][name] = bytes;
   return json;
 }
 

@@ -51,17 +51,6 @@ int allowed_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-struct Cache {
-  std::string name;
-  int64_t bytes;
-};
-std::vector<Cache> caches() {
-  const CacheSizes& sizes = cache_sizes();
-  std::vector<Cache> found{{"L1d", sizes.l1d}, {"L2", sizes.l2}, {"L3", sizes.l3}};
-  std::erase_if(found, [](const Cache& cache) { return cache.bytes == 0; });
-  return found;
-}
-
 /// "q8; tiles from 8 rows on".
 std::string forms_text(const ActivationLayouts& forms) {
   std::string text = activation_layout_name(forms.at[0].layout);
@@ -135,7 +124,7 @@ Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state
                                {"free_bytes", d.free_bytes},
                                {"library", d.library}});
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
-  for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
+  for (const auto& [name, bytes] : cache_sizes().named()) json["caches"][name] = bytes;
   for (const SettingInfo& s : list_settings())
     json["settings"].push_back({{"name", s.name},
                                 {"value", environment_variable(std::string(s.name).c_str())},
@@ -155,7 +144,8 @@ void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& stat
   const CpuIsa* isas = cpu_isas(&count);
   std::vector<std::string> supported, missing, cache_texts;
   for (int i = 0; i < count; ++i) (isas[i].supported() ? supported : missing).push_back(isas[i].name);
-  for (const Cache& c : caches()) cache_texts.push_back(fmt::format("{} {} KiB", c.name, c.bytes / 1024));
+  for (const auto& [name, bytes] : cache_sizes().named())
+    cache_texts.push_back(fmt::format("{} {} KiB", name, bytes / 1024));
 
   Table facts({""});
   facts.add({"cpu", fmt::format("{}, {} core{} allowed", value_in("/proc/cpuinfo", "model name"), allowed_cores(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+
 #include "base/ascii.h"
 #include "base/environment.h"
 #include "base/mapped_file.h"

@@ -319,6 +319,30 @@ check('conversations are found, renamed, deleted, saved and loaded', async () =>
   await page.getByText('About pears.').waitFor();
 });
 
+check('what was deleted stays deleted, however soon the page is loaded again', async () => {
+  // A disk that takes its time: the transaction of a deletion has much to read first.
+  await open({}, () => {
+    const remove = IDBObjectStore.prototype.delete;
+    IDBObjectStore.prototype.delete = function (key) {
+      for (let i = 0; i < 5000; ++i) this.getAllKeys();
+      return remove.call(this, key);
+    };
+  });
+  server.text = 'Gone soon.';
+  for (const q of ['apples', 'pears']) {
+    await button('New chat').click();
+    await ask(q);
+    await page.getByText('Gone soon.').waitFor();
+  }
+  await page.getByRole('link', { name: 'pears' }).hover();
+  await button('Menu of pears').click();
+  await page.getByRole('menuitem', { name: 'Delete' }).click();
+  await page.getByRole('link', { name: 'pears' }).waitFor({ state: 'detached' });
+  await page.reload();
+  await page.getByRole('link', { name: 'apples' }).waitFor();
+  assert.equal(await page.locator('.entries li').count(), 1);
+});
+
 check('without IndexedDB conversations are kept elsewhere', async () => {
   await open({}, () => Object.defineProperty(window, 'indexedDB', { value: undefined }));
   server.text = 'Kept.';

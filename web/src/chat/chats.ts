@@ -78,6 +78,8 @@ export function stop(chat: Chat) {
 }
 
 const dirty = new Map<string, ReturnType<typeof setTimeout>>();
+/** Still shown, but a save would bring them back. */
+const beingRemoved = new Set<string>();
 export function save(chat: Chat, delay_ms = 0) {
   if (dirty.has(chat.id)) {
     if (delay_ms) return;
@@ -87,7 +89,7 @@ export function save(chat: Chat, delay_ms = 0) {
     chat.id,
     setTimeout(() => {
       dirty.delete(chat.id);
-      if (chats.value.includes(chat))
+      if (chats.value.includes(chat) && !beingRemoved.has(chat.id))
         storage.put('chats', chat).catch(() => toast('The browser could not store the conversation.'));
     }, delay_ms),
   );
@@ -134,11 +136,21 @@ export function addChat(chat: Chat) {
   changed(chat);
 }
 
-export function removeChat(chat: Chat) {
+/** What is gone from the list is gone from storage: a reload right after it must not bring it back. */
+export async function removeChat(chat: Chat) {
+  if (beingRemoved.has(chat.id)) return;
+  beingRemoved.add(chat.id);
   stop(chat);
+  try {
+    await storage.remove('chats', chat.id);
+  } catch {
+    toast('The browser could not delete the conversation.');
+    return;
+  } finally {
+    beingRemoved.delete(chat.id);
+  }
   chats.value = chats.value.filter((c) => c !== chat);
   if (currentId.value === chat.id) location.hash = '#/';
-  void storage.remove('chats', chat.id);
   toast(`Deleted “${chat.title || 'Untitled'}”.`, {
     label: 'Undo',
     act: () => {

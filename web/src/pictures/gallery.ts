@@ -41,9 +41,15 @@ export async function loadPictures() {
   pictures.value = [...pictures.value, ...all].sort((a, b) => b.created - a.created);
 }
 
-export function removePicture(p: Picture) {
+/** What is gone from the gallery is gone from storage: a reload right after it must not bring it back. */
+export async function removePicture(p: Picture) {
+  try {
+    await storage.remove('pictures', p.id);
+  } catch {
+    toast('The browser could not delete the picture.');
+    return;
+  }
   pictures.value = pictures.value.filter((x) => x !== p);
-  void storage.remove('pictures', p.id);
   toast('Deleted the picture.', {
     label: 'Undo',
     act: () => {

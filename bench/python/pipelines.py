@@ -141,13 +141,15 @@ def main():
         if found < least:
             raise SystemExit(f"{engine}: less than {least} dB")
         stages[engine].seconds.clear()
+    # Measured before and after: other programs on the machine can take a core away from one of the two.
+    limit = ceiling(args.dtype, args.threads)
     times = {engine: [] for engine in engines}
     for _ in range(args.rounds):
         for engine, pipe in pipes.items():
             begin = time.perf_counter()
             call(pipe)
             times[engine].append(time.perf_counter() - begin)
-    limit = ceiling("f32" if args.dtype == "f32" else "bf16", args.threads)
+    limit = max(limit, ceiling(args.dtype, args.threads)) if limit else None
     print(f"{args.pipeline} ({blocks}), {side}x{side}, {steps} steps, {args.dtype}, {args.threads} threads, {gflop:.0f} GFLOP")
     for engine, found in times.items():
         median = statistics.median(found)

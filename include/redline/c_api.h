@@ -458,7 +458,7 @@ typedef struct redline_embedding_options {
   redline_runtime* runtime; /* NULL: one of the model's own */
   int32_t threads;
   const char* device;       /* as redline_model_options */
-  const char* dtype;        /* NULL, "auto" or "f32" */
+  const char* dtype;        /* NULL or "auto", "f32", "bf16", "q8", "q8_0", "w8a8" */
   const char* pooling;      /* "mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; NULL: the model's own */
   int64_t max_length;       /* maximum tokens of one text; 0: the model's own limit */
   int64_t max_batch_tokens; /* of one step, over all its texts; 0: 2048, or one text of max_length */

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "redline/precision.h"
 #include "redline/runtime.h"
 #include "redline/text.h"
 
@@ -42,8 +43,8 @@ std::string_view pooling_name(Pooling pooling);
 Result<Pooling> pooling_from_name(std::string_view name);
 
 struct EmbeddingOptions {
-  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  ComputeType dtype = ComputeType::kAuto;
+  int threads = 0;                     ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
+  Precision dtype = Precision::kAuto;  ///< 8 bits are for the matrices of the layers
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
   /// names, else a GPU that can run the model, else the CPU
   std::string device = "auto";

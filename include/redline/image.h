@@ -18,26 +18,16 @@
 #include <utility>
 #include <vector>
 
+#include "redline/precision.h"
 #include "redline/rgb_image.h"
 #include "redline/runtime.h"
 #include "redline/status.h"
 
 namespace redline {
 
-enum class ImageType : uint8_t {
-  kAuto,  ///< weights as stored, the fastest arithmetic for their type, float32 accumulation
-  kF32,   ///< float32 throughout
-  kBF16,  ///< matrices rounded to bfloat16
-  kQ8,    ///< matrices quantized to 8 bits: w8a8 on CPUs with int8 tiles, else q8_0
-  kQ8_0,  ///< matrices quantized to 8 bits in blocks of 32
-  kW8A8,  ///< matrices quantized to 8 bits with one scale per row; activations are quantized too
-};
-/// "auto", "f32", "bf16", "q8", "q8_0", "w8a8"; invalid_argument otherwise.
-Result<ImageType> image_type_from_name(std::string_view name);
-
 struct ImageOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  ImageType dtype = ImageType::kAuto;
+  Precision dtype = Precision::kAuto;
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
   /// names, else a GPU that can run the model, else the CPU
   std::string device = "auto";

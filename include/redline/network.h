@@ -34,7 +34,7 @@ struct NamedOutput {
 
 struct NetworkOptions {
   int threads = 0;                     ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  ImageType dtype = ImageType::kAuto;  ///< as ImageOptions::dtype
+  Precision dtype = Precision::kAuto;  ///< as ImageOptions::dtype
   std::string device = "auto";         ///< as ImageOptions::device
   std::shared_ptr<Runtime> runtime;    ///< shared with other engines; null: one with `threads`
   int64_t max_batch = 8;               ///< rows of one run of a denoiser

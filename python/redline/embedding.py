@@ -39,8 +39,9 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
     """A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding), or a cross-encoder.
 
     ``path``: a Hugging Face folder, with the files of sentence-transformers if it has them, a GGUF file, or ``hf:owner/name``.
-    Options: ``threads``, ``device`` (as ``redline.Model``), ``dtype`` ("auto", "f32"), ``pooling`` ("mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; default:
-    the model's own), ``max_length`` (tokens of a text), ``max_batch_tokens``, ``trace_file``, ``runtime``.
+    Options: ``threads``, ``device`` (as ``redline.Model``), ``dtype`` ("auto", "f32", "bf16", "q8", "q8_0", "w8a8"; 8 bits
+    are for the matrices of the layers), ``pooling`` ("mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; default: the
+    model's own), ``max_length`` (tokens of a text), ``max_batch_tokens``, ``trace_file``, ``runtime``.
     """
 
     _name = "embedding model"

@@ -21,7 +21,7 @@ redline_embed_options default_embed_options() {
 }
 
 Result<EmbeddingOptions> embedding_engine_options(const redline_embedding_options& o) {
-  REDLINE_ASSIGN(EmbeddingOptions options, common_options<EmbeddingOptions>(o, compute_type_from_name));
+  REDLINE_ASSIGN(EmbeddingOptions options, common_options<EmbeddingOptions>(o, precision_from_name));
   if (o.pooling != nullptr) {
     REDLINE_ASSIGN(options.pooling, pooling_from_name(o.pooling));
   }

@@ -34,7 +34,7 @@ redline_image_pipeline_options default_pipeline_options() {
 }
 
 Result<ImageOptions> image_engine_options(const redline_image_pipeline_options& o) {
-  REDLINE_ASSIGN(ImageOptions options, common_options<ImageOptions>(o, image_type_from_name));
+  REDLINE_ASSIGN(ImageOptions options, common_options<ImageOptions>(o, precision_from_name));
   options.max_side = o.max_side;
   copy_network_limits(o, options);
   options.transformer_file = text_or_empty(o.transformer_file);

@@ -18,7 +18,7 @@ redline_network_options default_network_options() {
 }
 
 Result<NetworkOptions> read_network_options(const redline_network_options& o) {
-  REDLINE_ASSIGN(NetworkOptions options, common_options<NetworkOptions>(o, image_type_from_name));
+  REDLINE_ASSIGN(NetworkOptions options, common_options<NetworkOptions>(o, precision_from_name));
   options.max_latent_side = o.max_latent_side;
   options.max_text_tokens = o.max_text_tokens;
   copy_network_limits(o, options);

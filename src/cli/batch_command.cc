@@ -157,7 +157,7 @@ class Batch {
   Status open_embedding(const std::string& name, const std::string& path) {
     EmbeddingOptions options;
     options.runtime = runtime_;
-    REDLINE_ASSIGN(options.dtype, compute_type_from_name(args_.engine.dtype));
+    REDLINE_ASSIGN(options.dtype, precision_from_name(args_.engine.dtype));
     auto model = std::make_shared<server::EmbeddingModel>(
         name, [=] { return EmbeddingEngine::open(path, options); }, requests_at_once(args_));
     app_.embeddings().add(model, 0);

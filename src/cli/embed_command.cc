@@ -15,6 +15,7 @@
 #include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
+#include "cli/precision_option.h"
 #include "formats/npy.h"
 #include "redline/embedding.h"
 
@@ -29,7 +30,6 @@ struct EmbedArgs {
   int threads = 0;
   bool no_normalize = false, truncate = false, interpreter = false, json = false;
   std::vector<std::string> poolings = {"mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"};
-  std::vector<std::string> dtypes = {"auto", "f32"};
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "Hugging Face or sentence-transformers folder, or GGUF file",
@@ -51,7 +51,7 @@ struct EmbedArgs {
       {.min = 1, .max = 1 << 24, .shown_default = "the model's own", .aliases = {"--max-seq-length"}});
     v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, over all its texts",
       {.min = 1, .max = 1 << 20, .shown_default = "2048"});
-    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 for all weight types", {.choices = dtypes});
+    add_precision(v, dtype);
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     add_device(v, device);
@@ -93,7 +93,7 @@ Result<std::vector<std::string>> read_texts(const EmbedArgs& args, Terminal& ter
 
 Result<std::unique_ptr<EmbeddingEngine>> open_model(const EmbedArgs& args) {
   EmbeddingOptions options;
-  REDLINE_ASSIGN(options.dtype, compute_type_from_name(args.dtype));
+  REDLINE_ASSIGN(options.dtype, precision_from_name(args.dtype));
   options.threads = args.threads;
   options.max_length = args.max_length;
   options.max_batch_tokens = args.max_batch_tokens;

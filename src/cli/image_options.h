@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "cli/device_option.h"
+#include "cli/precision_option.h"
 #include "redline/image.h"
 
 namespace redline::cli {
@@ -17,10 +18,7 @@ struct ImageEngineArgs {
   std::string transformer, vae, masks, trace, vae_tile = "auto";
 
   void visit(OptionList& v) {
-    v(dtype, "dtype", "TYPE",
-      "arithmetic: f32 throughout; the other types convert the weights, q8 to w8a8 on CPUs with int8 tiles and else to "
-      "q8_0; auto keeps the stored types",
-      {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}, .aliases = {"--type"}});
+    add_precision(v, dtype);
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(max_side, "max-side", "N", "largest width and height of an image, in pixels", {.min = 64, .max = 16384});
@@ -55,7 +53,7 @@ struct ImageEngineArgs {
 
   Result<ImageOptions> options() const {
     ImageOptions o;
-    REDLINE_ASSIGN(o.dtype, image_type_from_name(dtype));
+    REDLINE_ASSIGN(o.dtype, precision_from_name(dtype));
     o.threads = threads;
     o.max_side = max_side;
     REDLINE_ASSIGN(o.vae_tile, read_vae_tile());

@@ -173,7 +173,7 @@ Status advise_image_memory(Status status, const std::string& path, const ImageOp
   if (lacks_device_memory(status))
     return Status(status.code(),
                   status.message() +
-                      (options.dtype == ImageType::kQ8
+                      (options.dtype == Precision::kQ8
                            ? fmt::format("; --max-side below {} takes less", options.max_side)
                            : fmt::format("; --dtype q8 takes less; so does --max-side below {}", options.max_side)));
   const int64_t available = available_memory();

@@ -23,7 +23,7 @@ struct ServeArgs {
   int64_t cache_spill_size = 16384;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
   float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
-  std::string webhook_secret;
+  std::string webhook_secret, precision = "auto";
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
   EngineArgs engine;
 
@@ -47,6 +47,8 @@ struct ServeArgs {
     v(allow_lora_loading, "allow-lora-loading", "",
       "clients may load adapters from this machine's files over a network; "
       "on a loopback address they always may");
+    v(precision, "precision", "TYPE", "weights of image and embedding models, as the --dtype of image and embed",
+      {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}});
     v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
       {.names_file = true, .shown_default = "the model's own"});
     v(max_sequences, "max-sequences", "N", "texts that are generated at once",
@@ -246,7 +248,10 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     model.image_options.max_side = args.max_side;
     model.image_options.device = model.embedding_options.device = options.device;
     model.embedding_options.runtime = runtime;
-    model.embedding_options.dtype = options.dtype;
+    REDLINE_ASSIGN(const Precision precision, precision_from_name(args.precision));
+    const bool is_f32 = options.dtype == ComputeType::kF32;  // --dtype f32 is for all models
+    model.image_options.dtype = model.embedding_options.dtype =
+        is_f32 && precision == Precision::kAuto ? Precision::kF32 : precision;
     REDLINE_ASSIGN(model.path, find_model(path));
     model.kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.is_it(model.path); });
     if (const int64_t mib = weight_bytes_of(model.path) >> 20; args.memory > 0 && mib > args.memory)

@@ -393,15 +393,6 @@ Result<int64_t> adapter_rank(const std::string& path) {
   return file.max_rank;
 }
 
-Result<ImageType> image_type_from_name(std::string_view name) {
-  constexpr std::pair<std::string_view, ImageType> kTypes[] = {{"auto", ImageType::kAuto}, {"f32", ImageType::kF32},
-                                                               {"bf16", ImageType::kBF16}, {"q8", ImageType::kQ8},
-                                                               {"q8_0", ImageType::kQ8_0}, {"w8a8", ImageType::kW8A8}};
-  for (const auto& [known, type] : kTypes)
-    if (known == name) return type;
-  return invalid_argument("unknown dtype \"{}\"; expected one of auto, f32, bf16, q8, q8_0, w8a8", name);
-}
-
 Result<std::unique_ptr<ImageEngine>> ImageEngine::open(const std::string& path, const ImageOptions& options) {
   try {
     REDLINE_ASSIGN(std::unique_ptr<Pipeline> pipeline, load_pipeline(path, options));

@@ -62,19 +62,19 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
     REDLINE_ASSIGN(Checkpoint checkpoint, checkpoint_of(class_name, config, tensors));
     REDLINE_ASSIGN(std::shared_ptr<Runtime> runtime, choose_runtime(options.runtime, {options.threads, ""}));
     REDLINE_ASSIGN(const DeviceChoice device, choose_device(options.device));
-    const ImageType type = resolve_type(options.dtype, resources_of(*runtime).kernels(), device);
+    const Precision type = resolve_precision(options.dtype, resources_of(*runtime).kernels(), device);
     ExecutableOptions network = image_network_options(type, device);
     SymbolValues& bounds = network.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = options.max_text_tokens;
     set_latent_size(bounds, options.max_latent_side, options.max_latent_side);
     if (const auto row = find_text_encoder(class_name); row.ok()) {
-      REDLINE_TRY(convert_image_weights(checkpoint, text_encoder_type(type)));
+      REDLINE_TRY(convert_image_weights(checkpoint, text_encoder_precision(type)));
       REDLINE_ASSIGN(TextEncoderModel model, (*row)->build(checkpoint).within(class_name));
       return TextEncoderNetwork::make(std::move(model), std::move(runtime), network, options);
     }
     if (const auto row = find_autoencoder(class_name); row.ok()) {
-      REDLINE_TRY(convert_image_weights(checkpoint, autoencoder_type(type)));
+      REDLINE_TRY(convert_image_weights(checkpoint, autoencoder_precision(type)));
       REDLINE_ASSIGN(AutoencoderModel model, (*row)->build(checkpoint).within(class_name));
       return AutoencoderNetwork::make(std::move(model), std::move(runtime), network, options);
     }

@@ -13,40 +13,26 @@ bool is_quantized_weight(const std::string& name) {
   return in_block && name.ends_with(".weight") && !has("norm");
 }
 
-/// The type of 8 bits that a pipeline's matrices are quantized to; nullopt: they are not.
-std::optional<DType> quantized_type(ImageType type) {
-  switch (type) {
-    case ImageType::kQ8_0: return DType::kQ8_0;
-    case ImageType::kW8A8: return DType::kW8A8;
-    default: return std::nullopt;
-  }
-}
-
 }  // namespace
 
-ImageType resolve_type(ImageType type, const CpuKernels& kernels, const DeviceChoice& device) {
-  if (type != ImageType::kQ8) return type;
-  return kernels.has_tile_unit && device.kind == DeviceKind::kCpu ? ImageType::kW8A8 : ImageType::kQ8_0;
-}
+Precision text_encoder_precision(Precision type) { return quantized_type(type) ? Precision::kBF16 : type; }
 
-ImageType text_encoder_type(ImageType type) { return quantized_type(type) ? ImageType::kBF16 : type; }
+Precision autoencoder_precision(Precision type) { return type == Precision::kF32 ? type : Precision::kBF16; }
 
-ImageType autoencoder_type(ImageType type) { return type == ImageType::kF32 ? type : ImageType::kBF16; }
-
-Status convert_image_weights(Checkpoint& checkpoint, ImageType type) {
-  if (type == ImageType::kF32) return {};
+Status convert_image_weights(Checkpoint& checkpoint, Precision type) {
+  if (type == Precision::kF32) return {};
   REDLINE_TRY(round_convolutions(checkpoint));
   if (const std::optional<DType> quantized = quantized_type(type))
     return convert_weights(checkpoint, *quantized, is_quantized_weight);
-  if (type == ImageType::kBF16)
+  if (type == Precision::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
   return {};
 }
 
-ExecutableOptions image_network_options(ImageType type, const DeviceChoice& device) {
+ExecutableOptions image_network_options(Precision type, const DeviceChoice& device) {
   ExecutableOptions options;
   options.device = device;
-  options.exact_f32 = type == ImageType::kF32;
+  options.exact_f32 = type == Precision::kF32;
   return options;
 }
 

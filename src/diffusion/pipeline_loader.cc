@@ -56,7 +56,7 @@ class PipelineLoader {
       return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
     REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
     REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
-    p_.options.dtype = resolve_type(options.dtype, resources_of(*p_.runtime).kernels(), device);
+    p_.options.dtype = resolve_precision(options.dtype, resources_of(*p_.runtime).kernels(), device);
     network_ = image_network_options(options.dtype, device);
     network_.interpret = options.use_interpreter;
     return {};
@@ -70,7 +70,7 @@ class PipelineLoader {
       constexpr std::string_view kPrefix = "text_encoder";
       if (!component.name.starts_with(kPrefix)) continue;
       REDLINE_ASSIGN(Checkpoint checkpoint, files_.open_component(component.name));
-      REDLINE_TRY(convert_image_weights(checkpoint, text_encoder_type(p_.options.dtype)));
+      REDLINE_TRY(convert_image_weights(checkpoint, text_encoder_precision(p_.options.dtype)));
       REDLINE_ASSIGN(const TextEncoderRow* row, find_text_encoder(component.class_name));
       REDLINE_ASSIGN(TextEncoderModel model, row->build(checkpoint).within(checkpoint.path));
       // tokenizer_2 belongs to text_encoder_2.
@@ -88,7 +88,7 @@ class PipelineLoader {
   Result<AutoencoderModel> read_autoencoder() {
     const std::string& folder = p_.options.vae_folder;
     REDLINE_ASSIGN(Checkpoint vae, folder.empty() ? files_.open_component("vae") : Checkpoint::open(folder));
-    REDLINE_TRY(convert_image_weights(vae, autoencoder_type(p_.options.dtype)));
+    REDLINE_TRY(convert_image_weights(vae, autoencoder_precision(p_.options.dtype)));
     const auto name = vae.config.find("_class_name");
     const bool is_named = name != vae.config.end() && name->is_string();
     REDLINE_ASSIGN(const AutoencoderRow* row,

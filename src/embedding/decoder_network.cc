@@ -90,7 +90,7 @@ Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, 
   description.info.context = options.max_length;
   description.info.vocab_size = model.config.vocab_size;
   TextEngineOptions o;
-  o.dtype = options.dtype;
+  o.dtype = options.dtype == Precision::kF32 ? ComputeType::kF32 : ComputeType::kAuto;
   o.use_interpreter = options.use_interpreter;
   o.max_sequences = kMaxDecoderSequences;
   o.max_batch_tokens = options.max_batch_tokens;

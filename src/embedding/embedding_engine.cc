@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "embedding/pooling.h"
+#include "models/convert_weights.h"
+#include "models/precision.h"
 #include "models/registry.h"
 #include "text/unicode.h"
 
@@ -33,12 +35,31 @@ Status too_long(int64_t tokens, int64_t most) {
                           most);
 }
 
+/// Quantized are the matrices of the layers. Tables of embeddings are looked up, not multiplied; what gives scores from
+/// one vector, and what chooses experts, is small and sensitive.
+bool is_quantized_weight(const std::string& name) {
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  return (has("layer.") || has("layers.") || has(".h.") || name.starts_with("h.")) && name.ends_with(".weight") &&
+         !has("mlp.gate.") && !has("router");
+}
+
+Status convert_matrices(Checkpoint& checkpoint, Precision precision) {
+  if (const std::optional<DType> quantized = quantized_type(precision))
+    return convert_weights(checkpoint, *quantized, is_quantized_weight);
+  if (precision == Precision::kBF16)
+    return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
+  return {};
+}
+
 float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); }
 
 }  // namespace
 
 Result<std::unique_ptr<EmbeddingEngine>> TextEmbeddingEngine::make(Checkpoint checkpoint, EmbeddingOptions options) {
   std::unique_ptr<TextEmbeddingEngine> engine(new TextEmbeddingEngine());
+  REDLINE_TRY(engine->choose_machine(options));
+  options.dtype = resolve_precision(options.dtype, resources_of(*engine->runtime_).kernels(), engine->device_);
+  REDLINE_TRY(convert_matrices(checkpoint, options.dtype));
   const EncoderFamily* family = find_encoder_family(checkpoint);
   const Status opened =
       family ? engine->open_encoder(*family, checkpoint, options) : engine->open_decoder(checkpoint, options);
@@ -116,6 +137,10 @@ Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, i
   if (options.max_batch_tokens < 0 || options.max_batch_tokens > kMaxBatchTokens)
     return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
   if (options.max_batch_tokens == 0) options.max_batch_tokens = kUsualBatchTokens;
+  return {};
+}
+
+Status TextEmbeddingEngine::choose_machine(const EmbeddingOptions& options) {
   REDLINE_ASSIGN(device_, choose_engine_device(options.device, options.use_interpreter));
   const bool runs_alone = options.use_interpreter && !options.runtime;
   REDLINE_ASSIGN(runtime_, choose_runtime(options.runtime, {runs_alone ? 1 : options.threads, options.trace_file}));

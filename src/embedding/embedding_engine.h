@@ -28,6 +28,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
     std::vector<int32_t> ids;
     int64_t second = 0, skip = 0;
   };
+  Status choose_machine(const EmbeddingOptions& options);
   Status open_encoder(const EncoderFamily& family, Checkpoint& checkpoint, EmbeddingOptions& options);
   Status open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options);
   /// What both have in common; `max_tokens`: of the network.

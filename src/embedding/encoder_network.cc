@@ -11,7 +11,7 @@ ExecutableOptions executable_options(const EmbeddingOptions& options, const Devi
   ExecutableOptions e;
   e.device = device;
   e.interpret = options.use_interpreter;
-  e.exact_f32 = options.dtype == ComputeType::kF32;
+  e.exact_f32 = options.dtype == Precision::kF32;
   e.batch_invariance = BatchInvariance::kWhereFree;
   // Not the fastest of the machine: vectors are stored and compared for years, and attention is a small part of their
   // time.

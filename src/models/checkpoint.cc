@@ -28,6 +28,13 @@ void add_model_prefix(Checkpoint& checkpoint) {
   checkpoint.tensors = std::move(tensors);
 }
 
+/// BERT's first checkpoints call a norm's weight gamma and its bias beta, and so do files that transformers 5 saves.
+std::string with_norm_named_by_pytorch(std::string name) {
+  for (const auto& [old_name, new_name] : {std::pair{"LayerNorm.gamma", "weight"}, {"LayerNorm.beta", "bias"}})
+    if (name.ends_with(old_name)) name.replace(name.rfind('.') + 1, std::string::npos, new_name);
+  return name;
+}
+
 Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   checkpoint.format = "safetensors";
   auto config = read_json(folder + "/config.json");
@@ -50,7 +57,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   for (const SafetensorsTensor& tensor : files.tensors()) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
-    std::string name = part.name_of(tensor.name);
+    std::string name = with_norm_named_by_pytorch(part.name_of(tensor.name));
     if (name.empty()) continue;
     WeightSource source;
     source.view = tensor.view;

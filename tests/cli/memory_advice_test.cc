@@ -43,7 +43,7 @@ TEST(MemoryAdvice, OtherFailuresStay) {
   EXPECT_EQ(
       advise_image_memory(full, "m", {}, 64, 64).message(),
       full.message() + fmt::format("; --dtype q8 takes less; so does --max-side below {}", ImageOptions{}.max_side));
-  const ImageOptions q8 = {.dtype = ImageType::kQ8};
+  const ImageOptions q8 = {.dtype = Precision::kQ8};
   EXPECT_EQ(advise_image_memory(full, "m", q8, 64, 64).message(),
             full.message() + fmt::format("; --max-side below {} takes less", q8.max_side));
 }

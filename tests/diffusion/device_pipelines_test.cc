@@ -85,7 +85,7 @@ struct OnBoth {
   std::unique_ptr<ImageEngine> cpu, device;
 
   explicit OnBoth(const std::string& path, ImageOptions options = {}) {
-    options.dtype = ImageType::kF32;
+    options.dtype = Precision::kF32;
     options.max_side = 96;
     options.runtime = runtime;
     for (auto* engine : {&cpu, &device}) {

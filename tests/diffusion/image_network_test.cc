@@ -31,7 +31,7 @@ Result<std::unique_ptr<ImageNetwork>> open_in_memory(const std::string& name, co
   }
   NetworkOptions options = given;
   options.threads = 2;
-  options.dtype = ImageType::kF32;
+  options.dtype = Precision::kF32;
   options.max_latent_side = 16;
   options.max_text_tokens = 8;
   auto network = ImageNetwork::open(class_name, golden.checkpoint.config.dump(), tensors, options);

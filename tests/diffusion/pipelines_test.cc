@@ -19,7 +19,7 @@ namespace {
 
 struct Mode {
   const char* pipeline;
-  ImageType type;
+  Precision type;
   std::string device = "cpu";
 };
 
@@ -74,7 +74,7 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     request.keep_latents = true;
     auto result = (*engine)->generate(request);
     ASSERT_TRUE(result.ok()) << run << ": " << result.status().message();
-    const bool exact = GetParam().type == ImageType::kF32;
+    const bool exact = GetParam().type == Precision::kF32;
     const auto& latents = find("latents").values;
     ASSERT_EQ(result->latents.data.size(), latents.size());
     double error = 0, size = 0;
@@ -138,7 +138,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
   ImageOptions options;
   options.threads = 1;
   options.max_side = 64;
-  options.dtype = ImageType::kF32;
+  options.dtype = Precision::kF32;
   const std::string root = testing::golden_root() + "/image/";
   options.vae_folder = root + "tiny_sd";
   const auto engine = ImageEngine::open(root + "pipeline_sd1", options);
@@ -215,7 +215,7 @@ TEST(UnetPipelines, AnImageOfABatchIsThatOfItsSeedAlone) {
     ImageOptions options;
     options.threads = 1;
     options.max_side = 64;
-    options.dtype = ImageType::kF32;
+    options.dtype = Precision::kF32;
     const auto engine = ImageEngine::open(c.path, options);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     const RgbImage image = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 90)};
@@ -295,13 +295,13 @@ std::vector<Mode> modes() {
   std::vector<Mode> all;
   for (const char* pipeline : {"pipeline_sd3", "pipeline_sd3_without_t5", "pipeline_pixart", "pipeline_sd1",
                                "pipeline_sd2", "pipeline_sd_inpaint", "pipeline_sdxl", "pipeline_sdxl_inpaint"}) {
-    for (const ImageType type : {ImageType::kF32, ImageType::kAuto, ImageType::kBF16, ImageType::kQ8})
+    for (const Precision type : {Precision::kF32, Precision::kAuto, Precision::kBF16, Precision::kQ8})
       all.push_back({pipeline, type});
     if (std::getenv("REDLINE_CPU_ISA")) continue;
-    for (const ImageType type : {ImageType::kF32, ImageType::kBF16})
+    for (const Precision type : {Precision::kF32, Precision::kBF16})
       all.push_back({pipeline, type, test::test_device()});
     if (std::string_view(pipeline) == "pipeline_sd2" || std::string_view(pipeline) == "pipeline_sd3")
-      for (const ImageType type : {ImageType::kQ8_0, ImageType::kW8A8})
+      for (const Precision type : {Precision::kQ8_0, Precision::kW8A8})
         all.push_back({pipeline, type, test::test_device()});
   }
   return all;
@@ -314,7 +314,7 @@ TEST_P(PipelineParts, GiveWhatTheWholeGives) {
   ImageOptions options;
   options.threads = 2;
   options.max_side = 64;
-  options.dtype = ImageType::kF32;
+  options.dtype = Precision::kF32;
   const auto engine = ImageEngine::open(fmt::format("{}/image/{}", testing::golden_root(), GetParam()), options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   ImageRequest whole = (*engine)->defaults();

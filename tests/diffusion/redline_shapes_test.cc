@@ -65,7 +65,7 @@ double psnr(const RgbImage& a, const RgbImage& b) {
   return sum == 0 ? 100 : 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.rgb.size()) / sum);
 }
 
-std::unique_ptr<ImageEngine> open_redline_shapes(ImageType type) {
+std::unique_ptr<ImageEngine> open_redline_shapes(Precision type) {
   ImageOptions options;
   options.dtype = type;
   options.threads = 2;
@@ -88,13 +88,13 @@ ImageRequest request_of(const ImageEngine& engine, const Case& c) {
   return request;
 }
 
-struct Precision {
-  ImageType type;
+struct PrecisionCase {
+  Precision type;
   const char* name;
   double min_db, max_latent_error;
 };
 
-class RedlineShapes : public ::testing::TestWithParam<Precision> {};
+class RedlineShapes : public ::testing::TestWithParam<PrecisionCase> {};
 
 TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
   const std::vector<Case> cases = reference_cases();
@@ -119,16 +119,18 @@ TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
 }
 
 // Twenty steps feed their rounding back: float32 has 1e-6 a step; 8 bits of mantissa, or of codes, some 4e-3.
-INSTANTIATE_TEST_SUITE_P(
-    Types, RedlineShapes,
-    ::testing::Values(Precision{ImageType::kF32, "f32", 50, 1e-4}, Precision{ImageType::kAuto, "auto", 35, 5e-2},
-                      Precision{ImageType::kBF16, "bf16", 35, 5e-2}, Precision{ImageType::kQ8, "q8", 35, 5e-2},
-                      Precision{ImageType::kQ8_0, "q8_0", 35, 5e-2}, Precision{ImageType::kW8A8, "w8a8", 35, 5e-2}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Types, RedlineShapes,
+                         ::testing::Values(PrecisionCase{Precision::kF32, "f32", 50, 1e-4},
+                                           PrecisionCase{Precision::kAuto, "auto", 35, 5e-2},
+                                           PrecisionCase{Precision::kBF16, "bf16", 35, 5e-2},
+                                           PrecisionCase{Precision::kQ8, "q8", 35, 5e-2},
+                                           PrecisionCase{Precision::kQ8_0, "q8_0", 35, 5e-2},
+                                           PrecisionCase{Precision::kW8A8, "w8a8", 35, 5e-2}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // The kernels of GPUs: text encoders, transformer in its three parts, VAE. Bounds as on the CPU.
 TEST(RedlineShapes, TheEmulatedDeviceDrawsWhatTheInterpreterDraws) {
-  const auto draw = [&](const char* device, ImageType type, bool interpret) {
+  const auto draw = [&](const char* device, Precision type, bool interpret) {
     ImageOptions options;
     options.dtype = type;
     options.device = device;
@@ -151,10 +153,10 @@ TEST(RedlineShapes, TheEmulatedDeviceDrawsWhatTheInterpreterDraws) {
     EXPECT_TRUE(result.ok()) << result.status().message();
     return result.ok() ? std::move(result).value() : ImageResult();
   };
-  const ImageResult want = draw("auto", ImageType::kF32, true);
+  const ImageResult want = draw("auto", Precision::kF32, true);
   ASSERT_EQ(want.images.size(), 1u);
   for (const auto& [type, min_db, max_error] :
-       {std::tuple{ImageType::kF32, 50.0, 1e-4}, {ImageType::kQ8, 35.0, 5e-2}}) {
+       {std::tuple{Precision::kF32, 50.0, 1e-4}, {Precision::kQ8, 35.0, 5e-2}}) {
     const ImageResult got = draw("emu", type, false);
     ASSERT_EQ(got.images.size(), 1u);
     EXPECT_GE(psnr(got.images[0], want.images[0]), min_db) << static_cast<int>(type);
@@ -180,7 +182,7 @@ TEST(RedlineShapes, SchedulesOfAWholeGpuAreOrdered) {
 // The references see fewer than 256 positions, below which attention takes other weights.
 TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
   RgbImage exact;
-  for (const ImageType type : {ImageType::kF32, ImageType::kBF16, ImageType::kQ8}) {
+  for (const Precision type : {Precision::kF32, Precision::kBF16, Precision::kQ8}) {
     const auto engine = open_redline_shapes(type);
     ASSERT_TRUE(engine);
     ImageRequest request = engine->defaults();
@@ -191,7 +193,7 @@ TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
     request.seed = 1;
     auto result = engine->generate(request);
     ASSERT_TRUE(result.ok()) << result.status().message();
-    if (type == ImageType::kF32) exact = std::move(result->images[0]);
+    if (type == Precision::kF32) exact = std::move(result->images[0]);
     else EXPECT_GE(psnr(result->images[0], exact), 35) << static_cast<int>(type);
   }
 }
@@ -222,7 +224,7 @@ TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSameImage) {
 }
 
 TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
-  const auto engine = open_redline_shapes(ImageType::kAuto);
+  const auto engine = open_redline_shapes(Precision::kAuto);
   ASSERT_TRUE(engine);
   ImageRequest request = engine->defaults();
   request.prompts = {"a red circle", "a blue star"};
@@ -240,7 +242,7 @@ TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
 }
 
 TEST(RedlineShapes, PreviewsComeToResembleTheResult) {
-  const auto engine = open_redline_shapes(ImageType::kAuto);
+  const auto engine = open_redline_shapes(Precision::kAuto);
   ASSERT_TRUE(engine);
   ImageRequest request = engine->defaults();
   request.prompts = {"a large red circle on a blue background", "a blue star"};
@@ -272,7 +274,7 @@ TEST(RedlineShapes, PreviewsComeToResembleTheResult) {
 }
 
 TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
-  const auto engine = open_redline_shapes(ImageType::kF32);
+  const auto engine = open_redline_shapes(Precision::kF32);
   ASSERT_TRUE(engine);
   RgbImage init{128, 128, std::vector<uint8_t>(128 * 128 * 3, 90)};
   for (const bool from_image : {false, true}) {
@@ -298,7 +300,7 @@ TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
 }
 
 TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
-  const auto engine = open_redline_shapes(ImageType::kAuto);
+  const auto engine = open_redline_shapes(Precision::kAuto);
   ASSERT_TRUE(engine);
   RgbImage init{128, 128, {}}, mask{128, 128, std::vector<uint8_t>(128 * 128 * 3)};
   for (size_t i = 0; i < mask.rgb.size(); ++i) {
@@ -329,7 +331,7 @@ TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
 }
 
 TEST(RedlineShapes, BadRequestsSayWhatToDo) {
-  const auto engine = open_redline_shapes(ImageType::kAuto);
+  const auto engine = open_redline_shapes(Precision::kAuto);
   ASSERT_TRUE(engine);
   const auto message = [&](const std::function<void(ImageRequest&)>& change) {
     ImageRequest request = engine->defaults();

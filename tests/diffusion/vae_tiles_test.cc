@@ -30,7 +30,7 @@ RgbImage draw_vae_tiles(int64_t vae_tile) {
   ImageOptions options;
   options.threads = 2;
   options.max_side = 256;
-  options.dtype = ImageType::kF32;
+  options.dtype = Precision::kF32;
   options.vae_tile = vae_tile;
   auto engine = ImageEngine::open(REDLINE_SOURCE_DIR "/assets/redline-shapes", options);
   EXPECT_TRUE(engine.ok()) << engine.status().message();

@@ -38,7 +38,7 @@ class RerankerFolder : public ::testing::Test {
   void put(const std::string& name, const std::string& text) const { std::ofstream(path(name)) << text; }
   std::unique_ptr<EmbeddingEngine> open() const {
     EmbeddingOptions options;
-    options.dtype = ComputeType::kF32;
+    options.dtype = Precision::kF32;
     options.threads = 2;
     auto engine = EmbeddingEngine::open(folder_.path(), options);
     EXPECT_TRUE(engine.ok()) << engine.status().to_string();

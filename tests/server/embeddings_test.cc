@@ -29,7 +29,7 @@ class EmbeddingServer : public ::testing::Test {
                        folder_->path() + "/tokenizer.json");
     app_ = new App({});
     const auto open = [path = folder_->path()] {
-      return EmbeddingEngine::open(path, {.threads = 1, .dtype = ComputeType::kF32});
+      return EmbeddingEngine::open(path, {.threads = 1, .dtype = Precision::kF32});
     };
     const auto model = std::make_shared<EmbeddingModel>("bert", open, 4);
     app_->embeddings().add(model, 0);
@@ -200,7 +200,7 @@ TEST_F(EmbeddingServer, AFullQueueIsRefused) {
 
 TEST_F(EmbeddingServer, RequestsThatWaitAreComputedTogether) {
   const auto model = std::make_shared<EmbeddingModel>(
-      "busy", [] { return EmbeddingEngine::open(folder_->path(), {.threads = 1, .dtype = ComputeType::kF32}); }, 8);
+      "busy", [] { return EmbeddingEngine::open(folder_->path(), {.threads = 1, .dtype = Precision::kF32}); }, 8);
   ASSERT_TRUE(model->load().ok());
   std::mutex gate;
   std::unique_lock closed(gate);

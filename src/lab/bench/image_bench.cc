@@ -58,7 +58,7 @@ Result<ImageSizeRow> measure_size(const Draw& draw, ImageEngine& engine, int64_t
 /// interpreter's.
 Result<double> check_step(const Draw& draw, const ImageBenchRequest& request, ImageEngine& engine, int64_t side) {
   ImageOptions options;
-  REDLINE_ASSIGN(options.dtype, image_type_from_name(request.dtype));
+  REDLINE_ASSIGN(options.dtype, precision_from_name(request.dtype));
   options.threads = request.threads;
   options.max_side = std::max<int64_t>(side, 64);
   options.max_batch = 2;
@@ -156,7 +156,7 @@ Status measure_all(const ImageBenchRequest& request, ImageEngine& engine, const 
 
 Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   ImageOptions options;
-  REDLINE_ASSIGN(options.dtype, image_type_from_name(request.dtype).within("flag --dtype"));
+  REDLINE_ASSIGN(options.dtype, precision_from_name(request.dtype).within("flag --dtype"));
   options.threads = request.threads;
   options.device = request.device;
   options.trace_file = request.trace;

@@ -1,0 +1,17 @@
+// --dtype of image and embedding models.
+#pragma once
+
+#include <string>
+
+#include "cli/options.h"
+
+namespace redline::cli {
+
+inline void add_precision(OptionList& v, std::string& precision) {
+  v(precision, "dtype", "TYPE",
+    "arithmetic: f32 throughout; the other types convert the weights, q8 to w8a8 on CPUs with int8 tiles and else to "
+    "q8_0; auto keeps the stored types",
+    {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}, .aliases = {"--type"}});
+}
+
+}  // namespace redline::cli

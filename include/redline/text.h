@@ -358,6 +358,9 @@ class TextEngine {
   /// module and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants; the
   /// message names what is not supported.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
+  /// load_adapter() in place of the one that has the name, if there is one: at any time the name means the old or the
+  /// new one. If the new one cannot be read, the old one stays. Errors as load_adapter(), except a name in use.
+  virtual Status replace_adapter(const std::string& name, const std::string& path) = 0;
   /// Requests and sequences that use it keep it. not_found: no such name.
   virtual Status unload_adapter(const std::string& name) = 0;
 

@@ -99,8 +99,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     if (device.kind != DeviceKind::kCpu && e.stepper_->device_layers() != 0) {
       REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> opened, resources_of(*e.runtime_).device(device));
       const tiles::TileDevice& table = opened->table();
-      const std::string what =
-          fmt::format("{} {} {}", table.name, table.model, table.library != nullptr ? table.library : "");
+      const std::string what = fmt::format("{} {} {} {}", table.name, table.model,
+                                           table.library != nullptr ? table.library : "", opened->own_rows());
       identity = hash_bytes(identity, what.data(), what.size());
     }
   }

@@ -34,6 +34,9 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   Status load_adapter(const std::string& name, const std::string& path) override {
     return model_.adapters->load(name, path);
   }
+  Status replace_adapter(const std::string& name, const std::string& path) override {
+    return model_.adapters->replace(name, path);
+  }
   Status unload_adapter(const std::string& name) override { return model_.adapters->unload(name); }
   Status run_batch(std::span<BatchEntry> batch) override;
   BatchLimits batch_limits() const override { return stepper_->limits(); }

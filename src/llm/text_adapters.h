@@ -15,20 +15,22 @@ class TextAdapters {
   /// interpreter. invalid_argument: max_rank is out of range.
   static Result<std::unique_ptr<TextAdapters>> make(LanguageModel& model, const ModelFamily& family, int64_t max_rank,
                                                     bool plain);
-  /// As TextEngine::load_adapter and unload_adapter.
-  Status load(const std::string& name, const std::string& path);
+  /// As TextEngine::load_adapter, replace_adapter and unload_adapter.
+  Status load(const std::string& name, const std::string& path) { return add(name, path, false); }
+  Status replace(const std::string& name, const std::string& path) { return add(name, path, true); }
   Status unload(const std::string& name);
   /// For StepEntry::adapters. Errors as TextEngine::new_sequence.
   Result<std::vector<WeightedAdapter>> select(const AdapterWeights& weights) const;
 
  private:
   TextAdapters(const ModelFamily& family, const DecoderConfig& config) : family_(family), config_(config) {}
+  Status add(const std::string& name, const std::string& path, bool may_replace);
   const ModelFamily& family_;
   DecoderConfig config_;
   int64_t max_rank_ = 0;
   bool plain_ = false;
   AdapterBank bank_;
-  mutable std::mutex mutex_;  // of bank_
+  mutable std::mutex mutex_;  // guards the names of bank_
 };
 
 }  // namespace redline

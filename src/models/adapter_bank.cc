@@ -101,7 +101,18 @@ std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& sit
 }  // namespace
 
 Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrices, bool plain) {
-  if (has(name)) return invalid_argument("there is an adapter \"{}\" already", name);
+  REDLINE_ASSIGN(std::shared_ptr<const Adapter> adapter, make_adapter(name, matrices, plain));
+  return add(name, std::move(adapter), false);
+}
+
+Status AdapterBank::add(const std::string& name, std::shared_ptr<const Adapter> adapter, bool may_replace) {
+  if (!may_replace && has(name)) return invalid_argument("there is an adapter \"{}\" already", name);
+  adapters_[name] = std::move(adapter);
+  return {};
+}
+
+Result<std::shared_ptr<const Adapter>> AdapterBank::make_adapter(const std::string& name,
+                                                                 const AdapterMatrices& matrices, bool plain) const {
   auto storage = std::make_shared<Storage>();
   auto adapter = std::make_shared<Adapter>();
   std::set<std::string> used = idle_;
@@ -155,8 +166,7 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
                               unknown > 1 ? fmt::format(" (nor {} others)", unknown - 1) : "");
   REDLINE_TRY(join(*storage, adapter->factors));
   adapter->storage = std::move(storage);
-  adapters_.emplace(name, std::move(adapter));
-  return {};
+  return std::shared_ptr<const Adapter>(std::move(adapter));
 }
 
 Result<std::vector<WeightedAdapter>> AdapterBank::select(NamedWeights weights) const {

@@ -52,6 +52,11 @@ class AdapterBank {
   /// invalid_argument: a module that the model does not have (the message names the first and counts the others),
   /// shapes that differ, a rank above that of the sites, or a name that is in use.
   Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
+  /// The same in two parts, of which the first takes long and changes nothing. add() in place of one that has the name,
+  /// if it may; else that is an error.
+  Result<std::shared_ptr<const Adapter>> make_adapter(const std::string& name, const AdapterMatrices& matrices,
+                                                      bool plain) const;
+  Status add(const std::string& name, std::shared_ptr<const Adapter> adapter, bool may_replace);
   /// Steps in progress keep the adapters that they use. False: no such name.
   bool unload(const std::string& name) { return adapters_.erase(name) > 0; }
   bool has(const std::string& name) const { return adapters_.contains(name); }

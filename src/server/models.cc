@@ -90,33 +90,27 @@ std::optional<Adapter> ServedModel::adapter(const std::string& name) const {
   return found == adapters_.end() ? std::nullopt : std::optional(*found);
 }
 
-Status ServedModel::load_changing(const std::string& name, const std::string& path) {
+Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
+  const std::lock_guard changing(changing_);
   REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file: without the mutex
   const std::lock_guard lock(mutex_);
   adapters_.push_back({next_id_++, name, path, 0, unix_time()});
   return {};
 }
 
-Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
-  const std::lock_guard changing(changing_);
-  return load_changing(name, path);
-}
-
 Status ServedModel::replace_adapter(const std::string& name, const std::string& path) {
   const std::lock_guard changing(changing_);
-  const std::string trial = name + " (new)";
-  REDLINE_TRY(engine_->load_adapter(trial, path));
-  REDLINE_TRY(engine_->unload_adapter(trial));
-  REDLINE_TRY(unload_changing(name));
-  return load_changing(name, path);
+  REDLINE_TRY(engine_->replace_adapter(name, path));
+  const std::lock_guard lock(mutex_);
+  auto place = std::find_if(adapters_.begin(), adapters_.end(), [&](const Adapter& a) { return a.name == name; });
+  if (place == adapters_.end()) place = adapters_.insert(place, {next_id_++, name, "", 0, 0});
+  place->path = path;
+  place->created = unix_time();
+  return {};
 }
 
 Status ServedModel::unload_adapter(const std::string& name) {
   const std::lock_guard changing(changing_);
-  return unload_changing(name);
-}
-
-Status ServedModel::unload_changing(const std::string& name) {
   REDLINE_TRY(engine_->unload_adapter(name));
   const std::lock_guard lock(mutex_);
   std::erase_if(adapters_, [&](const Adapter& a) { return a.name == name; });

@@ -53,7 +53,7 @@ class ServedModel final : public Resident {
   std::optional<Adapter> adapter(const std::string& name) const;
   /// As TextEngine::load_adapter.
   Status load_adapter(const std::string& name, const std::string& path);
-  /// Of a file that cannot be read, the adapter that is there stays.
+  /// As TextEngine::replace_adapter. Its id and its scale stay.
   Status replace_adapter(const std::string& name, const std::string& path);
   Status unload_adapter(const std::string& name);
   void set_scales(const std::map<int64_t, double>& scales);
@@ -83,9 +83,6 @@ class ServedModel final : public Resident {
   int64_t max_in_flight() const { return max_in_flight_; }
 
  private:
-  Status load_changing(const std::string& name, const std::string& path);
-  Status unload_changing(const std::string& name);
-
   const std::string name_;
   const Opener open_;
   const int64_t created_, max_in_flight_;

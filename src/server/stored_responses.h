@@ -1,6 +1,9 @@
 // Answers of /v1/responses that later requests continue.
 #pragma once
 
+#include <set>
+#include <utility>
+
 #include "server/client_store.h"
 #include "server/response_events.h"
 
@@ -19,6 +22,41 @@ struct StoredResponse {
   }
 };
 
-using StoredResponses = ClientStore<StoredResponse>;
+/// Thread-safe.
+class StoredResponses : public ClientStore<StoredResponse> {
+ public:
+  using ClientStore::ClientStore;
+  /// As of any ClientStore. Where there is no room for its events, it is kept without them.
+  bool keep(StoredResponse response) {
+    if (response.events && (response.events->is_dropped() || response.bytes() > max_bytes())) response.events.reset();
+    return ClientStore::keep(std::move(response));
+  }
+
+  /// A client knows the id of a response that is streamed before the response is kept, and may erase() it until then.
+  void expect(const std::string& id, const std::string& client) {
+    const std::lock_guard lock(expecting_);
+    expected_.emplace(id, client);
+  }
+  /// It will not be kept.
+  void stop_expecting(const std::string& id, const std::string& client) {
+    const std::lock_guard lock(expecting_);
+    expected_.erase({id, client});
+  }
+  /// keep() of an expected response, unless it has been erased.
+  bool keep_expected(StoredResponse response) {
+    const std::lock_guard lock(expecting_);
+    return expected_.erase({response.id, response.client}) > 0 && keep(std::move(response));
+  }
+  /// False: neither kept nor expected, or another client's.
+  bool erase(const std::string& id, const std::string& client) {
+    const std::lock_guard lock(expecting_);
+    const bool was_expected = expected_.erase({id, client}) > 0;
+    return ClientStore::erase(id, client) || was_expected;
+  }
+
+ private:
+  std::mutex expecting_;                                    ///< guards the member below; taken before that of the store
+  std::set<std::pair<std::string, std::string>> expected_;  ///< id and client
+};
 
 }  // namespace redline::server

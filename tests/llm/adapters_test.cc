@@ -1,6 +1,7 @@
 // LoRA adapters in the text engine: the reference texts of the bundled adapters, several in one batch, and errors.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <thread>
 
 #include "models/registry.h"
@@ -240,6 +241,31 @@ TEST(TextEngineAdapters, UnloadedAdaptersLiveAsLongAsTheirSequences) {
   auto other = engine->new_sequence({{"shout", 1.0}});
   ASSERT_TRUE(other.ok());
   EXPECT_NE((*other)->forward(prompt).value(), before.value());
+}
+
+// Requests that come while an adapter is replaced get the old or the new one; a sequence keeps what it began with.
+TEST(TextEngineAdapters, AReplacedAdapterIsThereAllTheTime) {
+  const auto engine = adapters_open_tales(with_rank(8));
+  const std::vector<int32_t> prompt = {0, 406, 425, 261, 379};
+  auto sequence = engine->new_sequence({{"shout", 1.0}});
+  ASSERT_TRUE(sequence.ok());
+  const auto before = (*sequence)->forward(prompt);
+  std::atomic<bool> is_over = false;
+  std::thread client([&] {
+    while (!is_over) EXPECT_TRUE(engine->new_sequence({{"shout", 1.0}}).ok());
+  });
+  for (const char* name : {"lower", "shout", "lower"})
+    EXPECT_TRUE(engine->replace_adapter("shout", adapter_path(name)).ok());
+  EXPECT_EQ(engine->replace_adapter("shout", "/none").code(), Code::not_found);
+  is_over = true;
+  client.join();
+  (*sequence)->truncate(0);
+  EXPECT_EQ((*sequence)->forward(prompt).value(), before.value());
+  auto other = engine->new_sequence({{"shout", 1.0}}), lower = engine->new_sequence({{"lower", 1.0}});
+  ASSERT_TRUE(other.ok() && lower.ok());
+  EXPECT_EQ((*other)->forward(prompt).value(), (*lower)->forward(prompt).value());
+  ASSERT_TRUE(engine->replace_adapter("new", adapter_path("lower")).ok());  // there is none to replace
+  EXPECT_TRUE(engine->new_sequence({{"new", 1.0}}).ok());
 }
 
 // An engine with room for adapters computes what one without does, to the bit.

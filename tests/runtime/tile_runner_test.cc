@@ -75,7 +75,8 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
   bounds[Symbol::kSequences] = std::ssize(steps[0]);
   auto reference = make_interpreter_runner(graph, bounds);
   ASSERT_TRUE(reference.ok());
-  std::vector<std::unique_ptr<TestSequences>> sequences;
+  std::vector<TileCompiled> compiled;
+  std::vector<std::unique_ptr<TestSequences>> sequences;  // end before the programs, whose state groups they refer to
   const auto add_sequences = [&](Runner& runner, int slots) {
     const std::vector<int64_t> counts(runner.states().groups.size(), pages);
     auto memory = runner.make_state_memory(counts);
@@ -85,7 +86,6 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
         std::make_unique<TestSequences>(runner.states(), std::move(memory).value(), pages, steps[0].size(), shape));
   };
   add_sequences(**reference, 0);
-  std::vector<TileCompiled> compiled;
   for (const bool persistent : {false, true}) {
     compiled.push_back(
         TileCompiled::make(graph, bounds, {.multiprocessors = multiprocessors, .persistent = persistent}));

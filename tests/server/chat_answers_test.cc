@@ -267,6 +267,60 @@ TEST(ChatAnswers, EventsOfABackgroundResponseAreThereAgain) {
   EXPECT_EQ(events_of_response(fake, failed["response"]["id"], "stream=true").back(), failed);
 }
 
+int status_of(Fake& fake, const char* method, const Json& id) {
+  HttpRequest request = make_request(method, "/v1/responses/" + id.get<std::string>());
+  return fake.app.handle(request)->status;
+}
+
+// Its client knows the id from the first event on. What is deleted must not be there at the end of the stream.
+TEST(ChatAnswers, AStreamedResponseCanBeDeletedBeforeItsEnd) {
+  Fake fake(std::string(3000, 'a'), kTemplate);  // its events are more than one part of the answer
+  const Json body = {{"input", "a"}, {"stream", true}};
+  for (const bool deletes : {true, false}) {
+    HttpRequest call = make_request("POST", "/v1/responses", body.dump());
+    const auto answer = fake.app.handle(call);
+    std::string text;
+    ASSERT_EQ(answer->poll(text), Progress::kMore);
+    const Json id = events_of(text)[0]["response"]["id"];
+    EXPECT_EQ(status_of(fake, "GET", id), 404);
+    if (deletes) {
+      EXPECT_EQ(status_of(fake, "DELETE", id), 200);
+      EXPECT_EQ(status_of(fake, "DELETE", id), 404);
+    }
+    EXPECT_EQ(events_of(body_of(*answer)).back()["type"], "response.completed");
+    EXPECT_EQ(status_of(fake, "GET", id), deletes ? 404 : 200);
+    EXPECT_EQ(status_of(fake, "DELETE", id), deletes ? 404 : 200);
+  }
+  // One whose client has gone, and one that is not to be kept.
+  for (const bool stores : {true, false}) {
+    HttpRequest call = make_request("POST", "/v1/responses", chat_answers_with(body, "store", stores).dump());
+    auto answer = fake.app.handle(call);
+    std::string text;
+    ASSERT_EQ(answer->poll(text), Progress::kMore);
+    const Json id = events_of(text)[0]["response"]["id"];
+    if (stores) answer.reset();
+    EXPECT_EQ(status_of(fake, "DELETE", id), 404);
+  }
+}
+
+TEST(ChatAnswers, ADeletedConversationStaysDeletedWhenAResponseToItEnds) {
+  Fake fake(std::string(3000, 'a'), kTemplate);
+  const Json conversation = Json::parse(fake.post("/v1/conversations", Json::object()))["id"];
+  const std::string path = "/v1/conversations/" + conversation.get<std::string>();
+  HttpRequest call = make_request("POST", "/v1/responses",
+                                  Json{{"input", "a"}, {"stream", true}, {"conversation", conversation}}.dump());
+  const auto answer = fake.app.handle(call);
+  std::string text;
+  ASSERT_EQ(answer->poll(text), Progress::kMore);
+  HttpRequest remove = make_request("DELETE", path), get = make_request("GET", path);
+  EXPECT_EQ(fake.app.handle(remove)->status, 200);
+  const Json last = events_of(body_of(*answer)).back();
+  EXPECT_EQ(last["type"], "response.completed");
+  EXPECT_EQ(last["response"]["conversation"]["id"], conversation);
+  EXPECT_EQ(fake.app.handle(get)->status, 404);
+  EXPECT_EQ(status_of(fake, "GET", last["response"]["id"]), 200);  // responses stay
+}
+
 TEST(ChatAnswers, ABackgroundResponseGoesOnWithoutItsReader) {
   Fake fake("text");
   const auto num_running = std::make_shared<std::atomic<int>>(0);

@@ -35,7 +35,7 @@ class FakeEngine final : public TextEngine {
   FinishReason reason = FinishReason::kStop;
   EngineStats now;
   GenerateRequest last;
-  std::function<Status(const std::string&)> on_load, on_unload;  ///< of adapters
+  std::function<Status(const std::string&)> on_load, on_replace, on_unload;  ///< of adapters
   /// Not null: requests give `script` again and again until they are cancelled. The number of those that exist.
   std::shared_ptr<std::atomic<int>> num_endless;
 
@@ -58,6 +58,9 @@ class FakeEngine final : public TextEngine {
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string& name, const std::string&) override {
     return on_load ? on_load(name) : Status();
+  }
+  Status replace_adapter(const std::string& name, const std::string&) override {
+    return on_replace ? on_replace(name) : unsupported("fake");
   }
   Status unload_adapter(const std::string& name) override { return on_unload ? on_unload(name) : unsupported("fake"); }
   Status run_batch(std::span<BatchEntry>) override { return unsupported("fake"); }

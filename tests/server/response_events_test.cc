@@ -120,5 +120,33 @@ TEST(BackgroundResponses, EventsBeyondTheLimitAreDropped) {
   background.close();
 }
 
+/// Waits for its end, which does not come.
+class Silent final : public Answer {
+ public:
+  Progress poll(std::string&) override { return Progress::kWaiting; }
+};
+
+// There is room for the events while it runs, but not beside what it was made from.
+TEST(BackgroundResponses, ACancelledOneIsKeptWithoutEventsThatDoNotFit) {
+  constexpr size_t kMaxBytes = 20000;
+  StoredResponses stored(10, kMaxBytes);
+  BackgroundResponses background(stored);
+  const auto start = [&](const std::string& id, size_t message_bytes) {
+    const auto events = std::make_shared<ResponseEvents>();
+    events->append("a", {{"text", std::string(kMaxBytes * 3 / 4, 'x')}});
+    const Json messages = Json::array({{{"role", "user"}, {"content", std::string(message_bytes, 'y')}}});
+    background.start({id, "ann", {{"id", id}, {"status", "queued"}}, messages, Json::array(), events},
+                     std::make_unique<Silent>());
+  };
+  start("a", kMaxBytes / 2);
+  ASSERT_TRUE(background.cancel("a", "ann"));
+  ASSERT_TRUE(stored.find("a", "ann"));
+  EXPECT_FALSE(stored.find("a", "ann")->events);
+  start("b", kMaxBytes * 2);
+  ASSERT_TRUE(background.cancel("b", "ann"));
+  EXPECT_FALSE(stored.find("b", "ann"));
+  background.close();
+}
+
 }  // namespace
 }  // namespace redline::server

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -38,6 +39,40 @@ TEST(ServedModel, AdaptersAreThoseOfTheEngine) {
   std::set<std::string> listed;
   for (const Adapter& adapter : model.adapters()) listed.insert(adapter.name);
   EXPECT_EQ(listed, loaded);
+}
+
+// Requests are answered by the list: at no time it lacks the name, and the engine has it all the time.
+TEST(ServedModel, AReplacedAdapterIsThereAllTheTime) {
+  auto made = std::make_unique<testing::FakeEngine>("text");
+  testing::FakeEngine& engine = *made;
+  ServedModel model("fake", std::move(made), 4);
+  bool is_read = true, was_unloaded = false;
+  std::optional<Adapter> meanwhile;
+  engine.on_replace = [&](const std::string& name) {
+    meanwhile = model.adapter(name);
+    return is_read ? Status() : io("broken");
+  };
+  engine.on_unload = [&](const std::string&) {
+    was_unloaded = true;
+    return Status();
+  };
+  ASSERT_TRUE(model.load_adapter("a", "old").ok());
+  const int64_t id = model.adapter("a")->id;
+  model.set_scales({{id, 0.5}});
+  ASSERT_TRUE(model.replace_adapter("a", "new").ok());
+  ASSERT_TRUE(meanwhile);
+  EXPECT_EQ(meanwhile->path, "old");
+  EXPECT_EQ(model.adapter("a")->path, "new");
+  EXPECT_EQ(model.adapter("a")->id, id);
+  EXPECT_EQ(model.adapter("a")->scale, 0.5);
+  EXPECT_FALSE(was_unloaded);
+  is_read = false;
+  EXPECT_EQ(model.replace_adapter("a", "broken").code(), Code::io);
+  EXPECT_EQ(model.adapter("a")->path, "new");
+  EXPECT_EQ(model.adapters().size(), 1u);
+  is_read = true;
+  ASSERT_TRUE(model.replace_adapter("b", "new").ok());  // there is none to replace
+  EXPECT_EQ(model.adapter("b")->path, "new");
 }
 
 }  // namespace

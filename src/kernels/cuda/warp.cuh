@@ -90,7 +90,7 @@ class Warp {
 #endif
   }
   TILE_FN void barrier_wait(int barrier, uint32_t parity) {
-    uint64_t began = 0;
+    WaitTime waited;
     for (uint32_t polls = 1;; ++polls) {
       uint32_t done = 0;
       asm volatile(
@@ -105,7 +105,7 @@ class Warp {
       if (done != 0) return;
       // Copies depend on nothing but the memory of the GPU; a loader waits for consumers, which wait for events, whose
       // waits are to be reported first.
-      if (polls % 1024 == 0 && report_ != nullptr && is_late(began, limit_ns_ + limit_ns_ / 4)) {
+      if (polls % 1024 == 0 && report_ != nullptr && is_late(waited, limit_ns_ + limit_ns_ / 4)) {
         abandoned_ = true;
         report_hang(
             {HangReport::kBarrier, blockIdx.x, task_, static_cast<uint32_t>(barrier), static_cast<uint64_t>(index_)});
@@ -172,13 +172,14 @@ class Warp {
   /// Polls without ordering, so that the first-level cache is not invalidated each time, and acquires once at the end.
   /// Returns the count that it has seen.
   TILE_FN uint64_t event_wait(const uint64_t* counter, uint64_t target) {
-    uint64_t count = 0, began = 0;
+    uint64_t count = 0;
+    WaitTime waited;
     uint32_t gives_up = 0;
     if (is_first()) {
       for (uint32_t polls = 1;; ++polls) {
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(count) : "l"(__cvta_generic_to_global(counter)));
         if (count >= target) break;
-        if (polls % 256 == 0 && is_late(began, limit_ns_)) {
+        if (polls % 256 == 0 && is_late(waited, limit_ns_)) {
           gives_up = 1;
           break;
         }
@@ -223,12 +224,11 @@ class Warp {
   }
 
  private:
-  /// Whether another warp has timed out, or this wait has. `began`: 0 at the first call.
-  TILE_FN bool is_late(uint64_t& began, uint64_t limit_ns) const {
+  /// Whether another warp has timed out, or this wait has.
+  TILE_FN bool is_late(WaitTime& waited, uint64_t limit_ns) const {
     uint32_t kind = 0;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(kind) : "l"(__cvta_generic_to_global(&report_->kind)));
-    if (began == 0) began = now();
-    return kind != 0 || now() - began > limit_ns;
+    return kind != 0 || waited.exceeds(now(), limit_ns);
   }
   TILE_FN bool is_first() const { return lane_ == 0; }
   TILE_FN uint32_t address(int barrier) const {

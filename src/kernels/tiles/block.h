@@ -1,4 +1,4 @@
-// The warps and the shared memory of a block, and what is reported of a wait that timed out.
+// The warps and the shared memory of a block, and when a wait has timed out and what is reported of it.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,24 @@ TILE_CONST_FN int ring_stages_of(int shared_bytes) {
   const int stages = shared_bytes < kRingOffset ? 0 : (shared_bytes - kRingOffset) / kStageBytes;
   return stages < kMaxRingStages ? stages : kMaxRingStages;
 }
+
+/// How long a wait has taken, by a clock that may be set while it lasts: what lies between two calls counts as an
+/// eighth of the limit at most, so that a jump does not end the wait long before its time.
+class WaitTime {
+ public:
+  TILE_CONST_FN bool exceeds(uint64_t now_ns, uint64_t limit_ns) {
+    const auto now = static_cast<uint32_t>(now_ns >> kUnitBits);
+    const uint64_t limit = limit_ns >> kUnitBits, most = limit / 8 + 1;
+    const uint32_t since = now - last_;  // after a jump back, a large number
+    if (last_ != 0) passed_ += since < most ? since : static_cast<uint32_t>(most);
+    last_ = now;
+    return passed_ > limit;
+  }
+
+ private:
+  static constexpr int kUnitBits = 20;  ///< about a millisecond, so that 32 bits suffice: a warp has few registers
+  uint32_t last_ = 0, passed_ = 0;      ///< last_ 0: it has not begun
+};
 
 /// The record of a hung step: the first wait that timed out.
 struct HangReport {

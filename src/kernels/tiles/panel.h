@@ -140,7 +140,8 @@ class Panel {
   /// 2^(e - 128); subnormal below e = 2.
   TILE_FN Lanes<float> exponent(const Lanes<uint32_t>& e) const {
     const Lanes<bool> is_small = e < Lanes<uint32_t>(2u);
-    return bits_to_float(select(is_small, Lanes<uint32_t>(0x00200000u) << e, (e - 1u) << 23u));
+    // Both are computed, and no shift may be as wide as the number: where it counts, e is its last bit.
+    return bits_to_float(select(is_small, Lanes<uint32_t>(0x00200000u) << (e & 1u), (e - 1u) << 23u));
   }
   TILE_FN void plain_quad(const Lanes<int>& row, const Lanes<int>& quad, int num_lines, Lanes<float> (&out)[4]) const {
     if (f_.planes == Planes::kF32) {

@@ -60,7 +60,7 @@ AnswerOr post_load(Call& call) {
   const std::string model = call.body.value("model", call.body.value("base_model_name", std::string()));
   const std::string name = call.body["lora_name"], path = call.body["lora_path"];
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(model));
-  const bool replaces = call.body.value("load_inplace", false) && choice.model->adapter(name);
+  const bool replaces = call.body.value("load_inplace", false);
   const Status status = replaces ? choice.model->replace_adapter(name, path) : choice.model->load_adapter(name, path);
   if (!status.ok()) return api_error(status, "lora_path");
   return text_answer(fmt::format("Success: LoRA adapter '{}' added successfully.", name));

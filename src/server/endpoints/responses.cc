@@ -191,7 +191,11 @@ class ResponseAnswer final : public ChatAnswer {
                {"tools", given("tools", Json::array())},
                {"top_p", shortest(request.sampling.top_p)},
                {"truncation", "disabled"}};
+    if (streams() && echoed_["store"] == true) stored_.expect(id_, client_);
   }
+  ~ResponseAnswer() override { stored_.stop_expecting(id_, client_); }
+  ResponseAnswer(const ResponseAnswer&) = delete;
+  ResponseAnswer& operator=(const ResponseAnswer&) = delete;
   /// Before its end.
   StoredResponse stored_so_far() const { return {id_, client_, unfinished("queued"), messages_, input_, events_}; }
 
@@ -346,8 +350,8 @@ class ResponseAnswer final : public ChatAnswer {
     for (const ChatToolCall& call : m.tool_calls) answer["tool_calls"].push_back(tool_call_json(call));
     messages_.push_back(std::move(answer));
     StoredResponse kept = {id_, client_, response, std::move(messages_), std::move(input_), events_};
-    if (events_ && (events_->is_dropped() || kept.bytes() > stored_.max_bytes())) kept.events.reset();
-    stored_.keep(std::move(kept));
+    if (streams()) stored_.keep_expected(std::move(kept));
+    else stored_.keep(std::move(kept));
   }
 
   const std::shared_ptr<ResponseEvents> events_;  ///< in their place: those of a stream are made here; else null
@@ -523,8 +527,8 @@ AnswerOr get_input_items(Call& call) {
 
 AnswerOr delete_response(Call& call) {
   const std::string& id = call.path_values[0];
-  call.app.background().cancel(id, call.http.client);
-  if (!call.app.responses().erase(id, call.http.client)) return no_response(id);
+  const bool was_running = call.app.background().cancel(id, call.http.client) != nullptr;
+  if (!call.app.responses().erase(id, call.http.client) && !was_running) return no_response(id);
   return json_answer({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 

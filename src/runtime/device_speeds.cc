@@ -185,7 +185,7 @@ Result<double> measure_own_i8(const std::shared_ptr<OpenDevice>& device, int64_t
   return 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) / seconds[0];
 }
 
-/// Without a library the kernels that models run are measured; there is none of e4m3.
+/// Without a library, own kernels are measured; e4m3 has no kernel.
 void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, WorkerTeam& team, DeviceSpeeds& speeds) {
   const auto side = static_cast<int32_t>(size);
   for (const PeakType& type : kPeakTypes) {

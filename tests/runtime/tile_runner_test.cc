@@ -156,8 +156,8 @@ TEST(TileAttention, SplitPositionsAreMerged) {
   }
 }
 
-/// Of queries and weights rounded to float16, by 2^-11 / sqrt(3) of themselves at most in rms: scores are of order 1, and
-/// a weighted mean of normal values moves by as much. This is five times both together.
+/// Queries and weights are rounded to float16, by at most 2^-11 / sqrt(3) of themselves in rms: scores are of order 1,
+/// and a weighted mean of normal values moves by as much. This is five times both together.
 constexpr double kF16Tolerance = 0x1p-9;
 TileAttentionCase by_tensor_cores(TileAttentionCase c) {
   c.format = KvFormat::kF16;
@@ -165,8 +165,8 @@ TileAttentionCase by_tensor_cores(TileAttentionCase c) {
   return c;
 }
 
-// Heads of half a unit of the warps to all units, several chunks, windows inside and past a chunk, groups of query heads
-// that do not divide a tile.
+// Heads of one unit of a warp to all units of all warps, several chunks, windows inside and past a chunk, groups of query
+// heads that do not divide a tile.
 TEST(TileAttention, OfTensorCoresEqualsTheReference) {
   const std::vector<std::vector<int64_t>> steps = {{5, 33, 0}, {1, 1, 40}, {31, 0, 1}, {1, 1, 1}};
   check_attention(by_tensor_cores({4, 2, 16}), steps, 3, kF16Tolerance);

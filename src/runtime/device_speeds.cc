@@ -93,7 +93,8 @@ Status measure_launches(const std::shared_ptr<OpenDevice>& device, WorkerTeam& t
   return {};
 }
 
-/// Seconds of the product with each number of rows, where own kernels compute up to `own_rows` of them. `weight`: square.
+/// Seconds of the product with each number of rows, where own kernels compute up to `own_rows` of them. `weight` is
+/// square.
 Result<std::vector<double>> time_products(const std::vector<int64_t>& rows, const TensorView& weight, int64_t own_rows,
                                           const std::shared_ptr<OpenDevice>& device, WorkerTeam& team) {
   const int64_t size = weight.shape[0];
@@ -221,8 +222,7 @@ void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, Work
 
 }  // namespace
 
-// By the sum of what each choice loses: that of the last size at which own kernels win would be decided by one time that
-// is off.
+// The choice that loses least over all sizes: the last size at which own kernels win may be one time that is off.
 int64_t choose_own_rows(const std::vector<DeviceSpeeds::Product>& products) {
   const auto lost_by = [&](int64_t own_rows) {
     double lost = 0;

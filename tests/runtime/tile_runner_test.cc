@@ -165,8 +165,8 @@ TileAttentionCase by_tensor_cores(TileAttentionCase c) {
   return c;
 }
 
-// Heads of one unit of a warp to all units of all warps, several chunks, windows inside and past a chunk, groups of query
-// heads that do not divide a tile.
+// Heads of one unit of a warp to all units of all warps, several chunks, windows inside and past a chunk, groups of
+// query heads that do not divide a tile.
 TEST(TileAttention, OfTensorCoresEqualsTheReference) {
   const std::vector<std::vector<int64_t>> steps = {{5, 33, 0}, {1, 1, 40}, {31, 0, 1}, {1, 1, 1}};
   check_attention(by_tensor_cores({4, 2, 16}), steps, 3, kF16Tolerance);

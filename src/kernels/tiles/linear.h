@@ -273,8 +273,7 @@ struct BasicLinear {
 
   // Of products of warp groups too (wide_linear.h).
  protected:
-  /// Whether x is rounded to int8. A convolution does not: its weights are seldom large, and its kernels have no registers
-  /// left.
+  /// Whether x is rounded to int8. Convolutions do not: their kernels have no registers left.
   static TILE_FN bool is_i8(const Args& a) { return Rows::kRoundsToI8 && a.format.is_i8(); }
 
   /// Scales of rows of x in shared memory, after the codes.

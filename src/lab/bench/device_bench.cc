@@ -80,7 +80,8 @@ double DeviceBenchReport::bound_seconds(const StageTime& stage) const {
     flops_per_s = std::max(flops_per_s, product.flops() / seconds);
   }
   for (const DeviceSpeeds::Peak& peak : speeds.peaks)
-    if (peak.type == "bf16" || (peak.type == "int8" && is_i8)) flops_per_s = std::max(flops_per_s, peak.operations_per_s);
+    if (peak.type == "bf16" || (peak.type == "int8" && is_i8))
+      flops_per_s = std::max(flops_per_s, peak.operations_per_s);
   const double reading = speeds.read_bytes_per_s > 0 ? stage.bytes / speeds.read_bytes_per_s : 0;
   return std::max(reading, flops_per_s > 0 ? stage.flops / flops_per_s : 0);
 }

@@ -23,22 +23,23 @@ PRODUCT = ("UBLKCP", "SYNCS")  # bulk copies and mbarriers of the ring
 LANE_COPIES = ("LDGSTS.E.BYPASS.128", "ARRIVES.LDGSTSBAR")  # before sm_90
 # A source takes at most 12 s of nvcc's time for each architecture. Time is no property of the code; its size is, and the
 # compilers' time grows with it, faster within a kernel than from kernel to kernel.
-MAX_KERNEL_SIZE, MAX_SOURCE_SIZE = 30000, 60000
+MAX_KERNEL_SIZE, MAX_SOURCE_SIZE = 32000, 60000
 # By kernel: each must occur. A prefix of the mnemonic with its modifiers.
 REQUIRED = {
-    "Linear": ("HMMA.16816.F32.BF16", *PRODUCT),
-    "ExpertLinear": ("HMMA.16816.F32.BF16", *PRODUCT),
+    "Linear": ("HMMA.16816.F32.BF16", "IMMA.16832.S8.S8", *PRODUCT),
+    "ExpertLinear": ("HMMA.16816.F32.BF16", "IMMA.16832.S8.S8", *PRODUCT),
     "Conv2d": ("HMMA.16816.F32.BF16", *PRODUCT),
-    "WideLinear": ("HGMMA.64x64x16.F32.BF16", *PRODUCT),
+    "WideLinear": ("HGMMA.64x64x16.F32.BF16", "IGMMA.64x64x32.S8.S8", *PRODUCT),
     "WideConv2d": ("HGMMA.64x64x16.F32.BF16", *PRODUCT),
     "LinearF32": ("FFMA", "LDS.128", *PRODUCT),
     "ExpertLinearF32": ("FFMA", "LDS.128", *PRODUCT),
     "Conv2dF32": ("FFMA", "LDS.128", *PRODUCT),
     "Attention": ("SHFL.BFLY",),
+    "AttentionF16": ("HMMA.16816.F32", "SHFL.BFLY", "LDS"),
     "JointAttention": ("SHFL.BFLY", "SHFL.IDX", "LDS"),
     "JointAttentionBf16": ("HMMA.16816.F32.BF16", "SHFL.BFLY", "LDS"),
     # Counters of events: polled and released at the scope of the GPU.
-    "persistent": ("HMMA.16816.F32.BF16", *PRODUCT, "LDG.E.64.STRONG.GPU", "REDG.E.ADD.64.STRONG.GPU", "NANOSLEEP"),
+    "persistent": ("HMMA.16816.F32.BF16", "IMMA.16832.S8.S8", *PRODUCT, "LDG.E.64.STRONG.GPU", "REDG.E.ADD.64.STRONG.GPU", "NANOSLEEP"),
 }
 # How the kernels' templates are spelled.
 ALIASES = {
@@ -100,7 +101,7 @@ def required(name, architecture):
         return wanted
     copies = LANE_COPIES if PRODUCT[0] in wanted else ()
     # Atomics without a result have another name there.
-    return tuple(i.replace("REDG.", "RED.") for i in wanted if i not in PRODUCT and not i.startswith("HGMMA")) + copies
+    return tuple(i.replace("REDG.", "RED.") for i in wanted if i not in PRODUCT and not i.startswith(("HGMMA", "IGMMA"))) + copies
 
 
 def findings(kernels, architecture="sm_90a"):

@@ -28,6 +28,9 @@ const Row kRows[] = {
     {"REDLINE_DEVICE_STEPS", &Settings::device_steps, 0, 0,
      "how a GPU runs steps of up to 16 rows of a language model: persistent: in one launch, or the model is refused; "
      "graphs: by a launch for each stage; empty: in one launch where GPU and model allow it"},
+    {"REDLINE_DEVICE_CHECK", &Settings::device_check, 0, 1,
+     "1: a GPU that computes a small network wrongly is not used; 0: it is, so that tests can find the kernel that is "
+     "wrong"},
     {"REDLINE_CUDA_LIBS", &Settings::cuda_libs, 0, 0,
      "folder of libcublasLt.so.13, which multiplies large matrices on GPUs; none: Redline's own kernels; empty: where "
      "the loader, the CUDA toolkit or the packages of Python have it"},

@@ -14,6 +14,7 @@ struct Settings {
   std::string cpu_isa;                      ///< REDLINE_CPU_ISA
   std::string device;                       ///< REDLINE_DEVICE
   std::string device_steps;                 ///< REDLINE_DEVICE_STEPS
+  int64_t device_check = 1;                 ///< REDLINE_DEVICE_CHECK
   std::string cuda_libs;                    ///< REDLINE_CUDA_LIBS
   std::string cuda_module;                  ///< REDLINE_CUDA_MODULE
   int64_t threads = 0;                      ///< REDLINE_THREADS

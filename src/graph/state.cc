@@ -65,4 +65,13 @@ void set_kv_format(Graph& graph, KvFormat format) {
     if (value.kind == ValueKind::kState && value.state.kind == StateKind::kKeyValue) value.state.format = format;
 }
 
+void set_kv_formats(Graph& graph, const KvFormats& formats, size_t first_cpu_op) {
+  set_kv_format(graph, formats.device);
+  for (size_t i = first_cpu_op; i < graph.ops.size(); ++i)
+    for (const ValueId id : graph.ops[i].inputs)
+      if (ValueInfo& value = graph.values[static_cast<size_t>(id)];
+          value.kind == ValueKind::kState && value.state.kind == StateKind::kKeyValue)
+        value.state.format = formats.cpu;
+}
+
 }  // namespace redline

@@ -55,4 +55,11 @@ StatePlan plan_states(const Graph& graph, StateStorage storage);
 /// Sets the storage format of every kKeyValue state.
 void set_kv_format(Graph& graph, KvFormat format);
 
+/// Of cached keys and values, where a device runs the first layers and the CPU the others; or one of them all.
+struct KvFormats {
+  KvFormat device, cpu;
+};
+/// Of states that ops from `first_cpu_op` on read, that of the CPU.
+void set_kv_formats(Graph& graph, const KvFormats& formats, size_t first_cpu_op);
+
 }  // namespace redline

@@ -96,6 +96,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   if (identity != 0) {
     identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
     identity = hash_word(identity, static_cast<uint64_t>(e.stepper_->kv_format()));
+    if (e.stepper_->cpu_kv_format() != e.stepper_->kv_format())
+      identity = hash_word(identity, static_cast<uint64_t>(e.stepper_->cpu_kv_format()));
     if (device.kind != DeviceKind::kCpu && e.stepper_->device_layers() != 0) {
       REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> opened, resources_of(*e.runtime_).device(device));
       const tiles::TileDevice& table = opened->table();

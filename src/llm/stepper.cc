@@ -24,13 +24,11 @@ constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
 
-/// Of cached keys and values. Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits
-/// anyway, before products with most of their weights, compute attention in bfloat16, at twice the rate of float32.
-/// Other models keep three more bits, and float32 attention; so do those that describe no costs.
-KvFormat choose_kv_format(const TextModel& model, const ExecutableOptions& options, const CpuKernels& kernels) {
-  if (options.exact_f32 || options.interpret) return KvFormat::kF32;
-  if (options.device.kind != DeviceKind::kCpu || kernels.has_tile_unit || !kernels.has_fast_bf16_dot)
-    return KvFormat::kF16;
+/// Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits anyway, before products with
+/// most of their weights, compute attention in bfloat16, at twice the rate of float32. Other models keep three more
+/// bits, and float32 attention; so do those that describe no costs.
+KvFormat cpu_kv_format(const TextModel& model, const CpuKernels& kernels) {
+  if (kernels.has_tile_unit || !kernels.has_fast_bf16_dot) return KvFormat::kF16;
   double all = 0, in_8_bits = 0;
   for (const TextModel::LinearCost& cost : model.linear_costs) {
     if (cost.is_output) continue;
@@ -39,6 +37,12 @@ KvFormat choose_kv_format(const TextModel& model, const ExecutableOptions& optio
     if (layout == ActivationLayout::kI8Grouped || layout == ActivationLayout::kI8Tiled) in_8_bits += cost.flops;
   }
   return in_8_bits > all / 2 ? KvFormat::kBF16 : KvFormat::kF16;
+}
+
+KvFormats choose_kv_formats(const TextModel& model, const ExecutableOptions& options, const RuntimeResources& runtime) {
+  if (runtime.kv_formats) return *runtime.kv_formats;
+  if (options.exact_f32 || options.interpret) return {KvFormat::kF32, KvFormat::kF32};
+  return {KvFormat::kF16, cpu_kv_format(model, runtime.kernels())};
 }
 
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
@@ -61,10 +65,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
   e.exact_f32 = options.dtype == ComputeType::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
-  s.kv_format_ = choose_kv_format(model, e, runtime.kernels());
+  s.kv_formats_ = choose_kv_formats(model, e, runtime);
   e.sample_from = "logits";
   if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
-  set_kv_format(graph, s.kv_format_);
   // A model that does not fit is compiled again, in parts: its weights must still be there then.
   if (device.kind != DeviceKind::kCpu && options.gpu_layers < 0)
     for (ValueInfo& value : graph.values) value.weight.is_shared = true;
@@ -84,9 +87,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (const AttentionLimits limits = s.executable_.attention_limits(s.groups_.size() - 1); limits.partitions > 0)
-      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{limits, c.num_heads, c.num_kv_heads, c.head_dim,
-                                                                     s.max_batch_tokens_, s.max_sequences_,
-                                                                     kv_element_bytes(s.kv_format_), cache_sizes().l2});
+      step.plan = std::make_unique<AttentionPlan>(
+          AttentionPlanShape{limits, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+                             kv_element_bytes(s.kv_format()), cache_sizes().l2});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
@@ -97,6 +100,11 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
 Status Stepper::open(Graph graph, const ExecutableOptions& executable, const TextEngineOptions& options) {
   device_layers_ = executable.device_layers;
   device_experts_ = executable.device_experts;
+  is_on_cpu_ = executable.device.kind == DeviceKind::kCpu;
+  const size_t first_cpu_op = is_on_cpu_       ? 0
+                              : device_layers_ ? first_op_of_layer(graph, *device_layers_)
+                                               : graph.ops.size();
+  set_kv_formats(graph, kv_formats_, first_cpu_op);
   executable_ = {};
   REDLINE_ASSIGN(executable_, Executable::make(std::move(graph), executable, *runtime_));
   return make_pool(options);
@@ -110,7 +118,9 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
   if (num_layers == 0) return why;
   int64_t states = 0;
-  for (const StateGroup& group : redline::plan_states(graph, StateStorage::kDevice).groups)
+  Graph all_on_device = graph;
+  set_kv_format(all_on_device, kv_formats_.device);
+  for (const StateGroup& group : redline::plan_states(all_on_device, StateStorage::kDevice).groups)
     states += group.page_bytes *
               (group.kind == StateKind::kRecurrent ? kMinRecurrentPages * max_sequences_ : kv_pages_for(context_));
   REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(executable.device));

@@ -66,7 +66,10 @@ class Stepper {
   const Executable& executable() const { return executable_; }
   /// As Runner::time_stages(), of the last step. The caller holds mutex().
   Result<std::vector<StageTime>> time_stages(double seconds) { return executable_.time_stages(seconds); }
-  KvFormat kv_format() const { return kv_format_; }
+  /// Of the first layers: where a device runs them, the CPU may have another one for the others.
+  KvFormat kv_format() const { return is_on_cpu_ ? kv_formats_.cpu : kv_formats_.device; }
+  /// Of the layers that the CPU runs.
+  KvFormat cpu_kv_format() const { return is_on_cpu_ || device_layers_ ? kv_formats_.cpu : kv_formats_.device; }
   /// Layers that the device runs, where others run on the CPU.
   std::optional<int64_t> device_layers() const { return device_layers_; }
   /// Of these, the ones whose experts the device runs too.
@@ -97,7 +100,8 @@ class Stepper {
   int64_t context_ = 0, vocab_size_ = 0;
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   int64_t recurrent_pages_ = 0;  ///< of each recurrent group
-  KvFormat kv_format_ = KvFormat::kF32;
+  KvFormats kv_formats_ = {};
+  bool is_on_cpu_ = true;
   std::optional<int64_t> device_layers_, device_experts_;
   RuntimeResources* runtime_ = nullptr;
   Executable executable_;

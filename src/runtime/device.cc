@@ -82,8 +82,10 @@ Result<std::shared_ptr<OpenDevice>> open_cuda(int index) {
                     : fmt::format("REDLINE_CUDA_LIBS: no cuBLASLt 13 loads from {}; kernels of Redline's own take its "
                                   "place",
                                   settings.cuda_libs));
-  WorkerTeam team(1);
-  REDLINE_TRY(check_device(opened, team).within(fmt::format("cuda:{}", index)));
+  if (settings.device_check != 0) {
+    WorkerTeam team(1);
+    REDLINE_TRY(check_device(opened, team).within(fmt::format("cuda:{}", index)));
+  }
   use_record(*opened);
   return opened;
 }

@@ -11,6 +11,7 @@
 #include "graph/ops/linear.h"
 #include "graph/ops/scale.h"
 #include "graph/pass.h"
+#include "tensor/blocks/w8a8.h"
 #include "tensor/dtype.h"
 
 namespace redline {
@@ -92,13 +93,14 @@ Status measure_launches(const std::shared_ptr<OpenDevice>& device, WorkerTeam& t
   return {};
 }
 
-/// Seconds of the product with each number of rows, where own kernels compute up to `own_rows` of them.
-Result<std::vector<double>> time_products(const std::vector<int64_t>& rows, int64_t size,
-                                          const std::vector<uint16_t>& weight, int64_t own_rows,
+/// Seconds of the product with each number of rows, where own kernels compute up to `own_rows` of them. `weight` is
+/// square.
+Result<std::vector<double>> time_products(const std::vector<int64_t>& rows, const TensorView& weight, int64_t own_rows,
                                           const std::shared_ptr<OpenDevice>& device, WorkerTeam& team) {
+  const int64_t size = weight.shape[0];
   GraphBuilder g("product");
   const Value x = g.input("x", DType::kF32, {Symbol::kTokens, Dim(size)});
-  const Value w = g.weight("w", {.view = {.dtype = DType::kBF16, .shape = {size, size}, .data = weight.data()}});
+  const Value w = g.weight("w", {.view = weight});
   g.output("y", add(g, x, linear(g, x, w)));
   REDLINE_ASSIGN(Graph graph, g.finish());
   const int64_t kept = device->own_rows();
@@ -170,8 +172,22 @@ Result<double> measure_peak(const std::shared_ptr<OpenDevice>& device, const Pea
   return kProducts * 2.0 * static_cast<double>(count) * static_cast<double>(size) / seconds;
 }
 
-/// Without a library the kernels that models run are measured; there are none of e4m3 and int8.
-void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, DeviceSpeeds& speeds) {
+/// The same of the kernel that multiplies W8A8, which rounds x too.
+Result<double> measure_own_i8(const std::shared_ptr<OpenDevice>& device, int64_t size, WorkerTeam& team) {
+  std::vector<float> row(static_cast<size_t>(size));
+  std::vector<uint8_t> codes(static_cast<size_t>(size * row_bytes(DType::kW8A8, size)));
+  Numbers numbers;
+  for (int64_t r = 0; r < size; ++r) {
+    for (float& each : row) each = numbers.next();
+    blocks::W8A8::round_row(row.data(), size, codes.data() + r * row_bytes(DType::kW8A8, size));
+  }
+  const TensorView weight = {.dtype = DType::kW8A8, .shape = {size, size}, .data = codes.data()};
+  REDLINE_ASSIGN(const std::vector<double> seconds, time_products({size}, weight, size, device, team));
+  return 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) / seconds[0];
+}
+
+/// Without a library, own kernels are measured; e4m3 has no kernel.
+void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, WorkerTeam& team, DeviceSpeeds& speeds) {
   const auto side = static_cast<int32_t>(size);
   for (const PeakType& type : kPeakTypes) {
     DeviceSpeeds::Peak& peak = speeds.peaks.emplace_back();
@@ -180,6 +196,15 @@ void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, Devi
       peak.by = "own kernels";
       for (const DeviceSpeeds::Product& product : speeds.products)
         peak.operations_per_s = std::max(peak.operations_per_s, product.flops() / product.own_seconds);
+      continue;
+    }
+    if (speeds.library.empty() && type.type == tiles::ProductType::kI8) {
+      if (const Result<double> measured = measure_own_i8(device, speeds.products[0].size, team); measured.ok()) {
+        peak.by = "own kernels";
+        peak.operations_per_s = *measured;
+      } else {
+        peak.reason = measured.status().message();
+      }
       continue;
     }
     if (speeds.library.empty()) {
@@ -197,11 +222,20 @@ void measure_peaks(const std::shared_ptr<OpenDevice>& device, int64_t size, Devi
 
 }  // namespace
 
+// The choice that loses least over all sizes: the last size at which own kernels win may be one time that is off.
 int64_t choose_own_rows(const std::vector<DeviceSpeeds::Product>& products) {
-  int64_t rows = 0;
+  const auto lost_by = [&](int64_t own_rows) {
+    double lost = 0;
+    for (const DeviceSpeeds::Product& product : products) {
+      const double own = product.own_seconds, library = *product.library_seconds;
+      lost += (product.rows <= own_rows ? own : library) / std::min(own, library) - 1;
+    }
+    return lost;
+  };
+  int64_t best = 0;
   for (const DeviceSpeeds::Product& product : products)
-    if (product.own_seconds <= *product.library_seconds) rows = product.rows;
-  return rows;
+    if (lost_by(product.rows) <= lost_by(best)) best = product.rows;
+  return best;
 }
 
 Result<DeviceSpeeds> measure_device_speeds(const std::shared_ptr<OpenDevice>& device, WorkerTeam& team,
@@ -230,13 +264,14 @@ Result<DeviceSpeeds> measure_device_speeds(const std::shared_ptr<OpenDevice>& de
   for (uint16_t& each : weight) each = f32_to_bf16(numbers.next() / 64);
   constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
   if (!goes_on()) return cancelled("interrupted");
-  REDLINE_ASSIGN(const std::vector<double> own, time_products(rows, size, weight, kAll, device, team));
+  const TensorView view = {.dtype = DType::kBF16, .shape = {size, size}, .data = weight.data()};
+  REDLINE_ASSIGN(const std::vector<double> own, time_products(rows, view, kAll, device, team));
   for (size_t i = 0; i < rows.size(); ++i) speeds.products.push_back({rows[i], size, own[i], {}});
   if (!goes_on()) return cancelled("interrupted");
-  measure_peaks(device, is_emulated ? 32 : 8192, speeds);
+  measure_peaks(device, is_emulated ? 32 : 8192, team, speeds);
   if (!goes_on()) return cancelled("interrupted");
   if (speeds.library.empty()) return speeds;
-  REDLINE_ASSIGN(const std::vector<double> by_library, time_products(rows, size, weight, 0, device, team));
+  REDLINE_ASSIGN(const std::vector<double> by_library, time_products(rows, view, 0, device, team));
   for (size_t i = 0; i < rows.size(); ++i) speeds.products[i].library_seconds = by_library[i];
   speeds.own_rows = choose_own_rows(speeds.products);
   return speeds;

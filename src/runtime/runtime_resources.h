@@ -48,6 +48,7 @@ class RuntimeResources final : public Runtime {
   StepMode step_mode = StepMode::kAuto;             ///< of tile devices
   WeightCacheOptions weight_cache;                  ///< disabled unless set
   std::optional<PlacementSpeeds> placement_speeds;  ///< for tests: instead of measured ones
+  std::optional<KvFormats> kv_formats;              ///< for tests: instead of chosen ones
 
  private:
   const CpuKernels& kernels_;

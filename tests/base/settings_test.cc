@@ -83,7 +83,7 @@ TEST_F(SettingsTest, WarnsOfUnknownNames) {
 
 TEST_F(SettingsTest, ListsEveryVariableWithHelp) {
   const auto list = list_settings();
-  EXPECT_EQ(list.size(), 11u);
+  EXPECT_EQ(list.size(), 12u);
   for (const SettingInfo& info : list) {
     EXPECT_THAT(std::string(info.name), ::testing::StartsWith("REDLINE_"));
     EXPECT_FALSE(info.help.empty());

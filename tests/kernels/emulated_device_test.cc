@@ -299,6 +299,80 @@ TEST(WarpGroups, MultiplyTogether) {
   EXPECT_TRUE(run([&](Warp& w, Block&, int warp, uint64_t d) { store(w, warp, d, true); }).ok());
 }
 
+// The same with int8, whose rows of 128 elements hold the operands of four products; and the product of one warp.
+TEST(WarpGroups, MultiplyCodes) {
+  constexpr int kSharedBytes = 8192;
+  const auto code = [](int row, int k) { return static_cast<int8_t>((row * 37 + k * 11) % 256 - 128); };
+  const auto left = [&](int warp, int begin) {
+    tiles::FragmentA a;
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        a.a[i].v[lane] = 0;
+        for (int byte = 0; byte < 4; ++byte) {
+          const int row = 16 * warp + lane / 4 + 8 * (i % 2), k = begin + lane % 4 * 4 + 16 * (i / 2) + byte;
+          a.a[i].v[lane] |= static_cast<uint32_t>(static_cast<uint8_t>(code(row + 3, k))) << (8 * byte);
+        }
+      }
+    return a;
+  };
+  const auto want = [&](int row, int col, int begin, int end) {
+    int32_t sum = 0;
+    for (int k = begin; k < end; ++k) sum += int32_t{code(row + 3, k)} * code(col, k);
+    return sum;
+  };
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    int wrong = 0;
+    const MemoryMap memory;
+    Machine machine(memory);
+    const Status status = machine.run(
+        {.blocks = 1, .warps = 4, .shared_bytes = kSharedBytes}, {.seed = seed}, [&](Block& block, int warp) {
+          Warp w(block, warp);
+          for (int row = 0; row < 64; ++row)
+            for (int k = 0; k < 128; ++k)
+              block.shared[static_cast<size_t>(row * 128 + ((k / 16) ^ (row % 8)) * 16 + k % 16)] =
+                  static_cast<uint8_t>(code(row, k));
+          tiles::GroupSums c;
+          tiles::FragmentA a[3] = {left(warp, 32), left(warp, 64), left(warp, 96)};
+          uint64_t descriptors[3];
+          for (uint32_t i = 0; i < 3; ++i)
+            descriptors[i] = tiles::MatrixDescriptor{32 * (i + 1), 0, 1024, tiles::MatrixSwizzle::k128}.encode();
+          for (auto& tile : c.tiles) tile = {{5, 5, 5, 5}};
+          Lanes<int32_t>* registers[32];
+          for (int i = 0; i < 32; ++i) registers[i] = &c.tiles[i / 4].c[i % 4];
+          w.group_multiply(a[0].a, descriptors[0], registers, true);
+          wrong += c.tiles[0].c[0].v[0] == 5 ? 1 : 0;  // late
+          w.group_wait();
+          const auto count = [&](int begin, int end, int32_t more) {
+            for (int i = 0; i < 32; ++i)
+              for (int lane = 0; lane < 32; ++lane) {
+                const int row = 16 * warp + lane / 4 + 8 * (i % 4 / 2), col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                wrong += c.tiles[i / 4].c[i % 4].v[lane] != want(row, col, begin, end) + more ? 1 : 0;
+              }
+          };
+          count(32, 64, 5);
+          tiles::group_multiply<false>(w, a, descriptors, c);
+          count(32, 128, 0);
+          // The eight columns of tile 1 by this warp alone.
+          tiles::FragmentB b;
+          for (int lane = 0; lane < 32; ++lane)
+            for (int i = 0; i < 2; ++i) {
+              b.b[i].v[lane] = 0;
+              for (int byte = 0; byte < 4; ++byte)
+                b.b[i].v[lane] |=
+                    static_cast<uint32_t>(static_cast<uint8_t>(code(8 + lane / 4, 32 + lane % 4 * 4 + 16 * i + byte)))
+                    << (8 * byte);
+            }
+          tiles::FragmentSums one = tiles::zero_sums();
+          tiles::mma_i8(w, a[0], b, one);
+          for (int i = 0; i < 4; ++i)
+            for (int lane = 0; lane < 32; ++lane)
+              wrong += one.c[i].v[lane] != want(16 * warp + lane / 4 + 8 * (i / 2), 8 + lane % 4 * 2 + i % 2, 32, 64);
+        });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
 TEST(EmulatedDevice, StoresAreVisibleToOthersAfterARelease) {
   float value = 1;
   uint64_t counter = 0;

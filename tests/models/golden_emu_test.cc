@@ -251,6 +251,76 @@ TEST(EmulatedGpuLayers, TheCpuRunsTheRest) {
   }
 }
 
+// Keys and values have their own format on each side: in float32 products, those of the device round as they do where
+// it has all layers, and those of the CPU as they do on the CPU (EmulatedCache). The bound is that of the coarser one.
+TEST(EmulatedGpuLayers, EachSideHasItsCacheFormat) {
+  constexpr KvFormat kFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBF16};
+  constexpr double kRounding[] = {0, 1.5 * 1.2e-3, 1.5 * 8 * 1.2e-3};
+  for (const char* model : {"llama_gqa", "gemma2"}) {
+    const Golden golden = load_golden(golden_folder(model));
+    for (const KvFormat device : kFormats) {
+      for (const KvFormat cpu : kFormats) {
+        SCOPED_TRACE(::testing::Message()
+                     << model << ", formats " << static_cast<int>(device) << " and " << static_cast<int>(cpu));
+        const auto runtime = Runtime::open({.threads = 2}).value();
+        resources_of(*runtime).kv_formats = {device, cpu};
+        TextEngineOptions options = emulated(golden.tokens, ComputeType::kF32);
+        options.runtime = runtime;
+        options.threads = 0;
+        options.gpu_layers = 1;
+        const auto engine = open_engine(golden_root() + "/" + model, options);
+        ASSERT_TRUE(engine);
+        const std::vector<float> logits = all_logits(*engine, golden.tokens, {3, 1});
+        ASSERT_EQ(logits.size(), golden.logits.values.size());
+        const Difference d =
+            difference(logits.data(), golden.logits.values.data(), golden.logits.dim(0), golden.logits.dim(1), {});
+        const double rounding = std::max(kRounding[static_cast<int>(device)], kRounding[static_cast<int>(cpu)]);
+        const double rms = std::max(2e-5, rounding);
+        EXPECT_LE(d.rms, rms);
+        EXPECT_LE(d.all, 3.6 * rms);
+        if (rounding > 0) {
+          EXPECT_GT(d.rms, 2e-5) << "a side does not round";
+        }
+        if (rounding == 0) continue;
+        // The other side does not round as coarsely: with both formats the finer one, the error is another one.
+        if (device != cpu) {
+          resources_of(*runtime).kv_formats = {cpu, device};
+          const auto swapped = open_engine(golden_root() + "/" + model, options);
+          ASSERT_TRUE(swapped);
+          EXPECT_NE(all_logits(*swapped, golden.tokens, {3, 1}), logits);
+        }
+      }
+    }
+  }
+}
+
+// By default the CPU's layers have the format that the CPU chooses for the model.
+TEST(EmulatedGpuLayers, TheCpuChoosesTheFormatOfItsLayers) {
+  const Golden golden = load_golden(golden_folder("llama_gqa"));
+  const std::string path = golden_root() + "/llama_gqa";
+  const auto logits_of = [&](const char* device, int64_t layers, std::optional<KvFormats> formats) {
+    const auto runtime = Runtime::open({.threads = 2}).value();
+    resources_of(*runtime).kv_formats = formats;
+    TextEngineOptions options = emulated(golden.tokens, ComputeType::kAuto);
+    options.device = device;
+    options.runtime = runtime;
+    options.threads = 0;
+    options.gpu_layers = layers;
+    const auto engine = open_engine(path, options);
+    return engine ? all_logits(*engine, golden.tokens, {3, 1}) : std::vector<float>{};
+  };
+  const std::vector<float> mixed = logits_of(test::test_device().c_str(), 1, {});
+  const std::vector<float> cpu = logits_of("cpu", -1, {});
+  ASSERT_FALSE(mixed.empty());
+  int equal = 0;
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
+    if (logits_of("cpu", -1, KvFormats{format, format}) != cpu) continue;
+    ++equal;
+    EXPECT_EQ(logits_of(test::test_device().c_str(), 1, KvFormats{KvFormat::kF16, format}), mixed);
+  }
+  EXPECT_EQ(equal, 1);
+}
+
 /// A runtime whose emulated device has a bounded memory.
 struct BoundedDevice {
   BoundedDevice() {

@@ -23,7 +23,10 @@ std::vector<DeviceSpeeds::Product> products(const std::vector<std::array<double,
 
 TEST(DeviceSpeeds, TheLibraryTakesWhatItIsFasterAt) {
   EXPECT_EQ(choose_own_rows(products({{32, 1, 2}, {64, 1, 2}, {128, 3, 2}, {256, 6, 2}})), 64);
-  EXPECT_EQ(choose_own_rows(products({{32, 1, 2}, {64, 3, 2}, {128, 2, 2}, {256, 6, 2}})), 128);  // as fast is enough
+  EXPECT_EQ(choose_own_rows(products({{32, 1, 2}, {64, 1, 2}, {128, 2, 2}, {256, 6, 2}})), 128);  // as fast is enough
+  // One time that is off does not decide: of many rows a fast one, of few a slow one.
+  EXPECT_EQ(choose_own_rows(products({{32, 1, 2}, {64, 3, 2}, {128, 4, 2}, {256, 1.9, 2}, {512, 9, 2}})), 32);
+  EXPECT_EQ(choose_own_rows(products({{32, 1, 2}, {64, 2.1, 2}, {128, 1, 2}, {256, 6, 2}})), 128);
   EXPECT_EQ(choose_own_rows(products({{32, 3, 2}, {64, 3, 2}})), 0);
   EXPECT_EQ(choose_own_rows(products({{32, 1, 2}, {64, 1, 2}})), 64);
 }
@@ -50,7 +53,7 @@ TEST(DeviceSpeeds, AreMeasuredOfADevice) {
     EXPECT_EQ(speeds->own_rows.has_value(), has_library);
     ASSERT_EQ(speeds->peaks.size(), 3u);
     for (const DeviceSpeeds::Peak& peak : speeds->peaks) {
-      const bool is_measured = has_library || peak.type == "bf16";
+      const bool is_measured = has_library || peak.type != "e4m3";
       EXPECT_EQ(peak.operations_per_s > 0, is_measured) << peak.type;
       EXPECT_EQ(peak.by, has_library ? speeds->library : is_measured ? "own kernels" : "");
       EXPECT_EQ(peak.reason.empty(), is_measured) << peak.reason;

@@ -142,7 +142,9 @@ void check_linear(DType type, const LinearSize& size, const std::vector<int64_t>
     parts += std::pow(weight.parts[i], 2);
     values += std::pow(weight.values[i], 2);
   }
-  const double tolerance = (exact ? 1e-6 : 6 * 0x1p-9) * std::max(1.0, std::sqrt(parts / values));
+  // With W8A8, x is rounded to int8: 1 / 254 of the largest of a chunk instead, which is sqrt(3) of the rms of x.
+  const double rounding = type == DType::kW8A8 ? 1.0 / 254 : 0x1p-9;
+  const double tolerance = (exact ? 1e-6 : 6 * rounding) * std::max(1.0, std::sqrt(parts / values));
   expect_tiles_like_reference(
       [&](GraphBuilder& g, Numbers& n) {
         WeightSource source;
@@ -176,6 +178,8 @@ TEST(TileOps, LinearOfEverySize) {
   check_linear(DType::kQ4_K, {76, 512}, {70}, false);
   check_linear(DType::kQ4_0, {20, 1600}, {64}, false);
   check_linear(DType::kW8A8, {20, 352}, {40}, false);
+  check_linear(DType::kW8A8, {76, 288}, {1, 33, 70}, false);
+  check_linear(DType::kW8A8, {206, 1056}, {17, 64, 130}, false);
 }
 
 // Products of many rows by the library of a device, with and without an epilogue, launched and captured. Few rows, odd

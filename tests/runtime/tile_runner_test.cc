@@ -29,7 +29,7 @@ struct TileAttentionCase {
   int64_t heads, kv_heads, head_dim, window = 0;
   KvFormat format = KvFormat::kF32;
   float soft_cap = 0;
-  bool sinks = false;
+  bool sinks = false, exact_f32 = true;
 };
 
 Graph tile_attention_graph(const TileAttentionCase& c) {
@@ -87,8 +87,8 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
   };
   add_sequences(**reference, 0);
   for (const bool persistent : {false, true}) {
-    compiled.push_back(
-        TileCompiled::make(graph, bounds, {.multiprocessors = multiprocessors, .persistent = persistent}));
+    compiled.push_back(TileCompiled::make(
+        graph, bounds, {.exact_f32 = c.exact_f32, .multiprocessors = multiprocessors, .persistent = persistent}));
     ASSERT_TRUE(compiled.back().status.ok()) << compiled.back().status.to_string();
     add_sequences(*compiled.back().runner, multiprocessors);
   }
@@ -153,6 +153,90 @@ TEST(TileAttention, SplitPositionsAreMerged) {
     pieces = 0;
     check_attention({2, 1, 16, 0, format}, {{300, 20}, {1, 1}}, 12, 4e-6, &pieces);
     EXPECT_GT(pieces, 1);
+  }
+}
+
+/// Queries and weights are rounded to float16, by at most 2^-11 / sqrt(3) of themselves in rms: scores are of order 1,
+/// and a weighted mean of normal values moves by as much. This is five times both together.
+constexpr double kF16Tolerance = 0x1p-9;
+TileAttentionCase by_tensor_cores(TileAttentionCase c) {
+  c.format = KvFormat::kF16;
+  c.exact_f32 = false;
+  return c;
+}
+
+// Heads of one unit of a warp to all units of all warps, several chunks, windows inside and past a chunk, groups of
+// query heads that do not divide a tile.
+TEST(TileAttention, OfTensorCoresEqualsTheReference) {
+  const std::vector<std::vector<int64_t>> steps = {{5, 33, 0}, {1, 1, 40}, {31, 0, 1}, {1, 1, 1}};
+  check_attention(by_tensor_cores({4, 2, 16}), steps, 3, kF16Tolerance);
+  check_attention(by_tensor_cores({8, 8, 64}), steps, 3, kF16Tolerance);
+  check_attention(by_tensor_cores({6, 1, 80}), steps, 5, kF16Tolerance);
+  check_attention(by_tensor_cores({7, 1, 128, 40}), steps, 3, kF16Tolerance);
+  check_attention(by_tensor_cores({8, 2, 256, 7, {}, 3.0f, true}), steps, 3, kF16Tolerance);
+  check_attention(by_tensor_cores({4, 2, 32, 300, {}, 0, true}), {{600, 1}, {1, 30}, {3, 1}}, 2, kF16Tolerance);
+  // Others are computed in float32.
+  check_attention(by_tensor_cores({4, 2, 8}), steps, 3, 4e-6);
+  check_attention(by_tensor_cores({2, 1, 272}), steps, 3, 4e-6);
+}
+
+TEST(TileAttention, OfTensorCoresMergesSplitPositions) {
+  for (const int64_t window : {0, 500}) {
+    int64_t pieces = 0;
+    check_attention(by_tensor_cores({2, 1, 16, window, {}, 0, window > 0}), {{700, 20}, {1, 1}, {2, 1}}, 12,
+                    kF16Tolerance, &pieces);
+    EXPECT_GT(pieces, 1);
+  }
+}
+
+/// y of the rows of one sequence, cut into steps, beside another sequence with `others` rows in each.
+std::vector<float> attend_in_steps(const TileAttentionCase& c, const std::vector<int64_t>& steps, int64_t others,
+                                   int multiprocessors) {
+  const Graph graph = tile_attention_graph(c);
+  const int64_t most = *std::max_element(steps.begin(), steps.end()) + others, all = sum(steps);
+  SymbolValues bounds = sizes(most);
+  bounds[Symbol::kSequences] = 2;
+  TileCompiled compiled =
+      TileCompiled::make(graph, bounds, {.exact_f32 = c.exact_f32, .multiprocessors = multiprocessors});
+  EXPECT_TRUE(compiled.status.ok()) << compiled.status.to_string();
+  Runner& runner = *compiled.runner;
+  const int64_t pages = (all + std::ssize(steps) * others) / kKvPageTokens + 6;
+  auto memory = runner.make_state_memory(std::vector<int64_t>(runner.states().groups.size(), pages));
+  TestSequences sequences(runner.states(), std::move(memory).value(), pages, 2,
+                          {{multiprocessors}, c.heads, c.kv_heads, c.head_dim, most, 2});
+  Numbers own(5), more(77);
+  std::vector<float> y;
+  for (const int64_t rows : steps) {
+    for (const auto& [name, heads] : {std::pair{"q", c.heads}, {"k", c.kv_heads}, {"v", c.kv_heads}}) {
+      // By position: each has its own seed.
+      HostTensor given{{rows + others, heads * c.head_dim}, {}};
+      for (int64_t row = 0; row < rows; ++row) {
+        Numbers of_row(static_cast<uint32_t>(1 + 3 * (std::ssize(y) / (c.heads * c.head_dim) + row) + name[0]));
+        const HostTensor one = matrix(of_row, 1, heads * c.head_dim);
+        given.data.insert(given.data.end(), one.data.begin(), one.data.end());
+      }
+      const HostTensor rest = matrix(more, others, heads * c.head_dim);
+      given.data.insert(given.data.end(), rest.data.begin(), rest.data.end());
+      put(runner, graph, name, given);
+    }
+    const StepContext step = sequences.begin({rows, others});
+    const Status status = runner.step(step);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    sequences.commit();
+    const std::vector<float> out = get(runner, "y", (rows + others) * c.heads * c.head_dim);
+    y.insert(y.end(), out.begin(), out.begin() + rows * c.heads * c.head_dim);
+  }
+  return y;
+}
+
+// Neither how a text is cut into steps, nor the rows beside it, nor how its positions are split changes a row.
+TEST(TileAttention, RowsOfTensorCoresDoNotDependOnOthers) {
+  for (const int64_t window : {0, 70}) {
+    const TileAttentionCase c = by_tensor_cores({6, 2, 32, window});
+    const std::vector<float> want = attend_in_steps(c, {300, 40}, 0, 2);
+    ASSERT_EQ(std::ssize(want), 340 * 6 * 32);
+    EXPECT_EQ(attend_in_steps(c, {7, 290, 1, 1, 1, 20, 19, 1}, 0, 2), want);
+    EXPECT_EQ(attend_in_steps(c, {270, 1, 60, 2, 7}, 33, 12), want);
   }
 }
 

@@ -15,6 +15,7 @@ WHOLE = "redline::tiles::(anonymous namespace)::run_whole_step(redline::tiles::P
 CODE = f"""
 \t\tFunction : {LINEAR}
         /*0100*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+        /*0108*/                   IMMA.16832.S8.S8 R4, R8.ROW, R12.COL, R4 ;
         /*0110*/               @!P0 UBLKCP.S.G [UR4], [UR6], UR8 ;
         /*0120*/                   SYNCS.EXCH.64 URZ, [UR4], UR6 ;
 \t\tFunction : {NORM}
@@ -50,9 +51,9 @@ def test_missing_instructions_are_found():
 
 
 def test_large_code_is_found(monkeypatch):
-    assert check_cuda.source_sizes("Fatbin elf code:\n" + CODE + "Fatbin elf code:\nnone\nFatbin elf code:\n" + CODE) == [4, 4]
+    assert check_cuda.source_sizes("Fatbin elf code:\n" + CODE + "Fatbin elf code:\nnone\nFatbin elf code:\n" + CODE) == [5, 5]
     monkeypatch.setattr(check_cuda, "MAX_KERNEL_SIZE", 2)
-    assert found((LINEAR, 96, 0)) == ["Linear: 3 instructions, at most 2: compiling it takes too long"]
+    assert found((LINEAR, 96, 0)) == ["Linear: 4 instructions, at most 2: compiling it takes too long"]
 
 
 def test_code_before_sm_90_copies_by_lanes():

@@ -6,6 +6,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,6 +40,75 @@ def test_a_device_that_cannot_be_used_ends_it(tmp_path):
     missing = {"devices": [{"name": "cuda", "available": False, "reason": "the NVIDIA driver finds no GPU"}]}
     done, parts = check(tmp_path, devices=missing)
     assert done.returncode == 1 and list(parts) == ["machine"] and "cannot be used" in parts["machine"]["why"]
+
+
+def test_a_device_that_computes_wrongly_is_tested_all_the_same(tmp_path):
+    wrong = {"devices": [{"name": "cuda:0", "available": False, "reason": "cuda:0: its kernels compute wrong numbers"}]}
+    unchecked = f"if [ \"$1\" = devices ]; then [ \"$REDLINE_DEVICE_CHECK\" = 0 ] && echo '{json.dumps(DEVICES)}' || echo '{json.dumps(wrong)}'; exit 0; fi\n"
+    program = tmp_path / "redline"
+    program.write_text(f"#!/bin/sh\n{unchecked}{REFUSES}\n")
+    program.chmod(0o755)
+    subprocess.run([sys.executable, ROOT / "tools/device_check", "--bundle", tmp_path, "--suite", "machine,refusals"], capture_output=True, text=True, timeout=60)
+    parts = json.loads((tmp_path / "device_check.json").read_text())["parts"]
+    assert parts["machine"]["status"] == "failed" and "wrong numbers" in parts["machine"]["why"] and parts["refusals"]["status"] == "passed", parts
+
+
+# A test program: of two suites, where one test fails, one ends the process, and those after a failure fail too.
+TESTS = """#!{python}
+import os, sys
+filters = [a.split("=", 1)[1].split(":") for a in sys.argv if a.startswith("--gtest_filter=")][0]
+names = ["Good/AOp.Runs/0", "Good/AOp.Runs/1", "BOp.Fails", "BOp.AfterIt", "BOp.Ends", "BOp.Last"]
+if "--gtest_list_tests" in sys.argv:
+    print("Good/AOp.\\n  Runs/0  # GetParam() = 3\\n  Runs/1\\nBOp.\\n  Fails\\n  AfterIt\\n  Ends\\n  Last\\n  DISABLED_Old")
+    sys.exit()
+broken = False
+for name in names:
+    if name not in filters:
+        continue
+    print("[ RUN      ] " + name, flush=True)
+    if name == "BOp.Ends":
+        os._exit(7)
+    broken = broken or name == "BOp.Fails"
+    if broken:
+        print("an error of the device at " + name)
+    print(("[  FAILED  ] " if broken else "[       OK ] ") + name + " (3 ms)", flush=True)
+sys.exit(broken)
+"""
+
+
+def test_tests_that_fail_run_again_alone(tmp_path):
+    for name in ("graph_tests", "runtime_tests"):
+        (tmp_path / name).write_text(TESTS.format(python=sys.executable))
+        (tmp_path / name).chmod(0o755)
+    done, parts = check(tmp_path, "--suite", "ops")
+    assert done.returncode == 1, done.stdout + done.stderr
+    result = parts["ops"]["result"]
+    for part in ("graph", "attention"):  # the second one runs though the first one fails
+        failed = result[part]["failed"]
+        assert result[part]["tests"] == 6 and failed["BOp.Fails"] == "an error of the device at BOp.Fails", failed
+        assert failed["BOp.Ends"].startswith("ends the process: exit status 7"), failed
+        assert set(failed) - {"BOp.AfterIt", "BOp.Last"} == {"BOp.Fails", "BOp.Ends"}, failed
+        assert all(text.startswith("only beside others: ") for name, text in failed.items() if name in ("BOp.AfterIt", "BOp.Last")), failed
+
+
+def test_results_are_written_as_they_come(tmp_path):
+    """The first model is measured; at the second one the budget ends."""
+    otherwise = f"case \"$*\" in *{device_check.BENCHES[0][0]}:{device_check.BENCHES[0][1]}*) echo '{{\"rows\": [{{\"tokens_per_s\": 5, \"phase\": \"decode\"}}]}}';; *) exec sleep 60;; esac"
+    program = tmp_path / "redline"
+    program.write_text(f"#!/bin/sh\n{otherwise}\n")
+    program.chmod(0o755)
+    report = tmp_path / "device_check.json"
+    running = subprocess.Popen([sys.executable, ROOT / "tools/device_check", "--bundle", tmp_path, "--suite", "bench"], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            if report.is_file() and (json.loads(report.read_text())["parts"]["bench"].get("result") or {}):
+                break
+            time.sleep(0.1)
+    finally:
+        running.kill()
+        running.wait()
+    entry = json.loads(report.read_text())["parts"]["bench"]
+    assert entry["status"] == "running" and list(entry["result"]) == [":".join(device_check.BENCHES[0])], entry
 
 
 def test_a_part_that_hangs_is_ended_and_the_next_one_runs(tmp_path):

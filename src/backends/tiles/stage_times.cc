@@ -20,6 +20,7 @@ bool reads_any_numbers(tiles::KernelId kernel) {
     case KernelId::kModulate:
     case KernelId::kKvAppend:
     case KernelId::kAttention:
+    case KernelId::kAttentionF16:
     case KernelId::kAttentionMerge: return true;
     default: return false;
   }
@@ -71,7 +72,9 @@ Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
     const bool chooses = stage.kernel == tiles::KernelId::kExpertLinear ||
                          stage.kernel == tiles::KernelId::kExpertLinearF32 ||
                          stage.kernel == tiles::KernelId::kEmbedding;
-    const bool has_state = stage.kernel == tiles::KernelId::kAttention || stage.kernel == tiles::KernelId::kGatedScan;
+    const bool has_state = stage.kernel == tiles::KernelId::kAttention ||
+                           stage.kernel == tiles::KernelId::kAttentionF16 ||
+                           stage.kernel == tiles::KernelId::kGatedScan;
     if (!chooses && !has_state)
       t.bytes = static_cast<double>(cost.weight_bytes + 4 * cost.value_elements.eval(last_sizes_));
     if (!chooses) t.flops = 2.0 * static_cast<double>(cost.weight_elements * t.rows);

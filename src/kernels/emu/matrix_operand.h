@@ -7,9 +7,9 @@
 
 namespace redline::emu {
 
-/// right[k][row] = element k of row `row` of the operand, bfloat16, 64 rows. False: the descriptor has bits that must
-/// be zero, or names bytes that do not exist.
-inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor, float (&right)[16][64]) {
+/// bytes[row]: the 32 bytes of K of each of the 64 rows of the operand. False: the descriptor has bits that must be
+/// zero, or names bytes that do not exist.
+inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor, uint8_t (&bytes)[64][32]) {
   const auto field = [&](int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3fff) << 4; };
   const uint32_t begin = field(0), k_stride = field(16), row_stride = field(32);
   const auto mode = static_cast<uint32_t>(descriptor >> 62);
@@ -21,10 +21,20 @@ inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor
       uint32_t at = begin + row / 8 * row_stride + row % 8 * row_bytes + unit * (mode == 0 ? k_stride : 16);
       at ^= (at >> 7 & ((1u << xor_bits) - 1)) << 4;
       if (at + 16 > shared.size()) return false;
-      uint16_t elements[8];
-      std::memcpy(elements, shared.data() + at, sizeof(elements));
-      for (uint32_t i = 0; i < 8; ++i)
-        right[8 * unit + i][row] = __builtin_bit_cast(float, static_cast<uint32_t>(elements[i]) << 16);
+      std::memcpy(bytes[row] + 16 * unit, shared.data() + at, 16);
+    }
+  return true;
+}
+
+/// right[k][row] = element k of row `row` of the operand, bfloat16.
+inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor, float (&right)[16][64]) {
+  uint8_t bytes[64][32];
+  if (!read_operand(shared, descriptor, bytes)) return false;
+  for (uint32_t row = 0; row < 64; ++row)
+    for (uint32_t k = 0; k < 16; ++k) {
+      uint16_t element;
+      std::memcpy(&element, bytes[row] + 2 * k, sizeof(element));
+      right[k][row] = __builtin_bit_cast(float, static_cast<uint32_t>(element) << 16);
     }
   return true;
 }

@@ -17,6 +17,32 @@ void Warp::consumer_sync() {
   machine_.wait(block_, index_, {.kind = emu::WaitFor::kConsumers, .generation = generation});
 }
 
+namespace {
+
+/// Keeps the registers of a product and poisons them.
+template <class T>
+void poison(Lanes<T>* const (&registers)[32], T value, std::vector<std::pair<Lanes<T>*, Lanes<T>>>& kept) {
+  for (Lanes<T>* const each : registers) {
+    if (std::none_of(kept.begin(), kept.end(), [&](const auto& one) { return one.first == each; }))
+      kept.emplace_back(each, *each);
+    *each = Lanes<T>(value);
+  }
+}
+
+}  // namespace
+
+void Warp::issue(const GroupProduct& product) {
+  // What the group's other warps multiply with in the same place.
+  auto& own = block_.products[static_cast<size_t>(index_)];
+  for (size_t w = static_cast<size_t>(index_) / 4 * 4; w < static_cast<size_t>(index_) / 4 * 4 + 4; ++w)
+    if (w < block_.products.size() && block_.products[w].size() > own.size() &&
+        block_.products[w][own.size()] != product.descriptor)
+      machine_.fail(
+          internal("emulated device: warps {} and {} of a group multiply with different descriptors", index_, w));
+  own.push_back(product.descriptor);
+  issued_.push_back(product);
+}
+
 void Warp::group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<float>* const* c, bool accumulate) {
   machine_.may_switch(block_, index_);
   GroupProduct product = {};
@@ -24,27 +50,29 @@ void Warp::group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, La
   std::copy_n(c, 32, product.c);
   product.descriptor = descriptor;
   product.accumulate = accumulate;
-  // What the group's other warps multiply with in the same place.
-  auto& own = block_.products[static_cast<size_t>(index_)];
-  for (size_t w = static_cast<size_t>(index_) / 4 * 4; w < static_cast<size_t>(index_) / 4 * 4 + 4; ++w)
-    if (w < block_.products.size() && block_.products[w].size() > own.size() &&
-        block_.products[w][own.size()] != descriptor)
-      machine_.fail(
-          internal("emulated device: warps {} and {} of a group multiply with different descriptors", index_, w));
-  own.push_back(descriptor);
-  for (Lanes<float>* const sum : product.c) {
-    if (std::none_of(sums_.begin(), sums_.end(), [&](const auto& kept) { return kept.first == sum; }))
-      sums_.emplace_back(sum, *sum);
-    *sum = Lanes<float>(std::numeric_limits<float>::quiet_NaN());
-  }
-  issued_.push_back(product);
+  poison(product.c, std::numeric_limits<float>::quiet_NaN(), sums_);
+  issue(product);
+}
+
+void Warp::group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<int32_t>* const* c,
+                          bool accumulate) {
+  machine_.may_switch(block_, index_);
+  GroupProduct product = {};
+  std::copy_n(a, 4, product.a);
+  std::copy_n(c, 32, product.sums);
+  product.descriptor = descriptor;
+  product.accumulate = accumulate;
+  poison(product.sums, std::numeric_limits<int32_t>::min(), integer_sums_);
+  issue(product);
 }
 
 void Warp::group_wait() {
   const auto& own = block_.products[static_cast<size_t>(index_)];
   machine_.wait(block_, index_, {.kind = emu::WaitFor::kGroup, .target = own.size()});
   for (auto& [sum, value] : sums_) *sum = value;
+  for (auto& [sum, value] : integer_sums_) *sum = value;
   sums_.clear();
+  integer_sums_.clear();
   for (const GroupProduct& product : issued_) multiply(product);
   issued_.clear();
 }
@@ -53,6 +81,7 @@ void Warp::group_wait() {
 void Warp::multiply(const GroupProduct& product) {
   if (std::find(block_.unpublished.begin(), block_.unpublished.end(), 1) != block_.unpublished.end())
     machine_.fail(internal("emulated device: a product reads shared memory with stores that no fence has published"));
+  if (product.c[0] == nullptr) return multiply_i8(product);
   float right[16][64];
   if (!emu::read_operand(block_.shared, product.descriptor, right)) {
     machine_.fail(internal("emulated device: the descriptor {:#x} is not that of a matrix in {} bytes of shared memory",
@@ -75,6 +104,27 @@ void Warp::multiply(const GroupProduct& product) {
           if (!product.accumulate) sum = 0;
           for (int k = 0; k < 16; ++k) sum += left[k] * right[k][8 * tile + lane % 4 * 2 + low];
         }
+    }
+}
+
+void Warp::multiply_i8(const GroupProduct& product) {
+  uint8_t rows[64][32];
+  if (!emu::read_operand(block_.shared, product.descriptor, rows)) {
+    machine_.fail(internal("emulated device: the descriptor {:#x} is not that of a matrix in {} bytes of shared memory",
+                           product.descriptor, block_.shared.size()));
+    return;
+  }
+  // A row of A is in the registers of four lanes.
+  int8_t left[16][32];
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < 32; ++k)
+      left[row][k] = static_cast<int8_t>(product.a[row / 8 + k / 16 * 2].v[row % 8 * 4 + k % 16 / 4] >> (k % 4 * 8));
+  for (int lane = 0; lane < kWarpLanes; ++lane)
+    for (int i = 0; i < 32; ++i) {
+      const int row = lane / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      int32_t& sum = product.sums[i]->v[lane];
+      if (!product.accumulate) sum = 0;
+      for (int k = 0; k < 32; ++k) sum += int32_t{left[row][k]} * int32_t{static_cast<int8_t>(rows[col][k])};
     }
 }
 

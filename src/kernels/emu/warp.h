@@ -110,6 +110,8 @@ class Warp {
   void publish_shared() { block_.unpublished[static_cast<size_t>(index_)] = 0; }
   /// c (32 registers) = a b, or += : issued now, and done in group_wait(). Until then the registers hold NaNs.
   void group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<float>* const* c, bool accumulate);
+  /// The same of int8, in int32; until then the registers hold numbers that no sum of a row has.
+  void group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<int32_t>* const* c, bool accumulate);
   void group_wait();
 
   /// The limit passes when no thread can run.
@@ -159,15 +161,20 @@ class Warp {
     Lanes<uint32_t> a[4];
     uint64_t descriptor;
     Lanes<float>* c[32];
+    Lanes<int32_t>* sums[32];  ///< of int8; c is null then
     bool accumulate;
   };
+  void issue(const GroupProduct& product);
   void multiply(const GroupProduct& product);
+  void multiply_i8(const GroupProduct& product);
 
   emu::Block& block_;
   emu::Machine& machine_;
   int index_;
   std::vector<GroupProduct> issued_;
-  std::vector<std::pair<Lanes<float>*, Lanes<float>>> sums_;  ///< registers of issued products, before them
+  // Registers of issued products, before them.
+  std::vector<std::pair<Lanes<float>*, Lanes<float>>> sums_;
+  std::vector<std::pair<Lanes<int32_t>*, Lanes<int32_t>>> integer_sums_;
   HangReport* report_ = nullptr;
   uint32_t block_number_ = 0, task_ = 0;
   bool abandoned_ = false;

@@ -75,6 +75,12 @@ namespace detail {
 
 inline constexpr int kMaxHeadDim = 640, kHeadParts = kMaxHeadDim / kWarpLanes;
 
+/// x a + y b, rounded in one way wherever it stands.
+TILE_FN Lanes<float> fold_of(const Lanes<float>& x, const Lanes<float>& a, const Lanes<float>& y,
+                             const Lanes<float>& b) {
+  return fma_of(x, a, y * b);
+}
+
 /// sums[d] = sum_p e^(score[p] - max) v[p][d] of some positions; lane l of part i has d = 32 i + l.
 struct Partial {
   Lanes<float> sums[kHeadParts];
@@ -99,8 +105,8 @@ struct Partial {
   TILE_FN void fold(const Partial& part, int parts) {
     const Lanes<float> top = max_of(max, part.max);
     const Lanes<float> a = exp_or_zero(max, top), b = exp_or_zero(part.max, top);
-    total = total * a + part.total * b;
-    each(parts, [&](int i) { sums[i] = sums[i] * a + part.sums[i] * b; });
+    total = fold_of(total, a, part.total, b);
+    each(parts, [&](int i) { sums[i] = fold_of(sums[i], a, part.sums[i], b); });
     max = top;
   }
   /// e^(x - top), of which both may be -inf.
@@ -132,7 +138,7 @@ struct Partial {
     if (a.sinks) {
       const Lanes<float> sink = w.load_uniform(a.sinks + head), top = max_of(max, sink);
       factor = exp_or_zero(max, top);
-      divisor = total * factor + exp_of(sink - top);
+      divisor = fold_of(total, factor, Lanes<float>(1.0f), exp_of(sink - top));
     }
     each(parts_of(a.head_dim), [&](int i) {
       const Lanes<int> at = w.lane() + i * kWarpLanes;

@@ -58,7 +58,7 @@ namespace detail {
 
 struct PatchRows {
   using Args = Conv2dArgs;
-  static constexpr bool kLoaderWaits = false;
+  static constexpr bool kLoaderWaits = false, kRoundsToI8 = false;
   static TILE_FN Product product(const Args& a, const TileRange& tile, Warp& w) {
     return DenseRows::product(a, tile, w);
   }

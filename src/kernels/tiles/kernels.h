@@ -4,6 +4,7 @@
 
 #include "kernels/tiles/adapters.h"
 #include "kernels/tiles/attention.h"
+#include "kernels/tiles/attention_f16.h"
 #include "kernels/tiles/conv2d.h"
 #include "kernels/tiles/elementwise.h"
 #include "kernels/tiles/group_norm.h"
@@ -33,6 +34,7 @@ namespace redline::tiles {
   K(AdapterDown)                    \
   K(AdapterUp)                      \
   K(Attention)                      \
+  K(AttentionF16)                   \
   K(AttentionMerge)                 \
   K(CausalConv)                     \
   K(Concat)                         \

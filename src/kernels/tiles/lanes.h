@@ -178,6 +178,30 @@ inline Lanes<double> fma_of(const Lanes<double>& a, double b, const Lanes<double
 
 #endif
 
+#ifdef __CUDACC__
+
+// One instruction each; of a number that is not finite, the bits may differ from those below.
+TILE_FN float bf16_to_float(uint32_t bits) { return bits_to_float(bits << 16); }
+TILE_FN uint32_t pack_bf16(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+TILE_FN uint32_t float_to_bf16(float x) { return pack_bf16(x, 0.0f); }
+TILE_FN float f16_to_float(uint32_t half) {
+  float x;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(x) : "r"(half));
+  return x;
+}
+TILE_FN uint32_t pack_f16(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+TILE_FN uint32_t float_to_f16(float x) { return pack_f16(x, 0.0f); }
+
+#else
+
 /// bfloat16 and float16 as stored: 16 bits.
 TILE_FN Lanes<float> bf16_to_float(const Lanes<uint32_t>& bits) { return bits_to_float(bits << uint32_t{16}); }
 /// Rounded to nearest even; NaN stays NaN.
@@ -214,5 +238,10 @@ TILE_FN Lanes<uint32_t> float_to_f16(const Lanes<float>& x) {
   const Lanes<uint32_t> finite = select(magnitude < Lanes<uint32_t>(uint32_t{0x38800000}), small, normal);
   return sign | select(magnitude >= Lanes<uint32_t>(uint32_t{0x47800000}), infinite, finite);
 }
+TILE_FN Lanes<uint32_t> pack_f16(const Lanes<float>& low, const Lanes<float>& high) {
+  return float_to_f16(low) | (float_to_f16(high) << uint32_t{16});
+}
+
+#endif
 
 }  // namespace redline::tiles

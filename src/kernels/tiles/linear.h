@@ -3,7 +3,8 @@
 // converted once per chunk, by all warps, into shared memory.
 //
 // Linear multiplies on tensor cores: x is rounded to bfloat16; the codes of block formats are integers that bfloat16
-// holds exactly, and scales and minima are applied to the float32 sums of a group, so weights are not rounded.
+// holds exactly, and scales and minima are applied to the float32 sums of a group, so weights are not rounded. With
+// W8A8, x is rounded to int8, a scale for each row of a chunk, and sums of a chunk are exact integers.
 // LinearF32 computes in float32 throughout, for --dtype f32 and for float32 and float16 weights.
 //
 // Both also multiply with many matrices: one for each head (the columns of a task lie in one head), or one for each
@@ -51,6 +52,11 @@ struct LinearArgs {
 namespace detail {
 
 inline constexpr int kMaxChunk = 512;
+/// Of W8A8, whose codes fill a slot.
+inline constexpr int kI8Chunk = 256;
+static_assert(kI8Chunk * 16 == kSlotBytes);
+/// A chunk of x whose largest element is smaller becomes zero.
+inline constexpr float kI8Least = 0x1p-100f;
 
 /// What a task of a product has: rows, a matrix, and columns of it.
 struct Product {
@@ -70,7 +76,7 @@ struct RowOfX {
 /// Rows of x and y as they are; heads side by side.
 struct DenseRows {
   using Args = LinearArgs;
-  static constexpr bool kLoaderWaits = false;
+  static constexpr bool kLoaderWaits = false, kRoundsToI8 = true;
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp&) {
     const int32_t head = tile.col_begin / a.head_features, first = head * a.head_features;
     return {tile.row_begin, tile.row_end, head, tile.col_begin - first, tile.col_end - first};
@@ -87,6 +93,7 @@ struct DenseRows {
 struct ExpertRows {
   using Args = LinearArgs;
   static constexpr bool kLoaderWaits = true;  ///< for the offsets
+  static constexpr bool kRoundsToI8 = true;
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
     const int32_t tiles = (a.out_features + kLinearCols - 1) / kLinearCols, expert = tile.index / tiles;
     const int32_t col = tile.index % tiles * kLinearCols, end = col + kLinearCols;
@@ -108,6 +115,7 @@ struct ExpertRows {
 struct TaskRows {
   using Args = LinearArgs;
   static constexpr bool kLoaderWaits = false;  ///< that of the kernel counts
+  static constexpr bool kRoundsToI8 = true;
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
     return a.offsets ? ExpertRows::product(a, tile, w) : DenseRows::product(a, tile, w);
   }
@@ -197,12 +205,17 @@ struct BasicLinear {
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
         w.consumer_sync();  // the previous rows are no longer needed
-        stage_rows(a, product, step, first, rows, k, elements, w,
-                   [&](int row, const Lanes<int>& column) { return x.at(row, column); });
+        if (is_i8(a))
+          stage_codes(a, product, step, first, rows, k, elements, w,
+                      [](int row, const Lanes<int>& column) { return Codes{0}.at(row, column); });
+        else
+          stage_rows(a, product, step, first, rows, k, elements, w,
+                     [&](int row, const Lanes<int>& column) { return x.at(row, column); });
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
         if (panel < num_panels) {
-          if (a.format.is_plain()) multiply_plain(a, stage, elements, tiles, x, w, sums);
+          if (is_i8(a)) multiply_codes(stage, elements, tiles, w, sums);
+          else if (a.format.is_plain()) multiply_plain(a, stage, elements, tiles, x, w, sums);
           else multiply_blocks(a, stage, elements, tiles, x, w, sums);
         }
         Ring::release(w, ring);
@@ -237,8 +250,93 @@ struct BasicLinear {
     }
   }
 
+  /// The codes of x, as x is.
+  using Codes = SharedTile<kPassRows, detail::kI8Chunk, 1>;
+
+  static TILE_FN void multiply_codes(int stage, int elements, int tiles, Warp& w, FragmentC (&sums)[kTiles]) {
+    const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
+    FragmentSums products[kTiles];
+    TILE_UNROLL
+    for (int i = 0; i < kTiles; ++i) products[i] = zero_sums();
+    TILE_ROLLED
+    for (int k = 0; k < elements; k += 32) {
+      const FragmentA fragment = codes_of(stage, k, w);
+      TILE_UNROLL
+      for (int i = 0; i < kTiles; ++i) {
+        if (i >= tiles) continue;
+        const Lanes<uint32_t> at = Codes{0}.at(g + 8 * i, t * 4 + k);
+        mma_i8(w, fragment, {{w.load_shared<uint32_t>(at), w.load_shared<uint32_t>(at + 16u)}}, products[i]);
+      }
+    }
+    add_products(products, tiles, w, sums);
+  }
+
   // Of products of warp groups too (wide_linear.h).
  protected:
+  /// Whether x is rounded to int8. Convolutions do not: their kernels have no registers left.
+  static TILE_FN bool is_i8(const Args& a) { return Rows::kRoundsToI8 && a.format.is_i8(); }
+
+  /// Scales of rows of x in shared memory, after the codes.
+  static constexpr uint32_t kScales = static_cast<uint32_t>(kPassRows * detail::kI8Chunk);
+  static_assert(kScales + kPassRows * 4 <= kActivationBytes);
+
+  /// Elements [k, k + 32) of the rows g and g + 8 of the warp's panel, of W8A8.
+  static TILE_FN FragmentA codes_of(int stage, int k, Warp& w) {
+    const Lanes<int> at = (fragment_thread(w.lane()) + k / 4) * 64 + fragment_group(w.lane()) * 4;
+    const Lanes<uint32_t> offset = convert<uint32_t>(at) + Ring::slot(stage, w.index());
+    return {{w.load_shared<uint32_t>(offset), w.load_shared<uint32_t>(offset + 32u),
+             w.load_shared<uint32_t>(offset + 256u), w.load_shared<uint32_t>(offset + 288u)}};
+  }
+
+  /// Adds the exact sums of a chunk.
+  static TILE_FN void add_products(const FragmentSums (&products)[kTiles], int tiles, Warp& w,
+                                   FragmentC (&sums)[kTiles]) {
+    const Lanes<uint32_t> at = convert<uint32_t>(fragment_thread(w.lane()) * 8) + kScales;
+    TILE_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      if (i >= tiles) continue;
+      const Lanes<float> scale[2] = {w.load_shared<float>(at + static_cast<uint32_t>(32 * i)),
+                                     w.load_shared<float>(at + static_cast<uint32_t>(32 * i + 4))};
+      TILE_UNROLL
+      for (int c = 0; c < 4; ++c) sums[i].c[c] = fma_of(convert<float>(products[i].c[c]), scale[c % 2], sums[i].c[c]);
+    }
+  }
+
+  /// As stage_rows(), as int8: four codes, of columns from a multiple of 4 on, at place(row, column), and the scale of
+  /// each row at kScales. scale = max |x| / 127, not a number where x is not finite; code = x / scale, rounded to even.
+  template <class Place>
+  static TILE_FN void stage_codes(const Args& a, const detail::Product& product, const StepTables& step, int first,
+                                  int rows, int k, int elements, Warp& w, const Place& place) {
+    constexpr int kLoads = detail::kI8Chunk / (4 * kWarpLanes);
+    constexpr float kRounds = 12582912.0f;  // 1.5 * 2^23: the sum ends in the nearest integer
+    for (int row = w.index(); row < (rows + 7) / 8 * 8; row += kConsumerWarps) {
+      const auto from = Rows::x_row(a, product, step, row < rows ? first + row : product.row_begin, w);
+      Lanes<float> x[4 * kLoads], most = 0.0f, wrong = 0.0f;
+      TILE_UNROLL
+      for (int i = 0; i < 4 * kLoads; ++i) {
+        const Lanes<int> at = w.lane() * 4 + (i / 4 * 4 * kWarpLanes + i % 4);
+        x[i] = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
+        most = max_of(most, max_of(x[i], -x[i]));
+        wrong = wrong + (x[i] - x[i]);
+      }
+      most = warp_max(w, most);
+      const Lanes<float> scale = most / 127.0f + warp_sum(w, wrong);
+      const Lanes<float> inverse =
+          select(most >= Lanes<float>(detail::kI8Least), Lanes<float>(127.0f) / most, Lanes<float>(0.0f));
+      TILE_UNROLL
+      for (int j = 0; j < kLoads; ++j) {
+        Lanes<uint32_t> codes = 0u;
+        TILE_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const Lanes<uint32_t> bits = float_to_bits(fma_of(x[4 * j + i], inverse, Lanes<float>(kRounds)));
+          codes = codes | ((bits & 255u) << static_cast<uint32_t>(8 * i));
+        }
+        w.store_shared(place(row, w.lane() * 4 + j * 4 * kWarpLanes), codes);
+      }
+      w.store_shared(Lanes<uint32_t>(kScales + static_cast<uint32_t>(row * 4)), scale, w.lane() < Lanes<int>(1));
+    }
+  }
+
   /// Rows [first, first + rows) of x, columns from k on, as bfloat16 at place(row, column); zeros up to whole tiles.
   template <class Place>
   static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,

@@ -27,6 +27,8 @@ struct PanelFormat {
   uint8_t table[16];
 
   TILE_CONST_FN bool is_plain() const { return planes <= Planes::kBF16; }
+  /// Codes of 8 bits with a scale for each row: products may round x to int8 too.
+  TILE_CONST_FN bool is_i8() const { return planes == Planes::kI8; }
 };
 
 #ifdef __CUDACC__

@@ -32,13 +32,18 @@ struct BasicWideLinear : BasicLinear<Rows> {
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
         w.consumer_sync();  // the previous rows are no longer needed
-        Base::stage_rows(a, product, step, first, rows, k, elements, w,
-                         [](int row, const Lanes<int>& column) { return place(row, column); });
+        if (Base::is_i8(a))
+          Base::stage_codes(a, product, step, first, rows, k, elements, w,
+                            [](int row, const Lanes<int>& column) { return place_of_codes(row, column); });
+        else
+          Base::stage_rows(a, product, step, first, rows, k, elements, w,
+                           [](int row, const Lanes<int>& column) { return place(row, column); });
         w.publish_shared();
         w.consumer_sync();
         const int stage = Ring::wait(w, ring);
         if (multiplies) {
-          if (a.format.is_plain()) multiply_plain(a, stage, elements, w, sums);
+          if (Base::is_i8(a)) multiply_codes(stage, elements, (rows + 7) / 8, w, sums);
+          else if (a.format.is_plain()) multiply_plain(a, stage, elements, w, sums);
           else multiply_blocks(a, stage, elements, w, sums);
         }
         Ring::release(w, ring);
@@ -59,12 +64,38 @@ struct BasicWideLinear : BasicLinear<Rows> {
     const Lanes<int> column = within / 16 * 16 + within % 16 / 4 * 2 + within % 4 / 2 * 8;
     return swizzled<4, 3, 3>(convert<uint32_t>(element / 64 * kSlabBytes + column * 2 + row * 128));
   }
-  /// Of elements [k, k + 16) of all rows.
-  static TILE_FN uint64_t rows_of(int k, Warp& w) {
+  /// The same of codes, four from a multiple of 4 on, 128 of K in a slab.
+  static TILE_FN Lanes<uint32_t> place_of_codes(int row, const Lanes<int>& element) {
+    return swizzled<4, 3, 3>(convert<uint32_t>(element / 128 * kSlabBytes + element % 128 + row * 128));
+  }
+  /// Of 32 bytes of all rows: elements [k, k + 16), byte 2 k, or codes [k, k + 32), byte k.
+  static TILE_FN uint64_t rows_at(int byte, Warp& w) {
     MatrixDescriptor d;
-    d.begin = w.shared_address(static_cast<uint32_t>(k / 64 * kSlabBytes + k % 64 * 2));
+    d.begin = w.shared_address(static_cast<uint32_t>(byte / 128 * kSlabBytes + byte % 128));
     d.row_stride = 8 * 128;
     return d.encode();
+  }
+  static TILE_FN uint64_t rows_of(int k, Warp& w) { return rows_at(2 * k, w); }
+
+  static TILE_FN void multiply_codes(int stage, int elements, int tiles, Warp& w, GroupC& sums) {
+    GroupSums products;
+    TILE_UNROLL
+    for (int i = 0; i < kGroupCols / 8; ++i) products.tiles[i] = zero_sums();
+    const auto multiply = [&](auto& fragments, int k) {
+      constexpr int kCount = sizeof(fragments) / sizeof(FragmentA);
+      uint64_t rows[kCount];
+      TILE_UNROLL
+      for (int part = 0; part < kCount; ++part) {
+        fragments[part] = Base::codes_of(stage, k + 32 * part, w);
+        rows[part] = rows_at(k + 32 * part, w);
+      }
+      group_multiply<true>(w, fragments, rows, products);
+    };
+    FragmentA four[4], one[1];
+    int k = 0;
+    for (; k + 128 <= elements; k += 128) multiply(four, k);
+    for (; k < elements; k += 32) multiply(one, k);
+    Base::add_products(products.tiles, tiles, w, sums.tiles);
   }
 
   static TILE_FN void multiply_plain(const Args& a, int stage, int elements, Warp& w, GroupC& sums) {

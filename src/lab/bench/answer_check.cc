@@ -68,7 +68,7 @@ Result<std::vector<float>> generic_logits(const std::string& path, const std::ve
   std::vector<std::string> arguments = {
       "logits",  path,  "--tokens",  fmt::format("{}", fmt::join(tokens, ",")),
       "--dtype", "f32", "--context", std::to_string(std::max<size_t>(tokens.size(), 1)),
-      "--out",   out};
+      "--out",   out,   "--device",  "cpu"};
   if (threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
   // Weights packed for the generic set are used once, so they are not cached.
   REDLINE_TRY(run_self(arguments, {"REDLINE_CPU_ISA=generic", "REDLINE_CACHE_GB=0"}, limit_seconds, is_cancelled));

@@ -80,7 +80,8 @@ double DeviceBenchReport::bound_seconds(const StageTime& stage) const {
     flops_per_s = std::max(flops_per_s, product.flops() / seconds);
   }
   for (const DeviceSpeeds::Peak& peak : speeds.peaks)
-    if (peak.type == "bf16") flops_per_s = std::max(flops_per_s, peak.operations_per_s);
+    if (peak.type == "bf16" || (peak.type == "int8" && is_i8))
+      flops_per_s = std::max(flops_per_s, peak.operations_per_s);
   const double reading = speeds.read_bytes_per_s > 0 ? stage.bytes / speeds.read_bytes_per_s : 0;
   return std::max(reading, flops_per_s > 0 ? stage.flops / flops_per_s : 0);
 }
@@ -97,6 +98,7 @@ Result<DeviceBenchReport> run_device_bench(const DeviceBenchRequest& request) {
         "bench device measures GPUs, and the device is the CPU; its ceilings are in redline devices, models on it in "
         "redline bench");
   report.device = device_name(choice);
+  report.is_i8 = request.random.ends_with(":w8a8");
   REDLINE_ASSIGN(const CacheSettings cache, read_cache_settings());
   if (request.record && cache.folder.empty())
     return unsupported("--record: there is no cache folder (REDLINE_CACHE_DIR, REDLINE_CACHE_GB)");

@@ -22,6 +22,7 @@ struct DeviceBenchRequest {
 
 struct DeviceBenchReport {
   std::string device;  ///< "cuda:0"
+  bool is_i8 = false;  ///< products of the steps are of int8
   DeviceSpeeds speeds;
   struct Step {
     int64_t rows = 0;

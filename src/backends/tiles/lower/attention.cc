@@ -71,7 +71,11 @@ Status lower_attention(TileLowerContext& c) {
   const StateAttrs& cache = c.in(2).state;
   c.need_partials(attrs.num_heads / cache.num_heads * attention_partial_floats(cache.head_dim));
   const ValueId token = c.add_temporary(c.op().name + ".partials", {Dim(0)});
-  REDLINE_TRY(add_attention<tiles::Attention>(c, tiles::KernelId::kAttention, token));
+  // Tensor cores round queries and weights as the cache rounds keys and values.
+  if (!c.options().exact_f32 && cache.format == KvFormat::kF16 && cache.head_dim % 16 == 0 &&
+      cache.head_dim <= tiles::AttentionF16::kMaxHead)
+    REDLINE_TRY(add_attention<tiles::AttentionF16>(c, tiles::KernelId::kAttentionF16, token));
+  else REDLINE_TRY(add_attention<tiles::Attention>(c, tiles::KernelId::kAttention, token));
   return add_attention<tiles::AttentionMerge>(c, tiles::KernelId::kAttentionMerge, token);
 }
 

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "base/descriptor.h"
 
@@ -32,7 +35,16 @@ Status open_regular(const std::string& path, int& fd, struct stat& info) {
   return {};
 }
 
+enum Piece : uint8_t { kNotMade, kBeingMade, kMade };
+
 }  // namespace
+
+struct MappedFile::Lazy {
+  Maker maker;
+  std::vector<std::atomic<uint8_t>> pieces;
+};
+
+MappedFile::MappedFile() = default;
 
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   int fd = -1;
@@ -84,6 +96,44 @@ Result<std::shared_ptr<MappedFile>> MappedFile::make(std::string path, int64_t b
   return file;
 }
 
+Result<std::shared_ptr<MappedFile>> MappedFile::make_lazily(std::string path, int64_t bytes, Maker maker) {
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = std::move(path);
+  file->identity_ = maker.identity;
+  if (bytes <= 0) return file;
+  // Pages count as used once they are written: reserving all of them could fail where the pieces in use have room.
+  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return out_of_memory("{}: no room for {} bytes", file->path_, bytes);
+  file->data_ = static_cast<const uint8_t*>(data);
+  file->size_ = bytes;
+  const int64_t piece = std::clamp<int64_t>(maker.piece, 1, bytes);
+  maker.piece = piece;
+  file->lazy_.reset(
+      new Lazy{std::move(maker), std::vector<std::atomic<uint8_t>>(static_cast<size_t>((bytes + piece - 1) / piece))});
+  return file;
+}
+
+void MappedFile::make_pieces(int64_t offset, int64_t bytes) const {
+  if (offset < 0 || bytes <= 0 || offset >= size_) return;
+  const int64_t piece = lazy_->maker.piece, end = bytes >= size_ - offset ? size_ : offset + bytes;
+  for (int64_t i = offset / piece; i * piece < end; ++i) {
+    std::atomic<uint8_t>& state = lazy_->pieces[static_cast<size_t>(i)];
+    uint8_t is = state.load(std::memory_order_acquire);
+    while (is != kMade) {
+      if (is == kNotMade && state.compare_exchange_strong(is, kBeingMade, std::memory_order_acquire)) {
+        const int64_t begin = i * piece;
+        lazy_->maker.fill(begin, std::min(begin + piece, size_), const_cast<uint8_t*>(data_) + begin);
+        state.store(kMade, std::memory_order_release);
+        state.notify_all();
+        break;
+      }
+      if (is == kBeingMade) state.wait(kBeingMade, std::memory_order_acquire);
+      is = state.load(std::memory_order_acquire);
+    }
+  }
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr && owned_ == nullptr) ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(size_));
 }
@@ -91,7 +141,16 @@ MappedFile::~MappedFile() {
 void MappedFile::release(int64_t offset, int64_t bytes) const {
   if (owned_ != nullptr || offset < 0 || bytes <= 0 || offset >= size_) return;
   const int64_t page = ::sysconf(_SC_PAGESIZE);
-  const int64_t end = bytes >= size_ - offset ? size_ : offset + bytes;
+  int64_t end = bytes >= size_ - offset ? size_ : offset + bytes;
+  if (lazy_) {
+    // Whole pieces: other threads may be reading the rest of one at the edge.
+    const int64_t piece = lazy_->maker.piece;
+    int64_t i = (offset + piece - 1) / piece;
+    offset = i * piece;
+    if (end != size_) end = end / piece * piece;
+    for (; i * piece < end; ++i) lazy_->pieces[static_cast<size_t>(i)].store(kNotMade, std::memory_order_relaxed);
+    if (lazy_->maker.release) lazy_->maker.release();
+  }
   const int64_t first = (offset + page - 1) / page * page;
   // The last page is not shared with other data when the range reaches the end of the file.
   const int64_t last = end == size_ ? end : end / page * page;

@@ -22,6 +22,22 @@ class MappedFile {
   /// out_of_memory: `bytes` cannot be allocated.
   static Result<std::shared_ptr<MappedFile>> make(std::string path, int64_t bytes,
                                                   const std::function<void(uint8_t*)>& fill);
+  /// How the bytes of make_lazily come to be.
+  struct Maker {
+    int64_t piece = 0;  ///< bytes that are made at a time
+    /// Writes bytes [begin, end), a piece; called from several threads for different pieces.
+    std::function<void(int64_t begin, int64_t end, uint8_t* out)> fill;
+    std::function<void()> release;  ///< what `fill` reads will not be read again soon
+    uint64_t identity = 0;          ///< identity() of the file
+  };
+  /// Private memory whose pieces are made when need() asks for them, for files that are read in another form than they
+  /// have. release() discards pieces, which the next need() makes again. Errors as make().
+  static Result<std::shared_ptr<MappedFile>> make_lazily(std::string path, int64_t bytes, Maker maker);
+  /// [offset, offset + bytes) may be read from now on, until it is released. Costs nothing but for make_lazily. Threads
+  /// that need the same piece wait for the first of them.
+  void need(int64_t offset, int64_t bytes) const {
+    if (lazy_) make_pieces(offset, bytes);
+  }
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -39,13 +55,17 @@ class MappedFile {
   bool same_file(const MappedFile& other) const;
 
  private:
-  MappedFile() = default;
+  struct Lazy;
+  MappedFile();
+  void make_pieces(int64_t offset, int64_t bytes) const;
+
   std::string path_;
   const uint8_t* data_ = nullptr;
   int64_t size_ = 0;
   uint64_t device_ = 0, inode_ = 0;  ///< 0, 0: not on disk
   uint64_t identity_ = 0;
   std::unique_ptr<uint8_t[]> owned_;  ///< from_bytes
+  std::unique_ptr<Lazy> lazy_;        ///< make_lazily
 };
 
 /// Reads a whole small text file (configs). invalid_argument when it is larger than `max_bytes`.

@@ -47,7 +47,7 @@ struct Verdict {
   Status tokenizer;          ///< why there is no tokenizer
   std::string tokenizer_kind, pre_tokenizer;
   int64_t tokenizer_size = 0;
-  std::string model_type;
+  std::string model_type, quantization;
   /// kv_row_elements: keys and values that one token adds per layer
   int64_t context = 0, layers = 0, kv_row_elements = 0;
   ExpertCounts experts;
@@ -143,6 +143,7 @@ Verdict judge(const std::string& path, const FileReport& report) {
   }
   if (const auto type = checkpoint->config.find("model_type"); type != checkpoint->config.end() && type->is_string())
     verdict.model_type = type->get<std::string>();
+  verdict.quantization = checkpoint->quantization;
   if (is_embedding_model(path)) verdict.by = fmt::format("redline embed {} TEXT", path);
   if (const EncoderFamily* family = find_encoder_family(*checkpoint)) {
     verdict.runs = family->build(*checkpoint).status();
@@ -187,6 +188,7 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
                {"format", report.format},
                {"files", Json::array()},
                {"model_type", verdict.model_type},
+               {"quantization", verdict.quantization},
                {"parameters", sums.elements},
                {"tensor_count", report.tensors.size()},
                {"tensor_bytes", sums.bytes},
@@ -261,6 +263,7 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
   facts.add({"file", path});
   facts.add({"format", report.format});
   if (!verdict.model_type.empty()) facts.add({"model type", verdict.model_type});
+  if (!verdict.quantization.empty()) facts.add({"quantization", verdict.quantization});
   facts.add({"tensors", fmt::format("{}, {} parameters, {}", report.tensors.size(), sums.elements,
                                     human_bytes(static_cast<double>(sums.bytes)))});
   if (verdict.tokenizer.ok()) {

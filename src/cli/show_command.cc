@@ -40,13 +40,17 @@ std::string join(const std::string& a, const std::string& b) { return a.empty() 
 
 /// Properties from the model's files, in display order.
 struct Facts {
-  std::string architecture, types, license, command;
+  std::string architecture, types, quantization, license, command;
   int64_t parameters = 0, tensor_bytes = 0, context = 0, layers = 0, hidden_size = 0, vocab_size = 0;
   bool has_chat_template = false;
 };
 
 Facts facts_of(const std::string& path, const std::string& name, const FileReport& report) {
-  Facts facts{.architecture = report.pipeline_class, .types = "", .license = license_of(report), .command = ""};
+  Facts facts{.architecture = report.pipeline_class,
+              .types = "",
+              .quantization = "",
+              .license = license_of(report),
+              .command = ""};
   for (const FileReport::Tensor& t : report.tensors) {
     facts.parameters += t.elements();
     facts.tensor_bytes += t.bytes;
@@ -60,6 +64,12 @@ Facts facts_of(const std::string& path, const std::string& name, const FileRepor
   const nlohmann::json& config = checkpoint->config;
   if (const auto type = config.find("model_type"); type != config.end() && type->is_string())
     facts.architecture = type->get<std::string>();
+  if (!checkpoint->quantization.empty()) {
+    // The file's tensors are words of several codes.
+    facts.quantization = checkpoint->quantization;
+    facts.parameters = 0;
+    for (const auto& [name, source] : checkpoint->tensors) facts.parameters += source.view.num_elements();
+  }
   facts.context = number_in_config(config, {"max_position_embeddings", "n_positions", "n_ctx"});
   facts.layers = number_in_config(config, {"num_hidden_layers", "n_layer"});
   facts.hidden_size = number_in_config(config, {"hidden_size", "n_embd"});
@@ -78,6 +88,7 @@ Json to_json(const LocalModel& model, const std::string& name, const FileReport&
   json["parameters"] = facts.parameters;
   json["tensor_bytes"] = facts.tensor_bytes;
   json["types"] = facts.types;
+  json["quantization"] = facts.quantization;
   json["license"] = facts.license;
   json["context"] = facts.context;
   json["layers"] = facts.layers;
@@ -121,6 +132,7 @@ Status run_show(const ShowArgs& args, Terminal& terminal) {
   add("architecture", facts.architecture);
   add_number("parameters", facts.parameters, "");
   add("weights", fmt::format("{}: {}", human_bytes(static_cast<double>(facts.tensor_bytes)), facts.types));
+  add("quantization", facts.quantization);
   add_number("context", facts.context, " tokens");
   add_number("layers", facts.layers, "");
   add_number("hidden size", facts.hidden_size, "");

@@ -40,6 +40,7 @@ AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::functi
     site->rows = graph.value(op.outputs[0]).shape[0];
     site->unit = unit_of(site->rows);
     site->source_row = weight.weight.source_row;
+    site->columns = weight.weight.columns;
     site->max_rank = max_rank;
     if (op.def == &kConv2d) {
       auto attrs = std::any_cast<Conv2dOpAttrs>(op.attrs);

@@ -25,6 +25,7 @@ struct AdapterSite {
   Dim rows;                                              ///< of the output
   Symbol unit = Symbol::kTokens;                         ///< what segments for this site count
   std::function<int64_t(int64_t)> source_row;            ///< row order of the weight (WeightSource)
+  std::shared_ptr<const std::vector<int32_t>> columns;   ///< column order of the weight (WeightSource)
   int64_t max_rank = 0;                                  ///< sum over the adapters of a row
   DType down_type = DType::kF32, up_type = DType::kF32;  ///< types of packed factors; set when the program is compiled
 

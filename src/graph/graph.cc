@@ -2,6 +2,18 @@
 
 namespace redline {
 
+void WeightSource::need_rows(int64_t begin, int64_t count) const {
+  if (!file || view.shape.empty() || view.shape[0] == 0) return;
+  const int64_t row = view.bytes() / view.shape[0];
+  const int64_t at = static_cast<const uint8_t*>(view.data) - file->data();
+  if (!source_row) return file->need(at + begin * row, count * row);
+  for (int64_t n = begin; n < begin + count; ++n) file->need(at + source_row(n) * row, row);
+}
+
+void WeightSource::need_all() const {
+  if (file) file->need(static_cast<const uint8_t*>(view.data) - file->data(), view.bytes());
+}
+
 ValueId Graph::find_input(std::string_view input_name) const {
   for (ValueId id : inputs)
     if (value(id).name == input_name) return id;
@@ -108,6 +120,9 @@ Value GraphBuilder::add(const OpDef& def, const std::vector<Value>& inputs, DTyp
   for (Value v : inputs) {
     if (!v.valid()) return fail(internal("{}: an input is missing", def.name));
     op.inputs.push_back(v.id);
+    if (info(v).weight.columns && !def.takes_columns)
+      return fail(unsupported("tensor {}: its columns are in another order (act-order), which {} does not read",
+                              info(v).name, def.name));
   }
   op.name = scope_.empty() ? std::string(def.name) : fmt::format("{}.{}", scope_, def.name);
   op.attrs = std::move(attrs);
@@ -125,6 +140,14 @@ Value GraphBuilder::add_output(Value first, std::string_view part, DType dtype, 
   graph_.values.push_back({fmt::format("{}.{}", op.name, part), dtype, std::move(shape), ValueKind::kComputed, {}});
   op.outputs.push_back(static_cast<ValueId>(graph_.values.size()) - 1);
   return {op.outputs.back()};
+}
+
+Value GraphBuilder::find(const OpDef& def, Value x, const std::function<bool(const std::any&)>& is_same) const {
+  for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) {
+    if (op->def == &def && op->inputs == std::vector{x.id} && is_same(op->attrs)) return {op->outputs.front()};
+    if (op->outputs.front() == x.id) break;  // what reads x comes after it
+  }
+  return {};
 }
 
 Value GraphBuilder::fail(Status status) {

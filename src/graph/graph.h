@@ -42,6 +42,8 @@ struct OpDef {
   /// Floating-point operations of the op's matrix products (a multiply-add counts two). nullptr: none, or the number
   /// depends on more than the sizes of its values (attention over a cache).
   Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
+  /// The function that adds it brings x into the order of a matrix's columns (WeightSource::columns).
+  bool takes_columns = false;
 };
 
 /// A weight as the checkpoint stores it. `source_row`, if given, maps row n of the value to a row of `view`
@@ -51,6 +53,14 @@ struct WeightSource {
   std::function<int64_t(int64_t)> source_row;
   std::shared_ptr<const MappedFile> file;  ///< keeps view.data alive; its pages are released once the weight is packed
   bool is_shared = false;                  ///< other weights read the same bytes, which are not released therefore
+  /// Element k of a row multiplies element columns[k] of x; nullptr: element k. Products of matrices whose columns are
+  /// grouped in another order than x has (ops/linear.h).
+  std::shared_ptr<const std::vector<int32_t>> columns;
+
+  /// Before rows [begin, begin + count) of the value are read from `view` (of a vector: elements): files may make their
+  /// bytes when they are needed.
+  void need_rows(int64_t begin, int64_t count) const;
+  void need_all() const;
 };
 
 /// kState: kept per sequence between steps (graph/state.h); not part of the arena.
@@ -123,6 +133,9 @@ class GraphBuilder {
   Value add(const OpDef& def, const std::vector<Value>& inputs, DType dtype, Shape shape, std::any attrs = {});
   /// For op files: one more output of the op that computes `first`, its newest one.
   Value add_output(Value first, std::string_view part, DType dtype, Shape shape);
+  /// For op files: the first output of an op of one input that was added before and whose attributes `is_same` accepts;
+  /// invalid: there is none.
+  Value find(const OpDef& def, Value x, const std::function<bool(const std::any& attrs)>& is_same) const;
   /// For op files: records the first error and returns an invalid value.
   Value fail(Status status);
   const ValueInfo& info(Value value) const { return graph_.value(value.id); }

@@ -98,6 +98,15 @@ std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& sit
   return up;
 }
 
+/// The rows of a down matrix in the order in which the op has its x.
+std::vector<float> in_order_of(const std::vector<int32_t>& columns, const std::vector<float>& down) {
+  std::vector<float> result;
+  result.reserve(down.size());
+  for (auto row = down.begin(); row != down.end(); row += std::ssize(columns))
+    for (const int32_t column : columns) result.push_back(row[column]);
+  return result;
+}
+
 }  // namespace
 
 Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrices, bool plain) {
@@ -141,6 +150,7 @@ Result<std::shared_ptr<const Adapter>> AdapterBank::make_adapter(const std::stri
                               name, module, rank, site->max_rank);
     Packed& p = storage->sites[site->index];
     std::vector<float> down = values_of(matrix.down), up = up_values(matrix, *site, found);
+    if (site->columns) down = in_order_of(*site->columns, down);
     if (site->is_lookup && !matrix.is_down_transposed) down = transposed(down, rank);
     if (!site->is_lookup) p.down = pack(down, down_shape, site->down_type);
     p.up = pack_up(up, site->out_features, rank, site->up_type);

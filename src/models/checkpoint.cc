@@ -6,7 +6,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
-#include "models/int_quantized.h"
+#include "models/quantized_checkpoint.h"
 #include "models/text_part.h"
 #include "text/gguf_vocab.h"
 #include "text/json_infinities.h"
@@ -48,12 +48,8 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   checkpoint.generation = generation.ok() ? std::move(generation).value() : nlohmann::json::object();
 
   REDLINE_ASSIGN(SafetensorsFiles files, SafetensorsFiles::open_folder(folder));
-  const auto quantization = checkpoint.config.find("quantization_config");
-  const bool quantized = quantization != checkpoint.config.end() && !quantization->is_null();
-  // Blocks and scales of gpt-oss's experts (models/gpt_oss.cc).
-  const bool has_fp4 = quantized && quantization->is_object() && quantization->contains("quant_method") &&
-                       (*quantization)["quant_method"] == "mxfp4";
-  if (quantized && !has_fp4) REDLINE_TRY(check_int_quantized(checkpoint));
+  REDLINE_ASSIGN(const QuantizedReader quantized, find_quantized_reader(checkpoint));
+  checkpoint.quantization = quantized.name;
   for (const SafetensorsTensor& tensor : files.tensors()) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
@@ -62,8 +58,10 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];
-    if (quantized && tensor.type_name == (has_fp4 ? "U8" : "I8")) {
-      source.view.dtype = DType::kI8;
+    if (std::find(quantized.types.begin(), quantized.types.end(), tensor.type_name) != quantized.types.end()) {
+      source.view.dtype = tensor.type_name == "I32"   ? DType::kI32
+                          : tensor.type_name == "I64" ? DType::kI64
+                                                      : DType::kI8;
       source.view.data = source.file->data() + tensor.file_offset;
     }
     if (!source.view.data && tensor.bytes > 0)
@@ -79,7 +77,13 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
       checkpoint.config["vocab_size"] = table->second.view.shape[0];
   }
   add_model_prefix(checkpoint);
-  if (quantized && !has_fp4) REDLINE_TRY(read_int_quantized(checkpoint));
+  if (quantized.read) {
+    REDLINE_TRY(quantized.read(checkpoint).within(folder));
+    for (const auto& [name, source] : checkpoint.tensors)
+      if (source.view.dtype == DType::kI32 || source.view.dtype == DType::kI64)
+        return unsupported("{}: tensor {} is {}, which belongs to no matrix of {}", folder, name,
+                           dtype_info(source.view.dtype).name, quantized.name);
+  }
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();

@@ -29,6 +29,7 @@ struct Checkpoint {
   std::function<Result<WeightSource>(const std::string& name, const std::vector<int64_t>& shape)> make_tensor;
   std::vector<int32_t> stop_tokens;  ///< from the tokenizer and the generation config, sorted
   ChatTemplateSource chat_template;
+  std::string quantization;  ///< how its matrices are rounded, for people; "": they are not, or the types say so
   std::string
       left_out;  ///< tensors of parts that see or hear, which are not run: "439 tensors of vision_tower"; "": none
 

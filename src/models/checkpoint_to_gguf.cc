@@ -1,6 +1,7 @@
 #include "models/checkpoint_to_gguf.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -15,8 +16,15 @@ namespace {
 
 /// ggml's LLAMA_FTYPE for files that are mostly of this type.
 uint32_t file_type(DType type) {
-  constexpr uint32_t kBf16 = 32, kMxfp4 = 38;
-  return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : type == DType::kMXFP4 ? kMxfp4 : kBf16;
+  switch (type) {
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kQ4_0: return 2;
+    case DType::kQ8_0: return 7;
+    case DType::kQ5_0: return 8;
+    case DType::kMXFP4: return 38;
+    default: return 32;  // bf16
+  }
 }
 
 // The model card
@@ -260,6 +268,7 @@ struct RowWriter {
   DType type;
   float offset;  ///< added to the elements of a vector, which becomes float32
   std::vector<int64_t> shape;
+  std::shared_ptr<std::atomic<int64_t>> rows_done = std::make_shared<std::atomic<int64_t>>(0);
 
   const TensorView& view() const { return tensor.sources.front()->view; }
   Status convert(const uint8_t* row, int64_t elements, uint8_t* out) const {
@@ -281,6 +290,27 @@ struct RowWriter {
       std::memcpy(row.data() + static_cast<size_t>(i) * size, data + static_cast<size_t>(element(i)) * size, size);
     return convert(row.data(), elements, out);
   }
+  /// A row whose columns are in another order than the tensor's.
+  Status scatter(const uint8_t* row, const std::vector<int32_t>& order, uint8_t* out) const {
+    const auto elements = static_cast<int64_t>(order.size());
+    std::vector<float> stored(order.size()), values(order.size());
+    unpack_row(view().dtype, row, stored.data(), elements);
+    for (size_t k = 0; k < order.size(); ++k) values[static_cast<size_t>(order[k])] = stored[k];
+    WeightSource in_order;
+    in_order.view.dtype = DType::kF32;
+    return convert_row(in_order, reinterpret_cast<const uint8_t*>(values.data()), type, elements, out);
+  }
+  /// Rows from several threads; after the last one the tensor is not read again.
+  void finish(int64_t rows) const {
+    int64_t all = 1;
+    for (size_t i = 0; i + 1 < shape.size(); ++i) all *= shape[i];
+    if (rows_done->fetch_add(rows) + rows != all) return;
+    rows_done->store(0);
+    for (const WeightSource* source : tensor.sources)
+      if (source->file && dtype_info(source->view.dtype).is_block)  // made by grouped_weight.cc, which makes it again
+        source->file->release(static_cast<const uint8_t*>(source->view.data) - source->file->data(),
+                              source->view.bytes());
+  }
   Status operator()(int64_t begin, int64_t end, uint8_t* out) const {
     const GgufForm& form = tensor.form;
     const int64_t columns = shape.back(), out_bytes = row_bytes(type, columns);
@@ -296,12 +326,18 @@ struct RowWriter {
         continue;
       }
       const int64_t stored = form.stored_row ? form.stored_row(row) : row;
-      const auto* data = static_cast<const uint8_t*>(tensor.sources[static_cast<size_t>(stored / rows)]->view.data);
-      REDLINE_TRY(convert(data + stored % rows * in_bytes, columns, out));
+      const WeightSource& source = *tensor.sources[static_cast<size_t>(stored / rows)];
+      source.need_rows(stored % rows, 1);
+      const auto* from = static_cast<const uint8_t*>(source.view.data) + stored % rows * in_bytes;
+      REDLINE_TRY(source.columns ? scatter(from, *source.columns, out) : convert(from, columns, out));
     }
+    finish(end - begin);
     return {};
   }
 };
+
+/// Of a matrix when no type is asked for: its own. Blocks whose columns go back into their order are none any more.
+DType stored_type(const WeightSource& source) { return source.columns ? DType::kF16 : source.view.dtype; }
 
 /// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, besides vectors.
 bool stays_f32(std::string_view gguf_name) {
@@ -361,8 +397,12 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
     else forms.push_back(family->gguf_form ? family->gguf_form(checkpoint, c, stored_name) : GgufForm{});
     std::erase_if(forms, [](const GgufForm& form) { return form.is_left_out; });
     if (forms.empty()) continue;
-    const DType kept = forms.front().fill ? forms.front().type : source.view.dtype;
+    const DType kept = forms.front().fill ? forms.front().type : stored_type(source);
     for (GgufForm& form : forms) {
+      if (!form.fill && dtype_info(source.view.dtype).is_block &&
+          (form.change || form.stored_element || form.is_transposed))
+        return unsupported("{}: tensor {} is {}; GGUF files have its elements in another form, which only floats have",
+                           checkpoint.path, stored_name, dtype_info(source.view.dtype).name);
       if (!form.fill && (dtype_info(source.view.dtype).gguf_type < 0 || source.source_row))
         return unsupported("{}: tensor {} is {}, a type that GGUF lacks", checkpoint.path, stored_name,
                            dtype_info(source.view.dtype).name);
@@ -378,7 +418,8 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
     WrittenTensor& tensor = tensors.emplace_back(std::move(of_experts.begin()->second));
     for (auto at = std::next(of_experts.begin()); at != of_experts.end(); ++at) {
       const TensorView &first = tensor.sources.front()->view, &view = at->second.sources.front()->view;
-      if (view.dtype != first.dtype || view.shape != first.shape)
+      if (view.dtype != first.dtype || view.shape != first.shape ||
+          !at->second.sources.front()->columns != !tensor.sources.front()->columns)
         return unsupported("{}: the experts of {} differ in type or shape", checkpoint.path, name);
       tensor.sources.push_back(at->second.sources.front());
     }
@@ -416,7 +457,7 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
     if (rotates && names.interleaves_rope) tensor.form.stored_row = do_interleave(c.head_dim, rotary_dim);
     const std::vector<int64_t> shape = tensor.shape();
     const bool is_vector = shape.size() == 1;
-    const DType stored = tensor.sources.front()->view.dtype;
+    const DType stored = stored_type(*tensor.sources.front());
     const DType own = is_vector || stays_f32(name) ? DType::kF32 : options.type.value_or(stored);
     // The norm within a gated delta network has plain weights.
     const bool is_norm = is_vector && name.ends_with("norm.weight") && !name.ends_with(".ssm_norm.weight");

@@ -1,26 +1,17 @@
-#include "models/int_quantized.h"
+// Checkpoints of compressed-tensors' "int-quantized" W8A8, as vLLM and llm-compressor write them.
 
 #include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstring>
 
+#include "models/quantized_checkpoint.h"
 #include "tensor/blocks/w8a8.h"
 
 namespace redline {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view kWhatIsRead =
-    "Redline reads compressed-tensors' int-quantized W8A8 (int8 weights, symmetric, a scale for each channel; "
-    "activations int8, "
-    "symmetric, dynamic, a scale for each token), GGUF files and float weights";
-
-std::string text_of(const json& object, const char* key) {
-  const auto at = object.is_object() ? object.find(key) : object.end();
-  return !object.is_object() || at == object.end() ? "nothing" : at->is_string() ? at->get<std::string>() : at->dump();
-}
 
 /// The first setting that differs from W8A8, or "".
 std::string difference(const json& group) {
@@ -42,39 +33,29 @@ std::string difference(const json& group) {
   for (const Row& row : kRows) {
     const auto part = group.find(row.part);
     if (part == group.end() || !part->is_object()) return fmt::format("no \"{}\"", row.part);
-    const std::string is = text_of(*part, row.key);
+    const std::string is = setting_text(*part, row.key);
     const bool left_out =
         is == "nothing" && std::string_view(row.key) == "dynamic" && std::string_view(row.wanted) == "false";
-    if (is != row.wanted && !left_out)
-      return fmt::format("{}.{} is {}, not {}", row.part, row.key, is.substr(0, 64), row.wanted);
+    if (is != row.wanted && !left_out) return fmt::format("{}.{} is {}, not {}", row.part, row.key, is, row.wanted);
   }
   const auto output = group.find("output_activations");
   return output == group.end() || output->is_null() ? "" : "output_activations are rounded";
 }
 
-Status check_scheme(const std::string& path, const json& config) {
-  const auto refuse = [&](const std::string& why) {
-    return unsupported("{}/config.json: quantization_config: {}; {}", path, why, kWhatIsRead);
-  };
-  if (!config.is_object()) return refuse("no object");
-  if (const std::string method = text_of(config, "quant_method"); method != "compressed-tensors")
-    return refuse(fmt::format("quant_method is {}", method.substr(0, 64)));
-  if (const std::string format = text_of(config, "format"); format != "int-quantized")
-    return refuse(fmt::format("format is {}", format.substr(0, 64)));
-  for (const char* key : {"kv_cache_scheme"})
-    if (const auto at = config.find(key); at != config.end() && !at->is_null() && !at->empty())
-      return refuse(fmt::format("it has a {}", key));
+Status check_scheme(const json& config) {
+  if (const auto cache = config.find("kv_cache_scheme"); cache != config.end() && !cache->is_null() && !cache->empty())
+    return unsupported("it has a kv_cache_scheme");
   if (const auto sparsity = config.find("sparsity_config"); sparsity != config.end() && sparsity->is_object() &&
                                                             !sparsity->empty() &&
-                                                            text_of(*sparsity, "format") != "dense")
-    return refuse("its weights are sparse");
+                                                            setting_text(*sparsity, "format") != "dense")
+    return unsupported("its weights are sparse");
   const auto groups = config.find("config_groups");
-  if (groups == config.end() || !groups->is_object() || groups->empty()) return refuse("no \"config_groups\"");
+  if (groups == config.end() || !groups->is_object() || groups->empty()) return unsupported("no \"config_groups\"");
   for (const auto& [name, group] : groups->items()) {
-    if (!group.is_object()) return refuse(fmt::format("{} is not an object", name));
+    if (!group.is_object()) return unsupported("{} is not an object", name);
     if (const auto own = group.find("format"); own != group.end() && !own->is_null() && *own != "int-quantized")
-      return refuse(fmt::format("{}: format is {}", name, own->dump().substr(0, 64)));
-    if (const std::string why = difference(group); !why.empty()) return refuse(fmt::format("{}: {}", name, why));
+      return unsupported("{}: format is {}", name, setting_text(group, "format"));
+    if (const std::string why = difference(group); !why.empty()) return unsupported("{}: {}", name, why);
   }
   return {};
 }
@@ -83,7 +64,7 @@ Status check_scheme(const std::string& path, const json& config) {
 Status join(const std::string& name, WeightSource& codes, const WeightSource& scales) {
   const TensorView &view = codes.view, &scale_view = scales.view;
   if (view.shape.size() != 2)
-    return unsupported("tensor {}: int8 with {} axes; {}", name, view.shape.size(), kWhatIsRead);
+    return unsupported("tensor {}: int8 with {} axes; {}", name, view.shape.size(), kQuantizedCheckpoints);
   const int64_t rows = view.shape[0], cols = view.shape[1];
   if (cols % blocks::W8A8::kElements != 0)
     return unsupported("tensor {}: rows of {} elements; they are read in multiples of {}", name, cols,
@@ -112,26 +93,32 @@ Status join(const std::string& name, WeightSource& codes, const WeightSource& sc
   return {};
 }
 
-}  // namespace
-
-Status check_int_quantized(const Checkpoint& checkpoint) {
-  return check_scheme(checkpoint.path, checkpoint.config.at("quantization_config"));
-}
-
-Status read_int_quantized(Checkpoint& checkpoint) {
+/// Of such a checkpoint every NAME.weight of int8 [N, K] and its NAME.weight_scale [N, 1] of a float
+/// type become one w8a8 matrix (tensor/blocks/w8a8.h). Activations are quantized dynamically, with one
+/// scale for every 1024 elements of a token instead of one per token, which is no coarser. Modules of the "ignore" list
+/// keep their float weights. The file pages of a weight are released once it is read.
+/// invalid_argument: a matrix without its scales, or scales that are not finite or of another shape. out_of_memory.
+Status read_matrices(Checkpoint& checkpoint) {
   std::vector<std::string> used;
   for (auto& [name, source] : checkpoint.tensors) {
     if (source.view.dtype != DType::kI8) continue;
     const auto scales = checkpoint.tensors.find(name + "_scale");
     if (!name.ends_with(".weight") || scales == checkpoint.tensors.end())
-      return invalid_argument("{}: tensor {} is int8 and has no scales", checkpoint.path, name);
+      return invalid_argument("tensor {} is int8 and has no scales", name);
     if (checkpoint.tensors.count(name + "_zero_point") > 0)
-      return unsupported("{}: tensor {} has zero points; {}", checkpoint.path, name, kWhatIsRead);
-    REDLINE_TRY(join(name, source, scales->second).within(checkpoint.path));
+      return unsupported("tensor {} has zero points; {}", name, kQuantizedCheckpoints);
+    REDLINE_TRY(join(name, source, scales->second));
     used.push_back(scales->first);
   }
   for (const std::string& name : used) checkpoint.tensors.erase(name);
   return {};
+}
+
+}  // namespace
+
+Result<QuantizedReader> int_quantized_reader(const json& config) {
+  REDLINE_TRY(check_scheme(config));
+  return QuantizedReader{"compressed-tensors int-quantized W8A8", {"I8"}, read_matrices};
 }
 
 }  // namespace redline

@@ -145,6 +145,7 @@ Value WeightReader::take_changed(const std::string& name, const std::vector<int6
   const int64_t count = source.view.num_elements();
   auto made = MappedFile::make(name, count * static_cast<int64_t>(sizeof(float)), [&](uint8_t* target) {
     std::vector<float> values(static_cast<size_t>(count));
+    source.need_all();
     unpack_row(source.view.dtype, source.view.data, values.data(), count);
     for (float& value : values) value = change(value);
     std::memcpy(target, values.data(), values.size() * sizeof(float));

@@ -11,6 +11,7 @@ HostTensor Interpreter::unpack(const ValueInfo& info) {
   const int64_t rows = tensor.rows(), cols = tensor.cols();
   tensor.data.resize(static_cast<size_t>(rows * cols));
   const auto* source = static_cast<const uint8_t*>(info.weight.view.data);
+  info.weight.need_all();
   // A vector is one row of elements, or, for row reordering, one element per row.
   const bool by_row = tensor.shape.size() > 1;
   std::vector<float> line(static_cast<size_t>(by_row ? cols : rows));

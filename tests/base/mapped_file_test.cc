@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 namespace redline {
 namespace {
@@ -53,6 +56,56 @@ TEST_F(MappedFileTest, KnowsOneFileUnderTwoNames) {
   EXPECT_TRUE(open(path)->same_file(*open((folder_ / "link").string())));
   EXPECT_FALSE(open(path)->same_file(*open(other)));
   EXPECT_FALSE(MappedFile::from_bytes("x", "a")->same_file(*MappedFile::from_bytes("x", "a")));
+}
+
+TEST_F(MappedFileTest, MakesPiecesWhenTheyAreNeeded) {
+  constexpr int64_t kPiece = 10000, kSize = 95000;
+  std::atomic<int> made = 0, released = 0;
+  MappedFile::Maker maker;
+  maker.piece = kPiece;
+  maker.fill = [&](int64_t begin, int64_t end, uint8_t* out) {
+    ++made;
+    for (int64_t i = begin; i < end; ++i) out[i - begin] = static_cast<uint8_t>(i % 251);
+  };
+  maker.release = [&] { ++released; };
+  maker.identity = 7;
+  const auto file = MappedFile::make_lazily("lazy", kSize, maker).value();
+  EXPECT_EQ(file->identity(), 7u);
+  const auto is_whole = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      if (file->data()[i] != i % 251) return false;
+    return true;
+  };
+  EXPECT_EQ(made, 0);
+  file->need(kPiece - 1, 2);
+  EXPECT_EQ(made, 2);
+  EXPECT_TRUE(is_whole(0, 2 * kPiece));
+  file->need(0, 2 * kPiece);
+  EXPECT_EQ(made, 2);
+  file->need(kSize - 1, int64_t{1} << 60);
+  EXPECT_EQ(made, 3);
+  EXPECT_TRUE(is_whole(9 * kPiece, kSize));
+  file->need(-1, 10), file->need(kSize, 10), file->need(0, 0);
+  EXPECT_EQ(made, 3);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      file->need(0, kSize);
+      EXPECT_TRUE(is_whole(0, kSize));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made, 10);
+  // Pieces that are released in part stay.
+  file->release(kPiece / 2, 2 * kPiece);
+  EXPECT_EQ(released, 1);
+  EXPECT_TRUE(is_whole(0, kPiece) && is_whole(2 * kPiece, kSize));
+  file->need(0, kSize);
+  EXPECT_EQ(made, 11);
+  file->release(0, int64_t{1} << 60);
+  file->need(0, kSize);
+  EXPECT_EQ(made, 21);
+  EXPECT_TRUE(is_whole(0, kSize));
+  EXPECT_EQ(MappedFile::make_lazily("empty", 0, maker).value()->size(), 0);
 }
 
 TEST_F(MappedFileTest, SaysWhatIsWrong) {

@@ -135,8 +135,8 @@ TEST(IntQuantized, OtherSchemesAreRefused) {
     std::function<void(json&, IntQuantizedWeights&)> change;
   };
   const std::vector<Row> rows = {
-      {"quant_method is gptq", [](json& s, IntQuantizedWeights&) { s["quant_method"] = "gptq"; }},
-      {"format is pack-quantized", [](json& s, IntQuantizedWeights&) { s["format"] = "pack-quantized"; }},
+      {"quant_method is bitsandbytes", [](json& s, IntQuantizedWeights&) { s["quant_method"] = "bitsandbytes"; }},
+      {"format is float-quantized", [](json& s, IntQuantizedWeights&) { s["format"] = "float-quantized"; }},
       {"weights.num_bits is 4", [&](json& s, IntQuantizedWeights&) { group(s)["weights"]["num_bits"] = 4; }},
       {"weights.strategy is tensor",
        [&](json& s, IntQuantizedWeights&) { group(s)["weights"]["strategy"] = "tensor"; }},

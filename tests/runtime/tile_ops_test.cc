@@ -3,6 +3,7 @@
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/gather_columns.h"
 #include "graph/ops/gather_rows.h"
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
@@ -98,6 +99,17 @@ TEST(TileOps, RowsAreFound) {
         },
         {1, 20}, 0);  // decoded as the format defines it
   }
+}
+
+TEST(TileOps, ColumnsAreFound) {
+  std::vector<int32_t> columns;
+  for (int32_t i = 0; i < 70; ++i) columns.push_back(i * 29 % 38);
+  expect_tiles_like_reference(
+      [&](GraphBuilder& g, Numbers&) {
+        const Value x = g.input("x", DType::kF32, {kRows, Dim(38)});
+        g.output("y", gather_columns(g, x, std::make_shared<const std::vector<int32_t>>(columns)));
+      },
+      [](Numbers& n, int64_t rows) { return one_matrix(n, rows, 38); }, {1, 20}, 0);
 }
 
 TEST(TileOps, Rope) {

@@ -125,6 +125,7 @@ Result<const float*> CpuCompiler::dense_weight(ValueId id) {
   if (auto at = dense_.find(id); at != dense_.end()) return at->second;
   const WeightSource& source = graph_.value(id).weight;
   const int64_t n = source.view.num_elements();
+  source.need_all();
   REDLINE_ASSIGN(void* target, allocate(n * 4));
   auto* out = static_cast<float*>(target);
   unpack_row(source.view.dtype, source.view.data, out, n);
@@ -148,8 +149,11 @@ void CpuCompiler::pack_all(CpuProgram& code) {
       const int64_t row_panels = (source.view.shape[0] + kRowPanelRows - 1) / kRowPanelRows;
       const int64_t row_panel_bytes = std::max<int64_t>(1, source.view.bytes() / std::max<int64_t>(row_panels, 1));
       team_.parallel_for(
-          row_panels, std::max<int64_t>(1, (1 << 20) / row_panel_bytes),
-          [&](int64_t begin, int64_t end) { pack_row_panels(source.view, begin, end, target, source.source_row); });
+          row_panels, std::max<int64_t>(1, (1 << 20) / row_panel_bytes), [&](int64_t begin, int64_t end) {
+            const int64_t first = begin * kRowPanelRows, last = std::min(end * kRowPanelRows, source.view.shape[0]);
+            source.need_rows(first, last - first);
+            pack_row_panels(source.view, begin, end, target, source.source_row);
+          });
       if (source.file && !source.is_shared) {
         const auto* data = static_cast<const uint8_t*>(source.view.data);
         source.file->release(data - source.file->data(), source.view.bytes());

@@ -153,6 +153,7 @@ bool WeightCache::check_row_panels(const uint8_t* region, WorkerTeam& team) cons
       const auto& source_row = w.value->weight.source_row;
       TensorView rows = w.value->weight.view;
       rows.shape[0] = std::min(kRowPanelRows, rows.shape[0] - row_panel * kRowPanelRows);
+      w.value->weight.need_rows(row_panel * kRowPanelRows, rows.shape[0]);
       pack_row_panels(rows, 0, 1, expected.data(), [&](int64_t n) {
         return source_row ? source_row(row_panel * kRowPanelRows + n) : row_panel * kRowPanelRows + n;
       });

@@ -144,6 +144,7 @@ Result<int64_t> TileCompiler::dense_weight(ValueId id) {
   const WeightSource& source = graph_.value(id).weight;
   const int64_t n = source.view.num_elements();
   std::vector<float> stored(static_cast<size_t>(n)), numbers(static_cast<size_t>(n));
+  source.need_all();
   unpack_row(source.view.dtype, source.view.data, stored.data(), n);
   for (int64_t i = 0; i < n; ++i)
     numbers[static_cast<size_t>(i)] = stored[static_cast<size_t>(source.source_row ? source.source_row(i) : i)];
@@ -244,7 +245,11 @@ Status TileCompiler::pack_weight(const WeightSource& source, uint8_t* to, Staged
     part.shape[0] = std::min(count * kRowPanelRows, source.view.shape[0] - first_row);
     const auto row = [&](int64_t n) { return source.source_row ? source.source_row(first_row + n) : first_row + n; };
     team_.parallel_for(count, std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(panel_bytes, 1)),
-                       [&](int64_t begin, int64_t end) { pack_row_panels(part, begin, end, packed, row); });
+                       [&](int64_t begin, int64_t end) {
+                         const int64_t from = begin * kRowPanelRows, to = std::min(end * kRowPanelRows, part.shape[0]);
+                         source.need_rows(first_row + from, to - from);
+                         pack_row_panels(part, begin, end, packed, row);
+                       });
     uint8_t* const target = to + first * panel_bytes;
     REDLINE_TRY(place.empty() ? device_->upload(target, packed, panel_bytes)
                               : staged.upload(target, count * panel_bytes));

@@ -1,5 +1,6 @@
 #include "graph/ops/linear.h"
 
+#include "graph/ops/gather_columns.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -13,6 +14,7 @@ Value linear(GraphBuilder& g, Value x, Value weight, Value bias) {
   if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !(xi.shape[1] == w.shape[1]))
     return g.fail(invalid_argument("linear: {} is {}, x is {}: the last axes must agree", w.name, to_string(w.shape),
                                    to_string(xi.shape)));
+  const Shape y = {xi.shape[0], w.shape[0]};
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) {
     const ValueInfo& b = g.info(bias);
@@ -21,7 +23,9 @@ Value linear(GraphBuilder& g, Value x, Value weight, Value bias) {
           invalid_argument("linear: {} is {}, expected [{}]", b.name, to_string(b.shape), w.shape[0].to_string()));
     inputs.push_back(bias);
   }
-  return g.add(kLinear, inputs, DType::kF32, {xi.shape[0], w.shape[0]}, LinearAttrs{.has_bias = bias.valid()});
+  // An op more: the references above are gone.
+  if (const auto columns = w.weight.columns) inputs[0] = gather_columns(g, x, columns);
+  return g.add(kLinear, inputs, DType::kF32, y, LinearAttrs{.has_bias = bias.valid()});
 }
 
 void linear_reference(const HostTensor& x, const HostTensor& weight, const HostTensor* bias, HostTensor& y) {
@@ -70,6 +74,7 @@ const OpDef kLinear = {.name = "linear",
                        .reference = linear_reference,
                        .describe = describe_linear,
                        .num_matrices = 1,
-                       .flops = linear_flops};
+                       .flops = linear_flops,
+                       .takes_columns = true};
 
 }  // namespace redline

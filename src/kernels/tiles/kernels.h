@@ -44,6 +44,7 @@ namespace redline::tiles {
   K(ExpertSum)                      \
   K(GatedNorm)                      \
   K(GatedScan)                      \
+  K(GatherColumns)                  \
   K(GatherRows)                     \
   K(KvAppend)                       \
   K(MoeRouter)                      \

@@ -1,4 +1,4 @@
-// Rows that are looked up: embedding and gather_rows.
+// Rows and columns that are looked up: embedding, gather_rows and gather_columns.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -51,6 +51,23 @@ struct GatherRows {
     each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
       const int64_t from = int64_t{w.load_uniform(a.rows + row)} * a.cols;
       w.store(a.y + int64_t{row} * a.cols, col, w.load(a.x + from, col, mask), mask);
+    });
+  }
+};
+
+/// y[i][k] = x[i][columns[k]].
+struct GatherColumns {
+  struct Args {
+    const float* x;
+    const float* columns;  ///< the bits of int32
+    float* y;
+    int32_t x_cols, y_cols;
+  };
+  static constexpr bool kLoads = false, kLoaderWaits = false;
+  static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
+    each_element(tile, w, [&](int row, const Lanes<int>& col, const Lanes<bool>& mask) {
+      const Lanes<int> from = w.load(reinterpret_cast<const int32_t*>(a.columns), col, mask);
+      w.store(a.y + int64_t{row} * a.y_cols, col, w.load(a.x + int64_t{row} * a.x_cols, from, mask), mask);
     });
   }
 };

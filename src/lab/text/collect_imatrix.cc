@@ -26,7 +26,8 @@ struct Collected {
   std::string output;              ///< "squares.0"
   std::vector<std::string> names;  ///< in GGUF files
   int64_t matrices = 1, columns = 0;
-  bool has_counts = false;  ///< follow the sums of each matrix; else all tokens count
+  bool has_counts = false;                            ///< follow the sums of each matrix; else all tokens count
+  std::shared_ptr<const std::vector<int32_t>> order;  ///< WeightSource::columns
   std::vector<double> sums, counts;
 };
 
@@ -67,6 +68,7 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
       if (!name.empty() && std::find(c.names.begin(), c.names.end(), name) == c.names.end()) c.names.push_back(name);
     }
     c.columns = model.graph.value(squares.matrices[0]).shape[1].constant();
+    c.order = model.graph.value(squares.matrices[0]).weight.columns;
     c.sums.resize(static_cast<size_t>(c.matrices * c.columns));
     c.counts.resize(static_cast<size_t>(c.matrices));
   }
@@ -90,7 +92,8 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
       const float* squares = stepper->executable().output(c.output);
       for (int64_t m = 0; m < c.matrices; ++m, squares += c.has_counts ? 1 : 0) {
         for (int64_t k = 0; k < c.columns; ++k, ++squares) {
-          c.sums[static_cast<size_t>(m * c.columns + k)] += double{*squares};
+          const int64_t column = c.order ? (*c.order)[static_cast<size_t>(k)] : k;
+          c.sums[static_cast<size_t>(m * c.columns + column)] += double{*squares};
           if (!std::isfinite(*squares))
             return invalid_argument("{}: chunk {}: an activation of {} is not finite", path, chunk,
                                     c.names.empty() ? c.output : c.names[0]);

@@ -1,7 +1,8 @@
-// add, add_row, scale, soft_cap, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one
-// matrix.
+// add, add_row, scale, soft_cap, silu_mul, gather_rows, gather_columns, embedding: the ops whose tiles are rows or
+// columns of one matrix.
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/gather_columns.h"
 #include "graph/ops/gather_rows.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
@@ -126,6 +127,26 @@ TEST(GatherRowsOp, TakesRowsExactly) {
         return in("x", static_cast<int64_t>(in("rows", r)), c);
       }),
       kElementwiseRows, 0);
+}
+
+TEST(GatherColumnsOp, TakesColumnsExactly) {
+  const std::vector<int32_t> columns = {11, 0, 3, 3, 7, 1, 2, 10, 9, 4, 5, 6, 8, 0, 11};
+  expect_formula(
+      [&](GraphBuilder& g, Numbers&) {
+        const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(12)});
+        const Value y = gather_columns(g, x, std::make_shared<const std::vector<int32_t>>(columns));
+        EXPECT_EQ(gather_columns(g, x, std::make_shared<const std::vector<int32_t>>(columns)).id, y.id);
+        g.output("y", y);
+      },
+      [](Numbers& n, int64_t rows) {
+        return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 12)}};
+      },
+      each([&](const FormulaInputs& in, int64_t r, int64_t c) { return in("x", r, columns[static_cast<size_t>(c)]); }),
+      kElementwiseRows, 0);
+  GraphBuilder g("wrong");
+  const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(12)});
+  EXPECT_FALSE(gather_columns(g, x, std::make_shared<const std::vector<int32_t>>(1, 12)).valid());
+  EXPECT_EQ(g.finish().status().message(), "gather_columns: column 12 is outside [0, 12)");
 }
 
 }  // namespace redline::test

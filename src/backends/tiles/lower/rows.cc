@@ -1,6 +1,9 @@
-// embedding and gather_rows.
+// embedding, gather_rows and gather_columns.
+#include <cstring>
+
 #include "backends/tiles/tile_lowering.h"
 #include "graph/ops/embedding.h"
+#include "graph/ops/gather_columns.h"
 #include "graph/ops/gather_rows.h"
 #include "tensor/packed_weight.h"
 
@@ -9,6 +12,7 @@ namespace {
 
 using EmbeddingStage = TileStageBuilder<tiles::Embedding>;
 using GatherStage = TileStageBuilder<tiles::GatherRows>;
+using ColumnsStage = TileStageBuilder<tiles::GatherColumns>;
 
 Status lower_embedding(TileLowerContext& c) {
   const ValueInfo& w = c.in(0);
@@ -36,7 +40,24 @@ Status lower_gather_rows(TileLowerContext& c) {
   return {};
 }
 
-constexpr TileLowering kRowsOps[] = {{&kEmbedding, lower_embedding}, {&kGatherRows, lower_gather_rows}};
+Status lower_gather_columns(TileLowerContext& c) {
+  ColumnsStage s(c, tiles::KernelId::kGatherColumns);
+  const std::vector<int32_t>& columns = *std::any_cast<const GatherColumnsAttrs&>(c.op().attrs).columns;
+  const int64_t x_cols = c.in(0).shape[1].constant(), y_cols = c.out().shape[1].constant();
+  s.args.x_cols = static_cast<int32_t>(x_cols);
+  s.args.y_cols = static_cast<int32_t>(y_cols);
+  std::vector<float> bits(columns.size());
+  std::memcpy(bits.data(), columns.data(), columns.size() * sizeof(float));
+  REDLINE_TRY(s.constant(&ColumnsStage::Args::columns, bits));
+  s.read(&ColumnsStage::Args::x, c.op().inputs[0], Reads::kRows);
+  s.write(&ColumnsStage::Args::y, c.op().outputs[0]);
+  s.stage().set_grid(c.out().shape[0], y_cols, 1024, 8, c.row_parts());
+  s.add();
+  return {};
+}
+
+constexpr TileLowering kRowsOps[] = {
+    {&kEmbedding, lower_embedding}, {&kGatherRows, lower_gather_rows}, {&kGatherColumns, lower_gather_columns}};
 
 }  // namespace
 

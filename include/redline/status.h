@@ -10,7 +10,19 @@
 namespace redline {
 
 /// Kinds of failure. One table (src/base/status.cc) maps each to its name and process exit code.
-enum class Code : uint8_t { ok, invalid_argument, not_found, unsupported, out_of_memory, cancelled, io, internal };
+enum class Code : uint8_t {
+  ok,
+  invalid_argument,
+  not_found,
+  unsupported,
+  out_of_memory,
+  cancelled,
+  io,
+  internal,
+  out_of_device_memory,  ///< of a GPU; with the name and the exit code of out_of_memory
+};
+/// The memory of this machine or that of a GPU does not suffice.
+constexpr bool is_out_of_memory(Code code) { return code == Code::out_of_memory || code == Code::out_of_device_memory; }
 
 /// The words used in messages, JSON and documentation: "invalid_argument" and so on.
 std::string_view code_name(Code code);

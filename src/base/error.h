@@ -19,6 +19,7 @@ REDLINE_STATUS_MAKER(out_of_memory)
 REDLINE_STATUS_MAKER(cancelled)
 REDLINE_STATUS_MAKER(io)
 REDLINE_STATUS_MAKER(internal)
+REDLINE_STATUS_MAKER(out_of_device_memory)
 #undef REDLINE_STATUS_MAKER
 
 namespace detail {

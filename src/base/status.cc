@@ -22,6 +22,7 @@ constexpr CodeRow kCodes[] = {
     {Code::cancelled, "cancelled", 130},
     {Code::io, "io", 6},
     {Code::internal, "internal", 1},
+    {Code::out_of_device_memory, "out_of_memory", 5},
 };
 const CodeRow& row(Code code) { return kCodes[static_cast<size_t>(code)]; }
 

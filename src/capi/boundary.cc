@@ -26,7 +26,8 @@ redline_code code_of(Code code) {
     case Code::invalid_argument: return REDLINE_INVALID_ARGUMENT;
     case Code::not_found: return REDLINE_NOT_FOUND;
     case Code::unsupported: return REDLINE_UNSUPPORTED;
-    case Code::out_of_memory: return REDLINE_OUT_OF_MEMORY;
+    case Code::out_of_memory:
+    case Code::out_of_device_memory: return REDLINE_OUT_OF_MEMORY;
     case Code::cancelled: return REDLINE_CANCELLED;
     case Code::io: return REDLINE_IO;
     case Code::internal: break;

@@ -184,8 +184,8 @@ Status check_kind(const std::string& path, FileKind kind, ModelUse use) {
 }
 
 Status explain_kind(Status status, const std::string& path, ModelUse use) {
-  if (status.ok() || status.code() == Code::io || status.code() == Code::out_of_memory ||
-      status.code() == Code::cancelled || lab::is_random_model(path))
+  if (status.ok() || status.code() == Code::io || is_out_of_memory(status.code()) || status.code() == Code::cancelled ||
+      lab::is_random_model(path))
     return status;
   const Result<FileKind> kind = detect_file_kind(path);
   if (!kind.ok()) return kind.status().code() == Code::invalid_argument ? kind.status() : status;

@@ -132,20 +132,8 @@ std::string image_memory_warning(int64_t arena, const ImageOptions& options, int
                      side > 0 ? fmt::format("; --size {}x{} fits", side, side) : "");
 }
 
-namespace {
-
-/// Whether it is the memory of a GPU that does not suffice: messages of backends/tiles and runtime/cuda_driver.cc name
-/// what is free there.
-bool lacks_device_memory(const Status& status) {
-  const std::string& message = status.message();
-  return message.find(" are free") != std::string::npos &&
-         (message.find("cuda") != std::string::npos || message.find("emu/") != std::string::npos);
-}
-
-}  // namespace
-
 Status advise_text_memory(Status status, const std::string& path, int64_t context) {
-  if (status.code() != Code::out_of_memory || lacks_device_memory(status)) return status;
+  if (status.code() != Code::out_of_memory) return status;
   const int64_t available = available_memory();
   std::string advice = fmt::format("; {} are available", size_text(available));
   if (const Result<Checkpoint> checkpoint = Checkpoint::open(path); checkpoint.ok()) {
@@ -169,13 +157,13 @@ Status advise_text_memory(Status status, const std::string& path, int64_t contex
 
 Status advise_image_memory(Status status, const std::string& path, const ImageOptions& options, int64_t width,
                            int64_t height) {
-  if (status.code() != Code::out_of_memory) return status;
-  if (lacks_device_memory(status))
+  if (status.code() == Code::out_of_device_memory)
     return Status(status.code(),
                   status.message() +
                       (options.dtype == Precision::kQ8
                            ? fmt::format("; --max-side below {} takes less", options.max_side)
                            : fmt::format("; --dtype q8 takes less; so does --max-side below {}", options.max_side)));
+  if (status.code() != Code::out_of_memory) return status;
   const int64_t available = available_memory();
   std::string advice = fmt::format("; {} are available", size_text(available));
   // Memory grows with the area; the network that failed has at least a tenth of it.

@@ -270,7 +270,7 @@ std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
     }
     if (status.ok()) return scheduled;
     // The scheduler counts pages of one group, others may run out too.
-    if (status.code() == Code::out_of_memory)
+    if (is_out_of_memory(status.code()))
       if (const std::optional<size_t> last = Scheduler::victim(scheduled_requests())) {
         preempt(*last);
         admits = false;
@@ -278,7 +278,7 @@ std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
       }
     for (const ScheduledTokens& tokens : scheduled) {
       TextGeneration& request = *running_[tokens.request].generation;
-      if (status.code() == Code::out_of_memory && request.has_output()) request.end(FinishReason::kLength);
+      if (is_out_of_memory(status.code()) && request.has_output()) request.end(FinishReason::kLength);
       else request.fail(status);
     }
     return {};

@@ -73,9 +73,10 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     for (ValueInfo& value : graph.values) value.weight.is_shared = true;
   if (device.kind == DeviceKind::kCpu || e.interpret) {
     REDLINE_TRY(s.open(std::move(graph), e, options));
-  } else if (Status status = s.open(graph, e, options); status.code() == Code::out_of_memory) {
+  } else if (Status status = s.open(graph, e, options); is_out_of_memory(status.code())) {
     if (options.gpu_layers >= 0)
-      return out_of_memory("{}; fewer gpu_layers leave more layers to the CPU (--gpu-layers N)", status.message());
+      return Status(status.code(),
+                    status.message() + "; fewer gpu_layers leave more layers to the CPU (--gpu-layers N)");
     REDLINE_TRY(s.open_in_parts(graph, e, options, status));
   } else {
     REDLINE_TRY(status);
@@ -131,7 +132,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
     speeds = *runtime_->placement_speeds;
   } else if (auto measured = measure_placement_speeds(graph, executable.device, *runtime_); measured.ok()) {
     speeds = *measured;
-  } else if (measured.status().code() != Code::out_of_memory) {
+  } else if (!is_out_of_memory(measured.status().code())) {
     return measured.status();
   }
   REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
@@ -145,7 +146,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
     if (placement.layers == 0) executable.device = {};
     Status status = open(graph, executable, options);
     if (status.ok()) break;
-    if (status.code() != Code::out_of_memory || placement.layers == 0) return status;
+    if (!is_out_of_memory(status.code()) || placement.layers == 0) return status;
   }
   if (placement.layers == 0) {
     note_device(fmt::format("the CPU runs all layers, since none on {} would make a step faster ({})", device->name(),

@@ -134,8 +134,9 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
     return unsupported("cuda:{}: {}", index, error_name(f, error));
   const int retained = c.retain(&context, device);
   if (retained == kOutOfMemory)
-    return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context takes; {}",
-                         index, gpu.name, gib(gpu.memory_bytes), gib(kMinMemory), kWayOut);
+    return out_of_device_memory(
+        "cuda:{}: {} is full: of its {:.2f} GiB less than {:.2f} are free, which a context takes; {}", index, gpu.name,
+        gib(gpu.memory_bytes), gib(kMinMemory), kWayOut);
   if (retained != 0) return unsupported("cuda:{}: {} gives no context: {}", index, gpu.name, error_name(f, retained));
   CudaContext opened(device);
   size_t free = 0, total = 0;
@@ -147,9 +148,9 @@ Result<CudaContext> CudaContext::open(int index, const CudaGpu& gpu) {
   }
   if (error != 0) return unsupported("cuda:{}: {} does not tell its memory: {}", index, gpu.name, error_name(f, error));
   if (static_cast<int64_t>(free) >= kMinMemory) return opened;
-  return out_of_memory("cuda:{}: {} is full: of its {:.2f} GiB {:.2f} are free, at least {:.2f} are needed; {}", index,
-                       gpu.name, gib(static_cast<int64_t>(total)), gib(static_cast<int64_t>(free)), gib(kMinMemory),
-                       kWayOut);
+  return out_of_device_memory("cuda:{}: {} is full: of its {:.2f} GiB {:.2f} are free, at least {:.2f} are needed; {}",
+                              index, gpu.name, gib(static_cast<int64_t>(total)), gib(static_cast<int64_t>(free)),
+                              gib(kMinMemory), kWayOut);
 }
 
 CudaContext::~CudaContext() {

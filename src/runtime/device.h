@@ -38,7 +38,7 @@ template <class Open>
 auto open_on_device(const std::string& device, const Open& open) {
   auto opened = open(device);
   const Code code = opened.status().code();
-  if ((code != Code::unsupported && code != Code::out_of_memory) || !is_automatic_gpu(device)) return opened;
+  if ((code != Code::unsupported && !is_out_of_memory(code)) || !is_automatic_gpu(device)) return opened;
   auto on_cpu = open(std::string("cpu"));
   if (on_cpu.ok()) note_device("the model runs on the CPU: " + opened.status().message());
   return on_cpu;

@@ -23,7 +23,8 @@ ApiError api_error(const Status& status, std::string param) {
       error.type = "not_found_error";
       error.code = "not_found";
       break;
-    case Code::out_of_memory: {
+    case Code::out_of_memory:
+    case Code::out_of_device_memory: {
       const double retry_after_s = 1;
       ApiError busy = overloaded(503, status.message(), retry_after_s);
       busy.param = error.param;

@@ -40,9 +40,10 @@ TEST(Status, ResultMovesItsValue) {
 TEST(Status, AResultOfAnOkStatusIsOurBug) { EXPECT_EQ(Result<int>(Status()).status().code(), Code::internal); }
 
 TEST(Status, EveryCodeHasANameAndAnExitCode) {
-  const std::pair<Code, int> codes[] = {{Code::ok, 0},          {Code::invalid_argument, 2}, {Code::not_found, 3},
-                                        {Code::unsupported, 4}, {Code::out_of_memory, 5},    {Code::cancelled, 130},
-                                        {Code::io, 6},          {Code::internal, 1}};
+  const std::pair<Code, int> codes[] = {
+      {Code::ok, 0},          {Code::invalid_argument, 2}, {Code::not_found, 3},
+      {Code::unsupported, 4}, {Code::out_of_memory, 5},    {Code::cancelled, 130},
+      {Code::io, 6},          {Code::internal, 1},         {Code::out_of_device_memory, 5}};
   for (const auto& [code, exit] : codes) {
     EXPECT_EQ(exit_code(code), exit);
     EXPECT_FALSE(code_name(code).empty());

@@ -38,7 +38,7 @@ TEST(MemoryAdvice, OtherFailuresStay) {
   EXPECT_EQ(advise_text_memory(Status(Code::io, "x"), "m", 0).message(), "x");
   EXPECT_EQ(advise_image_memory(Status(Code::io, "x"), "m", {}, 0, 0).message(), "x");
   // The memory of the machine has nothing to do with that of a GPU.
-  const Status full(Code::out_of_memory, "cuda/sm90: weights take 2.00 GiB; of 80.00 GiB, 1.00 are free");
+  const Status full(Code::out_of_device_memory, "cuda/sm90: the device is full");
   EXPECT_EQ(advise_text_memory(full, "m", 0).message(), full.message());
   EXPECT_EQ(
       advise_image_memory(full, "m", {}, 64, 64).message(),

@@ -479,7 +479,7 @@ TEST(EmulatedGpuLayers, AsManyAsFitInTheMemory) {
   EXPECT_NE(on_cpu->info().isa.find(", 0 layers; "), std::string::npos) << on_cpu->info().isa;
   options.gpu_layers = engine->info().num_layers;
   const auto refused = TextEngine::open(golden_root() + "/llama_gqa", options);
-  EXPECT_EQ(refused.status().code(), Code::out_of_memory);
+  EXPECT_EQ(refused.status().code(), Code::out_of_device_memory);
   EXPECT_NE(refused.status().message().find("--gpu-layers N"), std::string::npos) << refused.status().message();
 }
 

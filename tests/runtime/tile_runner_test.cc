@@ -661,7 +661,7 @@ TEST(DeviceBuffers, BoundValuesComeToTheHostWhenItAsks) {
   constexpr int64_t kLeft = 1 << 20;
   emu::set_memory_bytes(c.device->table(), memory->total - memory->free + kLeft);
   const auto full = (*a)->make_like(kLeft - 4096);
-  EXPECT_EQ(full.status().code(), Code::out_of_memory);
+  EXPECT_EQ(full.status().code(), Code::out_of_device_memory);
   EXPECT_THAT(full.status().message(), ::testing::ContainsRegex("tensors of a step cache take .* stay free"));
   EXPECT_TRUE((*a)->make_like(kLeft / 2).ok());
 }
@@ -702,7 +702,7 @@ TEST(TileRunnerErrors, AFullDeviceIsReportedWithItsNumbers) {
   Numbers n;
   const Graph graph = mlp_graph(n);
   const TileCompiled full = TileCompiled::make(graph, sizes(4), {.memory_bytes = 1 << 16});
-  EXPECT_EQ(full.status.code(), Code::out_of_memory);
+  EXPECT_EQ(full.status.code(), Code::out_of_device_memory);
   EXPECT_THAT(full.status.message(),
               ::testing::ContainsRegex("weights and activations take .* GiB; of .* GiB, .* free"));
 
@@ -714,7 +714,7 @@ TEST(TileRunnerErrors, AFullDeviceIsReportedWithItsNumbers) {
   step.sizes = sizes(4);
   emu::set_memory_bytes(c.device->table(), 1);
   const Status status = c.runner->step(step);
-  EXPECT_EQ(status.code(), Code::out_of_memory);
+  EXPECT_EQ(status.code(), Code::out_of_device_memory);
   EXPECT_THAT(status.message(), ::testing::ContainsRegex("[0-9]+ bytes do not fit: .* of 1 are free"));
   emu::set_memory_bytes(c.device->table(), 0);
   EXPECT_TRUE(c.runner->step(step).ok());

@@ -144,14 +144,14 @@ class OpenDevice {
   std::string dropped_;  ///< why drop_persistent() was called
 };
 
-/// out_of_memory: `bytes` and the reserve are more than what is free; the message has all numbers.
+/// out_of_device_memory: `bytes` and the reserve are more than what is free; the message has all numbers.
 Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what);
 
 /// Zeroed memory of a device.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// out_of_memory: states the bytes. internal: the device has failed.
+  /// out_of_device_memory: states the bytes. internal: the device has failed.
   static Result<DeviceMemory> make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant = false);
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }

@@ -579,7 +579,7 @@ Status TileRunner::step(const StepContext& context) {
   REDLINE_TRY(check_sizes(context));
   Status status = run(context);
   // Memory is allocated before anything is launched: a step that finds none has changed nothing.
-  if (status.ok() || status.code() == Code::out_of_memory) return status;
+  if (status.ok() || is_out_of_memory(status.code())) return status;
   failed_ = Status(status.code(), fmt::format("{}: {}; {} runs nothing further: open the model again", program_.name,
                                               status.message(), code_.device->name()));
   return failed_;

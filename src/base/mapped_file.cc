@@ -138,23 +138,44 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr && owned_ == nullptr) ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(size_));
 }
 
-void MappedFile::release(int64_t offset, int64_t bytes) const {
-  if (owned_ != nullptr || offset < 0 || bytes <= 0 || offset >= size_) return;
+void MappedFile::release_pages(int64_t begin, int64_t end) const {
   const int64_t page = ::sysconf(_SC_PAGESIZE);
-  int64_t end = bytes >= size_ - offset ? size_ : offset + bytes;
-  if (lazy_) {
-    // Whole pieces: other threads may be reading the rest of one at the edge.
-    const int64_t piece = lazy_->maker.piece;
-    int64_t i = (offset + piece - 1) / piece;
-    offset = i * piece;
-    if (end != size_) end = end / piece * piece;
-    for (; i * piece < end; ++i) lazy_->pieces[static_cast<size_t>(i)].store(kNotMade, std::memory_order_relaxed);
-    if (lazy_->maker.release) lazy_->maker.release();
-  }
-  const int64_t first = (offset + page - 1) / page * page;
+  const int64_t first = (begin + page - 1) / page * page;
   // The last page is not shared with other data when the range reaches the end of the file.
   const int64_t last = end == size_ ? end : end / page * page;
   if (first < last) ::madvise(const_cast<uint8_t*>(data_) + first, static_cast<size_t>(last - first), MADV_DONTNEED);
+}
+
+void MappedFile::release_pieces(int64_t begin, int64_t end) const {
+  // Taken first, so that nobody makes one while its pages go; what another thread is making stays.
+  const auto take = [&](int64_t i) {
+    std::atomic<uint8_t>& state = lazy_->pieces[static_cast<size_t>(i)];
+    uint8_t is = state.load(std::memory_order_acquire);
+    while (is != kBeingMade)
+      if (state.compare_exchange_weak(is, kBeingMade, std::memory_order_acquire)) return true;
+    return false;
+  };
+  const int64_t piece = lazy_->maker.piece;
+  for (int64_t i = begin; i < end;) {
+    int64_t taken = i;
+    while (taken < end && take(taken)) ++taken;
+    if (taken > i) release_pages(i * piece, std::min(taken * piece, size_));
+    for (; i < taken; ++i) {
+      lazy_->pieces[static_cast<size_t>(i)].store(kNotMade, std::memory_order_release);
+      lazy_->pieces[static_cast<size_t>(i)].notify_all();
+    }
+    ++i;  // the one that was not taken
+  }
+}
+
+void MappedFile::release(int64_t offset, int64_t bytes) const {
+  if (owned_ != nullptr || offset < 0 || bytes <= 0 || offset >= size_) return;
+  const int64_t end = bytes >= size_ - offset ? size_ : offset + bytes;
+  if (!lazy_) return release_pages(offset, end);
+  // Whole pieces: other threads may be reading the rest of one at the edge.
+  const int64_t piece = lazy_->maker.piece;
+  release_pieces((offset + piece - 1) / piece, end == size_ ? (end + piece - 1) / piece : end / piece);
+  if (lazy_->maker.release) lazy_->maker.release();
 }
 
 bool MappedFile::same_file(const MappedFile& other) const {

@@ -38,6 +38,8 @@ class MappedFile {
   void need(int64_t offset, int64_t bytes) const {
     if (lazy_) make_pieces(offset, bytes);
   }
+  /// Bytes that are needed again after release() are made again, from files; those of make() are lost.
+  bool is_made_lazily() const { return lazy_ != nullptr; }
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -58,6 +60,10 @@ class MappedFile {
   struct Lazy;
   MappedFile();
   void make_pieces(int64_t offset, int64_t bytes) const;
+  /// Whole pages in [begin, end).
+  void release_pages(int64_t begin, int64_t end) const;
+  /// Pieces begin to end - 1.
+  void release_pieces(int64_t begin, int64_t end) const;
 
   std::string path_;
   const uint8_t* data_ = nullptr;

@@ -36,11 +36,14 @@ Status too_long(int64_t tokens, int64_t most) {
 }
 
 /// Quantized are the matrices of the layers. Tables of embeddings are looked up, not multiplied; what gives scores from
-/// one vector, and what chooses experts, is small and sensitive.
+/// one vector, and what chooses experts, is small and sensitive. Matrices of joint projections that a model takes apart
+/// (GPT-2's are stored transposed) stay too.
 bool is_quantized_weight(const std::string& name) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  return (has("layer.") || has("layers.") || has(".h.") || name.starts_with("h.")) && name.ends_with(".weight") &&
-         !has("mlp.gate.") && !has("router");
+  for (const char* part :
+       {".gate.", "expert_gate", "router", ".c_attn", ".c_proj", ".c_fc", "query_key_value", "kv_b_proj"})
+    if (has(part)) return false;
+  return (has("layer.") || has("layers.") || has(".h.") || name.starts_with("h.")) && name.ends_with(".weight");
 }
 
 Status convert_matrices(Checkpoint& checkpoint, Precision precision) {

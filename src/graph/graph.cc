@@ -11,6 +11,7 @@ void WeightSource::need_rows(int64_t begin, int64_t count) const {
 }
 
 void WeightSource::need_all() const {
+  if (source_row && !view.shape.empty()) return need_rows(0, view.shape[0]);
   if (file) file->need(static_cast<const uint8_t*>(view.data) - file->data(), view.bytes());
 }
 

@@ -68,9 +68,12 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
   e.sample_from = "logits";
   if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
-  // A model that does not fit is compiled again, in parts: its weights must still be there then.
+  // A model that does not fit is compiled again, in parts: its weights must still be there then, or be made again.
   if (device.kind != DeviceKind::kCpu && options.gpu_layers < 0)
-    for (ValueInfo& value : graph.values) value.weight.is_shared = true;
+    for (ValueInfo& value : graph.values) {
+      const auto& file = value.weight.file;
+      if (!file || !file->is_made_lazily()) value.weight.is_shared = true;
+    }
   if (device.kind == DeviceKind::kCpu || e.interpret) {
     REDLINE_TRY(s.open(std::move(graph), e, options));
   } else if (Status status = s.open(graph, e, options); is_out_of_memory(status.code())) {

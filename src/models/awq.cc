@@ -62,9 +62,9 @@ Result<QuantizedReader> awq_reader(const nlohmann::json& config) {
     return unsupported("zero_point is {}", zero);
   const char* const group_key = config.contains("group_size") ? "group_size" : "q_group_size";
   const auto group = config.find(group_key);
-  if (group == config.end() || !group->is_number_integer() || group->get<int64_t>() == 0 || group->get<int64_t>() < -1)
-    return unsupported("{} is {}", group_key, setting_text(config, group_key));
-  const int64_t group_size = std::max<int64_t>(group->get<int64_t>(), 0);
+  const auto size = group == config.end() ? std::nullopt : read_group_size(*group);
+  if (!size) return unsupported("{} is {}", group_key, setting_text(config, group_key));
+  const int64_t group_size = *size;
   QuantizedReader reader;
   reader.name = fmt::format("AWQ, {} bits, {}", kBits, group_text(group_size));
   reader.types = {"I32"};

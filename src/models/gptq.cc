@@ -86,9 +86,9 @@ Result<QuantizedReader> gptq_reader(const nlohmann::json& config) {
   gptq.bits = bits[0] - '0';
   const auto group = config.find("group_size");
   if (group != config.end() && !group->is_null()) {
-    if (!group->is_number_integer() || group->get<int64_t>() == 0 || group->get<int64_t>() < -1)
-      return unsupported("group_size is {}", setting_text(config, "group_size"));
-    gptq.group_size = std::max<int64_t>(group->get<int64_t>(), 0);
+    const auto size = read_group_size(*group);
+    if (!size) return unsupported("group_size is {}", setting_text(config, "group_size"));
+    gptq.group_size = *size;
   }
   std::string format = setting_text(config, "checkpoint_format");
   if (format == "nothing") format = setting_text(config, "format");

@@ -37,7 +37,7 @@ struct BlockMaker {
 
   int64_t column(int64_t k) const { return columns ? (*columns)[static_cast<size_t>(k)] : k; }
 
-  /// Of 32 columns from `block` on and `count` rows from `row` on, a multiple of kTile.
+  /// Of 32 columns from `block` on and `count` rows from `row` on, at most kTile.
   void load(int64_t block, int64_t row, int count, Codes& out) const {
     const PackedInts& c = codes;
     const int per = c.per_word();

@@ -41,9 +41,10 @@ Result<Scheme> read_scheme(const std::string& name, const json& group) {
   if (setting_text(*weights, "dynamic") == "true") return differs("dynamic");
   scheme.is_symmetric = setting_text(*weights, "symmetric") != "false";
   if (strategy == "group") {
-    const auto size = weights->find("group_size");
-    if (size == weights->end() || !size->is_number_integer() || size->get<int64_t>() < 1) return differs("group_size");
-    scheme.group_size = size->get<int64_t>();
+    const auto group = weights->find("group_size");
+    const auto size = group == weights->end() ? std::nullopt : read_group_size(*group);
+    if (size.value_or(0) == 0) return differs("group_size");
+    scheme.group_size = *size;
   } else if (strategy != "channel") {
     return differs("strategy");
   }
@@ -99,7 +100,8 @@ Status read_module(Checkpoint& checkpoint, const std::vector<Scheme>& schemes, c
   // The scheme whose sizes are these: a file names modules by patterns.
   const auto fits = [&](const Scheme& s) {
     const int64_t per = 32 / s.bits, size = s.group_size > 0 ? s.group_size : cols;
-    return (cols + per - 1) / per == words && (cols + size - 1) / size == w.groups;
+    return (cols + per - 1) / per == words && (cols + size - 1) / size == w.groups &&
+           (s.is_symmetric || checkpoint.tensors.count(name("weight_zero_point")));
   };
   const auto scheme = std::find_if(schemes.begin(), schemes.end(), fits);
   if (scheme == schemes.end())

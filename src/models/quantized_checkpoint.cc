@@ -14,6 +14,15 @@ std::string setting_text(const json& object, const char* key) {
   return text;
 }
 
+std::optional<int64_t> read_group_size(const nlohmann::json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  // Unsigned numbers beyond int64 are no size either.
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX) return std::nullopt;
+  const auto size = value.get<int64_t>();
+  if (size == 0 || size < -1 || size > INT32_MAX) return std::nullopt;
+  return std::max<int64_t>(size, 0);
+}
+
 std::string group_text(int64_t group_size) {
   return group_size > 0 ? fmt::format("groups of {}", group_size) : "channels";
 }

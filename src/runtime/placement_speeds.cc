@@ -46,7 +46,7 @@ Result<PlacementSpeed> measure_speed(std::span<const ValueInfo* const> matrices,
     if (!multiplies) g.output("y", scale(g, x, {2}));
     for (size_t i = 0; multiplies && i < matrices.size(); ++i) {
       WeightSource source = matrices[i]->weight;
-      source.file = nullptr;  // the model's graph reads it later
+      source.file = nullptr;  // the model's graph reads it later; any bytes have the same speed
       g.output(fmt::format("y{}", i), linear(g, x, g.weight(matrices[i]->name, std::move(source))));
     }
     return g.finish();

@@ -108,6 +108,30 @@ TEST_F(MappedFileTest, MakesPiecesWhenTheyAreNeeded) {
   EXPECT_EQ(MappedFile::make_lazily("empty", 0, maker).value()->size(), 0);
 }
 
+TEST_F(MappedFileTest, PiecesSurviveThreadsThatReleaseOthers) {
+  constexpr int64_t kPiece = 5000, kSize = 16 * kPiece;
+  MappedFile::Maker maker;
+  maker.piece = kPiece;
+  maker.fill = [&](int64_t begin, int64_t end, uint8_t* out) {
+    for (int64_t i = begin; i < end; ++i) out[i - begin] = static_cast<uint8_t>(i % 251 + 1);
+  };
+  const auto file = MappedFile::make_lazily("lazy", kSize, maker).value();
+  // Ranges that overlap; no byte is read while another thread may release it.
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 20; ++i) {
+          file->need(t * kPiece, (8 + t) * kPiece);
+          file->release((t + i % 3) * kPiece, 6 * kPiece);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    file->need(0, kSize);
+    for (int64_t i = 0; i < kSize; ++i) ASSERT_EQ(file->data()[i], i % 251 + 1) << i << " in round " << round;
+  }
+}
+
 TEST_F(MappedFileTest, SaysWhatIsWrong) {
   const auto check = [](const std::string& path, Code code, const std::string& text) {
     for (const Status& status : {MappedFile::open(path).status(), read_text_file(path).status()}) {

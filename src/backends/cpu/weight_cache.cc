@@ -160,6 +160,7 @@ bool WeightCache::check_row_panels(const uint8_t* region, WorkerTeam& team) cons
       if (std::memcmp(expected.data(), region + w.offset + row_panel * row_panel_bytes, expected.size()) != 0)
         is_same = false;
       // Only this row panel is needed, but the system may have mapped many pages around it.
+      if (w.value->weight.is_shared) continue;
       const MappedFile& file = *w.value->weight.file;
       file.release(static_cast<const uint8_t*>(w.value->weight.view.data) - file.data(), w.value->weight.view.bytes());
     }

@@ -317,7 +317,7 @@ struct BasicLinear {
         const Lanes<int> at = w.lane() * 4 + (i / 4 * 4 * kWarpLanes + i % 4);
         x[i] = from.load(at + k, (at < Lanes<int>(elements)) & Lanes<bool>(row < rows), w);
         most = max_of(most, max_of(x[i], -x[i]));
-        wrong = wrong + (x[i] - x[i]);
+        wrong = wrong + x[i] * 0.0f;  // 0 if x is finite
       }
       most = warp_max(w, most);
       const Lanes<float> scale = most / 127.0f + warp_sum(w, wrong);

@@ -45,6 +45,19 @@ struct Ahead {
   }
 };
 
+// When the scales of 256 elements are read: before their codes,
+struct ScalesFirst {};
+// with the codes of their block, which need no others then,
+template <class Head>
+struct ScalesBeside {};
+// or after the codes, by find().
+template <class Find>
+struct ScalesAfter {
+  Find find;
+};
+template <class Find>
+ScalesAfter(Find) -> ScalesAfter<Find>;
+
 /// Codes as they are in packed row panels, or unpacked, of 256 elements: lines of 32 elements (`step`) of column vector
 /// c.
 template <class T, class Codes, bool kPrefetches>
@@ -67,9 +80,13 @@ struct PackedLines {
     // Behind the scales of a small block, codes end in a cache line of their own.
     if ((l + 1) * kRowPanelRows * 4 >= Codes::kBytes) __builtin_prefetch(codes + Codes::kBytes - 1 + ahead, 0, 2);
   }
+  template <class Head>
+  REDLINE_INLINE VecI32 scale_beside(const ScalesBeside<Head>&, int step, int c) const {
+    return bits_i32(floats_f32(Head::scale(block + step * step_bytes, 0, c)));
+  }
   /// The scales of the group that codes are prefetched of. Those of a small block share their cache lines.
   REDLINE_INLINE void prefetch_heads(int row_panels) const {
-    for (int s = 0; s < row_panels; ++s)
+    for (int s = 0; kPrefetches && s < row_panels; ++s)
       for (int64_t at = 0; at + 64 <= first_step; at += 64)
         __builtin_prefetch(block + s * row_panel_bytes + ahead + at, 0, 2);
   }
@@ -110,11 +127,11 @@ struct UnpackedLines {
 
 // 256 elements of K: kRows rows of x by kRowPanels row panels. place(r, c) is where the float32 sums are. Scales are
 // kept for kShifts shifts; if for one, powers has the powers of two of each row. The loops over registers are unrolled.
-template <class T, int kShifts, int kRows, int kRowPanels, class Lines, class Place>
+template <class T, int kShifts, int kRows, int kRowPanels, class Lines, class Place, class Reads = ScalesFirst>
 REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t codes_at, int64_t numbers_at,
                                    const int32_t* starts, int64_t starts_stride, const int32_t* powers,
                                    int64_t powers_stride, int steps, const Scales<T::kGroup, kShifts>* scales,
-                                   bool is_first, const Lines& lines, const Place& place) {
+                                   bool is_first, const Lines& lines, const Place& place, const Reads& reads = {}) {
   constexpr int kCols = kRowPanels * kRowPanelVecs, kGroups = 32 / T::kGroup, kGroupLines = T::kGroup / 4;
   const auto for_all = [](const auto& body) REDLINE_LAMBDA {
     unroll<kCols>([&](auto c) REDLINE_LAMBDA { unroll<kRows>([&](auto r) REDLINE_LAMBDA { body(r, c); }); });
@@ -127,6 +144,24 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
     whole[r][c] = zero_i32();
     real[r][c] = zero_f32();
   });
+  constexpr bool kIsAfter = requires { reads.find(); };
+  alignas(64) int32_t dots[kIsAfter ? kQ8Group / T::kGroup : 1][kRows][kCols * kWidth];
+  const auto scale_dots = [&](int step, int group, const auto& dot_of, const auto& sum16_of) REDLINE_LAMBDA {
+    unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+      const int64_t shift = kShifts > 1 ? shifts_of(row[r] + numbers_at)[step] : 0;
+      const VecI32 power = kShifts > 1 ? zero_i32() : set1_i32(powers[r * powers_stride + step]);
+      unroll<kCols>([&](auto c) REDLINE_LAMBDA {
+        VecI32 scale;
+        if constexpr (requires { lines.scale_beside(reads, step, c); }) scale = lines.scale_beside(reads, step, c);
+        else scale = load_i32(scale_at(scales[c / kRowPanelVecs].scale[group * kShifts + shift], c));
+        if constexpr (kShifts == 1 && T::kIsNarrow) scale = times_power(scale, power);
+        else if constexpr (kShifts == 1) scale = bits_i32(bits_f32(scale) * bits_f32(power));
+        if constexpr (!T::kIsNarrow) real[r][c] = fma(bits_f32(scale), to_f32(dot_of(r, c)), real[r][c]);
+        else if constexpr (T::kLines16 > 1) whole[r][c] = dot2_i16(whole[r][c], sum16_of(r, c), scale);
+        else whole[r][c] = dot2_i16(whole[r][c], dot_of(r, c), scale);
+      });
+    });
+  };
   for (int step = 0; step < steps; ++step, codes_at += kQ8Step) {
     lines.begin_step();
     const auto add_group = [&](int g) REDLINE_LAMBDA {
@@ -170,23 +205,26 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
       } else {  // the baseline set does not unroll: it would take minutes to compile
         for (int l = 0; l < kGroupLines; ++l) add_lines(l);
       }
-      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
-        const int64_t shift = kShifts > 1 ? shifts_of(row[r] + numbers_at)[step] : 0;
-        const VecI32 power = kShifts > 1 ? zero_i32() : set1_i32(powers[r * powers_stride + step]);
-        unroll<kCols>([&](auto c) REDLINE_LAMBDA {
-          VecI32 scale = load_i32(scale_at(scales[c / kRowPanelVecs].scale[group * kShifts + shift], c));
-          if constexpr (kShifts == 1 && T::kIsNarrow) scale = times_power(scale, power);
-          else if constexpr (kShifts == 1) scale = bits_i32(bits_f32(scale) * bits_f32(power));
-          if constexpr (!T::kIsNarrow) real[r][c] = fma(bits_f32(scale), to_f32(dot[r][c]), real[r][c]);
-          else if constexpr (T::kLines16 > 1) whole[r][c] = dot2_i16(whole[r][c], sum16[r][c], scale);
-          else whole[r][c] = dot2_i16(whole[r][c], dot[r][c], scale);
-        });
-      });
+      if constexpr (kIsAfter) {
+        static_assert(T::kLines16 == 1);
+        for_all([&](auto r, auto c) REDLINE_LAMBDA { store(dots[group][r] + c * kWidth, dot[r][c], Full{}); });
+      } else {
+        scale_dots(
+            step, group, [&](auto r, auto c) REDLINE_LAMBDA { return dot[r][c]; },
+            [&](auto r, auto c) REDLINE_LAMBDA { return sum16[r][c]; });
+      }
     };
     if constexpr (kWidth > 4) {
       unroll<kGroups>(add_group);
     } else {
       for (int g = 0; g < kGroups; ++g) add_group(g);
+    }
+  }
+  if constexpr (kIsAfter) {
+    reads.find();
+    for (int group = 0; group < steps * kGroups; ++group) {
+      const auto dot_of = [&](auto r, auto c) REDLINE_LAMBDA { return load_i32(dots[group][r] + c * kWidth); };
+      scale_dots(group / kGroups, group, dot_of, dot_of);
     }
   }
   // Sums of x codes, of two weight groups at once.

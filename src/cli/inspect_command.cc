@@ -181,6 +181,11 @@ Sums sum(const FileReport& report) {
   return s;
 }
 
+/// Integers of a quantized folder are codes, zero points, orders and shapes.
+bool is_read(std::string_view type, bool is_readable, const Verdict& verdict) {
+  return is_readable || (!verdict.quantization.empty() && (type.starts_with("I") || type.starts_with("U")));
+}
+
 Json report_json(const InspectArgs& args, const std::string& path, const FileReport& report, const Verdict& verdict) {
   const Sums sums = sum(report);
   Json json = {{"path", path},
@@ -199,7 +204,7 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
                              {"tensors", t.tensors},
                              {"parameters", t.elements},
                              {"bytes", t.bytes},
-                             {"readable", t.is_readable}});
+                             {"readable", is_read(t.type, t.is_readable, verdict)}});
   if (verdict.tokenizer.ok()) {
     json["tokenizer"] = {{"kind", verdict.tokenizer_kind},
                          {"pre_tokenizer", verdict.pre_tokenizer},
@@ -251,7 +256,7 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
                                  {"bytes", t.bytes},
                                  {"offset", t.offset},
                                  {"file", t.file},
-                                 {"readable", t.is_readable}});
+                                 {"readable", is_read(t.type, t.is_readable, verdict)}});
   }
   return json;
 }
@@ -302,7 +307,7 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
   Table types({"type", "tensors", "parameters", "bytes", ""}, {1, 2, 3});
   for (const auto& t : report.totals())
     types.add({t.type, fmt::format("{}", t.tensors), fmt::format("{}", t.elements), fmt::format("{}", t.bytes),
-               t.is_readable ? "" : "not readable by Redline"});
+               is_read(t.type, t.is_readable, verdict) ? "" : "not readable by Redline"});
   if (!report.tensors.empty()) terminal.print("\n{}", types.text());
 
   if (args.metadata) {

@@ -147,7 +147,7 @@ void MappedFile::release_pages(int64_t begin, int64_t end) const {
 }
 
 void MappedFile::release_pieces(int64_t begin, int64_t end) const {
-  // Taken first, so that nobody makes one while its pages go; what another thread is making stays.
+  // Taken first, so that none is made while its pages go; what another thread is making stays.
   const auto take = [&](int64_t i) {
     std::atomic<uint8_t>& state = lazy_->pieces[static_cast<size_t>(i)];
     uint8_t is = state.load(std::memory_order_acquire);

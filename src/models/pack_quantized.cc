@@ -100,10 +100,12 @@ Status read_module(Checkpoint& checkpoint, const std::vector<Scheme>& schemes, c
   // The scheme whose sizes are these: a file names modules by patterns.
   const auto fits = [&](const Scheme& s) {
     const int64_t per = 32 / s.bits, size = s.group_size > 0 ? s.group_size : cols;
-    return (cols + per - 1) / per == words && (cols + size - 1) / size == w.groups &&
-           (s.is_symmetric || checkpoint.tensors.count(name("weight_zero_point")));
+    return (cols + per - 1) / per == words && (cols + size - 1) / size == w.groups;
   };
-  const auto scheme = std::find_if(schemes.begin(), schemes.end(), fits);
+  const bool has_zeros = checkpoint.tensors.count(name("weight_zero_point")) > 0;
+  auto scheme = std::find_if(schemes.begin(), schemes.end(),
+                             [&](const Scheme& s) { return fits(s) && s.is_symmetric != has_zeros; });
+  if (scheme == schemes.end()) scheme = std::find_if(schemes.begin(), schemes.end(), fits);
   if (scheme == schemes.end())
     return invalid_argument(
         "tensor {} is [{}, {}] and {} has {} groups for [{}, {}]; no scheme of config_groups has these",

@@ -4,8 +4,8 @@
 // of keys together, a chunk of kKvChunk positions at a time: each has the scores of one page, then, when all know the
 // largest score of a row and the weights of all pages, the sums of some elements of the head. So a page is read once
 // for all query heads that share it, and what a row gets does not depend on the rows beside it: scores that it does not
-// see have weight zero, and chunks are folded as in attention.h. Keys and values are finite (docs/numerics.md): infinite
-// ones make a NaN of every row of a tile.
+// see have weight zero, and chunks are folded as in attention.h. Keys and values are finite (docs/numerics.md):
+// an infinite one makes a NaN of every row of a tile.
 #pragma once
 
 #include "kernels/tiles/attention.h"

@@ -40,6 +40,8 @@ enum Piece : uint8_t { kNotMade, kBeingMade, kMade };
 }  // namespace
 
 struct MappedFile::Lazy {
+  Lazy(Maker how, int64_t count) : maker(std::move(how)), pieces(static_cast<size_t>(count)) {}
+
   Maker maker;
   std::vector<std::atomic<uint8_t>> pieces;
 };
@@ -109,8 +111,7 @@ Result<std::shared_ptr<MappedFile>> MappedFile::make_lazily(std::string path, in
   file->size_ = bytes;
   const int64_t piece = std::clamp<int64_t>(maker.piece, 1, bytes);
   maker.piece = piece;
-  file->lazy_.reset(
-      new Lazy{std::move(maker), std::vector<std::atomic<uint8_t>>(static_cast<size_t>((bytes + piece - 1) / piece))});
+  file->lazy_ = std::make_unique<Lazy>(std::move(maker), (bytes + piece - 1) / piece);
   return file;
 }
 

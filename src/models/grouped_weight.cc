@@ -230,6 +230,7 @@ Result<const WeightSource*> find_shaped(const Checkpoint& checkpoint, const std:
   for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] < 0 ? view.shape[i] > 0 : view.shape[i] == shape[i];
   if (fits) return &at->second;
   std::vector<std::string> sizes;
+  sizes.reserve(shape.size());
   for (const int64_t size : shape) sizes.push_back(size < 0 ? "any" : std::to_string(size));
   return invalid_argument("tensor {} is {} [{}]; {} [{}] is expected", name, dtype_info(view.dtype).name,
                           fmt::join(view.shape, ", "), type, fmt::join(sizes, ", "));

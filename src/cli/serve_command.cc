@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/model_name.h"
+#include "cli/precision_option.h"
 #include "lab/machine/peaks_cache.h"
 #include "redline/embedding.h"
 #include "redline/image.h"
@@ -48,7 +49,7 @@ struct ServeArgs {
       "clients may load adapters from this machine's files over a network; "
       "on a loopback address they always may");
     v(precision, "precision", "TYPE", "weights of image and embedding models, as the --dtype of image and embed",
-      {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}});
+      {.choices = precision_names()});
     v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
       {.names_file = true, .shown_default = "the model's own"});
     v(max_sequences, "max-sequences", "N", "texts that are generated at once",

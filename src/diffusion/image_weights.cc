@@ -22,11 +22,7 @@ Precision autoencoder_precision(Precision type) { return type == Precision::kF32
 Status convert_image_weights(Checkpoint& checkpoint, Precision type) {
   if (type == Precision::kF32) return {};
   REDLINE_TRY(round_convolutions(checkpoint));
-  if (const std::optional<DType> quantized = quantized_type(type))
-    return convert_weights(checkpoint, *quantized, is_quantized_weight);
-  if (type == Precision::kBF16)
-    return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
-  return {};
+  return convert_matrices(checkpoint, type, is_quantized_weight);
 }
 
 ExecutableOptions image_network_options(Precision type, const DeviceChoice& device) {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "embedding/pooling.h"
-#include "models/convert_weights.h"
 #include "models/precision.h"
 #include "models/registry.h"
 #include "text/unicode.h"
@@ -46,14 +45,6 @@ bool is_quantized_weight(const std::string& name) {
   return (has("layer.") || has("layers.") || has(".h.") || name.starts_with("h.")) && name.ends_with(".weight");
 }
 
-Status convert_matrices(Checkpoint& checkpoint, Precision precision) {
-  if (const std::optional<DType> quantized = quantized_type(precision))
-    return convert_weights(checkpoint, *quantized, is_quantized_weight);
-  if (precision == Precision::kBF16)
-    return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
-  return {};
-}
-
 float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); }
 
 }  // namespace
@@ -62,7 +53,7 @@ Result<std::unique_ptr<EmbeddingEngine>> TextEmbeddingEngine::make(Checkpoint ch
   std::unique_ptr<TextEmbeddingEngine> engine(new TextEmbeddingEngine());
   REDLINE_TRY(engine->choose_machine(options));
   options.dtype = resolve_precision(options.dtype, resources_of(*engine->runtime_).kernels(), engine->device_);
-  REDLINE_TRY(convert_matrices(checkpoint, options.dtype));
+  REDLINE_TRY(convert_matrices(checkpoint, options.dtype, is_quantized_weight));
   const EncoderFamily* family = find_encoder_family(checkpoint);
   const Status opened =
       family ? engine->open_encoder(*family, checkpoint, options) : engine->open_decoder(checkpoint, options);

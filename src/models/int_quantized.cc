@@ -43,15 +43,8 @@ std::string difference(const json& group) {
 }
 
 Status check_scheme(const json& config) {
-  if (const auto cache = config.find("kv_cache_scheme"); cache != config.end() && !cache->is_null() && !cache->empty())
-    return unsupported("it has a kv_cache_scheme");
-  if (const auto sparsity = config.find("sparsity_config"); sparsity != config.end() && sparsity->is_object() &&
-                                                            !sparsity->empty() &&
-                                                            setting_text(*sparsity, "format") != "dense")
-    return unsupported("its weights are sparse");
-  const auto groups = config.find("config_groups");
-  if (groups == config.end() || !groups->is_object() || groups->empty()) return unsupported("no \"config_groups\"");
-  for (const auto& [name, group] : groups->items()) {
+  REDLINE_ASSIGN(const json groups, config_groups(config));
+  for (const auto& [name, group] : groups.items()) {
     if (!group.is_object()) return unsupported("{} is not an object", name);
     if (const auto own = group.find("format"); own != group.end() && !own->is_null() && *own != "int-quantized")
       return unsupported("{}: format is {}", name, setting_text(group, "format"));

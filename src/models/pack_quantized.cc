@@ -144,16 +144,9 @@ Status read_module(Checkpoint& checkpoint, const std::vector<Scheme>& schemes, c
 }  // namespace
 
 Result<QuantizedReader> pack_quantized_reader(const json& config) {
-  if (const auto cache = config.find("kv_cache_scheme"); cache != config.end() && !cache->is_null() && !cache->empty())
-    return unsupported("it has a kv_cache_scheme");
-  if (const auto sparsity = config.find("sparsity_config"); sparsity != config.end() && sparsity->is_object() &&
-                                                            !sparsity->empty() &&
-                                                            setting_text(*sparsity, "format") != "dense")
-    return unsupported("its weights are sparse");
-  const auto groups = config.find("config_groups");
-  if (groups == config.end() || !groups->is_object() || groups->empty()) return unsupported("no \"config_groups\"");
+  REDLINE_ASSIGN(const json groups, config_groups(config));
   std::vector<Scheme> schemes;
-  for (const auto& [name, group] : groups->items()) {
+  for (const auto& [name, group] : groups.items()) {
     REDLINE_ASSIGN(const Scheme scheme, read_scheme(name, group));
     schemes.push_back(scheme);
   }

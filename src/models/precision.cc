@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "models/convert_weights.h"
+
 namespace redline {
 
 Result<Precision> precision_from_name(std::string_view name) {
@@ -24,6 +26,15 @@ std::optional<DType> quantized_type(Precision precision) {
     case Precision::kW8A8: return DType::kW8A8;
     default: return std::nullopt;
   }
+}
+
+Status convert_matrices(Checkpoint& checkpoint, Precision precision,
+                        const std::function<bool(const std::string&)>& is_quantized) {
+  if (const std::optional<DType> quantized = quantized_type(precision))
+    return convert_weights(checkpoint, *quantized, is_quantized);
+  if (precision == Precision::kBF16)
+    return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
+  return {};
 }
 
 }  // namespace redline

@@ -14,7 +14,19 @@ std::string setting_text(const json& object, const char* key) {
   return text;
 }
 
-std::optional<int64_t> read_group_size(const nlohmann::json& value) {
+Result<json> config_groups(const json& config) {
+  if (const auto cache = config.find("kv_cache_scheme"); cache != config.end() && !cache->is_null() && !cache->empty())
+    return unsupported("it has a kv_cache_scheme");
+  if (const auto sparsity = config.find("sparsity_config"); sparsity != config.end() && sparsity->is_object() &&
+                                                            !sparsity->empty() &&
+                                                            setting_text(*sparsity, "format") != "dense")
+    return unsupported("its weights are sparse");
+  const auto groups = config.find("config_groups");
+  if (groups == config.end() || !groups->is_object() || groups->empty()) return unsupported("no \"config_groups\"");
+  return *groups;
+}
+
+std::optional<int64_t> read_group_size(const json& value) {
   if (!value.is_number_integer()) return std::nullopt;
   // Unsigned numbers beyond int64 are no size either.
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX) return std::nullopt;

@@ -32,6 +32,9 @@ Result<QuantizedReader> int_quantized_reader(const nlohmann::json& config);
 
 /// A setting as text: "nothing" where it is absent.
 std::string setting_text(const nlohmann::json& object, const char* key);
+/// "config_groups" of compressed-tensors, an object with members. unsupported: there is none, the cache has a scheme, or
+/// the weights are sparse.
+Result<nlohmann::json> config_groups(const nlohmann::json& config);
 /// The columns of a group, 1 to 2^31 - 1; 0 for -1, channels; nullopt: another value.
 std::optional<int64_t> read_group_size(const nlohmann::json& value);
 /// "channels", or "groups of 128".

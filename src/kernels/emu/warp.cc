@@ -31,7 +31,10 @@ void poison(Lanes<T>* const (&registers)[32], T value, std::vector<std::pair<Lan
 
 }  // namespace
 
-void Warp::issue(const GroupProduct& product) {
+void Warp::issue(GroupProduct product, const Lanes<uint32_t> (&a)[4], uint64_t descriptor, bool accumulate) {
+  std::copy_n(a, 4, product.a);
+  product.descriptor = descriptor;
+  product.accumulate = accumulate;
   // What the group's other warps multiply with in the same place.
   auto& own = block_.products[static_cast<size_t>(index_)];
   for (size_t w = static_cast<size_t>(index_) / 4 * 4; w < static_cast<size_t>(index_) / 4 * 4 + 4; ++w)
@@ -46,24 +49,18 @@ void Warp::issue(const GroupProduct& product) {
 void Warp::group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<float>* const* c, bool accumulate) {
   machine_.may_switch(block_, index_);
   GroupProduct product = {};
-  std::copy_n(a, 4, product.a);
   std::copy_n(c, 32, product.c);
-  product.descriptor = descriptor;
-  product.accumulate = accumulate;
   poison(product.c, std::numeric_limits<float>::quiet_NaN(), sums_);
-  issue(product);
+  issue(product, a, descriptor, accumulate);
 }
 
 void Warp::group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<int32_t>* const* c,
                           bool accumulate) {
   machine_.may_switch(block_, index_);
   GroupProduct product = {};
-  std::copy_n(a, 4, product.a);
   std::copy_n(c, 32, product.sums);
-  product.descriptor = descriptor;
-  product.accumulate = accumulate;
   poison(product.sums, std::numeric_limits<int32_t>::min(), integer_sums_);
-  issue(product);
+  issue(product, a, descriptor, accumulate);
 }
 
 void Warp::group_wait() {

@@ -164,7 +164,8 @@ class Warp {
     Lanes<int32_t>* sums[32];  ///< of int8; c is null then
     bool accumulate;
   };
-  void issue(const GroupProduct& product);
+  /// Of a product that has its sums.
+  void issue(GroupProduct product, const Lanes<uint32_t> (&a)[4], uint64_t descriptor, bool accumulate);
   void multiply(const GroupProduct& product);
   void multiply_i8(const GroupProduct& product);
 

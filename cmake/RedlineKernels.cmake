@@ -57,7 +57,8 @@ function(redline_add_cpu_kernels target)
                       ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8_tiles.kernel.cc APPEND PROPERTY COMPILE_OPTIONS -O1)
   # GCC 12's partial redundancy elimination carries the accumulators of this loop in two sets of registers: 32 moves for
   # 16 dot products, and a third more time. No other kernel gains without it; attention loses.
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx512_vnni.kernel.cc APPEND PROPERTY
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx512_vnni.kernel.cc
+                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_requantized.avx512_vnni.kernel.cc APPEND PROPERTY
                COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fno-tree-pre>)
   redline_rows(cpu_kernels "fill_@name@" src/kernels/cpu .kernel.cc)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/table.base.kernel.cc APPEND PROPERTY

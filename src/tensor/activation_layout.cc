@@ -5,7 +5,7 @@
 namespace redline {
 
 const char* activation_layout_name(ActivationLayout layout) {
-  static constexpr const char* kNames[kNumActivationLayouts] = {"f32", "q8", "tiles", "i8"};
+  static constexpr const char* kNames[kNumActivationLayouts] = {"f32", "q8", "tiles", "i8", "i8_groups"};
   return kNames[static_cast<int>(layout)];
 }
 

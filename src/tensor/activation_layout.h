@@ -7,12 +7,13 @@
 namespace redline {
 
 enum class ActivationLayout : uint8_t {
-  kF32,        ///< row-major float32, any stride
-  kI8Grouped,  ///< int8 codes in groups of 256 with one scale each, for integer dot products
-  kBf16Tiled,  ///< bfloat16 in tile order
-  kI8Tiled,    ///< int8 in tile order, one scale per 1024 elements of a row
+  kF32,            ///< row-major float32, any stride
+  kI8Grouped,      ///< int8 codes in groups of 256 with one scale each, for integer dot products
+  kBf16Tiled,      ///< bfloat16 in tile order
+  kI8Tiled,        ///< int8 in tile order, one scale per 1024 elements of a row
+  kI8TiledGroups,  ///< int8 in tile order, one scale per 128 elements of a row
 };
-inline constexpr int kNumActivationLayouts = 4;
+inline constexpr int kNumActivationLayouts = 5;
 
 /// Which weight types have one kernel for any number of rows, so that the bits of a row do not depend on the others.
 enum class BatchInvariance : uint8_t {
@@ -56,17 +57,28 @@ constexpr int64_t i8_scales_at(int64_t cols) {
   return (cols + kI8TileColumns - 1) / kI8TileColumns * kXTileRows * kXTileBytes;
 }
 inline constexpr int64_t kI8ChunkScaleBytes = 2 * 64;  ///< bytes of the scales and sums of a chunk
-constexpr int64_t i8_panel_bytes(int64_t cols) {
-  return i8_scales_at(cols) + (cols + kI8Chunk - 1) / kI8Chunk * kI8ChunkScaleBytes;
+/// `group`: columns that share a scale.
+constexpr int64_t i8_panel_bytes(int64_t cols, int64_t group = kI8Chunk) {
+  return i8_scales_at(cols) + (cols + group - 1) / group * kI8ChunkScaleBytes;
 }
+/// kI8TiledGroups: the same with scales for kI8Group columns, and instead of the sums of codes those times -128, where
+/// sums of products with unsigned weights begin.
+inline constexpr int64_t kI8Group = 128;
 
 /// Rows that a layout interleaves: a batch item must start at a multiple of it.
 constexpr int64_t activation_layout_panel(ActivationLayout layout) {
-  return layout == ActivationLayout::kBf16Tiled || layout == ActivationLayout::kI8Tiled ? kXTileRows : 1;
+  return layout == ActivationLayout::kF32 || layout == ActivationLayout::kI8Grouped ? 1 : kXTileRows;
 }
 /// Column granularity at which the conversion of a row can be split among tasks.
 constexpr int64_t activation_layout_grain(ActivationLayout layout) {
-  return layout == ActivationLayout::kI8Tiled ? kI8Chunk : layout == ActivationLayout::kI8Grouped ? kQ8Group : 32;
+  switch (layout) {
+    case ActivationLayout::kI8Grouped: return kQ8Group;
+    case ActivationLayout::kI8Tiled: return kI8Chunk;
+    case ActivationLayout::kI8TiledGroups: return kI8Group;
+    case ActivationLayout::kF32:
+    case ActivationLayout::kBf16Tiled: break;
+  }
+  return 32;
 }
 
 /// Bytes of x in a layout; float32 rows are dense.
@@ -75,6 +87,7 @@ constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows,
     case ActivationLayout::kI8Grouped: return rows * q8_row_bytes(cols);
     case ActivationLayout::kBf16Tiled: return (rows + kXTileRows - 1) / kXTileRows * tiles_panel_bytes(cols);
     case ActivationLayout::kI8Tiled: return (rows + kXTileRows - 1) / kXTileRows * i8_panel_bytes(cols);
+    case ActivationLayout::kI8TiledGroups: return (rows + kXTileRows - 1) / kXTileRows * i8_panel_bytes(cols, kI8Group);
     case ActivationLayout::kF32: break;
   }
   return rows * cols * 4;

@@ -125,7 +125,9 @@ std::vector<Entry> entries() {
   by_type("linear_tiles", offsetof(CpuKernels, linear_tiles));
   by_type("linear_i8", offsetof(CpuKernels, linear_i8));
   by_type("linear_i8_tiles", offsetof(CpuKernels, linear_i8_tiles));
-  for (ActivationLayout form : {ActivationLayout::kI8Grouped, ActivationLayout::kBf16Tiled, ActivationLayout::kI8Tiled})
+  by_type("linear_requantized", offsetof(CpuKernels, linear_requantized));
+  for (ActivationLayout form : {ActivationLayout::kI8Grouped, ActivationLayout::kBf16Tiled, ActivationLayout::kI8Tiled,
+                                ActivationLayout::kI8TiledGroups})
     all.push_back({fmt::format("prepare_x.{}", activation_layout_name(form)),
                    offsetof(CpuKernels, prepare_x) + static_cast<size_t>(form) * sizeof(void (*)())});
   by_type("embedding", offsetof(CpuKernels, embedding));

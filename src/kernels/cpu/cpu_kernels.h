@@ -76,7 +76,7 @@ struct SoftCapArgs {
 
 /// Converts rows [row_begin, row_end) and columns [col_begin, col_end) of x to an activation layout
 /// (tensor/activation_layout.h). Column ranges are split at multiples of activation_grain. Zeros pad the last tile of
-/// kBf16Tiled and kI8Tiled when col_end == cols. A group of kI8Grouped or chunk of kI8Tiled below 2^-100 becomes zero;
+/// kBf16Tiled and kI8Tiled when col_end == cols. Elements that share a scale of 8 bits, all below 2^-100, become zero;
 /// one with an infinity or NaN makes all products of its row NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin
@@ -248,11 +248,12 @@ struct CpuKernels {
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
   // By weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
-  void (*linear[kNumDTypes])(const LinearArgs&) = {};           ///< x in kF32: float32 products; kI8: lora_up.h
-  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Grouped: integer dots
-  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< x in kBf16Tiled: bfloat16 tile products
-  void (*linear_i8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Tiled: integer dots or tile products
-  void (*linear_i8_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< the same, always by tile products: for tests
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};              ///< x in kF32: float32 products; kI8: lora_up.h
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};           ///< x in kI8Grouped: integer dots
+  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};        ///< x in kBf16Tiled: bfloat16 tile products
+  void (*linear_i8[kNumDTypes])(const LinearArgs&) = {};           ///< x in kI8Tiled: integer dots or tile products
+  void (*linear_i8_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< the same, always by tile products: for tests
+  void (*linear_requantized[kNumDTypes])(const LinearArgs&) = {};  ///< x in kI8TiledGroups: weights rounded to int8
   bool has_tile_unit = false;      ///< if false, linear_tiles is only an emulation for tests
   bool has_fast_bf16_dot = false;  ///< vdpbf16ps beats float32 fma: linear_tiles serves bf16 weights
   void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32

@@ -117,6 +117,7 @@ void (*linear_kernel(const CpuKernels& table, DType weight, ActivationLayout lay
     case ActivationLayout::kI8Grouped: return table.linear_q8[type];
     case ActivationLayout::kBf16Tiled: return table.linear_tiles[type];
     case ActivationLayout::kI8Tiled: return table.linear_i8[type];
+    case ActivationLayout::kI8TiledGroups: return table.linear_requantized[type];
   }
   return nullptr;
 }

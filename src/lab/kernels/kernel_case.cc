@@ -74,6 +74,8 @@ const std::vector<KernelKind>& kernel_kinds() {
         {"linear_q8", "NxK", "weight type", "y = x W^T, x rounded to int8 in groups"},
         {"linear_tiles", "NxK", "weight type", "y = x W^T, x in bfloat16 tiles"},
         {"linear_i8", "NxK", "weight type", "y = x W^T, x rounded to int8 with a scale for every 1024"},
+        {"linear_requantized", "NxK", "weight type",
+         "y = x W^T, x and blocks of w rounded to int8, scales for 128 and 256"},
         {"onednn", "NxK", "f32, bf16 or int8 rows with scales",
          "y = x W^T by oneDNN, a peer, where Redline was built with it"},
         {"prepare_x", "K", "q8, tiles or i8", "rows of x into the form that linear kernels read"},

@@ -15,9 +15,10 @@ constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Upper bound of the rounding of each element of row `x` in this layout; zeros if the layout has no shared scales.
 std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k) {
-  return form == ActivationLayout::kI8Tiled     ? code_moves(x, k, kI8Chunk, kI8Chunk, 0)
-         : form == ActivationLayout::kI8Grouped ? code_moves(x, k, kQ8Group, kQ8Step, kQ8MaxShift)
-                                                : std::vector<double>(static_cast<size_t>(k));
+  return form == ActivationLayout::kI8Tiled         ? code_moves(x, k, kI8Chunk, kI8Chunk, 0)
+         : form == ActivationLayout::kI8TiledGroups ? code_moves(x, k, kI8Group, kI8Group, 0)
+         : form == ActivationLayout::kI8Grouped     ? code_moves(x, k, kQ8Group, kQ8Step, kQ8MaxShift)
+                                                    : std::vector<double>(static_cast<size_t>(k));
 }
 
 /// Error bounds of one element, derived in tests/kernels/linear_test.cc and linear_tiles_test.cc.
@@ -31,6 +32,10 @@ double form_error_bound(ActivationLayout form, DType type, int64_t k, const Prod
       return e.moved * (1 + 0x1p-14) + e.w_moved + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
     // The same per chunk, plus the weight's own scale.
     case ActivationLayout::kI8Tiled: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
+    // The same for each 128 elements and each 256. What rounding moves w by is not counted, so the bound is stricter
+    // than that of linear_requantized_test.
+    case ActivationLayout::kI8TiledGroups:
+      return e.moved * (1 + 0x1p-14) + e.w_moved + (n / kI8Group * 3 + 8) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
     // x and w are rounded to bfloat16, 2^-8 each unless they already are; one sum of 16, its reduction, and one sum per
     // 32 of K. A block may be unpacked in float16: three roundings to 11 bits.
     case ActivationLayout::kBf16Tiled: {
@@ -51,7 +56,7 @@ class LinearCase : public ProductCase {
         weight_bytes_(line(packed_bytes(type, n, k))), x_bytes_(line(activation_layout_bytes(form, rows, k))) {}
 
   Cost cost() const override {
-    const char* const peaks[] = {"f32", "int8", "bf16 f16", "int8"};
+    const char* const peaks[] = {"f32", "int8", "bf16 f16", "int8", "int8"};
     const int64_t weight = packed_bytes(type_, n_, k_);
     return {static_cast<double>(weight + activation_layout_bytes(form_, rows_, k_) + rows_ * n_ * 4),
             static_cast<double>(weight),
@@ -171,10 +176,11 @@ class PrepareCase : public KernelCase {
       const int step = 1 << numbers.shifts[i % kQ8Group / kQ8Step];
       return double{numbers.scale} * step * static_cast<int8_t>(row[i]);
     }
-    if (form_ == ActivationLayout::kI8Tiled) {
-      const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_);
+    if (form_ == ActivationLayout::kI8Tiled || form_ == ActivationLayout::kI8TiledGroups) {
+      const int64_t group = form_ == ActivationLayout::kI8Tiled ? kI8Chunk : kI8Group;
+      const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_, group);
       float scale;
-      std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkScaleBytes + m % kXTileRows * 4, 4);
+      std::memcpy(&scale, panel + i8_scales_at(k_) + i / group * kI8ChunkScaleBytes + m % kXTileRows * 4, 4);
       const uint8_t code =
           panel[i / kI8TileColumns * kXTileRows * kXTileBytes + m % kXTileRows * kXTileBytes + i % kI8TileColumns];
       return double{scale} * static_cast<int8_t>(code);
@@ -203,13 +209,14 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workl
       return std::unique_ptr<KernelCase>(
           std::make_unique<PrepareCase>(table.prepare_x[f], form, workload.rows, workload.shape[0]));
     }
-    return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles and i8", workload.type);
+    return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles, i8 and i8_groups", workload.type);
   }
-  const auto* entries = workload.kernel == "linear"         ? table.linear
-                        : workload.kernel == "linear_q8"    ? table.linear_q8
-                        : workload.kernel == "linear_tiles" ? table.linear_tiles
-                        : workload.kernel == "linear_i8"    ? table.linear_i8
-                                                            : nullptr;
+  const auto* entries = workload.kernel == "linear"               ? table.linear
+                        : workload.kernel == "linear_q8"          ? table.linear_q8
+                        : workload.kernel == "linear_tiles"       ? table.linear_tiles
+                        : workload.kernel == "linear_i8"          ? table.linear_i8
+                        : workload.kernel == "linear_requantized" ? table.linear_requantized
+                                                                  : nullptr;
   if (entries == nullptr) return std::unique_ptr<KernelCase>();
   REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
   if (type == DType::kI8) return unsupported("linear.i8 multiplies up matrices of adapters, which have no bench");
@@ -217,10 +224,11 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workl
   if (k % block != 0) return invalid_argument("K {} is not a multiple of {}'s block of {}", k, workload.type, block);
   void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];
   if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
-  const ActivationLayout form = workload.kernel == "linear"      ? ActivationLayout::kF32
-                                : workload.kernel == "linear_q8" ? ActivationLayout::kI8Grouped
-                                : workload.kernel == "linear_i8" ? ActivationLayout::kI8Tiled
-                                                                 : ActivationLayout::kBf16Tiled;
+  const ActivationLayout form = workload.kernel == "linear"               ? ActivationLayout::kF32
+                                : workload.kernel == "linear_q8"          ? ActivationLayout::kI8Grouped
+                                : workload.kernel == "linear_i8"          ? ActivationLayout::kI8Tiled
+                                : workload.kernel == "linear_requantized" ? ActivationLayout::kI8TiledGroups
+                                                                          : ActivationLayout::kBf16Tiled;
   return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, workload.rows, n, k));
 }
 

@@ -21,9 +21,9 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 // Register blocking within a panel of 16 rows of x.
-constexpr int kI8TileRows = kWidth == 16 ? 8 : kWidth == 8 ? 4 : 1;
-constexpr int kI8TileRowPanels = kWidth == 16 ? 2 : 1;
-constexpr int64_t kI8PanelRows = 256, kI8GroupRowPanels = 16;
+inline constexpr int kI8TileRows = kWidth == 16 ? 8 : kWidth == 8 ? 4 : 1;
+inline constexpr int kI8TileRowPanels = kWidth == 16 ? 2 : 1;
+inline constexpr int64_t kI8PanelRows = 256, kI8GroupRowPanels = 16;
 
 template <class W>
 struct I8Scratch {
@@ -58,7 +58,7 @@ template <class W, int kRows>
     return (c / kRowPanelVecs * kI8PanelRows + r) * kRowPanelRows + c % kRowPanelVecs * kWidth;
   };
   // Sums of elements that share a scale of w. 16 registers are taken by the integer sums; these stay in L1.
-  alignas(64) float parts[kIsOneGroup ? 1 : kRows][kCols * kWidth];
+  alignas(64) float parts[kRows][kCols * kWidth];
   const uint8_t *x = t.x, *numbers = t.numbers, *codes = t.scratch->codes[0];
   bool is_begin = t.is_begin;
   for (int64_t piece = 0; piece < t.count; numbers += kI8ChunkScaleBytes) {
@@ -93,7 +93,7 @@ template <class W, int kRows>
       __builtin_memcpy(&scale, numbers + r * 4, 4);
       return set1(scale);
     };
-    const auto part_of = [&](int r, int c) REDLINE_LAMBDA { return parts[kIsOneGroup ? 0 : r] + c * kWidth; };
+    const auto part_of = [&](int r, int c) REDLINE_LAMBDA { return parts[r] + c * kWidth; };
     const bool is_last = kIsOneGroup || piece == t.count || piece == scale_begin + kScalePieces;
     if (!is_last) {
       for_all([&](auto r, auto c) REDLINE_LAMBDA {

@@ -9,16 +9,16 @@ namespace {
 
 // Without vpdpbusd (the first CPUs with AVX-512 only) a product is several instructions.
 #ifdef __AVX512VNNI__
-constexpr bool kHasVnni = true;
+inline constexpr bool kHasVnni = true;
 #else
-constexpr bool kHasVnni = false;
+inline constexpr bool kHasVnni = false;
 #endif
 // Products of narrow codes are summed in 16 bits.
-constexpr bool kSumsPairs = kWidth > 4 && !kHasVnni;
+inline constexpr bool kSumsPairs = kWidth > 4 && !kHasVnni;
 
 // Scales are kept times 2^shift for so many shifts: several tiles of rows look theirs up, a single one multiplies by
 // it (keeps_one_shift).
-constexpr int kOneShift = 1, kAllShifts = kQ8MaxShift + 1;
+inline constexpr int kOneShift = 1, kAllShifts = kQ8MaxShift + 1;
 
 /// What the arithmetic depends on: formats share their loops.
 template <int group, bool has_mins, bool is_narrow, bool has_start, bool has_corrections, bool is_signed, int lines16>
@@ -88,9 +88,9 @@ struct alignas(64) Scales {
 };
 // Magnitudes of integers: up to 2^9 for scales, so that |d| <= 256 * 127 * 15 over all groups and a shift by 3 give
 // sums below 2^31; up to 2^12 for minimums.
-constexpr int kScaleBits = 8, kMinBits = 11;
-constexpr float kSmallestScale = 0x1p-100f;
-constexpr int64_t kNumbersBytes = sizeof(Q8Numbers);
+inline constexpr int kScaleBits = 8, kMinBits = 11;
+inline constexpr float kSmallestScale = 0x1p-100f;
+inline constexpr int64_t kNumbersBytes = sizeof(Q8Numbers);
 
 /// Integers in proportion to `count` values, the largest of 2^kBits to 2^(kBits + 1), in the lower 16 bits of each
 /// lane, and their unit, a power of two. Values that are not finite make it infinite.
@@ -183,7 +183,7 @@ template <class Format, int kShifts>
 }
 
 // Prefetch distance in each row panel, in 256 elements.
-constexpr int64_t kPrefetchGroups = 3;
+inline constexpr int64_t kPrefetchGroups = 3;
 
 /// How the packed row panels of a format are laid out.
 struct Panels {
@@ -269,7 +269,7 @@ REDLINE_INLINE void find_powers(const Q8Numbers& numbers, int32_t* powers) {
 }
 
 /// Room for vectors that hold one number for each 32 elements.
-constexpr int kPowers = kQ8Group / kQ8Step > kWidth ? kQ8Group / kQ8Step : kWidth;
+inline constexpr int kPowers = kQ8Group / kQ8Step > kWidth ? kQ8Group / kQ8Step : kWidth;
 
 }  // namespace
 }  // namespace redline::REDLINE_ISA_NS

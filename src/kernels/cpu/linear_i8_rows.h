@@ -8,6 +8,8 @@
 //     static constexpr int64_t kXGroup;      elements of K that share a scale of x, a multiple of kI8TileColumns
 //     static constexpr int64_t kScaleGroup;  elements that share a scale of a weight row; 0: all, applied at the end
 //     static constexpr int64_t kChunk;       elements of K loaded at a time, a multiple of both
+//     static constexpr bool kIsUnsigned;     codes have 128 added, and sums begin at -128 times the sum of x codes,
+//     static constexpr bool kHasStarts;      which x has instead of its sums
 //     const uint8_t* place(a, n, k)          where the weights of a row panel begin at element k
 //     int64_t row_panel_bytes(a), bytes(a, k)   of a row panel; of k elements of it
 //     void load(a, n, row_panels, k, count, scratch)   `count` elements of K: codes and, with kScaleGroup, scales
@@ -143,7 +145,7 @@ void finish_i8_rows(const LinearArgs& a, const W& w, int64_t row, int64_t rows, 
   }
 }
 
-/// K > 0. `layout` bytes of a panel of x, and where its scales begin, are those of W::kXGroup.
+/// K > 0.
 template <class W>
 void linear_i8_rows(const LinearArgs& a, const W& w) {
   constexpr int64_t kColumns = kI8TileRowPanels * kRowPanelRows;

@@ -1,4 +1,5 @@
 // Activations to kI8Tiled (tensor/activation_layout.h).
+#include "kernels/cpu/codes_avx512.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd_row_panel.h"
 
@@ -22,14 +23,10 @@ REDLINE_INLINE void store_codes(int8_t* codes, VecI32 v) {
 /// `sums` and returns the number of columns.
 REDLINE_INLINE int64_t put_whole_lines(const float* x, int64_t count, VecF32 inverse, int8_t* codes, VecI32& sums) {
 #if defined(__AVX512F__)
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   int64_t i = 0;
   for (; i + kI8TileColumns <= count; i += kI8TileColumns, codes += kXTileRows * kXTileBytes) {
     const auto wide = [&](int64_t j) REDLINE_LAMBDA { return to_i32(load(x + i + 16 * j, Full{}) * inverse).v; };
-    // Packing works within 128-bit lanes: dword 4 q + j of the result holds elements 16 j + 4 q to 16 j + 4 q + 3.
-    const __m512i packed =
-        _mm512_packs_epi16(_mm512_packs_epi32(wide(0), wide(1)), _mm512_packs_epi32(wide(2), wide(3)));
-    const __m512i line = _mm512_permutexvar_epi32(order, packed);
+    const __m512i line = pack_codes(wide);
     _mm512_storeu_si512(codes, line);
     sums = dot4_u7s8(sums, set1_i32(0x01010101), {line});
   }

@@ -1,4 +1,5 @@
 // Converts activations to the layouts that linear kernels read (tensor/activation_layout.h).
+#include "kernels/cpu/codes_avx512.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd_row_panel.h"
 
@@ -9,24 +10,6 @@ constexpr float kSmallestMax = 0x1p-100f;
 
 #if defined(__AVX512F__)
 
-/// The largest lanes of 8 vectors of nonnegative numbers.
-REDLINE_INLINE __m256i largest_lanes(const VecI32 (&v)[8]) {
-  const auto max_of = [](__m512i a, __m512i b) REDLINE_LAMBDA { return _mm512_max_epi32(a, b); };
-  __m512i pairs[4], fours[2];
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = v[2 * i].v, b = v[2 * i + 1].v;
-    pairs[i] = max_of(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-  }
-  for (int i = 0; i < 2; ++i) {
-    const __m512i a = pairs[2 * i], b = pairs[2 * i + 1];
-    fours[i] = max_of(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-  }
-  // 128-bit parts 0 and 2 of both, and 1 and 3.
-  const __m512i halves =
-      max_of(_mm512_shuffle_i32x4(fours[0], fours[1], 0x88), _mm512_shuffle_i32x4(fours[0], fours[1], 0xdd));
-  const __m512i whole = max_of(halves, _mm512_shuffle_i32x4(halves, halves, 0xb1));
-  return _mm512_castsi512_si256(_mm512_shuffle_i32x4(whole, whole, 0x88));
-}
 REDLINE_INLINE int32_t largest_lane(__m256i v) {
   __m128i x = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
@@ -71,16 +54,12 @@ void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& n
   _mm256_store_ps(scaled,
                   _mm256_mul_ps(_mm256_set1_ps(inverse), _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23))));
 
-  // Packing works within 128-bit parts: dword 4 q + j of the result has what belongs to 4 j + q.
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   VecI32 sums[kLines];  // of each 4 codes
 #pragma GCC unroll 4
   for (int line = 0; line < kLines; ++line) {
     const auto wide = [&](int j)
                           REDLINE_LAMBDA { return to_i32(part(4 * line + j) * set1(scaled[2 * line + j / 2])).v; };
-    const __m512i packed =
-        _mm512_packs_epi16(_mm512_packs_epi32(wide(0), wide(1)), _mm512_packs_epi32(wide(2), wide(3)));
-    const __m512i of_line = _mm512_permutexvar_epi32(order, packed);
+    const __m512i of_line = pack_codes(wide);
     if (2 * line + 1 < steps) _mm512_storeu_si512(codes + line * 64, of_line);
     else if (2 * line < steps)
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + line * 64), _mm512_castsi512_si256(of_line));
@@ -89,7 +68,8 @@ void prepare_q8_group(const float* x, int64_t count, int8_t* codes, Q8Numbers& n
   const __m512i ones = _mm512_set1_epi16(1);
   const __m512i low = _mm512_madd_epi16(_mm512_packs_epi32(sums[0].v, sums[1].v), ones);
   const __m512i high = _mm512_madd_epi16(_mm512_packs_epi32(sums[2].v, sums[3].v), ones);
-  const __m512i of_16 = _mm512_permutexvar_epi32(order, _mm512_madd_epi16(_mm512_packs_epi32(low, high), ones));
+  const __m512i of_16 =
+      _mm512_permutexvar_epi32(packed_order(), _mm512_madd_epi16(_mm512_packs_epi32(low, high), ones));
   const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
   const __m256i shifted =
       _mm512_cvtepi32_epi16(_mm512_sllv_epi32(of_16, _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(shifts))));

@@ -149,7 +149,7 @@ typedef struct redline_model_options {
   int32_t prefix_cache;       /* 1: requests start from the state of earlier ones with the same beginning */
   const char* cache_folder;   /* keeps the prefix cache between processes; NULL: none */
   int64_t cache_folder_bytes; /* maximum size of that folder */
-  int32_t batch_invariant;    /* 1: logits do not depend on the rest of a batch; slower prompts with AMX */
+  int32_t batch_invariant;    /* 1: logits do not depend on the rest of a batch; slower prompts */
   int32_t use_interpreter;    /* 1: reference mode, float64, slow */
   const char* trace_file;     /* a timeline (Perfetto JSON), written when the model closes; NULL: none */
   const char* chat_template;  /* a file or a built-in name ("chatml"); NULL: the model's own */

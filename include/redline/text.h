@@ -61,9 +61,9 @@ struct TextEngineOptions {
   /// Called by any thread with a sentence about a problem that does not stop the engine, such as a damaged file or a
   /// full disk. Must not call the engine.
   std::function<void(const std::string&)> on_notice;
-  /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
-  /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
-  /// (docs/numerics.md).
+  /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. This holds in any
+  /// case with dtype f32 and, on CPUs without a tile unit (AMX), for weights that are not block formats. For others it
+  /// makes prompts slower (docs/numerics.md).
   bool batch_invariant = false;
   bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
   std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none

@@ -24,7 +24,7 @@ struct EngineArgs {
   std::string dtype = "auto";
   int threads = 0;
   int64_t context = 0;
-  bool interpreter = false;
+  bool batch_invariant = false, interpreter = false;
   std::string device = "auto";
   int64_t gpu_layers = -1;
   std::string trace;
@@ -43,6 +43,8 @@ struct EngineArgs {
     add_device(v, device);
     v(gpu_layers, "gpu-layers", "N", "layers on the device, the first ones; the CPU runs the others",
       {.min = 0, .max = 1 << 20, .shown_default = "what fits and is fastest"});
+    v(batch_invariant, "batch-invariant", "",
+      "the same logits whatever else is in a batch and however a prompt is cut: slower prompts");
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
     add_text_engine_peers(v);
@@ -53,6 +55,7 @@ struct EngineArgs {
     REDLINE_ASSIGN(o.dtype, compute_type_from_name(dtype));
     o.threads = threads;
     o.context = context;
+    o.batch_invariant = batch_invariant;
     o.use_interpreter = interpreter;
     o.device = device;
     o.gpu_layers = gpu_layers;

@@ -28,6 +28,7 @@ using Measured = std::map<std::pair<int64_t, std::pair<int64_t, int64_t>>, std::
 Measured read_traces(std::string_view type, int isa, bool has_tiles) {
   const std::map<std::string, ActivationLayout> forms = {{"linear", ActivationLayout::kF32},
                                                          {"linear_q8", ActivationLayout::kI8Grouped},
+                                                         {"linear_requantized", ActivationLayout::kI8TiledGroups},
                                                          {"linear_tiles", ActivationLayout::kBf16Tiled}};
   Measured measured;
   std::map<std::pair<Measured::key_type, ActivationLayout>, int> richest;

@@ -23,35 +23,6 @@ void* scratch() {
   return bytes;
 }
 
-/// The largest magnitude that the scales and minimums of each 256 elements of a row allow.
-template <class Format>
-std::vector<double> largest_of_groups(const RandomWeight& w) {
-  std::vector<double> largest(static_cast<size_t>(w.n * w.k));
-  for (int64_t row = 0; row < w.n; ++row) {
-    for (int64_t begin = 0; begin < w.k; begin += 256) {
-      const int64_t end = std::min(begin + 256, w.k);
-      double most = 0;
-      for (int64_t i = begin; i < end; i += Format::kElements) {
-        int8_t codes[Format::kElements];
-        float scales[Format::kElements / Format::kGroup] = {}, mins[Format::kElements / Format::kGroup] = {};
-        Format::unpack_i8(w.bytes.data() + (row * w.k + i) / Format::kElements * Format::kBytes, codes, scales, mins);
-        for (int g = 0; g < Format::kElements / Format::kGroup; ++g)
-          most = std::max(
-              {most, std::abs(double{scales[g]} * Format::kMaxCode - double{mins[g]}), std::abs(double{mins[g]})});
-      }
-      for (int64_t i = begin; i < end; ++i) largest[static_cast<size_t>(row * w.k + i)] = most;
-    }
-  }
-  return largest;
-}
-std::vector<double> largest_of_groups(const RandomWeight& w) {
-#define REDLINE_LARGEST(F) \
-  if (w.dtype == DType::k##F) return largest_of_groups<blocks::F>(w);
-  REDLINE_BLOCK_FORMATS(REDLINE_LARGEST)
-#undef REDLINE_LARGEST
-  return {};
-}
-
 std::vector<float> run(const CpuKernels& table, const RandomWeight& w, const std::vector<float>& x, int64_t first,
                        int64_t rows, int64_t cut) {
   std::vector<uint8_t> space(static_cast<size_t>(activation_layout_bytes(kLayout, rows, w.k)) + 64, 0xff);
@@ -73,9 +44,7 @@ std::vector<float> run(const CpuKernels& table, const RandomWeight& w, const std
   return y;
 }
 
-// x moves to the nearest multiple of the largest of 128 elements over 127. A weight moves by half a step of 127 for
-// the largest of 256, and by 2 units of 1/64 of one: of A times the code, of the product, of B and of the division.
-// Sums of codes are exact; each 128 elements are multiplied and added in float32, each 256 again.
+// x moves to the nearest multiple of the largest of 128 elements over 127. Sums of codes are exact; each 128 elements are multiplied and added in float32, each 256 again.
 void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t rows) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k << " rows " << rows);
   const RandomWeight w(type, n, k, 7);
@@ -86,7 +55,6 @@ void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t ro
   // Every second row is exact in 8 bits: only weights are rounded.
   for (int64_t m = 1; m < rows; m += 2)
     for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(m * k + i)] = random() % 2 == 0 ? 1.0f : -1.0f;
-  const std::vector<double> largest = largest_of_groups(w);
   const std::vector<float> y = run(table, w, x, 0, rows, std::max<int64_t>(n, 1));
   std::vector<double> moves(static_cast<size_t>(k));
   for (int64_t m = 0; m < rows; ++m) {
@@ -105,7 +73,7 @@ void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t ro
       for (int64_t i = 0; i < k; ++i) {
         const auto at = static_cast<size_t>(j * k + i);
         const double of_x = std::abs(double{row[i]}), dx = moves[static_cast<size_t>(i)],
-                     dw = largest[at] / 127 * (0.5 + 2.0 / 64) * (1 + 0x1p-14), of_w = std::abs(double{w.values[at]});
+                     dw = w.requantized_moves(at), of_w = std::abs(double{w.values[at]});
         sum += double{w.values[at]} * double{row[i]};
         moved += of_w * dx + of_x * dw + dx * dw;
         magnitude += (of_w + dw) * (of_x + dx);

@@ -50,9 +50,14 @@ struct RandomWeight {
   std::vector<float> values;   ///< row-major
   std::vector<float> parts;    ///< |scale * code| + |min| of each value: bounds the rounding of their difference
   std::vector<float> moves;    ///< what linear_q8 moves each value by: see linear_q8.inc
+  std::vector<float> largest;  ///< the magnitude that scales and minimums of 256 elements of a row allow
   GuardedBuffer<uint8_t> packed;
 
   TensorView view() const { return {dtype, {n, k}, bytes.data()}; }
+
+  /// What linear_requantized moves value i by: half a step, of which 127 are the largest of 256 elements, and 2 units of
+  /// 1/64 of one: of A times the code, of the product, of B and of the division. See linear_requantized.inc.
+  double requantized_moves(size_t i) const { return double{largest[i]} / 127 * (0.5 + 2.0 / 64) * (1 + 0x1p-14); }
 
   /// Every bit of the codes is random; scales are random halves of either sign around 2^-4.
   RandomWeight(DType type, int64_t rows, int64_t cols, uint32_t seed)
@@ -92,8 +97,9 @@ struct RandomWeight {
     for (int64_t i = 0; i < n; ++i) unpack_row(type, bytes.data() + i * row_bytes(type, k), values.data() + i * k, k);
     for (float value : values) parts.push_back(std::abs(value));
     moves.resize(values.size());
+    largest.resize(values.size());
 #define REDLINE_PARTS(F) \
-  if (type == DType::k##F) add_mins<blocks::F>();
+  if (type == DType::k##F) add_bounds<blocks::F>();
     REDLINE_BLOCK_FORMATS(REDLINE_PARTS)
 #undef REDLINE_PARTS
     pack_row_panels(view(), 0, (n + 15) / 16, packed.data());
@@ -104,27 +110,29 @@ struct RandomWeight {
   // 12 bits and, where codes are below 16, their scales to integers of 9 bits: by half a power of two that is at most
   // the largest over 2^11 and 2^8.
   template <class Format>
-  void add_mins() {
-    constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16;
-    for (int64_t begin = 0; Format::kElements < 256 && begin < n * k;) {
+  void add_bounds() {
+    constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16, kHasIntegers = Format::kElements == 256;
+    for (int64_t begin = 0; begin < n * k;) {
       const int64_t end = std::min(begin + 256, (begin / k + 1) * k);
-      float largest = 0, largest_min = 0;
+      float largest_scale = 0, largest_min = 0, largest_value = 0;
       const auto for_elements = [&](const auto& body) {
         for (int64_t i = begin; i < end; i += Format::kElements) {
           int8_t codes[Format::kElements];
           float scales[Format::kElements / Format::kGroup] = {}, mins[Format::kElements / Format::kGroup] = {};
           Format::unpack_i8(bytes.data() + i / Format::kElements * Format::kBytes, codes, scales, mins);
           for (int64_t j = 0; j < Format::kElements; ++j)
-            body(static_cast<size_t>(i + j), std::abs(static_cast<float>(codes[j])),
-                 std::abs(scales[j / Format::kGroup]), std::abs(mins[j / Format::kGroup]));
+            body(static_cast<size_t>(i + j), std::abs(static_cast<float>(codes[j])), scales[j / Format::kGroup],
+                 mins[j / Format::kGroup]);
         }
       };
       for_elements([&](size_t, float, float scale, float min) {
-        largest = std::max(largest, scale);
-        largest_min = std::max(largest_min, min);
+        largest_scale = std::max(largest_scale, std::abs(scale));
+        largest_min = std::max(largest_min, std::abs(min));
+        largest_value = std::max({largest_value, std::abs(scale * Format::kMaxCode - min), std::abs(min)});
       });
       for_elements([&](size_t i, float code, float, float) {
-        moves[i] = (kIsNarrow ? code * largest * 0x1p-9f : 0.0f) + largest_min * 0x1p-12f;
+        if (!kHasIntegers) moves[i] = (kIsNarrow ? code * largest_scale * 0x1p-9f : 0.0f) + largest_min * 0x1p-12f;
+        largest[i] = largest_value;
       });
       begin = end;
     }

@@ -18,8 +18,8 @@ struct Bounded {
 constexpr double kRoundoffF32 = 0x1p-24, kRoundoffF16 = 0x1p-11, kRoundoffBF16 = 0x1p-8;
 
 /// How far elements of a row may be from x in a layout. Codes are int8 multiples of a step, which moves an element by
-/// half of it. kI8Tiled: 127 steps are the largest |x| of a chunk. kI8Grouped: those of a group are, halved up to three
-/// times for each 32 elements while their own largest fits (tensor/activation_layout.h).
+/// half of it. kI8Tiled and kI8TiledGroups: 127 steps are the largest |x| of a chunk or group. kI8Grouped: those of a
+/// group are, halved up to three times for each 32 elements while their own largest fits (tensor/activation_layout.h).
 inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<const double> x) {
   std::vector<double> errors(x.size(), 0);
   const auto largest = [&](size_t begin, size_t count) {
@@ -31,6 +31,7 @@ inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<co
     if (layout == ActivationLayout::kBf16Tiled) errors[k] = std::abs(x[k]) * kRoundoffBF16;
     double of_127_steps = 0;
     if (layout == ActivationLayout::kI8Tiled) of_127_steps = largest(k / kI8Chunk * kI8Chunk, kI8Chunk);
+    if (layout == ActivationLayout::kI8TiledGroups) of_127_steps = largest(k / kI8Group * kI8Group, kI8Group);
     if (layout == ActivationLayout::kI8Grouped)
       of_127_steps = std::max(largest(k / kQ8Group * kQ8Group, kQ8Group) / (1 << kQ8MaxShift),
                               2 * largest(k / kQ8Step * kQ8Step, kQ8Step));
@@ -48,9 +49,10 @@ class RoundedRow {
 
   /// Element n of the row times the transposed matrix, plus `bias`, for x in `layout`.
   ///
-  /// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well, and with
-  /// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves). Sums are float32: K products and
-  /// additions, each off by a unit roundoff of at most the sum of all magnitudes.
+  /// Each rounding of x counts with the |w| that it meets. Tiles of bfloat16 hold the weights rounded as well, with
+  /// kI8Grouped the scales of small blocks are rounded (RandomWeight::moves), and with kI8TiledGroups the weights
+  /// (requantized_moves). Sums are float32: K products and additions, each off by a unit roundoff of at most the sum of
+  /// all magnitudes.
   Bounded product(const testing::RandomWeight& w, int64_t n, double bias) const {
     const double w_roundoff = layout_ == ActivationLayout::kBf16Tiled && w.dtype != DType::kBF16 ? kRoundoffBF16 : 0;
     Bounded y = {bias, 0};
@@ -59,9 +61,11 @@ class RoundedRow {
       const auto i = static_cast<size_t>(n * w.k + k);
       const double at = x_[k], size = w.parts[i], dx = errors_[static_cast<size_t>(k)];
       y.value += at * w.values[i];
-      const double dw = w_roundoff * size + (layout_ == ActivationLayout::kI8Grouped ? w.moves[i] : 0);
+      const double dw = w_roundoff * size + (layout_ == ActivationLayout::kI8Grouped       ? w.moves[i]
+                                             : layout_ == ActivationLayout::kI8TiledGroups ? w.requantized_moves(i)
+                                                                                           : 0);
       y.error += size * dx + dw * (std::abs(at) + dx);
-      magnitude += size * (std::abs(at) + dx);
+      magnitude += (size + dw) * (std::abs(at) + dx);
     }
     y.error += static_cast<double>(w.k + 4) * kRoundoffF32 * magnitude;
     return y;

@@ -139,6 +139,22 @@ def test_a_range_begins_where_the_lines_cross():
     assert table_of(*q8, *sweep("linear_tiles", "amx", m16=2e-3, m64=3.8e-3))[0].endswith("{59, ActivationLayout::kBf16Tiled}}},")
 
 
+def test_requantized_weights_begin_with_one_number_of_rows_for_all_types():
+    q8 = sweep("linear_q8", "avx512_vnni", m1=1e-3, m64=4e-3, m512=9e-3)
+    requantized = sweep("linear_requantized", "avx512_vnni", m1=2e-3, m64=3e-3, m512=6e-3)
+    both = "2, {{0, ActivationLayout::kI8Grouped}, {65, ActivationLayout::kI8TiledGroups}}},"
+    assert table_of(*q8, *requantized) == [f'{{"intel", "avx512_vnni", "q4_0", {both}']
+    slow = sweep("linear_requantized", "avx512_vnni", m1=2e-3, m64=5e-3, m512=9.5e-3)
+    assert table_of(*q8, *slow) == ['{"intel", "avx512_vnni", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
+
+
+def test_vectors_do_not_requantize_beside_tiles():
+    q8 = sweep("linear_q8", "avx512_vnni", m1=1e-3, m512=9e-3)
+    requantized = sweep("linear_requantized", "avx512_vnni", m1=2e-3, m512=6e-3)
+    tiles = sweep("linear_tiles", "amx", m1=4e-3, m512=7e-3)
+    assert "kI8TiledGroups" not in table_of(*q8, *requantized, *tiles)[-1]
+
+
 def test_each_maker_has_its_own_records():
     measured = {"Intel(R) Xeon(R)": (3e-3, 1e-3), "AMD EPYC": (1e-3, 3e-3), "Another": (1e-3, 3e-3)}
     assert table_of(*(trace(kernel, "avx512", 4, seconds, cpu=cpu) for cpu, both in measured.items()

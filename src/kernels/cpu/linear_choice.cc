@@ -17,6 +17,12 @@ constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 // with groups of 256, which round more finely and can be split among more workers.
 constexpr int64_t kMinI8Rows = 5;
 
+// Minimum rows for kI8TiledGroups, whose kernels round block formats to int8 again: that costs as much as the faster
+// loop saves at 17 (q6_k) to 65 rows (q4_0; docs/performance.md). One number for all of them, because an activation
+// that products of several types read is then prepared once, and so that steps of up to 64 rows, such as those of 64
+// streams, have one kernel.
+constexpr int64_t kMinRequantizedRows = 65;
+
 /// Measured choice for one weight type on one instruction set of one maker's CPUs.
 struct Recorded {
   std::string_view maker, isa, type;
@@ -40,10 +46,13 @@ std::string_view maker_of_this_cpu() {
   return "";
 }
 
-/// linear_kernel, without tile kernels that are only an emulation here.
+/// linear_kernel, without tile kernels that are only an emulation here, and vector kernels that tiles make pointless.
 void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(const LinearArgs&) {
-  const bool is_fast = form != ActivationLayout::kBf16Tiled || table.has_tile_unit ||
-                       (weight_traits(type).is_bf16_pairs && table.has_fast_bf16_dot);
+  const bool has_fast_tiles =
+      table.has_tile_unit || (weight_traits(type).is_bf16_pairs && table.has_fast_bf16_dot);
+  const bool is_fast = form == ActivationLayout::kBf16Tiled       ? has_fast_tiles
+                       : form == ActivationLayout::kI8TiledGroups ? !table.has_tile_unit
+                                                                  : true;
   return is_fast ? linear_kernel(table, type, form) : nullptr;
 }
 
@@ -94,6 +103,10 @@ LinearKernels choose_by_rule(const CpuKernels& table, DType weight) {
   if (auto* eight_bits = kernel_of(table, weight, ActivationLayout::kI8Tiled)) {
     kernels.layouts.at[kernels.layouts.count] = {kMinI8Rows, ActivationLayout::kI8Tiled};
     kernels.run[kernels.layouts.count++] = eight_bits;
+  }
+  if (auto* requantized = kernel_of(table, weight, ActivationLayout::kI8TiledGroups)) {
+    kernels.layouts.at[kernels.layouts.count] = {kMinRequantizedRows, ActivationLayout::kI8TiledGroups};
+    kernels.run[kernels.layouts.count++] = requantized;
   }
   if (auto* tiles = kernel_of(table, weight, ActivationLayout::kBf16Tiled)) {
     kernels.layouts.at[kernels.layouts.count] = {table.linear_q8[type] ? kMinTileRowsOfCodes : kMinTileRowsOfFloats,

@@ -28,7 +28,7 @@ Bounded gated(const GatedActivation& activation, const Bounded& a, const Bounded
 }  // namespace
 
 TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
-  constexpr int64_t kRows[] = {0, 1, 7, 8, 13, 33};
+  constexpr int64_t kRows[] = {0, 1, 7, 8, 13, 33, 83};
   for (const auto& [features, in] : {std::pair<int64_t, int64_t>{16, 32}, {101, 96}})
     for (const DType type : testing::each_kind_of_weight())
       for (const bool exact : {false, true})
@@ -53,8 +53,8 @@ TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
           g.output("y", has_bias ? silu_mul(g, a, product("up", up, biases[1])) : activation(g, a, Activation::kGelu));
           const Graph graph = std::move(g.finish()).value();
 
-          Compiled compiled[] = {Compiled::make(graph, 1, sizes(33), {.exact_f32 = exact}),
-                                 Compiled::make(graph, 3, sizes(33), {.exact_f32 = exact})};
+          Compiled compiled[] = {Compiled::make(graph, 1, sizes(83), {.exact_f32 = exact}),
+                                 Compiled::make(graph, 3, sizes(83), {.exact_f32 = exact})};
           EXPECT_TRUE(has_stage(*compiled[0].program, has_bias ? kGatedLinear : kActivatedLinear));
           for (const int64_t rows : kRows) {
             const HostTensor input = matrix(n, rows, in);
@@ -87,7 +87,7 @@ TEST(GatedLinearOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
 // Rows are multiplied in blocks, whose first rows must be those of panels in the layout of x and in that of the output:
 // every pair of layouts, in more rows than a block has.
 TEST(GatedLinearOp, RowsInBlocksHaveTheSameBitsAsInAStepOfTheirOwn) {
-  constexpr int64_t kIn = 64, kFeatures = 256, kOut = 8, kRows = 1031, kPart = 200;
+  constexpr int64_t kIn = 64, kFeatures = 640, kOut = 8, kRows = 1031, kPart = 200;
   for (const DType type : testing::each_kind_of_weight())
     for (const DType down : testing::each_kind_of_weight()) {
       SCOPED_TRACE(fmt::format("{}, then {}", dtype_info(type).name, dtype_info(down).name));
@@ -125,7 +125,7 @@ TEST(GatedLinearOp, RowsInBlocksHaveTheSameBitsAsInAStepOfTheirOwn) {
 
 // 5 groups of 256 columns for 2 or 4 workers, 3 for 2: the groups that are left are cut by rows.
 TEST(GatedLinearOp, GroupsThatDoNotDivideByTheWorkersHaveTheSameBits) {
-  constexpr int64_t kIn = 96, kOut = 24, kMaxRows = 40;
+  constexpr int64_t kIn = 96, kOut = 24, kMaxRows = 83;
   for (const int64_t features : {int64_t{768}, int64_t{1280}})
     for (const DType type : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K}) {
       const int64_t in = type == DType::kQ4_K ? 256 : kIn;
@@ -144,7 +144,7 @@ TEST(GatedLinearOp, GroupsThatDoNotDivideByTheWorkersHaveTheSameBits) {
       for (const int workers : {2, 3, 4}) {
         Compiled compiled = Compiled::make(graph, workers, sizes(kMaxRows), {});
         Numbers n(4);
-        for (const int64_t rows : {1, 2, 7, 16, 40}) {
+        for (const int64_t rows : {1, 2, 7, 16, 40, 64, 65, 83}) {
           SCOPED_TRACE(
               fmt::format("{} {} columns, {} workers, {} rows", dtype_info(type).name, features, workers, rows));
           const HostTensor input = matrix(n, rows, in);

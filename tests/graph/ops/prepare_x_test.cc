@@ -47,6 +47,7 @@ TEST(PrepareXOp, RoundsAsItsLayoutSaysOnceForAllReaders) {
             ASSERT_NEAR(unit.values[static_cast<size_t>(r * k + c)], r == c ? 1 : 0, 1e-3) << "the unit matrix";
         std::fill(unit.moves.begin(), unit.moves.end(), 0.0f);  // of scales that are powers of two or kept as they are
         unit.parts = unit.values;
+        unit.largest.assign(unit.values.size(), 8.0f / 7);  // at most: codes go to -8 or -128, and 1 may be 7 or 127
         for (float& part : unit.parts) part = std::abs(part);
 
         GraphBuilder g("test");
@@ -58,14 +59,14 @@ TEST(PrepareXOp, RoundsAsItsLayoutSaysOnceForAllReaders) {
         g.output("y", first);
         g.output("z", product("second"));
         const Graph graph = std::move(g.finish()).value();
-        Compiled c = Compiled::make(graph, 2, sizes(33), {.exact_f32 = exact});
+        Compiled c = Compiled::make(graph, 2, sizes(83), {.exact_f32 = exact});
         int prepared = 0;
         for (const StagePlan& stage : c.program->stages) prepared += stage.op == kPrepareX.name;
         const CpuTarget target(*cpu_kernels().value(), exact, 2);
         EXPECT_EQ(prepared, target.activation_layouts(type).only_f32() ? 0 : 1);
 
         Numbers n(4);
-        for (const int64_t rows : {0, 1, 7, 8, 13, 33}) {
+        for (const int64_t rows : {0, 1, 7, 8, 13, 33, 83}) {
           SCOPED_TRACE(fmt::format("{} rows", rows));
           HostTensor input = matrix(n, rows, k);
           for (size_t i = 0; i < input.data.size(); i += 11) input.data[i] *= 40;  // groups whose elements differ much

@@ -108,15 +108,15 @@ TEST(QkvOp, EqualsTheFormulaWithinTheRoundingOfItsActivations) {
           const Graph graph = std::move(g.finish()).value();
 
           for (const int workers : {1, 3}) {
-            Compiled compiled = Compiled::make(graph, workers, sizes(33), {.exact_f32 = exact});
+            Compiled compiled = Compiled::make(graph, workers, sizes(70), {.exact_f32 = exact});
             EXPECT_TRUE(has_stage(*compiled.program, kQkv));
             const StatePlan& plan = compiled.program->states;
             const std::vector<int64_t> pages = {kQkvPages};
             TestSequences sequences(plan, compiled.executor->make_state_memory(pages).value(), kQkvPages, 1,
-                                    {compiled.program->attention, h.q, h.kv, h.dim, 33, 1});
+                                    {compiled.program->attention, h.q, h.kv, h.dim, 70, 1});
             Numbers in(6);
             int64_t begin = 0;
-            for (const int64_t rows : {5, 1, 33}) {  // over the end of a page
+            for (const int64_t rows : {5, 1, 33, 70}) {  // over the end of a page
               SCOPED_TRACE(fmt::format("{} rows at {}, {} workers", rows, begin, workers));
               std::vector<int64_t> at(static_cast<size_t>(rows));
               std::iota(at.begin(), at.end(), begin);

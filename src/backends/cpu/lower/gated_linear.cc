@@ -37,7 +37,7 @@ constexpr int64_t kI8DotRows = 256;
 // The same for other layouts. A block of more rows would have so few columns that all of x is read again and again:
 // with 4,096 rows of a FLUX block 32 columns, and bf16 dots at 0.60 of their peak. linear_q8 multiplies as many with
 // codes that it has unpacked once; with kI8Grouped, written kQ8Group columns at a time, the buffer of two matrices does
-// not fit in L2, which costs less than unpacking twice.
+// not fit in L2, which costs less than unpacking twice. linear_requantized rounds its weights for 256 rows at a time.
 constexpr int64_t kBlockRows = 512;
 static_assert(kI8Rows % kXTileRows == 0 && kI8DotRows % kXTileRows == 0 && kBlockRows % kXTileRows == 0);
 /// Blocks of nearly the same number of rows, which begin with a panel of x.
@@ -46,8 +46,11 @@ int64_t balanced_rows(int64_t rows) {
   const int64_t each = (rows + parts - 1) / parts;
   return (each + kXTileRows - 1) / kXTileRows * kXTileRows;
 }
-int64_t grouped_cols(int64_t rows, int64_t matrices) {
-  return std::max(kQ8Group, block_cols(std::min(rows, kBlockRows), matrices) / kQ8Group * kQ8Group);
+/// Columns multiplied at once: whole groups of those that share a scale in the output.
+int64_t whole_cols(ActivationLayout out, int64_t rows, int64_t matrices) {
+  if (out == ActivationLayout::kI8Tiled) return kI8Chunk;
+  const int64_t grain = activation_layout_grain(out);
+  return std::max(grain, block_cols(std::min(rows, kBlockRows), matrices) / grain * grain);
 }
 
 void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
@@ -79,9 +82,7 @@ void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepCo
     product.end = &all;
     return p.kernels[0].for_rows(all_rows)(product);
   }
-  const int64_t block = out == ActivationLayout::kI8Tiled     ? kI8Chunk
-                        : out == ActivationLayout::kI8Grouped ? grouped_cols(rows, p.matrices)
-                                                              : block_cols(std::min(rows, kBlockRows), p.matrices);
+  const int64_t block = whole_cols(out, rows, p.matrices);
   const int64_t lines = out == ActivationLayout::kI8Tiled     ? (p.tiles_end ? kI8Rows : kI8DotRows)
                         : out == ActivationLayout::kI8Grouped ? balanced_rows(rows)
                                                               : kBlockRows;
@@ -126,6 +127,9 @@ FirstBytes gated_linear_first_weights(const GatedLinearParams& p, const Tile& ti
   return first;
 }
 
+/// Steps of more rows are cut at panels of x: before them, all layouts must be rows.
+constexpr int64_t kMinPanelRows = 4 * kXTileRows;
+
 /// Every worker has as many whole groups of columns as the others, in all tiles but its last. The groups that are left
 /// are cut by rows: half a group for two workers.
 Tile whole_groups_and_rows(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
@@ -138,14 +142,16 @@ Tile whole_groups_and_rows(const TaskGrid& grid, int32_t index, const SymbolValu
   }
   const int64_t parts = workers / (groups - first_left), group = first_left + worker / parts, part = worker % parts;
   if (group >= groups) return {0, 0, 0, 0, index};
-  return {rows * part / parts, rows * (part + 1) / parts, group * kQ8Group, (group + 1) * kQ8Group, index};
+  const int64_t panel = rows > kMinPanelRows ? kXTileRows : 1;
+  const auto row = [&](int64_t i) { return i == parts ? rows : rows * i / parts / panel * panel; };
+  return {row(part), row(part + 1), group * kQ8Group, (group + 1) * kQ8Group, index};
 }
 
 /// Tasks that write kI8Grouped cut columns between its groups of 256, so 19 groups would leave one of two workers 5 %
-/// more than the other. Cuts of rows are free where all layouts are rows.
+/// more than the other.
 bool balances_groups(const LowerContext& c, const GatedLinearParams& p) {
   const auto is_grouped = [](const ActivationLayouts& layouts) {
-    return layouts.count == 1 && layouts.at[0].layout == ActivationLayout::kI8Grouped;
+    return layouts.grain() == kQ8Group && layouts.for_rows(kMinPanelRows) == ActivationLayout::kI8Grouped;
   };
   if (!is_grouped(p.out.layouts) || !is_grouped(p.kernels[0].layouts) || p.features % kQ8Group != 0) return false;
   const int64_t groups = p.features / kQ8Group, left = groups % c.workers();

@@ -11,7 +11,7 @@ enum class ActivationLayout : uint8_t {
   kI8Grouped,      ///< int8 codes in groups of 256 with one scale each, for integer dot products
   kBf16Tiled,      ///< bfloat16 in tile order
   kI8Tiled,        ///< int8 in tile order, one scale per 1024 elements of a row
-  kI8TiledGroups,  ///< int8 in tile order, one scale per 128 elements of a row
+  kI8TiledGroups,  ///< int8 in tile order, one scale per 128 elements of a row, finer steps beside large elements
 };
 inline constexpr int kNumActivationLayouts = 5;
 
@@ -61,9 +61,20 @@ inline constexpr int64_t kI8ChunkScaleBytes = 2 * 64;  ///< bytes of the scales 
 constexpr int64_t i8_panel_bytes(int64_t cols, int64_t group = kI8Chunk) {
   return i8_scales_at(cols) + (cols + group - 1) / group * kI8ChunkScaleBytes;
 }
-/// kI8TiledGroups: the same with scales for kI8Group columns, and instead of the sums of codes those times -128, where
-/// sums of products with unsigned weights begin.
+/// kI8TiledGroups: the same with scales for kI8Group columns, and instead of the sums of codes starts: those times -128,
+/// where sums of products with unsigned weights begin. If the largest of some kQ8Step columns is at most a quarter of
+/// the group's, steps are finer, as in kI8Grouped: columns have the scale over 2^shift, the largest shift up to
+/// kQ8MaxShift with which their codes fit. The start is then in units of 2^-kI8ShiftUnit, and its last 8 bits are the
+/// shifts, two for each kQ8Step columns, with the upper bit first: so the last 7 bits (kI8IsFine) are not all zero. They
+/// are zero in other groups.
 inline constexpr int64_t kI8Group = 128;
+inline constexpr int kI8ShiftUnit = kQ8MaxShift + 1;
+inline constexpr int32_t kI8ShiftBits = 255, kI8IsFine = 127;
+/// The shift of kQ8Step columns, the step-th of a group.
+constexpr int i8_shift(int32_t start, int64_t step) {
+  const int32_t bits = start >> (2 * step);
+  return (start & kI8IsFine) == 0 ? 0 : (bits >> 1 & 1) | (bits & 1) << 1;
+}
 
 /// Rows that a layout interleaves: a batch item must start at a multiple of it.
 constexpr int64_t activation_layout_panel(ActivationLayout layout) {

@@ -7,6 +7,7 @@
 
 #include "support/isa_test.h"
 #include "support/random_weight.h"
+#include "support/x_steps.h"
 
 namespace redline {
 namespace {
@@ -44,14 +45,19 @@ std::vector<float> run(const CpuKernels& table, const RandomWeight& w, const std
   return y;
 }
 
-// x moves to the nearest multiple of the largest of 128 elements over 127. Sums of codes are exact; each 128 elements are multiplied and added in float32, each 256 again.
+// x moves to the nearest multiple of its step. Sums of codes are exact; each 128 elements are multiplied and added in float32, each 256 again.
 void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t rows) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k << " rows " << rows);
   const RandomWeight w(type, n, k, 7);
   std::mt19937 random(static_cast<uint32_t>(n * 31 + k * 7 + rows));
   std::normal_distribution<float> normal;
   std::vector<float> x(static_cast<size_t>(rows * k));
-  for (float& v : x) v = normal(random) * (random() % 50 == 0 ? 20.0f : 1.0f);
+  // Of three rows one has a group in five with a large element, one in every group, one in none: all of a tile's rows
+  // without finer steps, some, and several shifts.
+  for (int64_t m = 0; m < rows; ++m)
+    for (int64_t i = 0; i < k; ++i)
+      x[static_cast<size_t>(m * k + i)] =
+          normal(random) * (m % 3 < 2 && random() % (m % 3 == 0 ? 640 : 50) == 0 ? 20.0f : 1.0f);
   // Every second row is exact in 8 bits: only weights are rounded.
   for (int64_t m = 1; m < rows; m += 2)
     for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(m * k + i)] = random() % 2 == 0 ? 1.0f : -1.0f;
@@ -59,21 +65,17 @@ void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t ro
   std::vector<double> moves(static_cast<size_t>(k));
   for (int64_t m = 0; m < rows; ++m) {
     const float* row = x.data() + m * k;
-    for (int64_t begin = 0; begin < k; begin += kI8Group) {
-      const int64_t end = std::min(begin + kI8Group, k);
-      float most = 0;
-      for (int64_t i = begin; i < end; ++i) most = std::max(most, std::abs(row[i]));
-      for (int64_t i = begin; i < end; ++i) {
-        const double step = double{most} / 127, steps = most > 0 ? row[i] / step : 0;
-        moves[static_cast<size_t>(i)] = (std::abs(steps - std::nearbyint(steps)) + 127 * 0x1p-21) * step;
-      }
+    const std::vector<double> x_steps = testing::tiled_group_steps(std::span(row, static_cast<size_t>(k)));
+    for (int64_t i = 0; i < k; ++i) {
+      const double step = x_steps[static_cast<size_t>(i)], steps = step > 0 ? row[i] / step : 0;
+      moves[static_cast<size_t>(i)] = (std::abs(steps - std::nearbyint(steps)) + 127 * 0x1p-21) * step;
     }
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0, magnitude = 0, moved = 0;
       for (int64_t i = 0; i < k; ++i) {
         const auto at = static_cast<size_t>(j * k + i);
-        const double of_x = std::abs(double{row[i]}), dx = moves[static_cast<size_t>(i)],
-                     dw = w.requantized_moves(at), of_w = std::abs(double{w.values[at]});
+        const double of_x = std::abs(double{row[i]}), dx = moves[static_cast<size_t>(i)], dw = w.requantized_moves(at),
+                     of_w = std::abs(double{w.values[at]});
         sum += double{w.values[at]} * double{row[i]};
         moved += of_w * dx + of_x * dw + dx * dw;
         magnitude += (of_w + dw) * (of_x + dx);

@@ -6,6 +6,7 @@
 
 #include "support/graph_harness.h"
 #include "support/random_weight.h"
+#include "support/x_steps.h"
 
 namespace redline::test {
 
@@ -18,8 +19,8 @@ struct Bounded {
 constexpr double kRoundoffF32 = 0x1p-24, kRoundoffF16 = 0x1p-11, kRoundoffBF16 = 0x1p-8;
 
 /// How far elements of a row may be from x in a layout. Codes are int8 multiples of a step, which moves an element by
-/// half of it. kI8Tiled and kI8TiledGroups: 127 steps are the largest |x| of a chunk or group. kI8Grouped: those of a
-/// group are, halved up to three times for each 32 elements while their own largest fits (tensor/activation_layout.h).
+/// half of it. kI8Tiled: 127 steps are the largest |x| of a chunk. kI8Grouped: those of a group are, halved up to three
+/// times for each 32 elements while their own largest fits (tensor/activation_layout.h).
 inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<const double> x) {
   std::vector<double> errors(x.size(), 0);
   const auto largest = [&](size_t begin, size_t count) {
@@ -27,11 +28,12 @@ inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<co
     for (size_t k = begin; k < std::min(begin + count, x.size()); ++k) most = std::max(most, std::abs(x[k]));
     return most;
   };
+  const std::vector<double> tiled_group = testing::tiled_group_steps(x);
   for (size_t k = 0; k < x.size(); ++k) {
     if (layout == ActivationLayout::kBf16Tiled) errors[k] = std::abs(x[k]) * kRoundoffBF16;
     double of_127_steps = 0;
     if (layout == ActivationLayout::kI8Tiled) of_127_steps = largest(k / kI8Chunk * kI8Chunk, kI8Chunk);
-    if (layout == ActivationLayout::kI8TiledGroups) of_127_steps = largest(k / kI8Group * kI8Group, kI8Group);
+    if (layout == ActivationLayout::kI8TiledGroups) of_127_steps = 127 * tiled_group[k];
     if (layout == ActivationLayout::kI8Grouped)
       of_127_steps = std::max(largest(k / kQ8Group * kQ8Group, kQ8Group) / (1 << kQ8MaxShift),
                               2 * largest(k / kQ8Step * kQ8Step, kQ8Step));

@@ -8,8 +8,8 @@
 //     static constexpr int64_t kXGroup;      elements of K that share a scale of x, a multiple of kI8TileColumns
 //     static constexpr int64_t kScaleGroup;  elements that share a scale of a weight row; 0: all, applied at the end
 //     static constexpr int64_t kChunk;       elements of K loaded at a time, a multiple of both
-//     static constexpr bool kIsUnsigned;     codes have 128 added, and sums begin at -128 times the sum of x codes,
-//     static constexpr bool kHasStarts;      which x has instead of its sums
+//     static constexpr bool kIsUnsigned;     codes have 128 added, and sums begin at -128 times the sum of x codes
+//     static constexpr bool kHasStarts;      x is kI8TiledGroups, which has these instead of its sums
 //     const uint8_t* place(a, n, k)          where the weights of a row panel begin at element k
 //     int64_t row_panel_bytes(a), bytes(a, k)   of a row panel; of k elements of it
 //     void load(a, n, row_panels, k, count, scratch)   `count` elements of K: codes and, with kScaleGroup, scales
@@ -47,6 +47,68 @@ struct I8Tile {
   bool is_begin;  // of K: there are no sums yet
 };
 
+/// The start of a row of kI8TiledGroups.
+REDLINE_INLINE int32_t start_of(const uint8_t* numbers, int row) {
+  int32_t start;
+  __builtin_memcpy(&start, numbers + 64 + row * 4, 4);
+  return start;
+}
+/// Looks at two rows at a time: with what is broadcast, the compiler would broadcast from registers, which takes the
+/// port of the products.
+template <int kRows>
+REDLINE_INLINE bool has_fine_steps(const uint8_t* numbers) {
+  uint64_t any = 0;
+  unroll<kRows / 2>([&](auto pair) REDLINE_LAMBDA {
+    uint64_t both;
+    __builtin_memcpy(&both, numbers + 64 + pair * 8, 8);
+    any |= both;
+  });
+  if (kRows % 2 != 0) any |= static_cast<uint32_t>(start_of(numbers, kRows - 1));
+  return (any & (uint64_t{kI8IsFine} << 32 | kI8IsFine)) != 0;
+}
+
+/// Sums of a group where some row of x has finer steps for some of its kQ8Step elements, in units of the coarsest: the
+/// sums of each step are shifted before they are added. A row without finer steps gets those of multiply_i8_tile.
+template <class W, int kRows>
+[[gnu::noinline]] void multiply_fine_steps(const uint8_t* x, const uint8_t* codes, const uint8_t* numbers,
+                                           int64_t pieces, float* values) {
+  constexpr int kCols = kI8TileRowPanels * kRowPanelVecs;
+  alignas(64) int32_t sums[kRows * kCols * kWidth];  // in units of 2^-kI8ShiftUnit
+  for (int r = 0; r < kRows; ++r) {
+    const int32_t start = start_of(numbers, r);
+    const bool is_fine = (start & kI8IsFine) != 0;
+    const VecI32 first = set1_i32(is_fine ? start & ~kI8ShiftBits : start * (1 << kI8ShiftUnit));
+    for (int c = 0; c < kCols; ++c) store(sums + (r * kCols + c) * kWidth, first, Full{});
+  }
+  for (int64_t step = 0; step < pieces * (kI8TileColumns / kQ8Step); ++step) {
+    const uint8_t* from =
+        x + step * kQ8Step / kI8TileColumns * kXTileRows * kXTileBytes + step * kQ8Step % kI8TileColumns;
+    VecI32 dot[kRows][kCols];
+    for (int r = 0; r < kRows; ++r)
+      for (int c = 0; c < kCols; ++c) dot[r][c] = zero_i32();
+    for (int64_t k = 0; k < kQ8Step; k += 4, codes += kRowPanelRows * 4) {
+      VecI32 weight[kCols];
+      unroll<kCols>([&](auto c) REDLINE_LAMBDA {
+        weight[c] = load_i32(codes + c / kRowPanelVecs * W::kChunk * kRowPanelRows + c % kRowPanelVecs * kWidth * 4);
+      });
+      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+        int32_t four;
+        __builtin_memcpy(&four, from + r * kXTileBytes + k, 4);
+        unroll<kCols>([&](auto c) REDLINE_LAMBDA { dot[r][c] = dot4_u7s8(dot[r][c], weight[c], set1_i32(four)); });
+      });
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const VecI32 left = set1_i32(kI8ShiftUnit - i8_shift(start_of(numbers, r), step));
+      for (int c = 0; c < kCols; ++c) {
+        int32_t* const sum = sums + (r * kCols + c) * kWidth;
+        store(sum, load_i32(sum) + shl(dot[r][c], left), Full{});
+      }
+    }
+  }
+  for (int i = 0; i < kRows * kCols * kWidth; i += kWidth)
+    store(values + i, to_f32(load_i32(sums + i)) * set1(1.0f / (1 << kI8ShiftUnit)), Full{});
+}
+
 template <class W, int kRows>
 [[gnu::noinline]] void multiply_i8_tile(const I8Tile<W>& t) {
   constexpr int kCols = kI8TileRowPanels * kRowPanelVecs;
@@ -64,6 +126,48 @@ template <class W, int kRows>
   const uint8_t *x = t.x, *numbers = t.numbers, *codes = t.scratch->codes[0];
   bool is_begin = t.is_begin;
   for (int64_t piece = 0; piece < t.count; numbers += kI8ChunkScaleBytes) {
+    const int64_t scale_begin = piece / kScalePieces * kScalePieces, end = min_i64(piece + kGroupPieces, t.count);
+    const bool is_first = kIsOneGroup || piece == scale_begin;
+    const bool is_last = kIsOneGroup || end == t.count || end == scale_begin + kScalePieces;
+    const auto x_scale = [&](int r) REDLINE_LAMBDA {
+      float scale;
+      __builtin_memcpy(&scale, numbers + r * 4, 4);
+      return set1(scale);
+    };
+    const auto end_group = [&](const auto& value_of) REDLINE_LAMBDA {
+      const auto part_of = [&](int r, int c) REDLINE_LAMBDA { return parts[r] + c * kWidth; };
+      if (!is_last) {
+        for_all([&](auto r, auto c) REDLINE_LAMBDA {
+          const VecF32 before = is_first ? zero_f32() : load(part_of(r, c), Full{});
+          store(part_of(r, c), fma(value_of(r, c), x_scale(r), before), Full{});
+        });
+        return;
+      }
+      for_all([&](auto r, auto c) REDLINE_LAMBDA {
+        float* sum = t.sums + place(r, c);
+        VecF32 value;
+        if constexpr (W::kScaleGroup > 0) {
+          const VecF32 before = is_first ? zero_f32() : load(part_of(r, c), Full{});
+          const VecF32 scale = load(
+              t.scratch->scales[scale_begin / kScalePieces][c / kRowPanelVecs] + c % kRowPanelVecs * kWidth, Full{});
+          value = fma(fma(value_of(r, c), x_scale(r), before), scale, is_begin ? zero_f32() : load(sum, Full{}));
+        } else {
+          value = fma(value_of(r, c), x_scale(r), is_begin ? zero_f32() : load(sum, Full{}));
+        }
+        store(sum, value, Full{});
+      });
+      is_begin = false;
+    };
+    if constexpr (W::kHasStarts)
+      if (has_fine_steps<kRows>(numbers)) [[unlikely]] {
+        alignas(64) float values[kRows][kCols * kWidth];
+        multiply_fine_steps<W, kRows>(x, codes, numbers, end - piece, values[0]);
+        x += (end - piece) * kXTileRows * kXTileBytes;
+        codes += (end - piece) * kI8TileColumns * kRowPanelRows;
+        piece = end;
+        end_group([&](int r, int c) REDLINE_LAMBDA { return load(values[r] + c * kWidth, Full{}); });
+        continue;
+      }
     VecI32 dot[kRows][kCols];
     unroll<kRows>([&](auto r) REDLINE_LAMBDA {
       int32_t sum = 0;
@@ -71,10 +175,7 @@ template <class W, int kRows>
       const VecI32 start = set1_i32(W::kHasStarts ? sum : -128 * sum);
       unroll<kCols>([&](auto c) REDLINE_LAMBDA { dot[r][c] = start; });
     });
-    const int64_t scale_begin = piece / kScalePieces * kScalePieces;
-    const bool is_first = kIsOneGroup || piece == scale_begin;
-    for (const int64_t end = min_i64(piece + kGroupPieces, t.count); piece < end;
-         ++piece, x += kXTileRows * kXTileBytes) {
+    for (; piece < end; ++piece, x += kXTileRows * kXTileBytes) {
       for (int64_t k = 0; k < kI8TileColumns; k += 4, codes += kRowPanelRows * 4) {
         VecI32 weight[kCols];
         unroll<kCols>([&](auto c) REDLINE_LAMBDA {
@@ -90,34 +191,7 @@ template <class W, int kRows>
         });
       }
     }
-    const auto x_scale = [&](int r) REDLINE_LAMBDA {
-      float scale;
-      __builtin_memcpy(&scale, numbers + r * 4, 4);
-      return set1(scale);
-    };
-    const auto part_of = [&](int r, int c) REDLINE_LAMBDA { return parts[r] + c * kWidth; };
-    const bool is_last = kIsOneGroup || piece == t.count || piece == scale_begin + kScalePieces;
-    if (!is_last) {
-      for_all([&](auto r, auto c) REDLINE_LAMBDA {
-        const VecF32 before = is_first ? zero_f32() : load(part_of(r, c), Full{});
-        store(part_of(r, c), fma(to_f32(dot[r][c]), x_scale(r), before), Full{});
-      });
-      continue;
-    }
-    for_all([&](auto r, auto c) REDLINE_LAMBDA {
-      float* sum = t.sums + place(r, c);
-      VecF32 value;
-      if constexpr (W::kScaleGroup > 0) {
-        const VecF32 before = is_first ? zero_f32() : load(part_of(r, c), Full{});
-        const VecF32 scale =
-            load(t.scratch->scales[scale_begin / kScalePieces][c / kRowPanelVecs] + c % kRowPanelVecs * kWidth, Full{});
-        value = fma(fma(to_f32(dot[r][c]), x_scale(r), before), scale, is_begin ? zero_f32() : load(sum, Full{}));
-      } else {
-        value = fma(to_f32(dot[r][c]), x_scale(r), is_begin ? zero_f32() : load(sum, Full{}));
-      }
-      store(sum, value, Full{});
-    });
-    is_begin = false;
+    end_group([&](auto r, auto c) REDLINE_LAMBDA { return to_f32(dot[r][c]); });
   }
 }
 

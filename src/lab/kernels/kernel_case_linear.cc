@@ -16,7 +16,7 @@ constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 /// Upper bound of the rounding of each element of row `x` in this layout; zeros if the layout has no shared scales.
 std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k) {
   return form == ActivationLayout::kI8Tiled         ? code_moves(x, k, kI8Chunk, kI8Chunk, 0)
-         : form == ActivationLayout::kI8TiledGroups ? code_moves(x, k, kI8Group, kI8Group, 0)
+         : form == ActivationLayout::kI8TiledGroups ? code_moves(x, k, kI8Group, kI8Group, 0)  // finer steps move less
          : form == ActivationLayout::kI8Grouped     ? code_moves(x, k, kQ8Group, kQ8Step, kQ8MaxShift)
                                                     : std::vector<double>(static_cast<size_t>(k));
 }
@@ -179,8 +179,12 @@ class PrepareCase : public KernelCase {
     if (form_ == ActivationLayout::kI8Tiled || form_ == ActivationLayout::kI8TiledGroups) {
       const int64_t group = form_ == ActivationLayout::kI8Tiled ? kI8Chunk : kI8Group;
       const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_, group);
+      const uint8_t* numbers = panel + i8_scales_at(k_) + i / group * kI8ChunkScaleBytes + m % kXTileRows * 4;
       float scale;
-      std::memcpy(&scale, panel + i8_scales_at(k_) + i / group * kI8ChunkScaleBytes + m % kXTileRows * 4, 4);
+      int32_t start = 0;
+      std::memcpy(&scale, numbers, 4);
+      if (form_ == ActivationLayout::kI8TiledGroups) std::memcpy(&start, numbers + kI8ChunkScaleBytes / 2, 4);
+      scale /= static_cast<float>(1 << i8_shift(start, i % group / kQ8Step));
       const uint8_t code =
           panel[i / kI8TileColumns * kXTileRows * kXTileBytes + m % kXTileRows * kXTileBytes + i % kI8TileColumns];
       return double{scale} * static_cast<int8_t>(code);

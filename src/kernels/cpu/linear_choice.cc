@@ -48,8 +48,7 @@ std::string_view maker_of_this_cpu() {
 
 /// linear_kernel, without tile kernels that are only an emulation here, and vector kernels that tiles make pointless.
 void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(const LinearArgs&) {
-  const bool has_fast_tiles =
-      table.has_tile_unit || (weight_traits(type).is_bf16_pairs && table.has_fast_bf16_dot);
+  const bool has_fast_tiles = table.has_tile_unit || (weight_traits(type).is_bf16_pairs && table.has_fast_bf16_dot);
   const bool is_fast = form == ActivationLayout::kBf16Tiled       ? has_fast_tiles
                        : form == ActivationLayout::kI8TiledGroups ? !table.has_tile_unit
                                                                   : true;

@@ -126,8 +126,8 @@ class EmbeddingEngine {
   virtual Result<std::vector<int32_t>> encode(std::string_view text,
                                               const std::optional<std::string>& prompt_name = {}) const = 0;
 
-  /// Texts of different lengths share steps without padding. With dtype f32, and with auto on CPUs without a tile unit,
-  /// the bits of an embedding do not depend on the other texts.
+  /// Texts of different lengths share steps without padding. The bits of an embedding do not depend on the other texts
+  /// with dtype f32 and, on CPUs without a tile unit, for weights that are not block formats (docs/numerics.md).
   /// invalid_argument, with the index of the text: it is longer than max_length (both numbers), has no tokens, or an id
   /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;

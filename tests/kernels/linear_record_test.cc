@@ -59,7 +59,7 @@ using LinearRecord = IsaTest;
 TEST_P(LinearRecord, ChoosesAboutTheFastestOfWhatIsMeasured) {
   constexpr double kSlack = 1.0 / 6;
   int compared = 0, recorded = 0;
-  for (const DType type : {DType::kBF16, DType::kQ4_0, DType::kQ8_0}) {
+  for (const DType type : {DType::kBF16, DType::kQ4_0, DType::kQ8_0, DType::kQ4_K}) {
     if (!is_linear_choice_recorded(kernels(), type)) continue;
     ++recorded;
     const std::string_view name = dtype_info(type).name;

@@ -125,8 +125,9 @@ def sweep(kernel, isa, **seconds):
 def test_the_fastest_serves_its_rows():
     f32 = sweep("linear", "avx512", m1=3e-3, m8=9e-3, m64=40e-3)
     q8 = sweep("linear_q8", "avx512_vnni", m1=1e-3, m8=4e-3, m64=30e-3)
+    requantized = sweep("linear_requantized", "avx512_vnni", m1=5e-3, m8=6e-3, m64=31e-3)
     tiles = sweep("linear_tiles", "amx", m1=5e-3, m8=5e-3, m64=6e-3)
-    assert table_of(*f32, *q8, *tiles) == [
+    assert table_of(*f32, *q8, *requantized, *tiles) == [
         '{"intel", "avx512_vnni", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},',
         '{"intel", "amx", "q4_0", 2, {{0, ActivationLayout::kI8Grouped}, {11, ActivationLayout::kBf16Tiled}}},']
 
@@ -146,6 +147,13 @@ def test_requantized_weights_begin_with_one_number_of_rows_for_all_types():
     assert table_of(*q8, *requantized) == [f'{{"intel", "avx512_vnni", "q4_0", {both}']
     slow = sweep("linear_requantized", "avx512_vnni", m1=2e-3, m64=5e-3, m512=9.5e-3)
     assert table_of(*q8, *slow) == ['{"intel", "avx512_vnni", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
+
+
+def test_without_measurements_of_requantized_weights_the_rule_holds():
+    both = (*sweep("linear", "avx512", m1=3e-3, m512=90e-3), *sweep("linear_q8", "avx512_vnni", m1=1e-3, m512=9e-3))
+    assert table_of(*both) == []
+    assert table_of(*both, *sweep("linear_requantized", "avx512_vnni", m1=1e-4, m512=6e-3)) == [
+        '{"intel", "avx512_vnni", "q4_0", 2, {{0, ActivationLayout::kI8Grouped}, {65, ActivationLayout::kI8TiledGroups}}},']
 
 
 def test_vectors_do_not_requantize_beside_tiles():

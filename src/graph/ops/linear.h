@@ -22,8 +22,8 @@ struct LinearAttrs {
 /// weight  [out_features, in_features]     any weight type; rows of a block format consist of whole blocks
 /// bias    [out_features]                  f32, f16 or bf16; optional (an invalid Value is none)
 /// returns [rows, out_features]            f32
-/// With ExecutableOptions::exact_f32 all arithmetic is float32. Otherwise block-quantized weights use x quantized to
-/// int8 in groups of 256 (kernels/cpu/cpu_kernels.h linear_q8 states the error bound).
+/// With ExecutableOptions::exact_f32 all arithmetic is float32. Otherwise x is quantized to int8 or bfloat16 as the
+/// kernels for the weight's type and the number of rows read it (docs/numerics.md states the error bounds).
 Value linear(GraphBuilder& g, Value x, Value weight, Value bias = {});
 
 struct HostTensor;

@@ -76,7 +76,7 @@ struct SoftCapArgs {
 
 /// Converts rows [row_begin, row_end) and columns [col_begin, col_end) of x to an activation layout
 /// (tensor/activation_layout.h). Column ranges are split at multiples of activation_grain. Zeros pad the last tile of
-/// kBf16Tiled and kI8Tiled when col_end == cols. Elements that share a scale of 8 bits, all below 2^-100, become zero;
+/// all but kI8Grouped when col_end == cols. Elements that share a scale of 8 bits, all below 2^-100, become zero;
 /// one with an infinity or NaN makes all products of its row NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin

@@ -208,8 +208,10 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workl
       const auto form = static_cast<ActivationLayout>(f);
       if (workload.type != activation_layout_name(form) || form == ActivationLayout::kF32) continue;
       if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", workload.type);
-      if (form == ActivationLayout::kI8Grouped && workload.shape[0] % kQ8Step != 0)
-        return invalid_argument("prepare_x.q8: K {} is not a multiple of {}", workload.shape[0], kQ8Step);
+      const bool has_steps = form == ActivationLayout::kI8Grouped || form == ActivationLayout::kI8TiledGroups;
+      if (has_steps && workload.shape[0] % kQ8Step != 0)
+        return invalid_argument("prepare_x.{}: K {} is not a multiple of {}", workload.type, workload.shape[0],
+                                kQ8Step);
       return std::unique_ptr<KernelCase>(
           std::make_unique<PrepareCase>(table.prepare_x[f], form, workload.rows, workload.shape[0]));
     }

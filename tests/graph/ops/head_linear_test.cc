@@ -64,7 +64,7 @@ using HeadLinearPerIsa = IsaTest;
 // One head is the plain product: the same kernels, so the same bits, for every type of weight.
 TEST_P(HeadLinearPerIsa, OneHeadHasTheBitsOfThePlainProduct) {
   for (const DType type : testing::weight_types())
-    for (const int64_t tokens : {1, 7, 33}) {
+    for (const int64_t tokens : {1, 7, 33, 300}) {
       const int64_t in = dtype_info(type).is_block ? std::max<int64_t>(dtype_info(type).block_elements, 64) : 36;
       const testing::RandomWeight weight(type, 40, in, 3);
       Numbers n(5);

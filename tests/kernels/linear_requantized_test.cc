@@ -45,8 +45,8 @@ std::vector<float> run(const CpuKernels& table, const RandomWeight& w, const std
   return y;
 }
 
-// x moves to the nearest multiple of its step. Each 128 elements have an exact sum of codes, which is rounded to float32
-// where steps are finer, multiplied and added in float32; each 256 again.
+// x moves to the nearest multiple of its step. Each 128 elements have an exact sum of codes, rounded to float32 where
+// steps are finer, multiplied and added in float32; each 256 again.
 void check(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t rows) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k << " rows " << rows);
   const RandomWeight w(type, n, k, 7);

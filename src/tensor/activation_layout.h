@@ -65,7 +65,7 @@ constexpr int64_t i8_panel_bytes(int64_t cols, int64_t group = kI8Chunk) {
 /// where sums of products with unsigned weights begin. If the largest of some kQ8Step columns is not zero and at most a
 /// quarter of the group's, steps are finer: columns have the scale over 2^shift, the largest shift up to kQ8MaxShift
 /// with which their codes fit (0 where all are zero). The start is then in units of 2^-kI8ShiftUnit, and its last 8
-/// bits are the shifts, two for each kQ8Step columns, with the upper bit first, so the last 7 (kI8IsFine) are not all 0.
+/// bits are the shifts, two for each kQ8Step columns, with the upper bit first: the last 7 (kI8IsFine) are not all 0.
 /// They are zero in other groups.
 inline constexpr int64_t kI8Group = 128;
 inline constexpr int kI8ShiftUnit = kQ8MaxShift + 1;

@@ -28,7 +28,8 @@ inline std::vector<double> rounding_errors(ActivationLayout layout, std::span<co
     for (size_t k = begin; k < std::min(begin + count, x.size()); ++k) most = std::max(most, std::abs(x[k]));
     return most;
   };
-  const std::vector<double> tiled_group = testing::tiled_group_steps(x);
+  std::vector<double> tiled_group;
+  if (layout == ActivationLayout::kI8TiledGroups) tiled_group = testing::tiled_group_steps(x);
   for (size_t k = 0; k < x.size(); ++k) {
     if (layout == ActivationLayout::kBf16Tiled) errors[k] = std::abs(x[k]) * kRoundoffBF16;
     double of_127_steps = 0;

@@ -67,6 +67,25 @@ REDLINE_INLINE bool has_fine_steps(const uint8_t* numbers) {
   return (any & (uint64_t{kI8IsFine} << 32 | kI8IsFine)) != 0;
 }
 
+/// dot += products of kElements of K.
+template <class W, int64_t kElements, int kRows, int kCols>
+REDLINE_INLINE void add_products(const uint8_t* x, const uint8_t* codes, VecI32 (&dot)[kRows][kCols]) {
+  for (int64_t k = 0; k < kElements; k += 4, codes += kRowPanelRows * 4) {
+    VecI32 weight[kCols];
+    unroll<kCols>([&](auto c) REDLINE_LAMBDA {
+      weight[c] = load_i32(codes + c / kRowPanelVecs * W::kChunk * kRowPanelRows + c % kRowPanelVecs * kWidth * 4);
+    });
+    unroll<kRows>([&](auto r) REDLINE_LAMBDA {
+      int32_t four;
+      __builtin_memcpy(&four, x + r * kXTileBytes + k, 4);
+      const VecI32 all = set1_i32(four);
+      unroll<kCols>([&](auto c) REDLINE_LAMBDA {
+        dot[r][c] = W::kIsUnsigned ? dot4_u7s8(dot[r][c], weight[c], all) : dot4_s8s8(dot[r][c], weight[c], all);
+      });
+    });
+  }
+}
+
 /// Sums of a group where some row of x has finer steps for some of its kQ8Step elements, in units of the coarsest: the
 /// sums of each step are shifted before they are added. A row without finer steps gets those of multiply_i8_tile.
 template <class W, int kRows>
@@ -86,17 +105,8 @@ template <class W, int kRows>
     VecI32 dot[kRows][kCols];
     for (int r = 0; r < kRows; ++r)
       for (int c = 0; c < kCols; ++c) dot[r][c] = zero_i32();
-    for (int64_t k = 0; k < kQ8Step; k += 4, codes += kRowPanelRows * 4) {
-      VecI32 weight[kCols];
-      unroll<kCols>([&](auto c) REDLINE_LAMBDA {
-        weight[c] = load_i32(codes + c / kRowPanelVecs * W::kChunk * kRowPanelRows + c % kRowPanelVecs * kWidth * 4);
-      });
-      unroll<kRows>([&](auto r) REDLINE_LAMBDA {
-        int32_t four;
-        __builtin_memcpy(&four, from + r * kXTileBytes + k, 4);
-        unroll<kCols>([&](auto c) REDLINE_LAMBDA { dot[r][c] = dot4_u7s8(dot[r][c], weight[c], set1_i32(four)); });
-      });
-    }
+    add_products<W, kQ8Step>(from, codes, dot);
+    codes += kQ8Step * kRowPanelRows;
     for (int r = 0; r < kRows; ++r) {
       const VecI32 left = set1_i32(kI8ShiftUnit - i8_shift(start_of(numbers, r), step));
       for (int c = 0; c < kCols; ++c) {
@@ -175,22 +185,8 @@ template <class W, int kRows>
       const VecI32 start = set1_i32(W::kHasStarts ? sum : -128 * sum);
       unroll<kCols>([&](auto c) REDLINE_LAMBDA { dot[r][c] = start; });
     });
-    for (; piece < end; ++piece, x += kXTileRows * kXTileBytes) {
-      for (int64_t k = 0; k < kI8TileColumns; k += 4, codes += kRowPanelRows * 4) {
-        VecI32 weight[kCols];
-        unroll<kCols>([&](auto c) REDLINE_LAMBDA {
-          weight[c] = load_i32(codes + c / kRowPanelVecs * W::kChunk * kRowPanelRows + c % kRowPanelVecs * kWidth * 4);
-        });
-        unroll<kRows>([&](auto r) REDLINE_LAMBDA {
-          int32_t four;
-          __builtin_memcpy(&four, x + r * kXTileBytes + k, 4);
-          const VecI32 all = set1_i32(four);
-          unroll<kCols>([&](auto c) REDLINE_LAMBDA {
-            dot[r][c] = W::kIsUnsigned ? dot4_u7s8(dot[r][c], weight[c], all) : dot4_s8s8(dot[r][c], weight[c], all);
-          });
-        });
-      }
-    }
+    for (; piece < end; ++piece, x += kXTileRows * kXTileBytes, codes += kI8TileColumns * kRowPanelRows)
+      add_products<W, kI8TileColumns>(x, codes, dot);
     end_group([&](auto r, auto c) REDLINE_LAMBDA { return to_f32(dot[r][c]); });
   }
 }

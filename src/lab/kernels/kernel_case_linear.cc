@@ -217,24 +217,23 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workl
     }
     return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles, i8 and i8_groups", workload.type);
   }
-  const auto* entries = workload.kernel == "linear"               ? table.linear
-                        : workload.kernel == "linear_q8"          ? table.linear_q8
-                        : workload.kernel == "linear_tiles"       ? table.linear_tiles
-                        : workload.kernel == "linear_i8"          ? table.linear_i8
-                        : workload.kernel == "linear_requantized" ? table.linear_requantized
-                                                                  : nullptr;
-  if (entries == nullptr) return std::unique_ptr<KernelCase>();
+  constexpr std::pair<std::string_view, ActivationLayout> kKernels[] = {
+      {"linear", ActivationLayout::kF32},
+      {"linear_q8", ActivationLayout::kI8Grouped},
+      {"linear_tiles", ActivationLayout::kBf16Tiled},
+      {"linear_i8", ActivationLayout::kI8Tiled},
+      {"linear_requantized", ActivationLayout::kI8TiledGroups},
+  };
+  const auto* const kernel = std::find_if(std::begin(kKernels), std::end(kKernels),
+                                          [&](const auto& each) { return each.first == workload.kernel; });
+  if (kernel == std::end(kKernels)) return std::unique_ptr<KernelCase>();
   REDLINE_ASSIGN(const DType type, dtype_from_name(workload.type));
   if (type == DType::kI8) return unsupported("linear.i8 multiplies up matrices of adapters, which have no bench");
   const int64_t block = dtype_info(type).block_elements, n = workload.shape[0], k = workload.shape[1];
   if (k % block != 0) return invalid_argument("K {} is not a multiple of {}'s block of {}", k, workload.type, block);
-  void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];
+  const ActivationLayout form = kernel->second;
+  void (*fn)(const LinearArgs&) = linear_kernel(table, type, form);
   if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(workload));
-  const ActivationLayout form = workload.kernel == "linear"               ? ActivationLayout::kF32
-                                : workload.kernel == "linear_q8"          ? ActivationLayout::kI8Grouped
-                                : workload.kernel == "linear_i8"          ? ActivationLayout::kI8Tiled
-                                : workload.kernel == "linear_requantized" ? ActivationLayout::kI8TiledGroups
-                                                                          : ActivationLayout::kBf16Tiled;
   return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, workload.rows, n, k));
 }
 

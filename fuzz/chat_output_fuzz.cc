@@ -3,8 +3,8 @@
 // up: without calls and reasoning the content is the text, but for ignored markers.
 #include <nlohmann/json.hpp>
 
+#include "chat/chat_output.h"
 #include "fuzz_input.h"
-#include "text/chat_output.h"
 
 using namespace redline;
 

@@ -1,7 +1,7 @@
 // Any bytes as a grammar, a regular expression or a JSON Schema (the first byte chooses): a constraint or an error, in
 // bounded time and memory, and a mask that agrees with the bytes of each token.
+#include "constraints/constraint.h"
 #include "fuzz_input.h"
-#include "text/constraints/constraint.h"
 
 using namespace redline;
 

@@ -3,8 +3,8 @@
 // tojson.
 #include <nlohmann/json.hpp>
 
+#include "chat/chat_template.h"
 #include "fuzz_input.h"
-#include "text/chat_template.h"
 #include "text/unicode.h"
 
 using namespace redline;

@@ -16,7 +16,7 @@ import tempfile
 # "runtime"; "api" is all of include/redline. The folders of kernels/ and backends/ are layers of their own: what runs on
 # one device knows nothing of another.
 _CORE = ["status", "base", "tensor", "kernels/cpu", "graph", "backends", "backends/cpu", "runtime"]
-_MODELS = [*_CORE, "formats", "text"]
+_MODELS = [*_CORE, "formats", "text", "chat"]
 ALLOWED = {
     "api": [],
     "base": ["status"],
@@ -33,10 +33,14 @@ ALLOWED = {
     "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
     "formats": ["status", "base", "tensor"],
     "text": ["status", "base", "tensor"],
+    # Grammars, JSON Schemas and regular expressions as masks of tokens.
+    "constraints": ["status", "base", "text"],
+    # Chat templates, and the formats in which the families write reasoning and tool calls.
+    "chat": ["status", "base", "text", "constraints"],
     # The Hugging Face Hub: its files, not what is in them. Outside the library; only the commands fetch models.
     "hub": ["status", "base"],
     "models": _MODELS,
-    "llm": [*_MODELS, "models", "api"],
+    "llm": [*_MODELS, "constraints", "models", "api"],
     "embedding": [*_MODELS, "models", "llm", "api"],
     "diffusion": [*_MODELS, "models", "api"],
     # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
@@ -49,7 +53,7 @@ ALLOWED = {
     "server": ["status", "base", "formats", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
-    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "text", "models", "hub", "lab", "server", "api"],
+    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "text", "chat", "models", "hub", "lab", "server", "api"],
 }
 # Files of the models that compute: they quantize weights for a file.
 QUANTIZERS = ("quantize_file.cc",)

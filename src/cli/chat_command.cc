@@ -6,6 +6,7 @@
 
 #include "base/mapped_file.h"
 #include "base/output_file.h"
+#include "chat/chat_template.h"
 #include "cli/answer_view.h"
 #include "cli/chat_session.h"
 #include "cli/chat_template.h"
@@ -17,7 +18,6 @@
 #include "cli/sampling_args.h"
 #include "cli/table.h"
 #include "hub/hub_name.h"
-#include "text/chat_template.h"
 
 namespace redline::cli {
 namespace {

@@ -3,12 +3,12 @@
 #include <ctime>
 
 #include "base/mapped_file.h"
+#include "chat/chat_template.h"
 #include "cli/chat_template.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "models/model_tokenizer.h"
-#include "text/chat_template.h"
 
 namespace redline::cli {
 namespace {

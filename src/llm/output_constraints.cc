@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/tool_call_grammar.h"
+#include "chat/tool_call_grammar.h"
 
 namespace redline {
 
@@ -36,7 +36,7 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
       case Kind::kGrammar: return Constraint::from_grammar(c.text, vocabulary());
       case Kind::kRegex: return Constraint::from_regex(c.text, vocabulary());
       case Kind::kToolCalls:
-        return Constraint::from_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls}, vocabulary());
+        return compile_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls}, vocabulary());
       case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, vocabulary());
       default: return Constraint::from_choices(c.choices, vocabulary());
     }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
+#include "constraints/constraint.h"
 #include "redline/text.h"
-#include "text/constraints/constraint.h"
 
 namespace redline {
 

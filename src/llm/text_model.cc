@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "chat/chat_output.h"
 #include "graph/ops/expert_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/soft_cap.h"
-#include "text/chat_output.h"
 
 namespace redline {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/constraints/token_trie.h"
+#include "constraints/token_trie.h"
 
 namespace redline {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "chat/chat_template.h"
 #include "graph/graph.h"
-#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace redline {

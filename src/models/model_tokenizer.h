@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "chat/chat_template.h"
 #include "formats/gguf_writer.h"
-#include "text/chat_template.h"
 #include "text/gguf_vocab.h"
 
 namespace redline {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "chat/chat_output.h"
 #include "redline/text.h"
-#include "text/chat_output.h"
 
 namespace redline::testing {
 

@@ -1,0 +1,180 @@
+// The formats of the families, the more specific ones first.
+#include "chat/chat_output.h"
+
+#include <algorithm>
+
+namespace redline {
+namespace {
+
+constexpr ToolCallSyntax json_calls(const char* begin, const char* end) { return {begin, end, read_json_calls}; }
+constexpr ToolCallSyntax json_lists(const char* begin, const char* end) {
+  ToolCallSyntax syntax = json_calls(begin, end);
+  syntax.writes_list = true;
+  return syntax;
+}
+constexpr ToolCallSyntax json_parameters(ToolCallSyntax syntax, const char* name) {
+  syntax.first = "parameters";
+  syntax.second = name;
+  return syntax;
+}
+
+const ChatOutputFormat kFormats[] = {
+    {.name = "harmony", .words = {"<|channel|>", "<|message|>", "analysis"}, .has_channels = true},
+    {.name = "atem",
+     .words = {"<atem:function_calls>"},
+     .syntaxes = {{"<atem:function_calls>", "</atem:function_calls>", read_xml_calls, "<atem:invoke name=\"",
+                   "</atem:invoke>", "<atem:parameter name=\"", "</atem:parameter>"}},
+     .has_channels = true,
+     .channel_call = "<atem:function_calls>"},
+    {.name = "gemma",
+     .words = {"<|tool_call>call:"},
+     .syntaxes = {{"<|tool_call>call:", "<tool_call|>", read_gemma_call, "<|\"|>"}}},
+    {.name = "minimax-nested",
+     .words = {"]<]minimax[>["},
+     .syntaxes = {{"]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>", read_nested_xml, "]<]minimax[>["}}},
+    {.name = "minimax-invoke",
+     .words = {"<minimax:tool_call>"},
+     .syntaxes = {{"<minimax:tool_call>", "</minimax:tool_call>", read_xml_calls, "<invoke name=\"", "</invoke>",
+                   "<parameter name=\"", "</parameter>"}}},
+    {.name = "dsml",
+     .words = {"｜DSML｜"},
+     .syntaxes = {{"<｜DSML｜function_calls>", "</｜DSML｜function_calls>", read_xml_calls, "<｜DSML｜invoke name=\"",
+                   "</｜DSML｜invoke>", "<｜DSML｜parameter name=\"", "</｜DSML｜parameter>"},
+                  {"<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", read_xml_calls, "<｜DSML｜invoke name=\"",
+                   "</｜DSML｜invoke>", "<｜DSML｜parameter name=\"", "</｜DSML｜parameter>"}}},
+    {.name = "kimi",
+     .words = {"<|tool_calls_section_begin|>"},
+     .syntaxes = {{"<|tool_call_begin|>", "<|tool_call_end|>", read_named_json, "<|tool_call_argument_begin|>"}},
+     .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+     .calls_begin = "<|tool_calls_section_begin|>",
+     .calls_end = "<|tool_calls_section_end|>"},
+    {.name = "deepseek-fenced",
+     .words = {"<｜tool▁call▁begin｜>", "```json"},
+     .syntaxes = {{"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read_named_json, "\n```json\n", "<｜tool▁sep｜>"}},
+     .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+     .calls_begin = "<｜tool▁calls▁begin｜>",
+     .calls_end = "<｜tool▁calls▁end｜>"},
+    {.name = "deepseek",
+     .words = {"<｜tool▁call▁begin｜>"},
+     .syntaxes = {{"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read_named_json, "<｜tool▁sep｜>"}},
+     .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+     .calls_begin = "<｜tool▁calls▁begin｜>",
+     .calls_end = "<｜tool▁calls▁end｜>"},
+    {.name = "hunyuan",
+     .words = {"<tool_call{}>", ":opensource"},
+     .syntaxes = {{"<tool_call:opensource>", "</tool_call:opensource>", read_key_value_call, ":opensource"}},
+     .ignored = {"<tool_calls:opensource>", "</tool_calls:opensource>"},
+     .calls_begin = "<tool_calls:opensource>\n",
+     .calls_end = "\n</tool_calls:opensource>"},
+    {.name = "seed",
+     .words = {"<seed:tool_call>"},
+     .syntaxes = {{"<seed:tool_call>", "</seed:tool_call>", read_xml_calls, "<function=", "</function>",
+                   "<parameter=", "</parameter>"}}},
+    {.name = "qwen-xml",
+     .words = {"<function=", "<parameter="},
+     .syntaxes = {{"<tool_call>", "</tool_call>", read_xml_calls, "<function=", "</function>",
+                   "<parameter=", "</parameter>"}}},
+    {.name = "functionary",
+     .words = {"<function="},
+     .syntaxes = {{"<function=", "</function>", read_named_json, ">"}, json_calls("<|python_tag|>", "")}},
+    {.name = "minicpm",
+     .words = {"<function name=\"", "<param name=\""},
+     .syntaxes = {{"<function name=\"", "", read_xml_calls, "<function name=\"", "</function>", "<param name=\"",
+                   "</param>"}}},
+    {.name = "glm",
+     .words = {"<arg_key>", "<arg_value>"},
+     .syntaxes = {{"<tool_call>", "</tool_call>", read_key_value_call}}},
+    {.name = "command",
+     .words = {"<|START_ACTION|>"},
+     .syntaxes = {json_parameters(json_lists("<|START_ACTION|>", "<|END_ACTION|>"), "tool_name")},
+     .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|START_OF_TURN_TOKEN|>",
+                 "<|CHATBOT_TOKEN|>"}},
+    {.name = "apertus",
+     .words = {"<|tools_prefix|>"},
+     .syntaxes = {{"<|tools_prefix|>", "<|tools_suffix|>", read_keyed_calls}}},
+    {.name = "solar",
+     .words = {"<|tool_call:begin|>", "<|tool_call:args|>"},
+     .syntaxes = {{"<|tool_call:begin|>", "<|tool_call:end|>", read_named_json, "<|tool_call:args|>",
+                   "<|tool_call:name|>"}},
+     .ignored = {"<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|end|>"}},
+    {.name = "lfm2",
+     .words = {"<|tool_call_start|>"},
+     .syntaxes = {{"<|tool_call_start|>", "<|tool_call_end|>", read_python_calls}}},
+    {.name = "lfm2",
+     .words = {"<|tool_list_start|>"},
+     .syntaxes = {{"<|tool_call_start|>", "<|tool_call_end|>", read_python_calls}}},
+    {.name = "gigachat", .words = {"<|function_call|>"}, .syntaxes = {json_calls("<|function_call|>", "")}},
+    {.name = "gigachat-role",
+     .words = {"function call", "<|role_sep|>"},
+     .syntaxes = {json_calls("function call<|role_sep|>\n", "")},
+     .ignored = {"assistant<|role_sep|>\n", "<|message_sep|>"}},
+    {.name = "nemotron", .words = {"<TOOLCALL>"}, .syntaxes = {json_lists("<TOOLCALL>", "</TOOLCALL>")}},
+    {.name = "tool-calls",
+     .words = {"<tool_calls>"},
+     .syntaxes = {json_lists("<tool_calls>", "</tool_calls>")},
+     .ignored = {"[END FINAL RESPONSE]"}},
+    {.name = "functools", .words = {"functools["}, .syntaxes = {json_lists("functools", "")}},
+    {.name = "phi",
+     .words = {"<|tool_call|>", "<|/tool_call|>"},
+     .syntaxes = {json_lists("<|tool_call|>", "<|/tool_call|>")}},
+    {.name = "granite", .words = {"<|tool_call|>"}, .syntaxes = {json_lists("<|tool_call|>", "")}},
+    {.name = "mistral",
+     .words = {"[TOOL_CALLS]"},
+     .syntaxes = {{"[TOOL_CALLS]", "", read_named_json, "[ARGS]", "[CALL_ID]"}}},
+    {.name = "hermes", .words = {"<tool_call>"}, .syntaxes = {json_calls("<tool_call>", "</tool_call>")}},
+    {.name = "llama",
+     .words = {"<|start_header_id|>", "JSON for a function call"},
+     .syntaxes = {{"<|python_tag|>", "", read_python_calls}, json_parameters(json_calls("", ""), "name")}},
+    {.name = "plain"},
+};
+
+const ReasoningMarkers kReasoning[] = {
+    {"<seed:think>", "</seed:think>"},
+    {"<mm:think>", "</mm:think>"},
+    {"<think:opensource>", "</think:opensource>"},
+    {"[THINK]", "[/THINK]"},
+    {"<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<|inner_prefix|>", "<|inner_suffix|>"},
+    {"<|channel>thought", "<channel|>"},
+    {"<|think|>", "<|end|>"},
+    {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
+    {"<think>", "</think>"},
+};
+
+}  // namespace
+
+const ChatOutputFormat& chat_output_format(std::string_view chat_template) {
+  for (const ChatOutputFormat& format : kFormats) {
+    const bool fits = std::all_of(std::begin(format.words), std::end(format.words), [&](const char* word) {
+      return !word || chat_template.find(word) != std::string::npos;
+    });
+    if (fits) return format;
+  }
+  return std::end(kFormats)[-1];
+}
+
+const ChatOutputFormat& tool_call_format(std::string_view chat_template) {
+  const ChatOutputFormat& own = chat_output_format(chat_template);
+  return own.has_channels || own.syntaxes[0].read ? own : *find_chat_output_format("hermes");
+}
+
+const ChatOutputFormat* find_chat_output_format(std::string_view name) {
+  const auto* found = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                   [&](const ChatOutputFormat& format) { return format.name == name; });
+  return found == std::end(kFormats) ? nullptr : found;
+}
+
+ReasoningMarkers reasoning_markers(std::string_view chat_template) {
+  if (chat_template.find("<think{}>") != std::string::npos) return kReasoning[2];
+  for (const ReasoningMarkers& markers : kReasoning)
+    if (chat_template.find(markers.open) != std::string::npos ||
+        chat_template.find(markers.close) != std::string::npos) {
+      // <|end|> also ends the turns of Phi.
+      if (std::string_view(markers.open) == "<|think|>" && chat_template.find(markers.open) == std::string::npos)
+        continue;
+      return markers;
+    }
+  return {};
+}
+
+}  // namespace redline

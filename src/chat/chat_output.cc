@@ -1,0 +1,262 @@
+#include "chat/chat_output.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace redline {
+namespace {
+
+constexpr std::string_view kSpaces = " \t\r\n";
+
+std::string_view without_end_spaces(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kSpaces) + 1);
+}
+
+/// The longest end of `text` that a marker can begin with.
+size_t held_back(std::string_view text, std::string_view marker) {
+  for (size_t size = std::min(text.size(), marker.size() - 1); size > 0; --size)
+    if (marker.starts_with(text.substr(text.size() - size))) return size;
+  return 0;
+}
+
+}  // namespace
+
+void ChatOutput::add(const ChatDelta& delta) {
+  switch (delta.kind) {
+    case ChatDelta::Kind::kContent: content += delta.text; break;
+    case ChatDelta::Kind::kReasoning: reasoning += delta.text; break;
+    case ChatDelta::Kind::kToolCall: tool_calls.push_back(delta.call); break;
+  }
+}
+
+ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
+    : format_(options.tools_json.empty() ? &chat_output_format(options.chat_template)
+                                         : &tool_call_format(options.chat_template)),
+      reasoning_(reasoning_markers(options.chat_template)), schemas_(options.tools_json) {
+  if (format_->has_channels) {
+    markers_ = {{"<|channel|>", Marker::Kind::kHeader, nullptr},    {"<|start|>", Marker::Kind::kHeader, nullptr},
+                {"<|end|>", Marker::Kind::kMessageEnd, nullptr},    {"<|eom|>", Marker::Kind::kMessageEnd, nullptr},
+                {"<|return|>", Marker::Kind::kMessageEnd, nullptr}, {"<|call|>", Marker::Kind::kMessageEnd, nullptr}};
+    for (const Marker& marker : markers_) reasoning_ends_.push_back(marker.text);
+    // The prompt ends within the header of the answer.
+    const size_t start = options.prompt.rfind("<|start|>");
+    if (start != std::string::npos && options.prompt.find("<|message|>", start) == std::string::npos)
+      state_ = State::kHeader;
+  } else if (*reasoning_.open) {
+    markers_.push_back({reasoning_.open, Marker::Kind::kReasoning, nullptr});
+    reasoning_ends_ = {reasoning_.close};
+    const std::string_view open = without_end_spaces(reasoning_.open);
+    if (without_end_spaces(options.prompt).ends_with(open)) state_ = State::kReasoning;
+  }
+  for (const ToolCallSyntax& syntax : format_->syntaxes) {
+    if (!syntax.read) continue;
+    if (*syntax.begin) markers_.push_back({syntax.begin, Marker::Kind::kCall, &syntax});
+    else may_begin_with_call_ = true;
+  }
+  for (const char* ignored : format_->ignored)
+    if (ignored) markers_.push_back({ignored, Marker::Kind::kIgnored, nullptr});
+}
+
+void ChatOutputParser::push(std::string_view piece, std::vector<ChatDelta>& out) {
+  buffer_ += piece;
+  // A call ends with one of these; looking at every token of a long argument again would take quadratic time.
+  if (state_ == State::kCall && piece.find_first_of("}])>|") == std::string::npos) return;
+  run(false, out);
+}
+
+void ChatOutputParser::finish(std::vector<ChatDelta>& out) {
+  run(true, out);
+  const bool is_dropped = has_answer_parts_ && (num_calls_ > 0 || !has_content_);
+  if (!spaces_.empty() && state_ != State::kReasoning && !is_dropped)
+    out.push_back({ChatDelta::Kind::kContent, std::exchange(spaces_, {}), {}, 0});
+}
+
+void ChatOutputParser::run(bool is_all, std::vector<ChatDelta>& out) {
+  for (bool goes_on = true; goes_on;) {
+    switch (state_) {
+      case State::kContent: goes_on = run_content(is_all, out); break;
+      case State::kReasoning: goes_on = run_reasoning(is_all, out); break;
+      case State::kCall: goes_on = run_call(is_all, out); break;
+      case State::kHeader: goes_on = run_header(is_all); break;
+    }
+  }
+}
+
+/// White space at the end is held back: before a marker it is not part of the text.
+void ChatOutputParser::emit(ChatDelta::Kind kind, std::string_view text, std::vector<ChatDelta>& out) {
+  bool& has_text = kind == ChatDelta::Kind::kContent ? has_content_ : has_reasoning_;
+  const bool strips = !has_text && (kind == ChatDelta::Kind::kReasoning || has_answer_parts_);
+  spaces_ += text;
+  const size_t end = without_end_spaces(spaces_).size();
+  if (end == 0) {
+    if (strips) spaces_.clear();
+    return;
+  }
+  const size_t begin = strips ? spaces_.find_first_not_of(kSpaces) : 0;
+  out.push_back({kind, spaces_.substr(begin, end - begin), {}, 0});
+  spaces_.erase(0, end);
+  has_text = true;
+}
+
+bool ChatOutputParser::run_content(bool is_all, std::vector<ChatDelta>& out) {
+  if (may_begin_with_call_ && !has_content_) {
+    const size_t first = buffer_.find_first_not_of(kSpaces);
+    if (first == std::string::npos && !is_all) return false;
+    may_begin_with_call_ = false;
+    if (first != std::string::npos && buffer_[first] == '{') {
+      for (const ToolCallSyntax& syntax : format_->syntaxes)
+        if (syntax.read && !*syntax.begin) syntax_ = &syntax;
+      state_ = State::kCall;
+      return true;
+    }
+  }
+  size_t at = std::string::npos;
+  const Marker* found = nullptr;
+  for (const Marker& marker : markers_) {
+    const size_t place = buffer_.find(marker.text);
+    if (place < at || (place == at && found && place != std::string::npos && marker.text.size() > found->text.size())) {
+      at = place;
+      found = &marker;
+    }
+  }
+  // A marker that began before the one found, or a longer one at its place, may still be incomplete.
+  size_t held = 0;
+  if (!is_all)
+    for (const Marker& marker : markers_) held = std::max(held, held_back(buffer_, marker.text));
+  if (found && buffer_.size() - held <= at) found = nullptr;
+  if (!found) {
+    emit(ChatDelta::Kind::kContent, std::string_view(buffer_).substr(0, buffer_.size() - held), out);
+    buffer_.erase(0, buffer_.size() - held);
+    return false;
+  }
+  emit(ChatDelta::Kind::kContent, std::string_view(buffer_).substr(0, at), out);
+  buffer_.erase(0, at + found->text.size());
+  switch (found->kind) {
+    case Marker::Kind::kReasoning:
+      state_ = State::kReasoning;
+      has_answer_parts_ = true;
+      spaces_ = has_reasoning_ ? "\n" : "";
+      break;
+    case Marker::Kind::kCall:
+      state_ = State::kCall;
+      syntax_ = found->syntax;
+      break;
+    case Marker::Kind::kHeader: state_ = State::kHeader; break;
+    case Marker::Kind::kIgnored:
+    case Marker::Kind::kMessageEnd: break;
+  }
+  return true;
+}
+
+bool ChatOutputParser::run_reasoning(bool is_all, std::vector<ChatDelta>& out) {
+  size_t at = std::string::npos, held = 0;
+  std::string_view found;
+  for (const std::string& end : reasoning_ends_) {
+    const size_t place = buffer_.find(end);
+    if (place < at) {
+      at = place;
+      found = end;
+    }
+    if (!is_all) held = std::max(held, held_back(buffer_, end));
+  }
+  if (at == std::string::npos) {
+    emit(ChatDelta::Kind::kReasoning, std::string_view(buffer_).substr(0, buffer_.size() - held), out);
+    buffer_.erase(0, buffer_.size() - held);
+    return false;
+  }
+  emit(ChatDelta::Kind::kReasoning, std::string_view(buffer_).substr(0, at), out);
+  const bool is_header = format_->has_channels && (found == "<|channel|>" || found == "<|start|>");
+  buffer_.erase(0, at + found.size());
+  spaces_.clear();
+  has_answer_parts_ = true;
+  state_ = is_header ? State::kHeader : State::kContent;
+  return true;
+}
+
+bool ChatOutputParser::run_call(bool is_all, std::vector<ChatDelta>& out) {
+  const ToolCallSyntax::Reading reading = syntax_->read(*syntax_, buffer_, is_all, schemas_);
+  switch (reading.outcome) {
+    case ToolCallSyntax::Outcome::kMore: return false;
+    case ToolCallSyntax::Outcome::kFailed: {
+      state_ = State::kContent;
+      std::string marker = syntax_->begin;
+      if (marker.empty()) {  // the text itself: its first character is content
+        marker = buffer_.substr(0, 1);
+        buffer_.erase(0, 1);
+      }
+      emit(ChatDelta::Kind::kContent, marker, out);
+      return true;
+    }
+    case ToolCallSyntax::Outcome::kDone: break;
+  }
+  spaces_.clear();
+  has_answer_parts_ = true;
+  for (ChatToolCall call : reading.calls) {
+    if (call.name.empty()) call.name = channel_tool_;
+    out.push_back({ChatDelta::Kind::kToolCall, {}, std::move(call), num_calls_++});
+  }
+  buffer_.erase(0, reading.used);
+  state_ = State::kContent;
+  return true;
+}
+
+namespace {
+
+/// The body of a message to a tool: its arguments.
+ToolCallSyntax::Reading read_arguments(const ToolCallSyntax& syntax, std::string_view text, bool is_all,
+                                       const ToolSchemas&) {
+  // As if it were {"name": .., "arguments": text}: read with a name of one character, which is replaced.
+  const std::string whole = "x<|message|>" + std::string(text);
+  ToolCallSyntax named = syntax;
+  named.first = "<|message|>";
+  ToolCallSyntax::Reading reading = read_named_json(named, whole, is_all, {});
+  constexpr size_t kAdded = 12;
+  reading.used = reading.used > kAdded ? reading.used - kAdded : 0;
+  for (ChatToolCall& call : reading.calls) call.name.clear();
+  return reading;
+}
+
+}  // namespace
+
+/// <|channel|>commentary to=functions.name <|constrain|>json<|message|>
+bool ChatOutputParser::run_header(bool is_all) {
+  constexpr std::string_view kEnd = "<|message|>";
+  const size_t end = buffer_.find(kEnd);
+  if (end == std::string::npos) {
+    if (is_all) state_ = State::kContent;  // no header: an answer without channels
+    return is_all;
+  }
+  const std::string header = buffer_.substr(0, end);
+  buffer_.erase(0, end + kEnd.size());
+  spaces_.clear();
+  std::string recipient;
+  if (const size_t to = header.find("to="); to != std::string::npos)
+    recipient = header.substr(to + 3, header.find_first_of(" <\t\n", to) - to - 3);
+  const bool is_reasoning = header.find("analysis") != std::string::npos || recipient == "self";
+  std::string tool = recipient.starts_with("functions.") ? recipient.substr(10) : recipient;
+  const bool is_call = !tool.empty() && recipient != "self" && recipient != "user" && recipient != "assistant";
+  if (is_call && !*format_->channel_call) {
+    channel_tool_ = std::move(tool);
+    channel_syntax_ = {"", "", read_arguments};
+    syntax_ = &channel_syntax_;
+    state_ = State::kCall;
+  } else if (is_reasoning && !is_call) {
+    state_ = State::kReasoning;
+    spaces_ = has_reasoning_ ? "\n" : "";
+  } else {
+    state_ = State::kContent;
+  }
+  return true;
+}
+
+ChatOutput parse_chat_output(const ChatOutputOptions& options, std::string_view text) {
+  ChatOutputParser parser(options);
+  std::vector<ChatDelta> deltas;
+  parser.push(text, deltas);
+  parser.finish(deltas);
+  ChatOutput output;
+  for (const ChatDelta& delta : deltas) output.add(delta);
+  return output;
+}
+
+}  // namespace redline

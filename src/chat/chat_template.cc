@@ -1,0 +1,275 @@
+#include "chat/chat_template.h"
+
+#include <filesystem>
+
+#include "base/mapped_file.h"
+#include "chat/jinja/json.h"
+#include "chat/jinja/operations.h"
+#include "chat/jinja/template.h"
+#include "text/hf_config.h"
+#include "text/json_reader.h"
+
+namespace redline {
+
+struct ChatTemplate::Parts {
+  std::string source;
+  ChatTemplateOptions options;
+  jinja::Template main;
+  std::optional<jinja::Template> tool_use;
+  std::string_view argument_form;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+const std::string& ChatTemplate::source() const { return parts_->source; }
+std::string_view ChatTemplate::argument_form() const { return parts_->argument_form; }
+
+Result<ChatTemplate> ChatTemplate::compile(std::string source, ChatTemplateOptions options) {
+  REDLINE_ASSIGN(jinja::Template main, jinja::Template::compile(source).within("chat template"));
+  std::optional<jinja::Template> tool_use;
+  if (!options.tool_use.empty()) {
+    REDLINE_ASSIGN(tool_use, jinja::Template::compile(options.tool_use).within("chat template tool_use"));
+  }
+  ChatTemplate compiled(std::unique_ptr<Parts>(
+      new Parts{std::move(source), std::move(options), std::move(main), std::move(tool_use), ""}));
+  compiled.probe_arguments();
+  return compiled;
+}
+
+void ChatTemplate::probe_arguments() {
+  if (parts_->source.find("arguments") == std::string::npos && parts_->options.tool_use.empty()) return;
+  constexpr std::string_view kTools = R"([{"type": "function", "function": {"name": "probe", "description": "d",
+    "parameters": {"type": "object", "properties": {"needle": {"type": "string"}}, "required": []}}}])";
+  const auto shows = [&](std::string_view arguments, std::string_view content) {
+    const std::string messages = fmt::format(
+        R"([{{"role": "user", "content": "u"}}, {{"role": "assistant", "content": {},
+        "tool_calls": [{{"id": "probe0001",
+           "type": "function", "function": {{"name": "probe", "arguments": {}}}}}]}}])",
+        content, arguments);
+    const auto text = render({messages, kTools, "", false});
+    return text.ok() && text->find("thread") != std::string::npos && text->find("{'needle'") == std::string::npos;
+  };
+  for (const std::string_view content : {R"("")", "null"}) {
+    if (shows(R"({"needle": "thread"})", content)) parts_->argument_form = "object";
+    else if (shows(R"("{\"needle\": \"thread\"}")", content)) parts_->argument_form = "text";
+    if (!parts_->argument_form.empty()) return;
+  }
+}
+
+namespace {
+
+/// Arguments of tool calls in the form that the template takes.
+void adapt_arguments(jinja::Evaluation& e, jinja::Value messages, bool to_objects) {
+  using jinja::Kind;
+  const auto member_of = [](jinja::Value object, std::string_view name) {
+    const jinja::Value* found = object.is_dict() ? jinja::find(*object.as_dict(), name) : nullptr;
+    return found ? *found : jinja::Value::missing();
+  };
+  for (const jinja::Value message : messages.as_list()->span()) {
+    const jinja::Value calls = member_of(message, "tool_calls");
+    if (!calls.is(Kind::kList)) continue;
+    for (const jinja::Value call : calls.as_list()->span()) {
+      const jinja::Value inner = member_of(call, "function");
+      const jinja::Value function = inner.is_dict() ? inner : call;
+      const jinja::Value arguments = member_of(function, "arguments");
+      jinja::Value adapted;
+      if (to_objects && arguments.is_string()) {
+        // Text that is not JSON stays text; the template handles it.
+        if (arguments.text().empty()) adapted = jinja::Value::dict(e.make_dict());
+        else if (nlohmann::json::accept(arguments.text()))
+          if (auto parsed = jinja::parse_json_value(e, arguments.text(), "arguments"); parsed.ok() && parsed->is_dict())
+            adapted = *parsed;
+      } else if (!to_objects && arguments.is_dict()) {
+        std::string text;
+        jinja::append_json(e, text, arguments, {});
+        adapted = e.string(text);
+      }
+      if (!adapted.is_missing()) jinja::set(e, *function.as_dict(), e.string("arguments"), adapted);
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::string> ChatTemplate::render(const ChatInput& input) const {
+  try {
+    jinja::Evaluation e(parts_->options.limits);
+    e.now = parts_->options.now;
+    jinja::Dict* variables = e.make_dict();
+    const auto add_object = [&](std::string_view json, std::string_view what) -> Status {
+      if (json.empty()) return {};
+      REDLINE_ASSIGN(const jinja::Value object, jinja::parse_json_value(e, json, what));
+      if (!object.is_dict()) return invalid_argument("{}: expected an object, got {}", what, jinja::type_name(object));
+      for (const jinja::Entry& entry : object.as_dict()->span()) jinja::set(e, *variables, entry.key, entry.value);
+      return {};
+    };
+    const auto add = [&](const char* name, jinja::Value value) { jinja::set(e, *variables, e.string(name), value); };
+    add("documents", jinja::Value::none());
+    REDLINE_TRY(add_object(parts_->options.special_tokens_json, "special tokens"));
+    REDLINE_TRY(add_object(input.variables_json, "template variables"));
+    REDLINE_ASSIGN(const jinja::Value messages, jinja::parse_json_value(e, input.messages_json, "messages"));
+    if (!messages.is(jinja::Kind::kList))
+      return invalid_argument("messages: expected a list, got {}", jinja::type_name(messages));
+    if (input.adapt_arguments && !parts_->argument_form.empty())
+      adapt_arguments(e, messages, parts_->argument_form == "object");
+    add("messages", messages);
+    jinja::Value tools = jinja::Value::none();
+    if (!input.tools_json.empty()) {
+      REDLINE_ASSIGN(tools, jinja::parse_json_value(e, input.tools_json, "tools"));
+      if (!tools.is(jinja::Kind::kList) && !tools.is_none())
+        return invalid_argument("tools: expected a list, got {}", jinja::type_name(tools));
+    }
+    add("tools", tools);
+    add("add_generation_prompt", jinja::Value::boolean(input.add_generation_prompt));
+    if (!tools.is_none() && parts_->tool_use)
+      return parts_->tool_use->render(e, *variables).within("chat template tool_use");
+    return parts_->main.render(e, *variables).within("chat template");
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("the conversation needs more memory than there is");
+  }
+}
+
+// Files
+// ----------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The variables that transformers makes of tokenizer_config.json.
+Json special_tokens(const Json& config) {
+  Json tokens = Json::object();
+  const auto text_of = [](const Json& token) -> Json {
+    if (token.is_string()) return token;
+    const Json* content = member(token, "content");
+    return content && content->is_string() ? *content : Json();
+  };
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (const Json* token = member(config, name))
+      if (Json text = text_of(*token); text.is_string()) tokens[name] = std::move(text);
+  if (const Json* more = member(config, "additional_special_tokens"); more && more->is_array()) {
+    Json texts = Json::array();
+    for (const Json& token : *more)
+      if (Json text = text_of(token); text.is_string()) texts.push_back(std::move(text));
+    if (!texts.empty()) tokens["additional_special_tokens"] = std::move(texts);
+  }
+  if (const Json* more = member(config, "extra_special_tokens"); more && more->is_object())
+    for (const auto& [name, token] : more->items())
+      if (Json text = text_of(token); text.is_string()) tokens[name] = std::move(text);
+  return tokens;
+}
+
+}  // namespace
+
+Result<ChatTemplateSource> chat_template_from_folder(const std::string& folder) {
+  const std::filesystem::path root(folder);
+  std::error_code error;
+  ChatTemplateSource source;
+  REDLINE_ASSIGN(const ChatTemplates templates, chat_templates_from_folder(folder));
+  for (const auto& [name, text] : templates) {
+    if (name.empty()) source.text = text;
+    if (name == "tool_use") source.tool_use = text;
+  }
+  if (source.text.empty() && std::filesystem::exists(root / "chat_template.json", error)) {
+    const std::string path = (root / "chat_template.json").string();
+    REDLINE_ASSIGN(const std::string text, read_text_file(path));
+    REDLINE_ASSIGN(const Json json, parse_json(text, path));
+    source.text = string_or(json, "chat_template", "");
+  }
+  if (source.text.empty()) source.text = source.tool_use;
+  const std::string config = (root / "tokenizer_config.json").string();
+  if (std::filesystem::exists(config, error)) {
+    REDLINE_ASSIGN(const std::string text, read_text_file(config));
+    REDLINE_ASSIGN(const Json json, parse_json(text, config));
+    source.special_tokens_json = special_tokens(json).dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return source;
+}
+
+// Built-in templates
+// ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct BuiltinTemplate {
+  const char* name;
+  const char* text;
+};
+
+constexpr BuiltinTemplate kBuiltins[] = {
+    {"chatml", R"({%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|im_start|>assistant\n' }}
+{%- endif -%})"},
+    {"llama2", R"({%- set ns = namespace(system='') -%}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}
+{%- set ns.system = '<<SYS>>\n' + message.content + '\n<</SYS>>\n\n' -%}
+{%- elif message.role == 'user' -%}
+{{ (bos_token | default('<s>')) + '[INST] ' + ns.system + message.content + ' [/INST]' }}
+{%- set ns.system = '' -%}
+{%- else -%}
+{{ ' ' + message.content + ' ' + (eos_token | default('</s>')) }}
+{%- endif -%}
+{%- endfor -%})"},
+    {"llama3", R"({{- bos_token | default('<|begin_of_text|>') -}}
+{%- for message in messages -%}
+{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + (message.content | trim) + '<|eot_id|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif -%})"},
+    {"gemma", R"({{- bos_token | default('<bos>') -}}
+{%- set ns = namespace(system='') -%}
+{%- for message in messages -%}
+{%- if message.role == 'system' -%}
+{%- set ns.system = (message.content | trim) + '\n\n' -%}
+{%- else -%}
+{{ '<start_of_turn>' + ('model' if message.role == 'assistant' else message.role) + '\n' + ns.system +
+   (message.content | trim) + '<end_of_turn>\n' }}
+{%- set ns.system = '' -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<start_of_turn>model\n' }}
+{%- endif -%})"},
+    {"vicuna", R"({%- for message in messages -%}
+{%- if message.role == 'system' -%}
+{{ message.content + '\n\n' }}
+{%- elif message.role == 'user' -%}
+{{ 'USER: ' + message.content + '\n' }}
+{%- else -%}
+{{ 'ASSISTANT: ' + message.content + (eos_token | default('</s>')) + '\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ 'ASSISTANT:' }}
+{%- endif -%})"},
+};
+
+}  // namespace
+
+const char* builtin_chat_template(std::string_view name) {
+  for (const BuiltinTemplate& builtin : kBuiltins)
+    if (builtin.name == name) return builtin.text;
+  return nullptr;
+}
+
+std::vector<std::string> builtin_chat_template_names() {
+  std::vector<std::string> names;
+  for (const BuiltinTemplate& builtin : kBuiltins) names.emplace_back(builtin.name);
+  return names;
+}
+
+Result<std::string> read_chat_template(const std::string& file_or_name) {
+  if (const char* text = builtin_chat_template(file_or_name)) return std::string(text);
+  std::error_code error;
+  if (std::filesystem::is_regular_file(file_or_name, error)) return read_text_file(file_or_name);
+  return not_found("chat template {}: no such file, and none of the built-in ones ({})", file_or_name,
+                   fmt::join(builtin_chat_template_names(), ", "));
+}
+
+}  // namespace redline

@@ -1,0 +1,42 @@
+// The tables of filters, tests and global functions. A row describes itself; parameters may be given by name.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "chat/jinja/evaluation.h"
+
+namespace redline::jinja {
+
+constexpr size_t kMaxParameters = 7;
+/// What a function takes: names in order, of which the first `required` must be given.
+struct Parameters {
+  size_t required = 0;
+  const char* names[kMaxParameters] = {};
+};
+/// Puts the arguments in the order of the parameters; missing where not given. False after an error.
+bool bind_arguments(Evaluation& e, std::string_view function, const Args& args, const Parameters& parameters,
+                    std::span<Value> values);
+
+/// x|name(...). `values` are in the order of `parameters`; `call_all`, if set, takes the arguments as they are.
+struct FilterRow {
+  std::string_view name;
+  Parameters parameters;
+  Value (*call)(Evaluation& e, Value object, std::span<const Value> values) = nullptr;
+  Value (*call_all)(Evaluation& e, Value object, const Args& args) = nullptr;
+};
+struct TestRow {
+  std::string_view name;
+  Parameters parameters;
+  bool (*call)(Evaluation& e, Value object, std::span<const Value> values);
+};
+/// nullptr: no such filter.
+const FilterRow* find_filter(std::string_view name);
+const TestRow* find_test(std::string_view name);
+Value call_filter(Evaluation& e, const FilterRow& row, Value object, const Args& args);
+bool call_test(Evaluation& e, const TestRow& row, Value object, const Args& args);
+
+/// range, dict, namespace, raise_exception, ...; missing: no such global.
+Value find_global(Evaluation& e, std::string_view name);
+
+}  // namespace redline::jinja

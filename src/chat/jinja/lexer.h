@@ -1,0 +1,71 @@
+// Template text to tokens, with jinja2's rules for white space: trim_blocks and lstrip_blocks are on, one line break at
+// the end of the template is dropped.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "chat/jinja/evaluation.h"
+
+namespace redline::jinja {
+
+enum class TokenKind : uint8_t {
+  kData,
+  kBlockBegin,
+  kBlockEnd,
+  kVariableBegin,
+  kVariableEnd,
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDiv,
+  kMod,
+  kPow,
+  kTilde,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAssign,
+  kDot,
+  kComma,
+  kColon,
+  kSemicolon,
+  kPipe,
+  kLeftParen,
+  kRightParen,
+  kLeftBracket,
+  kRightBracket,
+  kLeftBrace,
+  kRightBrace,
+  kEnd,
+};
+
+struct Token {
+  TokenKind kind = TokenKind::kEnd;
+  Position position;
+  std::string text;  ///< of data, names and strings; the digits of numbers without "_"
+};
+
+/// An error, with the place where it was found. `message` does not contain the place.
+struct SyntaxError {
+  Code code = Code::ok;
+  std::string message;
+  Position position;
+};
+
+/// False, with `error` set, for text that jinja2 would refuse.
+bool tokenize(std::string_view source, std::vector<Token>& tokens, SyntaxError& error);
+/// For messages: "'%}'", "a name".
+std::string describe(const Token& token);
+
+}  // namespace redline::jinja

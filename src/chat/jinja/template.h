@@ -1,0 +1,30 @@
+// A compiled Jinja template: jinja2's language as transformers configures it (trim_blocks, lstrip_blocks, the immutable
+// sandbox, loop controls, {% generation %}). Rendering is bounded by Limits.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "chat/jinja/evaluation.h"
+
+namespace redline::jinja {
+
+class Template {
+ public:
+  /// invalid_argument or unsupported, with line and column.
+  static Result<Template> compile(std::string_view source);
+  Template(Template&&) noexcept;
+  Template& operator=(Template&&) noexcept;
+  ~Template();
+
+  /// `variables` are those that the template sees, in the memory of `e`. Thread-safe.
+  Result<std::string> render(Evaluation& e, const Dict& variables) const;
+
+ private:
+  struct Parts;
+  explicit Template(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace redline::jinja

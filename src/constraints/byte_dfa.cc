@@ -1,0 +1,251 @@
+#include "constraints/byte_dfa.h"
+
+#include <algorithm>
+#include <map>
+
+namespace redline {
+namespace {
+
+struct Nfa {
+  struct Edge {
+    uint8_t lo, hi;
+    uint32_t to;
+  };
+  std::vector<std::vector<Edge>> edges;
+  std::vector<std::vector<uint32_t>> empty;
+
+  uint32_t add_state() {
+    edges.emplace_back();
+    empty.emplace_back();
+    return static_cast<uint32_t>(edges.size() - 1);
+  }
+};
+
+Status too_large() {
+  return invalid_argument("the expression needs more than {} states; use smaller repetitions", ByteDfa::kMaxStates);
+}
+
+Status build(const Grammar& grammar, Grammar::Expr expression, Nfa& nfa, uint32_t from, uint32_t to,
+             CompileDeadline& deadline) {
+  REDLINE_TRY(deadline.check());
+  constexpr size_t kMaxNfaStates = 10 * ByteDfa::kMaxStates;
+  if (nfa.edges.size() > kMaxNfaStates) return too_large();
+  const Grammar::Node& node = grammar.node(expression);
+  switch (node.kind) {
+    case Grammar::Kind::kEmpty: nfa.empty[from].push_back(to); return {};
+    case Grammar::Kind::kNothing: return {};
+    case Grammar::Kind::kBytes:
+      for (size_t i = 0; i < node.bytes.size(); ++i) {
+        const uint32_t next = i + 1 == node.bytes.size() ? to : nfa.add_state();
+        const auto byte = static_cast<uint8_t>(node.bytes[i]);
+        nfa.edges[from].push_back({byte, byte, next});
+        from = next;
+      }
+      return {};
+    case Grammar::Kind::kByteRange:
+      nfa.edges[from].push_back({static_cast<uint8_t>(node.first), static_cast<uint8_t>(node.last), to});
+      return {};
+    case Grammar::Kind::kSequence:
+      for (size_t i = 0; i < node.items.size(); ++i) {
+        const uint32_t next = i + 1 == node.items.size() ? to : nfa.add_state();
+        REDLINE_TRY(build(grammar, node.items[i], nfa, from, next, deadline));
+        from = next;
+      }
+      return {};
+    case Grammar::Kind::kChoice:
+      for (const Grammar::Expr item : node.items) {
+        const uint32_t own = nfa.add_state();
+        nfa.empty[from].push_back(own);
+        REDLINE_TRY(build(grammar, item, nfa, own, to, deadline));
+      }
+      return {};
+    case Grammar::Kind::kRepeat: {
+      for (uint32_t i = 0; i < node.first; ++i) {
+        const uint32_t next = nfa.add_state();
+        REDLINE_TRY(build(grammar, node.items[0], nfa, from, next, deadline));
+        from = next;
+      }
+      if (node.last == Grammar::kUnbounded) {
+        const uint32_t loop = nfa.add_state(), end = nfa.add_state();
+        nfa.empty[from].push_back(loop);
+        REDLINE_TRY(build(grammar, node.items[0], nfa, loop, end, deadline));
+        nfa.empty[end].push_back(loop);
+        nfa.empty[loop].push_back(to);
+        return {};
+      }
+      for (uint32_t i = node.first; i < node.last; ++i) {
+        const uint32_t next = nfa.add_state();
+        nfa.empty[from].push_back(to);
+        REDLINE_TRY(build(grammar, node.items[0], nfa, from, next, deadline));
+        from = next;
+      }
+      nfa.empty[from].push_back(to);
+      return {};
+    }
+    case Grammar::Kind::kGraph: {
+      std::vector<uint32_t> states(node.graph.num_states);
+      for (uint32_t& state : states) state = nfa.add_state();
+      nfa.empty[from].push_back(states[0]);
+      for (const Grammar::GraphEdge& edge : node.graph.edges)
+        REDLINE_TRY(build(grammar, edge.label, nfa, states[edge.from], states[edge.to], deadline));
+      for (const uint32_t state : node.graph.accepts) nfa.empty[states[state]].push_back(to);
+      return {};
+    }
+    case Grammar::Kind::kRule:
+    case Grammar::Kind::kToken: break;
+  }
+  return internal("a regular language has no rules");
+}
+
+}  // namespace
+
+template <class Key, class Step, class Accepts>
+Result<ByteDfa> ByteDfa::explore(const std::array<uint8_t, 256>& classes, uint32_t num_classes, Key start,
+                                 const Step& step, const Accepts& accepts, CompileDeadline& deadline) {
+  ByteDfa dfa;
+  dfa.classes_ = classes;
+  dfa.num_classes_ = num_classes;
+  std::array<uint8_t, 256> byte_of = {};
+  for (size_t b = 256; b-- > 0;) byte_of[classes[b]] = static_cast<uint8_t>(b);
+  std::map<Key, uint32_t> numbers;
+  std::vector<const Key*> keys;
+  const auto number = [&](Key key) {
+    const auto [found, is_new] = numbers.try_emplace(std::move(key), static_cast<uint32_t>(keys.size()));
+    if (is_new) keys.push_back(&found->first);
+    return found->second;
+  };
+  number(std::move(start));
+  for (size_t at = 0; at < keys.size(); ++at) {
+    if (keys.size() > kMaxStates) return too_large();
+    const Key& key = *keys[at];
+    dfa.accepts_.push_back(accepts(key));
+    for (uint32_t c = 0; c < num_classes; ++c) {
+      REDLINE_TRY(deadline.check());
+      dfa.table_.push_back(number(step(key, byte_of[c])));
+    }
+  }
+  dfa.minimize();
+  return dfa;
+}
+
+Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression, CompileDeadline& deadline) {
+  Nfa nfa;
+  const uint32_t first = nfa.add_state(), last = nfa.add_state();
+  REDLINE_TRY(build(grammar, expression, nfa, first, last, deadline));
+  std::array<bool, 257> cuts = {};
+  for (const auto& edges : nfa.edges)
+    for (const Nfa::Edge& e : edges) cuts[e.lo] = cuts[e.hi + 1U] = true;
+  std::array<uint8_t, 256> classes = {};
+  uint32_t num_classes = 1;
+  for (size_t b = 0; b < 256; ++b) {
+    if (b > 0 && cuts[b]) ++num_classes;
+    classes[b] = static_cast<uint8_t>(num_classes - 1);
+  }
+  using Set = std::vector<uint32_t>;
+  std::vector<uint32_t> mark(nfa.edges.size(), 0);
+  uint32_t round = 0;
+  const auto close = [&](Set set) {
+    ++round;
+    Set work = std::move(set), closed, kept;
+    for (const uint32_t s : work) mark[s] = round;
+    while (!work.empty()) {
+      const uint32_t s = work.back();
+      work.pop_back();
+      if (!nfa.edges[s].empty() || s == last) kept.push_back(s);
+      for (const uint32_t to : nfa.empty[s])
+        if (mark[to] != round) mark[to] = round, work.push_back(to);
+    }
+    std::sort(kept.begin(), kept.end());
+    kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+    return kept;
+  };
+  return explore<Set>(
+      classes, num_classes, close({first}),
+      [&](const Set& set, uint8_t byte) {
+        Set next;
+        for (const uint32_t s : set)
+          for (const Nfa::Edge& e : nfa.edges[s])
+            if (e.lo <= byte && byte <= e.hi) next.push_back(e.to);
+        std::sort(next.begin(), next.end());
+        next.erase(std::unique(next.begin(), next.end()), next.end());
+        return close(std::move(next));
+      },
+      [&](const Set& set) { return std::binary_search(set.begin(), set.end(), last); }, deadline);
+}
+
+Result<ByteDfa> ByteDfa::intersect(const ByteDfa& a, const ByteDfa& b, CompileDeadline& deadline) {
+  std::array<uint8_t, 256> classes = {};
+  std::map<std::pair<uint8_t, uint8_t>, uint8_t> both;
+  for (size_t byte = 0; byte < 256; ++byte)
+    classes[byte] =
+        both.try_emplace({a.classes_[byte], b.classes_[byte]}, static_cast<uint8_t>(both.size())).first->second;
+  using Pair = std::pair<uint32_t, uint32_t>;
+  return explore<Pair>(
+      classes, static_cast<uint32_t>(both.size()), Pair(0, 0),
+      [&](const Pair& p, uint8_t byte) { return Pair(a.step(p.first, byte), b.step(p.second, byte)); },
+      [&](const Pair& p) { return a.accepts_[p.first] && b.accepts_[p.second]; }, deadline);
+}
+
+ByteDfa ByteDfa::complement() const {
+  ByteDfa other = *this;
+  other.accepts_.flip();
+  return other;
+}
+
+bool ByteDfa::matches(std::string_view text) const {
+  uint32_t state = 0;
+  for (const char c : text) state = step(state, static_cast<uint8_t>(c));
+  return accepts_[state];
+}
+
+bool ByteDfa::is_empty() const { return std::find(accepts_.begin(), accepts_.end(), true) == accepts_.end(); }
+
+std::vector<bool> ByteDfa::live() const {
+  std::vector<std::vector<uint32_t>> sources(num_states());
+  std::vector<bool> live(num_states());
+  std::vector<uint32_t> work;
+  for (uint32_t s = 0; s < num_states(); ++s) {
+    for (uint32_t c = 0; c < num_classes_; ++c) sources[table_[s * num_classes_ + c]].push_back(s);
+    if (accepts_[s]) live[s] = true, work.push_back(s);
+  }
+  while (!work.empty()) {
+    const uint32_t s = work.back();
+    work.pop_back();
+    for (const uint32_t from : sources[s])
+      if (!live[from]) live[from] = true, work.push_back(from);
+  }
+  return live;
+}
+
+// Moore's algorithm. All states are reachable. Long chains would take quadratic time and have little to merge.
+void ByteDfa::minimize() {
+  const uint32_t n = num_states();
+  constexpr uint32_t kMaxMinimized = 400;
+  if (n > kMaxMinimized) return;
+  std::vector<uint32_t> block(n);
+  for (uint32_t s = 0; s < n; ++s) block[s] = accepts_[s];
+  for (size_t blocks = 0;;) {
+    std::map<std::vector<uint32_t>, uint32_t> numbers;
+    std::vector<uint32_t> next(n), key(num_classes_ + 1);
+    for (uint32_t s = 0; s < n; ++s) {
+      key[0] = block[s];
+      for (uint32_t c = 0; c < num_classes_; ++c) key[c + 1] = block[table_[s * num_classes_ + c]];
+      next[s] = numbers.try_emplace(key, static_cast<uint32_t>(numbers.size())).first->second;
+    }
+    block.swap(next);  // numbered in order of the first state, so the start stays 0
+    if (numbers.size() == blocks) break;
+    blocks = numbers.size();
+  }
+  const uint32_t count = n == 0 ? 0 : *std::max_element(block.begin(), block.end()) + 1;
+  std::vector<uint32_t> table(size_t{count} * num_classes_);
+  std::vector<bool> accepts(count);
+  for (uint32_t s = 0; s < n; ++s) {
+    accepts[block[s]] = accepts_[s];
+    for (uint32_t c = 0; c < num_classes_; ++c)
+      table[block[s] * num_classes_ + c] = block[table_[s * num_classes_ + c]];
+  }
+  table_.swap(table);
+  accepts_.swap(accepts);
+}
+
+}  // namespace redline

@@ -1,0 +1,95 @@
+// Output constraints: which tokens may follow, so that a text matches a grammar, a regular expression, a JSON Schema or
+// one of several choices. The design follows XGrammar (Dong et al. 2024, arXiv:2411.15100): masks of automaton states
+// are computed at the first visit and kept; what they leave open depends on the stack and is decided per stack.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "constraints/automaton.h"
+#include "constraints/token_trie.h"
+
+namespace redline {
+
+class ConstraintCache;
+
+/// Refuses a text that is longer than ConstraintLimits::max_input_bytes.
+Status check_constraint_size(std::string_view text, const ConstraintLimits& limits);
+
+/// Compiled, immutable, shared by all sequences that use it; the cache inside is guarded by a mutex.
+class Constraint : public std::enable_shared_from_this<Constraint> {
+ public:
+  /// Errors: invalid_argument with position and reason, or with the limit that is exceeded; unsupported: a construct
+  /// that is known but not enforced, by name.
+  static Result<std::shared_ptr<const Constraint>> from_grammar(std::string_view gbnf,
+                                                                std::shared_ptr<const TokenTrie> trie,
+                                                                const ConstraintLimits& limits = {});
+  /// The whole text matches the expression.
+  static Result<std::shared_ptr<const Constraint>> from_regex(std::string_view regex,
+                                                              std::shared_ptr<const TokenTrie> trie,
+                                                              const ConstraintLimits& limits = {});
+  static Result<std::shared_ptr<const Constraint>> from_json_schema(std::string_view schema,
+                                                                    std::shared_ptr<const TokenTrie> trie,
+                                                                    const ConstraintLimits& limits = {});
+  static Result<std::shared_ptr<const Constraint>> from_choices(std::span<const std::string> choices,
+                                                                std::shared_ptr<const TokenTrie> trie,
+                                                                const ConstraintLimits& limits = {});
+  static Result<std::shared_ptr<const Constraint>> compile(const Grammar& grammar,
+                                                           std::shared_ptr<const TokenTrie> trie,
+                                                           const ConstraintLimits& limits, CompileDeadline& deadline);
+  ~Constraint();
+
+  const Automaton& automaton() const { return automaton_; }
+  const TokenTrie& trie() const { return *trie_; }
+  const ConstraintLimits& limits() const { return limits_; }
+  /// Bytes of the cached parse states and masks.
+  size_t cache_bytes() const;
+
+ private:
+  friend class ConstraintState;
+  Constraint(Automaton automaton, std::shared_ptr<const TokenTrie> trie, const ConstraintLimits& limits);
+  Automaton automaton_;
+  std::shared_ptr<const TokenTrie> trie_;
+  ConstraintLimits limits_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<ConstraintCache> cache_;  ///< replaced by an empty one when it is full
+};
+
+/// The position of one sequence within a constraint. Not thread-safe.
+class ConstraintState {
+ public:
+  static constexpr size_t kMaxRollback = 256;  ///< tokens
+
+  explicit ConstraintState(std::shared_ptr<const Constraint> constraint);
+
+  /// Writes the tokens that may follow; tokens that end a text only where it is complete. bits.size() is num_words() of
+  /// the trie. invalid_argument: the grammar is so ambiguous here that a limit is exceeded.
+  Status fill_mask(std::span<uint32_t> bits);
+  /// invalid_argument: the token may not follow, or a limit is exceeded; the state is unchanged then.
+  Status accept(TokenId token);
+  /// The same for a text that is not given as tokens; as rollback counts, one token.
+  Status accept_text(std::string_view text);
+  /// Takes back the last n tokens. invalid_argument: more than were accepted, or more than kMaxRollback.
+  Status rollback(size_t n);
+  /// The text so far matches.
+  bool is_complete();
+  /// The text matches and nothing can follow, or a token has ended it.
+  bool is_finished();
+  /// The bytes that must follow, "" where there is a choice. At most 4096.
+  std::string forced_bytes();
+  /// Whether any of the texts with this beginning matches; for tests.
+  bool allows(std::string_view text);
+
+ private:
+  class Access;
+  std::shared_ptr<const Constraint> constraint_;
+  std::shared_ptr<ConstraintCache> cache_;
+  std::vector<uint32_t> history_;  ///< parse states after each of the last tokens
+  std::vector<uint8_t> ended_;     ///< with each: whether a token has ended the text
+};
+
+}  // namespace redline

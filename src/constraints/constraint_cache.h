@@ -1,0 +1,163 @@
+// The parse states of an automaton that have been visited, their transitions and their masks.
+//
+// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames: where to
+// continue after the call, the repetitions there, and the stack below, so that all calls of a rule at one position
+// share one stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a
+// transition is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never
+// leave the rule are decided for every stack. Those that leave it are kept as a trie over their bytes after the end of
+// the rule, which is walked with the parse state after the call; the result is kept for the pair.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "constraints/automaton.h"
+#include "constraints/token_trie.h"
+
+namespace redline {
+
+/// Maps sequences of 32-bit words to numbers, in order of insertion.
+class WordInterner {
+ public:
+  WordInterner() : slots_(64, 0) {}
+  /// The number, and whether it is new.
+  std::pair<uint32_t, bool> insert(std::span<const uint32_t> words);
+  std::span<const uint32_t> words(uint32_t id) const {
+    return std::span(words_).subspan(begins_[id], begins_[id + 1] - begins_[id]);
+  }
+  size_t size() const { return begins_.size() - 1; }
+  size_t bytes() const { return words_.size() * 4 + begins_.size() * 8 + slots_.size() * 4; }
+
+ private:
+  void grow();
+  std::vector<uint32_t> words_, begins_ = {0}, slots_, hashes_;
+};
+
+class ConstraintCache {
+ public:
+  static constexpr uint32_t kDead = 0;  ///< the parse state from which nothing matches
+
+  ConstraintCache(const Automaton& automaton, const TokenTrie& trie, const ConstraintLimits& limits);
+
+  std::mutex& mutex() { return mutex_; }
+  uint32_t start() const { return start_; }
+  /// The parse state after one more byte.
+  uint32_t step(uint32_t state, uint8_t byte) {
+    if (state == kDead) return kDead;
+    const uint32_t row = rows_of_[state];
+    if (row != kNone) {
+      const uint32_t next = rows_[row + classes_[byte]];
+      if (next != kNone) return next;
+    }
+    return compute_step(state, byte);
+  }
+  /// After a token: by its bytes, or as a whole where the grammar names it.
+  uint32_t step_token(uint32_t state, TokenId token);
+  bool is_accepting(uint32_t state) const { return flags_[state] & kAccepts; }
+  bool has_tokens(uint32_t state) const { return flags_[state] & kHasTokens; }
+  bool can_go_on(uint32_t state) const { return flags_[state] & kGoesOn; }
+  /// Sets the bits of the tokens that may follow, without those that end the text.
+  void add_mask(uint32_t state, std::span<uint32_t> bits);
+
+  size_t bytes() const {
+    return stacks_.bytes() + configs_.bytes() + (rows_.size() + rows_of_.size() + pops_.size()) * 4 + mask_bytes_;
+  }
+  /// What bytes() was when the mutex was released last. Thread-safe.
+  size_t known_bytes() const { return known_bytes_.load(std::memory_order_relaxed); }
+  void publish_bytes() { known_bytes_.store(bytes(), std::memory_order_relaxed); }
+  /// Whether a limit was exceeded since the last call; results since then are too small.
+  Status take_status() {
+    work_done_ = 0;
+    return std::exchange(status_, Status());
+  }
+  /// Brings parse states of another cache of the same automaton into this one.
+  void import(const ConstraintCache& from, std::span<uint32_t> states);
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kRootStack = 0, kOpenStack = 1;  ///< the end of the text; an unknown one
+  enum Flags : uint8_t { kAccepts = 1, kLeaves = 2, kGoesOn = 4, kHasTokens = 8 };
+  struct Entry {
+    uint32_t state, count, stack;
+    bool operator==(const Entry&) const = default;
+  };
+  struct Frame {
+    uint32_t state, count, stack;
+    auto operator<=>(const Frame&) const = default;  // NOLINT(modernize-use-nullptr): of the defaulted operator
+  };
+  /// Tokens of an automaton state with an unknown stack.
+  struct StateMask {
+    std::vector<TokenId> few;  ///< the allowed ones, if `bits` is empty
+    TokenBits bits;
+    ByteTrie open;  ///< the bytes of tokens that leave the rule, after its end
+    std::unordered_map<uint32_t, std::vector<TokenId>> behind;  ///< of `open`, by the parse state after the call
+  };
+
+  uint32_t compute_step(uint32_t state, uint8_t byte);
+  /// Follows empty edges, ends of rules and calls from `work_`, and numbers the result.
+  uint32_t close();
+  void add_entry(Entry entry);
+  uint32_t intern_config(uint8_t flags, std::vector<Entry>& entries);
+  uint32_t intern_frames(std::vector<Frame>& frames);
+  size_t num_frames(uint32_t stack) const { return stacks_.words(stack).size() / 3; }
+  Frame frame(uint32_t stack, size_t i) const {
+    const auto w = stacks_.words(stack);
+    return {w[3 * i], w[3 * i + 1], w[3 * i + 2]};
+  }
+  size_t num_entries(uint32_t config) const { return configs_.words(config).size() / 3; }
+  Entry entry(uint32_t config, size_t i) const {
+    const auto w = configs_.words(config);
+    return {w[3 * i + 1], w[3 * i + 2], w[3 * i + 3]};
+  }
+  uint32_t with_flag(uint32_t config, Flags flag);
+  /// The parse state after a call with this stack.
+  uint32_t behind(uint32_t stack);
+  /// A number of repetitions with the same mask, for tokens of at most `exact_bytes`, which it may lower.
+  uint32_t canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const;
+  /// Whether `next` is `config` after one more repetition of the rule, with as many to go as its bound allows.
+  bool is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const;
+  /// As many plain characters may follow, whatever they are, and the rule does not end between them; nullopt: it
+  /// depends on the characters.
+  std::optional<size_t> free_plain_chars(uint32_t config, Entry entry);
+  std::unique_ptr<StateMask> make_state_mask(uint32_t state, uint32_t count);
+  /// The parse state after any plain character, if it is one for all; kDead if no plain character may follow; else
+  /// kNone.
+  uint32_t after_plain(uint32_t config);
+  void fail(const char* what);
+
+  const Automaton& automaton_;
+  const TokenTrie& trie_;
+  const ConstraintLimits& limits_;
+  std::mutex mutex_;
+  const std::array<uint8_t, 256>& classes_;
+  const uint32_t num_classes_;
+  WordInterner stacks_, configs_;
+  std::vector<uint8_t> flags_;
+  std::vector<uint32_t> rows_of_, rows_, after_plain_;
+  std::vector<uint32_t> pops_;  ///< by stack: behind()
+  uint32_t start_ = 0;
+  Status status_;
+  uint64_t work_done_ = 0;  ///< since take_status()
+
+  std::unordered_map<uint64_t, std::unique_ptr<StateMask>> state_masks_;
+  struct KeptMask {
+    uint32_t visits = 0;
+    TokenBits bits;
+  };
+  std::unordered_map<uint32_t, KeptMask> masks_;
+  size_t mask_bytes_ = 0;
+  std::atomic<size_t> known_bytes_{0};
+
+  // Of close(), kept to reuse their memory.
+  std::vector<Entry> work_, essential_;
+  std::vector<uint32_t> seen_slots_, words_;
+  std::vector<std::pair<uint32_t, std::vector<Frame>>> calls_;
+  size_t seen_size_ = 0;
+};
+
+}  // namespace redline

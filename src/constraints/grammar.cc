@@ -1,0 +1,246 @@
+#include "constraints/grammar.h"
+
+#include <algorithm>
+
+namespace redline {
+
+CharSet normalized(CharSet set) {
+  constexpr uint32_t kFirstSurrogate = 0xD800, kLastSurrogate = 0xDFFF;
+  CharSet split;
+  for (const CharRange& r : set) {
+    const uint32_t hi = std::min(r.hi, kMaxChar);
+    if (r.lo > hi) continue;
+    if (hi < kFirstSurrogate || r.lo > kLastSurrogate) {
+      split.push_back({r.lo, hi});
+      continue;
+    }
+    if (r.lo < kFirstSurrogate) split.push_back({r.lo, kFirstSurrogate - 1});
+    if (hi > kLastSurrogate) split.push_back({kLastSurrogate + 1, hi});
+  }
+  std::sort(split.begin(), split.end(), [](const CharRange& a, const CharRange& b) { return a.lo < b.lo; });
+  CharSet merged;
+  for (const CharRange& r : split) {
+    if (!merged.empty() && r.lo <= merged.back().hi + 1) merged.back().hi = std::max(merged.back().hi, r.hi);
+    else merged.push_back(r);
+  }
+  return merged;
+}
+
+CharSet complement(const CharSet& set) {
+  CharSet rest;
+  uint32_t next = 0;
+  for (const CharRange& r : normalized(set)) {
+    if (r.lo > next) rest.push_back({next, r.lo - 1});
+    next = r.hi + 1;
+  }
+  if (next <= kMaxChar) rest.push_back({next, kMaxChar});
+  return normalized(rest);
+}
+
+CharSet intersect(const CharSet& a, const CharSet& b) {
+  CharSet both;
+  const CharSet x = normalized(a), y = normalized(b);
+  for (size_t i = 0, j = 0; i < x.size() && j < y.size();) {
+    const uint32_t lo = std::max(x[i].lo, y[j].lo), hi = std::min(x[i].hi, y[j].hi);
+    if (lo <= hi) both.push_back({lo, hi});
+    if (x[i].hi < y[j].hi) ++i;
+    else ++j;
+  }
+  return both;
+}
+
+Grammar::Grammar() {
+  add({});
+  Node nothing;
+  nothing.kind = Kind::kNothing;
+  add(std::move(nothing));
+}
+
+Grammar::Expr Grammar::add(Node node) {
+  nodes_.push_back(std::move(node));
+  return static_cast<Expr>(nodes_.size() - 1);
+}
+
+Grammar::Expr Grammar::bytes(std::string_view text) {
+  if (text.empty()) return empty();
+  Node node;
+  node.kind = Kind::kBytes;
+  node.bytes = text;
+  return add(std::move(node));
+}
+
+Grammar::Expr Grammar::byte_range(uint8_t lo, uint8_t hi) {
+  Node node;
+  node.kind = Kind::kByteRange;
+  node.first = lo;
+  node.last = hi;
+  return add(std::move(node));
+}
+
+namespace {
+
+size_t utf8_length(uint32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }
+
+void encode(uint32_t c, size_t length, uint8_t* out) {
+  if (length == 1) {
+    out[0] = static_cast<uint8_t>(c);
+    return;
+  }
+  for (size_t i = length - 1; i > 0; --i, c >>= 6) out[i] = static_cast<uint8_t>(0x80 | (c & 0x3F));
+  constexpr uint8_t kLead[] = {0, 0, 0xC0, 0xE0, 0xF0};
+  out[0] = static_cast<uint8_t>(kLead[length] | c);
+}
+
+// Cuts a range of characters into sequences of byte ranges: first where the length changes, then at the largest blocks
+// of continuation bytes.
+template <class Emit>
+void cut_utf8(uint32_t lo, uint32_t hi, const Emit& emit) {
+  constexpr uint32_t kLast[] = {0x7F, 0x7FF, 0xFFFF};
+  for (const uint32_t last : kLast)
+    if (lo <= last && hi > last) {
+      cut_utf8(lo, last, emit);
+      return cut_utf8(last + 1, hi, emit);
+    }
+  const size_t length = utf8_length(lo);
+  for (size_t i = 1; i < length; ++i) {
+    const uint32_t mask = (1U << (6 * i)) - 1;
+    if ((lo & ~mask) == (hi & ~mask)) continue;
+    if ((lo & mask) != 0) {
+      cut_utf8(lo, lo | mask, emit);
+      return cut_utf8((lo | mask) + 1, hi, emit);
+    }
+    if ((hi & mask) != mask) {
+      cut_utf8(lo, (hi & ~mask) - 1, emit);
+      return cut_utf8(hi & ~mask, hi, emit);
+    }
+  }
+  uint8_t first[4], last[4];
+  encode(lo, length, first);
+  encode(hi, length, last);
+  emit(length, first, last);
+}
+
+}  // namespace
+
+Grammar::Expr Grammar::chars(const CharSet& set) {
+  // A graph, so that continuation bytes 80..BF are shared: state 1 accepts, states 2.. need so many more of them.
+  Graph g;
+  g.num_states = 2;
+  g.accepts = {1};
+  uint32_t any[4] = {1, 0, 0, 0};  // the state before n continuation bytes of any value
+  const auto before_any = [&](size_t n) {
+    for (size_t i = 1; i <= n; ++i)
+      if (any[i] == 0) {
+        any[i] = g.add_state();
+        g.add(any[i], byte_range(0x80, 0xBF), any[i - 1]);
+      }
+    return any[n];
+  };
+  for (const CharRange& r : normalized(set))
+    cut_utf8(r.lo, r.hi, [&](size_t length, const uint8_t* first, const uint8_t* last) {
+      uint32_t state = 0;
+      for (size_t i = 0; i < length; ++i) {
+        bool rest_is_any = true;
+        for (size_t j = i + 1; j < length; ++j) rest_is_any = rest_is_any && first[j] == 0x80 && last[j] == 0xBF;
+        const uint32_t next = rest_is_any ? before_any(length - 1 - i) : g.add_state();
+        g.add(state, byte_range(first[i], last[i]), next);
+        if (rest_is_any) break;
+        state = next;
+      }
+    });
+  if (g.edges.empty()) return nothing();
+  return graph(std::move(g));
+}
+
+Grammar::Expr Grammar::sequence(std::vector<Expr> items) {
+  std::erase(items, empty());
+  for (const Expr item : items)
+    if (item == nothing()) return nothing();
+  if (items.empty()) return empty();
+  if (items.size() == 1) return items[0];
+  Node node;
+  node.kind = Kind::kSequence;
+  node.items = std::move(items);
+  return add(std::move(node));
+}
+
+Grammar::Expr Grammar::choice(std::vector<Expr> items) {
+  std::erase(items, nothing());
+  if (items.empty()) return nothing();
+  if (items.size() == 1) return items[0];
+  Node node;
+  node.kind = Kind::kChoice;
+  node.items = std::move(items);
+  return add(std::move(node));
+}
+
+Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  if (texts.empty()) return nothing();
+  if (texts.size() == 1) return bytes(texts[0]);
+  Graph g;
+  std::vector<uint32_t> path = {0};  // states along the previous text
+  std::string_view previous;
+  for (const std::string& text : texts) {
+    size_t common = 0;
+    while (common < previous.size() && common < text.size() && previous[common] == text[common]) ++common;
+    path.resize(common + 1);
+    for (size_t i = common; i < text.size(); ++i) {
+      path.push_back(g.add_state());
+      const auto byte = static_cast<uint8_t>(text[i]);
+      g.add(path[i], byte_range(byte, byte), path[i + 1]);
+    }
+    g.accepts.push_back(path.back());
+    previous = text;
+  }
+  return graph(std::move(g));
+}
+
+Grammar::Expr Grammar::repeat(Expr item, uint32_t least, uint32_t greatest) {
+  if (greatest == 0 || item == empty()) return empty();
+  if (least == 1 && greatest == 1) return item;
+  if (item == nothing()) return least == 0 ? empty() : nothing();
+  Node node;
+  node.kind = Kind::kRepeat;
+  node.first = least;
+  node.last = greatest;
+  node.items = {item};
+  return add(std::move(node));
+}
+
+Grammar::Expr Grammar::call(Rule rule) {
+  Node node;
+  node.kind = Kind::kRule;
+  node.first = rule;
+  return add(std::move(node));
+}
+
+Grammar::Expr Grammar::token(int32_t id, bool negated) {
+  Node node;
+  node.kind = Kind::kToken;
+  node.first = static_cast<uint32_t>(id);
+  node.negated = negated;
+  return add(std::move(node));
+}
+
+Grammar::Expr Grammar::graph(Graph graph) {
+  Node node;
+  node.kind = Kind::kGraph;
+  node.graph = std::move(graph);
+  return add(std::move(node));
+}
+
+Grammar::Rule Grammar::add_rule(std::string name) {
+  rules_.push_back({.name = std::move(name), .body = std::nullopt});
+  return static_cast<Rule>(rules_.size() - 1);
+}
+
+void Grammar::define_counted(Rule rule, Expr graph, uint32_t least, uint32_t greatest) {
+  rules_[rule].body = graph;
+  rules_[rule].is_counted = true;
+  rules_[rule].least = least;
+  rules_[rule].greatest = greatest;
+}
+
+}  // namespace redline

@@ -1,0 +1,58 @@
+// The keywords of a JSON Schema, one schema at a time.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "constraints/grammar.h"
+#include "constraints/json_number.h"
+
+namespace redline::json_schema {
+
+using Json = nlohmann::ordered_json;
+using Schemas = std::vector<const Json*>;  ///< all of them hold
+
+inline constexpr uint32_t kUnbounded = Grammar::kUnbounded;
+inline constexpr size_t kMaxSchemaDepth = 128;  ///< of the schema's text
+inline constexpr size_t kMaxDivisor = 1000;     ///< of multipleOf
+
+/// A set of types; an integer is a number without a fraction.
+enum Types : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64 };
+inline constexpr uint8_t kNumber = kInteger | kFraction, kAllTypes = 127;
+
+uint8_t type_named(std::string_view name);  ///< 0: no such type
+std::vector<std::string_view> type_names();
+uint8_t type_of(const Json& value);
+bool is_integral(const Json& value);
+size_t count_chars(std::string_view text);  ///< code points
+/// JSON Schema's equality: numbers by value, members in any order.
+bool equals(const Json& a, const Json& b);
+
+/// nullptr: no such member.
+const Json* find(const Json& object, const char* key);
+/// nullopt: more than 40 digits.
+std::optional<Decimal> decimal_of(const Json& value);
+uint32_t count_of(const Json& value);
+
+/// The types that all schemas allow.
+uint8_t types_of(const Schemas& schemas);
+/// Narrows `range` to minimum, maximum and their exclusive forms.
+void bound(const Json& schema, NumberRange& range);
+/// Narrows [least, greatest] to the keywords of a length, for example minItems and maxItems.
+void bound_length(const Schemas& schemas, const char* min_key, const char* greatest_key, uint32_t& least,
+                  uint32_t& greatest);
+
+/// The schema of item i of an array; nullptr: any value.
+const Json* items_at(const Json& schema, size_t i);
+Schemas items_at(const Schemas& schemas, size_t i);
+/// Items that have schemas of their own.
+size_t prefix_of(const Json& schema);
+/// The schema of members that nothing else names; nullptr: any value.
+const Json* additional(const Json& schema);
+/// Whether one of them is `false`.
+bool has_false(const Schemas& schemas);
+
+}  // namespace redline::json_schema

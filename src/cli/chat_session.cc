@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
+
 namespace redline::cli {
 
 std::string ChatSession::system() const {
@@ -14,7 +16,7 @@ void ChatSession::set_system(const std::string& text) {
 }
 
 Status ChatSession::set_variable(const std::string& name, const Json& value) {
-  Json variables = variables_json_.empty() ? Json::object() : Json::parse(variables_json_, nullptr, false);
+  Json variables = variables_json_.empty() ? Json::object() : parse_json_or_discard<Json>(variables_json_);
   if (!variables.is_object()) return invalid_argument("the template's variables are not a JSON object");
   if (value.is_null()) variables.erase(name);
   else variables[name] = value;
@@ -91,7 +93,7 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
 Json ChatSession::to_json() const { return {{"model", engine_.info().path}, {"messages", messages_json()}}; }
 
 Status ChatSession::load(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json_or_discard<Json>(text);
   const bool has_member = json.is_object() && json.contains("messages");
   const Json& list = has_member ? json["messages"] : json;
   if (!list.is_array()) return invalid_argument("no conversation: expected a JSON list of messages");

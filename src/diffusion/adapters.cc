@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "formats/safetensors.h"
+#include "models/weight_examiner.h"
 #include "models/image_registry.h"
 
 namespace redline {
@@ -116,9 +118,12 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
       if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is not a single number", path, tensor.name);
       float alpha = 0;
       unpack_row(tensor.view.dtype, tensor.view.data, &alpha, 1);
+      if (!std::isfinite(alpha)) return invalid_argument("{}: {} is {}", path, tensor.name, alpha);
       alphas[{component, module}] = static_cast<double>(alpha);
       continue;
     }
+    if (const auto broken = find_not_finite(WeightSource{.view = tensor.view}))
+      return invalid_argument("{}: tensor {} {}", path, tensor.name, *broken);
     TensorView view = tensor.view;
     // A linear layer stored as a 1x1 convolution.
     if (view.shape.size() == 4 && view.shape[2] == 1 && view.shape[3] == 1) view.shape.resize(2);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace redline {
 namespace {
@@ -190,7 +191,80 @@ bool stands_for_itself(uint32_t c) {
   return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x2010 && c <= 0x205E) || (c >= 0x4E00 && c <= 0x9FFF);
 }
 
+/// Some of the characters of class 0 that compose with none before them, in any form: besides those that stand for
+/// themselves Arabic and Devanagari letters, kana, Hangul syllables, emoji.
+bool begins_anew(uint32_t c) {
+  return stands_for_itself(c) || (c >= 0x5D0 && c <= 0x5EA) || (c >= 0x621 && c <= 0x64A) ||
+         (c >= 0x904 && c <= 0x928) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) ||
+         (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1F300 && c <= 0x1FAFF);
+}
+
+/// A mark, or one of the two letters that decompose to a mark.
+bool acts_as_mark(uint32_t c) { return is_mark(c) || c == 0xFF9E || c == 0xFF9F; }
+
+/// The decompositions of the marks in `marks`, in canonical order. utf8proc brings marks into order by exchanging
+/// neighbors, which takes quadratic time.
+std::string sorted_marks(std::string_view marks, int options) {
+  struct Mark {
+    utf8proc_int32_t value;
+    utf8proc_propval_t order;
+  };
+  constexpr utf8proc_ssize_t kMost = 32;  // code points of one decomposition
+  std::vector<Mark> found;
+  for (size_t pos = 0; pos < marks.size();) {
+    const Utf8Char c = utf8_at(marks, pos);
+    pos += c.bytes;
+    utf8proc_int32_t apart[kMost];
+    const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), apart, kMost,
+                                                           static_cast<utf8proc_option_t>(options), nullptr);
+    for (utf8proc_ssize_t i = 0; i < std::min(count, kMost); ++i)
+      found.push_back({apart[i], utf8proc_get_property(apart[i])->combining_class});
+  }
+  const auto stays = [](const Mark& mark) { return mark.order == 0; };
+  for (auto begin = found.begin(); begin != found.end();) {
+    begin = std::find_if_not(begin, found.end(), stays);
+    const auto end = std::find_if(begin, found.end(), stays);
+    std::stable_sort(begin, end, [](const Mark& a, const Mark& b) { return a.order < b.order; });
+    begin = end;
+  }
+  std::string sorted;
+  for (const Mark& mark : found) append_utf8(sorted, static_cast<uint32_t>(mark.value));
+  return sorted;
+}
+
+/// `run` with long runs of marks decomposed and in canonical order, which has the same normal forms.
+std::string with_sorted_marks(std::string_view run, int options) {
+  constexpr size_t kLongRun = 32;  // marks
+  std::string out;
+  size_t done = 0;
+  for (size_t pos = 0; pos < run.size();) {
+    size_t count = 0;
+    const size_t begin = pos;
+    Utf8Char c;
+    while (pos < run.size() && acts_as_mark((c = utf8_at(run, pos)).value)) {
+      pos += c.bytes;
+      ++count;
+    }
+    if (count >= kLongRun) {
+      out.append(run.substr(done, begin - done)).append(sorted_marks(run.substr(begin, pos - begin), options));
+      done = pos;
+    }
+    if (pos < run.size()) pos += c.bytes;
+  }
+  return out.append(run.substr(done));
+}
+
 }  // namespace
+
+size_t normalization_cut(std::string_view text, size_t pos) {
+  while (pos < text.size() && (static_cast<uint8_t>(text[pos]) & 0xC0) == 0x80) ++pos;
+  while (pos < text.size()) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (c.valid && begins_anew(c.value)) break;
+    pos += c.bytes;
+  }
+  return pos;
+}
 
 std::string normalize_unicode(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);  // in every form
@@ -199,7 +273,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
   if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
   std::string out;
   out.reserve(text.size());
-  const auto append = [&](std::string_view run) {
+  const auto append = [&](std::string_view piece) {
+    const std::string run = with_sorted_marks(piece, options & ~UTF8PROC_COMPOSE);
     utf8proc_uint8_t* made = nullptr;
     const utf8proc_ssize_t size =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()), static_cast<utf8proc_ssize_t>(run.size()),

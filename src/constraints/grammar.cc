@@ -70,6 +70,8 @@ Grammar::Expr Grammar::bytes(std::string_view text) {
 }
 
 Grammar::Expr Grammar::byte_range(uint8_t lo, uint8_t hi) {
+  const auto [known, is_new] = byte_ranges_.try_emplace(uint32_t{lo} * 256 + hi, static_cast<Expr>(nodes_.size()));
+  if (!is_new) return known->second;
   Node node;
   node.kind = Kind::kByteRange;
   node.first = lo;
@@ -123,6 +125,10 @@ void cut_utf8(uint32_t lo, uint32_t hi, const Emit& emit) {
 }  // namespace
 
 Grammar::Expr Grammar::chars(const CharSet& set) {
+  const CharSet ranges = normalized(set);
+  std::vector<std::pair<uint32_t, uint32_t>> key;
+  for (const CharRange& r : ranges) key.emplace_back(r.lo, r.hi);
+  if (const auto known = char_sets_.find(key); known != char_sets_.end()) return known->second;
   // A graph, so that continuation bytes 80..BF are shared: state 1 accepts, states 2.. need so many more of them.
   Graph g;
   g.num_states = 2;
@@ -136,7 +142,7 @@ Grammar::Expr Grammar::chars(const CharSet& set) {
       }
     return any[n];
   };
-  for (const CharRange& r : normalized(set))
+  for (const CharRange& r : ranges)
     cut_utf8(r.lo, r.hi, [&](size_t length, const uint8_t* first, const uint8_t* last) {
       uint32_t state = 0;
       for (size_t i = 0; i < length; ++i) {
@@ -149,7 +155,7 @@ Grammar::Expr Grammar::chars(const CharSet& set) {
       }
     });
   if (g.edges.empty()) return nothing();
-  return graph(std::move(g));
+  return char_sets_[std::move(key)] = graph(std::move(g));
 }
 
 Grammar::Expr Grammar::sequence(std::vector<Expr> items) {
@@ -179,21 +185,54 @@ Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts) {
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   if (texts.empty()) return nothing();
   if (texts.size() == 1) return bytes(texts[0]);
+  // The minimal automaton, built from sorted texts (Daciuk, Mihov, Watson, Watson 2000): the states behind the part that
+  // a text shares with the next one are complete, and complete states with the same edges are one.
+  struct Open {
+    bool accepts = false;
+    std::vector<std::pair<uint8_t, uint32_t>> edges;  // the target of the last one is known when it is complete
+  };
   Graph g;
-  std::vector<uint32_t> path = {0};  // states along the previous text
+  std::unordered_map<std::string, uint32_t> complete;  // by what follows
+  std::vector<Open> path(1);                           // states along the previous text
+  const auto add_edges = [&](uint32_t state, const Open& open) {
+    for (size_t i = 0; i < open.edges.size();) {  // neighboring bytes to the same state are one edge
+      size_t end = i + 1;
+      while (end < open.edges.size() && open.edges[end].second == open.edges[i].second &&
+             open.edges[end].first == open.edges[end - 1].first + 1)
+        ++end;
+      g.add(state, byte_range(open.edges[i].first, open.edges[end - 1].first), open.edges[i].second);
+      i = end;
+    }
+    if (open.accepts) g.accepts.push_back(state);
+  };
+  const auto close = [&](size_t depth) {
+    std::string key;
+    for (; path.size() > depth + 1; path.pop_back()) {
+      const Open& open = path.back();
+      key.assign(1, open.accepts ? 'a' : ' ');
+      for (const auto& [byte, to] : open.edges) {
+        key += static_cast<char>(byte);
+        for (int shift = 0; shift < 32; shift += 8) key += static_cast<char>(to >> shift & 0xFF);
+      }
+      const auto [known, is_new] = complete.try_emplace(key, g.num_states);
+      if (is_new) add_edges(g.add_state(), open);
+      path[path.size() - 2].edges.back().second = known->second;
+    }
+  };
   std::string_view previous;
   for (const std::string& text : texts) {
     size_t common = 0;
     while (common < previous.size() && common < text.size() && previous[common] == text[common]) ++common;
-    path.resize(common + 1);
+    close(common);
     for (size_t i = common; i < text.size(); ++i) {
-      path.push_back(g.add_state());
-      const auto byte = static_cast<uint8_t>(text[i]);
-      g.add(path[i], byte_range(byte, byte), path[i + 1]);
+      path.back().edges.emplace_back(static_cast<uint8_t>(text[i]), 0);
+      path.emplace_back();
     }
-    g.accepts.push_back(path.back());
+    path.back().accepts = true;
     previous = text;
   }
+  close(0);
+  add_edges(0, path[0]);
   return graph(std::move(g));
 }
 

@@ -51,6 +51,7 @@ void AddedTokenFinder::for_each_part(std::string_view text, bool parse_special, 
       const AddedToken& token = tokens_[match.value];
       size_t begin = pos, end = pos + match.bytes;
       pos = end;
+      if (!work.add(match.bytes)) return;
       if (token.single_word) {
         const Utf8Char before = begin > 0 ? char_before(text, begin) : Utf8Char{};
         const Utf8Char after = end < text.size() ? utf8_at(text, end) : Utf8Char{};

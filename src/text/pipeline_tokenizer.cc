@@ -208,12 +208,12 @@ class PipelineTokenizer final : public Tokenizer {
       if (scan(text, add)) return;
       ids.resize(before);
     }
-    parts_.pre_tokenizer.split(text, add);
+    parts_.pre_tokenizer.split(text, work, add);
   }
 
   void encode_plain(std::string_view text, bool at_start, EncodeWork& work, std::vector<TokenId>& ids) const {
     if (splits_bytes_ && text.size() >= PieceCache::kWorthBytes) return encode_long(text, work, ids);
-    parts_.pre_tokenizer.apply(text, at_start, [&](std::string_view piece) {
+    parts_.pre_tokenizer.apply(text, at_start, work, [&](std::string_view piece) {
       parts_.model->encode(piece, work, ids);
       return work.has_room(ids.size()) && !work.is_cancelled();
     });

@@ -76,8 +76,8 @@ class CutJoiner {
 /// Applies the steps to one text, depth first: the pieces of a step are passed through the following steps one by one.
 class Run {
  public:
-  Run(const std::vector<PreTokenizerStep>& steps, size_t count, const PreTokenizer::OnPiece& on_piece)
-      : steps_(steps), count_(count), on_piece_(on_piece), rewritten_(count) {}
+  Run(const std::vector<PreTokenizerStep>& steps, size_t count, EncodeWork& work, const PreTokenizer::OnPiece& on_piece)
+      : steps_(steps), count_(count), work_(work), on_piece_(on_piece), rewritten_(count) {}
 
   /// Applies the steps from the one with this index on. False: on_piece has ended it.
   bool apply(size_t index, std::string_view piece, bool at_start) {
@@ -96,7 +96,10 @@ class Run {
       return goes_on;
     };
     CutJoiner joiner(step.behavior, give);
-    find_cuts(step, text, [&](Cut c) { return joiner.take(c); });
+    find_cuts(step, text, [&](Cut c) {
+      if (index == 0 && !work_.add(c.end - c.begin)) return goes_on = false;
+      return joiner.take(c);
+    });
     return goes_on && joiner.finish();
   }
   bool apply(const PrefixSpaceStep&, size_t index, std::string_view piece, bool at_start) {
@@ -162,6 +165,7 @@ class Run {
 
   const std::vector<PreTokenizerStep>& steps_;
   const size_t count_;
+  EncodeWork& work_;
   const PreTokenizer::OnPiece& on_piece_;
   std::vector<std::string> rewritten_;  ///< the piece of a step that rewrites it, by step
 };
@@ -175,8 +179,8 @@ bool PreTokenizer::splits_bytes() const {
   });
 }
 
-bool PreTokenizer::split(std::string_view text, const OnPiece& on_piece) const {
-  return Run(steps_, steps_.size() - 1, on_piece).apply(0, text, false);
+bool PreTokenizer::split(std::string_view text, EncodeWork& work, const OnPiece& on_piece) const {
+  return Run(steps_, steps_.size() - 1, work, on_piece).apply(0, text, false);
 }
 
 bool PreTokenizer::keeps_text() const {
@@ -193,8 +197,8 @@ const Regex* PreTokenizer::only_regex() const {
   return cuts ? std::get_if<Regex>(&step->pattern) : nullptr;
 }
 
-bool PreTokenizer::apply(std::string_view text, bool at_start, const OnPiece& on_piece) const {
-  return Run(steps_, steps_.size(), on_piece).apply(0, text, at_start);
+bool PreTokenizer::apply(std::string_view text, bool at_start, EncodeWork& work, const OnPiece& on_piece) const {
+  return Run(steps_, steps_.size(), work, on_piece).apply(0, text, at_start);
 }
 
 }  // namespace redline

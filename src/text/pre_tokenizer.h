@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "text/regex.h"
+#include "text/tokenizer.h"
 
 namespace redline {
 
@@ -61,13 +62,14 @@ class PreTokenizer {
 
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
   /// Calls on_piece for the pieces of `text` in order, without keeping them: memory is that of one piece per step.
-  /// `at_start`: the text is at the start of the input. False: on_piece has ended it.
-  bool apply(std::string_view text, bool at_start, const OnPiece& on_piece) const;
+  /// `at_start`: the text is at the start of the input. The bytes that the first step has passed count in `work`. False:
+  /// on_piece or `work` has ended it.
+  bool apply(std::string_view text, bool at_start, EncodeWork& work, const OnPiece& on_piece) const;
 
   /// Whether the last step is the byte level and all others only split.
   bool splits_bytes() const;
   /// The steps before that one. Pieces are parts of `text`.
-  bool split(std::string_view text, const OnPiece& on_piece) const;
+  bool split(std::string_view text, EncodeWork& work, const OnPiece& on_piece) const;
   /// Whether no step removes a part of the text.
   bool keeps_text() const;
   /// The expression at whose matches these are cut, if it is the only step before the byte level.

@@ -69,7 +69,7 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_choices(std::span<con
   CompileDeadline deadline(limits);
   Grammar grammar;
   grammar.root = grammar.add_rule("root");
-  grammar.define(grammar.root, grammar.choice_of_texts({choices.begin(), choices.end()}));
+  grammar.define(grammar.root, grammar.choice_of_texts({choices.begin(), choices.end()}, &deadline));
   return compile(grammar, std::move(trie), limits, deadline);
 }
 

@@ -116,8 +116,8 @@ class Grammar {
   Expr chars(const CharSet& set);
   Expr sequence(std::vector<Expr> items);
   Expr choice(std::vector<Expr> items);
-  /// One of many texts, as a minimal automaton.
-  Expr choice_of_texts(std::vector<std::string> texts);
+  /// One of many texts, as a minimal automaton. After the deadline, whose next check() fails, it is nothing().
+  Expr choice_of_texts(std::vector<std::string> texts, CompileDeadline* deadline = nullptr);
   Expr repeat(Expr item, uint32_t least, uint32_t greatest);
   Expr optional(Expr item) { return repeat(item, 0, 1); }
   Expr call(Rule rule);

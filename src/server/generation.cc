@@ -106,7 +106,6 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
       {"n_predict", "is called max_tokens here"},
       {"max_new_tokens", "is called max_tokens here"},
       {"penalty_last_n", "is called repeat_last_n here"},
-      {"prompt_logprobs", "is not supported; use echo with logprobs"},
       {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
   };
   return fields;

@@ -52,8 +52,10 @@ class FakeEngine final : public TextEngine {
   Result<std::string> render_chat(const ChatInput& input) const override {
     return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);
   }
-  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
-    return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});
+  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json,
+                                          OutputConstraint::Kind constraint) const override {
+    return std::make_unique<ChatOutputParser>(
+        ChatOutputOptions{info_.chat_template, prompt, tools_json, content_kind(constraint)});
   }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string& name, const std::string&) override {

@@ -106,6 +106,7 @@ const Schema messages_request_schema{
          sampling_number("top_p"),
          sampling_number("top_k"),
          {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
+         {"stop_in_reasoning", kBoolean, "they act on the thinking, too; default: on the answer only"},
          {"stream", kBoolean, "send events"},
          {"metadata", kObject, "", {.object = &metadata_schema}},
          {"service_tier", kString, "", {.is_ignored = true}}}),

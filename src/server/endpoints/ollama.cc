@@ -37,6 +37,7 @@ const Schema options_schema{
                               kString | kArray,
                               "",
                               {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
+                             {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
                              {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
                              {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
                              {"num_batch", kInteger, "", {.is_ignored = true}},

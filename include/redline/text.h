@@ -188,7 +188,7 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;     ///< strings that end the generation; not part of the output
+  std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
   /// The rendered prompt, or its end, of an answer that chat_reader() reads. The model may then think first, as its
   /// chat template has it: the constraint holds for what follows the thinking, and stop strings end only that. "": the
   /// constraint and the stop strings hold from the first token.

@@ -23,6 +23,8 @@ constexpr ToolCallSyntax only_tools(ToolCallSyntax syntax) {
   return syntax;
 }
 
+constexpr ToolCallSyntax kCommandCalls = json_parameters(json_lists("<|START_ACTION|>", "<|END_ACTION|>"), "tool_name");
+
 constexpr ReasoningMarkers kThinkTags = {"<think>", "</think>", "\n\n"};
 // Their thinking cannot be turned off.
 constexpr ThinkingSwitch kThreeEfforts = {"reasoning_effort", "", "", "\"low\"", "\"high\""};
@@ -40,7 +42,7 @@ const ChatOutputFormat kFormats[] = {
                    "</atem:invoke>", "<atem:parameter name=\"", "</atem:parameter>"}},
      .has_channels = true,
      .channel_call = "<atem:function_calls>",
-     .answer_begin = "<|message|>",
+     .answer_begin = " to=user<|message|>",
      .reasoning = {" to=self<|message|>", "<|eom|>", "", "<|start|>assistant"}},
     {.name = "gemma",
      .words = {"<|tool_call>call:"},
@@ -49,7 +51,7 @@ const ChatOutputFormat kFormats[] = {
     {.name = "minimax-nested",
      .words = {"]<]minimax[>["},
      .syntaxes = {{"]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>", read_nested_xml, "]<]minimax[>["}},
-     .reasoning = {"<mm:think>", "</mm:think>", "\n\n"},
+     .reasoning = {"<mm:think>", "</mm:think>", ""},
      .thinking = {"thinking_mode", "\"disabled\"", "\"enabled\""}},
     {.name = "minimax-invoke",
      .words = {"<minimax:tool_call>"},
@@ -110,10 +112,20 @@ const ChatOutputFormat kFormats[] = {
      .words = {"<arg_key>", "<arg_value>"},
      .syntaxes = {{"<tool_call>", "</tool_call>", read_key_value_call}}},
     {.name = "command",
-     .words = {"<|START_ACTION|>"},
-     .syntaxes = {json_parameters(json_lists("<|START_ACTION|>", "<|END_ACTION|>"), "tool_name")},
+     .words = {"<|START_ACTION|>", "<|START_RESPONSE|>"},
+     .syntaxes = {kCommandCalls},
      .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|START_OF_TURN_TOKEN|>",
                  "<|CHATBOT_TOKEN|>"},
+     .answer_begin = "<|START_RESPONSE|>",
+     .answer_end = "<|END_RESPONSE|>",
+     .reasoning = {"<|START_THINKING|>", "<|END_THINKING|>", ""}},
+    {.name = "command-text",
+     .words = {"<|START_ACTION|>"},
+     .syntaxes = {kCommandCalls},
+     .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|START_OF_TURN_TOKEN|>",
+                 "<|CHATBOT_TOKEN|>"},
+     .answer_begin = "<|START_TEXT|>",
+     .answer_end = "<|END_TEXT|>",
      .reasoning = {"<|START_THINKING|>", "<|END_THINKING|>", ""},
      .thinking = {"reasoning", "false", "true"}},
     {.name = "apertus",
@@ -171,11 +183,15 @@ const ChatOutputFormat kFormats[] = {
 
 // Families whose call syntax others share: their rows have no words of these.
 const ReasoningMarkers kCommonReasoning[] = {
-    {"<seed:think>", "</seed:think>", ""},     {"<mm:think>", "</mm:think>", "\n\n"},
-    {"[THINK]", "[/THINK]", ""},               {"<|START_THINKING|>", "<|END_THINKING|>", ""},
-    {"<|inner_prefix|>", "<|inner_suffix|>"},  {"<|channel>thought", "<channel|>"},
+    {"<seed:think>", "</seed:think>", ""},
+    {"<mm:think>", "</mm:think>", "\n\n"},
+    {"[THINK]", "[/THINK]", ""},
+    {"<|START_THINKING|>", "<|END_THINKING|>", ""},
+    {"<|inner_prefix|>", "<|inner_suffix|>"},
+    {"<|channel>thought", "<channel|>"},
     {"<|think|>", "<|end|>", "", "<|begin|>assistant", "<|think|><|end|><|begin|>assistant"},
-    {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", "\n"}, kThinkTags,
+    {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", "\n"},
+    kThinkTags,
 };
 const ThinkingSwitch kCommonSwitches[] = {
     {"enable_thinking", "false", "true"},

@@ -69,8 +69,7 @@ void ChatOutputParser::push(std::string_view piece, std::vector<ChatDelta>& out)
 void ChatOutputParser::finish(std::vector<ChatDelta>& out, bool was_cut) {
   was_cut_ = was_cut;
   run(true, out);
-  const bool is_dropped =
-      has_answer_parts_ && (num_calls_ > 0 || (!has_content_ && content_ != ContentKind::kMatched));
+  const bool is_dropped = has_answer_parts_ && (num_calls_ > 0 || (!has_content_ && content_ != ContentKind::kMatched));
   if (!spaces_.empty() && state_ != State::kReasoning && !is_dropped)
     out.push_back({ChatDelta::Kind::kContent, std::exchange(spaces_, {}), {}, 0});
 }

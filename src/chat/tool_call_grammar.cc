@@ -23,7 +23,7 @@ using Expr = Grammar::Expr;
 const ToolCallSyntax& syntax_of(const ChatOutputFormat& format, std::string_view chat_template) {
   const ToolCallSyntax* best = &format.syntaxes[0];
   for (const ToolCallSyntax& syntax : format.syntaxes) {
-    if (!syntax.read) continue;
+    if (!syntax.read || syntax.only_tools) continue;
     if (!*syntax.begin) return syntax;
     if (chat_template.find(best->begin) == std::string::npos) best = &syntax;
   }
@@ -214,15 +214,13 @@ class ToolCallGrammar {
   Expr reasoning(bool spaces_are_free) {
     const AnswerPlace place = answer_place(rules_.chat_template, rules_.prompt);
     const ReasoningMarkers markers = reasoning_markers(rules_.chat_template);
-    const Expr head =
-        g_.bytes(format_.has_channels && place != AnswerPlace::kHeader ? "<|start|>assistant" : "");
+    const Expr head = g_.bytes(format_.has_channels && place != AnswerPlace::kHeader ? "<|start|>assistant" : "");
     if (!*markers.open || place == AnswerPlace::kContent) return head;
     const bool is_structured = *markers.header || format_.has_channels;  // white space would be content
     const Expr space = is_structured ? g_.empty() : spaces_are_free ? spaces() : g_.bytes(markers.separator);
     std::vector<std::string_view> ends = {markers.close};
     if (format_.has_channels) ends = {markers.close, "<|channel|>", "<|start|>", "<|eom|>", "<|return|>", "<|call|>"};
-    const Expr rest =
-        g_.sequence({text_without(ends), literal(markers.close), literal(markers.header), space});
+    const Expr rest = g_.sequence({text_without(ends), literal(markers.close), literal(markers.header), space});
     if (place == AnswerPlace::kReasoning) return rest;
     const Expr before = is_structured ? g_.empty() : spaces();
     return g_.sequence({head, g_.optional(g_.sequence({before, literal(markers.open), rest}))});
@@ -256,7 +254,10 @@ class ToolCallGrammar {
 
   Result<Expr> call_of(const Tool& tool) {
     if (format_.has_channels) {
-      if (*format_.channel_call) return refused();
+      if (*format_.channel_call) {
+        REDLINE_ASSIGN(const Expr call, xml_call(tool));
+        return g_.sequence({literal(fmt::format(" to={}<|message|>", tool.name)), call});
+      }
       REDLINE_ASSIGN(const Expr arguments, json_of(tool));
       return g_.sequence({literal("<|channel|>commentary to=functions." + tool.name + " "),
                           literal("<|constrain|>json<|message|>"), arguments});
@@ -279,6 +280,7 @@ class ToolCallGrammar {
     if (read == read_named_json) return named_json(tool);
     if (read == read_xml_calls) return xml_call(tool);
     if (read == read_key_value_call) return key_value_call(tool);
+    if (read == read_nested_xml) return nested_xml(tool);
     if (read == read_python_calls) return python_call(tool);
     if (read == read_gemma_call) {
       REDLINE_ASSIGN(const Expr arguments, json_of(tool));
@@ -350,6 +352,20 @@ class ToolCallGrammar {
     return g_.sequence({literal(syntax_.begin), g_.bytes("\n"), call, g_.bytes("\n"), literal(syntax_.end)});
   }
 
+  /// Lists and objects are written as JSON, which the reader takes as well as elements.
+  Result<Expr> nested_xml(const Tool& tool) {
+    const std::string_view first = syntax_.first;
+    const auto member = [&](const std::string& name) -> Result<Expr> {
+      const std::string end = fmt::format("</{}>", name);
+      REDLINE_ASSIGN(const PlainValue value, plain_value(tool, name, {first, end}, true, {{'<', '<'}}));
+      return g_.sequence(
+          {literal(fmt::format("{}<{}>", first, name)), value.any, literal(fmt::format("{}{}", first, end))});
+    };
+    REDLINE_ASSIGN(const Expr arguments, members(tool, "", member));
+    return g_.sequence({literal(syntax_.begin), literal(fmt::format("{}<invoke name=\"{}\">", first, tool.name)),
+                        arguments, literal(fmt::format("{}</invoke>", first)), literal(syntax_.end)});
+  }
+
   Result<Expr> key_value_call(const Tool& tool) {
     const std::string suffix = std::string(syntax_.first) + ">";
     const std::string value_end = "</arg_value" + suffix;
@@ -412,9 +428,9 @@ class ToolCallGrammar {
     std::optional<Expr> text, json;  ///< the strings, and the other values; not set: there are none
     Expr any = 0;                    ///< both
   };
-  /// `mixes`: a text that can be read as one of the other values is not a string.
+  /// `mixes`: a text that can be read as one of the other values is not a string. `not_first`: no string begins so.
   Result<PlainValue> plain_value(const Tool& tool, const std::string& name, const std::vector<std::string_view>& stops,
-                                 bool mixes) {
+                                 bool mixes, CharSet not_first = {}) {
     if (tool.input) {
       PlainValue value;
       value.text = value.any = g_.embed(*tool.input);
@@ -425,7 +441,6 @@ class ToolCallGrammar {
     const PlainValueRule rule = plain_value_rule(tool.parameters, tool.parameters["properties"][name]);
     PlainValue value;
     if (rule.has_any_text) {
-      CharSet not_first;
       const uint8_t others = rule.is_known && mixes ? rule.types & ~kStringBit : 0;
       if (others & kObjectBit) not_first.push_back({'{', '{'});
       if (others & kArrayBit) not_first.push_back({'[', '['});
@@ -434,7 +449,8 @@ class ToolCallGrammar {
         not_first.push_back({'-', '-'});
       }
       if (!not_first.empty())
-        for (const char c : tool_calls::kSpaces) not_first.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c)});
+        for (const char c : tool_calls::kSpaces)
+          not_first.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c)});
       value.text = text_without(stops, normalized(std::move(not_first)));
     } else if (!rule.texts.empty()) {
       value.text = g_.choice_of_texts(rule.texts);

@@ -14,7 +14,7 @@ struct ToolCallRules {
   /// OpenAI's list of the tools that may be called. A function with {"format": {"type": "grammar", "syntax": "lark" or
   /// "regex", "definition": ..}} stands for a custom tool: its one parameter, the text `input`, matches the grammar.
   std::string_view tools_json;
-  bool allows_several = false;     ///< more than one call, where the family writes several
+  bool allows_several = false;  ///< more than one call, where the family writes several
 };
 
 /// Texts that ChatOutputParser reads as one call, or several, whose arguments match the tools' JSON Schemas, after

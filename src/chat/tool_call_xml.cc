@@ -18,7 +18,8 @@ ToolSchemas::ToolSchemas(std::string_view tools_json) {
     if (!function.contains("parameters") || !function["parameters"].is_object()) continue;
     const OrderedJson& parameters = function["parameters"];
     if (!parameters.contains("properties") || !parameters["properties"].is_object()) continue;
-    for (const auto& [name, schema] : parameters["properties"].items()) rules[name] = plain_value_rule(parameters, schema);
+    for (const auto& [name, schema] : parameters["properties"].items())
+      rules[name] = plain_value_rule(parameters, schema);
   }
 }
 
@@ -41,9 +42,8 @@ bool ToolSchemas::begins_json_call(std::string_view text) const {
     const std::string_view rest = head.substr(begin + 1);
     const std::string_view name = rest.substr(0, rest.find('"'));
     const bool is_whole = name.size() < rest.size();
-    return std::any_of(rules_.begin(), rules_.end(), [&](const auto& tool) {
-      return is_whole ? tool.first == name : tool.first.starts_with(name);
-    });
+    return std::any_of(rules_.begin(), rules_.end(),
+                       [&](const auto& tool) { return is_whole ? tool.first == name : tool.first.starts_with(name); });
   }
   return false;
 }

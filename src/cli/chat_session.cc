@@ -42,10 +42,10 @@ Json ChatSession::messages_json() const {
 Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::function<bool(const ChatDelta&)>& on_delta,
                                      const std::function<bool()>& on_step) {
   const std::string messages = to_text(messages_json(), -1);
-  REDLINE_ASSIGN(const std::string prompt, engine_.render_chat({.messages_json = messages,
-                                                                .tools_json = "",
-                                                                .variables_json = variables_json_,
-                                                                .thinking = thinking_}));
+  REDLINE_ASSIGN(
+      const std::string prompt,
+      engine_.render_chat(
+          {.messages_json = messages, .tools_json = "", .variables_json = variables_json_, .thinking = thinking_}));
   REDLINE_ASSIGN(request.prompt, known_.encode(engine_, "", prompt, true));
   request.special = true;
   request.chat_prompt = prompt;

@@ -106,9 +106,7 @@ class LarkParser {
     return fmt::format("\"{}\"", repair_utf8(text_.substr(pos_, c.bytes)));
   }
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-  static bool is_word(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
-  }
+  static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c); }
   static bool is_terminal(std::string_view name) {
     const size_t first = name.find_first_not_of('_');
     return first != std::string_view::npos && name[first] >= 'A' && name[first] <= 'Z';
@@ -299,8 +297,7 @@ class LarkParser {
   Result<Expr> parse_choice(int depth) {
     if (depth > kMaxLarkDepth) return error("groups are nested more than {} deep", kMaxLarkDepth);
     std::vector<Expr> items;
-    skip_to_alternative(depth);
-    if (peek() == '|') ++pos_;  // before the first alternative
+    skip_to_alternative(depth);  // an empty alternative may be the first
     for (;; ++pos_) {
       REDLINE_ASSIGN(const Expr item, parse_sequence(depth));
       items.push_back(item);
@@ -347,7 +344,8 @@ class LarkParser {
         const Expr call = g_.call(named(name, begin).rule);
         items.push_back(is_terminal(name) ? terminal(call) : call);
       } else if (c == '%') {
-        return refuse("{} within a rule is not supported", text_.substr(pos_, std::min<size_t>(8, text_.size() - pos_)));
+        return refuse("{} within a rule is not supported",
+                      text_.substr(pos_, std::min<size_t>(8, text_.size() - pos_)));
       } else {
         break;
       }

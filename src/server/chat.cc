@@ -166,6 +166,9 @@ ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Ch
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
   is_reasoning_.resize(messages_.size());
+  // The model does not see them; a call that is demanded is written all the same.
+  if (!prompt.tools.is_null() && prompt.forced_tools.is_null() && !engine().info().has_tool_template)
+    call.ignored.emplace_back("tools");
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   if (engine().info().has_chat_markers || !prompt.tools.is_null())
     for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools, prompt.constraint);

@@ -22,6 +22,8 @@ using AnswerJson = nlohmann::ordered_json;
 constexpr std::string_view kAnswerSchema = R"({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1,
   "maximum": 9}, "b": {"enum": ["<think>", "</think> {", "<tool_call>", "<|channel|>"]}}, "required": ["a", "b"],
   "additionalProperties": false})";
+// One text without white space between its tokens.
+constexpr std::string_view kOneString = R"({"const": "<think>"})";
 constexpr std::string_view kAnswerTools = R"([{"type": "function", "function": {"name": "f", "parameters": {"type":
   "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": false}}}])";
 constexpr std::string_view kAnswerMessages = R"([{"role": "user", "content": "u"}])";
@@ -32,9 +34,10 @@ ConstraintResult answer_constraint(const ToolCallRules& rules, Grammar text, Con
   REDLINE_ASSIGN(const Grammar grammar, grammar_of_answer(rules, std::move(text), kind, *small_trie(), deadline));
   return Constraint::compile(grammar, small_trie(), limits, deadline);
 }
-ConstraintResult json_answer(std::string_view chat_template, std::string_view prompt, std::string_view tools = "") {
+ConstraintResult json_answer(std::string_view chat_template, std::string_view prompt, std::string_view tools = "",
+                             std::string_view schema = kAnswerSchema) {
   CompileDeadline deadline{ConstraintLimits{}};
-  REDLINE_ASSIGN(Grammar text, grammar_of_json_schema(kAnswerSchema, {}, deadline));
+  REDLINE_ASSIGN(Grammar text, grammar_of_json_schema(schema, {}, deadline));
   return answer_constraint({chat_template, prompt, tools}, std::move(text), ContentKind::kJson);
 }
 ConstraintResult text_answer(std::string_view chat_template, std::string_view prompt, std::string_view gbnf) {
@@ -43,26 +46,9 @@ ConstraintResult text_answer(std::string_view chat_template, std::string_view pr
   return answer_constraint({chat_template, prompt, ""}, std::move(text), ContentKind::kMatched);
 }
 
-/// A random text that begins with `beginning`.
 std::string walk_after(const std::shared_ptr<const Constraint>& constraint, std::string beginning,
                        std::mt19937& random) {
-  ConstraintState state(constraint);
-  EXPECT_TRUE(state.accept_text(beginning).ok()) << beginning;
-  for (int n = 0; n < 500 && !state.is_finished(); ++n) {
-    const TokenBits bits = mask_of(state, constraint->trie());
-    std::vector<TokenId> allowed;
-    for (TokenId id = 0; id < constraint->trie().vocab_size(); ++id)
-      if (has_bit(bits, id)) allowed.push_back(id);
-    if (allowed.empty()) {
-      ADD_FAILURE() << "nothing can follow " << beginning;
-      break;
-    }
-    const TokenId id = allowed[random() % allowed.size()];
-    beginning += constraint->trie().text(id);
-    EXPECT_TRUE(state.accept(id).ok());
-  }
-  EXPECT_TRUE(state.is_finished()) << beginning;
-  return beginning;
+  return random_walk(constraint, random, 500, {}, std::move(beginning));
 }
 
 /// What a model writes first: reasoning up to its end marker, as the place in the prompt demands.
@@ -71,6 +57,12 @@ std::string thought(std::string_view chat_template, AnswerPlace place) {
   if (!*markers.open || place == AnswerPlace::kContent) return "";
   return fmt::format("{}So {{\"a\": 12}} <b> \"é\".\n{}", place == AnswerPlace::kReasoning ? "" : markers.open,
                      markers.close);
+}
+
+ChatTemplateOptions template_options() {
+  ChatTemplateOptions options;
+  options.special_tokens_json = R"({"bos_token": "<s>", "eos_token": "</s>"})";
+  return options;
 }
 
 struct TemplateFile {
@@ -89,8 +81,7 @@ std::vector<TemplateFile> shared_templates() {
   return files;
 }
 
-void check_json_answer(std::string_view source, std::string_view prompt, std::string_view tools,
-                       std::mt19937& random) {
+void check_json_answer(std::string_view source, std::string_view prompt, std::string_view tools, std::mt19937& random) {
   const AnswerPlace place = answer_place(source, prompt);
   const auto constraint = json_answer(source, prompt, tools);
   ASSERT_TRUE(constraint.ok()) << constraint.status().to_string();
@@ -102,7 +93,8 @@ void check_json_answer(std::string_view source, std::string_view prompt, std::st
   for (int round = 0; round < 6; ++round) {
     // Where the model opens the reasoning, it may leave it out.
     const bool thinks = place == AnswerPlace::kReasoning || round % 2 == 0;
-    std::string begin = thinks ? first : "";
+    std::string begin = thinks ? first : chat_output_format(source).answer_begin + std::string("{");
+    if (first.empty()) begin.clear();  // a walk cannot go astray
     if (chat_output_format(source).has_channels && place == AnswerPlace::kAnswer) begin = "<|start|>assistant" + begin;
     const std::string text = walk_after(*constraint, begin, random);
     const ChatOutput output = parse_chat_output({source, prompt, tools, ContentKind::kJson}, text);
@@ -128,18 +120,19 @@ TEST(AnswerGrammar, JsonAfterTheReasoningOfEveryTemplate) {
   size_t in_reasoning = 0, off = 0;
   for (const TemplateFile& file : files) {
     SCOPED_TRACE(file.name);
-    const auto compiled = ChatTemplate::compile(file.text);
+    const auto compiled = ChatTemplate::compile(file.text, template_options());
     ASSERT_TRUE(compiled.ok());
     for (const char* thinking : {"", "on", "none"}) {
       SCOPED_TRACE(thinking);
       ChatInput input{kAnswerMessages, "", ""};
       input.thinking = thinking;
       const auto prompt = compiled->render(input);
+      if (!compiled->render({kAnswerMessages, "", ""}).ok()) continue;  // a template for tools only
       ASSERT_TRUE(prompt.ok()) << prompt.status().to_string();
       const AnswerPlace place = answer_place(file.text, *prompt);
       in_reasoning += place == AnswerPlace::kReasoning;
-      off += thinking == std::string_view("none") && *reasoning_markers(file.text).open &&
-             place == AnswerPlace::kContent;
+      off +=
+          thinking == std::string_view("none") && *reasoning_markers(file.text).open && place == AnswerPlace::kContent;
       check_json_answer(file.text, *prompt, "", random);
       if (thinking == std::string_view("")) check_json_answer(file.text, *prompt, kAnswerTools, random);
     }
@@ -154,17 +147,18 @@ TEST(AnswerGrammar, TheTemplatesOwnRenderingMatches) {
   size_t checked = 0;
   for (const TemplateFile& file : files) {
     SCOPED_TRACE(file.name);
-    const auto compiled = ChatTemplate::compile(file.text);
+    const auto compiled = ChatTemplate::compile(file.text, template_options());
     ASSERT_TRUE(compiled.ok());
-    const std::string content = R"({"a": 3, "b": "<think>"})";
+    const std::string content = R"("<think>")";
     const std::string messages = fmt::format(R"([{{"role": "user", "content": "u"}}, {{"role": "assistant",
       "reasoning_content": "So.", "content": {}}}])",
                                              AnswerJson(content).dump());
-    const auto prompt = compiled->render({kAnswerMessages, "", ""}), whole = compiled->render({messages, "", "", false});
+    const auto prompt = compiled->render({kAnswerMessages, "", ""}),
+               whole = compiled->render({messages, "", "", false});
     if (!prompt.ok() || !whole.ok() || !whole->starts_with(*prompt)) continue;
     const size_t end = whole->rfind(content);
     if (end == std::string::npos || whole->find("So.", prompt->size()) == std::string::npos) continue;
-    const auto constraint = json_answer(file.text, *prompt);
+    const auto constraint = json_answer(file.text, *prompt, "", kOneString);
     ASSERT_TRUE(constraint.ok()) << constraint.status().to_string();
     EXPECT_TRUE(matches(*constraint, whole->substr(prompt->size(), end + content.size() - prompt->size()))) << *whole;
     ++checked;
@@ -190,29 +184,30 @@ TEST(AnswerGrammar, TextKeepsItsWhiteSpaceBehindTheSeparator) {
 
 TEST(AnswerGrammar, WithThinkingOffTheConstraintHoldsFromTheFirstToken) {
   const std::string qwen = "<tool_call> <think> </think>";
-  const auto off = json_answer(qwen, "<|im_start|>assistant\n<think>\n\n</think>\n\n"),
-             open = json_answer(qwen, "<|im_start|>assistant\n");
+  const auto off = json_answer(qwen, "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", kOneString),
+             open = json_answer(qwen, "<|im_start|>assistant\n", "", kOneString);
   ASSERT_TRUE(off.ok() && open.ok());
   EXPECT_FALSE(ConstraintState(*off).allows("<"));
   EXPECT_FALSE(ConstraintState(*off).allows(" "));
-  EXPECT_EQ(ConstraintState(*off).forced_bytes().substr(0, 4), "{\"a\"");
-  EXPECT_TRUE(matches(*open, "<think>So.</think>\n\n{\"a\": 3, \"b\": \"<think>\"}"));
-  EXPECT_TRUE(matches(*open, "{\"a\": 3, \"b\": \"<think>\"}"));
-  EXPECT_FALSE(matches(*open, "So.</think>{\"a\": 3, \"b\": \"<think>\"}"));
+  EXPECT_EQ(ConstraintState(*off).forced_bytes(), "\"<think>\"");
+  EXPECT_TRUE(matches(*open, "<think>So.</think>\n\n\"<think>\""));
+  EXPECT_TRUE(matches(*open, "\"<think>\""));
+  EXPECT_FALSE(matches(*open, "So.</think>\"<think>\""));
 }
 
 TEST(AnswerGrammar, HarmonyChannels) {
   const std::string harmony = "<|channel|> <|message|> analysis", prompt = "<|start|>assistant";
-  const auto constraint = json_answer(harmony, prompt, kAnswerTools);
+  constexpr std::string_view kTools = R"([{"type": "function", "function": {"name": "g"}}])";
+  const auto constraint = json_answer(harmony, prompt, kTools, kOneString);
   ASSERT_TRUE(constraint.ok()) << constraint.status().to_string();
-  const std::string json = R"({"a": 3, "b": "<|channel|>"})", final = "<|channel|>final<|message|>" + json,
+  const std::string json = R"("<think>")", final = "<|channel|>final<|message|>" + json,
                     analysis = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant";
   EXPECT_TRUE(matches(*constraint, final));
   EXPECT_TRUE(matches(*constraint, analysis + final));
   EXPECT_FALSE(matches(*constraint, json));
-  const std::string call = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\": 1}";
+  const std::string call = "<|channel|>commentary to=functions.g <|constrain|>json<|message|>{}";
   EXPECT_TRUE(matches(*constraint, analysis + call));
-  const ChatOutput output = parse_chat_output({harmony, prompt, kAnswerTools, ContentKind::kJson}, analysis + final);
+  const ChatOutput output = parse_chat_output({harmony, prompt, kTools, ContentKind::kJson}, analysis + final);
   EXPECT_EQ(output.reasoning, "So.");
   EXPECT_EQ(output.content, json);
 }

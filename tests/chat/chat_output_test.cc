@@ -237,7 +237,7 @@ TEST(ChatOutput, CutCallsLeaveNoPieces) {
   check_cuts("hermes",
              "Two.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"city\": \"Bern\"}}\n</tool_call>\n"
              "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
-             "Two.");
+             "Two.\n");
   check_cuts("qwen-xml",
              "Two.<tool_call>\n<function=f>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>\n"
              "<tool_call>\n<function=f>\n</function>\n</tool_call>",
@@ -299,8 +299,8 @@ TEST(ChatOutput, PlainValuesFollowTheSchema) {
         {{"type": "string"}}}}, "properties": {{"zip": {}}}}}}}}}])",
         schema);
     const std::string words = chat_output_words_of("qwen-xml", "");
-    const std::string call = fmt::format(
-        "<tool_call>\n<function=f>\n<parameter=zip>\n{}\n</parameter>\n</function>\n</tool_call>", text);
+    const std::string call =
+        fmt::format("<tool_call>\n<function=f>\n<parameter=zip>\n{}\n</parameter>\n</function>\n</tool_call>", text);
     const ChatOutput output = parse_chat_output({words, "", tools}, call);
     return output.tool_calls.empty() ? "" : ChatOutputJson::parse(output.tool_calls[0].arguments)["zip"].dump();
   };

@@ -65,12 +65,14 @@ const LarkCase kLarkCases[] = {
      "common.WS_INLINE\n%ignore WS_INLINE",
      {"1", "1+2*(3 - 4)", " 1 +\t2 ", "1.5e3*2"},
      {"", "1+", "+1", "1 2", "(1"}},
-    {"start: \"a\"~2..3 \"b\"~2 [\"c\"] (\"d\" | \"e\")? \"f\"*", {"aabb", "aaabbcdff", "aabbe"}, {"abb", "aaaabb", "aab"}},
+    {"start: \"a\"~2..3 \"b\"~2 [\"c\"] (\"d\" | \"e\")? \"f\"*",
+     {"aabb", "aaabbcdff", "aabbe"},
+     {"abb", "aaaabb", "aab"}},
     {"start: KEY \"=\" VALUE\nKEY.2: LETTER (LETTER | \"_\" | DIGIT)*\nVALUE: /[0-9]+/ | \"0x\"i \"0\"..\"9\"\n"
      "%import common (LETTER, DIGIT)",
      {"a_1=7", "B=0X5", "c=0x0"},
      {"1=7", "a=", "a=0x"}},
-    {"start: !_item (\",\" _item)*\n_item: \"\\u00e9\" | \"\\\"\" | \"\\x41\" | /\\//\n", {"é,\",A", "/"}, {"e", "a"}},
+    {"!start: _item (\",\" _item)*\n?_item: \"\\u00e9\" | \"\\\"\" | \"\\x41\" | /\\//\n", {"é,\",A", "/"}, {"e", "a"}},
     {"start: /a.b/s \"x\"\n", {"a\nbx", "a bx"}, {"abx"}},
     {"start: list\nlist: | list \"a\"", {"", "a", "aaa"}, {"b"}},
     {"start: ESCAPED_STRING \";\" CNAME (SIGNED_INT | SIGNED_FLOAT) NEWLINE COMMENT\n%import "

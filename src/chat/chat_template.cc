@@ -175,7 +175,7 @@ Result<ThinkingSettings> thinking_settings(const ThinkingSwitch& own, std::strin
   ThinkingSettings settings;
   if (level.empty() || level == "auto") return settings;
   if (std::find(std::begin(kThinkingLevels), std::end(kThinkingLevels), level) == std::end(kThinkingLevels))
-    return invalid_argument("thinking: \"{}\" is none of {}", level, fmt::join(kThinkingLevels, ", "));
+    return invalid_argument("thinking: expected one of {}, got \"{}\"", fmt::join(kThinkingLevels, ", "), level);
   const bool is_off = level == "none" || level == "off", is_effort = !is_off && level != "on";
   const bool is_low = is_off || level == "minimal" || level == "low";
   const auto effort_of = [&](const ThinkingSwitch& one) -> std::string {

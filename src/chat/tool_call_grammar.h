@@ -23,8 +23,8 @@ struct ToolCallRules {
 /// invalid_argument: tools that are not a list of functions, or an invalid schema. unsupported: a keyword of a schema,
 /// or a format whose calls cannot be demanded, by name.
 Result<Grammar> grammar_of_tool_calls(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline);
-/// Texts that ChatOutputParser (for the same ContentKind) reads as content that `text` matches, or as calls if there are
-/// tools, after reasoning if the family reasons and the prompt has not left it out. Errors as above.
+/// Texts that ChatOutputParser (for the same ContentKind) reads as content that `text` matches, or as calls if there
+/// are tools, after reasoning if the family reasons and the prompt has not left it out. Errors as above.
 Result<Grammar> grammar_of_answer(const ToolCallRules& rules, Grammar text, ContentKind kind, const TokenTrie& trie,
                                   CompileDeadline& deadline);
 /// The compiled constraint of grammar_of_tool_calls(). Errors as there, and those of Constraint::compile().

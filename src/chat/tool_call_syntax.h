@@ -48,7 +48,7 @@ struct ToolCallSyntax {
   const char* parameter = "";
   const char* parameter_end = "";
   bool writes_list = false;  ///< of JSON calls: the family writes a list of them
-  bool only_tools = false;   ///< text whose name is none of the tools is no call
+  bool only_tools = false;   ///< only a call of one of the request's tools is a call
 };
 
 // The values of ToolCallSyntax::read.

@@ -239,7 +239,7 @@ TEST(ChatTemplate, ThinkingSetsTheSwitch) {
   EXPECT_EQ(rendered(kVariable, "low"), "on low");
   EXPECT_EQ(rendered(kVariable, "none", R"({"enable_thinking": true})"), "on ") << "the caller's variables go first";
   EXPECT_EQ(rendered(kVariable, "much"),
-            "thinking: \"much\" is none of none, off, on, minimal, low, medium, high, xhigh, max, auto");
+            "thinking: expected one of none, off, on, minimal, low, medium, high, xhigh, max, auto, got \"much\"");
   constexpr std::string_view kWord =
       "{% for m in messages %}<{{ m.content | replace('/no_think', '') }}>{% endfor %}{{ 'off' if "
       "'/no_think' in messages[0].content else 'on' }}";

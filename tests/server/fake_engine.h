@@ -27,6 +27,7 @@ class FakeEngine final : public TextEngine {
     info_.max_token_bytes = 1;
     info_.has_chat_template = !chat_template.empty();
     info_.has_chat_markers = info_.has_chat_template;
+    info_.has_tool_template = chat_template.find("tools") != std::string::npos;
     info_.chat_template = std::move(chat_template);
   }
   static constexpr int32_t kControl = 1;
@@ -56,7 +57,8 @@ class FakeEngine final : public TextEngine {
     return text;
   }
   Result<std::string> render_chat(const ChatInput& input) const override {
-    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);
+    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json) +
+           std::string(input.thinking);
   }
   std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json,
                                           OutputConstraint::Kind constraint) const override {

@@ -47,7 +47,10 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     g->decoder_ = std::make_unique<StreamDecoder>(
         *model.tokenizer, length == 1 && prompt[0] == model.bos && request.constraint.kind == kUnconstrained,
         request.special);
-  REDLINE_ASSIGN(const auto constraint, model.constraints->compile(request.constraint));
+  REDLINE_ASSIGN(const auto constraint, model.constraints->compile(request.constraint, request.chat_prompt));
+  // Without its control tokens the text does not show where the answer begins.
+  if (!request.stop.empty() && !request.chat_prompt.empty() && request.special && !request.stop_in_reasoning)
+    g->answer_ = model.chat_reader(request.chat_prompt, request.constraint.tools, request.constraint.kind);
   if (constraint) {
     g->constraint_.emplace(constraint);
     g->allowed_.resize(constraint->trie().num_words());
@@ -242,17 +245,34 @@ void TextGeneration::deliver_token(const Sampled& sampled) {
   if (sampled.ends_text || !d.status.ok()) return;
   result_.tokens.push_back(sampled.token);
   ++d.tokens;
-  const std::string text = decoder_ ? stops_.push(decoder_->push(sampled.token)) : "";
+  const std::string text = decoder_ ? shown_of(decoder_->push(sampled.token)) : "";
   const bool go_on = show(text, sampled.token, sampled.logprob, sampled.top);
   if (stops_.found() || (go_on && d.completes_constraint)) d.reason = FinishReason::kStop;
   else if (!go_on) d.reason = FinishReason::kCancelled;
+}
+
+/// Stop strings see the answer, and the reasoning passes them by.
+std::string TextGeneration::shown_of(std::string_view text) {
+  if (!answer_) return stops_.push(text);
+  std::vector<ChatDelta> unused;
+  answer_->push(text, unused);
+  undecided_ += text;
+  std::string shown;
+  for (const ChatOutputParser::Part& part : answer_->take_parts()) {
+    const std::string piece = undecided_.substr(0, part.bytes);
+    undecided_.erase(0, part.bytes);
+    if (stops_.found()) break;
+    shown += part.is_answer ? stops_.push(piece) : stops_.finish() + piece;
+  }
+  return shown;
 }
 
 // Text held back as part of a character or of a stop string is emitted after all.
 void TextGeneration::deliver_end() {
   if (!delivery_.status.ok()) return;
   result_.reason = *delivery_.reason;
-  std::string rest = decoder_ && !stops_.found() ? stops_.push(decoder_->finish()) : "";
+  std::string rest = decoder_ && !stops_.found() ? shown_of(decoder_->finish()) : "";
+  if (!stops_.found()) rest += stops_.push(std::exchange(undecided_, {}));
   if (!stops_.found()) rest += stops_.finish();
   if (rest.empty()) return;
   if (*delivery_.reason == FinishReason::kCancelled) result_.text += rest;

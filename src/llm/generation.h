@@ -105,6 +105,7 @@ class TextGeneration {
   void accept_prompt();
   bool is_stop_token(int32_t token) const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
+  std::string shown_of(std::string_view text);
   void deliver_token(const Sampled& sampled);
   void deliver_end();
   double ms_since_start() const;
@@ -119,6 +120,8 @@ class TextGeneration {
   Callback on_piece_;
   Sampler sampler_;
   StopStrings stops_;
+  std::unique_ptr<ChatOutputParser> answer_;  ///< where stop strings act on a part of the text; null: on all of it
+  std::string undecided_;                     ///< text that may become a marker
   std::unique_ptr<StreamDecoder> decoder_;
   std::optional<ConstraintState> constraint_;
   TokenBits allowed_;  ///< by the constraint; empty without one

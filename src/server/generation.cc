@@ -56,6 +56,7 @@ const std::vector<Field>& generation_fields() {
            kString | kArray,
            "strings that end the text; they are not part of it",
            {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
+          {"stop_in_reasoning", kBoolean, "stop strings act on the reasoning, too; default: on the answer only"},
           {"ignore_eos", kBoolean, "continue after an end-of-text token"},
           {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
           {"user", kString, "requests of one user share their turn", {.max_length = 1000}},
@@ -132,6 +133,7 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   const TextEngine& engine = choice.model->engine();
   SERVER_ASSIGN(request.sampling, sampling_of(body, engine.default_sampling(), engine.info().vocab_size));
   request.stop = strings_of(body, "stop");
+  request.stop_in_reasoning = body.value("stop_in_reasoning", false);
   request.ignore_stop_tokens = body.value("ignore_eos", false);
   request.min_tokens = body.value("min_tokens", int64_t{0});
   request.stop_tokens = body.value("stop_token_ids", std::vector<int32_t>());

@@ -37,6 +37,7 @@ const Schema options_schema{
                               kString | kArray,
                               "",
                               {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
+                             {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
                              {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
                              {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
                              {"num_batch", kInteger, "", {.is_ignored = true}},
@@ -266,8 +267,8 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
 void add_thinking(const Json& body, ChatPrompt& prompt) {
   const auto think = body.find("think");
   if (think == body.end()) return;
-  if (think->is_boolean()) prompt.variables["enable_thinking"] = *think;
-  else prompt.variables["reasoning_effort"] = *think;
+  if (think->is_boolean()) prompt.thinking = think->get<bool>() ? "on" : "off";
+  else prompt.thinking = *think;
 }
 
 /// The model, loaded. Unset: the request only unloads it.
@@ -328,8 +329,9 @@ std::string digest_of(const std::string& name) {
 Json capabilities_of(const ModelInfo& info) {
   Json capabilities = {"completion"};
   const auto names = [&](const char* what) { return info.chat_template.find(what) != std::string::npos; };
-  if (names("tools")) capabilities.push_back("tools");
-  if (names("<think>") || names("enable_thinking") || names("reasoning_content")) capabilities.push_back("thinking");
+  if (info.has_tool_template) capabilities.push_back("tools");
+  if (!info.thinking_switch.empty() || names("<think>") || names("reasoning_content"))
+    capabilities.push_back("thinking");
   return capabilities;
 }
 

@@ -145,7 +145,7 @@ Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
     }
   }
   if (body.contains("reasoning") && body["reasoning"].contains("effort"))
-    prompt.variables["reasoning_effort"] = body["reasoning"]["effort"];
+    prompt.thinking = body["reasoning"]["effort"];
   return prompt;
 }
 

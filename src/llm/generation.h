@@ -42,6 +42,7 @@ class TextGeneration {
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
   const PrefixKey& prefix_key() const { return prefix_key_; }
   const std::string& client() const { return request_.client; }
+  const std::string& user() const { return request_.user; }
   int priority() const { return request_.priority; }
   /// In time of now_ms().
   double deadline_ms() const { return deadline_ms_; }

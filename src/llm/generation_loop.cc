@@ -292,6 +292,7 @@ std::vector<ScheduledRequest> GenerationLoop::scheduled_requests() const {
     ScheduledRequest& r = requests.emplace_back();
     r.id = request.id;
     r.client = g.client();
+    r.user = g.user();
     if (g.has_ended()) continue;
     r.priority = g.priority();
     r.deadline_ms = g.deadline_ms();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/elapsed.h"
 #include "base/utc_time.h"
 #include "server/generation.h"
 
@@ -100,18 +101,30 @@ ImageModel::ImageModel(std::string name, Opener open, const ImageOptions& option
 
 ImageModel::~ImageModel() { close(); }
 
-void ImageModel::close() {
-  std::deque<std::shared_ptr<Prediction>> all;
+void ImageModel::close(double seconds) {
+  const auto cancel_all = [this](bool with_webhook) {
+    std::deque<std::shared_ptr<Prediction>> all;
+    {
+      const std::lock_guard lock(mutex_);
+      all = waiting_;
+      if (running_) all.push_back(running_);
+    }
+    for (const auto& prediction : all)
+      if (with_webhook || !prediction->job().webhook) prediction->cancel();
+  };
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) return;
     is_closing_ = true;
-    all = waiting_;
-    if (running_) all.push_back(running_);
     changed_.notify_all();
   }
-  for (const auto& prediction : all)
-    if (!prediction->job().webhook) prediction->cancel();
+  cancel_all(false);
+  {
+    std::unique_lock lock(mutex_);
+    const auto time = std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, 1e6) * 1e3));
+    changed_.wait_for(lock, time, [&] { return waiting_.empty() && !running_; });
+  }
+  cancel_all(true);
   thread_.join();
 }
 
@@ -196,6 +209,7 @@ void ImageModel::run() {
     run_one(prediction);
     lock.lock();
     running_.reset();
+    changed_.notify_all();
   }
 }
 
@@ -338,8 +352,9 @@ std::vector<std::shared_ptr<Prediction>> ImageModels::predictions(const std::str
   return own;
 }
 
-void ImageModels::close() {
-  for (const auto& model : all()) model->close();
+void ImageModels::close(double seconds) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto& model : all()) model->close(std::max(0.0, seconds - seconds_since(begin)));
 }
 
 Json prediction_json(const Prediction& p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -124,8 +125,8 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   bool withdraw(const Prediction& prediction);
   /// Requests that wait or run.
   int64_t in_flight() const;
-  /// Cancels what has no webhook, waits for the rest, and accepts no more.
-  void close();
+  /// Cancels what has no webhook, waits so long for the rest, cancels that too, and accepts no more.
+  void close(double seconds = 1e6);
 
  private:
   void run();
@@ -163,7 +164,8 @@ class ImageModels {
   Outcome<std::shared_ptr<Prediction>> prediction(const std::string& id, const std::string& client) const;
   /// A client's own, newest first.
   std::vector<std::shared_ptr<Prediction>> predictions(const std::string& client) const;
-  void close();
+  /// ImageModel::close of all, with so long for all together.
+  void close(double seconds = 1e6);
 
  private:
   static constexpr size_t kMaxKept = 1000;

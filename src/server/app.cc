@@ -348,7 +348,8 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
     if (endpoint.rules.takes_form && is_form(request.header("content-type"))) {
       // Its parts are copied out of it.
       if (!limits.take_memory(std::ssize(request.body)))
-        return overloaded(503, "the requests that are being answered take up the memory for their bodies; try again", 1);
+        return overloaded(503, "the requests that are being answered take up the memory for their bodies; try again",
+                          1);
       SERVER_ASSIGN(Form form, parse_form(request.header("content-type"), request.body, *endpoint.rules.request));
       call.body = std::move(form.fields);
       call.files = std::move(form.files);
@@ -365,6 +366,7 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
 }
 
 AnswerOr App::call_endpoint(const Endpoint& endpoint, Call call, Clock::time_point begin) {
+  const HandledRequest handled(call.http);
   AnswerOr outcome = endpoint.handle(call);
   if (!outcome.ok() && outcome.error().load)
     return std::unique_ptr<Answer>(

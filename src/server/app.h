@@ -110,7 +110,7 @@ class App final : public HttpApplication {
   BackgroundResponses background_{responses_};
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
-  std::unique_ptr<AccessLog> log_;  ///< null: there is none
+  std::unique_ptr<AccessLog> log_;        ///< null: there is none
   std::atomic<int64_t> drain_end_ms_{0};  ///< of a steady clock; 0: it has not begun
   std::atomic<State> state_{State::kLoading};
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

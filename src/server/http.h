@@ -23,7 +23,7 @@ struct HttpRequest {
   std::string id;    ///< the client's X-Request-Id, or a new one
   std::string peer;  ///< address of the other end
   bool is_tls = false;
-  std::string client;  ///< name of the API key; "" without keys
+  std::string client;        ///< name of the API key; "" without keys
   bool is_admitted = false;  ///< its head has been checked
   /// What the body and what is made from it take of the server's budget; null: there is none.
   std::shared_ptr<BodyBudget::Lease> lease = nullptr;
@@ -35,6 +35,23 @@ struct HttpRequest {
       if (key == name) return value;
     return {};
   }
+};
+
+/// The request that the calling thread handles: work that takes long asks whether its client still waits.
+class HandledRequest {
+ public:
+  explicit HandledRequest(const HttpRequest& request) : before_(current()) { current() = &request; }
+  ~HandledRequest() { current() = before_; }
+  HandledRequest(const HandledRequest&) = delete;
+  HandledRequest& operator=(const HandledRequest&) = delete;
+  static bool is_abandoned() { return current() && current()->is_abandoned(); }
+
+ private:
+  static const HttpRequest*& current() {
+    static thread_local const HttpRequest* request = nullptr;
+    return request;
+  }
+  const HttpRequest* const before_;
 };
 
 /// Properties of an answer for the access log and the metrics, besides its status.

@@ -191,7 +191,6 @@ struct GenerateRequest {
   int num_logprobs = -1;   ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
   std::string client;           ///< requests of one client share its turn; "": a client of its own
-  std::string user;             ///< requests of one user share that user's part of the client's turn
   int priority = 0;             ///< lower runs first
   double timeout_ms = 0;        ///< from the call; then the request ends as kTimeout with its text so far. 0: none
   std::string cache_salt;       ///< states are shared only between requests with equal salts

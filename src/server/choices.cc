@@ -13,6 +13,9 @@ namespace {
 /// A request that is this far ahead of its reader is aborted. A text of 4,096 tokens takes about 400 KB.
 constexpr size_t kMaxQueuedBytes = size_t{4} << 20;
 
+/// GenerateRequest::client without the user of the client.
+std::string client_of(const std::string& client) { return client.substr(0, client.find('\n')); }
+
 }  // namespace
 
 struct Choices::Inbox {
@@ -149,7 +152,7 @@ Outcome<std::unique_ptr<Choices>> Choices::admit(const std::shared_ptr<ServedMod
   if (count > model->max_in_flight())
     return bad_request("n",
                        fmt::format("the request asks for {} texts; the limit is {}", count, model->max_in_flight()));
-  auto ticket = ServedModel::admit(model, count, client);
+  auto ticket = ServedModel::admit(model, count, client_of(client));
   if (!ticket)
     return overloaded(429, fmt::format("the queue is full: {} requests are running or waiting", model->in_flight()), 1);
   std::unique_ptr<Choices> choices(new Choices(std::move(*ticket)));

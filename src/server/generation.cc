@@ -147,7 +147,8 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   request.priority = body.value("priority", 0);
   request.cache_salt = body.value("cache_salt", std::string());
   request.client = call.http.client.empty() ? call.http.peer : call.http.client;
-  request.user = body.value("user", std::string());
+  if (const std::string user = body.value("user", std::string()); !request.client.empty() && !user.empty())
+    request.client += "\n" + user;
   double timeout_s = call.app.options().request_timeout_s;
   if (const double wanted = body.value("timeout", 0.0); wanted > 0)
     timeout_s = timeout_s > 0 ? std::min(timeout_s, wanted) : wanted;

@@ -170,15 +170,20 @@ void WebhookSender::close(double seconds) {
 void WebhookSender::post(std::string url, std::string body) {
   {
     const std::lock_guard lock(mutex_);
-    if (is_over_ || num_events_ >= kMaxEvents || bytes_ + body.size() > kMaxBytes) {
+    const size_t begin = url.find("//") + 2;
+    const std::string host = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+    const Total before = of_host_.contains(host) ? of_host_[host] : Total();
+    if (is_over_ || total_.events >= kMaxEvents || total_.bytes + body.size() > kMaxBytes ||
+        before.events >= kMaxEvents / kShare || before.bytes + body.size() > kMaxBytes / kShare) {
       num_lost_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
-    ++num_events_;
-    bytes_ += body.size();
+    for (Total* total : {&total_, &of_host_[host]}) {
+      ++total->events;
+      total->bytes += body.size();
+    }
     Queue& queue = queues_[url];
-    const size_t host = url.find("//") + 2;
-    queue.host = url.substr(host, url.find_first_of("/?#", host) - host);
+    queue.host = host;
     queue.events.push_back({std::move(body), new_id("msg_")});
   }
   transfers_->wake();
@@ -210,8 +215,11 @@ void WebhookSender::finish(const std::string& url, bool is_delivered) {
     return;
   }
   if (!is_delivered) num_lost_.fetch_add(1, std::memory_order_relaxed);
-  --num_events_;
-  bytes_ -= event.body.size();
+  for (Total* total : {&total_, &of_host_[queue.host]}) {
+    --total->events;
+    total->bytes -= event.body.size();
+  }
+  if (of_host_[queue.host].events == 0) of_host_.erase(queue.host);
   queue.events.pop_front();
   if (queue.events.empty()) queues_.erase(found);
 }
@@ -225,7 +233,7 @@ void WebhookSender::run() {
     {
       const std::lock_guard lock(mutex_);
       if (is_closing_ && (queues_.empty() || Clock::now() >= end_)) {
-        num_lost_.fetch_add(static_cast<int64_t>(num_events_), std::memory_order_relaxed);
+        num_lost_.fetch_add(static_cast<int64_t>(total_.events), std::memory_order_relaxed);
         is_over_ = true;
         return;
       }

@@ -26,6 +26,8 @@ class WebhookSender {
  public:
   /// Events that wait, and bytes of their bodies; further ones are lost, and counted.
   static constexpr size_t kMaxEvents = 10000, kMaxBytes = size_t{64} << 20;
+  /// One host may have the kShare-th part of both.
+  static constexpr size_t kShare = 4;
   /// `secret` "": events are not signed.
   explicit WebhookSender(std::string secret);
   /// close(), with a second.
@@ -51,6 +53,9 @@ class WebhookSender {
     std::string host;
     bool is_sending = false;  ///< the first one
   };
+  struct Total {
+    size_t events = 0, bytes = 0;
+  };
   class Transfers;
   void run();
   /// Begins what is due and has a place. The time at which the next one is due.
@@ -61,7 +66,8 @@ class WebhookSender {
   std::atomic<int64_t> num_lost_{0};
   std::mutex mutex_;  ///< guards the members below
   std::map<std::string, Queue> queues_;
-  size_t num_events_ = 0, bytes_ = 0;
+  Total total_;
+  std::map<std::string, Total> of_host_;  ///< those that have events
   bool is_closing_ = false, is_over_ = false;
   Clock::time_point end_ = Clock::time_point::max();
   const std::unique_ptr<Transfers> transfers_;  ///< of the thread, besides its wake()

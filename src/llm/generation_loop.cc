@@ -72,11 +72,13 @@ GenerationLoop::~GenerationLoop() {
     }
   }
   do {  // what a late constraint has put off, then the ends
-    while (has_late()) {
-      wait_for_late(std::chrono::milliseconds(1000));
-      for (const Request& request : running_)
-        if (request.generation->is_prepared()) request.generation->set_late(false);
-    }
+    std::unique_lock lock(preparing_);
+    prepared_.wait(lock, [&] {
+      return std::all_of(running_.begin(), running_.end(), [](const Request& request) {
+        return !request.generation->is_late() || request.generation->is_prepared();
+      });
+    });
+    lock.unlock();
     begin_delivery();
     deliver(false);
     settle();

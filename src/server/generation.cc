@@ -79,7 +79,7 @@ const std::vector<Field>& generation_fields() {
           {"min_tokens",
            kInteger,
            "tokens that end the text are excluded before there are so many",
-           {.min = 0, .max = 1e9}},
+           {.min = 0, .max = kMaxJsonInteger}},
           {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
           {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
           {"store", kBoolean, "nothing is stored", {.is_ignored = true}},

@@ -200,11 +200,10 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
       co_await send(shared_->application.refuse(503, "", "too many connections"), {});
     } else if (is_over_address_limit_) {
       is_last_ = true;
-      co_await send(shared_->application.refuse(
-                        429, "",
-                        fmt::format("this address has {} connections; the limit is --max-connections-per-address",
-                                    shared_->options.max_connections_per_address)),
-                    {});
+      const std::string message =
+          fmt::format("this address has {} connections; the limit is --max-connections-per-address",
+                      shared_->options.max_connections_per_address);
+      co_await send(shared_->application.refuse(429, "", message), {});
     }
     while (!is_last_) {
       co_await serve_one();
@@ -386,9 +385,9 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
   /// Begins to watch whether the client is still there.
   void watch_anew() {
     is_signalled_ = false;
-    is_gone_ = false;
+    is_gone_ = is_refused_;
     has_unread_ = false;
-    needs_probe_ = is_half_closed_;
+    needs_probe_ = is_half_closed_ && !is_probed_;
   }
 
   /// Runs `make` on another thread; the answer comes back as an event. Null: the client has gone before.
@@ -408,19 +407,22 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     ErrorCode error;
     while (!*made) {
       watch_client();
-      if (!needs_probe_ && !is_gone_) {
-        // Readability says nothing while there is something unread.
-        if (has_unread_) event_.expires_after(seconds_of(1));
-        else event_.expires_at(Clock::time_point::max());
-        co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
-        if (has_unread_) look_at_client();
-      }
-      if (!*made && std::exchange(needs_probe_, false) && !co_await probe("", false, false)) is_gone_ = true;
-      if (is_gone_ && !*made) {
+      if (is_gone_) {
         is_last_ = true;
         pool.withdraw(number);
         co_return nullptr;
       }
+      // Readability says nothing while there is something unread. A client that has only stopped sending is asked
+      // whether it is there if its answer takes a while; one of HTTP/1.0 cannot be asked.
+      if (has_unread_ || needs_probe_) event_.expires_after(seconds_of(1));
+      else event_.expires_at(Clock::time_point::max());
+      const bool probes = needs_probe_;
+      co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      if (*made) break;
+      if (has_unread_) look_at_client();
+      if (!probes) continue;
+      needs_probe_ = false;
+      if (!is_http10_ && !co_await probe("", false, false)) is_gone_ = true;
     }
     co_return std::move(**made);
   }
@@ -676,10 +678,11 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     if (!has_head && is_http10_) co_return false;
     const std::string text = !has_head ? kContinue : is_chunked ? chunk_of(ping) : std::string(ping);
     if (!co_await write_all(text)) co_return false;
+    is_probed_ = true;
     socket().async_wait(Tcp::socket::wait_error, [weak = this->weak_from_this()](ErrorCode error) {
       const auto self = weak.lock();
       if (error == asio::error::operation_aborted || !self) return;
-      self->is_gone_ = true;
+      self->is_gone_ = self->is_refused_ = true;
       self->event_.cancel();
     });
     look_at_client();  // for what came before it
@@ -713,8 +716,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
   Clock::time_point taken_at_ = Clock::now();
   std::atomic<bool> is_signalled_{false};
   bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,
-       has_unread_ = false, is_half_closed_ = false, needs_probe_ = false, is_reading_body_ = false,
-       is_over_limit_ = false, is_over_address_limit_ = false;
+       has_unread_ = false, is_half_closed_ = false, needs_probe_ = false, is_reading_body_ = false, is_probed_ = false,
+       is_refused_ = false, is_over_limit_ = false, is_over_address_limit_ = false;
 };
 
 }  // namespace redline::server::sockets

@@ -23,6 +23,15 @@ std::string_view prediction_status_name(PredictionStatus status) {
   return kNames[static_cast<size_t>(status)];
 }
 
+size_t ImageJob::bytes() const {
+  size_t sum = to_text(input).size() + request.negative_prompt.size();
+  for (const std::string& prompt : request.prompts) sum += prompt.size();
+  for (const auto& image : {request.init_image, request.mask})
+    if (image) sum += image->rgb.size();
+  if (webhook) sum += webhook->url.size();
+  return sum;
+}
+
 // --- Prediction ---
 
 Prediction::Prediction(std::string id, const std::shared_ptr<ImageModel>& model, ImageJob job)
@@ -176,6 +185,12 @@ int64_t ImageModel::in_flight() const {
   return std::ssize(waiting_) + (running_ ? 1 : 0);
 }
 
+size_t ImageModel::waiting_bytes() const {
+  size_t sum = 0;
+  for (const auto& prediction : waiting_) sum += prediction->job().bytes();
+  return sum;
+}
+
 Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<ImageModel>& model, ImageJob job) {
   const std::vector<std::string> known = model->adapters();
   for (const auto& [adapter, weight] : job.adapters)
@@ -190,6 +205,12 @@ Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<Im
   const auto num_waiting = std::ssize(model->waiting_);
   if (num_waiting >= model->max_waiting_)
     return overloaded(429, fmt::format("the queue is full: {} requests for images are waiting", num_waiting), 5);
+  const size_t bytes = model->waiting_bytes(), own = prediction->job().bytes();
+  if (bytes > 0 && bytes + own > kMaxWaitingBytes)
+    return overloaded(429,
+                      fmt::format("the queue is full: the pictures of {} requests for images that wait take {} MiB",
+                                  num_waiting, bytes >> 20),
+                      5);
   model->waiting_.push_back(prediction);
   model->changed_.notify_all();
   return prediction;
@@ -329,6 +350,7 @@ void ImageModels::drop_old() {
   std::deque<std::shared_ptr<Prediction>> rest;
   for (auto p = kept_.rbegin(); p != kept_.rend(); ++p) {
     const Prediction::State state = (*p)->state();
+    bytes += (*p)->job().bytes();
     for (const auto& file : state.outputs) bytes += file->size();
     if (state.is_over() && (++kept > kMaxKept || bytes > kMaxKeptBytes)) continue;
     rest.push_front(*p);

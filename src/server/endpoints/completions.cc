@@ -29,7 +29,7 @@ const Schema completions_request_schema{
           kString | kArray,
           "a text, token ids, or a list of either; default: the beginning of a text",
           {.max_items = 1 << 20, .items = &prompt_item}},
-         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = 1e9}},
+         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = kMaxJsonInteger}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of",
           kInteger,

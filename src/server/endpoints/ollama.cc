@@ -32,7 +32,7 @@ const Schema options_schema{
                              {"num_predict",
                               kInteger,
                               "tokens to generate; -1, -2: what the context has room for",
-                              {.min = -2, .max = 1e9}},
+                              {.min = -2, .max = kMaxJsonInteger}},
                              {"stop",
                               kString | kArray,
                               "",

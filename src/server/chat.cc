@@ -125,8 +125,9 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
   prompt.text = std::move(*text);
   prompt.scope = request.cache_salt;
   // The template writes the token that begins a text.
-  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false);
-  if (!tokens.ok()) return api_error(tokens.status(), param);
+  if (auto error = check_text_size(engine.info(), prompt.text.size(), param)) return error;
+  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false, encode_limits(engine.info()));
+  if (!tokens.ok()) return encode_error(tokens.status(), engine.info(), prompt.text.size(), param);
   request.prompt = prompt.tokens = std::move(tokens).value();
   request.special = engine.info().has_chat_markers;
   constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer

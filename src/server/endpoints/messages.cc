@@ -101,7 +101,7 @@ const Schema messages_request_schema{
     .name = "AnthropicRequest",
     .fields = joined(
         prompt_fields(),
-        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
+        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = kMaxJsonInteger}},
          sampling_number("temperature"),
          sampling_number("top_p"),
          sampling_number("top_k"),

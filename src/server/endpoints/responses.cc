@@ -48,7 +48,7 @@ std::vector<Field> request_fields() {
       {"max_output_tokens",
        kInteger,
        "tokens to generate; default: what the context has room for",
-       {.min = 1, .max = 1e9}},
+       {.min = 1, .max = kMaxJsonInteger}},
       {"text", kObject, "", {.object = &responses_text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &responses_tool_item}},

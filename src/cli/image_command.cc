@@ -19,7 +19,7 @@
 #include "cli/memory_advice.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
-#include "formats/image_file.h"
+#include "media/image_file.h"
 #include "formats/npy.h"
 
 namespace redline::cli {

@@ -7,7 +7,7 @@
 #include "base/ascii.h"
 #include "cli/command.h"
 #include "cli/model_name.h"
-#include "formats/image_file.h"
+#include "media/image_file.h"
 
 namespace redline::cli {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/image_args.h"
-#include "formats/rgb_image.h"
+#include "media/rgb_image.h"
 #include "redline/image.h"
 
 namespace redline::cli {

@@ -7,7 +7,7 @@
 #include "base/elapsed.h"
 #include "diffusion/denoise_loop.h"
 #include "diffusion/image_request.h"
-#include "formats/png.h"
+#include "media/png.h"
 
 namespace redline {
 namespace {

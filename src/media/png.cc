@@ -1,4 +1,4 @@
-#include "formats/png.h"
+#include "media/png.h"
 
 #include <png.h>
 

@@ -1,13 +1,13 @@
-#include "formats/image_file.h"
+#include "media/image_file.h"
 
 #include <filesystem>
 
 #include "base/ascii.h"
 #include "base/mapped_file.h"
 #include "formats/byte_reader.h"
-#include "formats/jpeg.h"
-#include "formats/png.h"
-#include "formats/webp.h"
+#include "media/jpeg.h"
+#include "media/png.h"
+#include "media/webp.h"
 
 namespace redline {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/rgb_image.h"
+#include "media/rgb_image.h"
 
 namespace redline {
 

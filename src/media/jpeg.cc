@@ -1,4 +1,4 @@
-#include "formats/jpeg.h"
+#include "media/jpeg.h"
 
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs FILE
@@ -8,7 +8,7 @@
 #include <jpeglib.h>
 
 #include "formats/byte_reader.h"
-#include "formats/exif.h"
+#include "media/exif.h"
 
 namespace redline {
 namespace {

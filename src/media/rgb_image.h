@@ -12,7 +12,7 @@ namespace redline {
 /// Large enough for any input image, small compared to memory.
 inline constexpr int64_t kMaxImageSide = 32768, kMaxImagePixels = int64_t{1} << 24;
 
-/// Text by key: chunks of a PNG; in JPEG and WebP files the EXIF fields of formats/exif.h.
+/// Text by key: chunks of a PNG; in JPEG and WebP files the EXIF fields of media/exif.h.
 using ImageText = std::map<std::string, std::string>;
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "formats/exif.h"
+#include "media/exif.h"
 
 #include <utility>
 #include <vector>

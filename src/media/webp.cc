@@ -1,4 +1,4 @@
-#include "formats/webp.h"
+#include "media/webp.h"
 
 #include <webp/decode.h>
 #include <webp/encode.h>
@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "formats/byte_reader.h"
-#include "formats/exif.h"
+#include "media/exif.h"
 
 namespace redline {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "formats/rgb_image.h"
+#include "media/rgb_image.h"
 
 namespace redline {
 

@@ -24,7 +24,8 @@ ImageProgress progress_of(const ImageResult& result, int step, int steps, const 
   return progress;
 }
 
-/// Warns of an image of which the step cache has computed too little: see docs/step_cache.md, "How few steps".
+/// Warns of an image of which the step cache has computed less than a quarter: below that, even the best rule of
+/// docs/step_cache.md gives another image for hard prompts.
 void warn_of_forecasts(ImageResult& result) {
   constexpr int64_t kLeast = 3, kShare = 4;  // steps, and one of so many
   const auto steps = std::ssize(result.computed);

@@ -358,8 +358,8 @@ class TextEngine {
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
   /// The bytes of one token within a text, which may be a part of a character. Joined over the tokens of a text they
   /// are its bytes, except that the decoder of some models drops a space at the begin. Control tokens have the bytes of
-  /// their names. "": an id outside the vocabulary, or no tokenizer.
-  virtual std::string token_bytes(int32_t token) const = 0;
+  /// their names if `special`, else none. "": an id outside the vocabulary, or no tokenizer.
+  virtual std::string token_bytes(int32_t token, bool special = true) const = 0;
 
   /// The text of a conversation in the model's format, for encode(text, true); ChatInput::adapt_arguments is always on.
   /// Thread-safe. not_found: the model has no chat template. invalid_argument: malformed JSON, and errors of the

@@ -25,7 +25,7 @@ class LlmEngine final : public TextEngine, public EngineProfile {
                                       const EncodeLimits& limits) const override {
     return model_.encode(text, special, add_bos, limits);
   }
-  std::string token_bytes(int32_t token) const override { return model_.token_bytes(token); }
+  std::string token_bytes(int32_t token, bool special) const override { return model_.token_bytes(token, special); }
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
     return model_.decode(tokens, special);
   }

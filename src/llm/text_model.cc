@@ -139,7 +139,9 @@ Result<std::string> TextModel::decode(std::span<const int32_t> tokens, bool spec
   return tokenizer->decode({tokens.begin(), tokens.end()}, special);
 }
 
-std::string TextModel::token_bytes(int32_t token) const { return tokenizer ? tokenizer->token_bytes(token, true) : ""; }
+std::string TextModel::token_bytes(int32_t token, bool special) const {
+  return tokenizer ? tokenizer->token_bytes(token, special) : "";
+}
 
 Status TextModel::set_chat_template(ChatTemplateSource source, const std::string& file_or_name) {
   if (!file_or_name.empty()) {

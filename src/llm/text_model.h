@@ -47,7 +47,7 @@ struct TextModel {
   Result<std::string> render_chat(const ChatInput& input) const;
   std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const;
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const;
-  std::string token_bytes(int32_t token) const;
+  std::string token_bytes(int32_t token, bool special) const;
 };
 
 }  // namespace redline

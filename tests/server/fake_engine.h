@@ -47,7 +47,9 @@ class FakeEngine final : public TextEngine {
     if (std::ssize(text) > limits.max_tokens) return invalid_argument("more than {} tokens", limits.max_tokens);
     return std::vector<int32_t>(text.begin(), text.end());
   }
-  std::string token_bytes(int32_t token) const override { return std::string(1, static_cast<char>(token)); }
+  std::string token_bytes(int32_t token, bool special) const override {
+    return token == kControl && !special ? "" : std::string(1, static_cast<char>(token));
+  }
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
     std::string text(tokens.begin(), tokens.end());
     if (!special) std::erase(text, static_cast<char>(kControl));

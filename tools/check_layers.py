@@ -33,6 +33,8 @@ ALLOWED = {
     "backends/tiles": ["status", "base", "tensor", "kernels/tiles", "graph", "backends"],
     "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
     "formats": ["status", "base", "tensor"],
+    # Images: bytes to arrays and back, orientation, transparency and resizing. No model.
+    "media": ["status", "base", "formats", "text"],
     "text": ["status", "base", "tensor"],
     # Grammars, JSON Schemas and regular expressions as masks of tokens.
     "constraints": ["status", "base", "text"],
@@ -43,18 +45,19 @@ ALLOWED = {
     "models": _MODELS,
     "llm": [*_MODELS, "constraints", "models", "api"],
     "embedding": [*_MODELS, "models", "llm", "api"],
-    "diffusion": [*_MODELS, "models", "api"],
+    "diffusion": [*_MODELS, "media", "models", "api"],
     # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
     "capi": ["status", "base", "kernels/cpu", "api"],
     # The extension module of the Python package: over the C interface and nothing else.
     "python": ["api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
-    "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
+    "lab": [*_MODELS, "media", "models", "llm", "diffusion", "api"],
     # HTTP in front of the public API: models are reached through it only. Images travel as files.
-    "server": ["status", "base", "formats", "api"],
+    "server": ["status", "base", "formats", "media", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
-    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "text", "chat", "models", "hub", "lab", "server", "api"],
+    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "media", "text", "chat", "models", "hub", "lab", "server",
+            "api"],
 }
 # Files of the models that compute: they quantize weights for a file.
 QUANTIZERS = ("quantize_file.cc",)

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/image_file.h"
+#include "media/image_file.h"
 #include "redline/image.h"
 #include "server/json.h"
 #include "server/residency.h"

@@ -124,6 +124,9 @@ class Grammar {
   /// A token as a whole, by its id.
   Expr token(int32_t id, bool negated);
   Expr graph(Graph graph);
+  /// The texts of another grammar's root. `in_json_string`: as they are spelled between the quotes of a JSON string,
+  /// with escapes where JSON demands them.
+  Expr embed(const Grammar& other, bool in_json_string = false);
 
   Rule add_rule(std::string name);
   void define(Rule rule, Expr body) { rules_[rule].body = body; }

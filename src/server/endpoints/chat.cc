@@ -46,8 +46,8 @@ const Schema chat_request_schema{
                       {{"max_tokens",
                         kInteger,
                         "tokens to generate; default: what the context has room for",
-                        {.min = 0, .max = 1e9}},
-                       {"max_completion_tokens", kInteger, "the same", {.min = 0, .max = 1e9}},
+                        {.min = 0, .max = kMaxJsonInteger}},
+                       {"max_completion_tokens", kInteger, "the same", {.min = 0, .max = kMaxJsonInteger}},
                        {"n", kInteger, "answers", {.min = 1, .max = 128}},
                        {"logprobs", kBoolean, "log probabilities of each token"},
                        {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
@@ -111,7 +111,7 @@ ChatPrompt chat_prompt(const Json& body) {
     prompt.tools = body["tools"];
   prompt.several_calls = body.value("parallel_tool_calls", true);
   if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
-  if (body.contains("reasoning_effort")) prompt.variables["reasoning_effort"] = body["reasoning_effort"];
+  if (body.contains("reasoning_effort")) prompt.thinking = body["reasoning_effort"];
   prompt.continues_last = body.value("continue_final_message", false);
   prompt.adds_generation_prompt = body.value("add_generation_prompt", !prompt.continues_last);
   return prompt;

@@ -30,7 +30,7 @@ const Schema completions_request_schema{
           kString | kArray,
           "a text, token ids, or a list of either; default: the beginning of a text",
           {.max_items = 1 << 20, .items = &prompt_item}},
-         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = 1e9}},
+         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = kMaxJsonInteger}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of",
           kInteger,
@@ -231,9 +231,9 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text, const std::string& path) -> std::optional<ApiError> {
     const auto& string = text.get_ref<const std::string&>();
-    auto tokens = engine.encode(string, true, adds_special);
-    if (!tokens.ok()) return api_error(tokens.status(), path);
-    prompts.push_back({std::move(tokens).value(), string, {}});
+    auto tokens = encode_text(engine, string, true, adds_special, path.c_str());
+    if (!tokens.ok()) return tokens.error();
+    prompts.push_back({std::move(*tokens), string, {}});
     return std::nullopt;
   };
   const auto add_tokens = [&](const Json& list, const std::string& path) -> std::optional<ApiError> {

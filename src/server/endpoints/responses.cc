@@ -48,7 +48,7 @@ std::vector<Field> request_fields() {
       {"max_output_tokens",
        kInteger,
        "tokens to generate; default: what the context has room for",
-       {.min = 1, .max = 1e9}},
+       {.min = 1, .max = kMaxJsonInteger}},
       {"text", kObject, "", {.object = &responses_text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &responses_tool_item}},
@@ -145,7 +145,7 @@ Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
     }
   }
   if (body.contains("reasoning") && body["reasoning"].contains("effort"))
-    prompt.variables["reasoning_effort"] = body["reasoning"]["effort"];
+    prompt.thinking = body["reasoning"]["effort"];
   return prompt;
 }
 

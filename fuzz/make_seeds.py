@@ -492,6 +492,15 @@ def request_seeds():
         save("hub", name, text)
 
 
+def lark_seeds():
+    grammars = ['start: a+ [B]\na: "x" -> first | "y"i~2..3 /z[0-9]*/s\nB.2: "\\u00e9" | "a".."f"',
+                'start: item ("," item)*\n?item: NUMBER | "(" start ")"\n%import common.NUMBER\n%import common (WS, LF)\n%ignore WS',
+                'start: "*** Begin" LF part+\npart: "+" /(.*)/ LF\n    | "-" /(.+)/ LF  // a comment\n%import common.LF',
+                '!start: start "+" T | T\nT: U | _V\nU: "\\"\\n"\n_V: /[^"\\\\\\x00-\\x1f]/']
+    for i, text in enumerate(grammars):
+        save("lark", str(i), text)
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -513,3 +522,4 @@ if __name__ == "__main__":
     imatrix_seeds()
     adapter_seeds()
     request_seeds()
+    lark_seeds()

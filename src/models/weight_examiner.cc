@@ -28,13 +28,14 @@ std::optional<std::string> find_not_finite(const WeightSource& weight) {
   const TensorView& view = weight.view;
   const DTypeInfo& type = dtype_info(view.dtype);
   const int64_t elements = view.num_elements();
-  if (!holds_fractions(type) || view.data == nullptr || elements == 0 || view.shape.empty()) return std::nullopt;
-  const int64_t cols = view.shape.back(), rows = elements / cols, bytes = row_bytes(view.dtype, cols);
+  if (!holds_fractions(type) || view.data == nullptr || elements == 0) return std::nullopt;
+  const int64_t cols = view.shape.empty() ? 1 : view.shape.back(), rows = elements / cols,
+                bytes = row_bytes(view.dtype, cols);
   const int64_t rows_of_first_axis = rows / std::max<int64_t>(view.shape.size() > 1 ? view.shape[0] : 1, 1);
   const auto* const data = static_cast<const uint8_t*>(view.data);
   std::vector<float> values(static_cast<size_t>(cols));
   for (int64_t row = 0; row < rows; ++row) {
-    if (view.shape.size() == 1) weight.need_all();
+    if (view.shape.size() <= 1) weight.need_all();
     else if (row % rows_of_first_axis == 0 && !weight.source_row) weight.need_rows(row / rows_of_first_axis, 1);
     unpack_row(view.dtype, data + row * bytes, values.data(), cols);
     const auto broken = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });

@@ -28,8 +28,8 @@ TEST(Mask, LuminanceOfColoursAsPillowRounds) {
 }
 
 TEST(Mask, WhatIsTransparentIsBlackUnderIt) {
-  const Picture picture = {{4, 1, {255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0}}, {255, 0, 128, 255}};
-  EXPECT_EQ(mask_levels(gray_mask(picture)), (std::vector<int>{255, 0, 128, 0}));
+  const AlphaImage given = {{4, 1, {255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0}}, {255, 0, 128, 255}};
+  EXPECT_EQ(mask_levels(gray_mask(given)), (std::vector<int>{255, 0, 128, 0}));
 }
 
 TEST(Mask, OpenAiMarksByTransparency) {

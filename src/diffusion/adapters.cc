@@ -58,7 +58,7 @@ constexpr Suffix kSuffixes[] = {
     {".lokr_w2_a", Suffix::kKron2A},
     {".lokr_w2_b", Suffix::kKron2B},
 };
-/// Parts of names of what is more than low-rank factors, for messages.
+/// Parts of the names of tensors that are more than low-rank factors, with the reason for messages.
 constexpr std::pair<std::string_view, std::string_view> kRefusedTensors[] = {
     {"dora_scale", "DoRA is not supported"},
     {"lora_magnitude_vector", "DoRA is not supported"},

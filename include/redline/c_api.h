@@ -211,8 +211,8 @@ REDLINE_C_API redline_code redline_chat_reader_open(redline_model* model, const 
                                                     const char* tools_json, redline_chat_reader** reader,
                                                     redline_error** error);
 /* `json`: a list, perhaps empty, of {"type": "content" or "reasoning", "text"} and of {"type": "tool_call", "index",
- * "id", "name", "arguments"}, whose arguments are a JSON text. `is_last`: no text follows; what was held back is given.
- * */
+ * "id", "name", "arguments"}, whose arguments are a JSON text. `is_last`: 1: no text follows, and what was held back is
+ * given; 2: the same, and the text was cut by a limit, so that nothing is left of a call that is not whole. */
 REDLINE_C_API redline_code redline_chat_reader_push(redline_chat_reader* reader, const char* text, size_t length,
                                                     int32_t is_last, char** json, redline_error** error);
 REDLINE_C_API void redline_chat_reader_release(redline_chat_reader* reader);
@@ -249,7 +249,8 @@ typedef struct redline_generate_options {
   size_t num_logit_bias;
   const char* const* bad_words; /* strings that do not appear in the text */
   size_t num_bad_words;
-  /* What the text must match; at most one of these. */
+  /* What the text must match; at most one of these. With skip_special_tokens = 0 and parse_special = 1, a prompt given
+   * as text is that of a chat: the model may think first, and this holds for what follows, as stop strings do. */
   const char* json_schema; /* "{}": any JSON value */
   const char* regex;
   const char* grammar; /* GBNF */

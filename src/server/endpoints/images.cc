@@ -69,6 +69,7 @@ class ImagesAnswer final : public PredictionAnswer {
   ImagesAnswer(std::shared_ptr<Prediction> prediction, Options options)
       : PredictionAnswer(std::move(prediction), true), options_(std::move(options)) {
     if (options_.streams) become_event_stream(*this);
+    is_made_apart = !options_.streams;  // images in base64
   }
 
   Progress poll(std::string& body) override {

@@ -55,8 +55,8 @@ struct ToolDemand {
   std::string name;  ///< the model's name of the tool that must be called; "": any
 };
 /// Of OpenAI's two APIs: a string, a function, a custom tool, or allowed_tools, which leaves only these in `tools`. 400:
-/// a tool that the server does not run, or one that is not there.
-Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools);
+/// a tool that the server does not run, or no name. `is_chat`: how the Chat API writes it.
+Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools, bool is_chat);
 
 /// The schema of `tool_choice` where it is an object.
 extern const Schema tool_choice_schema;

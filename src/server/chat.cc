@@ -244,7 +244,7 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
 Outcome<ToolDemand> take_tool_choice(const Json& body, ChatPrompt& prompt) {
   const auto choice = body.find("tool_choice");
   if (choice == body.end()) return ToolDemand{};
-  SERVER_ASSIGN(ToolDemand demand, tool_demand(*choice, prompt.client_tools));
+  SERVER_ASSIGN(ToolDemand demand, tool_demand(*choice, prompt.client_tools, body.contains("messages")));
   if (*choice != "none") prompt.tools = prompt.client_tools.for_prompt();
   return demand;
 }

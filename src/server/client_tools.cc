@@ -35,7 +35,7 @@ Outcome<std::string> checked_name(const Json& tool, const std::string& path) {
   return found->get<std::string>();
 }
 
-/// What the model is told about the text that a custom tool takes.
+/// What the model reads about the text that a custom tool takes.
 std::string custom_description(const Json& custom) {
   std::string text = text_member(custom, "description");
   const Json format = custom.value("format", Json());
@@ -202,7 +202,7 @@ void note_ignored(Call& call, const std::vector<std::string>& names) {
 namespace {
 
 /// The model's name of a tool that `choice`, of either API, names.
-Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools) {
+Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools, bool is_chat) {
   const std::string type = text_member(choice, "type");
   if (type != "function" && type != "custom")
     return bad_request("tool_choice",
@@ -212,9 +212,10 @@ Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools) {
                        "unsupported_value");
   std::string name = text_member(choice, "name");
   if (name.empty() && choice.contains(type) && choice[type].is_object()) name = text_member(choice[type], "name");
-  if (name.empty())
-    return bad_request("tool_choice.name", "tool_choice.name is missing: the tool to call",
-                       "missing_required_parameter");
+  if (name.empty()) {
+    const std::string path = is_chat ? fmt::format("tool_choice.{}", type) : "tool_choice.name";
+    return bad_request(path, path + " is missing: the tool to call", "missing_required_parameter");
+  }
   const std::string space = text_member(choice, "namespace");
   for (const auto& [shown, tool] : tools.known)
     if (tool.name == name && (space.empty() || tool.space == space)) return shown;
@@ -223,11 +224,11 @@ Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools) {
 
 }  // namespace
 
-Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools) {
+Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools, bool is_chat) {
   if (choice.is_string()) return ToolDemand{choice == "required", ""};
   if (!choice.is_object()) return ToolDemand{};
   if (text_member(choice, "type") != "allowed_tools") {
-    SERVER_ASSIGN(std::string name, chosen_tool(choice, tools));
+    SERVER_ASSIGN(std::string name, chosen_tool(choice, tools, is_chat));
     return ToolDemand{true, std::move(name)};
   }
   const Json& allowed = choice.contains("allowed_tools") ? choice["allowed_tools"] : choice;
@@ -235,7 +236,7 @@ Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools) {
   for (const Json& entry : allowed.value("tools", Json::array())) {
     const std::string type = entry.is_object() ? text_member(entry, "type") : "";
     if (type != "function" && type != "custom") continue;  // `tools` has named it already
-    SERVER_ASSIGN(std::string name, chosen_tool(entry, tools));
+    SERVER_ASSIGN(std::string name, chosen_tool(entry, tools, is_chat));
     names.push_back(std::move(name));
   }
   Json kept = Json::array();

@@ -34,6 +34,8 @@ class FakeEngine final : public TextEngine {
   Status failure;  ///< of wait()
   FinishReason reason = FinishReason::kStop;
   EngineStats now;
+  bool writes_tools = true;  ///< as the template does
+  void set_context(int64_t tokens) { info_.context = tokens; }
   GenerateRequest last;
   std::function<Status(const std::string&)> on_load, on_replace, on_unload;  ///< of adapters
   /// Not null: requests give `script` again and again until they are cancelled. The number of those that exist.
@@ -50,7 +52,8 @@ class FakeEngine final : public TextEngine {
     return text;
   }
   Result<std::string> render_chat(const ChatInput& input) const override {
-    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);
+    return std::string(input.messages_json) + std::string(writes_tools ? input.tools_json : "") +
+           std::string(input.variables_json);
   }
   std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
     return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});

@@ -41,12 +41,12 @@ struct Target {
   int64_t context = 0;  ///< 0: unknown
 };
 
-/// How a program is told of a server.
+/// What makes a program use a server.
 struct LaunchPlan {
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<std::string> setup;    ///< a command before; empty: none
   std::vector<std::string> command;  ///< empty: it is not started from a shell
-  std::string file;                  ///< where it reads settings; "": there is none
+  std::string file;                  ///< where it reads settings; "": nowhere
   std::string text;                  ///< of a file that is Redline's own, or a part for its end
   Json json;                         ///< members for a file of JSON; null: it is another format
   bool needs_file = false;           ///< the command reads it

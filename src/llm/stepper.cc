@@ -25,7 +25,7 @@ constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 constexpr int64_t kSmallWork = 1 << 15;
 // A context that the user has not set has at least this many tokens, where the model has them, and is a multiple of the
 // unit, so that a little more or less memory does not change it.
-constexpr int64_t kLeastContext = 4096, kContextUnit = 1024;
+constexpr int64_t kMinContext = 4096, kContextUnit = 1024;
 
 /// Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits anyway, before products with
 /// most of their weights, compute attention in bfloat16, at twice the rate of float32. Other models keep three more
@@ -128,7 +128,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
   if (num_layers == 0) return why;
   // Layers on the device come before a longer context.
-  if (!is_context_set_) context_ = least_context();
+  if (!is_context_set_) context_ = min_context();
   int64_t states = 0;
   Graph all_on_device = graph;
   set_kv_format(all_on_device, kv_formats_.device);
@@ -234,11 +234,11 @@ int64_t Stepper::pages_within(int64_t bytes, int64_t most) const {
   return fits;
 }
 
-int64_t Stepper::least_context() const { return std::min(context_, kLeastContext); }
+int64_t Stepper::min_context() const { return std::min(context_, kMinContext); }
 
 void Stepper::fit_context() {
   const int64_t held = cache_pages_ * kKvPageTokens / kContextUnit * kContextUnit;
-  context_ = std::min(context_, std::max(least_context(), held));
+  context_ = std::min(context_, std::max(min_context(), held));
 }
 
 Status Stepper::make_pool(const TextEngineOptions& options) {
@@ -254,7 +254,7 @@ Status Stepper::make_pool(const TextEngineOptions& options) {
   // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
   // set it.
   const bool is_set = options.cache_tokens > 0 || options.cache_memory > 0;
-  int64_t least = kv_pages_for(is_context_set_ ? context_ : least_context());
+  int64_t least = kv_pages_for(is_context_set_ ? context_ : min_context());
   if (options.cache_memory > 0) {
     if (cache_bytes(1) > options.cache_memory)
       return invalid_argument("cache_memory {}: one page of {} tokens and its states take {} bytes",

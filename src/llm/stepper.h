@@ -94,7 +94,7 @@ class Stepper {
   Result<int64_t> default_cache_bytes() const;
   /// As many pages as fit in `bytes`, at least one and at most `most`.
   int64_t pages_within(int64_t bytes, int64_t most) const;
-  int64_t least_context() const;
+  int64_t min_context() const;
   /// Lowers a context that the user has not set to what the cache holds.
   void fit_context();
   int64_t cache_bytes(int64_t cache_pages) const;

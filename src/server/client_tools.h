@@ -1,5 +1,5 @@
 // The tools of a request: which of them the model may call, under which names it sees them, and how a call of one is
-// answered. Programs list tools that only their vendor's servers run; these are skipped, and named in X-Redline-Ignored.
+// answered. Programs list tools that only their vendor's servers run: they are skipped, and named in X-Redline-Ignored.
 #pragma once
 
 #include <map>
@@ -54,8 +54,8 @@ struct ToolDemand {
   bool is_forced = false;
   std::string name;  ///< the model's name of the tool that must be called; "": any
 };
-/// Of OpenAI's two APIs: a string, a function, a custom tool, or allowed_tools, which leaves only these in `tools`. 400:
-/// a tool that the server does not run, or no name. `is_chat`: how the Chat API writes it.
+/// OpenAI's two APIs take a string, a function, a custom tool, or allowed_tools, which leaves only these in `tools`.
+/// `is_chat`: how the Chat API writes it. 400: a tool that the server does not run, or no name.
 Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools, bool is_chat);
 
 /// The schema of `tool_choice` where it is an object.

@@ -1,4 +1,4 @@
-// Tools that agents list and items that they send: what the model sees of them, how calls are answered, what is skipped.
+// Tools that agents list and items that they send: what the model sees, how calls are answered, what is skipped.
 #include "server/client_tools.h"
 
 #include <gtest/gtest.h>

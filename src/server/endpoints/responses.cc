@@ -1,4 +1,4 @@
-// /v1/responses, OpenAI's Responses API.
+// /v1/responses, OpenAI's Responses API. Over 600 lines: its schemas, and the events of one answer in one place.
 #include <map>
 
 #include "base/utc_time.h"
@@ -453,8 +453,8 @@ class ResponseEventsAnswer final : public Answer {
   std::optional<uint64_t> listener_;
 };
 
-/// Puts items that a request names by their ids in their place: of what it continues, and of stored responses. Those
-/// that are not found are left out, as append_messages() reports.
+/// Puts items that a request names by their ids in their place: from the conversation that it continues, and from
+/// stored responses. Those that are not found are left out, as append_messages() reports.
 void resolve_references(Call& call, const Json& earlier) {
   std::map<std::string, std::vector<Json*>> wanted;
   for (Json& item : call.body["input"])

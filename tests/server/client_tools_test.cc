@@ -364,9 +364,7 @@ TEST(ClaudeCode, WhatTheVendorsServerDidIsLeftOutAndNamed) {
 // ---- templates without tools ----
 
 TEST(ToolsAsText, ATemplateWithoutToolsHasThemInItsSystemMessage) {
-  // The fake engine writes tools whatever its template says: this one writes messages alone.
   AgentServer server(hermes_call("shell", {{"cmd", "ls"}}), "{{ messages }}");
-  server.engine->writes_tools = false;
   Json body = codex_body(Json::array({kShell}));
   const Json item = server.json("/v1/responses", body)["output"].back();
   EXPECT_EQ(item["type"], "function_call") << item;

@@ -103,7 +103,9 @@ TEST(ClientTools, CustomToolsAreCalledWithText) {
   for (const Json& event : events_of(server.post("/v1/responses", body))) {
     last = event["type"];
     if (last == "response.custom_tool_call_input.delta") input += event["delta"].get<std::string>();
-    if (last == "response.custom_tool_call_input.done") EXPECT_EQ(event["input"], patch);
+    if (last == "response.custom_tool_call_input.done") {
+      EXPECT_EQ(event["input"], patch);
+    }
     if (last == "response.output_item.added" && event["item"]["type"] == "custom_tool_call") {
       is_added = true;
       EXPECT_EQ(event["item"]["input"], "");

@@ -1,4 +1,4 @@
-// Weights that are NaN or infinite, scales of blocks included: found by tensor and place, and named by what runs them.
+// Weights that are NaN or infinite, scales of blocks included: found by tensor and place, and named when they are run.
 #include "models/weight_examiner.h"
 
 #include <gmock/gmock.h>

@@ -40,25 +40,29 @@ void pad_text(PromptConditions& branch, int64_t tokens) {
 /// Width and height are multiples of this many pixels.
 int64_t size_multiple(const Pipeline& p) { return p.vae.scale() * p.denoiser->model().patch; }
 
-/// The size of an initial image for the model: rounded down to its multiple; with a side above the limit, in the same
-/// proportions as many pixels as `own` has.
-std::pair<int64_t, int64_t> size_near(const Pipeline& p, const RgbImage& image) {
+/// The size of an initial image for the model: rounded down to its multiple. Without a requested side, and with a side
+/// above the limit, it has as many pixels as the model's own size; with one requested side, the other follows. The
+/// proportions stay.
+std::pair<int64_t, int64_t> size_near(const Pipeline& p, const RgbImage& image, const ImageRequest& r) {
   const int64_t unit = size_multiple(p), most = p.options.max_side / unit * unit;
+  const auto width = static_cast<double>(std::max<int64_t>(image.width, 1)),
+             height = static_cast<double>(std::max<int64_t>(image.height, 1));
   double scale = 1;
-  if (std::max(image.width, image.height) > p.options.max_side)
-    scale = std::sqrt(static_cast<double>(p.defaults.width * p.defaults.height) /
-                      static_cast<double>(image.width * image.height));
-  const auto side = [&](int64_t pixels) {
-    const auto scaled = static_cast<int64_t>(std::nearbyint(static_cast<double>(pixels) * scale));
+  if (r.width > 0) scale = static_cast<double>(r.width) / width;
+  else if (r.height > 0) scale = static_cast<double>(r.height) / height;
+  else if (std::max(image.width, image.height) > p.options.max_side)
+    scale = std::sqrt(static_cast<double>(p.defaults.width * p.defaults.height) / (width * height));
+  const auto side = [&](double pixels) {
+    const auto scaled = static_cast<int64_t>(std::nearbyint(std::min(pixels * scale, 1e9)));
     return std::clamp(scaled / unit * unit, unit, most);
   };
-  return {side(image.width), side(image.height)};
+  return {side(width), side(height)};
 }
 
 std::pair<int64_t, int64_t> size_of(const Pipeline& p, const ImageRequest& r) {
   const auto [width, height] =
-      r.init_image ? size_near(p, *r.init_image) : std::pair(p.defaults.width, p.defaults.height);
-  return {r.width > 0 ? r.width : width, r.height > 0 ? r.height : height};
+      r.init_image ? size_near(p, *r.init_image, r) : std::pair(p.defaults.width, p.defaults.height);
+  return {r.width != 0 ? r.width : width, r.height != 0 ? r.height : height};
 }
 
 /// "64x48"

@@ -208,7 +208,7 @@ Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<Im
   const size_t bytes = model->waiting_bytes(), own = prediction->job().bytes();
   if (bytes > 0 && bytes + own > kMaxWaitingBytes)
     return overloaded(429,
-                      fmt::format("the queue is full: the pictures of {} requests for images that wait take {} MiB",
+                      fmt::format("the queue is full: the images in {} requests for images that wait take {} MiB",
                                   num_waiting, bytes >> 20),
                       5);
   model->waiting_.push_back(prediction);

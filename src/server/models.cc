@@ -90,8 +90,14 @@ std::optional<Adapter> ServedModel::adapter(const std::string& name) const {
   return found == adapters_.end() ? std::nullopt : std::optional(*found);
 }
 
+Status ServedModel::check_adapter_count() const {
+  if (adapters().size() < kMaxAdapters) return {};
+  return invalid_argument("{} adapters are loaded, which is the limit; unload one first", kMaxAdapters);
+}
+
 Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
   const std::lock_guard changing(changing_);
+  REDLINE_TRY(check_adapter_count());
   REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file: without the mutex
   const std::lock_guard lock(mutex_);
   adapters_.push_back({next_id_++, name, path, 0, unix_time()});
@@ -100,6 +106,7 @@ Status ServedModel::load_adapter(const std::string& name, const std::string& pat
 
 Status ServedModel::replace_adapter(const std::string& name, const std::string& path) {
   const std::lock_guard changing(changing_);
+  if (!adapter(name)) REDLINE_TRY(check_adapter_count());
   REDLINE_TRY(engine_->replace_adapter(name, path));
   const std::lock_guard lock(mutex_);
   auto place = std::find_if(adapters_.begin(), adapters_.end(), [&](const Adapter& a) { return a.name == name; });

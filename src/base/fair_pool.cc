@@ -1,9 +1,6 @@
 #include "base/fair_pool.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -98,8 +95,6 @@ std::map<std::string, FairPool::Client>::iterator FairPool::next_client() {
 
 void FairPool::run() {
   pthread_setname_np(pthread_self(), options_.name);
-  if (options_.nice != 0)  // Linux has one for each thread
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), options_.nice);
   const auto now = [this] { return options_.now ? options_.now() : thread_seconds(); };
   std::unique_lock lock(mutex_);
   while (true) {

@@ -86,8 +86,8 @@ struct Shared {
   std::set<AnyConnection*> open;
   std::map<std::string, int64_t> of_address;  // open connections
   std::shared_ptr<BodyBudget> budget;
-  /// What takes long yields to the steps of the models, and what is quick does not wait for it.
-  FairPool handlers{{.threads = static_cast<size_t>(options.handler_threads), .name = "http-handler", .nice = 4}};
+  /// What is quick does not wait for what takes long.
+  FairPool handlers{{.threads = static_cast<size_t>(options.handler_threads), .name = "http-handler"}};
   FairPool quick_handlers{{.threads = 1, .name = "http-quick"}};
   asio::io_context io{1};
 };

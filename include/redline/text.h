@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "redline/chat.h"
+#include "redline/json_format.h"
 #include "redline/runtime.h"
 #include "redline/status.h"
 
@@ -162,6 +163,7 @@ struct OutputConstraint {
   std::vector<std::string> choices;
   std::string prompt = {};            ///< kToolCalls: the rendered prompt, which may have begun the reasoning
   bool allows_several_calls = false;  ///< kToolCalls: where the model's family writes more than one
+  JsonFormat json = {};               ///< kJsonSchema, and the arguments of kToolCalls
   bool operator==(const OutputConstraint&) const = default;
 };
 
@@ -347,6 +349,10 @@ class TextEngine {
   /// A reader of the answer to `prompt`, the rendered text (its end suffices). `tools_json`: types of parameters, for
   /// formats that write values without quotes; "": none. Without a chat template everything is content.
   virtual std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const = 0;
+
+  /// The keywords of a JSON Schema that a relaxed constraint leaves out, each once, in alphabetical order. Compiles the
+  /// constraint, which requests with an equal one then share. Errors as generate() has them.
+  virtual Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint) = 0;
 
   /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
   /// not_found: an adapter that is not loaded. invalid_argument: adapters whose ranks together exceed max_adapter_rank.

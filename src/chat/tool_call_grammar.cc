@@ -176,7 +176,7 @@ class ToolCallGrammar {
 
   /// JSON of the parameters, or of the part that a pointer names.
   Result<Expr> json_of(const Tool& tool, const std::string& pointer = "") {
-    REDLINE_ASSIGN(const Grammar::Rule rule, add_json_schema(g_, tool.schema, pointer, {}, deadline_));
+    REDLINE_ASSIGN(const Grammar::Rule rule, add_json_schema(g_, tool.schema, pointer, rules_.json, deadline_));
     return g_.call(rule);
   }
 

@@ -3,6 +3,7 @@
 
 #include "constraints/constraint.h"
 #include "constraints/grammar.h"
+#include "redline/json_format.h"
 
 namespace redline {
 
@@ -11,6 +12,7 @@ struct ToolCallRules {
   std::string_view prompt;         ///< the rendered prompt, or its end: it may have opened the reasoning already
   std::string_view tools_json;     ///< OpenAI's list of the tools that may be called
   bool allows_several = false;     ///< more than one call, where the family writes several
+  JsonFormat json = {};            ///< of the arguments
 };
 
 /// Where the rendered prompt leaves off; of rules that differ in the prompt only, those with the same place are the

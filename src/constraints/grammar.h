@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -126,6 +127,7 @@ class Grammar {
   size_t num_nodes() const { return nodes_.size(); }
   const std::vector<RuleInfo>& rules() const { return rules_; }
   Rule root = 0;
+  std::set<std::string> unenforced;  ///< keywords of a JSON Schema that the grammar leaves out
 
  private:
   Expr add(Node node);

@@ -30,6 +30,11 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
     return model_.chat_reader(prompt, tools_json);
   }
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint) override {
+    REDLINE_ASSIGN(const auto compiled, model_.constraints->compile(constraint));
+    if (!compiled) return std::vector<std::string>();
+    return std::vector<std::string>(compiled->unenforced().begin(), compiled->unenforced().end());
+  }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights& adapters) override;
   Status load_adapter(const std::string& name, const std::string& path) override {
     return model_.adapters->load(name, path);

@@ -36,8 +36,8 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
       case Kind::kGrammar: return Constraint::from_grammar(c.text, vocabulary());
       case Kind::kRegex: return Constraint::from_regex(c.text, vocabulary());
       case Kind::kToolCalls:
-        return compile_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls}, vocabulary());
-      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, vocabulary());
+        return compile_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls, c.json}, vocabulary());
+      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, vocabulary(), {}, c.json);
       default: return Constraint::from_choices(c.choices, vocabulary());
     }
   }();

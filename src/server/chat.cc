@@ -134,6 +134,9 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
                           .text = to_text(prompt.forced_tools),
                           .prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size())),
                           .allows_several_calls = prompt.several_calls};
+    request.constraint.json.is_relaxed =
+        std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
+                     [](const Json& tool) { return tool["function"].value("strict", false); });
   }
   return check_context(engine.info(), std::ssize(request.prompt), param);
 }

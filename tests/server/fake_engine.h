@@ -55,6 +55,8 @@ class FakeEngine final : public TextEngine {
   std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
     return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});
   }
+  std::vector<std::string> unenforced;  ///< of every constraint
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint&) override { return unenforced; }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string& name, const std::string&) override {
     return on_load ? on_load(name) : Status();

@@ -93,6 +93,7 @@ const std::vector<Field>& sampling_fields() {
            kArray,
            "samplers to apply, in this order; default: " + fmt::format("{}", fmt::join(default_samplers(), ", ")),
            {.max_items = 100, .items = &name_item}},
+          {"do_sample", kBoolean, "false: every token is the most likely one, as with temperature 0"},
           {"seed",
            kInteger,
            "the same seed gives the same text; default: random",
@@ -106,6 +107,7 @@ Outcome<SamplingOptions> sampling_of(const Json& body, const SamplingOptions& de
   for (const SamplingParameter& p : sampling_parameters())
     if (const auto value = body.find(request_name(p)); value != body.end())
       p.set(s, std::max(value->get<double>(), p.range.min));
+  if (!body.value("do_sample", true)) s.temperature = 0;
   if (s.top_p <= 0) {  // only the most likely token is left
     s.top_p = 1;
     s.top_k = 1;

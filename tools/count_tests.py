@@ -2,13 +2,16 @@
 """Counts the outcomes in a folder of test results; the last line reads "N passed, N failed, N skipped".
 
 Reads *.xml (JUnit, as ctest and pytest write it) and parts.txt (lines "passed|failed|skipped NAME"). Prints the names
-of failed tests and the reasons of skipped ones, and writes the last line to summary.txt. Exit status 1 when anything
-failed or nothing ran.
+of failed tests and the reasons of skipped ones, each reason once, and writes the last line to summary.txt. Exit status 1
+when anything failed or nothing ran.
 """
+import collections
 import pathlib
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+
+SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"  # beside the checkout; tests name what they need of it
 
 
 def skip_reason(case):
@@ -32,6 +35,31 @@ def junit_outcomes(path):
             yield "passed", name, ""
 
 
+def missing_of_shared(reason):
+    """The folder below ../shared that a reason names, such as "models/gguf-real"; None: it is another reason."""
+    named = re.search(rf"(?:{re.escape(str(SHARED))}|\.\./shared)((?:/[\w.-]+){{0,2}})", reason)
+    return named.group(1).strip("/") if named else None
+
+
+def skips(outcomes):
+    """One line for every reason, and one for all tests that need ../shared."""
+    by_reason, missing = collections.defaultdict(list), set()
+    for kind, name, reason in outcomes:
+        if kind != "skipped":
+            continue
+        part = missing_of_shared(reason)
+        if part is not None:
+            missing.add(part)
+        by_reason[reason if part is None else SHARED].append(name)
+    for reason, names in by_reason.items():
+        if reason == SHARED:
+            absent = ", ".join(sorted(missing - {""}))
+            reason = "needs ../shared" + (f", which lacks {absent}" if absent and SHARED.is_dir() else ", which is not there")
+        others = f" and {len(names) - 1} more" if len(names) > 1 and reason else ""
+        for name in names[:1] if reason else names:
+            yield f"skipped: {name}{others}" + (f": {reason}" if reason else "")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     outcomes = []
@@ -43,10 +71,11 @@ def main():
             outcome, name = line.split(" ", 1)
             outcomes.append((outcome, name, ""))
 
-    for outcome in ("skipped", "failed"):
-        for kind, name, reason in outcomes:
-            if kind == outcome:
-                print(f"{outcome}: {name}" + (f": {reason}" if reason else ""))
+    for line in skips(outcomes):
+        print(line)
+    for kind, name, _ in outcomes:
+        if kind == "failed":
+            print(f"failed: {name}")
     count = {kind: sum(o[0] == kind for o in outcomes) for kind in ("passed", "failed", "skipped")}
     summary = f'{count["passed"]} passed, {count["failed"]} failed, {count["skipped"]} skipped'
     (folder / "summary.txt").write_text(summary + "\n")

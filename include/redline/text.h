@@ -81,7 +81,10 @@ struct ModelInfo {
   int64_t vocab_size = 0;
   int64_t model_context = 0;  ///< tokens of one sequence that the model was trained for; 0: its files do not say
   int64_t context = 0;        ///< tokens of one sequence in this engine (TextEngineOptions::context)
-  std::string left_out;       ///< vision and audio parts of the model, which are not run: "439 tensors of vision_tower"
+  /// Maximum number of bytes of text that become one token: n times as many bytes have at least n tokens. 0: there is no
+  /// maximum, because a run of unknown characters or of spaces may become one token, or there is no tokenizer.
+  int64_t max_token_bytes = 0;
+  std::string left_out;  ///< vision and audio parts of the model, which are not run: "439 tensors of vision_tower"
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
   std::string chat_template;       ///< its text
@@ -91,6 +94,17 @@ struct ModelInfo {
   /// How the device runs a step: "up to 16 rows in one launch, more by graphs of launches"; "": the CPU runs it.
   std::string device_steps;
   std::vector<int32_t> stop_tokens;  ///< tokens that end a text, sorted
+};
+
+/// Bounds of TextEngine::encode() for texts of any length.
+struct EncodeLimits {
+  /// Maximum number of bytes in one slice of the work.
+  static constexpr int64_t kSliceBytes = int64_t{1} << 16;
+  /// A text with more tokens is invalid_argument; the rest of the text is not encoded.
+  int64_t max_tokens = INT64_MAX;
+  /// Called after every slice with its number of bytes, at most kSliceBytes. A text that is normalized before it is
+  /// encoded is counted once for each pass over it. Returning false ends the call as `cancelled`.
+  std::function<bool(int64_t bytes)> on_slice;
 };
 
 /// How the next token is chosen. Logits get `logit_bias`, and tokens that would complete one of `bad_words` are
@@ -335,9 +349,17 @@ class TextEngine {
 
   /// Text to ids; `special`: special-token names in the text become those tokens, and a text that starts with the name
   /// of the BOS token does not get a second one. not_found: the model has no tokenizer.
-  virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special = false,
-                                              bool add_bos = true) const = 0;
+  Result<std::vector<int32_t>> encode(std::string_view text, bool special = false, bool add_bos = true) const {
+    return encode(text, special, add_bos, {});
+  }
+  /// encode() that stops early. Time is linear in the bytes of the text (times a logarithm), whatever they are.
+  virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos,
+                                              const EncodeLimits& limits) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
+  /// The bytes of one token within a text, which may be a part of a character. Joined over the tokens of a text they
+  /// are its bytes, except that the decoder of some models drops a space at the begin. Control tokens have the bytes of
+  /// their names if `special`, else none. "": an id outside the vocabulary, or no tokenizer.
+  virtual std::string token_bytes(int32_t token, bool special = true) const = 0;
 
   /// The text of a conversation in the model's format, for encode(text, true); ChatInput::adapt_arguments is always on.
   /// Thread-safe. not_found: the model has no chat template. invalid_argument: malformed JSON, and errors of the

@@ -26,6 +26,8 @@ int main(int argc, char** argv) {
   // up, not as a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  // A parent may ignore the ends of its children, and a program inherits that: waiting for one would then find none.
+  std::signal(SIGCHLD, SIG_DFL);
   redline::cli::clean_up_on_signals();
   redline::cli::Terminal terminal(stdin, stdout, stderr);
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);

@@ -20,9 +20,12 @@ class LlmEngine final : public TextEngine, public EngineProfile {
 
   const ModelInfo& info() const override { return model_.info; }
   const SamplingOptions& default_sampling() const override { return model_.sampling; }
-  Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos) const override {
-    return model_.encode(text, special, add_bos);
+  using TextEngine::encode;
+  Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos,
+                                      const EncodeLimits& limits) const override {
+    return model_.encode(text, special, add_bos, limits);
   }
+  std::string token_bytes(int32_t token, bool special) const override { return model_.token_bytes(token, special); }
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
     return model_.decode(tokens, special);
   }

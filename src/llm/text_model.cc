@@ -92,6 +92,7 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
     return invalid_argument("context {}: the model has learned {} positions", context, c.max_positions);
   info.context = context > 0 ? context : std::min(c.max_positions, kDefaultContext);
   info.has_tokenizer = m.tokenizer != nullptr;
+  info.max_token_bytes = m.tokenizer ? m.tokenizer->max_token_bytes() : 0;
 
   for (const Op& op : model.graph.ops) {
     const bool is_expert = op.def == &kExpertGatedLinear || op.def == &kExpertLinear;
@@ -118,9 +119,16 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   return m;
 }
 
-Result<std::vector<int32_t>> TextModel::encode(std::string_view text, bool special, bool add_bos) const {
+Result<std::vector<int32_t>> TextModel::encode(std::string_view text, bool special, bool add_bos,
+                                               const EncodeLimits& limits) const {
   if (!tokenizer) return tokenizer_status.ok() ? not_found("{} has no tokenizer", info.path) : tokenizer_status;
-  std::vector<int32_t> ids = tokenizer->encode(text, {add_bos, special});
+  // One more than the limit, because a second BOS token is removed below.
+  EncodeWork work(limits.max_tokens < INT64_MAX ? limits.max_tokens + 1 : INT64_MAX, limits.on_slice);
+  std::vector<int32_t> ids;
+  tokenizer->encode(text, {add_bos, special}, work, ids);
+  if (work.is_cancelled()) return Status(Code::cancelled, "the text was not wanted any more");
+  if (std::ssize(ids) > limits.max_tokens)
+    return invalid_argument("a text of {} bytes has more than {} tokens", text.size(), limits.max_tokens);
   // A chat template writes the BOS token itself.
   if (special && add_bos && tokenizer->adds_bos() && ids.size() > 1 && ids[0] == bos && ids[1] == bos)
     ids.erase(ids.begin());
@@ -129,6 +137,10 @@ Result<std::vector<int32_t>> TextModel::encode(std::string_view text, bool speci
 Result<std::string> TextModel::decode(std::span<const int32_t> tokens, bool special) const {
   if (!tokenizer) return tokenizer_status.ok() ? not_found("{} has no tokenizer", info.path) : tokenizer_status;
   return tokenizer->decode({tokens.begin(), tokens.end()}, special);
+}
+
+std::string TextModel::token_bytes(int32_t token, bool special) const {
+  return tokenizer ? tokenizer->token_bytes(token, special) : "";
 }
 
 Status TextModel::set_chat_template(ChatTemplateSource source, const std::string& file_or_name) {

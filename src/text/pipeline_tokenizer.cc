@@ -69,12 +69,14 @@ class PipelineTokenizer final : public Tokenizer {
     if (regex_ != nullptr) scanner_ = PieceScanner::of(regex_->pattern());
   }
 
-  std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override {
-    std::vector<TokenId> ids;
-    if (options.add_special) ids = parts_.prefix;
+  using Tokenizer::encode;
+  void encode(std::string_view text, EncodeOptions options, EncodeWork& work,
+              std::vector<TokenId>& ids) const override {
+    if (options.add_special) ids.insert(ids.end(), parts_.prefix.begin(), parts_.prefix.end());
     std::vector<TextPart> parts, inner;
     parts_.added_before.split(text, options.parse_special, parts);
     for (const TextPart& part : parts) {
+      if (!work.add(part.text.size()) || !work.has_room(ids.size())) return;
       if (part.id >= 0) {
         ids.push_back(part.id);
         continue;
@@ -92,8 +94,9 @@ class PipelineTokenizer final : public Tokenizer {
       }
     }
     if (options.add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
-    return ids;
   }
+
+  int64_t max_token_bytes() const override { return max_token_bytes_; }
 
   std::string token_bytes(TokenId id, bool special) const override {
     const Vocabulary& v = *parts_.vocabulary;
@@ -223,9 +226,15 @@ class PipelineTokenizer final : public Tokenizer {
   const Regex* const regex_;  ///< the only one, of parts_.pre_tokenizer, or nullptr
   std::optional<PieceScanner> scanner_;
   const uint64_t owner_ = PieceCache::next_owner();
+  int64_t max_token_bytes_ = 0;
 };
 
 }  // namespace
+
+void EncodeWork::end_slices() {
+  for (; pending_ >= kSliceBytes && !is_cancelled_; pending_ -= kSliceBytes)
+    is_cancelled_ = on_slice_ && !on_slice_(static_cast<int64_t>(kSliceBytes));
+}
 
 bool is_known_stop(std::string_view piece) {
   return std::find(std::begin(kStopNames), std::end(kStopNames), piece) != std::end(kStopNames);

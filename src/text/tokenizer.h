@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,40 @@ struct EncodeOptions {
       false;  ///< true: "<|im_end|>" in the text becomes its token; false: special tokens are plain text
 };
 
+/// Counts the work of one encode() call in slices of bytes, and stops it: at a number of tokens, or when a callback says
+/// so after a slice. Used by one thread.
+class EncodeWork {
+ public:
+  static constexpr size_t kSliceBytes = size_t{1} << 16;
+  using OnSlice = std::function<bool(int64_t bytes)>;
+
+  EncodeWork() = default;
+  /// encode() stops soon after there are more than `max_tokens` ids. `on_slice`: as EncodeLimits::on_slice.
+  explicit EncodeWork(int64_t max_tokens, OnSlice on_slice = {})
+      : max_tokens_(max_tokens), on_slice_(std::move(on_slice)) {}
+
+  /// Counts bytes that have been processed. False: the call shall stop.
+  bool add(size_t bytes) {
+    pending_ += bytes;
+    if (pending_ >= kSliceBytes) end_slices();
+    return !is_cancelled_;
+  }
+  /// False: these are more ids than the call may have.
+  bool has_room(size_t num_ids) {
+    is_full_ = is_full_ || num_ids > static_cast<size_t>(max_tokens_);
+    return !is_full_;
+  }
+  bool is_cancelled() const { return is_cancelled_; }
+  bool is_stopped() const { return is_cancelled_ || is_full_; }
+
+ private:
+  void end_slices();
+  int64_t max_tokens_ = INT64_MAX;
+  OnSlice on_slice_;
+  size_t pending_ = 0;
+  bool is_cancelled_ = false, is_full_ = false;
+};
+
 /// Special tokens around two texts that are encoded as one, as cross-encoders read them: prefix, first text, middle,
 /// second text, suffix.
 struct PairTemplate {
@@ -33,7 +68,18 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// Accepts any bytes: invalid UTF-8 is encoded as byte tokens where the vocabulary has them, else as U+FFFD.
-  virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const = 0;
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const {
+    EncodeWork work;
+    std::vector<TokenId> ids;
+    encode(text, options, work, ids);
+    return ids;
+  }
+  /// Appends the ids of `text`. Stops early if `work` says so; the ids are then those of a part of the text. Time is
+  /// O(n log n) in the bytes of the text.
+  virtual void encode(std::string_view text, EncodeOptions options, EncodeWork& work,
+                      std::vector<TokenId>& ids) const = 0;
+  /// Maximum number of bytes of text that become one token; 0: there is no maximum.
+  virtual int64_t max_token_bytes() const = 0;
   /// The bytes of one token within a text (no prefix-space rule); may be part of a UTF-8 sequence. "" for control
   /// tokens unless `special`, and for ids outside the vocabulary.
   virtual std::string token_bytes(TokenId id, bool special = false) const = 0;

@@ -33,6 +33,10 @@ import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests/support"))
+
+from inherited_signals import restore_for_programs  # noqa: E402
+
 STEP_TIMEOUT_S = 240
 
 
@@ -218,6 +222,7 @@ def main():
     arguments.add_argument("--shared", default=str(REPOSITORY.parent / "shared"))
     arguments.add_argument("file", type=Path)
     options = arguments.parse_args()
+    restore_for_programs()
     with tempfile.TemporaryDirectory(prefix="redline-e2e-") as tmp:
         names = {"redline": str(Path(options.redline).resolve()), "built": str(Path(options.redline).resolve().parent),
                  "assets": str(REPOSITORY / "assets"),

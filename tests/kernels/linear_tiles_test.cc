@@ -377,16 +377,38 @@ TEST_P(LinearTiles, ScalesOfAnySize) {
   }
 }
 
+// Products read bfloat16 tiles only where an instruction multiplies them: a tile unit, or dot products for weights that
+// are bfloat16 already. Elsewhere linear_tiles is plain C++ for tests. Rows of 8-bit codes (W8A8) have int8 tiles of
+// their own, and float32 weights have none. Each path runs here on every machine: the suffixes give the table of a CPU
+// with the instructions.
 TEST_P(LinearTiles, TheStandInIsNeverChosen) {
-  for (DType type : weight_types()) {
-    const LinearKernels chosen = choose_linear(kernels(), type, false);
-    ASSERT_NE(chosen.run[0], nullptr);
-    for (int64_t rows : {1, 64, 512}) {
-      const bool is_tiles = chosen.layouts.for_rows(rows) == ActivationLayout::kBf16Tiled;
-      const bool dot = type == DType::kBF16 && kernels().has_fast_bf16_dot;
-      EXPECT_EQ(is_tiles, (kernels().has_tile_unit || dot) && type != DType::kF32 && rows >= 64)
-          << dtype_info(type).name << rows;
-      EXPECT_EQ(choose_linear(kernels(), type, true).layouts.for_rows(rows), ActivationLayout::kF32);
+  const auto has_bf16_tiles = [](DType type) {
+    bool has = type != DType::kF32;
+#define REDLINE_EXCLUDE(F) has = has && type != DType::k##F;
+    REDLINE_ROW_FORMATS(REDLINE_EXCLUDE)
+#undef REDLINE_EXCLUDE
+    return has;
+  };
+  int count = 0;
+  const std::string isa = cpu_isas(&count)[GetParam()].name;
+  for (const char* suffix : {"", "+tiles", "+bf16_dot"}) {
+    const Result<CpuKernels> table = cpu_kernels_for(isa + suffix);
+    ASSERT_TRUE(table.ok()) << table.status().to_string();
+    for (DType type : weight_types()) {
+      SCOPED_TRACE(::testing::Message() << isa << suffix << " " << dtype_info(type).name);
+      EXPECT_EQ(table->linear_tiles[static_cast<int>(type)] != nullptr, has_bf16_tiles(type));
+      const bool is_fast = table->has_tile_unit || (type == DType::kBF16 && table->has_fast_bf16_dot);
+      const LinearKernels chosen = choose_linear(*table, type, false);
+      ASSERT_NE(chosen.run[0], nullptr);
+      for (int64_t rows : {1, 64, 512}) {
+        const ActivationLayout layout = chosen.layouts.for_rows(rows);
+        EXPECT_EQ(layout == ActivationLayout::kBf16Tiled, is_fast && has_bf16_tiles(type) && rows >= 64) << rows;
+        EXPECT_EQ(chosen.for_rows(rows), linear_kernel(*table, type, layout)) << rows;
+        EXPECT_EQ(choose_linear(*table, type, true).layouts.for_rows(rows), ActivationLayout::kF32);
+      }
+      if (table->linear_i8[static_cast<int>(type)] != nullptr) {
+        EXPECT_EQ(chosen.layouts.for_rows(64), ActivationLayout::kI8Tiled);
+      }
     }
   }
 }

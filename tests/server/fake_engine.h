@@ -24,6 +24,7 @@ class FakeEngine final : public TextEngine {
     info_.architecture = "fake";
     info_.context = 1000;
     info_.vocab_size = 256;
+    info_.max_token_bytes = 1;
     info_.has_chat_template = !chat_template.empty();
     info_.has_chat_markers = info_.has_chat_template;
     info_.chat_template = std::move(chat_template);
@@ -41,8 +42,13 @@ class FakeEngine final : public TextEngine {
 
   const ModelInfo& info() const override { return info_; }
   const SamplingOptions& default_sampling() const override { return sampling_; }
-  Result<std::vector<int32_t>> encode(std::string_view text, bool, bool) const override {
+  using TextEngine::encode;
+  Result<std::vector<int32_t>> encode(std::string_view text, bool, bool, const EncodeLimits& limits) const override {
+    if (std::ssize(text) > limits.max_tokens) return invalid_argument("more than {} tokens", limits.max_tokens);
     return std::vector<int32_t>(text.begin(), text.end());
+  }
+  std::string token_bytes(int32_t token, bool special) const override {
+    return token == kControl && !special ? "" : std::string(1, static_cast<char>(token));
   }
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
     std::string text(tokens.begin(), tokens.end());

@@ -51,10 +51,8 @@ class Machine:
         environment = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "FAKE": str(self.folder), "FAKE_UID": "0",
                        "REAL_TAR": shutil.which("tar"), "DEBOOTSTRAP_DIR": str(self.folder),
                        "TMPDIR": str(self.folder / "temporary"), **variables}
-        # A shell's background job, as the tests may be, ignores SIGINT, and so would a script started by it.
         return subprocess.Popen(["tools/check_fresh", *arguments], cwd=self.repository, env=environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments, **variables):
         process = self.start(*arguments, **variables)

@@ -122,9 +122,12 @@ Result<SelfRun> run_self(const std::vector<std::string>& arguments, const std::v
   }
   if (!stopped.ok()) ::kill(pid, SIGKILL);
   int state = 0;
-  while (::waitpid(pid, &state, 0) < 0 && errno == EINTR) {}
+  pid_t ended = -1;
+  do ended = ::waitpid(pid, &state, 0);
+  while (ended < 0 && errno == EINTR);
   run.seconds = seconds();
   REDLINE_TRY(stopped);
+  if (ended < 0) return io("cannot wait for redline {}: {}", arguments[0], std::strerror(errno));
   if (WIFSIGNALED(state)) return internal("redline {} was ended by signal {}", arguments[0], WTERMSIG(state));
   if (WEXITSTATUS(state) != 0) return internal("redline {} failed: {}", arguments[0], last_line(run.error));
   return run;

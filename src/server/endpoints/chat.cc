@@ -20,7 +20,7 @@ const Schema named_tool_schema{"ToolName",
 const Schema choice_of_tool_schema{"ToolChoice",
                                    {{"type", kString, "", {.required = true, .choices = {"function"}}},
                                     {"function", kObject, "", {.required = true, .object = &named_tool_schema}}}};
-const Field document_item{"", kObject | kString, ""};
+const Field chat_document_item{"", kObject | kString, ""};
 
 const std::vector<Field>& template_fields() {
   static const std::vector<Field> fields = joined(
@@ -30,7 +30,7 @@ const std::vector<Field>& template_fields() {
            "the conversation",
            {.required = true, .min_items = 1, .max_items = 10000, .items = &chat_message_item}},
           {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &chat_tool_item}},
-          {"documents", kArray, "a variable of the chat template", {.max_items = 10000, .items = &document_item}},
+          {"documents", kArray, "a variable of the chat template", {.max_items = 10000, .items = &chat_document_item}},
           {"add_generation_prompt", kBoolean, "end the prompt where the answer begins; default: true"},
           {"continue_final_message", kBoolean, "the answer continues the last message"},
       },

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "server/answers.h"
@@ -405,6 +407,163 @@ TEST(KnownFields, ManyUnknownFieldsHaveABound) {
   EXPECT_TRUE(server.ignored.ends_with(", ...")) << server.ignored;
   server.chat({{"a\r\nX-Evil: 1, b", 1}});
   EXPECT_EQ(server.ignored, "a??X-Evil:?1??b");
+}
+
+// llama.cpp's /infill, OpenAI's and Ollama's suffix: the markers of each family in its order.
+TEST(FillIn, PromptsHaveTheMarkersOfTheFamily) {
+  constexpr int32_t kPrefix = 201, kSuffix = 202, kMiddle = 203, kFile = 204, kRepository = 205;
+  struct Case {
+    std::map<std::string, int32_t, std::less<>> markers;
+    std::vector<int32_t> prompt;
+  };
+  const auto p = [](char c) { return static_cast<int32_t>(c); };
+  const Case cases[] = {
+      {{{"<|fim_prefix|>", kPrefix},
+        {"<|fim_suffix|>", kSuffix},
+        {"<|fim_middle|>", kMiddle},
+        {"<|file_sep|>", kFile},
+        {"<|repo_name|>", kRepository}},
+       {kPrefix, p('a'), kSuffix, p('b'), kMiddle}},
+      {{{"<fim_prefix>", kPrefix}, {"<fim_suffix>", kSuffix}, {"<fim_middle>", kMiddle}},
+       {kPrefix, p('a'), kSuffix, p('b'), kMiddle}},
+      {{{"<｜fim▁begin｜>", kPrefix}, {"<｜fim▁hole｜>", kSuffix}, {"<｜fim▁end｜>", kMiddle}},
+       {kPrefix, p('a'), kSuffix, p('b'), kMiddle}},
+      {{{"▁<PRE>", kPrefix}, {"▁<SUF>", kSuffix}, {"▁<MID>", kMiddle}}, {kPrefix, p('a'), kSuffix, p('b'), kMiddle}},
+      {{{"[PREFIX]", kPrefix}, {"[SUFFIX]", kSuffix}}, {kSuffix, p('b'), kPrefix, p('a')}},
+      {{{"<|code_prefix|>", kPrefix}, {"<|code_suffix|>", kSuffix}, {"<|code_middle|>", kMiddle}},
+       {kPrefix, p('a'), kSuffix, p('b'), kMiddle}}};
+  for (const Case& c : cases) {
+    FieldServer server;
+    server.engine->markers = c.markers;
+    const Json answer = server.post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}});
+    EXPECT_EQ(server.engine->last.prompt, c.prompt) << c.markers.begin()->first;
+    EXPECT_EQ(answer["content"], "Yes.");
+    server.post("/v1/completions", {{"prompt", "a"}, {"suffix", "b"}});
+    EXPECT_EQ(server.engine->last.prompt, c.prompt);
+    server.post("/api/generate", {{"model", "fake"}, {"prompt", "a"}, {"suffix", "b"}});
+    EXPECT_EQ(server.engine->last.prompt, c.prompt);
+  }
+  // Other files come first, each behind its marker, which also ends the text.
+  FieldServer server;
+  server.engine->markers = cases[0].markers;
+  server.post("/infill", {{"input_prefix", "a"},
+                          {"input_suffix", "b"},
+                          {"prompt", "c"},
+                          {"input_extra", {{{"filename", "f"}, {"text", "t"}}}}});
+  const std::vector<int32_t>& prompt = server.engine->last.prompt;
+  EXPECT_EQ(prompt.front(), kRepository);
+  EXPECT_EQ(std::count(prompt.begin(), prompt.end(), kFile), 2);
+  EXPECT_EQ(prompt.back(), 'c');
+  EXPECT_EQ(prompt[prompt.size() - 2], kMiddle);
+  const std::vector<int32_t>& ends = server.engine->last.stop_tokens;
+  EXPECT_NE(std::find(ends.begin(), ends.end(), kFile), ends.end());
+}
+
+TEST(FillIn, AModelWithoutMarkersSaysSo) {
+  FieldServer server;
+  for (const char* path : {"/infill", "/v1/completions", "/api/generate"}) {
+    const Json error =
+        server.post(path, {{"model", "fake"}, {"prompt", "a"}, {"suffix", "b"}, {"input_prefix", "a"}}, 400)["error"];
+    EXPECT_NE(error.dump().find("Qwen2.5-Coder"), std::string::npos) << path << error;
+  }
+}
+
+// What llama.cpp's own server answers.
+TEST(LlamaCpp, Completion) {
+  FieldServer server;
+  const Json one =
+      server.post("/completion",
+                  {{"prompt", "a"}, {"n_predict", 9}, {"return_tokens", true}, {"n_probs", 2}, {"cache_prompt", true}});
+  EXPECT_EQ(server.ignored, "cache_prompt");
+  EXPECT_EQ(server.engine->last.max_tokens, 9);
+  EXPECT_EQ(one["content"], "Yes.");
+  EXPECT_EQ(one["tokens"].size(), 4U);
+  EXPECT_EQ(one["stop"], true);
+  EXPECT_EQ(one["stop_type"], "eos");
+  EXPECT_EQ(one["stopping_word"], "");
+  EXPECT_EQ(one["prompt"], "a");
+  EXPECT_EQ(one["tokens_predicted"], 4);
+  EXPECT_EQ(one["tokens_evaluated"], 1);
+  EXPECT_EQ(one["generation_settings"]["n_predict"], 9);
+  EXPECT_TRUE(one["timings"].contains("predicted_per_second"));
+  ASSERT_EQ(one["completion_probabilities"].size(), 2U) << "one for each piece of the test's engine";
+  EXPECT_EQ(one["completion_probabilities"][0]["bytes"], Json({'Y'}));
+  EXPECT_EQ(one["completion_probabilities"][0]["id"], 'Y');
+  EXPECT_EQ(
+      server.post("/completions", {{"prompt", "a"}, {"response_fields", {"content", "generation_settings/n_predict"}}}),
+      Json({{"content", "Yes."}, {"n_predict", -1}}));
+  // Lists of prompts, and token ids and texts in one.
+  const Json two = server.post("/completion", {{"prompt", {"a", Json::array({65, 66})}}});
+  ASSERT_TRUE(two.is_array());
+  EXPECT_EQ(two[1]["prompt"], "AB");
+  EXPECT_EQ(two[1]["index"], 1);
+  EXPECT_EQ(server.post("/completion", {{"prompt", {65, "b", 67}}})["prompt"], "AbC");
+  EXPECT_EQ(server.post("/completion", {{"prompt", {{"prompt_string", "a"}}}})["content"], "Yes.");
+  EXPECT_EQ(server.post("/completion", {{"prompt", {65, 5000}}}, 400)["error"]["param"], "prompt[1]");
+  EXPECT_EQ(server.post("/completion", {{"prompt", "a"}, {"repeat_penalty", "x"}}, 400)["error"]["param"],
+            "repeat_penalty");
+  server.post("/completion", {{"prompt", "a"}, {"repeat_penalty", 1.5}, {"max_tokens", 7}});
+  EXPECT_FLOAT_EQ(server.engine->last.sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(server.engine->last.max_tokens, 7);
+  HttpRequest call = make_request("POST", "/completion", Json({{"prompt", "a"}, {"stream", true}}).dump());
+  const auto answer = server.app.handle(call);
+  const std::vector<Json> events = events_of(body_of(*answer));
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0]["content"].get<std::string>() + events[1]["content"].get<std::string>(), "Yes.");
+  EXPECT_EQ(events[0]["stop"], false);
+  EXPECT_EQ(events[2]["stop"], true);
+  EXPECT_EQ(events[2]["content"], "");
+}
+
+TEST(LlamaCpp, PropsAndSlotsAndPathsWithoutAVersion) {
+  FieldServer server;
+  const auto get = [&](const std::string& path, int status = 200) {
+    HttpRequest call = make_request("GET", path);
+    const auto answer = server.app.handle(call);
+    EXPECT_EQ(answer->status, status) << path;
+    return Json::parse(body_of(*answer));
+  };
+  const Json props = get("/props");
+  EXPECT_EQ(props["total_slots"], 4);
+  EXPECT_EQ(props["model_path"], "fake");
+  EXPECT_EQ(props["chat_template"], kThinkingTemplate);
+  EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 1000);
+  EXPECT_TRUE(props["default_generation_settings"]["params"].contains("temperature"));
+  server.engine->now.running = 1;
+  const Json slots = get("/slots");
+  ASSERT_EQ(slots.size(), 4U);
+  EXPECT_EQ(slots[0]["is_processing"], true);
+  EXPECT_EQ(slots[1]["is_processing"], false);
+  for (const char* path : {"/models", "/v1/models/", "//v1/models", "/v1//models", "/v1/v1/models"})
+    EXPECT_EQ(get(path)["data"][0]["id"], "fake") << path;
+  const Json messages = {{{"role", "user"}, {"content", "Yes?"}}};
+  for (const char* path : {"/chat/completions", "/v1/chat/completions/", "//v1//chat/completions"})
+    EXPECT_EQ(server.post(path, {{"messages", messages}})["choices"][0]["message"]["content"], "Yes.") << path;
+  get("/v1/nothing", 404);
+}
+
+TEST(ModelNames, AliasesAndAnyName) {
+  FieldServer plain;
+  plain.post("/v1/completions", {{"model", "gpt-4o"}, {"prompt", "a"}}, 404);
+  App app({.residency = {.takes_any_name = true}});
+  auto model = std::make_shared<ServedModel>("fake", std::make_unique<FakeEngine>("Yes.", kThinkingTemplate), 4);
+  model->set_aliases({"gpt-4o", "local"});
+  app.models().add(model);
+  app.set_ready();
+  for (const char* name : {"fake", "gpt-4o", "local", "local:latest", "claude-sonnet-4", "a/b:c"}) {
+    HttpRequest call = make_request("POST", "/v1/completions", Json({{"model", name}, {"prompt", "a"}}).dump());
+    const auto answer = app.handle(call);
+    const Json json = Json::parse(body_of(*answer));
+    EXPECT_EQ(answer->status, 200) << name;
+    EXPECT_EQ(json["model"], name) << "the name of the request";
+  }
+  HttpRequest call = make_request("GET", "/v1/models");
+  const Json list = Json::parse(body_of(*app.handle(call)))["data"];
+  ASSERT_EQ(list.size(), 3U);
+  EXPECT_EQ(list[1]["id"], "gpt-4o");
+  EXPECT_EQ(list[1]["root"], "fake");
+  call = make_request("GET", "/api/tags");
+  EXPECT_EQ(Json::parse(body_of(*app.handle(call)))["models"][2]["name"], "local");
 }
 
 TEST(KnownFields, TheFormatOfAJsonObjectMayHaveASchema) {

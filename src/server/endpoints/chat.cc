@@ -13,7 +13,7 @@ const Field chat_text_item{"", kString, "", {.choices = {"text"}}};
 const Schema chat_stream_options_schema{
     "ChatStreamOptions",
     {{"include_usage", kBoolean, "a last event with the usage"},
-     {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
+     {"continuous_usage_stats", kBoolean, "the last event has the usage", {.is_ignored = true}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 const Schema named_tool_schema{"ToolName",
                                {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};

@@ -20,7 +20,7 @@ const Field prompt_item{
 const Schema completions_stream_options_schema{
     "StreamOptions",
     {{"include_usage", kBoolean, "a last event with the usage"},
-     {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
+     {"continuous_usage_stats", kBoolean, "the last event has the usage", {.is_ignored = true}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 
 const Schema completions_request_schema{

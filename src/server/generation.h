@@ -33,7 +33,7 @@ std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request
 /// The first of these fields that a checked body has; a negative number is the context, and so is one beyond it.
 int64_t max_tokens_of(const Json& body, std::initializer_list<const char*> names, int64_t otherwise, int64_t context);
 /// The smallest value of such a field: -1 is the context in llama.cpp's and LM Studio's API, -2 in Ollama's.
-inline constexpr double kLeastMaxTokens = -2;
+inline constexpr double kMinMaxTokens = -2;
 
 /// The strings of `stop`, which is one or a list, without empty ones.
 std::vector<std::string> strings_of(const Json& body, const char* name);

@@ -446,13 +446,13 @@ bool asks_for_nothing(const Json& value) {
 }
 
 std::string_view misspelled_name(std::string_view name, std::span<const std::string_view> known) {
-  constexpr size_t kCharactersPerEdit = 4, kMostEdits = 2, kLongestName = 64;
+  constexpr size_t kCharactersPerEdit = 4, kMaxEdits = 2, kLongestName = 64;
   if (name.size() > kLongestName) return {};
   std::string_view best;
-  size_t best_distance = kMostEdits + 1;
+  size_t best_distance = kMaxEdits + 1;
   for (const std::string_view other : known) {
     const size_t longer = std::max(name.size(), other.size()), shorter = std::min(name.size(), other.size());
-    const size_t allowed = std::min(kMostEdits, longer / kCharactersPerEdit);
+    const size_t allowed = std::min(kMaxEdits, longer / kCharactersPerEdit);
     if (longer - shorter > allowed) continue;
     const auto distance = static_cast<size_t>(text_distance(name, other));
     if (distance > allowed || distance >= best_distance) continue;

@@ -1,5 +1,5 @@
-// The fields that programs send to servers of these APIs, and the effect of each. The objects of requests have their own
-// schemas; this table has the names that other servers and clients use beside them.
+// The fields that programs send to servers of these APIs, and the effect of each. The objects of requests have their
+// own schemas; this table has the names that other servers and clients use beside them.
 #pragma once
 
 #include <span>

@@ -53,8 +53,8 @@ struct Schema {
   const Field* list = nullptr;  ///< the value is not an object but an array of these
 };
 
-/// Checks a request and removes what is null. A field that the schema does not have is what known_fields() says: read as
-/// another one, ignored or refused. Others are ignored as well, unless the name is a typing error of a known one.
+/// Checks a request and removes what is null. A field that the schema does not have is what known_fields() says: read
+/// as another one, ignored or refused. Others are ignored as well, unless the name is a typing error of a known one.
 /// Fields that have no effect are added to `ignored`, those of the items of an array once ("messages[].name"), and at
 /// most 64. The error names the field as a path, as the client wrote it ("messages[2].role").
 std::optional<ApiError> validate(const Schema& schema, Json& value, std::vector<std::string>& ignored);

@@ -12,7 +12,7 @@ namespace redline::server {
 const std::vector<Field>& thinking_fields();
 /// The variables of a checked body that has these fields. Those of chat_template_kwargs are taken as they are.
 Json thinking_variables(const Json& body);
-/// Sets the variables under all names that templates have for them: `enable_thinking` (Qwen, GLM, SmolLM) and `thinking`
+/// Sets the variables under all names that templates have for them: `enable_thinking` (Qwen, GLM, SmolLM), `thinking`
 /// (DeepSeek, Granite), and `reasoning_effort`, which also turns thinking off (none) or on (any other but minimal).
 /// `effort`: "" or "auto": none is given. A variable that is set already stays.
 void set_thinking(Json& variables, std::optional<bool> is_enabled, const std::string& effort);

@@ -33,7 +33,7 @@ const Schema completions_request_schema{
          {"max_tokens",
           kInteger,
           "tokens to generate; -1: what the context has room for",
-          {.min = kLeastMaxTokens, .max = 1e9}},
+          {.min = kMinMaxTokens, .max = 1e9}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of",
           kInteger,

@@ -22,7 +22,7 @@ std::vector<Field> llama_fields() {
   std::vector<Field> fields = joined({{"n_predict",
                                        kInteger,
                                        "tokens to generate; default, and -1: what the context has room for",
-                                       {.min = kLeastMaxTokens, .max = 1e9}},
+                                       {.min = kMinMaxTokens, .max = 1e9}},
                                       {"n_cmpl", kInteger, "texts per prompt", {.min = 1, .max = 128}},
                                       {"n_probs",
                                        kInteger,
@@ -53,7 +53,7 @@ const Schema infill_schema{
         joined({{"input_prefix", kString, "the text before the cursor"},
                 {"input_suffix", kString, "the text after it"},
                 {"input_extra", kArray, "other files of the project", {.max_items = 1000, .items = &llama_file_item}},
-                {"prompt", kString, "the begin of what is filled in"}},
+                {"prompt", kString, "the begin of the text between them"}},
                llama_fields()),
     .refused = refused_generation_fields()};
 const Schema llama_answer_schema{"LlamaCompletion",

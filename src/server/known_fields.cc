@@ -31,6 +31,12 @@ constexpr SchemaPlaces kSchemas[] = {
     {"ContentPart", kInPart},
     {"Tool", kInTool},
     {"ToolFunction", kInTool},
+    {"ResponseInputItem", kInMessage},
+    {"ResponsePart", kInPart},
+    {"ResponseTool", kInTool},
+    {"AnthropicMessage", kInMessage},
+    {"AnthropicBlock", kInPart},
+    {"AnthropicTool", kInTool},
     {"LlamaCompletionRequest", kInLlamaCompletion},
     {"LlamaInfillRequest", kInLlamaCompletion},
 };
@@ -329,7 +335,7 @@ constexpr KnownField kTable[] = {
     {"provider_specific_fields extra_content signature thought_signature encrypted_content", "LiteLLM, Gemini",
      kInMessage | kInPart | kInTool, Use::kIgnored, "for the service that made it"},
     {"id created created_at createdAt timestamp status phase index finish_reason logprobs annotations audio citations "
-     "tokens usage model metadata",
+     "tokens usage model metadata context title parent_id",
      "clients that send an answer back", kInMessage | kInPart, Use::kIgnored, "for the caller's own records"},
 
     // Tools.
@@ -468,8 +474,8 @@ std::string known_fields_markdown() {
       "The schemas of all requests are in `/openapi.json`. These are the fields that other servers and programs have "
       "beside\nthem, or that several share. A field that is in neither has no effect and is named in the header "
       "`X-Redline-Ignored`,\nunless its name is a typing error of a known one: then the request gets status 400 with "
-      "the name that was meant. One edit\nin four characters is a typing error, two at most. A null is the same as no "
-      "field.\n";
+      "the name that was meant. One\nedit in four characters is a typing error, two at most. A null is the same as "
+      "no field.\n";
   constexpr std::pair<FieldUse, const char*> kParts[] = {
       {Use::kHonoured, "## Honoured\n\n| fields | from | in | |\n|---|---|---|---|\n"},
       {Use::kMapped,

@@ -321,7 +321,8 @@ void add_known_fields(const Schema& schema, Json& properties) {
 }
 
 Json object_schema(const Schema& schema, Json& components, SchemaUse use) {
-  if (schema.list) return {{"type", "array"}, {"items", field_schema(*schema.list, components, use, false)}};
+  if (schema.list && schema.fields.empty())
+    return {{"type", "array"}, {"items", field_schema(*schema.list, components, use, false)}};
   Json properties = Json::object(), required = Json::array();
   for (const Field& field : schema.fields) {
     properties[field.name] = field_schema(field, components, use, !field.rules.required || field.rules.is_nullable);
@@ -331,6 +332,9 @@ Json object_schema(const Schema& schema, Json& components, SchemaUse use) {
   Json json = {{"type", "object"}, {"properties", std::move(properties)}};
   if (!required.empty()) json["required"] = std::move(required);
   if (!schema.is_open && use == SchemaUse::kAnswer) json["additionalProperties"] = false;
+  if (schema.list)  // one, or a list
+    return {{"anyOf",
+             {std::move(json), {{"type", "array"}, {"items", field_schema(*schema.list, components, use, false)}}}}};
   return json;
 }
 

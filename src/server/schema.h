@@ -50,7 +50,7 @@ struct Schema {
   bool is_open = false;  ///< other fields are fine
   /// Fields that would change the answer, with the end of the sentence "NAME ...". Values that ask for nothing pass.
   std::vector<std::pair<std::string, std::string>> refused = {};
-  const Field* list = nullptr;  ///< the value is not an object but an array of these
+  const Field* list = nullptr;  ///< the value is an array of these; with fields, of an answer: or the object
 };
 
 /// Checks a request and removes what is null. A field that the schema does not have is what known_fields() says: read

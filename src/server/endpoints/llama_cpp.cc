@@ -11,6 +11,7 @@ namespace {
 
 const Schema llama_open_schema{"AnyObject", {}, true};
 const Field llama_any_item{"", kAny, ""};
+const Field llama_object_item{"", kObject, "", {.object = &llama_open_schema}};
 const Field llama_string_item{"", kString, ""};
 const Schema llama_file_schema{"InfillFile",
                                {{"filename", kString, ""},
@@ -57,12 +58,14 @@ const Schema infill_schema{
                llama_fields()),
     .refused = refused_generation_fields()};
 const Schema llama_answer_schema{"LlamaCompletion",
-                                 {{"content", kString, "", {.required = true}},
+                                 {{"content", kString, ""},
                                   {"tokens", kArray, "ids, with return_tokens or stream", {.items = &llama_any_item}},
                                   {"stop", kBoolean, "false: more follows"},
                                   {"stop_type", kString, "", {.choices = {"none", "eos", "limit", "word"}}},
                                   {"stopping_word", kString, ""}},
-                                 true};
+                                 true,
+                                 {},
+                                 &llama_object_item};
 const Schema llama_embedding_schema{
     "LlamaEmbeddingRequest",
     {{"content", kString | kArray, "a text, token ids, or a list of these", {.min_items = 1, .items = &llama_any_item}},
@@ -72,8 +75,7 @@ const Schema llama_embedding_schema{
       kInteger,
       "2: to length 1; -1: as the model has them; default: 2",
       {.only = {-1, 2}, .why = "must be 2 (Euclidean length 1) or -1 (as the model has them)"}}}};
-const Field llama_vector_item{"", kObject, "", {.object = &llama_open_schema}};
-const Schema llama_embeddings_schema{.name = "LlamaEmbeddings", .fields = {}, .list = &llama_vector_item};
+const Schema llama_embeddings_schema{.name = "LlamaEmbeddings", .fields = {}, .list = &llama_object_item};
 
 /// One prompt of a request.
 struct LlamaPrompt {
@@ -432,7 +434,7 @@ AnswerOr post_llama_embeddings(Call& call) {
 }
 
 const Schema props_schema{"LlamaProps", {{"total_slots", kInteger, "texts at once", {.required = true}}}, true};
-const Schema slots_schema{.name = "LlamaSlots", .fields = {}, .list = &llama_vector_item};
+const Schema slots_schema{.name = "LlamaSlots", .fields = {}, .list = &llama_object_item};
 const Schema llama_query_schema{"LlamaQuery",
                                 {{"model", kString, "a name from /v1/models; default: the first", {.max_length = 1000}},
                                  {"fail_on_no_slot", kInteger, "1: 503 while no slot is free", {.min = 0, .max = 1}},

@@ -30,8 +30,9 @@ class LlmEngine final : public TextEngine, public EngineProfile {
     return model_.decode(tokens, special);
   }
   Result<std::string> render_chat(const ChatInput& input) const override { return model_.render_chat(input); }
-  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
-    return model_.chat_reader(prompt, tools_json);
+  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json,
+                                          OutputConstraint::Kind constraint) const override {
+    return model_.chat_reader(prompt, tools_json, constraint);
   }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights& adapters) override;
   Status load_adapter(const std::string& name, const std::string& path) override {

@@ -4,6 +4,8 @@
 #include <array>
 #include <optional>
 
+#include "server/generation.h"
+
 namespace redline::server {
 namespace {
 
@@ -44,9 +46,9 @@ std::optional<int32_t> marker_of(const TextEngine& engine, std::string_view name
 /// Appends a text, without special tokens.
 std::optional<ApiError> append(const TextEngine& engine, std::string_view text, std::vector<int32_t>& tokens) {
   if (text.empty()) return std::nullopt;
-  auto more = engine.encode(text, false, false);
-  if (!more.ok()) return api_error(more.status(), "prompt");
-  tokens.insert(tokens.end(), more.value().begin(), more.value().end());
+  auto more = encode_text(engine, text, false, false, "prompt");
+  if (!more.ok()) return more.error();
+  tokens.insert(tokens.end(), more->begin(), more->end());
   return std::nullopt;
 }
 

@@ -21,23 +21,13 @@ const std::vector<Field>& thinking_fields() {
   return fields;
 }
 
-Json thinking_variables(const Json& body) {
-  Json variables = body.value("chat_template_kwargs", Json::object());
+std::string thinking_of(const Json& body) {
+  std::string effort = body.value("reasoning_effort", std::string());
+  if (effort == "auto") effort.clear();
   const auto enabled = body.find("enable_thinking");
-  set_thinking(variables, enabled == body.end() ? std::nullopt : std::optional(enabled->get<bool>()),
-               body.value("reasoning_effort", std::string()));
-  return variables;
-}
-
-void set_thinking(Json& variables, std::optional<bool> is_enabled, const std::string& effort) {
-  const auto set = [&](const char* name, const Json& value) {
-    if (!variables.contains(name)) variables[name] = value;
-  };
-  const bool has_effort = !effort.empty() && effort != "auto";
-  if (has_effort) set("reasoning_effort", effort);
-  if (!is_enabled && has_effort && effort != "minimal") is_enabled = effort != "none";
-  if (!is_enabled) return;
-  for (const char* name : {"enable_thinking", "thinking"}) set(name, *is_enabled);
+  if (enabled == body.end()) return effort;
+  if (!enabled->get<bool>()) return "off";
+  return effort.empty() || effort == "none" ? "on" : effort;
 }
 
 const std::vector<Field>& reasoning_place_fields() {

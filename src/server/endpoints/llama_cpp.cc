@@ -23,7 +23,7 @@ std::vector<Field> llama_fields() {
   std::vector<Field> fields = joined({{"n_predict",
                                        kInteger,
                                        "tokens to generate; default, and -1: what the context has room for",
-                                       {.min = kMinMaxTokens, .max = 1e9}},
+                                       {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
                                       {"n_cmpl", kInteger, "texts per prompt", {.min = 1, .max = 128}},
                                       {"n_probs",
                                        kInteger,
@@ -95,9 +95,9 @@ std::optional<ApiError> append_prompt(const TextEngine& engine, const Json& piec
     text = &piece["prompt_string"];
   }
   if (text->is_string()) {
-    auto more = engine.encode(text->get_ref<const std::string&>(), true, is_first);
-    if (!more.ok()) return api_error(more.status(), path);
-    tokens.insert(tokens.end(), more.value().begin(), more.value().end());
+    auto more = encode_text(engine, text->get_ref<const std::string&>(), true, is_first, path.c_str());
+    if (!more.ok()) return more.error();
+    tokens.insert(tokens.end(), more->begin(), more->end());
     return std::nullopt;
   }
   const int64_t id = text->is_number_integer() ? text->get<int64_t>() : -1;

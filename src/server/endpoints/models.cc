@@ -133,8 +133,9 @@ AnswerOr get_model(Call& call) {
 
 std::vector<Endpoint> models_endpoints() {
   const std::vector<DocumentedAnswer> answers = {{200, "all of them", &models_schema}};
-  return {{"GET", "/v1/models", "models", "the models and their adapters", answers, list_models},
-          {"GET", "/models", "models", "the models and their adapters", answers, list_models},
+  const EndpointRules quick{.is_quick = true};
+  return {{"GET", "/v1/models", "models", "the models and their adapters", answers, list_models, quick},
+          {"GET", "/models", "models", "the models and their adapters", answers, list_models, quick},
           {"GET",
            "/v1/models/{model}",
            "models",

@@ -34,8 +34,9 @@ const Schema options_schema{
             {"num_predict",
              kInteger,
              "tokens to generate; -1, -2: what the context has room for",
-             {.min = -2, .max = 1e9}},
+             {.min = -2, .max = kMaxJsonInteger}},
             {"stop", kString | kArray, "", {.max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
+            {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
             {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
             {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
             {"num_batch", kInteger, "", {.is_ignored = true}},
@@ -267,8 +268,8 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
 void add_thinking(const Json& body, ChatPrompt& prompt) {
   const auto think = body.find("think");
   if (think == body.end()) return;
-  if (think->is_boolean()) set_thinking(prompt.variables, think->get<bool>(), "");
-  else set_thinking(prompt.variables, std::nullopt, *think);
+  if (think->is_boolean()) prompt.thinking = think->get<bool>() ? "on" : "off";
+  else prompt.thinking = *think;
 }
 
 /// The model, loaded. Unset: the request only unloads it.
@@ -319,9 +320,8 @@ AnswerOr post_generate(Call& call) {
   if (const std::string suffix = body.value("suffix", std::string()); !suffix.empty()) {
     SERVER_ASSIGN(raw, fill_in_prompt(engine, {.prefix = text, .suffix = suffix, .begin = "", .files = {}}, "suffix"));
   } else if (body.value("raw", !engine.info().has_chat_template)) {
-    auto tokens = engine.encode(text, true, true);
-    if (!tokens.ok()) return api_error(tokens.status(), "prompt");
-    raw = FillInPrompt{std::move(tokens).value(), {}};
+    SERVER_ASSIGN(auto tokens, encode_text(engine, text, true, true, "prompt"));
+    raw = FillInPrompt{std::move(tokens), {}};
   }
   return start(call, *choice, prompt, std::move(raw), false);
 }
@@ -338,8 +338,9 @@ std::string digest_of(const std::string& name) {
 Json capabilities_of(const ModelInfo& info) {
   Json capabilities = {"completion"};
   const auto names = [&](const char* what) { return info.chat_template.find(what) != std::string::npos; };
-  if (names("tools")) capabilities.push_back("tools");
-  if (names("<think>") || names("enable_thinking") || names("reasoning_content")) capabilities.push_back("thinking");
+  if (info.has_tool_template) capabilities.push_back("tools");
+  if (!info.thinking_switch.empty() || names("<think>") || names("reasoning_content"))
+    capabilities.push_back("thinking");
   return capabilities;
 }
 

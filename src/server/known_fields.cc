@@ -279,6 +279,7 @@ constexpr KnownField kTable[] = {
     // What an answer has besides its text.
     {"logprobs", "OpenAI", kInOpenAi, Use::kHonoured, ""},
     {"top_logprobs", "OpenAI", kInChat, Use::kHonoured, ""},
+    {"return_token_ids return_tokens_as_token_ids prompt_logprobs", "vLLM", kInOpenAi, Use::kHonoured, ""},
     {"timings_per_token return_progress return_tokens response_fields sse_ping_interval perf_metrics_in_response "
      "raw_output include_debug debug trace return_meta_info",
      "llama.cpp, Fireworks, OpenRouter", kInOpenAi | kInResponse | kInAnthropic, Use::kIgnored,

@@ -9,6 +9,7 @@
 #include "formats/safetensors.h"
 #include "models/image_registry.h"
 #include "models/lora_config.h"
+#include "models/weight_examiner.h"
 
 namespace redline {
 namespace {
@@ -407,6 +408,8 @@ Result<std::map<ModuleKey, ModuleTensors>> read_modules(const SafetensorsFiles& 
                                      [&](const Suffix& s) { return full.ends_with(s.text); });
     if (found == std::end(kSuffixes)) return belongs_to_no_pair(tensor.name);
     if (!tensor.view.data) return unsupported("tensor {} has type {}", tensor.name, tensor.type_name);
+    if (const auto broken = find_not_finite(WeightSource{.view = tensor.view}))
+      return invalid_argument("tensor {} {}", tensor.name, *broken);
     if (found->kind <= Suffix::kUp) {
       if (!is_first && name != adapter_name)
         return unsupported("it holds the adapters \"{}\" and \"{}\"; write each to a file of its own", adapter_name,

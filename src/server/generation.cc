@@ -155,6 +155,9 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   if (call.constraint.field.empty()) {
     SERVER_ASSIGN(call.constraint, constraint_of(body));
   }
+  if (!body.value("guided_whitespace_pattern", "").empty()) call.ignored.emplace_back("guided_whitespace_pattern");
+  if (!body.value("structured_outputs", Json::object()).value("whitespace_pattern", "").empty())
+    call.ignored.emplace_back("structured_outputs.whitespace_pattern");
   request.constraint = call.constraint.constraint;
   if (call.shape == ErrorShape::kOpenAi) {  // the endpoints of Ollama's API read it before they find the model
     SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
@@ -180,11 +183,17 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   return request;
 }
 
-Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
+Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
                                                 std::vector<GenerateRequest> requests) {
   for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
     request.max_tokens = std::min(request.max_tokens, model->info().context);
     request.min_tokens = std::min(request.min_tokens, model->info().context);
+  }
+  const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
+  if (!requests.empty() && requests[0].constraint.json.is_relaxed) {
+    const auto keywords = model->engine().unenforced_keywords(requests[0].constraint, requests[0].chat_prompt);
+    if (!keywords.ok()) return api_error(keywords.status(), call.constraint.field);
+    for (const std::string& keyword : *keywords) call.ignored.push_back(field + "." + keyword);
   }
   auto choices = Choices::start(model, requests);
   if (choices.ok() || choices.error().status != 400 || !choices.error().param.empty()) return choices;

@@ -15,7 +15,7 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
 /// i is seed + i. The endpoint may have set call.constraint.
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);
 /// Choices::start, whose errors name the field of the constraint if that is at fault.
-Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
+Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
                                                 std::vector<GenerateRequest> requests);
 /// use_beam_search and length_penalty, of chats and completions; a length_penalty other than 1 needs the first.
 const std::vector<Field>& beam_fields();

@@ -70,6 +70,10 @@ class FakeEngine final : public TextEngine {
     return std::make_unique<ChatOutputParser>(
         ChatOutputOptions{info_.chat_template, prompt, tools_json, content_kind(constraint)});
   }
+  std::vector<std::string> unenforced;  ///< of every constraint
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint&, std::string_view) override {
+    return unenforced;
+  }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string& name, const std::string&) override {
     return on_load ? on_load(name) : Status();

@@ -88,7 +88,7 @@ const Schema output_schema{"AnthropicOutputConfig",
                            {{"format", kObject, "JSON of a schema", {.object = &format_schema()}},
                             {"effort", kString, "a variable of the chat template", {.max_length = 100}}}};
 const Schema metadata_schema{"AnthropicMetadata", {{"user_id", kString, "requests of one user share their turn"}}};
-const Field messages_stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+const Field messages_stop_item{"", kString, "", {.max_length = 1000}};
 
 const std::vector<Field>& prompt_fields() {
   static const std::vector<Field> fields = {

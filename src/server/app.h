@@ -87,6 +87,7 @@ class App final : public HttpApplication {
     std::vector<std::string> allowed;  ///< methods of the path
   };
   static Route route_of(const std::string& method, const std::string& path);
+  static Route route_of_exactly(const std::string& method, const std::string& path);
   bool allows_origin(const HttpRequest& request) const;
   bool allows_host(std::string_view host) const;
   std::optional<ApiError> check_head(HttpRequest& request, const Route& route);

@@ -195,17 +195,21 @@ Outcome<ModelChoice> ModelTable::resolve(const std::string& name) const {
     return ModelChoice{models[0], models[0]->default_adapters(), models[0]->name()};
   }
   for (const auto& model : models)
-    if (model->name() == name || model->name() + ":latest" == name)
-      return ModelChoice{model, model->default_adapters(), name};
+    if (model->is_named(name)) return ModelChoice{model, model->default_adapters(), name};
   std::vector<std::string> known;
   for (const auto& model : models) {
     known.push_back(model->name());
+    known.insert(known.end(), model->aliases().begin(), model->aliases().end());
     for (const Adapter& a : model->adapters()) {
       known.push_back(model->name() + ":" + a.name);
-      if (name == a.name || name == known.back()) return ModelChoice{model, {{a.name, 1.0}}, name};
+      const bool has_suffix = name.ends_with(":" + a.name);
+      if (name == a.name || (has_suffix && model->is_named(name.substr(0, name.size() - a.name.size() - 1))))
+        return ModelChoice{model, {{a.name, 1.0}}, name};
     }
   }
   if (const std::string why = other(); !why.empty()) return not_found_error("model", why, "model_not_found");
+  if (residency_.options().takes_any_name && models.size() == 1)
+    return ModelChoice{models[0], models[0]->default_adapters(), name};
   const std::vector<std::string_view> views(known.begin(), known.end());
   const std::string shown = name.substr(0, 128);
   return not_found_error("model",

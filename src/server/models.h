@@ -125,7 +125,8 @@ class ModelTable {
   /// One that load() opens; see Residency::add.
   void add(std::shared_ptr<ServedModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ServedModel>> all() const;
-  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest. 404 model_not_found with the names
+  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest, where NAME may be an alias; any name
+  /// with ResidencyOptions::takes_any_name. 404 model_not_found with the names
   /// there are. The model may be unloaded.
   Outcome<ModelChoice> resolve(const std::string& name) const;
   /// The same, loaded; else an error with `load`.

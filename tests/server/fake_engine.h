@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,7 +45,9 @@ class FakeEngine final : public TextEngine {
   const ModelInfo& info() const override { return info_; }
   const SamplingOptions& default_sampling() const override { return sampling_; }
   using TextEngine::encode;
+  std::map<std::string, int32_t, std::less<>> markers;  ///< texts that are one token
   Result<std::vector<int32_t>> encode(std::string_view text, bool, bool, const EncodeLimits& limits) const override {
+    if (const auto marker = markers.find(text); marker != markers.end()) return std::vector<int32_t>{marker->second};
     if (std::ssize(text) > limits.max_tokens) return invalid_argument("more than {} tokens", limits.max_tokens);
     return std::vector<int32_t>(text.begin(), text.end());
   }

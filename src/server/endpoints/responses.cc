@@ -47,8 +47,9 @@ std::vector<Field> request_fields() {
       {"instructions", kString, "the system's message"},
       {"max_output_tokens",
        kInteger,
-       "tokens to generate; default: what the context has room for",
-       {.min = 1, .max = kMaxJsonInteger}},
+       "tokens to generate; default, and -1: what the context has room for",
+       {.min = -1, .max = kMaxJsonInteger}},
+      {"metadata", kObject, "for the caller; the response has it", {.object = &responses_open_schema}},
       {"text", kObject, "", {.object = &responses_text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &responses_tool_item}},
@@ -79,9 +80,7 @@ std::vector<Field> request_fields() {
        {.max_length = 1000, .object = &conversation_of_response_schema}},
       {"stream_options", kObject, "", {.object = &responses_stream_options_schema}},
   };
-  for (const Field& field : generation_fields())
-    if (field.name != "store") fields.push_back(field);
-  return fields;
+  return joined(joined(std::move(fields), thinking_fields()), generation_fields());
 }
 const Schema responses_request_schema{.name = "ResponseRequest", .fields = request_fields(), .refused = [] {
                                         auto refused = refused_generation_fields();
@@ -144,8 +143,10 @@ Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
       prompt.tools.push_back({{"type", "function"}, {"function", std::move(function)}});
     }
   }
-  if (body.contains("reasoning") && body["reasoning"].contains("effort"))
-    prompt.thinking = body["reasoning"]["effort"];
+  if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
+  prompt.thinking = thinking_of(body);
+  if (prompt.thinking.empty() && body.contains("reasoning"))
+    prompt.thinking = thinking_of(std::nullopt, body["reasoning"].value("effort", std::string()));
   return prompt;
 }
 
@@ -463,7 +464,8 @@ AnswerOr post_responses(Call& call) {
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
-  request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
+  const int64_t context = choice.model->info().context;
+  request.max_tokens = max_tokens_of(body, {"max_output_tokens"}, context, context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   auto answer = std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before);
   if (!is_background) return std::unique_ptr<Answer>(std::move(answer));

@@ -216,13 +216,14 @@ constexpr KnownField kTable[] = {
      kInChat | kInResponse, Use::kIgnored, "reasoning is sent as it is generated"},
 
     // Formats and constraints.
-    {"response_format structured_outputs guided_json guided_regex guided_choice guided_grammar json_schema grammar",
+    {"response_format structured_outputs guided_json guided_regex guided_choice guided_grammar json_schema grammar "
+     "guided_whitespace_pattern",
      "OpenAI, vLLM, llama.cpp", kInOpenAi, Use::kHonoured, ""},
     {"regex", "SGLang", kInOpenAi | kInResponse, Use::kMapped, "guided_regex"},
     {"format", "Ollama", kInOpenAi, Use::kMapped, "response_format", convert_format},
     {"ebnf", "SGLang", kInOpenAi | kInResponse, Use::kRefused, "is not supported; write it as GBNF in grammar"},
     {"structural_tag", "SGLang, vLLM", kInOpenAi | kInResponse, Use::kRefused, "is not supported; use tools"},
-    {"guided_decoding_backend guided_whitespace_pattern grammar_lazy grammar_triggers preserved_tokens chat_format "
+    {"guided_decoding_backend grammar_lazy grammar_triggers preserved_tokens chat_format "
      "parse_tool_calls chat_parser generation_prompt",
      "vLLM, llama.cpp", kTexts, Use::kIgnored, "there is one grammar engine"},
 

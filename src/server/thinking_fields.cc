@@ -22,12 +22,15 @@ const std::vector<Field>& thinking_fields() {
 }
 
 std::string thinking_of(const Json& body) {
-  std::string effort = body.value("reasoning_effort", std::string());
-  if (effort == "auto") effort.clear();
   const auto enabled = body.find("enable_thinking");
-  if (enabled == body.end()) return effort;
-  if (!enabled->get<bool>()) return "off";
-  return effort.empty() || effort == "none" ? "on" : effort;
+  return thinking_of(enabled == body.end() ? std::nullopt : std::optional(enabled->get<bool>()),
+                     body.value("reasoning_effort", std::string()));
+}
+
+std::string thinking_of(std::optional<bool> is_enabled, const std::string& effort) {
+  if (is_enabled == false) return "off";
+  if (!effort.empty() && effort != "auto") return effort;
+  return is_enabled ? "on" : "";
 }
 
 const std::vector<Field>& reasoning_place_fields() {

@@ -9,8 +9,10 @@ namespace redline::server {
 
 /// reasoning_effort, enable_thinking and chat_template_kwargs, which are variables of chat templates.
 const std::vector<Field>& thinking_fields();
-/// The thinking that a checked body of these fields asks for, as ChatInput::thinking has it.
+/// The thinking that a checked body with these fields asks for, as ChatInput::thinking has it.
 std::string thinking_of(const Json& body);
+/// The same of a switch and an effort. `effort`: "" or "auto": none is given.
+std::string thinking_of(std::optional<bool> is_enabled, const std::string& effort);
 
 /// Where an answer has its reasoning.
 enum class ReasoningPlace : uint8_t {

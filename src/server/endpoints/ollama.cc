@@ -268,8 +268,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
 void add_thinking(const Json& body, ChatPrompt& prompt) {
   const auto think = body.find("think");
   if (think == body.end()) return;
-  if (think->is_boolean()) prompt.thinking = think->get<bool>() ? "on" : "off";
-  else prompt.thinking = *think;
+  prompt.thinking = think->is_boolean() ? thinking_of(think->get<bool>(), "") : thinking_of(std::nullopt, *think);
 }
 
 /// The model, loaded. Unset: the request only unloads it.

@@ -46,8 +46,8 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(const TextModel described, TextModel::make(checkpoint, model, options.chunk_size));
-  REDLINE_ASSIGN(std::vector<int32_t> tokens, described.encode(text, false, true));
-  REDLINE_ASSIGN(const std::vector<int32_t> before, described.encode("", false, true));
+  REDLINE_ASSIGN(std::vector<int32_t> tokens, described.encode(text, false, true, {}));
+  REDLINE_ASSIGN(const std::vector<int32_t> before, described.encode("", false, true, {}));
   const auto size = static_cast<size_t>(options.chunk_size);
   const auto all = static_cast<int64_t>(tokens.size() / size);
   const int64_t chunks = options.chunks > 0 ? std::min(options.chunks, all) : all;

@@ -582,7 +582,7 @@ typedef struct redline_image_request {
   const char* const* prompts; /* one per image, or one for all */
   size_t num_prompts;
   const char* negative_prompt;         /* NULL: none */
-  int64_t width, height;               /* pixels; 0: the model's default */
+  int64_t width, height;               /* pixels; 0: those of init_image if the model takes them, else the default */
   int64_t num_inference_steps;         /* 0: the model's default */
   double guidance_scale;               /* -1: the model's default */
   double true_cfg_scale;               /* classifier-free guidance of a distilled model; -1: the default */
@@ -600,8 +600,8 @@ typedef struct redline_image_request {
   const redline_float_array* init_noise;    /* standard normal, the shape of the latents; NULL: drawn from the seed */
   const redline_float_array* prompt_embeds; /* [batch, tokens, width], replaces the text encoders; NULL: none */
   const redline_float_array* pooled_embeds; /* [batch, width] */
-  const redline_image* init_image;          /* image to image; NULL: none */
-  const redline_image* mask;                /* inpainting: white is regenerated, black is kept; NULL: none */
+  const redline_image* init_image;          /* image to image, of any size; NULL: none */
+  const redline_image* mask;                /* inpainting: a luminance from 128 on is regenerated; NULL: none */
   double strength;                          /* image to image: fraction of the steps that run */
   int32_t keep_unmasked;                    /* 1: where the mask is black, pixels are those of init_image */
   int32_t keep_latents;                     /* 1: the result has the final latents */
@@ -612,6 +612,7 @@ typedef struct redline_image_request {
   const redline_float_array* negative_prompt_embeds; /* as prompt_embeds, for classifier-free guidance with these */
   const redline_float_array* negative_pooled_embeds;
   int32_t skip_decode; /* 1: no images, for keep_latents and redline_image_decode later */
+  const char* resize;  /* of init_image and mask to width and height: "stretch", "crop", "fit"; NULL: stretch */
 } redline_image_request;
 /* The model's default settings; strings in it are borrowed from the pipeline. `pipeline` may be NULL. */
 REDLINE_C_API void redline_image_request_init(redline_image_request* request, size_t struct_size,

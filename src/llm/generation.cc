@@ -54,6 +54,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (constraint) {
     g->constraint_.emplace(constraint);
     g->allowed_.resize(constraint->trie().num_words());
+    // Here, where it holds up nobody else, rather than in the step that samples the first token.
+    g->mask_status_ = g->constraint_->fill_mask(g->allowed_);
+    g->has_mask_ = true;
   }
   if (constraint || request.min_tokens > 0) g->masked_.resize(static_cast<size_t>(info.vocab_size));
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
@@ -206,8 +209,14 @@ bool TextGeneration::begin_delivery(bool ran) {
   return true;
 }
 
+bool TextGeneration::needs_preparation() const {
+  return delivery_.is_pending && !delivery_.is_prepared && constraint_ && delivery_.sampled &&
+         !delivery_.sampled->ends_text;
+}
+
 void TextGeneration::prepare() {
-  if (!delivery_.is_pending || !constraint_ || !delivery_.sampled || delivery_.sampled->ends_text) return;
+  if (!needs_preparation()) return;
+  delivery_.is_prepared = true;
   try {
     delivery_.status = constraint_->accept(delivery_.sampled->token);
     delivery_.completes_constraint = constraint_->is_finished();

@@ -125,8 +125,9 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
   prompt.text = std::move(*text);
   prompt.scope = request.cache_salt;
   // The template writes the token that begins a text.
-  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false);
-  if (!tokens.ok()) return api_error(tokens.status(), param);
+  if (auto error = check_text_size(engine.info(), prompt.text.size(), param)) return error;
+  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false, encode_limits(engine.info()));
+  if (!tokens.ok()) return encode_error(tokens.status(), engine.info(), prompt.text.size(), param);
   request.prompt = prompt.tokens = std::move(tokens).value();
   request.special = engine.info().has_chat_markers;
   constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
@@ -161,8 +162,9 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
 
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
-    : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)),
-      several_calls_(prompt.several_calls), prompt_text_(prompt.text), scope_(prompt.scope), prompt_(prompt.tokens) {
+    : GenerationAnswer(call, choice, std::move(choices), streams), names_ids_(TokenFields(call.body).names_ids),
+      stop_(std::move(stop)), several_calls_(prompt.several_calls), prompt_text_(prompt.text), scope_(prompt.scope),
+      prompt_(prompt.tokens) {
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
   is_reasoning_.resize(messages_.size());
@@ -203,17 +205,12 @@ void ChatAnswer::take(const Event& event, std::string& out) {
 }
 
 Json ChatAnswer::logprob_json(const Event& event) const {
-  const auto json_of = [&](int32_t id, float logprob) -> Json {
-    const auto text = engine().decode(std::span(&id, 1), true);
-    const std::string token = text.ok() ? text.value() : "";
-    std::vector<int> bytes;
-    for (const char c : token) bytes.push_back(static_cast<unsigned char>(c));
-    return {{"token", token}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
-  };
-  Json json = json_of(event.token, event.logprob);
-  json["top_logprobs"] = Json::array();
-  for (const TokenLogprob& t : event.top) json["top_logprobs"].push_back(json_of(t.id, t.logprob));
-  return json;
+  return token_json(engine(), event.token, event.logprob, event.top, names_ids_);
+}
+
+const char* openai_finish_reason(const ChatMessage& message) {
+  if (message.reason != FinishReason::kStop) return "length";
+  return message.tool_calls.empty() ? "stop" : "tool_calls";
 }
 
 int64_t ChatAnswer::reasoning_tokens() const {

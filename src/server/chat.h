@@ -4,6 +4,7 @@
 
 #include "redline/chat.h"
 #include "server/generation.h"
+#include "server/logprobs.h"
 
 namespace redline::server {
 
@@ -42,6 +43,9 @@ struct ChatMessage {
   FinishReason reason = FinishReason::kStop;
 };
 
+/// "length" for a message that was cut, whatever it holds, else "tool_calls" or "stop".
+const char* openai_finish_reason(const ChatMessage& message);
+
 /// An answer made of messages, one per choice.
 class ChatAnswer : public GenerationAnswer {
  public:
@@ -66,6 +70,7 @@ class ChatAnswer : public GenerationAnswer {
   std::vector<std::unique_ptr<ChatReader>> readers_;  ///< null: without markers all text is content
   std::vector<ChatMessage> messages_;
   std::vector<bool> is_reasoning_;  ///< the last token of each choice was
+  const bool names_ids_;            ///< TokenFields::names_ids
   const std::vector<std::string> stop_;
   const bool several_calls_;
   const std::string prompt_text_, scope_;

@@ -101,7 +101,7 @@ const Schema messages_request_schema{
     .name = "AnthropicRequest",
     .fields = joined(
         prompt_fields(),
-        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
+        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = kMaxJsonInteger}},
          sampling_number("temperature"),
          sampling_number("top_p"),
          sampling_number("top_k"),
@@ -254,9 +254,9 @@ class MessageAnswer final : public ChatAnswer {
     out += sse("content_block_delta", {{"type", "content_block_delta"}, {"index", block_}, {"delta", std::move(json)}});
   }
   static const char* reason_of(const ChatMessage& m) {
+    if (m.reason != FinishReason::kStop) return "max_tokens";  // also within or after a call
     if (!m.tool_calls.empty()) return "tool_use";
-    if (!m.stop.empty()) return "stop_sequence";
-    return m.reason == FinishReason::kStop ? "end_turn" : "max_tokens";
+    return m.stop.empty() ? "end_turn" : "stop_sequence";
   }
   Json usage() const {
     return {{"input_tokens", prompt_tokens() - facts.cached_tokens},

@@ -32,7 +32,7 @@ const Schema options_schema{
                              {"num_predict",
                               kInteger,
                               "tokens to generate; -1, -2: what the context has room for",
-                              {.min = -2, .max = 1e9}},
+                              {.min = -2, .max = kMaxJsonInteger}},
                              {"stop",
                               kString | kArray,
                               "",
@@ -250,9 +250,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   const TextEngine& engine = choice.model->engine();
   if (raw) {
-    auto tokens = engine.encode(*raw, true, true);
-    if (!tokens.ok()) return api_error(tokens.status(), "prompt");
-    request.prompt = std::move(tokens).value();
+    SERVER_ASSIGN(request.prompt, encode_text(engine, *raw, true, true, "prompt"));
     if (auto error = check_context(engine.info(), std::ssize(request.prompt), "prompt")) return *error;
   } else {
     if (auto error = set_prompt(*choice.model, prompt, is_chat ? "messages" : "prompt", request)) return *error;

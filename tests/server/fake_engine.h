@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "chat/chat_output.h"
+#include "llm/output_constraints.h"
 #include "redline/text.h"
 
 namespace redline::testing {

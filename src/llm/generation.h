@@ -148,8 +148,8 @@ class TextGeneration {
   StopStrings stops_;
   std::unique_ptr<ChatOutputParser> answer_;  ///< where stop strings act on a part of the text; null: on all of it
   std::string undecided_;                     ///< text that may become a marker
-  /// Of a constraint that holds after the reasoning. A model that ends its text in the reasoning has nothing more to
-  /// think: the end marker comes instead, and then the answer.
+  /// Tracks the reasoning before a constrained answer. If the model ends its text there, the end marker of the
+  /// reasoning is written instead, and then the answer.
   std::optional<ReasoningTracker> reasoning_;
   std::vector<int32_t> closing_;  ///< the tokens of the end marker
   size_t num_closed_ = 0;         ///< those of them that are taken

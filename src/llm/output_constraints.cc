@@ -44,7 +44,7 @@ Result<Grammar> grammar_of(const OutputConstraint& c, const TokenTrie& trie, Com
     grammar.define(grammar.root, whole);
   } else {
     if (c.choices.empty()) return invalid_argument("there are no choices");
-    grammar.define(grammar.root, grammar.choice_of_texts(c.choices));
+    grammar.define(grammar.root, grammar.choice_of_texts(c.choices, &deadline));
   }
   return grammar;
 }

@@ -1,5 +1,5 @@
 # The short commands. What they do stands in CMakePresets.json and tools/.
-#   make            the release binary, build/release/redline
+#   make            the release binary for this machine, build/release/redline
 #   make demo       build it, stream a story and generate an image with the bundled models
 #   make test       build and pass all tests; the last line counts them
 #   make check      during development, up to two minutes: builds and runs the tests of the layers that differ from BASE
@@ -7,9 +7,11 @@
 #                   tools/check format layers tree
 #   make asan | ubsan | tsan    the tests under a sanitizer
 #   make fuzz       a minute of fuzzing      make format | tidy    the sources
-#   make wheel      the Python package, build/wheelhouse/redline-*.whl
+#   make wheel      for every machine: the Python package, build/wheelhouse/redline-*.whl
 #   make docs       the API pages of the Python package, build/api/index.html
-#   make install    to PREFIX (/usr/local)   make clean            removes build/
+#   make install    for every machine: to PREFIX (/usr/local)   make clean    removes build/
+# "For this machine": kernels for the instruction sets of its CPU, and CUDA where it has a GPU. A folder build/release that is
+# configured already keeps its options, except that install and wheel add what is missing for every machine.
 # SETUP=: leaves out the installation of packages. CXX, CMAKE_FLAGS and TEST_FLAGS are passed on.
 .PHONY: release dev demo test check asan ubsan tsan fuzz format tidy wheel docs install clean
 SETUP ?= tools/setup.sh
@@ -21,19 +23,26 @@ ifeq ($(origin CXX),default)
 CXX = $$(tools/setup.sh --compiler)
 endif
 
-# $(call build,PRESET,GROUP): packages, configuration and compilation, each only where needed.
+# $(call build,PRESET,GROUP,FLAGS): packages, configuration and compilation, each only where needed.
 define build
 @$(SETUP) $(2)
-@test -f build/$(1)/build.ninja || CXX="$(CXX)" cmake --preset $(1) $(CMAKE_FLAGS)
+@test -f build/$(1)/build.ninja || CXX="$(CXX)" cmake --preset $(1) $(3) $(CMAKE_FLAGS)
 @cmake --build --preset $(1)
 endef
+# Configuring again with the same values compiles nothing anew.
+define build_for_every_machine
+@$(SETUP) $(1)
+@CXX="$(CXX)" cmake --preset release -DREDLINE_CPU_ISAS= -DREDLINE_CUDA=AUTO $(CMAKE_FLAGS)
+@cmake --build --preset release
+endef
+this_machine = -DREDLINE_CPU_ISAS=native -DREDLINE_CUDA=GPU
 
 release:
-	$(call build,release,build)
+	$(call build,release,build,$(this_machine))
 
 # CI has built dev already and shows the demo with that: make demo PRESET=dev
 demo:
-	$(call build,$(PRESET),build)
+	$(call build,$(PRESET),build,$(this_machine))
 	@build/$(PRESET)/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.5 --top-p 0.9 --repetition-penalty 1.1 --seed 1
 	@echo
 	@build/$(PRESET)/redline image assets/redline-shapes "a large red house on a meadow" --output build/house.png --seed 6
@@ -68,7 +77,7 @@ tidy:
 	tools/check --all-files headers tidy
 
 wheel:
-	$(call build,release,test)
+	$(call build_for_every_machine,test)
 	tools/make_wheel.sh release build/wheelhouse
 
 docs:
@@ -76,7 +85,8 @@ docs:
 	build/venv/bin/python -m sphinx -W -q -b html -d build/api/doctrees docs/api build/api
 	@echo build/api/index.html
 
-install: release
+install:
+	$(call build_for_every_machine,build)
 	cmake --install build/release --prefix $(PREFIX)
 
 clean:

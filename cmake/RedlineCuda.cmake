@@ -1,14 +1,15 @@
 # The CUDA module: kernels/tiles compiled by nvcc, in a module that is loaded at run time. One binary serves all machines.
 #   REDLINE_CUDA=AUTO  where nvcc 13 is found
+#   REDLINE_CUDA=GPU   where nvcc 13 is found and this machine has an NVIDIA GPU
 #   REDLINE_CUDA=ON    an error without it
 #   REDLINE_CUDA=OFF   never
 # REDLINE_CUDA_ARCHITECTURES: what it has code for, as CMAKE_CUDA_ARCHITECTURES. Default: in a release 90a-real (H100,
 # H200), 80-real (A100; 8.6, 8.7 and 8.9 run it too) and 80-virtual, which the driver compiles for newer GPUs; in other
 # builds, which should not take long, 90a-real.
-set(REDLINE_CUDA AUTO CACHE STRING "build redline_cuda.so: AUTO, ON or OFF")
-set_property(CACHE REDLINE_CUDA PROPERTY STRINGS AUTO ON OFF)
-if(NOT REDLINE_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "REDLINE_CUDA is \"${REDLINE_CUDA}\"; expected AUTO, ON or OFF")
+set(REDLINE_CUDA AUTO CACHE STRING "build redline_cuda.so: AUTO, GPU, ON or OFF")
+set_property(CACHE REDLINE_CUDA PROPERTY STRINGS AUTO GPU ON OFF)
+if(NOT REDLINE_CUDA MATCHES "^(AUTO|GPU|ON|OFF)$")
+  message(FATAL_ERROR "REDLINE_CUDA is \"${REDLINE_CUDA}\"; expected AUTO, GPU, ON or OFF")
 endif()
 
 # redline_find_nvcc(RESULT WHY): the compiler, or "" and why not.
@@ -30,6 +31,11 @@ function(redline_find_nvcc result why)
 endfunction()
 
 if(REDLINE_CUDA STREQUAL "OFF" OR REDLINE_SANITIZE)
+  return()
+endif()
+# The driver makes this file, in containers that were given a GPU too.
+if(REDLINE_CUDA STREQUAL "GPU" AND NOT EXISTS /dev/nvidiactl AND NOT EXISTS /dev/dxg)
+  message(STATUS "without CUDA: this machine has no NVIDIA GPU")
   return()
 endif()
 redline_find_nvcc(nvcc why)

@@ -13,14 +13,16 @@ else()
   set(REDLINE_CPU_BASE_ISAS generic)
   set(REDLINE_CPU_OVERLAY_ISAS)
 endif()
-set(REDLINE_CPU_ISAS "" CACHE STRING "the instruction sets to compile for one machine, as generic;avx512; empty: all")
-foreach(isa IN LISTS REDLINE_CPU_ISAS)
-  if(NOT isa IN_LIST REDLINE_CPU_BASE_ISAS AND NOT isa IN_LIST REDLINE_CPU_OVERLAY_ISAS)
-    list(JOIN REDLINE_CPU_BASE_ISAS " " known)
-    list(JOIN REDLINE_CPU_OVERLAY_ISAS " " overlays)
-    message(FATAL_ERROR "REDLINE_CPU_ISAS has ${isa}; expected some of: ${known} ${overlays}")
-  endif()
-endforeach()
+set(REDLINE_CPU_ISAS "" CACHE STRING "the instruction sets to compile for: native, or a list as generic;avx512; empty: all")
+if(NOT REDLINE_CPU_ISAS STREQUAL "native")
+  foreach(isa IN LISTS REDLINE_CPU_ISAS)
+    if(NOT isa IN_LIST REDLINE_CPU_BASE_ISAS AND NOT isa IN_LIST REDLINE_CPU_OVERLAY_ISAS)
+      list(JOIN REDLINE_CPU_BASE_ISAS " " known)
+      list(JOIN REDLINE_CPU_OVERLAY_ISAS " " overlays)
+      message(FATAL_ERROR "REDLINE_CPU_ISAS has ${isa}; expected native, or some of: ${known} ${overlays}")
+    endif()
+  endforeach()
+endif()
 set(REDLINE_FLAGS_generic)
 set(REDLINE_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2 -mpopcnt)
 set(REDLINE_FLAGS_avx512 ${REDLINE_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
@@ -46,7 +48,48 @@ set(REDLINE_FEATURES_avx512_fp16 avx512_fp16)
 set(REDLINE_FEATURES_amx amx avx512_vnni avx512_bf16 avx512_fp16 avx512_vbmi)
 set(REDLINE_FEATURES_amx_fp16 ${REDLINE_FEATURES_amx} amx_fp16)
 
+# redline_native_isas(RESULT): the instruction sets that the CPU of this machine has, found by the code that chooses kernels at
+# run time (kernels/cpu/cpu_features.h).
+function(redline_native_isas result)
+  set(lines "")
+  foreach(isa IN LISTS REDLINE_CPU_BASE_ISAS REDLINE_CPU_OVERLAY_ISAS)
+    string(APPEND lines "  print_if_supported(\"${isa}\", {")
+    foreach(feature IN LISTS REDLINE_FEATURES_${isa})
+      string(APPEND lines "\"${feature}\", ")
+    endforeach()
+    string(APPEND lines "});\n")
+  endforeach()
+  set(program ${PROJECT_BINARY_DIR}/native_isas.cc)
+  file(CONFIGURE OUTPUT ${program} @ONLY CONTENT "#include <cstdio>
+#include <initializer_list>
+
+#include \"kernels/cpu/cpu_features.cc\"
+
+static void print_if_supported(const char* isa, std::initializer_list<const char*> features) {
+  for (const char* feature : features)
+    if (!redline::cpu_has(feature)) return;
+  std::printf(\"%s;\", isa);
+}
+
+int main() {
+@lines@}
+")
+  try_run(status compiled ${PROJECT_BINARY_DIR}/native_isas ${program}
+          CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/src -DCMAKE_CXX_STANDARD=20
+          COMPILE_OUTPUT_VARIABLE log RUN_OUTPUT_VARIABLE isas)
+  if(NOT compiled OR NOT status EQUAL 0)
+    message(FATAL_ERROR "REDLINE_CPU_ISAS=native: the program that asks the CPU failed; name the instruction sets instead. ${log}")
+  endif()
+  list(REMOVE_ITEM isas "")
+  set(${result} "${isas}" PARENT_SCOPE)
+endfunction()
+
 function(redline_add_cpu_kernels target)
+  set(wanted ${REDLINE_CPU_ISAS})
+  if(wanted STREQUAL "native")
+    redline_native_isas(wanted)
+    message(STATUS "kernels for the instruction sets of this CPU: ${wanted}")
+  endif()
   set(optimisation -O3)
   if(REDLINE_SANITIZE)
     set(optimisation -O1)
@@ -69,7 +112,8 @@ function(redline_add_cpu_kernels target)
     list(FILTER common EXCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")
   endforeach()
   foreach(isa IN LISTS REDLINE_CPU_BASE_ISAS REDLINE_CPU_OVERLAY_ISAS)
-    if(REDLINE_CPU_ISAS AND NOT isa IN_LIST REDLINE_CPU_ISAS)
+    if(wanted AND NOT isa IN_LIST wanted)
+      string(APPEND rows "REDLINE_ISA_LEFT_OUT(${isa})\n")
       continue()
     endif()
     set(own ${kernels})

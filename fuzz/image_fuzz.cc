@@ -1,7 +1,7 @@
 // Any bytes as a PNG, JPEG or WebP image.
-#include "formats/jpeg.h"
-#include "formats/png.h"
-#include "formats/webp.h"
+#include "media/jpeg.h"
+#include "media/png.h"
+#include "media/webp.h"
 #include "fuzz_input.h"
 
 using namespace redline;

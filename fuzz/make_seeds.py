@@ -396,6 +396,15 @@ def constraint_seeds():
             save("constraint", f"{kind}_{i}", bytes([kind]) + text.encode())
 
 
+def lark_seeds():
+    grammars = ['start: a+ [B]\na: "x" -> first | "y"i~2..3 /z[0-9]*/s\nB.2: "\\u00e9" | "a".."f"',
+                'start: item ("," item)*\n?item: NUMBER | "(" start ")"\n%import common.NUMBER\n%import common (WS, LF)\n%ignore WS',
+                'start: "*** Begin" LF part+\npart: "+" /(.*)/ LF\n    | "-" /(.+)/ LF  // a comment\n%import common.LF',
+                '!start: start "+" T | T\nT: U | _V\nU: "\\"\\n"\n_V: /[^"\\\\\\x00-\\x1f]/']
+    for i, text in enumerate(grammars):
+        save("lark", str(i), text)
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -411,3 +420,4 @@ if __name__ == "__main__":
     template_seeds()
     chat_output_seeds()
     constraint_seeds()
+    lark_seeds()

@@ -2,6 +2,7 @@
 """Includes point down: fails on an #include that the table of layers below does not allow.
 
   check_layers.py [ROOT]        checks src/ and include/ under ROOT (default: this repository)
+  check_layers.py --circles     prints the groups of files in one layer that include each other in a circle
   check_layers.py --self-test   plants bad includes in a temporary tree and expects each to be found
 
 A new edge is a decision about the house (docs/architecture.md), made here, in the open.
@@ -32,6 +33,8 @@ ALLOWED = {
     "backends/tiles": ["status", "base", "tensor", "kernels/tiles", "graph", "backends"],
     "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
     "formats": ["status", "base", "tensor"],
+    # Images: bytes to arrays and back, orientation, transparency and resizing. No model.
+    "media": ["status", "base", "formats", "text"],
     "text": ["status", "base", "tensor"],
     # Grammars, JSON Schemas and regular expressions as masks of tokens.
     "constraints": ["status", "base", "text"],
@@ -42,18 +45,19 @@ ALLOWED = {
     "models": _MODELS,
     "llm": [*_MODELS, "constraints", "models", "api"],
     "embedding": [*_MODELS, "models", "llm", "api"],
-    "diffusion": [*_MODELS, "models", "api"],
+    "diffusion": [*_MODELS, "media", "models", "api"],
     # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
     "capi": ["status", "base", "kernels/cpu", "api"],
     # The extension module of the Python package: over the C interface and nothing else.
     "python": ["api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
-    "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
+    "lab": [*_MODELS, "media", "models", "llm", "diffusion", "api"],
     # HTTP in front of the public API: models are reached through it only. Images travel as files.
-    "server": ["status", "base", "formats", "api"],
+    "server": ["status", "base", "formats", "media", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
-    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "text", "chat", "models", "hub", "lab", "server", "api"],
+    "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "media", "text", "chat", "models", "hub", "lab", "server",
+            "api"],
 }
 # Files of the models that compute: they quantize weights for a file.
 QUANTIZERS = ("quantize_file.cc",)
@@ -62,6 +66,10 @@ WARPS = ("kernels/cuda/warp.cuh", "kernels/emu/warp.h")
 # A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
 # code of a newer set in a symbol that all share.
 KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$|cpu_kernels\.inc$")  # the last is the list of kernels of the build
+
+# Groups of files in one layer that include each other in a circle. The number may only fall.
+MAX_CIRCLES = 23
+SOURCES = (".kernel.cc", ".cc", ".h", ".inc", ".cuh", ".cu")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -125,6 +133,50 @@ def check(root):
     return found
 
 
+def unit_of(name):
+    """A header and its source are one unit: "text/bpe" of "text/bpe.h" and "text/bpe.cc"."""
+    suffix = next((s for s in SOURCES if name.endswith(s)), "")
+    return name[: len(name) - len(suffix)]
+
+
+def circles(root):
+    """The groups of units in one layer that include each other in a circle, each sorted: the strongly connected components
+    (Tarjan 1972) of more than one unit."""
+    includes = {}
+    for path in sorted((root / "src").glob("**/*")):
+        if not path.name.endswith(SOURCES):
+            continue
+        unit = unit_of(str(path.relative_to(root / "src")))
+        targets = includes.setdefault(unit, set())
+        for match in filter(None, map(INCLUDE.match, path.read_text(encoding="utf-8").splitlines())):
+            target = unit_of(match[2])
+            if target != unit and target.split("/")[0] == unit.split("/")[0] and (root / "src" / match[2]).is_file():
+                targets.add(target)
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(unit):
+        index[unit] = low[unit] = len(index)
+        stack.append(unit)
+        for target in sorted(includes.get(unit, ())):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[unit] = min(low[unit], low[target])
+        if low[unit] == index[unit]:
+            group = stack[stack.index(unit):]
+            del stack[stack.index(unit):]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 10 * len(includes) + 1000))
+    for unit in includes:
+        if unit not in index:
+            visit(unit)
+    sys.setrecursionlimit(limit)
+    return sorted(found)
+
+
 def self_test():
     good = {
         "include/redline/text.h": '#include <string>\n#include "redline/status.h"\n',
@@ -182,14 +234,37 @@ def self_test():
     if not any(line.startswith("src/tensor/a.h:2: ") for line in found):
         print("check_layers: the self-test expected line 2 in", *found, sep="\n  ")
         return 1
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        sources = {
+            "src/llm/a.h": '#include "llm/b.h"\n',
+            "src/llm/b.cc": '#include "llm/b.h"\n#include "llm/c.h"\n',
+            "src/llm/b.h": "",
+            "src/llm/c.h": '#include "llm/a.h"\n#include "llm/d.h"\n',
+            "src/llm/d.h": '#include "base/error.h"\n',
+            "src/base/error.h": '#include "llm/d.h"\n',
+        }
+        for name, text in sources.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        if circles(root) != [["llm/a", "llm/b", "llm/c"]]:
+            print("check_layers: the self-test expected one circle of llm/a, llm/b and llm/c and got", circles(root))
+            return 1
     return 0
 
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
+    if sys.argv[1:] == ["--circles"]:
+        for group in circles(pathlib.Path(__file__).resolve().parent.parent):
+            print(", ".join(group))
+        return 0
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
     found = check(root)
+    if (number := len(circles(root))) > MAX_CIRCLES:
+        found.append(f"{number} groups of files in one layer include each other in a circle, and {MAX_CIRCLES} may "
+                     "(tools/check_layers.py --circles prints them)")
     for line in found:
         print(line)
     return 1 if found else 0

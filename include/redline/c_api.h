@@ -211,8 +211,8 @@ REDLINE_C_API redline_code redline_chat_reader_open(redline_model* model, const 
                                                     const char* tools_json, redline_chat_reader** reader,
                                                     redline_error** error);
 /* `json`: a list, perhaps empty, of {"type": "content" or "reasoning", "text"} and of {"type": "tool_call", "index",
- * "id", "name", "arguments"}, whose arguments are a JSON text. `is_last`: no text follows; what was held back is given.
- * */
+ * "id", "name", "arguments"}, whose arguments are a JSON text. `is_last`: 1: no text follows, and what was held back is
+ * given; 2: the same, and the text was cut by a limit, so that nothing is left of a call that is not whole. */
 REDLINE_C_API redline_code redline_chat_reader_push(redline_chat_reader* reader, const char* text, size_t length,
                                                     int32_t is_last, char** json, redline_error** error);
 REDLINE_C_API void redline_chat_reader_release(redline_chat_reader* reader);
@@ -249,7 +249,8 @@ typedef struct redline_generate_options {
   size_t num_logit_bias;
   const char* const* bad_words; /* strings that do not appear in the text */
   size_t num_bad_words;
-  /* What the text must match; at most one of these. */
+  /* What the text must match; at most one of these. With skip_special_tokens = 0 and parse_special = 1, a prompt given
+   * as text is that of a chat: the model may think first, and this holds for what follows, as stop strings do. */
   const char* json_schema; /* "{}": any JSON value */
   const char* regex;
   const char* grammar; /* GBNF */
@@ -585,7 +586,7 @@ typedef struct redline_image_request {
   const char* const* prompts; /* one per image, or one for all */
   size_t num_prompts;
   const char* negative_prompt;         /* NULL: none */
-  int64_t width, height;               /* pixels; 0: the model's default */
+  int64_t width, height;               /* pixels; 0: those of init_image if the model takes them, else the default */
   int64_t num_inference_steps;         /* 0: the model's default */
   double guidance_scale;               /* -1: the model's default */
   double true_cfg_scale;               /* classifier-free guidance of a distilled model; -1: the default */
@@ -603,8 +604,8 @@ typedef struct redline_image_request {
   const redline_float_array* init_noise;    /* standard normal, the shape of the latents; NULL: drawn from the seed */
   const redline_float_array* prompt_embeds; /* [batch, tokens, width], replaces the text encoders; NULL: none */
   const redline_float_array* pooled_embeds; /* [batch, width] */
-  const redline_image* init_image;          /* image to image; NULL: none */
-  const redline_image* mask;                /* inpainting: white is regenerated, black is kept; NULL: none */
+  const redline_image* init_image;          /* image to image, of any size; NULL: none */
+  const redline_image* mask;                /* inpainting: a luminance from 128 on is regenerated; NULL: none */
   double strength;                          /* image to image: fraction of the steps that run */
   int32_t keep_unmasked;                    /* 1: where the mask is black, pixels are those of init_image */
   int32_t keep_latents;                     /* 1: the result has the final latents */
@@ -615,6 +616,7 @@ typedef struct redline_image_request {
   const redline_float_array* negative_prompt_embeds; /* as prompt_embeds, for classifier-free guidance with these */
   const redline_float_array* negative_pooled_embeds;
   int32_t skip_decode; /* 1: no images, for keep_latents and redline_image_decode later */
+  const char* resize;  /* of init_image and mask to width and height: "stretch", "crop", "fit"; NULL: stretch */
 } redline_image_request;
 /* The model's default settings; strings in it are borrowed from the pipeline. `pipeline` may be NULL. */
 REDLINE_C_API void redline_image_request_init(redline_image_request* request, size_t struct_size,

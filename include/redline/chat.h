@@ -18,6 +18,10 @@ struct ChatInput {
   /// Arguments of tool calls become what the template expects, an object or a JSON text: OpenAI's clients send text,
   /// and most templates take objects. False: as transformers does it, they stay what they are.
   bool adapt_arguments = false;
+  /// How much the model thinks before it answers: "none" or "off", "on", or an effort ("minimal", "low", "medium",
+  /// "high", "xhigh", "max"). Sets the template's own switch (ModelInfo::thinking_switch), and reasoning_effort where
+  /// the template has that variable; variables_json goes first. "" or "auto": as the template does by itself.
+  std::string_view thinking = {};
 };
 
 /// A call that a model asks for.
@@ -43,8 +47,10 @@ class ChatReader {
  public:
   virtual ~ChatReader() = default;
   virtual void push(std::string_view piece, std::vector<ChatDelta>& out) = 0;
-  /// The end of the text: what was held back.
-  virtual void finish(std::vector<ChatDelta>& out) = 0;
+  /// The end of the text: what was held back. `was_cut`: the text ended by a limit, not by itself (FinishReason is not
+  /// kStop). Then a call whose arguments are whole is a call, and of any other one nothing is left, as of a marker that
+  /// has only begun.
+  virtual void finish(std::vector<ChatDelta>& out, bool was_cut = false) = 0;
 };
 
 }  // namespace redline

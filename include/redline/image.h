@@ -72,7 +72,7 @@ struct ImageProgress {
 struct ImageRequest {
   std::vector<std::string> prompts;  ///< one per image, or one for all
   std::string negative_prompt;       ///< for classifier-free guidance
-  int64_t width = 0, height = 0;     ///< pixels; 0: the model's default
+  int64_t width = 0, height = 0;     ///< pixels; 0: as ImageEngine::size_of
   int64_t num_inference_steps = 0;   ///< 0: the model's default
   double guidance_scale = -1;        ///< distilled (FLUX.1 dev) or classifier-free; -1: the model's default
   double true_cfg_scale = -1;        ///< classifier-free guidance of a distilled model; 1: none; -1: the default
@@ -95,9 +95,13 @@ struct ImageRequest {
   std::shared_ptr<const FloatArray> pooled_embeds;  ///< [batch, width]
   /// The same of the negative prompt, for classifier-free guidance with prompt_embeds.
   std::shared_ptr<const FloatArray> negative_prompt_embeds, negative_pooled_embeds;
-  std::shared_ptr<const RgbImage> init_image;  ///< image to image: starts from this image
-  std::shared_ptr<const RgbImage> mask;        ///< inpainting: white is regenerated, black is kept
-  double strength = 0.8;                       ///< image to image: fraction of the steps that run
+  std::shared_ptr<const RgbImage> init_image;  ///< image to image: starts from this image, of any size
+  /// Inpainting: white is regenerated, black is kept. A pixel is white from a luminance of 128 on; any size.
+  std::shared_ptr<const RgbImage> mask;
+  /// How init_image and mask become as large as the result: "stretch" (the default of diffusers; also ""), "crop" or
+  /// "fit" (the border pixels fill the rest), each with Lanczos' filter.
+  std::string resize;
+  double strength = 0.8;  ///< image to image: fraction of the steps that run
   /// With `mask`: pixels where it is black are those of `init_image` to the last bit, and gray blends. False: what the
   /// VAE makes of them.
   bool keep_unmasked = false;
@@ -142,6 +146,10 @@ class ImageEngine {
   virtual bool takes_guidance_scale() const = 0;
   /// Width and height are multiples of this many pixels.
   virtual int64_t size_multiple() const = 0;
+  /// Width and height of the result of a request: those that it has; else those of init_image, rounded down to
+  /// size_multiple, or in its proportions as many pixels as the model's own size if a side exceeds max_side; else the
+  /// model's own.
+  virtual std::pair<int64_t, int64_t> size_of(const ImageRequest& request) const = 0;
   /// A request with the model's default settings (redline.json, else the family's).
   virtual ImageRequest defaults() const = 0;
   /// Calls `on_step` after every step; returning false ends the run with Code::cancelled.
@@ -189,6 +197,10 @@ struct SamplerNames {
 };
 /// Of a name as ImageResult::solver gives it; what Redline does not know keeps its name.
 SamplerNames sampler_names(const std::string& solver);
+
+/// True: ImageRequest::solver takes this name of a sampler of A1111's web UI, ComfyUI or diffusers, with or without
+/// "-karras" and the like. Some models run only part of these.
+bool is_known_sampler(const std::string& sampler);
 
 /// The maximum rank in a LoRA file. ImageOptions::max_adapter_rank must be at least the sum over the active files. Same
 /// errors as load_adapter.

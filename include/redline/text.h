@@ -90,6 +90,10 @@ struct ModelInfo {
   bool has_chat_template = false;  ///< render_chat() works
   std::string chat_template;       ///< its text
   bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
+  bool has_tool_template = false;  ///< the chat template writes the tools that it is given
+  /// The switch that ChatInput::thinking sets: a variable of the chat template, as "enable_thinking", or a word in the
+  /// system message, as "/no_think". "": the template has none.
+  std::string thinking_switch;
   int threads = 0;
   std::string isa;  ///< instruction set of the kernels in use, or the device: "emu"
   /// How the device runs a step: "up to 16 rows in one launch, more by graphs of launches"; "": the CPU runs it.
@@ -167,6 +171,7 @@ struct OutputConstraint {
   enum class Kind : uint8_t {
     kNone,
     kGrammar,     ///< `text` in GBNF, the notation of llama.cpp
+    kLark,        ///< `text` in the notation of Lark, the subset that OpenAI documents for custom tools
     kRegex,       ///< `text` is a regular expression (ECMA-262 without look-around and back references)
     kJsonSchema,  ///< `text` is a JSON Schema (draft 7, 2020-12); "{}": any JSON value
     kChoice,      ///< one of `choices`
@@ -175,9 +180,9 @@ struct OutputConstraint {
   Kind kind = Kind::kNone;
   std::string text;
   std::vector<std::string> choices;
-  std::string prompt = {};            ///< kToolCalls: the rendered prompt, which may have begun the reasoning
-  bool allows_several_calls = false;  ///< kToolCalls: where the model's family writes more than one
-  JsonFormat json = {};               ///< kJsonSchema, and the arguments of kToolCalls
+  std::string tools = {};  ///< OpenAI's list of tools: calls of these match as well; "": none. Not for kToolCalls
+  bool allows_several_calls = false;  ///< more than one call, where the model's family writes several
+  JsonFormat json = {};               ///< kJsonSchema, and the arguments of calls
   bool operator==(const OutputConstraint&) const = default;
 };
 
@@ -185,7 +190,12 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;     ///< strings that end the generation; not part of the output
+  std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
+  /// The rendered prompt, or its end, of an answer that chat_reader() reads. The model may then think first, as its
+  /// chat template has it: the constraint holds for what follows the thinking, and stop strings end only that. "": the
+  /// constraint and the stop strings hold from the first token.
+  std::string chat_prompt;
+  bool stop_in_reasoning = false;    ///< stop strings end the thinking, too
   std::vector<int32_t> stop_tokens;  ///< further tokens that end the text
   bool ignore_stop_tokens = false;   ///< the model's own do not end it
   int64_t min_tokens = 0;  ///< tokens that end the text are excluded before, unless a constraint allows no other
@@ -369,12 +379,17 @@ class TextEngine {
   virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
 
   /// A reader of the answer to `prompt`, the rendered text (its end suffices). `tools_json`: types of parameters, for
-  /// formats that write values without quotes; "": none. Without a chat template everything is content.
-  virtual std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const = 0;
+  /// formats that write values without quotes; "": none. Without a chat template everything is content. `constraint`:
+  /// of the request. After the reasoning, text of a JSON schema is content as it is, whatever markers its strings have.
+  virtual std::unique_ptr<ChatReader> chat_reader(
+      std::string_view prompt, std::string_view tools_json,
+      OutputConstraint::Kind constraint = OutputConstraint::Kind::kNone) const = 0;
 
   /// The keywords of a JSON Schema that a relaxed constraint leaves out, each once, in alphabetical order. Compiles the
-  /// constraint, which requests with an equal one then share. Errors as generate() has them.
-  virtual Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint) = 0;
+  /// constraint, which requests with an equal one then share. `chat_prompt`: GenerateRequest::chat_prompt. Errors as
+  /// generate() has them.
+  virtual Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint,
+                                                               std::string_view chat_prompt = {}) = 0;
 
   /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
   /// not_found: an adapter that is not loaded. invalid_argument: adapters whose ranks together exceed max_adapter_rank.

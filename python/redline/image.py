@@ -30,7 +30,7 @@ _OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks
             "transformer_file", "step_cache_file", "vae_folder", "trace_file", "max_adapter_rank")
 _PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
           "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
-          "strength", "keep_unmasked", "keep_latents", "skip_decode")
+          "strength", "keep_unmasked", "keep_latents", "skip_decode", "resize")
 _AT_LEAST_1 = ("width", "height", "num_inference_steps", "steps_budget", "max_sequence_length")  # 0: as if left out
 _KNOWN_ELSEWHERE = {"steps": "num_inference_steps", "guidance": "guidance_scale", "cfg_scale": "guidance_scale",
                     "init_image": "image", "mask": "mask_image", "callback_on_step_end": "callback", "latents": "init_noise",
@@ -182,6 +182,7 @@ class ImageResult:
         """The images as PIL.Image over the engine's memory, or as redline.Image where Pillow is not installed."""
         try:
             from PIL import Image as pil
+            from PIL import ImageOps
         except ImportError:
             return list(self.to_redline())
         return [pil.fromarray(pixels) for pixels in self.pixels]
@@ -239,15 +240,18 @@ def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
     if isinstance(value, (str, os.PathLike)):
         try:
             from PIL import Image as pil
+            from PIL import ImageOps
         except ImportError:
             raise InvalidArgument(f"{name} is a path, which Pillow reads: pip install pillow, or pass an array "
                                   "[height, width, 3]") from None
         try:
             value = pil.open(path_text(name, value))
+            value = ImageOps.exif_transpose(value)
         except OSError as error:
             raise InvalidArgument(f"{name}: {error}") from None
     if hasattr(value, "convert") and hasattr(value, "getbands"):
-        value = value.convert("RGB")
+        has_alpha = gray and ("A" in value.getbands() or "transparency" in getattr(value, "info", {}))
+        value = value.convert("RGBA" if has_alpha else "RGB")
     if not is_array(value):
         raise InvalidArgument(f"{name} must be a PIL image, a path, or an array [height, width, 3], not {kind_of(value)}")
     found = as_numpy(name, value)
@@ -265,7 +269,9 @@ def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
         raise InvalidArgument(f"{name} has shape {list(found.shape)}; it must be [height, width, 3]")
     if found.shape[2] == 1:
         found = np.repeat(found, 3, axis=2)
-    return np.ascontiguousarray(found[:, :, :3])
+    if gray and found.shape[2] == 4:  # a mask over black: what is transparent is kept
+        found = (found[:, :, :3].astype(np.uint16) * found[:, :, 3:] + 127) // 255
+    return np.ascontiguousarray(found[:, :, :3], dtype=np.uint8)
 
 
 class ImagePipeline(Closable["_redline.ImagePipeline"]):
@@ -348,7 +354,8 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
         ``prompt``: one, or one for each image of a batch. ``width``, ``height``: pixels. ``seed``: equal to
         ``torch.Generator("cpu").manual_seed(seed)``; left out: a random one, which the result has. ``generator``: an int, or a
         torch.Generator, of which the initial seed is used. ``image`` (PIL, path, or array [height, width, 3]): image to image, with
-        ``strength`` from 0 to 1; with ``mask_image`` inpainting: white is regenerated. ``cache``: rule of the step cache ("auto",
+        ``strength`` from 0 to 1; with ``mask_image`` inpainting: white is regenerated. Both may have any size; ``resize`` ("stretch",
+        "crop", "fit") brings them to that of the result, which follows from the image without width and height. ``cache``: rule of the step cache ("auto",
         "none", "fbcache:threshold=0.1"); ``quality`` from 0 to 1 sets its threshold, ``steps_budget`` the number of computed steps.
         ``init_noise``: float32 [images, channels, height / 8, width / 8]. ``prompt_embeds``: float32 [images, tokens, width], in
         place of the text encoders, with ``pooled_prompt_embeds`` [images, width]; the same of the negative prompt
@@ -358,7 +365,7 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
         standard error; by default in terminals and notebooks without a callback. Ctrl-C ends the call within a step.
 
         Further names: true_cfg_scale, guidance_begin, guidance_end, split_guidance, max_sequence_length, scheduler, seed_each,
-        keep_unmasked, keep_latents (the result has ``latents``), skip_decode (no images: decode(latents) later).
+        keep_unmasked, keep_latents (the result has ``latents``), skip_decode (no images: decode(latents) later), resize.
         """
         handle = self._use()
         request = _redline.ImageRequest(handle)
@@ -405,8 +412,8 @@ class ImagePipeline(Closable["_redline.ImagePipeline"]):
             if source is not None:
                 pixels = rgb_pixels(name, source, field == "mask")
                 setattr(request, field, pixels)
-                if field == "init_image" and width is None and height is None:
-                    request.width, request.height = pixels.shape[1], pixels.shape[0]
+                if field == "init_image":  # the engine derives what is left out from the image
+                    request.width, request.height = width or 0, height or 0
 
         shown = progress if progress is not None else None if callback is None else False
         with ProgressBar(0, unit="step", shown=shown) as bar:

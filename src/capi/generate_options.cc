@@ -138,7 +138,8 @@ Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_g
   if (prompt.num_tokens > 0)
     return invalid_argument("{} tokens are given, and the pointer to them is NULL", prompt.num_tokens);
   REDLINE_ASSIGN(const std::string_view text, text_of(prompt.text, prompt.length, "text"));
-  request.constraint.prompt = text;
+  // A conversation as render_chat() writes it. Its answer shows its control tokens, for the reader.
+  if (o.tool_calls != nullptr || (o.parse_special != 0 && request.special)) request.chat_prompt = text;
   REDLINE_ASSIGN(request.prompt, model.engine->encode(text, o.parse_special != 0, o.add_bos != 0));
   return request;
 }

@@ -65,6 +65,7 @@ redline_image_request default_request(const ImageRequest& d) {
   o.quality = d.quality;
   o.steps_budget = d.steps_budget;
   o.strength = d.strength;
+  o.resize = text_or_null(d.resize);
   return o;
 }
 
@@ -139,6 +140,7 @@ Result<ImageRequest> read_request(const redline_image_request& o, const ImageReq
   r.keep_unmasked = o.keep_unmasked != 0;
   r.keep_latents = o.keep_latents != 0;
   r.skip_decode = o.skip_decode != 0;
+  r.resize = text_or_empty(o.resize);
   REDLINE_TRY(read_pointers(o, r));
   return r;
 }

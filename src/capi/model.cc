@@ -270,7 +270,7 @@ redline_code redline_chat_reader_push(redline_chat_reader* reader, const char* t
     REDLINE_ASSIGN(const std::string_view piece, text_of(text, length, "text"));
     std::vector<ChatDelta> deltas;
     if (!piece.empty()) reader->reader->push(piece, deltas);
-    if (is_last != 0) reader->reader->finish(deltas);
+    if (is_last != 0) reader->reader->finish(deltas, is_last == 2);
     Json list = Json::array();
     for (const ChatDelta& delta : deltas) list.push_back(delta_json(delta));
     return give_json(list, json);

@@ -1,8 +1,10 @@
 #include "chat/chat_template.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/mapped_file.h"
+#include "chat/chat_output.h"
 #include "chat/jinja/json.h"
 #include "chat/jinja/operations.h"
 #include "chat/jinja/template.h"
@@ -17,6 +19,8 @@ struct ChatTemplate::Parts {
   jinja::Template main;
   std::optional<jinja::Template> tool_use;
   std::string_view argument_form;
+  ThinkingSwitch thinking;  ///< with `off`, or only with efforts
+  bool writes_tools = false;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -26,6 +30,8 @@ ChatTemplate::~ChatTemplate() = default;
 
 const std::string& ChatTemplate::source() const { return parts_->source; }
 std::string_view ChatTemplate::argument_form() const { return parts_->argument_form; }
+std::string_view ChatTemplate::thinking_switch() const { return *parts_->thinking.off ? parts_->thinking.name : ""; }
+bool ChatTemplate::writes_tools() const { return parts_->writes_tools; }
 
 Result<ChatTemplate> ChatTemplate::compile(std::string source, ChatTemplateOptions options) {
   REDLINE_ASSIGN(jinja::Template main, jinja::Template::compile(source).within("chat template"));
@@ -34,9 +40,70 @@ Result<ChatTemplate> ChatTemplate::compile(std::string source, ChatTemplateOptio
     REDLINE_ASSIGN(tool_use, jinja::Template::compile(options.tool_use).within("chat template tool_use"));
   }
   ChatTemplate compiled(std::unique_ptr<Parts>(
-      new Parts{std::move(source), std::move(options), std::move(main), std::move(tool_use), ""}));
+      new Parts{std::move(source), std::move(options), std::move(main), std::move(tool_use), "", {}, false}));
   compiled.probe_arguments();
+  compiled.probe_thinking();
+  compiled.probe_tools();
   return compiled;
+}
+
+void ChatTemplate::probe_tools() {
+  if (parts_->source.find("tools") == std::string::npos && !parts_->tool_use) return;
+  constexpr std::string_view kTools = R"([{"type": "function", "function": {"name": "needle", "description": "d",
+    "parameters": {"type": "object", "properties": {"p": {"type": "string", "description": "d"}}, "required": ["p"]}}}])";
+  for (const char* messages : {R"([{"role": "user", "content": "u"}])",
+                               R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])"}) {
+    const auto text = render({messages, kTools, "", true});
+    if (text.ok() && text->find("needle") != std::string::npos) parts_->writes_tools = true;
+  }
+}
+
+namespace {
+
+/// The messages with a word at the end of the system message.
+std::string with_system_word(std::string_view messages_json, std::string_view word) {
+  using MessagesJson = nlohmann::ordered_json;
+  MessagesJson messages = MessagesJson::parse(messages_json.begin(), messages_json.end(), nullptr, false);
+  if (!messages.is_array()) return std::string(messages_json);  // render() names the fault
+  const bool has_system = !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system" &&
+                          messages[0].contains("content");
+  if (has_system && messages[0]["content"].is_string()) {
+    const std::string content = messages[0]["content"];
+    messages[0]["content"] = content.empty() ? std::string(word) : fmt::format("{}\n{}", content, word);
+  } else if (has_system && messages[0]["content"].is_array()) {
+    messages[0]["content"].push_back({{"type", "text"}, {"text", word}});
+  } else {
+    messages.insert(messages.begin(), MessagesJson{{"role", "system"}, {"content", word}});
+  }
+  return messages.dump(-1, ' ', false, MessagesJson::error_handler_t::replace);
+}
+
+bool is_system_word(const ThinkingSwitch& one) { return *one.name == '/'; }
+
+}  // namespace
+
+void ChatTemplate::probe_thinking() {
+  constexpr std::string_view kMessages = R"([{"role": "user", "content": "needle"}])";
+  // Behind the message: what a word adds to the system message is no sign.
+  const auto end_of = [](const Result<std::string>& text) {
+    return text.ok() ? text->substr(std::min(text->rfind("needle"), text->size())) : std::string();
+  };
+  for (const ThinkingSwitch& one : possible_thinking_switches(parts_->source)) {
+    if (!*one.off) {
+      parts_->thinking = one;
+      return;
+    }
+    const auto rendered = [&](const char* value) {
+      if (is_system_word(one)) return render({with_system_word(kMessages, value), "", "", true});
+      return render({kMessages, "", fmt::format(R"({{"{}": {}}})", one.name, value), true});
+    };
+    const auto off = rendered(one.off), on = rendered(one.on);
+    const bool shows_anything = is_system_word(one) || std::string_view(one.name) == "reasoning_effort";
+    const bool differs = shows_anything ? end_of(off) != end_of(on) : off.ok() && on.ok() && *off != *on;
+    if (!off.ok() || !differs) continue;
+    parts_->thinking = one;
+    return;
+  }
 }
 
 void ChatTemplate::probe_arguments() {
@@ -94,6 +161,46 @@ void adapt_arguments(jinja::Evaluation& e, jinja::Value messages, bool to_object
 
 }  // namespace
 
+namespace {
+
+constexpr std::string_view kThinkingLevels[] = {"none",   "off",  "on",    "minimal", "low",
+                                                "medium", "high", "xhigh", "max",     "auto"};
+
+/// Variables of the template and the word of the system message ("") that set its thinking.
+struct ThinkingSettings {
+  std::string variables_json, system_word;
+};
+
+Result<ThinkingSettings> thinking_settings(const ThinkingSwitch& own, std::string_view source, std::string_view level) {
+  ThinkingSettings settings;
+  if (level.empty() || level == "auto") return settings;
+  if (std::find(std::begin(kThinkingLevels), std::end(kThinkingLevels), level) == std::end(kThinkingLevels))
+    return invalid_argument("thinking: expected one of {}, got \"{}\"", fmt::join(kThinkingLevels, ", "), level);
+  const bool is_off = level == "none" || level == "off", is_effort = !is_off && level != "on";
+  const bool is_low = is_off || level == "minimal" || level == "low";
+  const auto effort_of = [&](const ThinkingSwitch& one) -> std::string {
+    if (is_effort && !*one.low) return fmt::format("\"{}\"", level);
+    if (is_effort && *one.low && !*one.off && level == "medium") return "\"medium\"";
+    return is_low ? one.low : one.high;
+  };
+  constexpr std::string_view kEffort = "reasoning_effort";
+  std::string variables;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    if (!value.empty()) variables += fmt::format("{}\"{}\": {}", variables.empty() ? "" : ", ", name, value);
+  };
+  const bool is_own_effort = own.name == kEffort;
+  if (*own.off && is_system_word(own)) settings.system_word = is_off ? own.off : own.on;
+  else if (is_own_effort && is_effort) add(kEffort, effort_of(own));
+  else if (*own.off) add(own.name, is_off ? own.off : own.on);
+  else if (is_own_effort) add(kEffort, is_off ? own.low : own.high);
+  if (!is_own_effort && is_effort && source.find(kEffort) != std::string_view::npos)
+    add(kEffort, fmt::format("\"{}\"", level));
+  if (!variables.empty()) settings.variables_json = "{" + variables + "}";
+  return settings;
+}
+
+}  // namespace
+
 Result<std::string> ChatTemplate::render(const ChatInput& input) const {
   try {
     jinja::Evaluation e(parts_->options.limits);
@@ -109,8 +216,14 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
     const auto add = [&](const char* name, jinja::Value value) { jinja::set(e, *variables, e.string(name), value); };
     add("documents", jinja::Value::none());
     REDLINE_TRY(add_object(parts_->options.special_tokens_json, "special tokens"));
+    REDLINE_ASSIGN(const ThinkingSettings thinking,
+                   thinking_settings(parts_->thinking, parts_->source, input.thinking));
+    REDLINE_TRY(add_object(thinking.variables_json, "thinking"));
     REDLINE_TRY(add_object(input.variables_json, "template variables"));
-    REDLINE_ASSIGN(const jinja::Value messages, jinja::parse_json_value(e, input.messages_json, "messages"));
+    std::string marked;  // parsed values may refer to it
+    if (!thinking.system_word.empty()) marked = with_system_word(input.messages_json, thinking.system_word);
+    REDLINE_ASSIGN(const jinja::Value messages,
+                   jinja::parse_json_value(e, marked.empty() ? input.messages_json : marked, "messages"));
     if (!messages.is(jinja::Kind::kList))
       return invalid_argument("messages: expected a list, got {}", jinja::type_name(messages));
     if (input.adapt_arguments && !parts_->argument_form.empty())

@@ -44,10 +44,16 @@ class ChatTemplate {
   /// How the template takes arguments of tool calls, found by rendering one: "object", "text", or "" where it renders
   /// neither.
   std::string_view argument_form() const;
+  /// The switch of the thinking (ModelInfo::thinking_switch), found by rendering with both of its values; "": none.
+  std::string_view thinking_switch() const;
+  /// A tool that is given appears in the text.
+  bool writes_tools() const;
 
  private:
   struct Parts;
   void probe_arguments();
+  void probe_thinking();
+  void probe_tools();
   explicit ChatTemplate(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };

@@ -9,6 +9,8 @@
 #include "chat/tool_call_parts.h"
 #include "constraints/json_schema.h"
 #include "constraints/json_string.h"
+#include "constraints/lark.h"
+#include "constraints/regex_syntax.h"
 #include "text/unicode.h"
 
 namespace redline {
@@ -21,7 +23,7 @@ using Expr = Grammar::Expr;
 const ToolCallSyntax& syntax_of(const ChatOutputFormat& format, std::string_view chat_template) {
   const ToolCallSyntax* best = &format.syntaxes[0];
   for (const ToolCallSyntax& syntax : format.syntaxes) {
-    if (!syntax.read) continue;
+    if (!syntax.read || syntax.only_tools) continue;
     if (!*syntax.begin) return syntax;
     if (chat_template.find(best->begin) == std::string::npos) best = &syntax;
   }
@@ -35,11 +37,34 @@ bool is_identifier(std::string_view name) {
 
 class ToolCallGrammar {
  public:
-  ToolCallGrammar(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline)
+  /// `text`: becomes part of the grammar.
+  ToolCallGrammar(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline, Grammar text = {})
       : rules_(rules), trie_(trie), deadline_(deadline), format_(tool_call_format(rules.chat_template)),
-        syntax_(syntax_of(format_, rules.chat_template)) {}
+        syntax_(syntax_of(format_, rules.chat_template)), g_(std::move(text)) {}
 
-  Result<Grammar> compile() {
+  Result<Grammar> calls() {
+    REDLINE_ASSIGN(const Expr answer, any_calls());
+    return answer_of({answer}, true);
+  }
+
+  Result<Grammar> calls_or_text(ContentKind kind) {
+    std::vector<Expr> answers = {g_.sequence({literal(format_.answer_begin), g_.call(g_.root), may_end()})};
+    if (!rules_.tools_json.empty()) {
+      REDLINE_ASSIGN(const Expr calls, any_calls());
+      answers.push_back(calls);
+    }
+    return answer_of(std::move(answers), kind == ContentKind::kJson);
+  }
+
+ private:
+  Result<Grammar> answer_of(std::vector<Expr> answers, bool spaces_are_free) {
+    const Grammar::Rule root = g_.add_rule("answer");
+    g_.define(root, g_.sequence({reasoning(spaces_are_free), g_.choice(std::move(answers))}));
+    g_.root = root;
+    return std::move(g_);
+  }
+
+  Result<Expr> any_calls() {
     const OrderedJson tools = OrderedJson::parse(rules_.tools_json.begin(), rules_.tools_json.end(), nullptr, false);
     if (!tools.is_array() || tools.empty()) return invalid_argument("tools: they must be a list of functions");
     std::vector<Expr> one;
@@ -52,6 +77,11 @@ class ToolCallGrammar {
       t.parameters = function.value("parameters", OrderedJson::object());
       if (t.name.find_first_of(" \t\r\n{}[]()\"<>") != std::string::npos)
         return invalid_argument("tools: the name \"{}\" has characters that no call can have", t.name);
+      Result<std::optional<Grammar>> input = input_of(function);
+      if (!input.ok()) return Status(input.status()).within(fmt::format("tool {}", t.name));
+      t.input = std::move(*input);
+      if (t.input)
+        t.parameters = {{"type", "object"}, {"properties", {{kInput, {{"type", "string"}}}}}, {"required", {kInput}}};
       if (t.parameters.is_object() && t.parameters.empty())
         t.parameters = {{"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
       if (t.parameters.is_object() && !t.parameters.contains("type")) t.parameters["type"] = "object";
@@ -60,16 +90,40 @@ class ToolCallGrammar {
       if (!call.ok()) return Status(call.status()).within(fmt::format("tool {}", t.name));
       one.push_back(*call);
     }
-    g_.root = g_.add_rule("root");
-    g_.define(g_.root, g_.sequence({reasoning(), all_calls(g_.choice(std::move(one)))}));
-    return std::move(g_);
+    return all_calls(g_.choice(std::move(one)));
   }
 
- private:
   struct Tool {
     std::string name, schema;
     OrderedJson parameters;
+    std::optional<Grammar> input;  ///< what the parameter "input" matches
   };
+  static constexpr std::string_view kInput = "input";
+
+  /// {"format": {"type": "grammar", "syntax": "lark", "definition": ..}} of a function that stands for a custom tool.
+  Result<std::optional<Grammar>> input_of(const OrderedJson& function) {
+    const OrderedJson none = OrderedJson::object();
+    const auto member = [&](const OrderedJson& object, const char* name) -> const OrderedJson& {
+      return object.is_object() && object.contains(name) ? object[name] : none;
+    };
+    const OrderedJson& format = member(function, "format");
+    if (member(format, "type") != "grammar") return std::optional<Grammar>();
+    const OrderedJson& holder = member(format, "grammar").empty() ? format : member(format, "grammar");
+    const OrderedJson &syntax = member(holder, "syntax"), &definition = member(holder, "definition");
+    if (!definition.is_string()) return invalid_argument("format: a grammar has a definition, which is a text");
+    const std::string& text = definition.get_ref<const std::string&>();
+    if (syntax == "lark") {
+      REDLINE_ASSIGN(Grammar grammar, parse_lark(text, deadline_));
+      return std::optional<Grammar>(std::move(grammar));
+    }
+    if (syntax != "regex") return invalid_argument("format: the syntax of a grammar is \"lark\" or \"regex\"");
+    REDLINE_ASSIGN(const RegexSyntax regex, RegexSyntax::parse(text));
+    Grammar grammar;
+    grammar.root = grammar.add_rule("input");
+    REDLINE_ASSIGN(const Expr whole, regex.whole(grammar, deadline_));
+    grammar.define(grammar.root, whole);
+    return std::optional<Grammar>(std::move(grammar));
+  }
   using Reader = ToolCallSyntax::Read;
 
   // Texts with special tokens --------------------------------------------------------------------------------------
@@ -98,8 +152,8 @@ class ToolCallGrammar {
     return id >= 0 && trie_.text(id).empty();
   }
 
-  /// Any characters among which none of these texts is.
-  Expr text_without(const std::vector<std::string_view>& markers) {
+  /// Any characters among which none of these texts is. `not_first`: characters that it does not begin with.
+  Expr text_without(const std::vector<std::string_view>& markers, const CharSet& not_first = {}) {
     std::vector<std::u32string> stops;
     for (const std::string_view marker : markers) {
       if (marker.empty() || is_special(marker)) continue;  // a special token is not text
@@ -118,11 +172,22 @@ class ToolCallGrammar {
     for (const std::u32string& stop : stops) known.insert(stop.begin(), stop.end());
     CharSet others = {{0, kMaxChar}};
     for (const char32_t c : known) others = intersect(others, complement({{c, c}}));
+    // With characters that cannot be the first, the start is a state of its own, like the first of the others.
+    const uint32_t offset = not_first.empty() ? 0 : 1;
     Grammar::Graph graph;
+    graph.num_states = 1 + offset;
+    const CharSet may_begin = complement(not_first);
+    if (offset > 0) graph.accepts.push_back(0);
+    const auto add = [&](uint32_t state, const CharSet& chars, uint32_t next) {
+      graph.add(state + offset, g_.chars(chars), next + offset);
+      if (state != 0 || offset == 0) return;
+      if (const CharSet first = intersect(chars, may_begin); !first.empty())
+        graph.add(0, g_.chars(first), next + offset);
+    };
     for (size_t i = 0; i < order.size(); ++i) {
       const auto from = static_cast<uint32_t>(i);
-      graph.accepts.push_back(from);
-      graph.add(from, g_.chars(others), 0);
+      graph.accepts.push_back(from + offset);
+      add(from, others, 0);
       for (const char32_t c : known) {
         std::u32string text = order[i] + c;
         const auto ends_with = [&](const std::u32string& stop) {
@@ -131,12 +196,12 @@ class ToolCallGrammar {
         if (std::any_of(stops.begin(), stops.end(), ends_with)) continue;
         const auto begins = [&](const std::u32string& stop) { return stop.compare(0, text.size(), text) == 0; };
         while (!text.empty() && std::none_of(stops.begin(), stops.end(), begins)) text.erase(0, 1);
-        const auto [state, is_new] = states.try_emplace(text, graph.num_states);
+        const auto [state, is_new] = states.try_emplace(text, static_cast<uint32_t>(order.size()));
         if (is_new) {
           graph.add_state();
           order.push_back(text);
         }
-        graph.add(from, g_.chars({{c, c}}), state->second);
+        add(from, {{c, c}}, state->second);
       }
     }
     return g_.graph(std::move(graph));
@@ -146,20 +211,23 @@ class ToolCallGrammar {
 
   Expr spaces() { return g_.repeat(g_.chars({{' ', ' '}, {'\n', '\n'}}), 0, 4); }
 
-  Expr reasoning() {
+  /// `spaces_are_free`: the reader drops any white space between the reasoning and what follows.
+  Expr reasoning(bool spaces_are_free) {
     const AnswerPlace place = answer_place(rules_.chat_template, rules_.prompt);
-    if (format_.has_channels) {
-      const Expr analysis = g_.sequence(
-          {literal("<|channel|>analysis<|message|>"), text_without({"<|end|>"}), literal("<|end|><|start|>assistant")});
-      return g_.sequence({place == AnswerPlace::kHeader ? g_.empty() : literal("<|start|>assistant"),
-                          is_special("<|end|>") ? g_.optional(analysis) : g_.empty()});
-    }
     const ReasoningMarkers markers = reasoning_markers(rules_.chat_template);
-    if (!*markers.open) return g_.empty();
-    const Expr rest = g_.sequence({text_without({markers.close}), literal(markers.close), spaces()});
+    const Expr head = g_.bytes(format_.has_channels && place != AnswerPlace::kHeader ? "<|start|>assistant" : "");
+    if (!*markers.open || place == AnswerPlace::kContent) return head;
+    const bool is_structured = *markers.header || format_.has_channels;  // white space would be content
+    const Expr space = is_structured ? g_.empty() : spaces_are_free ? spaces() : g_.bytes(markers.separator);
+    std::vector<std::string_view> ends = {markers.close};
+    if (format_.has_channels) ends = {markers.close, "<|channel|>", "<|start|>", "<|eom|>", "<|return|>", "<|call|>"};
+    const Expr rest = g_.sequence({text_without(ends), literal(markers.close), literal(markers.header), space});
     if (place == AnswerPlace::kReasoning) return rest;
-    return g_.optional(g_.sequence({literal(markers.open), rest}));
+    const Expr before = is_structured ? g_.empty() : spaces();
+    return g_.sequence({head, g_.optional(g_.sequence({before, literal(markers.open), rest}))});
   }
+
+  Expr may_end() { return *format_.answer_end ? g_.optional(literal(format_.answer_end)) : g_.empty(); }
 
   Expr all_calls(Expr one) {
     const std::string_view separator = syntax_.writes_list ? ", " : "\n";
@@ -176,13 +244,21 @@ class ToolCallGrammar {
 
   /// JSON of the parameters, or of the part that a pointer names.
   Result<Expr> json_of(const Tool& tool, const std::string& pointer = "") {
+    if (tool.input) {
+      const Expr text = g_.sequence({g_.bytes("\""), g_.embed(*tool.input, true), g_.bytes("\"")});
+      if (!pointer.empty()) return text;
+      return g_.sequence({g_.bytes(fmt::format("{{\"{}\": ", kInput)), text, g_.bytes("}")});
+    }
     REDLINE_ASSIGN(const Grammar::Rule rule, add_json_schema(g_, tool.schema, pointer, rules_.json, deadline_));
     return g_.call(rule);
   }
 
   Result<Expr> call_of(const Tool& tool) {
     if (format_.has_channels) {
-      if (*format_.channel_call) return refused();
+      if (*format_.channel_call) {
+        REDLINE_ASSIGN(const Expr call, xml_call(tool));
+        return g_.sequence({literal(fmt::format(" to={}<|message|>", tool.name)), call});
+      }
       REDLINE_ASSIGN(const Expr arguments, json_of(tool));
       return g_.sequence({literal("<|channel|>commentary to=functions." + tool.name + " "),
                           literal("<|constrain|>json<|message|>"), arguments});
@@ -205,6 +281,7 @@ class ToolCallGrammar {
     if (read == read_named_json) return named_json(tool);
     if (read == read_xml_calls) return xml_call(tool);
     if (read == read_key_value_call) return key_value_call(tool);
+    if (read == read_nested_xml) return nested_xml(tool);
     if (read == read_python_calls) return python_call(tool);
     if (read == read_gemma_call) {
       REDLINE_ASSIGN(const Expr arguments, json_of(tool));
@@ -257,14 +334,17 @@ class ToolCallGrammar {
     const std::string_view close_tag = is_quoted ? "\">" : ">", space = is_quoted ? "" : "\n";
     const bool starts_open = std::string_view(syntax_.begin) == open;
     const std::string_view break_line = starts_open ? "" : "\n";
-    const auto member = [&](const std::string& name) -> Result<Expr> {
-      const bool is_raw = !has_types || is_text(tool, name);
-      REDLINE_ASSIGN(const Expr value,
-                     is_raw ? plain_value(tool, name, {syntax_.parameter_end}) : json_of(tool, pointer_to(name)));
-      std::string tag = fmt::format("{}{}", parameter, name);
-      if (has_types) tag += is_raw ? "\" string=\"true" : "\" string=\"false";
-      return g_.sequence({literal(fmt::format("{}{}{}", tag, close_tag, space)), value,
+    const auto tagged = [&](const std::string& name, std::string_view type, Expr value) {
+      return g_.sequence({literal(fmt::format("{}{}{}{}{}", parameter, name, type, close_tag, space)), value,
                           literal(fmt::format("{}{}{}", space, syntax_.parameter_end, break_line))});
+    };
+    const auto member = [&](const std::string& name) -> Result<Expr> {
+      REDLINE_ASSIGN(const PlainValue value, plain_value(tool, name, {syntax_.parameter_end}, !has_types));
+      if (!has_types) return tagged(name, "", value.any);
+      std::vector<Expr> forms;
+      if (value.text) forms.push_back(tagged(name, "\" string=\"true", *value.text));
+      if (value.json) forms.push_back(tagged(name, "\" string=\"false", *value.json));
+      return g_.choice(std::move(forms));
     };
     REDLINE_ASSIGN(const Expr arguments, members(tool, "", member));
     const Expr call = g_.sequence({literal(std::string(open) + tool.name + std::string(close_tag)),
@@ -273,13 +353,27 @@ class ToolCallGrammar {
     return g_.sequence({literal(syntax_.begin), g_.bytes("\n"), call, g_.bytes("\n"), literal(syntax_.end)});
   }
 
+  /// Lists and objects are written as JSON, which the reader takes as well as elements.
+  Result<Expr> nested_xml(const Tool& tool) {
+    const std::string_view first = syntax_.first;
+    const auto member = [&](const std::string& name) -> Result<Expr> {
+      const std::string end = fmt::format("</{}>", name);
+      REDLINE_ASSIGN(const PlainValue value, plain_value(tool, name, {first, end}, true, {{'<', '<'}}));
+      return g_.sequence(
+          {literal(fmt::format("{}<{}>", first, name)), value.any, literal(fmt::format("{}{}", first, end))});
+    };
+    REDLINE_ASSIGN(const Expr arguments, members(tool, "", member));
+    return g_.sequence({literal(syntax_.begin), literal(fmt::format("{}<invoke name=\"{}\">", first, tool.name)),
+                        arguments, literal(fmt::format("{}</invoke>", first)), literal(syntax_.end)});
+  }
+
   Result<Expr> key_value_call(const Tool& tool) {
     const std::string suffix = std::string(syntax_.first) + ">";
     const std::string value_end = "</arg_value" + suffix;
     const auto member = [&](const std::string& name) -> Result<Expr> {
-      REDLINE_ASSIGN(const Expr value, plain_value(tool, name, {value_end, syntax_.end}));
+      REDLINE_ASSIGN(const PlainValue value, plain_value(tool, name, {value_end, syntax_.end}, true));
       const std::string key = fmt::format("<arg_key{}{}</arg_key{}\n<arg_value{}", suffix, name, suffix, suffix);
-      return g_.sequence({literal(key), value, literal(value_end + "\n")});
+      return g_.sequence({literal(key), value.any, literal(value_end + "\n")});
     };
     REDLINE_ASSIGN(const Expr arguments, members(tool, "", member));
     return g_.sequence({literal(syntax_.begin), g_.bytes(tool.name + "\n"), arguments, literal(syntax_.end)});
@@ -330,23 +424,51 @@ class ToolCallGrammar {
     return g_.graph(std::move(graph));
   }
 
-  static bool is_text(const Tool& tool, const std::string& name) {
-    const OrderedJson& schema = tool.parameters["properties"][name];
-    return schema.is_object() && schema.value("type", OrderedJson()) == "string";
-  }
-
-  /// A value without quotes, as ToolSchemas::value() reads it: text where the type is string, else JSON.
-  Result<Expr> plain_value(const Tool& tool, const std::string& name, const std::vector<std::string_view>& stops) {
-    REDLINE_ASSIGN(const Expr json, json_of(tool, pointer_to(name)));  // finds errors of the schema
-    if (!is_text(tool, name)) return json;
-    const OrderedJson& schema = tool.parameters["properties"][name];
-    std::vector<std::string> choices;
-    if (schema.contains("const") && schema["const"].is_string()) choices.push_back(schema["const"].get<std::string>());
-    else if (schema.contains("enum") && schema["enum"].is_array())
-      for (const OrderedJson& value : schema["enum"])
-        if (value.is_string()) choices.push_back(value.get<std::string>());
-    if (!choices.empty()) return g_.choice_of_texts(std::move(choices));
-    return text_without(stops);
+  /// The values of a parameter without quotes, as ToolSchemas::value() reads them.
+  struct PlainValue {
+    std::optional<Expr> text, json;  ///< the strings, and the other values; not set: there are none
+    Expr any = 0;                    ///< both
+  };
+  /// `mixes`: a text that can be read as one of the other values is not a string. `not_first`: no string begins so.
+  Result<PlainValue> plain_value(const Tool& tool, const std::string& name, const std::vector<std::string_view>& stops,
+                                 bool mixes, CharSet not_first = {}) {
+    if (tool.input) {
+      PlainValue value;
+      value.text = value.any = g_.embed(*tool.input);
+      return value;
+    }
+    const std::string pointer = pointer_to(name);
+    REDLINE_ASSIGN(const Expr whole, json_of(tool, pointer));  // finds errors of the schema
+    const PlainValueRule rule = plain_value_rule(tool.parameters, tool.parameters["properties"][name]);
+    PlainValue value;
+    if (rule.has_any_text) {
+      const uint8_t others = rule.is_known && mixes ? rule.types & ~kStringBit : 0;
+      if (others & kObjectBit) not_first.push_back({'{', '{'});
+      if (others & kArrayBit) not_first.push_back({'[', '['});
+      if (others & (kIntegerBit | kNumberBit)) {
+        not_first.push_back({'0', '9'});
+        not_first.push_back({'-', '-'});
+      }
+      if (!not_first.empty())
+        for (const char c : tool_calls::kSpaces)
+          not_first.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c)});
+      value.text = text_without(stops, normalized(std::move(not_first)));
+    } else if (!rule.texts.empty()) {
+      value.text = g_.choice_of_texts(rule.texts);
+    }
+    if (rule.is_known && !value.text) {
+      value.json = whole;
+    } else if (rule.others && (rule.is_known || !mixes)) {
+      OrderedJson parameters = tool.parameters;
+      parameters["properties"][name] = *rule.others;
+      REDLINE_ASSIGN(const Grammar::Rule others, add_json_schema(g_, parameters.dump(), pointer, {}, deadline_));
+      value.json = g_.call(others);
+    }
+    std::vector<Expr> forms;
+    for (const std::optional<Expr>& form : {value.text, value.json})
+      if (form) forms.push_back(*form);
+    value.any = g_.choice(std::move(forms));
+    return value;
   }
 
   const ToolCallRules& rules_;
@@ -359,20 +481,13 @@ class ToolCallGrammar {
 
 }  // namespace
 
-AnswerPlace answer_place(std::string_view chat_template, std::string_view prompt) {
-  if (chat_output_format(chat_template).has_channels) {
-    const size_t start = prompt.rfind("<|start|>");
-    const bool is_header =
-        start != std::string_view::npos && prompt.find("<|message|>", start) == std::string_view::npos;
-    return is_header ? AnswerPlace::kHeader : AnswerPlace::kAnswer;
-  }
-  const ReasoningMarkers markers = reasoning_markers(chat_template);
-  const auto bare = [](std::string_view text) { return text.substr(0, text.find_last_not_of(" \t\r\n") + 1); };
-  return *markers.open && bare(prompt).ends_with(bare(markers.open)) ? AnswerPlace::kReasoning : AnswerPlace::kAnswer;
+Result<Grammar> grammar_of_tool_calls(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline) {
+  return ToolCallGrammar(rules, trie, deadline).calls();
 }
 
-Result<Grammar> grammar_of_tool_calls(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline) {
-  return ToolCallGrammar(rules, trie, deadline).compile();
+Result<Grammar> grammar_of_answer(const ToolCallRules& rules, Grammar text, ContentKind kind, const TokenTrie& trie,
+                                  CompileDeadline& deadline) {
+  return ToolCallGrammar(rules, trie, deadline, std::move(text)).calls_or_text(kind);
 }
 
 Result<std::shared_ptr<const Constraint>> compile_tool_calls(const ToolCallRules& rules,

@@ -112,7 +112,7 @@ Reading tool_calls::closed(const ToolCallSyntax& syntax, std::string_view text, 
   const size_t begin = skip_spaces(text, at);
   const std::string_view rest = text.substr(begin);
   if (rest.starts_with(end)) return {Outcome::kDone, begin + end.size(), std::move(calls)};
-  if (is_all && rest.empty()) return {Outcome::kDone, text.size(), std::move(calls)};
+  if (is_all && end.starts_with(rest)) return {Outcome::kDone, text.size(), std::move(calls)};  // cut, but whole
   return end.starts_with(rest) ? more_or_failed(is_all) : failed();
 }
 
@@ -123,6 +123,13 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     if (at >= text.size()) return more_or_failed(is_all);
     if (text[at] != '{' && text[at] != '[') return failed();
     const size_t end = json_end(text, at);
+    if (end == std::string::npos && is_all && (text[at] == '[' || !calls.empty())) {  // what is whole of a cut list
+      if (text[at] == '[')
+        for (const std::string_view object : elements_of(text.substr(at)))
+          if (auto call = object.starts_with('{') && is_json(object) ? call_of(object) : std::nullopt)
+            calls.push_back(std::move(*call));
+      if (!calls.empty()) return {Outcome::kDone, text.size(), std::move(calls)};
+    }
     if (end == std::string::npos) return more_or_failed(is_all);
     const std::string_view value = text.substr(at, end - at);
     if (!is_json(value)) return failed();

@@ -7,22 +7,25 @@
 #include <string_view>
 #include <vector>
 
+#include "chat/plain_values.h"
 #include "redline/chat.h"
 
 namespace redline {
 
-/// The types of the parameters of the tools, for formats that write values without quotes.
+/// The tools of a request, and the values of their parameters for formats that write these without quotes.
 class ToolSchemas {
  public:
   ToolSchemas() = default;
-  /// OpenAI's list of tools; anything else gives no types.
+  /// OpenAI's list of tools; anything else gives none.
   explicit ToolSchemas(std::string_view tools_json);
-  /// A value written as plain text, as JSON: by the type of the parameter, and without one by the form of the text.
+  /// A value written as plain text, as JSON: by the schema of the parameter, and without one by the form of the text.
   std::string value(std::string_view tool, std::string_view parameter, std::string_view text) const;
+  bool has(std::string_view tool) const { return rules_.find(tool) != rules_.end(); }
+  /// The text begins as {"name": .. does, with one of the tools or a part of its name.
+  bool begins_json_call(std::string_view text) const;
 
  private:
-  enum class Type : uint8_t { kUnknown, kText, kOther };
-  std::map<std::string, std::map<std::string, Type, std::less<>>, std::less<>> types_;
+  std::map<std::string, std::map<std::string, PlainValueRule, std::less<>>, std::less<>> rules_;
 };
 
 /// How a block is written; which members count depends on `read`.
@@ -45,6 +48,7 @@ struct ToolCallSyntax {
   const char* parameter = "";
   const char* parameter_end = "";
   bool writes_list = false;  ///< of JSON calls: the family writes a list of them
+  bool only_tools = false;   ///< only a call of one of the request's tools is a call
 };
 
 // The values of ToolCallSyntax::read.

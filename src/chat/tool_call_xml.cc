@@ -1,4 +1,5 @@
 // Calls in the manner of XML, and the types of their values.
+#include <algorithm>
 #include <optional>
 
 #include "chat/tool_call_parts.h"
@@ -13,38 +14,48 @@ ToolSchemas::ToolSchemas(std::string_view tools_json) {
   for (const OrderedJson& tool : tools) {
     const OrderedJson& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
     if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) continue;
-    auto& types = types_[function["name"].get<std::string>()];
+    auto& rules = rules_[function["name"].get<std::string>()];
     if (!function.contains("parameters") || !function["parameters"].is_object()) continue;
     const OrderedJson& parameters = function["parameters"];
     if (!parameters.contains("properties") || !parameters["properties"].is_object()) continue;
-    for (const auto& [name, schema] : parameters["properties"].items()) {
-      Type type = Type::kUnknown;
-      if (schema.is_object() && schema.contains("type")) {
-        const OrderedJson& of = schema["type"];
-        if (of.is_string()) type = of == "string" ? Type::kText : Type::kOther;
-      }
-      types[name] = type;
-    }
+    for (const auto& [name, schema] : parameters["properties"].items())
+      rules[name] = plain_value_rule(parameters, schema);
   }
 }
 
 std::string ToolSchemas::value(std::string_view tool, std::string_view parameter, std::string_view text) const {
-  Type type = Type::kUnknown;
-  if (const auto found = types_.find(tool); found != types_.end())
-    if (const auto of = found->second.find(parameter); of != found->second.end()) type = of->second;
-  if (type == Type::kText) return json_text(text);
-  const std::string_view bare = trimmed(text);
-  if (bare == "True") return "true";
-  if (bare == "False") return "false";
-  if (bare == "None") return "null";
-  if (!bare.empty() && is_json(bare) && (bare[0] != '"' || type == Type::kOther)) return std::string(bare);
-  if (bare.starts_with('{') || bare.starts_with('[')) {  // some templates print lists and objects as Python does
-    if (auto json = literal_as_json(bare)) return *json;
+  static const PlainValueRule kUnknown;
+  const PlainValueRule* rule = &kUnknown;
+  if (const auto found = rules_.find(tool); found != rules_.end())
+    if (const auto of = found->second.find(parameter); of != found->second.end()) rule = &of->second;
+  return plain_value_as_json(*rule, text);
+}
+
+bool ToolSchemas::begins_json_call(std::string_view text) const {
+  constexpr size_t kLongestHead = 512;
+  const std::string_view head = text.substr(0, kLongestHead);
+  for (const char* key : {"\"name\"", "\"tool_name\""}) {
+    const size_t at = head.find(key);
+    if (at == std::string_view::npos) continue;
+    const size_t begin = head.find('"', at + std::string_view(key).size());
+    if (begin == std::string_view::npos) return !rules_.empty();
+    const std::string_view rest = head.substr(begin + 1);
+    const std::string_view name = rest.substr(0, rest.find('"'));
+    const bool is_whole = name.size() < rest.size();
+    return std::any_of(rules_.begin(), rules_.end(),
+                       [&](const auto& tool) { return is_whole ? tool.first == name : tool.first.starts_with(name); });
   }
-  return json_text(text);
+  return false;
 }
 
 namespace {
+
+/// Where the text ends with a beginning of `marker` that has at least two characters; npos: it does not.
+size_t cut_marker(std::string_view text, std::string_view marker) {
+  for (size_t size = std::min(text.size(), marker.size() - 1); size > 1; --size)
+    if (text.ends_with(marker.substr(0, size))) return text.size() - size;
+  return std::string_view::npos;
+}
 
 /// Without one line break on either side.
 std::string_view without_breaks(std::string_view text) {
@@ -83,7 +94,16 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
     at = end + stop.size();
     return found;
   };
-  const auto stopped = [&] { return may_come ? more_or_failed(is_all) : failed(); };
+  // The calls before one that is cut are whole.
+  const auto stopped = [&]() -> Reading {
+    if (may_come && is_all && !calls.empty()) return {Outcome::kDone, text.size(), std::move(calls)};
+    return may_come ? more_or_failed(is_all) : failed();
+  };
+  /// `word` is what is left of a text that was cut within it.
+  const auto is_cut_within = [&](std::string_view word) {
+    const std::string_view rest = text.substr(at);
+    return is_all && !rest.empty() && word.starts_with(rest);
+  };
   bool is_open = starts_open;
   for (;;) {
     may_come = false;
@@ -91,8 +111,11 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
       at = skip_spaces(text, at);
       const size_t behind = at;
       if (!calls.empty()) {
-        if (!starts_open && next_is(syntax.end)) return {Outcome::kDone, at, std::move(calls)};
-        if (starts_open || (is_all && at == text.size())) return {Outcome::kDone, behind, std::move(calls)};
+        if (*syntax.end && next_is(syntax.end)) return {Outcome::kDone, at, std::move(calls)};
+        if (is_all && at == text.size()) return {Outcome::kDone, behind, std::move(calls)};
+        if (*syntax.end && is_cut_within(syntax.end)) return {Outcome::kDone, text.size(), std::move(calls)};
+        if (starts_open && may_come && !is_all) return more();
+        if (starts_open) return {Outcome::kDone, behind, std::move(calls)};
       }
       if (!next_is(open)) return stopped();
     }
@@ -101,11 +124,16 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
     ChatToolCall call;
     call.name = trimmed(name->substr(0, name->find('"')));
     if (call.name.empty() || call.name.find_first_of(" \n<") != std::string::npos) return failed();
+    if (syntax.only_tools && !schemas.has(call.name)) return failed();
     ArgumentWriter arguments;
     for (;;) {
       at = skip_spaces(text, at);
       may_come = false;
       if (next_is(close)) break;
+      if (is_cut_within(close) && !parameter.starts_with(text.substr(at))) {
+        at = text.size();
+        break;
+      }
       if (!next_is(parameter)) return stopped();
       const auto head = up_to(">");
       if (!head) return stopped();
@@ -135,8 +163,10 @@ Reading read_key_value_call(const ToolCallSyntax& syntax, std::string_view text,
   const std::string suffix = std::string(syntax.first) + ">";
   const std::string key_open = "<arg_key" + suffix, key_close = "</arg_key" + suffix,
                     value_open = "<arg_value" + suffix, value_close = "</arg_value" + suffix;
-  const size_t end = text.find(syntax.end);
+  const size_t whole = text.find(syntax.end);
+  const size_t end = whole == std::string::npos && is_all ? cut_marker(text, syntax.end) : whole;
   if (end == std::string::npos) return more_or_failed(is_all);
+  const size_t used = std::min(text.size(), end + std::string_view(syntax.end).size());
   std::string_view body = text.substr(0, end);
   ChatToolCall call;
   const size_t name_end = std::min(body.find('<'), body.size());
@@ -154,7 +184,7 @@ Reading read_key_value_call(const ToolCallSyntax& syntax, std::string_view text,
     at = value_end;
   }
   call.arguments = arguments.finish();
-  return {Outcome::kDone, end + std::string_view(syntax.end).size(), {std::move(call)}};
+  return {Outcome::kDone, used, {std::move(call)}};
 }
 
 namespace {
@@ -212,7 +242,8 @@ class NestedXml {
 }  // namespace
 
 Reading read_nested_xml(const ToolCallSyntax& syntax, std::string_view text, bool is_all, const ToolSchemas& schemas) {
-  const size_t end = text.find(syntax.end);
+  const size_t whole = text.find(syntax.end);
+  const size_t end = whole == std::string::npos && is_all ? cut_marker(text, syntax.end) : whole;
   if (end == std::string::npos) return more_or_failed(is_all);
   std::string body;
   const std::string_view prefix = syntax.first;
@@ -237,7 +268,8 @@ Reading read_nested_xml(const ToolCallSyntax& syntax, std::string_view text, boo
     at += name_end + 2 + elements.at();
   }
   return calls.empty() ? failed()
-                       : Reading{Outcome::kDone, end + std::string_view(syntax.end).size(), std::move(calls)};
+                       : Reading{Outcome::kDone, std::min(text.size(), end + std::string_view(syntax.end).size()),
+                                 std::move(calls)};
 }
 
 }  // namespace redline

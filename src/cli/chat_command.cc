@@ -41,7 +41,7 @@ struct ChatSettings {
       "reasoning of the model: dimmed, as one line with its length, or not shown; in a pipe it is "
       "printed only with this flag",
       {.choices = {"show", "fold", "hide"}});
-    v(think, "think", "on|off", "whether the model should reason (enable_thinking of its template)",
+    v(think, "think", "on|off", "whether the model should reason (the switch of its template)",
       {.choices = kOnOff, .shown_default = "the model's own"});
     constraint.visit(v);
     sampling.visit(v);
@@ -150,7 +150,7 @@ class Chat {
   }
 
   Status apply(const ChatSettings& settings) {
-    if (settings.think) return session_.set_variable("enable_thinking", *settings.think == "on");
+    session_.set_thinking(settings.think.value_or(""));
     return {};
   }
 
@@ -365,7 +365,6 @@ class Chat {
     REDLINE_TRY(parse_options(options, arguments, "/set").status());
     REDLINE_TRY(settings.constraint.constraint().status());
     REDLINE_TRY(settings.sampling.options(engine_.default_sampling()).status());
-    if (name == "think" && value == "default") REDLINE_TRY(session_.set_variable("enable_thinking", nullptr));
     REDLINE_TRY(apply(settings));
     assigned_ = std::move(assigned);
     settings_ = std::move(settings);

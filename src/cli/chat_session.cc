@@ -13,15 +13,6 @@ void ChatSession::set_system(const std::string& text) {
   if (!text.empty()) messages_.insert(messages_.begin(), {"system", text, ""});
 }
 
-Status ChatSession::set_variable(const std::string& name, const Json& value) {
-  Json variables = variables_json_.empty() ? Json::object() : Json::parse(variables_json_, nullptr, false);
-  if (!variables.is_object()) return invalid_argument("the template's variables are not a JSON object");
-  if (value.is_null()) variables.erase(name);
-  else variables[name] = value;
-  variables_json_ = variables.empty() ? "" : to_text(variables, -1);
-  return {};
-}
-
 std::string ChatSession::drop_last_turn() {
   for (size_t i = messages_.size(); i > 0; --i) {
     if (messages_[i - 1].role != "user") continue;
@@ -51,10 +42,14 @@ Json ChatSession::messages_json() const {
 Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::function<bool(const ChatDelta&)>& on_delta,
                                      const std::function<bool()>& on_step) {
   const std::string messages = to_text(messages_json(), -1);
-  REDLINE_ASSIGN(const std::string prompt, engine_.render_chat({messages, "", variables_json_}));
+  REDLINE_ASSIGN(
+      const std::string prompt,
+      engine_.render_chat(
+          {.messages_json = messages, .tools_json = "", .variables_json = variables_json_, .thinking = thinking_}));
   REDLINE_ASSIGN(request.prompt, known_.encode(engine_, "", prompt, true));
   request.special = true;
-  const std::unique_ptr<ChatReader> reader = engine_.chat_reader(prompt, "");
+  request.chat_prompt = prompt;
+  const std::unique_ptr<ChatReader> reader = engine_.chat_reader(prompt, "", request.constraint.kind);
   ChatTurn turn;
   ChatMessage answer{"assistant", "", ""};
   std::vector<ChatDelta> deltas;
@@ -76,7 +71,7 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
     turn.reasoning_tokens += is_reasoning && piece.token >= 0;
     return goes_on && on_step();
   }));
-  reader->finish(deltas);
+  reader->finish(deltas, turn.result.reason != FinishReason::kStop);
   take();
   // Without a token the answer would be empty, and many templates refuse that.
   messages_.push_back(std::move(answer));

@@ -33,8 +33,8 @@ class ChatSession {
   /// The system message; "": none. It is the first of all.
   std::string system() const;
   void set_system(const std::string& text);
-  /// A variable of the template, such as enable_thinking; null removes it.
-  Status set_variable(const std::string& name, const Json& value);
+  /// As ChatInput has it.
+  void set_thinking(std::string thinking) { thinking_ = std::move(thinking); }
 
   /// Drops the last question and what followed it, and returns the question; "": there is none.
   std::string drop_last_turn();
@@ -58,7 +58,7 @@ class ChatSession {
   Json messages_json() const;
 
   TextEngine& engine_;
-  std::string variables_json_;
+  std::string variables_json_, thinking_;
   std::vector<ChatMessage> messages_;
   server::KnownTexts known_;  ///< of the turns before: prompt and answer, with control tokens
 };

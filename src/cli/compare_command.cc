@@ -33,6 +33,7 @@ struct CompareArgs {
     v(json, "json", "", "print the report as JSON");
     v(tune, "tune-prompts", "N", "number of prompts used for tuning", {.min = 1, .needs = {"speedup"}});
     v(images, "images", "N", "number of prompts whose images the HTML report shows", {.min = 0, .needs = {"output"}});
+    add_renamed(v, "--pictures", "--images");
     v(lpips, "lpips", "FILE", "LPIPS weights (safetensors); also reports LPIPS", {.names_file = true});
     engine.visit(v);
   }

@@ -9,6 +9,7 @@
 
 #include "base/mapped_file.h"
 #include "formats/gguf.h"
+#include "formats/safetensors.h"
 #include "lab/random/random_model.h"
 #include "models/image_registry.h"
 
@@ -70,7 +71,7 @@ FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
     return std::any_of(words.begin(), words.end(),
                        [&](std::string_view word) { return header.find(word) != std::string::npos; });
   };
-  if (has({"lora_A", "lora_down", "lora.down", "lora_linear_layer.down"})) {
+  if (has({"lora_A", "lora_down", "lora.down", "lora_linear_layer.down", "_lora1.down", "hada_w1", "lokr_w"})) {
     const bool is_text = has({"base_model.model.model.layers.", "\"model.layers.", "base_model.model.lm_head"}) ||
                          is_there(parent_of(path) / "adapter_config.json");
     return is_text ? FileKind::kTextAdapter : FileKind::kImageAdapter;
@@ -90,8 +91,36 @@ Status another_kind(const std::string& path, FileKind kind, const std::string& a
   return invalid_argument("{}: is {}; {}", path, file_kind_words(kind), advice);
 }
 
+/// Parts of names of tensors in the original files of image networks.
+constexpr std::string_view kImageTensors[] = {"model.diffusion_model.", "first_stage_model.", "joint_blocks.",
+                                              "input_blocks.0.0.",      "double_blocks.",     "single_blocks.",
+                                              "cap_embedder.",          "transformer_blocks."};
+
+bool names_image_tensor(std::string_view text) {
+  return std::any_of(std::begin(kImageTensors), std::end(kImageTensors),
+                     [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
+}
+
+/// True: a GGUF or safetensors file with an image network under its original names.
+bool holds_image_network(const std::string& path, FileKind kind) {
+  if (kind == FileKind::kGguf) {
+    const Result<GgufFile> file = GgufFile::open(path);
+    return file.ok() && std::any_of(file->tensors().begin(), file->tensors().end(),
+                                    [](const GgufTensor& tensor) { return names_image_tensor(tensor.name); });
+  }
+  const Result<SafetensorsFiles> file = SafetensorsFiles::open_file(path);
+  return file.ok() && std::any_of(file->tensors().begin(), file->tensors().end(),
+                                  [](const SafetensorsTensor& tensor) { return names_image_tensor(tensor.name); });
+}
+
 /// The command that takes a model of this kind.
 std::string advice_for(const std::string& path, FileKind kind) {
+  constexpr const char* kOriginalImage =
+      "it holds an image network in one file; Redline reads those of FLUX.1, with --transformer, and diffusers "
+      "folders, "
+      "as `from_single_file(FILE).save_pretrained(FOLDER)` of diffusers' pipeline classes writes them";
+  if ((kind == FileKind::kGguf || kind == FileKind::kSafetensors) && holds_image_network(path, kind))
+    return kOriginalImage;
   switch (kind) {
     case FileKind::kGguf:
     case FileKind::kModelFolder: return fmt::format("`redline run {} PROMPT` continues a text with it", path);

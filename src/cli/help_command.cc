@@ -244,8 +244,11 @@ std::string markdown_help() {
   });
   text +=
       "\n## Models\n\nMODEL is a GGUF file (any part of a split one) or a "
-      "Hugging Face folder. A path that does not exist is\nlooked up in `assets/` of the current folder and in "
-      "`share/redline/` beside the program's `bin/`.\n\n"
+      "Hugging Face folder. A path that does not exist is\nlooked up in `assets/` of the current folder, in `models/` "
+      "beside "
+      "the program, in `share/redline/` of the prefix that it was\ninstalled to, and in `assets/` of the source tree "
+      "that "
+      "it was built in.\n\n"
       "`hf:owner/name` is a model of the Hugging Face Hub, `hf:owner/name:Q4_K_M` its GGUF file of that quantization, "
       "and\n"
       "`hf:owner/name@revision:FILE` a file of a branch, tag or commit. If it is not on this machine, it is pulled "

@@ -24,7 +24,7 @@ void ImageArgs::visit(OptionList& v) {
     {.names_file = true});
   v(negative, "negative", "TEXT", "negative prompt", {.aliases = {"--negative-prompt"}});
   v(size, "size", "WxH", "image size in pixels, for example 1024x768",
-    {.shown_default = "that of --init-image, else the model's own"});
+    {.shown_default = "that of --init-image, rounded to what the model takes, else the model's own"});
   v(width, "width", "N", "image width in pixels", {.letter = 'W', .min = 1, .not_with = {"size"}});
   v(height, "height", "N", "image height in pixels", {.letter = 'H', .min = 1, .not_with = {"size"}});
   v(steps, "steps", "N", "number of denoising steps",
@@ -60,8 +60,10 @@ void ImageArgs::visit(OptionList& v) {
     {.min = 0, .max = 1});
   v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
   v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply, with an optional weight", {.names_file = true});
-  v(init_image, "init-image", "FILE", "start from this PNG, JPEG or WebP (image to image)",
+  v(init_image, "init-image", "FILE", "start from this PNG, JPEG or WebP of any size (image to image)",
     {.names_file = true, .aliases = {"-i", "--init-img", "--image"}});
+  v(resize, "resize", "HOW", "how --init-image and --mask are brought to the size of the image",
+    {.choices = {"stretch", "crop", "fit"}, .needs = {"init-image", "from"}});
   v(strength, "strength", "S", "with --init-image: fraction of the steps to run (default 0.8; 1 for inpainting models)",
     {.min = 0, .max = 1, .needs = {"init-image", "from"}});
   v(mask, "mask", "FILE", "with --init-image: white is regenerated, black is kept (inpainting)",
@@ -99,7 +101,7 @@ Status ImageArgs::repeat(const Json& settings) {
   replaces({"cfg-scale"}, {settings.contains("true-cfg-scale") ? "true-cfg-scale" : "guidance", "cfg-scale"});
   replaces({"guidance", "true-cfg-scale"}, {"cfg-scale"});
   replaces({"cache", "quality", "steps-budget"}, {"cache", "quality", "steps-budget"});
-  replaces({"init-image"}, {"mask", "keep-unmasked"});
+  replaces({"init-image"}, {"mask", "keep-unmasked", "resize"});
   OptionList options;
   visit(options);
   for (const auto& [name, value] : settings.items()) {

@@ -16,7 +16,7 @@ struct ImageArgs {
   std::string model, from;
   std::optional<std::string> prompt;
   std::string output = "out.png", negative, size, solver, cache, init_noise, save_latents, save_steps, prompt_embeds,
-              pooled_embeds, init_image, mask, keep_unmasked = "auto", show = "auto";
+              pooled_embeds, init_image, mask, keep_unmasked = "auto", resize = "stretch", show = "auto";
   std::optional<int64_t> steps, width, height, max_sequence_length, steps_budget;
   std::optional<float> guidance, true_cfg_scale, cfg_scale, quality, strength;
   std::optional<uint64_t> seed;

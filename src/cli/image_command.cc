@@ -7,6 +7,8 @@
 #include <fstream>
 #include <optional>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include "base/elapsed.h"
 #include "base/output_file.h"
@@ -19,8 +21,8 @@
 #include "cli/memory_advice.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
-#include "formats/image_file.h"
 #include "formats/npy.h"
+#include "media/image_file.h"
 
 namespace redline::cli {
 namespace {
@@ -54,17 +56,17 @@ Status read_request_files(const ImageArgs& args, ImageRequest& request) {
     to = std::make_shared<const FloatArray>(FloatArray{std::move(read.shape), std::move(read.values)});
     return {};
   };
-  const auto image = [](const std::string& path, std::shared_ptr<const RgbImage>& to) -> Status {
-    if (path.empty()) return {};
-    REDLINE_ASSIGN(RgbImage read, read_image(path));
-    to = std::make_shared<const RgbImage>(std::move(read));
-    return {};
-  };
   REDLINE_TRY(array(args.init_noise, request.init_noise));
   REDLINE_TRY(array(args.prompt_embeds, request.prompt_embeds));
   REDLINE_TRY(array(args.pooled_embeds, request.pooled_embeds));
-  REDLINE_TRY(image(args.init_image, request.init_image));
-  return image(args.mask, request.mask);
+  if (!args.init_image.empty()) {
+    REDLINE_ASSIGN(RgbImage image, read_image(args.init_image));
+    request.init_image = std::make_shared<const RgbImage>(std::move(image));
+  }
+  if (args.mask.empty()) return {};
+  REDLINE_ASSIGN(const Picture mask, read_picture(args.mask));
+  request.mask = std::make_shared<const RgbImage>(gray_mask(mask));
+  return {};
 }
 
 /// PROMPT, or one prompt for each line of standard input.
@@ -109,13 +111,12 @@ Result<ImageRequest> image_request_of(const ImageArgs& args, const ImageEngine& 
   ImageRequest r = engine.defaults();
   r.prompts = std::move(prompts);
   REDLINE_TRY(read_request_files(args, r));
-  if (r.init_image) {
-    r.width = r.init_image->width;
-    r.height = r.init_image->height;
-  }
+  r.width = r.height = 0;
   if (!args.size.empty()) REDLINE_TRY(read_size(args.size, r));
   if (args.width) r.width = *args.width;
   if (args.height) r.height = *args.height;
+  std::tie(r.width, r.height) = engine.size_of(r);
+  r.resize = args.resize;
   if (!args.guidance_interval.empty()) REDLINE_TRY(read_interval(args.guidance_interval, r));
   if (!args.negative.empty()) r.negative_prompt = args.negative;
   if (args.steps) r.num_inference_steps = *args.steps;
@@ -160,9 +161,6 @@ Status check_effects(const ImageArgs& args, const ImageEngine& engine, const Ima
   if (r.cache.empty() && r.quality < 0 && r.steps_budget == 0)
     for (const char* flag : {"masks", "front-blocks", "tail-blocks"})
       has_no_effect(flag, "there is no step cache; --cache, --quality or --steps-budget chooses one");
-  for (const std::string& prompt : r.prompts)
-    if (prompt.find("<lora:") != std::string::npos)
-      terminal.note("redline: \"<lora:\" in a prompt is text like any other; --lora FILE:WEIGHT applies an adapter");
   return {};
 }
 
@@ -359,8 +357,10 @@ Status show_images(const ImageResult& result, ImageProtocol protocol, const Scre
 Status run_image(const ImageArgs& given, Terminal& terminal) {
   ImageArgs args = given;
   if (!args.from.empty()) {
-    REDLINE_ASSIGN(const Json settings, read_settings(args.from));
-    REDLINE_TRY(args.repeat(settings).within(args.from));
+    REDLINE_ASSIGN(const ReadSettings settings, read_settings(args.from));
+    REDLINE_TRY(args.repeat(settings.options).within(args.from));
+    if (!settings.left_out.empty())
+      terminal.note("redline: note: {}: not taken over: {}", args.from, fmt::join(settings.left_out, ", "));
   }
   if (args.model.empty())
     return invalid_argument("MODEL is missing; usage: redline image [options] MODEL PROMPT{}",
@@ -373,6 +373,9 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   for (const std::string& text : args.lora) {
     auto& [file, weight] = adapters.emplace_back(parse_lora(text));
     file = image_adapter_file(file);
+    // The same file twice is loaded once, and applies with the sum of the weights.
+    if (std::any_of(adapters.begin(), adapters.end() - 1, [&](const auto& other) { return other.first == file; }))
+      continue;
     const Result<int64_t> rank = adapter_rank(file);
     if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kImageAdapter);
     options.max_adapter_rank += *rank;
@@ -387,8 +390,10 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   const auto opening = std::chrono::steady_clock::now();
   REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, open_image_engine(path, options, args, terminal));
   const double load_ms = ms_since(opening);
+  std::set<std::string> loaded;
   for (const auto& [file, weight] : adapters)
-    REDLINE_TRY(explain_kind(engine->load_adapter(file, file), file, ModelUse::kImageAdapter));
+    if (loaded.insert(file).second)
+      REDLINE_TRY(explain_kind(engine->load_adapter(file, file), file, ModelUse::kImageAdapter));
   REDLINE_TRY(engine->set_adapters(adapters));
   REDLINE_ASSIGN(const ImageRequest request, image_request_of(args, *engine, std::move(prompts)));
   if (const std::string warning =

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "cli/device_option.h"
+#include "cli/peer_flags.h"
 #include "cli/precision_option.h"
 #include "redline/image.h"
 
@@ -38,6 +39,7 @@ struct ImageEngineArgs {
     add_device(v, device);
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
+    add_renamed(v, "--probe-blocks", "--front-blocks");
   }
 
   Result<int64_t> read_vae_tile() const {

@@ -5,9 +5,10 @@
 #include <filesystem>
 
 #include "base/ascii.h"
+#include "cli/comfy_settings.h"
 #include "cli/command.h"
 #include "cli/model_name.h"
-#include "formats/image_file.h"
+#include "media/image_file.h"
 
 namespace redline::cli {
 namespace {
@@ -176,6 +177,7 @@ Json settings_json(const DrawnImage& image) {
   if (r.init_image) {
     json["init-image"] = stored_path(args.init_image);
     json["strength"] = r.strength;
+    if (args.resize != ImageArgs().resize) json["resize"] = args.resize;
     if (r.mask) {
       json["mask"] = stored_path(args.mask);
       json["keep-unmasked"] = r.keep_unmasked ? "on" : "off";
@@ -205,51 +207,76 @@ ImageText image_text(const DrawnImage& image) {
           {"redline", to_text(settings_json(image), -1)}};
 }
 
-Json parse_parameters(const std::string& text) {
+ReadSettings parse_parameters(const std::string& given) {
   // The prompt, the negative prompt and the settings, the first two of any number of lines.
+  const std::string text = "\n" + given;
   const size_t settings_at = text.rfind("\nSteps: ");
-  Json json = Json::object();
-  if (settings_at == std::string::npos) return json;
+  ReadSettings read;
+  if (settings_at == std::string::npos) return read;
   std::string prompts = text.substr(0, settings_at);
+  Json& json = read.options;
   constexpr std::string_view kNegative = "\nNegative prompt: ";
   if (const size_t at = prompts.find(kNegative); at != std::string::npos) {
     json["negative"] = prompts.substr(at + kNegative.size());
     prompts.resize(at);
   }
-  json["PROMPT"] = prompts;
-  std::string schedule;
+  json["PROMPT"] = prompts.substr(std::min<size_t>(1, prompts.size()));
+  std::string sampler, schedule;
   for (const auto& [key, value] : parameter_pairs(std::string_view(text).substr(settings_at + 1))) {
+    const size_t x = value.find('x');
     if (key == "Steps" && is_number(value)) json["steps"] = value;
-    else if (key == "Sampler") json["solver"] = value;
-    else if (key == "Schedule type" && (value == "Karras" || value == "Exponential" || value == "Beta"))
-      schedule = value;
+    else if (key == "Sampler") sampler = value;
+    else if (key == "Schedule type") schedule = value;
     else if (key == "CFG scale" && is_number(value)) json["cfg-scale"] = value;
     else if (key == "Distilled CFG Scale" && is_number(value)) json["guidance"] = value;
     else if (key == "Seed" && is_number(value)) json["seed"] = value;
-    else if (const size_t x = value.find('x'); key == "Size" && x != std::string::npos) {
+    else if (key == "Size" && x != std::string::npos && is_number(value.substr(0, x)) &&
+             is_number(value.substr(x + 1))) {
       json["width"] = value.substr(0, x);
       json["height"] = value.substr(x + 1);
+    } else if (key != "Version") {
+      read.left_out.push_back(fmt::format("{}: {}", key, value));
     }
   }
-  if (!schedule.empty() && json.contains("solver"))
-    json["solver"] = json["solver"].get<std::string>() + "-" + ascii_lower(schedule);
-  return json;
+  take_sampler(sampler, schedule, "Sampler", "Schedule type", read);
+  return read;
 }
 
-Result<Json> read_settings(const std::string& path) {
+void take_sampler(const std::string& sampler, const std::string& schedule, const char* sampler_key,
+                  const char* schedule_key, ReadSettings& read) {
+  const std::string plain = ascii_lower(schedule);
+  const bool is_known = is_known_sampler(sampler);
+  // The web UI's own choice for a sampler.
+  const std::string chosen = plain != "automatic"                  ? plain
+                             : sampler.starts_with("DPM++ 2M SDE") ? "exponential"
+                             : sampler.starts_with("DPM++")        ? "karras"
+                                                                   : "";
+  const bool is_suffix = chosen == "karras" || chosen == "exponential" || chosen == "beta";
+  if (!sampler.empty() && is_known) read.options["solver"] = is_suffix ? sampler + "-" + chosen : sampler;
+  else if (!sampler.empty()) read.left_out.push_back(fmt::format("{}: {}", sampler_key, sampler));
+  const bool is_usual = chosen.empty() || chosen == "normal" || chosen == "uniform";
+  if (!is_usual && !(is_suffix && is_known)) read.left_out.push_back(fmt::format("{}: {}", schedule_key, schedule));
+}
+
+Result<ReadSettings> read_settings(const std::string& path) {
   ImageText text;
   REDLINE_TRY(read_image(path, &text));
   if (const auto own = text.find("redline"); own != text.end()) {
-    Json json = Json::parse(own->second, nullptr, false);
-    if (!json.is_object()) return invalid_argument("{}: its text \"redline\" is not a JSON object", path);
-    return json;
+    ReadSettings read;
+    read.options = Json::parse(own->second, nullptr, false);
+    if (!read.options.is_object()) return invalid_argument("{}: its text \"redline\" is not a JSON object", path);
+    return read;
   }
-  const auto parameters = text.find("parameters");
-  Json json = parameters == text.end() ? Json::object() : parse_parameters(parameters->second);
-  if (json.empty())
-    return not_found("{}: holds no settings; images of Redline, A1111's web UI and others with \"parameters\" do",
-                     path);
-  return json;
+  ReadSettings read;
+  if (const auto parameters = text.find("parameters"); parameters != text.end())
+    read = parse_parameters(parameters->second);
+  if (const auto prompt = text.find("prompt"); read.options.empty() && prompt != text.end())
+    read = parse_comfy_prompt(prompt->second);
+  if (read.options.empty())
+    return not_found(
+        "{}: holds no settings; images of Redline, of ComfyUI, and of A1111's web UI and others with \"parameters\" do",
+        path);
+  return read;
 }
 
 }  // namespace redline::cli

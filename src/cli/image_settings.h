@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/image_args.h"
-#include "formats/rgb_image.h"
+#include "media/rgb_image.h"
 #include "redline/image.h"
 
 namespace redline::cli {
@@ -27,10 +27,16 @@ double computed_steps(const ImageResult& result);
 Json settings_json(const DrawnImage& image);
 ImageText image_text(const DrawnImage& image);
 
-/// The settings in an image file: those of settings_json, else what A1111's "parameters" say. not_found: it holds none.
-/// Errors as read_image.
-Result<Json> read_settings(const std::string& path);
-/// The same from "parameters" alone; an empty object if there is nothing to read.
-Json parse_parameters(const std::string& text);
+/// Settings that were read of an image, and what of them this command does not have.
+struct ReadSettings {
+  Json options = Json::object();        ///< by option of `redline image`
+  std::vector<std::string> left_out{};  ///< "Clip skip: 2"
+};
+
+/// The settings in an image file: those of settings_json, else what A1111's "parameters" say, else ComfyUI's "prompt".
+/// not_found: it holds none. Errors as read_image.
+Result<ReadSettings> read_settings(const std::string& path);
+/// The same from "parameters" alone; no options if there is nothing to read.
+ReadSettings parse_parameters(const std::string& text);
 
 }  // namespace redline::cli

@@ -22,13 +22,24 @@ std::vector<std::string> entries_of(const fs::path& folder) {
   return names;
 }
 
-/// Folders searched for a bare name.
+/// Returns the folders in which a bare name is looked up, whether they exist or not.
 std::vector<fs::path> model_roots() {
-  std::vector<fs::path> roots = {"assets"};
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) roots.push_back(program.parent_path().parent_path() / "share" / "redline");
-  return roots;
+  return error ? std::vector<fs::path>{"assets"} : model_roots_of(program.parent_path());
+}
+
+/// Returns the folders of `roots` that exist, each once: assets/ of the current folder may be that of the source tree.
+std::vector<fs::path> existing(const std::vector<fs::path>& roots) {
+  std::vector<fs::path> found, real;
+  for (const fs::path& root : roots) {
+    std::error_code error;
+    const fs::path path = fs::canonical(root, error);
+    if (error || std::find(real.begin(), real.end(), path) != real.end()) continue;
+    real.push_back(path);
+    found.push_back(root);
+  }
+  return found;
 }
 
 std::string nearest_in(const fs::path& folder, const std::string& word) {
@@ -38,6 +49,18 @@ std::string nearest_in(const fs::path& folder, const std::string& word) {
 }
 
 }  // namespace
+
+std::vector<fs::path> model_roots_of(const fs::path& folder) {
+  std::vector<fs::path> roots = {"assets", folder / "models", folder.parent_path() / "share" / "redline"};
+  // A program of a build lies some folders below the source tree, as build/release/redline.
+  std::error_code error;
+  for (fs::path above = folder; above.has_relative_path(); above = above.parent_path())
+    if (fs::is_directory(above / "assets" / "redline-tales", error)) {
+      roots.push_back(above / "assets");
+      break;
+    }
+  return roots;
+}
 
 Result<std::string> find_model(const std::string& name) {
   if (is_hub_name(name)) return find_hub_model(name);
@@ -69,16 +92,21 @@ Result<std::string> find_model(const std::string& name) {
   if (std::count(name.begin(), name.end(), '/') == 1 && name.front() != '.' && parse_hub_name("hf:" + name).ok())
     return not_found("model {}: no such file or folder; a model on Hugging Face is hf:{}", name, name);
   std::vector<std::string> known;
-  for (const fs::path& root : roots)
+  for (const fs::path& root : existing(roots))
     for (const std::string& entry : entries_of(root))
       if (fs::is_directory(root / entry, error)) known.push_back((root / entry).string());
-  if (known.empty()) return not_found("model {}: no such file or folder", name);
+  if (known.empty() && roots.empty()) return not_found("model {}: no such file or folder", name);
+  if (known.empty()) {
+    std::vector<std::string> searched;
+    for (const fs::path& root : roots) searched.push_back(root.string());
+    return not_found("model {}: no such file or folder, and none of that name in {}", name, fmt::join(searched, ", "));
+  }
   return not_found("model {}: no such file or folder; bundled: {}", name, fmt::join(known, ", "));
 }
 
 std::vector<std::string> bundled_models() {
   std::vector<std::string> paths;
-  for (const fs::path& root : model_roots())
+  for (const fs::path& root : existing(model_roots()))
     for (const std::string& entry : entries_of(root)) paths.push_back((root / entry).string());
   return paths;
 }

@@ -1,6 +1,7 @@
 // Resolves the MODEL argument.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,12 +11,16 @@
 
 namespace redline::cli {
 
-/// The path of a model: `name` as given, else assets/NAME of the current folder, else share/redline/NAME next to the
-/// program's bin/. not_found: none of them exists; the message gives the closest name in the intended folder.
+/// Returns the folders in which a program in `folder` looks up a bare name: assets/ of the current folder, models/ beside
+/// the program, share/redline/ of the prefix that it was installed to, and assets/ of the source tree that it was built in.
+std::vector<std::filesystem::path> model_roots_of(const std::filesystem::path& folder);
+
+/// Returns the path of a model: `name` as given, else NAME in the first of these folders that has it. not_found: none
+/// has; the message gives the closest name in the intended folder, the bundled models, or the folders searched.
 /// "hf:owner/name" is the model in the cache of the Hub, which is fetched if it is not there (cli/hub_pull.h).
 Result<std::string> find_model(const std::string& name);
 
-/// The paths of everything in the folders in which a bare name is looked up.
+/// Returns the paths of everything in the folders in which a bare name is looked up.
 std::vector<std::string> bundled_models();
 
 /// The last component of a path, or the name of a model in the cache of the Hub, for progress and captions.

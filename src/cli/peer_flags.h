@@ -2,6 +2,8 @@
 // aliases of the option (cli/options.h).
 #pragma once
 
+#include <fmt/format.h>
+
 #include "cli/options.h"
 
 namespace redline::cli {
@@ -101,9 +103,16 @@ inline void add_chat_peers(OptionList& v) {
              .answer = "is not supported for language models"});
 }
 
+/// A flag of an earlier version, with its name of today.
+inline void add_renamed(OptionList& v, std::string before, std::string_view now) {
+  v.foreign({.names = {std::move(before)}, .takes_value = true, .answer = fmt::format("was renamed; write {}", now)});
+}
+
 /// Flags of stable-diffusion.cpp's sd-cli.
 inline void add_image_peers(OptionList& v) {
   using Kind = ForeignFlags::Kind;
+  add_renamed(v, "--init-picture", "--init-image");
+  add_renamed(v, "--true-guidance", "--true-cfg-scale");
   v.foreign({.kind = Kind::kImplied, .names = {"--diffusion-fa", "--color"}});
   v.foreign({.kind = Kind::kImplied, .names = {"-M", "--mode"}, .values = {"img_gen", "txt2img", "img2img"}});
   v.foreign({.kind = Kind::kIgnored,

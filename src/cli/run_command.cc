@@ -213,6 +213,8 @@ Result<GenerateRequest> generate_request_of(const RunArgs& args, const std::stri
                      engine.info().path);
   }
   REDLINE_ASSIGN(request.sampling, args.sampling.options(engine.default_sampling()));
+  // With control tokens the prompt may be that of a chat, which leaves off in the reasoning.
+  if (args.special) request.chat_prompt = prompt;
   request.max_tokens = args.max_tokens < 0 ? engine.info().context : args.max_tokens;
   request.stop = args.stop;
   request.ignore_stop_tokens = args.ignore_eos;

@@ -22,7 +22,8 @@ struct ServeArgs {
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
   int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048, memory = 0;
   int64_t cache_spill_size = 16384;
-  float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
+  float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75, drain_timeout = -1;
+  int64_t max_body_memory = 256, max_connections_per_address = 0;
   float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
   std::string webhook_secret, precision = "auto";
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
@@ -89,9 +90,18 @@ struct ServeArgs {
       {.min = 1, .max = 86400});
     v(write_timeout, "write-timeout", "SECONDS", "time in which a client must read something",
       {.min = 1, .max = 86400});
+    v(drain_timeout, "drain-timeout", "SECONDS",
+      "time to finish what is in progress after SIGTERM or Ctrl-C; then the server ends; 0: no limit",
+      {.min = 0, .max = 86400, .shown_default = "--request-timeout and 30 more"});
     v(idle_timeout, "idle-timeout", "SECONDS", "time between the requests of a connection", {.min = 1, .max = 86400});
     v(max_body, "max-body", "MIB", "size of a request", {.min = 1, .max = 4096});
+    v(max_body_memory, "max-body-memory", "MIB",
+      "memory for the bodies of all requests in progress, and for what is read from them; more are refused with 503",
+      {.min = 1, .max = 1e6});
     v(max_connections, "max-connections", "N", "open connections", {.min = 1, .max = 1000000});
+    v(max_connections_per_address, "max-connections-per-address", "N",
+      "open connections of one address; more are refused with 429",
+      {.min = 1, .max = 1000000, .shown_default = "three quarters of --max-connections"});
     v(access_log, "access-log", "FILE", "one JSON object per request; -: standard error; off: none",
       {.names_file = true});
     engine.visit(v);
@@ -291,12 +301,15 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
   else if (args.access_log != "off" && !(log.file = std::fopen(args.access_log.c_str(), "ae")))
     return io("--access-log {}: cannot be written", args.access_log);
   const bool is_loopback = args.host == "localhost" || args.host == "::1" || args.host.starts_with("127.");
+  constexpr double kDrain_s = 30;
+  const double drain_timeout = args.drain_timeout >= 0 ? double{args.drain_timeout} : args.request_timeout + kDrain_s;
   server::App app({.origins = args.cors_origin,
                    .is_loopback = is_loopback,
                    .allows_adapter_loading = is_loopback || args.allow_lora_loading,
                    .allows_webhooks = is_loopback || args.allow_webhooks,
                    .webhook_secret = args.webhook_secret,
                    .request_timeout_s = args.request_timeout,
+                   .drain_timeout_s = drain_timeout,
                    .residency = {.memory_bytes = args.memory << 20, .keep_alive_s = args.keep_alive},
                    .load_timeout_s = args.load_timeout,
                    .log = log.file,
@@ -305,18 +318,22 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
     REDLINE_TRY(
         app.keys().add(i == 0 ? "default" : fmt::format("default{}", i + 1), args.api_key[i]).within("--api-key"));
   if (!args.api_keys_file.empty()) REDLINE_TRY(app.keys().read_file(args.api_keys_file));
-  REDLINE_ASSIGN(const auto http, server::HttpServer::listen({.host = args.host,
-                                                              .port = static_cast<int>(args.port),
-                                                              .tls_certificate = args.tls_cert,
-                                                              .tls_key = args.tls_key,
-                                                              .max_body_bytes = args.max_body << 20,
-                                                              .max_connections = args.max_connections,
-                                                              .header_timeout_s = std::min(args.read_timeout, 10.0F),
-                                                              .body_timeout_s = args.read_timeout,
-                                                              .idle_timeout_s = args.idle_timeout,
-                                                              .write_timeout_s = args.write_timeout,
-                                                              .handles_signals = true},
-                                                             app));
+  REDLINE_ASSIGN(const auto http,
+                 server::HttpServer::listen({.host = args.host,
+                                             .port = static_cast<int>(args.port),
+                                             .tls_certificate = args.tls_cert,
+                                             .tls_key = args.tls_key,
+                                             .max_body_bytes = args.max_body << 20,
+                                             .max_body_memory = args.max_body_memory << 20,
+                                             .max_connections = args.max_connections,
+                                             .max_connections_per_address = args.max_connections_per_address,
+                                             .header_timeout_s = std::min(args.read_timeout, 10.0F),
+                                             .body_timeout_s = args.read_timeout,
+                                             .idle_timeout_s = args.idle_timeout,
+                                             .write_timeout_s = args.write_timeout,
+                                             .drain_timeout_s = drain_timeout,
+                                             .handles_signals = true},
+                                            app));
   app.watch(*http);
   terminal.print("listening on {}://{}:{}\n", args.tls_cert.empty() ? "http" : "https",
                  args.host.find(':') == std::string::npos ? args.host : "[" + args.host + "]", http->port());
@@ -327,7 +344,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
   app.set_ready();
   terminal.note("redline: ready");
   http->wait();
-  app.images().close();  // what a webhook waits for is finished
+  app.close_predictions();
   return {};
 }
 

@@ -10,7 +10,7 @@
 #include "base/ascii.h"
 #include "base/base64.h"
 #include "base/environment.h"
-#include "formats/png.h"
+#include "media/png.h"
 
 namespace redline::cli {
 namespace {

@@ -20,8 +20,50 @@ struct Edge {
   uint32_t to = 0;
 };
 
+/// A list of edges without memory of its own for the first one: most states of texts and numbers have one.
+class Edges {
+ public:
+  size_t size() const { return size_; }
+  Edge& operator[](size_t i) { return i == 0 ? first_ : more_[i - 1]; }
+  const Edge& operator[](size_t i) const { return i == 0 ? first_ : more_[i - 1]; }
+  void push_back(const Edge& edge) {
+    if (size_++ == 0) first_ = edge;
+    else more_.push_back(edge);
+  }
+  void clear() {
+    size_ = 0;
+    more_.clear();
+  }
+  template <class IsGone>
+  void erase_if(const IsGone& is_gone) {
+    size_t kept = 0;
+    for (size_t i = 0; i < size_; ++i)
+      if (!is_gone((*this)[i])) (*this)[kept++] = (*this)[i];
+    size_ = static_cast<uint32_t>(kept);
+    more_.resize(kept > 0 ? kept - 1 : 0);
+  }
+  template <class List, class Value>
+  struct Iterator {
+    List* edges;
+    size_t at;
+    Value& operator*() const { return (*edges)[at]; }
+    Iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at != other.at; }
+  };
+  auto begin() const { return Iterator<const Edges, const Edge>{this, 0}; }
+  auto end() const { return Iterator<const Edges, const Edge>{this, size_}; }
+
+ private:
+  uint32_t size_ = 0;
+  Edge first_{EdgeKind::kEmpty};
+  std::vector<Edge> more_;
+};
+
 struct BuildState {
-  std::vector<Edge> edges;
+  Edges edges;
   uint32_t rule = 0;
   bool accepts = false;
 };
@@ -102,7 +144,7 @@ class AutomatonBuilder {
       rules_[r].greatest = info.greatest;
       pending_.push_back({r, *info.body});
     }
-    choose_inlined();
+    REDLINE_TRY(choose_inlined());
     while (!pending_.empty()) {
       const auto [rule, body] = pending_.back();
       pending_.pop_back();
@@ -185,16 +227,17 @@ class AutomatonBuilder {
 
   // Short rules that do not call themselves become part of the rules that call them: the masks of a state without calls
   // depend less on the stack. In a loop that pays for longer ones as well, the characters of a string for example.
-  void choose_inlined() {
+  Status choose_inlined() {
     const auto n = static_cast<uint32_t>(rules_.size());
     std::vector<std::vector<uint32_t>> calls(n);
+    std::vector<uint32_t> seen(grammar_.num_nodes(), kNone);  // the last rule in which an expression was met
     for (uint32_t r = 0; r < n; ++r) {
       std::vector<Grammar::Expr> work = {*grammar_.rules()[r].body};
-      std::unordered_map<Grammar::Expr, bool> seen;
       while (!work.empty()) {
+        REDLINE_TRY(deadline_.check());
         const Grammar::Expr e = work.back();
         work.pop_back();
-        if (!seen.emplace(e, true).second) continue;
+        if (std::exchange(seen[e], r) == r) continue;
         const Grammar::Node& node = grammar_.node(e);
         if (node.kind == Grammar::Kind::kRule) calls[r].push_back(node.first);
         work.insert(work.end(), node.items.begin(), node.items.end());
@@ -216,6 +259,7 @@ class AutomatonBuilder {
           if (inline_cost_[callee] <= kMaxInlinedInLoop) cost += inline_cost_[callee];
         inline_cost_[r] = static_cast<uint32_t>(std::min<uint64_t>(cost, UINT32_MAX));
       }
+    return {};
   }
   static constexpr uint32_t kMaxInlined = 12, kMaxInlinedInLoop = 160;
 
@@ -408,12 +452,14 @@ class AutomatonBuilder {
   }
 
   Status skip_nullable_calls() {
-    for (uint32_t s = 0; s < states_.size(); ++s)
+    for (uint32_t s = 0; s < states_.size(); ++s) {
+      REDLINE_TRY(deadline_.check());
       for (size_t i = 0; i < states_[s].edges.size(); ++i) {
         const Edge edge = states_[s].edges[i];
         if (edge.kind == EdgeKind::kCall && !edge.strict && rules_[edge.value].is_nullable)
           REDLINE_TRY(add_edge(s, {.kind = EdgeKind::kEmpty, .to = edge.to}));
       }
+    }
     return {};
   }
 
@@ -439,24 +485,30 @@ class AutomatonBuilder {
 
   // Drops calls of rules that match nothing, and edges to states from which the end cannot be reached.
   Status trim() {
-    for (BuildState& state : states_)
-      std::erase_if(state.edges,
-                    [&](const Edge& e) { return e.kind == EdgeKind::kCall && !rules_[e.value].is_productive; });
-    std::vector<std::vector<uint32_t>> sources(states_.size());
+    // The sources of the edges to state s are sources[first[s]] .. sources[first[s + 1] - 1].
+    std::vector<uint32_t> first(states_.size() + 2), sources;
+    for (BuildState& state : states_) {
+      REDLINE_TRY(deadline_.check());
+      state.edges.erase_if([&](const Edge& e) { return e.kind == EdgeKind::kCall && !rules_[e.value].is_productive; });
+      for (const Edge& edge : state.edges) ++first[edge.to + 2];
+    }
+    for (size_t s = 2; s < first.size(); ++s) first[s] += first[s - 1];
+    sources.resize(first.back());
     std::vector<uint8_t> ends(states_.size());
     std::vector<uint32_t> work;
     for (uint32_t s = 0; s < states_.size(); ++s) {
       REDLINE_TRY(deadline_.check());
-      for (const Edge& edge : states_[s].edges) sources[edge.to].push_back(s);
+      for (const Edge& edge : states_[s].edges) sources[first[edge.to + 1]++] = s;
       if (states_[s].accepts) ends[s] = 1, work.push_back(s);
     }
     while (!work.empty()) {
+      REDLINE_TRY(deadline_.check());
       const uint32_t s = work.back();
       work.pop_back();
-      for (const uint32_t from : sources[s])
-        if (!std::exchange(ends[from], 1)) work.push_back(from);
+      for (uint32_t i = first[s]; i < first[s + 1]; ++i)
+        if (!std::exchange(ends[sources[i]], 1)) work.push_back(sources[i]);
     }
-    for (BuildState& state : states_) std::erase_if(state.edges, [&](const Edge& e) { return !ends[e.to]; });
+    for (BuildState& state : states_) state.edges.erase_if([&](const Edge& e) { return !ends[e.to]; });
     return {};
   }
 

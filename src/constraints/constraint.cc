@@ -72,7 +72,7 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_choices(std::span<con
   CompileDeadline deadline(limits);
   Grammar grammar;
   grammar.root = grammar.add_rule("root");
-  grammar.define(grammar.root, grammar.choice_of_texts({choices.begin(), choices.end()}));
+  grammar.define(grammar.root, grammar.choice_of_texts({choices.begin(), choices.end()}, &deadline));
   return compile(grammar, std::move(trie), limits, deadline);
 }
 
@@ -116,6 +116,17 @@ ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint) :
   ended_ = {0};
 }
 
+Status ConstraintState::take_status() {
+  work_done_ += cache_->work_done();
+  REDLINE_TRY(cache_->take_status());
+  const ConstraintLimits& limits = constraint_->limits();
+  constexpr uint64_t kTokens = 50;  // for which a step's work is allowed
+  if (work_done_ <= limits.max_text_work + num_tokens_ * (limits.max_step_work / kTokens)) return {};
+  return invalid_argument(
+      "the constraint is too ambiguous: its {} tokens so far take more than {} steps (ConstraintLimits::max_text_work)",
+      num_tokens_, limits.max_text_work);
+}
+
 Status ConstraintState::fill_mask(std::span<uint32_t> bits) {
   const TokenTrie& trie = constraint_->trie();
   if (bits.size() != trie.num_words())
@@ -129,7 +140,7 @@ Status ConstraintState::fill_mask(std::span<uint32_t> bits) {
     bits[static_cast<size_t>(id) / 32] &= ~(1U << (static_cast<uint32_t>(id) % 32));
     if (may_end) set_bit(bits, id);
   }
-  return cache_->take_status();
+  return take_status();
 }
 
 Status ConstraintState::accept(TokenId token) {
@@ -142,9 +153,10 @@ Status ConstraintState::accept(TokenId token) {
     if (!cache_->is_accepting(next)) return invalid_argument("the text is not complete");
   } else {
     next = ended_.back() ? ConstraintCache::kDead : cache_->step_token(next, token);
-    REDLINE_TRY(cache_->take_status());
+    REDLINE_TRY(take_status());
     if (next == ConstraintCache::kDead) return invalid_argument("token {} does not match the constraint", token);
   }
+  ++num_tokens_;
   history_.push_back(next);
   ended_.push_back(ends);
   if (history_.size() > 2 * kMaxRollback + 2) {
@@ -157,8 +169,12 @@ Status ConstraintState::accept(TokenId token) {
 Status ConstraintState::accept_text(std::string_view text) {
   const Access access(*this);
   uint32_t next = ended_.back() ? ConstraintCache::kDead : history_.back();
-  for (const char c : text) next = cache_->step(next, static_cast<uint8_t>(c));
-  REDLINE_TRY(cache_->take_status());
+  // The bytes of a text count as tokens: each may take the work of one.
+  for (const char c : text) {
+    next = cache_->step(next, static_cast<uint8_t>(c));
+    ++num_tokens_;
+    REDLINE_TRY(take_status());
+  }
   if (next == ConstraintCache::kDead) return invalid_argument("the text does not match the constraint");
   history_.push_back(next);
   ended_.push_back(0);

@@ -90,10 +90,17 @@ class ConstraintState {
   /// Whether any of the texts with this beginning matches; for tests.
   bool allows(std::string_view text);
 
+  /// Units of work so far, as ConstraintLimits counts them.
+  uint64_t work_done() const { return work_done_; }
+
  private:
   class Access;
+  /// ConstraintCache::take_status(), or max_text_work exceeded.
+  Status take_status();
   std::shared_ptr<const Constraint> constraint_;
   std::shared_ptr<ConstraintCache> cache_;
+  uint64_t work_done_ = 0;
+  uint64_t num_tokens_ = 0;        ///< accepted so far
   std::vector<uint32_t> history_;  ///< parse states after each of the last tokens
   std::vector<uint8_t> ended_;     ///< with each: whether a token has ended the text
 };

@@ -1,6 +1,7 @@
 #include "constraints/constraint_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 namespace redline {
@@ -50,7 +51,8 @@ ConstraintCache::ConstraintCache(const Automaton& automaton, const TokenTrie& tr
   pops_ = {kNone, kNone};
   std::vector<Entry> none;
   intern_config(0, none);  // kDead
-  calls_.push_back({automaton.root(), {Frame{kNone, 0, kRootStack}}});
+  call_of_rule_.assign(automaton.rules().size(), kNone);
+  frames_of_call(automaton.root()).push_back({kNone, 0, kRootStack});
   start_ = close();
   if (automaton.matches_empty()) start_ = with_flag(start_, kAccepts);
 }
@@ -61,8 +63,24 @@ uint32_t ConstraintCache::with_flag(uint32_t config, Flags flag) {
   return intern_config(static_cast<uint8_t>((flags_[config] & (kAccepts | kLeaves)) | flag), entries);
 }
 
-void ConstraintCache::fail(const char* what) {
+void ConstraintCache::fail(std::string_view what) {
   if (status_.ok()) status_ = invalid_argument("the constraint is too ambiguous: {}", what);
+}
+
+void ConstraintCache::fail_by_work() {
+  if (status_.ok())
+    fail(fmt::format("one token takes more than {} steps (ConstraintLimits::max_step_work)", limits_.max_step_work));
+}
+
+std::vector<ConstraintCache::Frame>& ConstraintCache::frames_of_call(uint32_t rule) {
+  uint32_t& call = call_of_rule_[rule];
+  if (call == kNone) {
+    call = static_cast<uint32_t>(calls_.size());
+    calls_.push_back({rule, {}});
+    next_calls_.emplace_back(automaton_.rules()[rule].rank, rule);
+    std::push_heap(next_calls_.begin(), next_calls_.end(), std::greater<>());
+  }
+  return calls_[call].second;
 }
 
 uint32_t ConstraintCache::intern_frames(std::vector<Frame>& frames) {
@@ -75,10 +93,12 @@ uint32_t ConstraintCache::intern_frames(std::vector<Frame>& frames) {
   return id;
 }
 
+bool ConstraintCache::is_before(const Entry& a, const Entry& b) {
+  return std::tie(a.state, a.count, a.stack) < std::tie(b.state, b.count, b.stack);
+}
+
 uint32_t ConstraintCache::intern_config(uint8_t flags, std::vector<Entry>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.state, a.count, a.stack) < std::tie(b.state, b.count, b.stack);
-  });
+  std::sort(entries.begin(), entries.end(), is_before);
   words_.assign(1, flags);
   for (const Entry& e : entries) {
     words_.insert(words_.end(), {e.state, e.count, e.stack});
@@ -108,7 +128,10 @@ void ConstraintCache::add_entry(Entry e) {
         uint64_t{e.count} + state.greatest_ticks < uint64_t{rule.least})
       return;
   }
-  if (work_.size() >= limits_.max_parse_states) return fail("it has too many parse states at one position");
+  if (!spend(1)) return;
+  if (work_.size() >= limits_.max_parse_states)
+    return fail(fmt::format("it has more than {} parse states at one position (ConstraintLimits::max_parse_states)",
+                            limits_.max_parse_states));
   if (seen_slots_.size() < 2 * (work_.size() + 1)) {
     seen_slots_.assign(std::max<size_t>(64, seen_slots_.size() * 2), 0);
     seen_size_ = 0;
@@ -129,21 +152,15 @@ void ConstraintCache::add_entry(Entry e) {
 
 uint32_t ConstraintCache::close() {
   uint8_t flags = 0;
-  const auto call = [&](uint32_t rule) -> std::vector<Frame>& {
-    for (auto& [number, frames] : calls_)
-      if (number == rule) return frames;
-    calls_.push_back({rule, {}});
-    return calls_.back().second;
-  };
   // `pops`: whether ends of rules are followed; a rule that has just been called matches at least a byte.
   size_t at = 0;
   const auto follow = [&](bool pops) {
-    for (; at < work_.size(); ++at) {
+    for (; at < work_.size() && status_.ok(); ++at) {
       const Entry e = work_[at];
       const Automaton::State& state = automaton_.state(e.state);
       const Automaton::Rule& rule = automaton_.rules()[state.rule];
       if (pops && state.accepts && (!rule.is_counted || e.count >= rule.least)) {
-        for (size_t i = 0, n = num_frames(e.stack); i < n; ++i) {
+        for (size_t i = 0, n = num_frames(e.stack); i < n && status_.ok(); ++i) {
           const Frame f = frame(e.stack, i);
           if (f.state != kNone) add_entry({f.state, f.count, f.stack});
           else flags |= f.count == 0 ? kAccepts : kLeaves;
@@ -155,10 +172,12 @@ uint32_t ConstraintCache::close() {
         add_entry({edge.to, count, e.stack});
       }
       for (const Automaton::CallEdge& edge : automaton_.call_edges(e.state)) {
-        std::vector<Frame>& frames = call(edge.rule);
+        std::vector<Frame>& frames = frames_of_call(edge.rule);
         if (!edge.is_tail) {
+          if (!spend(1)) return;
           frames.push_back({edge.to, e.count, e.stack});
         } else {
+          if (!spend(num_frames(e.stack))) return;
           for (size_t i = 0, n = num_frames(e.stack); i < n; ++i) frames.push_back(frame(e.stack, i));
         }
       }
@@ -168,25 +187,24 @@ uint32_t ConstraintCache::close() {
   essential_.clear();
   follow(true);
   // A rule is entered when all of its calls at this position are known: in the order of ranks.
-  while (!calls_.empty()) {
-    size_t next = 0;
-    for (size_t i = 1; i < calls_.size(); ++i)
-      if (automaton_.rules()[calls_[i].first].rank < automaton_.rules()[calls_[next].first].rank) next = i;
-    std::vector<Frame> frames = std::move(calls_[next].second);
-    const uint32_t rule = calls_[next].first;
-    calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(next));
+  while (!next_calls_.empty() && status_.ok()) {
+    std::pop_heap(next_calls_.begin(), next_calls_.end(), std::greater<>());
+    const uint32_t rule = next_calls_.back().second;
+    next_calls_.pop_back();
+    std::vector<Frame> frames = std::move(calls_[std::exchange(call_of_rule_[rule], kNone)].second);
     add_entry({automaton_.rules()[rule].start, 0, intern_frames(frames)});
     follow(false);
   }
+  for (const auto& [rank, rule] : next_calls_) call_of_rule_[rule] = kNone;  // where a limit was exceeded
+  next_calls_.clear();
+  calls_.clear();
   const uint32_t config = intern_config(flags, essential_);
-  const size_t steps = work_.size();
   work_.clear();
   std::fill(seen_slots_.begin(), seen_slots_.end(), 0);
   if (seen_slots_.size() > 4096) seen_slots_.clear();
-  work_done_ += steps;
-  constexpr uint64_t kMaxWork = 20'000'000;  // of one mask: a second or so
-  if (work_done_ > kMaxWork) fail("it has too many parse states");
-  if (bytes() > 2 * limits_.cache_bytes) fail("its parse states take too much memory");
+  if (bytes() > 2 * limits_.cache_bytes)
+    fail(fmt::format("its parse states take more than {} bytes (ConstraintLimits::cache_bytes)",
+                     2 * limits_.cache_bytes));
   return config;
 }
 
@@ -198,6 +216,7 @@ uint32_t ConstraintCache::compute_step(uint32_t config, uint8_t byte) {
   }
   for (size_t i = 0, n = num_entries(config); i < n; ++i) {
     const Entry e = entry(config, i);
+    if (!spend(1 + automaton_.byte_edges(e.state).size() / 4)) break;
     for (const Automaton::ByteEdge& edge : automaton_.byte_edges(e.state))
       if (edge.lo <= byte && byte <= edge.hi) add_entry({edge.to, e.count, e.stack});
   }
@@ -222,10 +241,9 @@ uint32_t ConstraintCache::step_token(uint32_t config, TokenId token) {
   if (by_bytes == kDead) return as_token;
   std::vector<Entry> both;
   for (const uint32_t c : {by_bytes, as_token})
-    for (size_t i = 0; i < num_entries(c); ++i) {
-      const Entry e = entry(c, i);
-      if (std::find(both.begin(), both.end(), e) == both.end()) both.push_back(e);
-    }
+    for (size_t i = 0; i < num_entries(c); ++i) both.push_back(entry(c, i));
+  std::sort(both.begin(), both.end(), is_before);
+  both.erase(std::unique(both.begin(), both.end()), both.end());
   const auto flags = static_cast<uint8_t>((flags_[by_bytes] | flags_[as_token]) & (kAccepts | kLeaves));
   return intern_config(flags, both);
 }
@@ -279,6 +297,7 @@ uint32_t ConstraintCache::after_plain(uint32_t config) {
     std::array<bool, 256> seen = {};
     for (uint32_t b = lo; b <= hi && is_same; ++b) {
       if (std::exchange(seen[classes_[b]], true)) continue;
+      if (!spend(1)) return see(kDead);
       const uint32_t next = step(from, static_cast<uint8_t>(b));
       if (more == 0) see(next);
       else self(self, next, 0x80, 0xBF, more - 1);
@@ -339,6 +358,10 @@ std::unique_ptr<ConstraintCache::StateMask> ConstraintCache::make_state_mask(uin
   const std::optional<size_t> free_chars = free_plain_chars(config, entries[0]);
   if (free_chars) bits = trie_.plain_up_to(*free_chars);
 
+  // A node that has been stepped to before is far cheaper than a new parse state.
+  constexpr uint64_t kNodesPerWork = 16, kWordsPerWork = 64;
+  uint64_t nodes = 0;
+  if (!spend(bits.size() / kWordsPerWork + 1)) return mask;
   std::vector<std::pair<std::string_view, TokenId>> open;
   const auto walk = [&](const ByteTrie& trie) {
     std::vector<uint32_t> path(trie.max_depth() + 1);
@@ -346,6 +369,7 @@ std::unique_ptr<ConstraintCache::StateMask> ConstraintCache::make_state_mask(uin
     std::vector<uint8_t> can_end(trie.max_depth() + 1);
     path[0] = config;
     for (size_t i = 0; i < trie.size() && status_.ok();) {
+      if (++nodes % kNodesPerWork == 0) spend(1);
       const ByteTrie::Node& node = trie.node(i);
       const size_t d = node.depth;
       const uint32_t next = step(path[d - 1], node.byte);
@@ -358,6 +382,7 @@ std::unique_ptr<ConstraintCache::StateMask> ConstraintCache::make_state_mask(uin
         continue;
       }
       if (leaves[d - 1]) {
+        if (!spend(trie.subtree_tokens(i).size() / 4)) break;
         for (const TokenId id : trie.subtree_tokens(i)) {
           const std::string_view token = trie_.text(id);
           for (size_t e = d - 1; e > 0; --e)
@@ -402,6 +427,7 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
           if (edge.token < trie_.vocab_size()) set_bit(bits, edge.token);
           continue;
         }
+        if (!spend(static_cast<uint64_t>(trie_.vocab_size()) / 64)) return;
         for (TokenId id = 0; id < trie_.vocab_size(); ++id)
           if (id != edge.token) set_bit(bits, id);
       }
@@ -417,6 +443,7 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
       return;
     }
     StateMask& mask = *slot;
+    if (!spend(1 + mask.bits.size() / 64 + mask.few.size() / 64)) return;
     for (size_t w = 0; w < mask.bits.size(); ++w) bits[w] |= mask.bits[w];
     for (const TokenId id : mask.few) set_bit(bits, id);
     if (mask.open.size() == 0) continue;
@@ -428,6 +455,7 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
       std::vector<uint32_t> path(trie.max_depth() + 1);
       path[0] = start;
       for (size_t at = 0; at < trie.size() && status_.ok();) {
+        if (at % 16 == 0) spend(1);
         const ByteTrie::Node& node = trie.node(at);
         path[node.depth] = step(path[node.depth - 1U], node.byte);
         if (path[node.depth] == kDead) {
@@ -447,7 +475,7 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
   }
   if (exact_bytes != SIZE_MAX)
     for (const TokenId id : trie_.long_tokens()) {
-      if (trie_.text(id).size() <= exact_bytes) break;
+      if (trie_.text(id).size() <= exact_bytes || !spend(1)) break;
       const auto i = static_cast<size_t>(id);
       bits[i / 32] &= ~(1U << (i % 32));
       if (step_token(config, id) != kDead) bits[i / 32] |= 1U << (i % 32);

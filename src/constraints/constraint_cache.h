@@ -75,6 +75,8 @@ class ConstraintCache {
     work_done_ = 0;
     return std::exchange(status_, Status());
   }
+  /// Units of work since the last take_status(), as ConstraintLimits::max_step_work counts them.
+  uint64_t work_done() const { return work_done_; }
   /// Brings parse states of another cache of the same automaton into this one.
   void import(const ConstraintCache& from, std::span<uint32_t> states);
 
@@ -98,6 +100,7 @@ class ConstraintCache {
     std::unordered_map<uint32_t, std::vector<TokenId>> behind;  ///< of `open`, by the parse state after the call
   };
 
+  static bool is_before(const Entry& a, const Entry& b);
   uint32_t compute_step(uint32_t state, uint8_t byte);
   /// Follows empty edges, ends of rules and calls from `work_`, and numbers the result.
   uint32_t close();
@@ -128,7 +131,16 @@ class ConstraintCache {
   /// The parse state after any plain character, if it is one for all; kDead if no plain character may follow; else
   /// kNone.
   uint32_t after_plain(uint32_t config);
-  void fail(const char* what);
+  void fail(std::string_view what);
+  /// Counts work. False: a limit is exceeded, now or before.
+  bool spend(uint64_t work) {
+    work_done_ += work;
+    if (work_done_ > limits_.max_step_work) fail_by_work();
+    return status_.ok();
+  }
+  void fail_by_work();
+  /// The frames of the calls of this rule at the position that close() is at.
+  std::vector<Frame>& frames_of_call(uint32_t rule);
 
   const Automaton& automaton_;
   const TokenTrie& trie_;
@@ -156,7 +168,9 @@ class ConstraintCache {
   // Of close(), kept to reuse their memory.
   std::vector<Entry> work_, essential_;
   std::vector<uint32_t> seen_slots_, words_;
-  std::vector<std::pair<uint32_t, std::vector<Frame>>> calls_;
+  std::vector<std::pair<uint32_t, std::vector<Frame>>> calls_;  ///< rule and frames
+  std::vector<uint32_t> call_of_rule_;                          ///< index into calls_, or kNone
+  std::vector<std::pair<uint32_t, uint32_t>> next_calls_;       ///< heap of rank and rule, the least rank first
   size_t seen_size_ = 0;
 };
 

@@ -70,6 +70,8 @@ Grammar::Expr Grammar::bytes(std::string_view text) {
 }
 
 Grammar::Expr Grammar::byte_range(uint8_t lo, uint8_t hi) {
+  const auto [known, is_new] = byte_ranges_.try_emplace(uint32_t{lo} * 256 + hi, static_cast<Expr>(nodes_.size()));
+  if (!is_new) return known->second;
   Node node;
   node.kind = Kind::kByteRange;
   node.first = lo;
@@ -123,6 +125,10 @@ void cut_utf8(uint32_t lo, uint32_t hi, const Emit& emit) {
 }  // namespace
 
 Grammar::Expr Grammar::chars(const CharSet& set) {
+  const CharSet ranges = normalized(set);
+  std::vector<std::pair<uint32_t, uint32_t>> key;
+  for (const CharRange& r : ranges) key.emplace_back(r.lo, r.hi);
+  if (const auto known = char_sets_.find(key); known != char_sets_.end()) return known->second;
   // A graph, so that continuation bytes 80..BF are shared: state 1 accepts, states 2.. need so many more of them.
   Graph g;
   g.num_states = 2;
@@ -136,7 +142,7 @@ Grammar::Expr Grammar::chars(const CharSet& set) {
       }
     return any[n];
   };
-  for (const CharRange& r : normalized(set))
+  for (const CharRange& r : ranges)
     cut_utf8(r.lo, r.hi, [&](size_t length, const uint8_t* first, const uint8_t* last) {
       uint32_t state = 0;
       for (size_t i = 0; i < length; ++i) {
@@ -149,7 +155,7 @@ Grammar::Expr Grammar::chars(const CharSet& set) {
       }
     });
   if (g.edges.empty()) return nothing();
-  return graph(std::move(g));
+  return char_sets_[std::move(key)] = graph(std::move(g));
 }
 
 Grammar::Expr Grammar::sequence(std::vector<Expr> items) {
@@ -174,26 +180,103 @@ Grammar::Expr Grammar::choice(std::vector<Expr> items) {
   return add(std::move(node));
 }
 
-Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts) {
+namespace {
+
+/// Finds a state with the same edges. Most states have one edge or none: these are in a table without strings.
+class StatesByEdges {
+ public:
+  /// The number of the state with these edges, or `number`, which it has from now on.
+  uint32_t find_or_add(bool accepts, const std::vector<std::pair<uint8_t, uint32_t>>& edges, uint32_t number) {
+    if (edges.size() > 1) {
+      std::string key(1, accepts ? 'a' : ' ');
+      for (const auto& [byte, to] : edges) {
+        key += static_cast<char>(byte);
+        for (int shift = 0; shift < 32; shift += 8) key += static_cast<char>(to >> shift & 0xFF);
+      }
+      return many_.try_emplace(std::move(key), number).first->second;
+    }
+    if (2 * (size_ + 1) > slots_.size()) grow();
+    const uint64_t key =
+        edges.empty() ? 1
+                      : uint64_t{accepts} << 41 | uint64_t{edges[0].first} << 33 | uint64_t{edges[0].second} << 1 | 1;
+    Slot& slot = slot_of(key);
+    if (slot.key == 0) slot = {key, number}, ++size_;
+    return slot.state;
+  }
+
+ private:
+  struct Slot {
+    uint64_t key = 0;  ///< 0: free
+    uint32_t state = 0;
+  };
+  Slot& slot_of(uint64_t key) {
+    size_t at = (key * 0x9E3779B97F4A7C15ULL) >> 20 & (slots_.size() - 1);
+    while (slots_[at].key != 0 && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
+    return slots_[at];
+  }
+  void grow() {
+    std::vector<Slot> old(std::max<size_t>(64, 2 * slots_.size()));
+    old.swap(slots_);
+    for (const Slot& slot : old)
+      if (slot.key != 0) slot_of(slot.key) = slot;
+  }
+  std::vector<Slot> slots_;
+  size_t size_ = 0;
+  std::unordered_map<std::string, uint32_t> many_;
+};
+
+}  // namespace
+
+Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts, CompileDeadline* deadline) {
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   if (texts.empty()) return nothing();
   if (texts.size() == 1) return bytes(texts[0]);
+  // The minimal automaton, built from sorted texts (Daciuk, Mihov, Watson, Watson 2000): the states behind the part that
+  // a text shares with the next one are complete, and complete states with the same edges are one.
+  struct Open {
+    bool accepts = false;
+    std::vector<std::pair<uint8_t, uint32_t>> edges;  // the target of the last one is known when it is complete
+  };
   Graph g;
-  std::vector<uint32_t> path = {0};  // states along the previous text
+  StatesByEdges complete;
+  std::vector<Open> path(1);  // states along the previous text, and memory for more
+  size_t depth = 0;           // of its last state
+  const auto add_edges = [&](uint32_t state, const Open& open) {
+    for (size_t i = 0; i < open.edges.size();) {  // neighboring bytes to the same state are one edge
+      size_t end = i + 1;
+      while (end < open.edges.size() && open.edges[end].second == open.edges[i].second &&
+             open.edges[end].first == open.edges[end - 1].first + 1)
+        ++end;
+      g.add(state, byte_range(open.edges[i].first, open.edges[end - 1].first), open.edges[i].second);
+      i = end;
+    }
+    if (open.accepts) g.accepts.push_back(state);
+  };
+  const auto close = [&](size_t to) {
+    for (; depth > to; --depth) {
+      Open& open = path[depth];
+      const uint32_t state = complete.find_or_add(open.accepts, open.edges, g.num_states);
+      if (state == g.num_states) add_edges(g.add_state(), open);
+      path[depth - 1].edges.back().second = state;
+      open.accepts = false;
+      open.edges.clear();
+    }
+  };
   std::string_view previous;
   for (const std::string& text : texts) {
+    if (deadline != nullptr && !deadline->check().ok()) return nothing();
     size_t common = 0;
     while (common < previous.size() && common < text.size() && previous[common] == text[common]) ++common;
-    path.resize(common + 1);
-    for (size_t i = common; i < text.size(); ++i) {
-      path.push_back(g.add_state());
-      const auto byte = static_cast<uint8_t>(text[i]);
-      g.add(path[i], byte_range(byte, byte), path[i + 1]);
-    }
-    g.accepts.push_back(path.back());
+    close(common);
+    if (path.size() <= text.size()) path.resize(text.size() + 1);
+    for (size_t i = common; i < text.size(); ++i) path[i].edges.emplace_back(static_cast<uint8_t>(text[i]), 0);
+    depth = text.size();
+    path[depth].accepts = true;
     previous = text;
   }
+  close(0);
+  add_edges(0, path[0]);
   return graph(std::move(g));
 }
 

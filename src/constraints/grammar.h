@@ -3,10 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -25,10 +28,14 @@ CharSet intersect(const CharSet& a, const CharSet& b);
 
 /// Bounds of compiling one constraint.
 struct ConstraintLimits {
-  double compile_ms = 2000;           ///< deadline of compiling
-  size_t max_states = 1'000'000;      ///< of the automaton; edges at most four times as many
-  size_t cache_bytes = 64 << 20;      ///< parse states and masks that are kept while generating
-  size_t max_parse_states = 16'384;   ///< alternatives of an ambiguous grammar at one position
+  double compile_ms = 2000;          ///< deadline of compiling
+  size_t max_states = 1'000'000;     ///< of the automaton; edges at most four times as many
+  size_t cache_bytes = 64 << 20;     ///< parse states and masks that are kept while generating
+  size_t max_parse_states = 16'384;  ///< alternatives of an ambiguous grammar at one position
+  /// Work of one token: parse states and stack frames that are looked at, and a share of the tokens. About 0.1 s.
+  uint64_t max_step_work = 1'000'000;
+  /// Work of one text, plus a fiftieth of max_step_work for each of its tokens. About 3 s.
+  uint64_t max_text_work = 30'000'000;
   size_t max_input_bytes = 16 << 20;  ///< of the grammar's text
 };
 
@@ -110,14 +117,17 @@ class Grammar {
   Expr chars(const CharSet& set);
   Expr sequence(std::vector<Expr> items);
   Expr choice(std::vector<Expr> items);
-  /// One of many texts, as a trie.
-  Expr choice_of_texts(std::vector<std::string> texts);
+  /// One of many texts, as a minimal automaton. After the deadline, whose next check() fails, it is nothing().
+  Expr choice_of_texts(std::vector<std::string> texts, CompileDeadline* deadline = nullptr);
   Expr repeat(Expr item, uint32_t least, uint32_t greatest);
   Expr optional(Expr item) { return repeat(item, 0, 1); }
   Expr call(Rule rule);
   /// A token as a whole, by its id.
   Expr token(int32_t id, bool negated);
   Expr graph(Graph graph);
+  /// The texts of another grammar's root. `in_json_string`: as they are spelled between the quotes of a JSON string,
+  /// with escapes where JSON demands them.
+  Expr embed(const Grammar& other, bool in_json_string = false);
 
   Rule add_rule(std::string name);
   void define(Rule rule, Expr body) { rules_[rule].body = body; }
@@ -132,6 +142,8 @@ class Grammar {
  private:
   Expr add(Node node);
   std::vector<Node> nodes_;
+  std::unordered_map<uint32_t, Expr> byte_ranges_;                        ///< by first byte * 256 + last byte
+  std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> char_sets_;  ///< by ranges
   std::vector<RuleInfo> rules_;
 };
 

@@ -473,7 +473,11 @@ class RegexParser {
   RegexSyntax out_;
 };
 
-Result<RegexSyntax> RegexSyntax::parse(std::string_view pattern) { return RegexParser(pattern).parse(); }
+Result<RegexSyntax> RegexSyntax::parse(std::string_view pattern) {
+  if (pattern.size() > kMaxBytes)
+    return invalid_argument("the regular expression has {} bytes; at most {} are allowed", pattern.size(), kMaxBytes);
+  return RegexParser(pattern).parse();
+}
 
 /// An automaton with edges for the anchors.
 struct RegexSyntax::Anchored {

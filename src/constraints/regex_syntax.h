@@ -19,7 +19,9 @@ class RegexSyntax {
  public:
   enum class Reading : uint8_t { kStrict, kLoose };
 
-  /// invalid_argument or unsupported, with the position in characters.
+  static constexpr size_t kMaxBytes = size_t{1} << 16;
+
+  /// invalid_argument or unsupported, with the position in characters; invalid_argument: more than kMaxBytes.
   static Result<RegexSyntax> parse(std::string_view pattern);
 
   /// Texts that match from beginning to end. invalid_argument: with look-around, more states than ByteDfa allows.

@@ -3,9 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "formats/safetensors.h"
 #include "models/image_registry.h"
+#include "models/lora_config.h"
 
 namespace redline {
 namespace {
@@ -13,13 +16,28 @@ namespace {
 /// Suffixes of tensor names, and the factor that each stands for.
 struct Suffix {
   std::string_view text;
-  enum Kind : uint8_t { kDown, kUp, kAlpha } kind;
+  enum Kind : uint8_t {
+    kDown,
+    kUp,
+    kAlpha,
+    // LyCORIS: LoHa is (w1a w1b) * (w2a w2b), element by element; LoKr is the Kronecker product of w1 and w2, each of
+    // which may be a product of two matrices.
+    kHada1A,
+    kHada1B,
+    kHada2A,
+    kHada2B,
+    kKron1,
+    kKron1A,
+    kKron1B,
+    kKron2,
+    kKron2A,
+    kKron2B,
+    kNumKinds
+  } kind;
 };
 constexpr Suffix kSuffixes[] = {
     {".lora_A.weight", Suffix::kDown},
     {".lora_B.weight", Suffix::kUp},
-    {".lora_A.default.weight", Suffix::kDown},
-    {".lora_B.default.weight", Suffix::kUp},
     {".lora_down.weight", Suffix::kDown},
     {".lora_up.weight", Suffix::kUp},
     {".lora.down.weight", Suffix::kDown},
@@ -29,17 +47,60 @@ constexpr Suffix kSuffixes[] = {
     {".lora_linear_layer.down.weight", Suffix::kDown},
     {".lora_linear_layer.up.weight", Suffix::kUp},
     {".alpha", Suffix::kAlpha},
+    {".hada_w1_a", Suffix::kHada1A},
+    {".hada_w1_b", Suffix::kHada1B},
+    {".hada_w2_a", Suffix::kHada2A},
+    {".hada_w2_b", Suffix::kHada2B},
+    {".lokr_w1", Suffix::kKron1},
+    {".lokr_w1_a", Suffix::kKron1A},
+    {".lokr_w1_b", Suffix::kKron1B},
+    {".lokr_w2", Suffix::kKron2},
+    {".lokr_w2_a", Suffix::kKron2A},
+    {".lokr_w2_b", Suffix::kKron2B},
+};
+/// Parts of names of what is more than low-rank factors, for messages.
+constexpr std::pair<std::string_view, std::string_view> kRefusedTensors[] = {
+    {"dora_scale", "DoRA is not supported"},
+    {"lora_magnitude_vector", "DoRA is not supported"},
+    {".diff", "differences of whole weights are not supported"},
+    {".set_weight", "replaced weights are not supported"},
+    {".w_norm", "trained norms are not supported"},
+    {".b_norm", "trained norms are not supported"},
+    {".bias", "biases of the factors are not supported"},
+    {"lora_mid", "the three factors of Tucker forms are not supported"},
+    {"hada_t", "the three factors of Tucker forms are not supported"},
+    {"lokr_t2", "the three factors of Tucker forms are not supported"},
+    {"oft_", "OFT is not supported"},
+    {"boft", "BOFT is not supported"},
+    {"emb_params", "a textual inversion in an adapter file is not supported"},
 };
 /// Prefixes of the network's own names.
-constexpr std::string_view kPrefixes[] = {"base_model.model.", "diffusion_model.", "transformer.", "unet.",
-                                          "lora_transformer_", "lora_unet_"};
+constexpr std::string_view kPrefixes[] = {"base_model.model.",
+                                          "model.diffusion_model.",
+                                          "diffusion_model.",
+                                          "transformer.",
+                                          "unet.",
+                                          "lora_transformer_",
+                                          "lora_unet_",
+                                          "lycoris_"};
 
 /// Prefixes of text encoders, by component. kohya's trainers number CLIP-L, CLIP-G and T5 even when some are missing.
 constexpr std::pair<std::string_view, std::string_view> kEncoderPrefixes[] = {
-    {"text_encoder.", "text_encoder"}, {"text_encoder_2.", "text_encoder_2"}, {"text_encoder_3.", "text_encoder_3"},
-    {"lora_te_", "text_encoder"},      {"lora_te1_", "text_encoder"},         {"lora_te2_", "text_encoder_2"},
+    {"text_encoder.", "text_encoder"},
+    {"text_encoder_2.", "text_encoder_2"},
+    {"text_encoder_3.", "text_encoder_3"},
+    {"lora_te_", "text_encoder"},
+    {"lora_te1_", "text_encoder"},
+    {"lora_te2_", "text_encoder_2"},
     {"lora_te3_", "text_encoder_3"},
+    {"text_encoders.clip_l.transformer.", "text_encoder"},
+    {"text_encoders.clip_g.transformer.", "text_encoder_2"},
+    {"text_encoders.t5xxl.transformer.", "text_encoder_3"},
 };
+/// Prefixes of a component's members in the metadata that diffusers writes.
+constexpr std::string_view kDenoiserMembers[] = {"transformer.", "unet."};
+constexpr const char* kMetadataKey = "lora_adapter_metadata";
+
 /// Prefix of CLIP's text model, in the files of some versions of transformers only.
 constexpr std::string_view kTextModel[] = {"text_model.", "text_model_"};
 
@@ -84,12 +145,285 @@ std::vector<AdapterName> names_of(const AdapterSite& site) {
   if (own.ends_with(".weight")) own.resize(own.size() - 7);
   own = without_any(own, kTextModel);
   std::vector<AdapterName> names = {{own}, {underscored(own)}};
+  for (AdapterName& name : names) name.in_weight_order = true;
+  const bool has_halves = site.out_features == 2 * site.in_features;
   for (const StoredModule& stored : find_stored_modules(own)) {
     const int64_t first = stored.first * site.out_features / stored.count;
-    names.insert(names.end(), {{stored.name, first}, {underscored(stored.name), first}});
+    const bool swaps = stored.swaps_halves && has_halves;
+    // Only a checkpoint with the original names has such rows in another order, which is that of the stored name.
+    if (swaps && site.source_row) names[0].in_weight_order = names[1].in_weight_order = false;
+    for (const std::string& name : {stored.name, underscored(stored.name)})
+      names.push_back({name, first, true, swaps && !site.source_row});
   }
-  for (AdapterName& name : names) name.in_weight_order = true;
   return names;
+}
+
+/// "style" of ".lora_A.style.weight", which is removed: PEFT's name of an adapter among several.
+std::string take_adapter_name(std::string& tensor) {
+  for (const std::string_view factor : {".lora_A.", ".lora_B."}) {
+    const size_t at = tensor.rfind(factor), begin = at + factor.size();
+    if (at == std::string::npos || !tensor.ends_with(".weight") || tensor.size() < begin + 8) continue;
+    const std::string name = tensor.substr(begin, tensor.size() - begin - 7);
+    if (name.find('.') != std::string::npos) continue;
+    tensor.erase(begin, name.size() + 1);
+    return name;
+  }
+  return "";
+}
+
+/// XLabs' names of FLUX become the original ones: 1 is the image, 2 the text.
+void rename_xlabs(std::string& tensor) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {".processor.qkv_lora1.", ".img_attn.qkv.lora."},
+      {".processor.qkv_lora2.", ".txt_attn.qkv.lora."},
+      {".processor.proj_lora1.", ".img_attn.proj.lora."},
+      {".processor.proj_lora2.", ".txt_attn.proj.lora."},
+      {".processor.qkv_lora.", ".qkv.lora."},
+      {".processor.proj_lora.", ".linear2.lora."}};
+  if (tensor.find("_blocks.") == std::string::npos) return;
+  for (const auto& [xlabs, original] : kNames)
+    if (const size_t at = tensor.find(xlabs); at != std::string::npos) {
+      tensor.replace(at, xlabs.size(), original);
+      return;
+    }
+}
+
+/// The tensors of one module of a file.
+struct ModuleTensors {
+  std::array<TensorView, Suffix::kNumKinds> views;
+  std::optional<double> alpha;
+
+  bool has(Suffix::Kind kind) const { return views[kind].data != nullptr; }
+};
+
+/// A matrix in float32; kernels of a convolution are flattened: [rows, everything else].
+struct PlainMatrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<float> values;
+
+  float at(int64_t row, int64_t col) const { return values[static_cast<size_t>(row * cols + col)]; }
+};
+
+PlainMatrix plain_matrix(const TensorView& view) {
+  PlainMatrix m;
+  m.rows = view.shape[0];
+  m.cols = m.rows == 0 ? 0 : view.num_elements() / m.rows;
+  m.values.resize(static_cast<size_t>(view.num_elements()));
+  unpack_row(view.dtype, view.data, m.values.data(), view.num_elements());
+  return m;
+}
+
+PlainMatrix identity_matrix(int64_t size) {
+  PlainMatrix m = {size, size, std::vector<float>(static_cast<size_t>(size * size))};
+  for (int64_t i = 0; i < size; ++i) m.values[static_cast<size_t>(i * size + i)] = 1;
+  return m;
+}
+
+/// Makes the pairs of modules. Messages begin with the module.
+class PairMaker {
+ public:
+  explicit PairMaker(AdapterFile& adapter) : adapter_(adapter) {}
+
+  /// The factors, and the rank by which alpha is divided; 0: the factors are not scaled.
+  Result<std::pair<AdapterMatrix, int64_t>> make(const std::string& module, const ModuleTensors& t) {
+    if (t.has(Suffix::kHada1A) || t.has(Suffix::kHada1B) || t.has(Suffix::kHada2A) || t.has(Suffix::kHada2B))
+      return make_hada(module, t);
+    if (t.has(Suffix::kKron1) || t.has(Suffix::kKron1A) || t.has(Suffix::kKron2) || t.has(Suffix::kKron2A))
+      return make_kron(module, t);
+    return make_pair(module, t);
+  }
+
+ private:
+  using Made = Result<std::pair<AdapterMatrix, int64_t>>;
+
+  static Made make_pair(const std::string& module, const ModuleTensors& t) {
+    AdapterMatrix matrix;
+    matrix.down = t.views[Suffix::kDown];
+    matrix.up = t.views[Suffix::kUp];
+    if (!matrix.down.data || !matrix.up.data) return invalid_argument("{} has only one of its two matrices", module);
+    const int64_t rank = matrix.down.shape[0];
+    if (rank < 1 || matrix.up.shape[1] != rank)
+      return invalid_argument("{}: down is [{}], up is [{}]: the ranks differ", module,
+                              fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
+    return std::pair(std::move(matrix), rank);
+  }
+
+  /// (A B) * (C D) element by element has the rank r * r: its factors are all products of a column of A with one of C,
+  /// and of a row of B with one of D.
+  Made make_hada(const std::string& module, const ModuleTensors& t) {
+    for (const Suffix::Kind kind : {Suffix::kHada1A, Suffix::kHada1B, Suffix::kHada2A, Suffix::kHada2B})
+      if (!t.has(kind)) return invalid_argument("{} has not all four matrices of LoHa", module);
+    const PlainMatrix a = plain_matrix(t.views[Suffix::kHada1A]), b = plain_matrix(t.views[Suffix::kHada1B]),
+                      c = plain_matrix(t.views[Suffix::kHada2A]), d = plain_matrix(t.views[Suffix::kHada2B]);
+    if (a.cols < 1 || a.cols != b.rows || c.cols < 1 || c.cols != d.rows || a.rows != c.rows || b.cols != d.cols)
+      return invalid_argument("{}: LoHa of [{}, {}] [{}, {}] and [{}, {}] [{}, {}]: the shapes do not fit", module,
+                              a.rows, a.cols, b.rows, b.cols, c.rows, c.cols, d.rows, d.cols);
+    REDLINE_TRY(expect_rank(module, a.cols * c.cols));
+    PlainMatrix up = {a.rows, a.cols * c.cols, {}}, down = {a.cols * c.cols, b.cols, {}};
+    for (int64_t row = 0; row < a.rows; ++row)
+      for (int64_t i = 0; i < a.cols; ++i)
+        for (int64_t k = 0; k < c.cols; ++k) up.values.push_back(a.at(row, i) * c.at(row, k));
+    for (int64_t i = 0; i < a.cols; ++i)
+      for (int64_t k = 0; k < c.cols; ++k)
+        for (int64_t col = 0; col < b.cols; ++col) down.values.push_back(b.at(i, col) * d.at(k, col));
+    const int64_t rank = b.rows;
+    return std::pair(own(std::move(down), std::move(up)), rank);
+  }
+
+  /// kron(A B, C D) = kron(A, C) kron(B, D). A whole matrix is its own product with an identity, on the smaller side.
+  Made make_kron(const std::string& module, const ModuleTensors& t) {
+    int64_t rank = 0;
+    PlainMatrix factors[2][2];
+    const Suffix::Kind kinds[2][3] = {{Suffix::kKron1, Suffix::kKron1A, Suffix::kKron1B},
+                                      {Suffix::kKron2, Suffix::kKron2A, Suffix::kKron2B}};
+    for (size_t i = 0; i < 2; ++i) {
+      const auto& [whole, a, b] = kinds[i];
+      if (t.has(whole)) {
+        PlainMatrix m = plain_matrix(t.views[whole]);
+        PlainMatrix one = identity_matrix(std::min(m.rows, m.cols));
+        const bool is_tall = m.cols <= m.rows;
+        factors[i][is_tall ? 0 : 1] = std::move(m);
+        factors[i][is_tall ? 1 : 0] = std::move(one);
+      } else if (t.has(a) && t.has(b)) {
+        factors[i][0] = plain_matrix(t.views[a]);
+        factors[i][1] = plain_matrix(t.views[b]);
+        rank = factors[i][1].rows;
+      } else {
+        return invalid_argument("{} has not both matrices of LoKr", module);
+      }
+      if (factors[i][0].cols < 1 || factors[i][0].cols != factors[i][1].rows)
+        return invalid_argument("{}: LoKr of [{}, {}] and [{}, {}]: the shapes do not fit", module, factors[i][0].rows,
+                                factors[i][0].cols, factors[i][1].rows, factors[i][1].cols);
+    }
+    REDLINE_TRY(expect_rank(module, factors[0][0].cols * factors[1][0].cols));
+    const auto kron = [](const PlainMatrix& x, const PlainMatrix& y) {
+      PlainMatrix m = {x.rows * y.rows, x.cols * y.cols, {}};
+      m.values.reserve(static_cast<size_t>(m.rows * m.cols));
+      for (int64_t row = 0; row < m.rows; ++row)
+        for (int64_t i = 0; i < x.cols; ++i)
+          for (int64_t k = 0; k < y.cols; ++k) m.values.push_back(x.at(row / y.rows, i) * y.at(row % y.rows, k));
+      return m;
+    };
+    PlainMatrix up = kron(factors[0][0], factors[1][0]), down = kron(factors[0][1], factors[1][1]);
+    return std::pair(own(std::move(down), std::move(up)), rank);
+  }
+
+  static Status expect_rank(const std::string& module, int64_t rank) {
+    constexpr int64_t kMaxRank = 4096;  // ImageOptions::max_adapter_rank's limit
+    if (rank <= kMaxRank) return {};
+    return unsupported("{}: its factors have rank {}; Redline applies ranks up to {}", module, rank, kMaxRank);
+  }
+
+  AdapterMatrix own(PlainMatrix down, PlainMatrix up) {
+    AdapterMatrix matrix;
+    for (const auto& [plain, view] : {std::pair{&down, &matrix.down}, {&up, &matrix.up}}) {
+      adapter_.computed.push_back(std::make_unique<std::vector<float>>(std::move(plain->values)));
+      *view = {DType::kF32, {plain->rows, plain->cols}, adapter_.computed.back()->data()};
+    }
+    return matrix;
+  }
+
+  AdapterFile& adapter_;
+};
+
+/// What diffusers states of the ranks and alphas of each network, by component.
+class AdapterMetadata {
+ public:
+  static Result<AdapterMetadata> read(const SafetensorsFiles& files) {
+    AdapterMetadata metadata;
+    REDLINE_ASSIGN(const std::string text, files.metadata(kMetadataKey));
+    if (text.empty()) return metadata;
+    REDLINE_ASSIGN(metadata.json_, parse_json_object(text, kMetadataKey));
+    return metadata;
+  }
+
+  /// The members of a component: {"r": 4, ...} of "unet.r". Null: it states nothing of it.
+  Result<const LoraConfig*> config_of(const std::string& component) {
+    const auto known = configs_.find(component);
+    if (known != configs_.end()) return known->second ? &*known->second : nullptr;
+    Json members = Json::object();
+    const auto take = [&](std::string_view prefix) {
+      for (const auto& [key, value] : json_.items())
+        if (key.starts_with(prefix)) members[key.substr(prefix.size())] = value;
+    };
+    if (component.empty()) {
+      for (const std::string_view prefix : kDenoiserMembers) take(prefix);
+    } else {
+      take(component + ".");
+    }
+    std::optional<LoraConfig>& config = configs_[component];
+    if (members.empty()) return nullptr;
+    REDLINE_ASSIGN(config, LoraConfig::read(members).within(kMetadataKey));
+    return &*config;
+  }
+
+ private:
+  Json json_ = Json::object();
+  std::map<std::string, std::optional<LoraConfig>> configs_;
+};
+
+/// The view of a factor, if its shape is one of a pair.
+Result<TensorView> factor_view(const SafetensorsTensor& tensor, Suffix::Kind kind) {
+  TensorView view = tensor.view;
+  const std::string shape = fmt::format("{}", fmt::join(tensor.view.shape, ", "));
+  if (kind > Suffix::kAlpha) {
+    if (view.shape.size() == 2 || (kind == Suffix::kKron2 && view.shape.size() == 4)) return view;
+    return unsupported("{} is [{}]; a factor of LoHa and LoKr is a matrix", tensor.name, shape);
+  }
+  // A linear layer stored as a 1x1 convolution.
+  if (view.shape.size() == 4 && view.shape[2] == 1 && view.shape[3] == 1) view.shape.resize(2);
+  const bool is_kernel = kind == Suffix::kDown && view.shape.size() == 4 && view.shape[2] == view.shape[3];
+  if (view.shape.size() == 2 || is_kernel) return view;
+  return unsupported(
+      "{} is [{}]; a pair is [rank, in] and [out, rank], of a convolution [rank, in, kernel, kernel] and [out, rank, "
+      "1, "
+      "1]",
+      tensor.name, shape);
+}
+
+Status belongs_to_no_pair(const std::string& tensor) {
+  for (const auto& [part, why] : kRefusedTensors)
+    if (tensor.find(part) != std::string::npos) return unsupported("tensor {}: {}", tensor, why);
+  return unsupported(
+      "tensor {} belongs to no LoRA pair (lora_A/lora_B, lora_down/lora_up, LoHa's hada_w or LoKr's lokr_w)", tensor);
+}
+
+using ModuleKey = std::pair<std::string, std::string>;  // component and module
+
+/// The tensors of a file by component and module.
+Result<std::map<ModuleKey, ModuleTensors>> read_modules(const SafetensorsFiles& files) {
+  std::map<ModuleKey, ModuleTensors> modules;
+  std::string adapter_name;
+  for (bool is_first = true; const SafetensorsTensor& tensor : files.tensors()) {
+    std::string full = tensor.name;
+    const std::string name = take_adapter_name(full);
+    rename_xlabs(full);
+    const auto* found = std::find_if(std::begin(kSuffixes), std::end(kSuffixes),
+                                     [&](const Suffix& s) { return full.ends_with(s.text); });
+    if (found == std::end(kSuffixes)) return belongs_to_no_pair(tensor.name);
+    if (!tensor.view.data) return unsupported("tensor {} has type {}", tensor.name, tensor.type_name);
+    if (found->kind <= Suffix::kUp) {
+      if (!is_first && name != adapter_name)
+        return unsupported("it holds the adapters \"{}\" and \"{}\"; write each to a file of its own", adapter_name,
+                           name);
+      adapter_name = name;
+      is_first = false;
+    }
+    std::string_view spelled = std::string_view(full).substr(0, full.size() - found->text.size());
+    const std::string component(take_component(spelled));
+    ModuleTensors& module = modules[{component, without_processor(std::string(spelled))}];
+    if (found->kind == Suffix::kAlpha) {
+      if (tensor.view.num_elements() != 1) return invalid_argument("{} is not a single number", tensor.name);
+      float alpha = 0;
+      unpack_row(tensor.view.dtype, tensor.view.data, &alpha, 1);
+      module.alpha = static_cast<double>(alpha);
+      continue;
+    }
+    TensorView& view = module.views[found->kind];
+    if (view.data) return invalid_argument("two tensors are the same factor, one of them {}", tensor.name);
+    REDLINE_ASSIGN(view, factor_view(tensor, found->kind));
+  }
+  return modules;
 }
 
 }  // namespace
@@ -98,52 +432,28 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
   REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
   AdapterFile adapter;
   adapter.file = files.files()[0];
-  std::map<std::pair<std::string, std::string>, double> alphas;  // by component and module
-  for (const SafetensorsTensor& tensor : files.tensors()) {
-    const auto suffix = std::find_if(std::begin(kSuffixes), std::end(kSuffixes),
-                                     [&](const Suffix& s) { return tensor.name.ends_with(s.text); });
-    std::string_view spelled = tensor.name;
-    spelled = spelled.substr(0, spelled.rfind(suffix == std::end(kSuffixes) ? std::string_view(".") : suffix->text));
-    const std::string component(take_component(spelled));
-    const std::string module = without_processor(std::string(spelled));
-    if (suffix == std::end(kSuffixes))
-      return unsupported(
-          "{}: tensor {} belongs to no LoRA pair (lora_A/lora_B or lora_down/lora_up); LoHa, LoKr, DoRA and a "
-          "lora_mid between the two are not supported",
-          path, tensor.name);
-    if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path, tensor.name, tensor.type_name);
-    if (suffix->kind == Suffix::kAlpha) {
-      if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is not a single number", path, tensor.name);
-      float alpha = 0;
-      unpack_row(tensor.view.dtype, tensor.view.data, &alpha, 1);
-      alphas[{component, module}] = static_cast<double>(alpha);
-      continue;
+  REDLINE_ASSIGN(const auto modules, read_modules(files).within(path));
+  REDLINE_ASSIGN(AdapterMetadata metadata, AdapterMetadata::read(files).within(path));
+  PairMaker maker(adapter);
+  for (const auto& [key, tensors] : modules) {
+    const auto& [component, module] = key;
+    const bool is_alpha_alone =
+        std::none_of(tensors.views.begin(), tensors.views.end(), [](const TensorView& v) { return v.data != nullptr; });
+    if (is_alpha_alone) continue;
+    REDLINE_ASSIGN(auto made, maker.make(module, tensors).within(path));
+    auto& [matrix, rank] = made;
+    adapter.max_rank = std::max(adapter.max_rank, matrix.rank());
+    REDLINE_ASSIGN(const LoraConfig* config, metadata.config_of(component).within(path));
+    if (tensors.alpha) {
+      if (rank > 0) matrix.scale = *tensors.alpha / static_cast<double>(rank);
+    } else if (config && rank == matrix.rank()) {
+      // The patterns of a text encoder may name its text model.
+      const std::string full = component.empty() ? module : fmt::format("{}{}", kTextModel[0], module);
+      REDLINE_ASSIGN(matrix.scale, config->scale(full, rank, kMetadataKey).within(path));
     }
-    TensorView view = tensor.view;
-    // A linear layer stored as a 1x1 convolution.
-    if (view.shape.size() == 4 && view.shape[2] == 1 && view.shape[3] == 1) view.shape.resize(2);
-    const bool is_kernel = suffix->kind == Suffix::kDown && view.shape.size() == 4 && view.shape[2] == view.shape[3];
-    if (view.shape.size() != 2 && !is_kernel)
-      return unsupported(
-          "{}: {} is [{}]; a pair is [rank, in] and [out, rank], of a convolution [rank, in, kernel, kernel] and [out, "
-          "rank, 1, 1]",
-          path, tensor.name, fmt::join(view.shape, ", "));
-    AdapterMatrix& matrix = adapter.networks[component][module];
-    (suffix->kind == Suffix::kDown ? matrix.down : matrix.up) = view;
+    adapter.networks[component][module] = std::move(matrix);
   }
   if (adapter.networks.empty()) return invalid_argument("{}: holds no LoRA pair", path);
-  for (auto& [component, matrices] : adapter.networks)
-    for (auto& [module, matrix] : matrices) {
-      if (!matrix.down.data || !matrix.up.data)
-        return invalid_argument("{}: {} has only one of its two matrices", path, module);
-      const int64_t rank = matrix.down.shape[0];
-      if (rank < 1 || matrix.up.shape[1] != rank)
-        return invalid_argument("{}: {}: down is [{}], up is [{}]: the ranks differ", path, module,
-                                fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
-      adapter.max_rank = std::max(adapter.max_rank, rank);
-      if (const auto alpha = alphas.find({component, module}); alpha != alphas.end())
-        matrix.scale = alpha->second / static_cast<double>(rank);
-    }
   return adapter;
 }
 
@@ -152,6 +462,11 @@ NetworkAdapters::NetworkAdapters(AdapterSites sites, std::span<const std::string
   for (const std::string& module : idle_modules) {
     ignore(module);
     ignore(underscored(module));
+    for (const StoredModule& stored : find_stored_modules(module)) {
+      if (stored.count != 1 || stored.first != 0) continue;
+      ignore(stored.name);
+      ignore(underscored(stored.name));
+    }
   }
 }
 

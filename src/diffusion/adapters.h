@@ -2,20 +2,26 @@
 #pragma once
 
 #include <map>
+#include <memory>
 
 #include "base/mapped_file.h"
 #include "models/adapter_bank.h"
 
 namespace redline {
 
-/// A LoRA file: safetensors with PEFT's names (lora_A, lora_B) or kohya's (lora_down, lora_up, alpha).
+/// A LoRA file: safetensors with the names of PEFT and diffusers (lora_A, lora_B), kohya's trainers (lora_down, lora_up,
+/// alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr). A pair is scaled by its alpha tensor over its rank;
+/// without one by what the file's lora_adapter_metadata states for its network; else by 1.
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
   std::map<std::string, AdapterMatrices> networks;  ///< by component: "" the denoiser, "text_encoder", ...
   int64_t max_rank = 0;
+  /// Factors that the file does not hold as such. Views of `networks` point into them.
+  std::vector<std::unique_ptr<std::vector<float>>> computed;
 
-  /// invalid_argument: an incomplete pair, shapes that do not match, or no pair. unsupported: LoHa, LoKr, DoRA, and the
-  /// three factors of LoCon's Tucker form; the message names them.
+  /// invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a rank other than
+  /// the metadata's, or no pair. unsupported, by name: DoRA, differences of whole weights, biases, and the three factors
+  /// of Tucker forms.
   static Result<AdapterFile> open(const std::string& path);
 };
 

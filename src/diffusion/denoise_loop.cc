@@ -24,6 +24,21 @@ ImageProgress progress_of(const ImageResult& result, int step, int steps, const 
   return progress;
 }
 
+/// Warns of an image of which the step cache has computed less than a quarter: below that, even the best rule of
+/// docs/step_cache.md gives another image for hard prompts.
+void warn_of_forecasts(ImageResult& result) {
+  constexpr int64_t kLeast = 3, kShare = 4;  // steps, and one of so many
+  const auto steps = std::ssize(result.computed);
+  const int64_t computed =
+      std::count_if(result.computed.begin(), result.computed.end(), [](int64_t n) { return n > 0; });
+  const int64_t enough = std::min(steps, std::max(kLeast, (steps + kShare - 1) / kShare));
+  if (computed >= enough) return;
+  result.warnings.push_back(
+      fmt::format("the step cache computed {} of {} steps and forecast the others: the image differs visibly from one "
+                  "of {} computed steps; steps_budget {} or a larger quality comes closer",
+                  computed, steps, steps, enough));
+}
+
 }  // namespace
 
 Status DenoiseLoop::make_solver() {
@@ -148,6 +163,7 @@ Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step
     progress.preview = [this, i](int64_t image, int64_t max_side) { return preview(i, image, max_side); };
     if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
+  warn_of_forecasts(result);
   result.solver = solver_name_;
   result.cache = denoiser.cache().plan().description;
   result.executed_share = denoiser.executed_share();

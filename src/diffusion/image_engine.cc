@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <tuple>
 
 #include "base/elapsed.h"
 #include "diffusion/denoise_loop.h"
 #include "diffusion/image_request.h"
-#include "formats/png.h"
+#include "diffusion/prompt_syntax.h"
+#include "media/mask.h"
+#include "media/png.h"
+#include "media/resize.h"
 
 namespace redline {
 namespace {
@@ -16,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 /// Where the mask is black, `image` takes the pixels of `initial`; where it is gray, a mixture.
 void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& image) {
   for (size_t i = 0; i < image.rgb.size(); ++i) {
-    const int share = mask.rgb[i / 3 * 3], kept = 255 - share;
+    const int share = mask.rgb[i], kept = 255 - share;
     image.rgb[i] = static_cast<uint8_t>((image.rgb[i] * share + initial.rgb[i] * kept + 127) / 255);
   }
 }
@@ -36,6 +40,30 @@ void pad_text(PromptConditions& branch, int64_t tokens) {
 /// Width and height are multiples of this many pixels.
 int64_t size_multiple(const Pipeline& p) { return p.vae.scale() * p.denoiser->model().patch; }
 
+/// The size of an initial image for the model: rounded down to its multiple; with a side above the limit, in the same
+/// proportions as many pixels as `own` has.
+std::pair<int64_t, int64_t> size_near(const Pipeline& p, const RgbImage& image) {
+  const int64_t unit = size_multiple(p), most = p.options.max_side / unit * unit;
+  double scale = 1;
+  if (std::max(image.width, image.height) > p.options.max_side)
+    scale = std::sqrt(static_cast<double>(p.defaults.width * p.defaults.height) /
+                      static_cast<double>(image.width * image.height));
+  const auto side = [&](int64_t pixels) {
+    const auto scaled = static_cast<int64_t>(std::nearbyint(static_cast<double>(pixels) * scale));
+    return std::clamp(scaled / unit * unit, unit, most);
+  };
+  return {side(image.width), side(image.height)};
+}
+
+std::pair<int64_t, int64_t> size_of(const Pipeline& p, const ImageRequest& r) {
+  const auto [width, height] =
+      r.init_image ? size_near(p, *r.init_image) : std::pair(p.defaults.width, p.defaults.height);
+  return {r.width > 0 ? r.width : width, r.height > 0 ? r.height : height};
+}
+
+/// "64x48"
+std::string size_text(const RgbImage& image) { return fmt::format("{}x{}", image.width, image.height); }
+
 /// One request: its inputs, gathered step by step, and its result.
 class GenerateTask {
  public:
@@ -53,6 +81,10 @@ class GenerateTask {
   Result<PromptConditions> conditions_of(std::span<const std::string> prompts) const;
   void add_time_ids();
   Status draw_noise();
+  Status fit_images();
+  void add_warnings(const std::vector<std::string>& warnings) {
+    result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
+  }
   Status encode_init_image();
   Status encode_mask_latents();
   Status decode();
@@ -66,12 +98,14 @@ class GenerateTask {
 
 Status GenerateTask::resolve() {
   ImageRequest& r = request_;
+  std::tie(r.width, r.height) = size_of(p_, r);
   fill_open(r, p_.defaults);
   const auto prompts = static_cast<int64_t>(r.prompts.size());
   if (r.prompts.empty() && !r.prompt_embeds) return invalid_argument("there is no prompt");
   if (prompts > 1 && r.batch > 1 && r.batch != prompts)
     return invalid_argument("batch {} and {} prompts: give one prompt for all or one for each", r.batch, prompts);
   REDLINE_TRY(expect_size());
+  REDLINE_TRY(fit_images());
   if (r.num_inference_steps < 1 || r.num_inference_steps > 1000)
     return invalid_argument("steps {} is outside [1, 1000]", r.num_inference_steps);
   if (r.max_sequence_length < 1 || r.max_sequence_length > kMaxTextTokens)
@@ -97,6 +131,46 @@ Status GenerateTask::expect_size() const {
       return invalid_argument("{} {} is not a multiple of {}; use {} or {}", name, value, unit, value / unit * unit,
                               (value / unit + 1) * unit);
   }
+  return {};
+}
+
+// Makes initial image and mask as large as the result, and the mask gray.
+Status GenerateTask::fit_images() {
+  ImageRequest& r = request_;
+  REDLINE_ASSIGN(const ResizeMode mode, resize_mode_of(r.resize));
+  if (r.mask && !r.init_image) return invalid_argument("a mask needs the image that it belongs to");
+  if (!r.init_image) return {};
+  for (const auto& [name, image] : {std::pair{"the initial image", r.init_image}, {"the mask", r.mask}})
+    if (image && (image->width < 1 || image->height < 1 || std::ssize(image->rgb) != image->width * image->height * 3))
+      return invalid_argument("{} is {}, with {} bytes of pixels", name, size_text(*image), image->rgb.size());
+  const auto fit = [&](std::shared_ptr<const RgbImage>& image) {
+    if (image->width == r.width && image->height == r.height) return false;
+    image = std::make_shared<const RgbImage>(resize_image(*image, r.width, r.height, mode));
+    return true;
+  };
+  const std::string before = size_text(*r.init_image);
+  if (r.mask) {
+    RgbImage gray = gray_mask(*r.mask);
+    const bool is_other = gray.width != r.init_image->width || gray.height != r.init_image->height;
+    const auto by_height = static_cast<double>(gray.width * r.init_image->height),
+               by_width = static_cast<double>(gray.height * r.init_image->width);
+    constexpr double kRounding = 0.03;  // of sides that were rounded to pixels
+    if (std::abs(by_height - by_width) > kRounding * by_height)
+      result_.warnings.push_back(
+          fmt::format("the mask is {}, the initial image {}: it is stretched to the image", size_text(gray), before));
+    // A part is cut from the mask where it is cut from the image.
+    if (is_other && mode != ResizeMode::kStretch)
+      gray = resize_lanczos(gray, r.init_image->width, r.init_image->height);
+    r.mask = std::make_shared<const RgbImage>(std::move(gray));
+    fit(r.mask);
+    if (!has_white(*r.mask))
+      result_.warnings.emplace_back(
+          "the mask has no white pixel, so that nothing is regenerated; white (or transparent, in OpenAI's edits) "
+          "marks the part to draw");
+  }
+  if (fit(r.init_image))
+    result_.warnings.push_back(fmt::format("the initial image is resized from {} to {} ({})", before,
+                                           size_text(*r.init_image), resize_mode_name(mode)));
   return {};
 }
 
@@ -171,7 +245,8 @@ Status GenerateTask::encode_prompts() {
   }
   if (request_.pooled_embeds) return invalid_argument("pooled embeddings need prompt embeddings; give both");
   REDLINE_ASSIGN(in_.positive, conditions_of(request_.prompts));
-  result_.warnings = in_.positive.warnings;
+  add_warnings(in_.positive.warnings);
+  add_warnings(prompt_syntax_warnings(request_.prompts));
   if (std::string warning = p_.prompt_words.warning(request_.prompts); !warning.empty())
     result_.warnings.push_back(std::move(warning));
   if (in_.guided() && p_.zeros_for_empty_prompt && request_.negative_prompt.empty()) {
@@ -213,12 +288,7 @@ Status GenerateTask::draw_noise() {
 // full strength does not use them, and diffusers then draws no noise for them either.
 Status GenerateTask::encode_init_image() {
   const ImageRequest& r = request_;
-  if (r.mask && !r.init_image) return invalid_argument("a mask needs the image that it belongs to");
   if (!r.init_image) return {};
-  for (const auto& [name, image] : {std::pair{"the initial image", r.init_image}, {"the mask", r.mask}})
-    if (image && (image->width != r.width || image->height != r.height))
-      return invalid_argument("{} is {}x{}, the request asks for {}x{}; scale it, or request its size", name,
-                              image->width, image->height, r.width, r.height);
   if (!(r.strength > 0 && r.strength <= 1)) return invalid_argument("strength {} is outside (0, 1]", r.strength);
   const bool takes_mask = p_.denoiser->is_inpainting();
   if (takes_mask && r.strength == 1) return {};
@@ -286,6 +356,10 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
 }  // namespace
 
 int64_t DiffusionEngine::size_multiple() const { return redline::size_multiple(*pipeline_); }
+
+std::pair<int64_t, int64_t> DiffusionEngine::size_of(const ImageRequest& request) const {
+  return redline::size_of(*pipeline_, request);
+}
 
 Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
                                               const std::function<bool(const ImageProgress&)>& on_step) {

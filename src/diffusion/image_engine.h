@@ -19,6 +19,7 @@ class DiffusionEngine final : public ImageEngine {
     return !is_guidance_distilled() || pipeline_->denoiser->model().takes_guidance;
   }
   int64_t size_multiple() const override;
+  std::pair<int64_t, int64_t> size_of(const ImageRequest& request) const override;
   ImageRequest defaults() const override { return pipeline_->defaults; }
   Result<ImageResult> generate(const ImageRequest& request,
                                const std::function<bool(const ImageProgress&)>& on_step) override;

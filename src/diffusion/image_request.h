@@ -5,10 +5,11 @@
 
 namespace redline {
 
-/// Takes sizes, steps and guidance that `r` leaves open from `defaults`.
+/// Takes steps and guidance that `r` leaves open from `defaults`, and the size if there is no initial image, from which
+/// the engine takes it.
 inline void fill_open(ImageRequest& r, const ImageRequest& defaults) {
-  if (r.width == 0) r.width = defaults.width;
-  if (r.height == 0) r.height = defaults.height;
+  if (r.width == 0 && !r.init_image) r.width = defaults.width;
+  if (r.height == 0 && !r.init_image) r.height = defaults.height;
   if (r.num_inference_steps == 0) r.num_inference_steps = defaults.num_inference_steps;
   if (r.guidance_scale < 0) r.guidance_scale = defaults.guidance_scale;
   if (r.true_cfg_scale < 0) r.true_cfg_scale = defaults.true_cfg_scale;

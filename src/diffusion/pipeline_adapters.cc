@@ -1,5 +1,7 @@
 #include "diffusion/pipeline_adapters.h"
 
+#include <algorithm>
+
 namespace redline {
 
 Status PipelineAdapters::load(const std::string& name, const AdapterFile& file, bool plain) {
@@ -25,7 +27,14 @@ Status PipelineAdapters::load(const std::string& name, const AdapterFile& file, 
   return {};
 }
 
-Status PipelineAdapters::set(NamedWeights adapters) {
+Status PipelineAdapters::set(NamedWeights given) {
+  // An adapter that is given twice has the sum of its weights, as in a chain of LoRA loaders.
+  std::vector<std::pair<std::string, double>> adapters;
+  for (const auto& [name, weight] : given) {
+    const auto known = std::find_if(adapters.begin(), adapters.end(), [&](const auto& a) { return a.first == name; });
+    if (known == adapters.end()) adapters.emplace_back(name, weight);
+    else known->second += weight;
+  }
   for (const Bank& b : banks_) REDLINE_TRY(b.bank->select(adapters).status());
   for (const Bank& b : banks_) REDLINE_TRY(b.bank->set(adapters));
   return {};

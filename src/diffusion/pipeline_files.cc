@@ -27,7 +27,8 @@ std::string lone_file(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(".index.json") || name == "model.safetensors" || name == "diffusion_pytorch_model.safetensors")
+    if (name.find(".safetensors.index.") != std::string::npos || name == "model.safetensors" ||
+        name == "diffusion_pytorch_model.safetensors")
       return "";
     if (!name.ends_with(".gguf") && !name.ends_with(".safetensors")) continue;
     if (!found.empty()) return "";

@@ -103,8 +103,9 @@ class PipelineLoader {
     sample_size_ = square_sample_size(weights.config);
     REDLINE_TRY(convert_image_weights(weights, p_.options.dtype));
     REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser(p_.row->denoiser_class));
-    REDLINE_ASSIGN(DenoiserModel model,
-                   row->build(weights, {p_.options.front_blocks, p_.options.tail_blocks}).within(weights.path));
+    BlockSplit blocks(p_.options.front_blocks, p_.options.tail_blocks);
+    blocks.modulated = true;  // each request chooses its own step cache
+    REDLINE_ASSIGN(DenoiserModel model, row->build(weights, blocks).within(weights.path));
     if (p_.row->check) REDLINE_TRY(p_.row->check(model).within(weights.path));
     p_.family_name = model.family;
     const int64_t side = p_.options.max_side / vae_scale;

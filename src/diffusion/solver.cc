@@ -49,10 +49,12 @@ bool runs(const SolverRow& row, bool is_flow_model) {
 }
 
 // The row's name with variants, if `plain` is one of its names with theirs: "dpmpp2msdekarras" is dpm++-sde-karras.
-std::optional<std::string> name_with_variants(const SolverRow& row, std::string_view plain) {
+// `is_spaced`: the name is written as in A1111's web UI, where "DPM++ SDE" is another sampler than "DPM++ 2M SDE".
+std::optional<std::string> name_with_variants(const SolverRow& row, std::string_view plain, bool is_spaced) {
   for (const std::string_view known : {row.name, row.web_ui_name, row.comfyui_name}) {
     const std::string own = plain_name(known);
     if (own.empty() || !plain.starts_with(own)) continue;
+    if (is_spaced && known == row.name && plain != own && plain_name(row.web_ui_name) != own) continue;
     std::string name(row.name);
     std::string_view rest = plain.substr(own.size());
     while (!rest.empty()) {
@@ -71,10 +73,11 @@ std::optional<std::string> name_with_variants(const SolverRow& row, std::string_
 // the model come first: "euler" of a flow model is flow-euler.
 std::string own_name(const std::string& name, bool is_flow_model) {
   const std::string plain = plain_name(name);
+  const bool is_spaced = name.find(' ') != std::string::npos;
   for (const bool fits : {true, false})
     for (const SolverRow* row : kSolvers)
       if (runs(*row, is_flow_model) == fits)
-        if (std::optional<std::string> own = name_with_variants(*row, plain)) return *std::move(own);
+        if (std::optional<std::string> own = name_with_variants(*row, plain, is_spaced)) return *std::move(own);
   return name;
 }
 
@@ -115,6 +118,22 @@ std::string solver_name(const nlohmann::json& config) {
     if (is_set) name += fmt::format("-{}", variant.name);
   }
   return name;
+}
+
+bool is_known_sampler(const std::string& sampler) {
+  for (const bool is_flow_model : {false, true}) {
+    std::string name = own_name(sampler, is_flow_model);
+    while (!find_solver(name)) {
+      const size_t hyphen = name.rfind('-');
+      const std::string_view variant = std::string_view(name).substr(hyphen == std::string::npos ? 0 : hyphen + 1);
+      if (hyphen == std::string::npos ||
+          std::none_of(std::begin(kVariants), std::end(kVariants), [&](const Variant& v) { return v.name == variant; }))
+        break;
+      name.resize(hyphen);
+    }
+    if (find_solver(name)) return true;
+  }
+  return false;
 }
 
 SamplerNames sampler_names(const std::string& solver) {

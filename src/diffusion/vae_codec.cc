@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "diffusion/vae_tiles.h"
+#include "media/mask.h"
 
 namespace redline {
 namespace {
 
-constexpr uint8_t kWhite = 128;                // least value of a white pixel of a mask
 constexpr double kMaxBytes = 4.0 * (1 << 30);  // of the decoder's arena, before it decodes in tiles
 constexpr int64_t kMinTile = 32;               // latent pixels; norms and attention of smaller tiles see too little
 
@@ -107,7 +107,7 @@ std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int
   std::vector<float> values(static_cast<size_t>(width * height * 3));
   if (!image) return values;
   for (size_t i = 0; i < values.size(); ++i)
-    if (!mask || mask->rgb[i / 3 * 3] < kWhite) values[i] = static_cast<float>(image->rgb[i]) / 127.5f - 1;
+    if (!mask || mask->rgb[i] < kWhiteMask) values[i] = static_cast<float>(image->rgb[i]) / 127.5f - 1;
   return values;
 }
 
@@ -117,7 +117,7 @@ std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout,
   for (int64_t y = 0; y < layout.height; ++y)
     for (int64_t x = 0; x < layout.width; ++x) {
       const auto pixel = static_cast<size_t>((y * mask->width + x) * scale);
-      values[static_cast<size_t>(y * layout.width + x)] = mask->rgb[pixel * 3] >= kWhite ? 1.0f : 0.0f;
+      values[static_cast<size_t>(y * layout.width + x)] = mask->rgb[pixel * 3] >= kWhiteMask ? 1.0f : 0.0f;
     }
   return values;
 }

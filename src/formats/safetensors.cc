@@ -88,6 +88,21 @@ class SafetensorsParser {
     return std::move(files_);
   }
 
+  static Result<std::string> metadata(const MappedFile& file, std::string_view wanted) {
+    constexpr size_t kMaxText = 1 << 20;
+    std::string text;
+    REDLINE_ASSIGN(JsonScanner header, header_of(file));
+    REDLINE_TRY(header.object([&](const std::string& name) -> Status {
+      if (name != kMetadata) return header.skip();
+      return header.object([&](const std::string& key) -> Status {
+        if (key != wanted) return header.skip();
+        REDLINE_ASSIGN(text, header.string(kMaxText));
+        return {};
+      });
+    }));
+    return text;
+  }
+
  private:
   static uint64_t total_bytes(const std::vector<std::shared_ptr<MappedFile>>& parts) {
     uint64_t bytes = 0;
@@ -249,6 +264,11 @@ class SafetensorsParser {
   ListBudget budget_;
 };
 
+Result<std::string> SafetensorsFiles::metadata(std::string_view key) const {
+  if (files_.empty()) return std::string();
+  return SafetensorsParser::metadata(*files_[0], key);
+}
+
 Result<std::vector<std::string>> safetensors_index_files(const MappedFile& index) {
   std::vector<std::string> files;
   std::set<std::string> seen;
@@ -277,18 +297,51 @@ Result<SafetensorsFiles> SafetensorsFiles::open_file(const std::string& path) {
   return from_parts({std::move(file)});
 }
 
+namespace {
+
+/// The variants of weights in a folder in order of preference: none, then "fp16" and "bf16", then others by name. They
+/// stand in "model.fp16.safetensors" and "model.safetensors.index.fp16.json".
+std::vector<std::string> variants_of(const std::filesystem::path& folder) {
+  std::vector<std::string> variants = {"", "fp16", "bf16"};
+  std::set<std::string> others;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    for (const std::string_view stem : {"model.", "diffusion_pytorch_model."})
+      for (const auto& [before, after] :
+           {std::pair<std::string_view, std::string_view>{"", ".safetensors"}, {"safetensors.index.", ".json"}}) {
+        const std::string begin = fmt::format("{}{}", stem, before);
+        if (!name.starts_with(begin) || !name.ends_with(after) || name.size() <= begin.size() + after.size()) continue;
+        const std::string variant = name.substr(begin.size(), name.size() - begin.size() - after.size());
+        if (variant.find_first_of(".-") == std::string::npos) others.insert(variant);
+      }
+  }
+  others.erase("fp16");
+  others.erase("bf16");
+  variants.insert(variants.end(), others.begin(), others.end());
+  return variants;
+}
+
+}  // namespace
+
 Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder) {
   const std::filesystem::path base(folder);
   std::error_code ignored;
   const auto exists = [&](std::string_view name) { return std::filesystem::exists(base / name, ignored); };
-  // The names of transformers and of diffusers.
+  // The names of transformers and of diffusers; a variant ("fp16") only where there are no weights without one.
+  constexpr std::string_view kStems[] = {"model", "diffusion_pytorch_model"};
   std::string index_path;
-  for (const char* stem : {"model.safetensors", "diffusion_pytorch_model.safetensors"}) {
-    if (exists(stem)) return open_file((base / stem).string());
-    if (const std::string index = std::string(stem) + ".index.json"; exists(index)) {
-      index_path = (base / index).string();
-      break;
+  for (const std::string& variant : variants_of(base)) {
+    for (const std::string_view stem : kStems) {
+      const std::string infix = variant.empty() ? "" : "." + variant;
+      if (const std::string file = fmt::format("{}{}.safetensors", stem, infix); exists(file))
+        return open_file((base / file).string());
+      if (const std::string index = fmt::format("{}.safetensors.index{}.json", stem, infix); exists(index)) {
+        index_path = (base / index).string();
+        break;
+      }
     }
+    if (!index_path.empty()) break;
   }
   if (index_path.empty())
     return not_found("{}: the folder has neither model.safetensors nor model.safetensors.index.json{}", folder,

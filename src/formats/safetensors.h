@@ -26,7 +26,7 @@ class SafetensorsFiles {
   /// size plus 1 MiB. Errors state the path, the byte offset and the reason.
   static Result<SafetensorsFiles> open_file(const std::string& path);
   /// Opens model.safetensors, or the files of model.safetensors.index.json, in a Hugging Face folder; or the same with
-  /// the diffusers name diffusion_pytorch_model. Every file in the index must exist in the folder and contain the
+  /// the diffusers name diffusion_pytorch_model; without either, those of a variant (model.fp16.safetensors). Every file in the index must exist in the folder and contain the
   /// tensors that the index assigns to it. not_found: the folder has neither.
   static Result<SafetensorsFiles> open_folder(const std::string& folder);
   /// From mapped files, with their index if there is one; `index` names each by the end of its path.
@@ -37,6 +37,9 @@ class SafetensorsFiles {
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
   const SafetensorsTensor* tensor(std::string_view name) const;
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
+  /// The text under `key` in the first file's __metadata__; "" if it has none. invalid_argument: no string, or one of
+  /// more than a MiB.
+  Result<std::string> metadata(std::string_view key) const;
   /// unsupported: states the first tensor of an unsupported type.
   Status require_readable() const;
 

@@ -47,10 +47,16 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     g->decoder_ = std::make_unique<StreamDecoder>(
         *model.tokenizer, length == 1 && prompt[0] == model.bos && request.constraint.kind == kUnconstrained,
         request.special);
-  REDLINE_ASSIGN(const auto constraint, model.constraints->compile(request.constraint));
+  REDLINE_ASSIGN(const auto constraint, model.constraints->compile(request.constraint, request.chat_prompt));
+  // Without its control tokens the text does not show where the answer begins.
+  if (!request.stop.empty() && !request.chat_prompt.empty() && request.special && !request.stop_in_reasoning)
+    g->answer_ = model.chat_reader(request.chat_prompt, request.constraint.tools, request.constraint.kind);
   if (constraint) {
     g->constraint_.emplace(constraint);
     g->allowed_.resize(constraint->trie().num_words());
+    // Here, where it holds up nobody else, rather than in the step that samples the first token.
+    g->mask_status_ = g->constraint_->fill_mask(g->allowed_);
+    g->has_mask_ = true;
   }
   if (constraint || request.min_tokens > 0) g->masked_.resize(static_cast<size_t>(info.vocab_size));
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
@@ -203,8 +209,14 @@ bool TextGeneration::begin_delivery(bool ran) {
   return true;
 }
 
+bool TextGeneration::needs_preparation() const {
+  return delivery_.is_pending && !delivery_.is_prepared && constraint_ && delivery_.sampled &&
+         !delivery_.sampled->ends_text;
+}
+
 void TextGeneration::prepare() {
-  if (!delivery_.is_pending || !constraint_ || !delivery_.sampled || delivery_.sampled->ends_text) return;
+  if (!needs_preparation()) return;
+  delivery_.is_prepared = true;
   try {
     delivery_.status = constraint_->accept(delivery_.sampled->token);
     delivery_.completes_constraint = constraint_->is_finished();
@@ -242,17 +254,34 @@ void TextGeneration::deliver_token(const Sampled& sampled) {
   if (sampled.ends_text || !d.status.ok()) return;
   result_.tokens.push_back(sampled.token);
   ++d.tokens;
-  const std::string text = decoder_ ? stops_.push(decoder_->push(sampled.token)) : "";
+  const std::string text = decoder_ ? shown_of(decoder_->push(sampled.token)) : "";
   const bool go_on = show(text, sampled.token, sampled.logprob, sampled.top);
   if (stops_.found() || (go_on && d.completes_constraint)) d.reason = FinishReason::kStop;
   else if (!go_on) d.reason = FinishReason::kCancelled;
+}
+
+/// Stop strings see the answer, and the reasoning passes them by.
+std::string TextGeneration::shown_of(std::string_view text) {
+  if (!answer_) return stops_.push(text);
+  std::vector<ChatDelta> unused;
+  answer_->push(text, unused);
+  undecided_ += text;
+  std::string shown;
+  for (const ChatOutputParser::Part& part : answer_->take_parts()) {
+    const std::string piece = undecided_.substr(0, part.bytes);
+    undecided_.erase(0, part.bytes);
+    if (stops_.found()) break;
+    shown += part.is_answer ? stops_.push(piece) : stops_.finish() + piece;
+  }
+  return shown;
 }
 
 // Text held back as part of a character or of a stop string is emitted after all.
 void TextGeneration::deliver_end() {
   if (!delivery_.status.ok()) return;
   result_.reason = *delivery_.reason;
-  std::string rest = decoder_ && !stops_.found() ? stops_.push(decoder_->finish()) : "";
+  std::string rest = decoder_ && !stops_.found() ? shown_of(decoder_->finish()) : "";
+  if (!stops_.found()) rest += stops_.push(std::exchange(undecided_, {}));
   if (!stops_.found()) rest += stops_.finish();
   if (rest.empty()) return;
   if (*delivery_.reason == FinishReason::kCancelled) result_.text += rest;

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "llm/prefix_cache.h"
@@ -23,7 +25,8 @@ namespace redline {
 ///
 /// sample() decides from the token alone whether the request continues. Delivery (constraint, text, stop strings,
 /// callback) may run on another thread during the next step: begin_delivery() starts it, prepare() and deliver() do it,
-/// settle() applies its results.
+/// settle() applies its results. A constraint that takes long is prepared on yet another thread: the request is late
+/// then, its next logits are held, and it takes part in no step until they have been sampled.
 class TextGeneration {
  public:
   using Callback = std::function<bool(const TextPiece&)>;
@@ -41,7 +44,12 @@ class TextGeneration {
   const std::unique_ptr<SequenceState>& state() const { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
   const PrefixKey& prefix_key() const { return prefix_key_; }
-  const std::string& client() const { return request_.client; }
+  /// GenerateRequest::client up to its first line break, and what follows that: a user of this client.
+  std::string_view client() const { return std::string_view(request_.client).substr(0, request_.client.find('\n')); }
+  std::string_view user() const {
+    const size_t end = request_.client.find('\n');
+    return end == std::string::npos ? std::string_view() : std::string_view(request_.client).substr(end + 1);
+  }
   int priority() const { return request_.priority; }
   /// In time of now_ms().
   double deadline_ms() const { return deadline_ms_; }
@@ -65,8 +73,23 @@ class TextGeneration {
   /// Takes what the last step gave for delivery: a token, the end, or, if the request `ran`, the progress of its
   /// prompt. False: there is nothing.
   bool begin_delivery(bool ran);
+  /// There is a token to move the constraint on by, and prepare() has not begun.
+  bool needs_preparation() const;
   /// Moves the constraint on by the token and computes what may follow.
   void prepare();
+  // prepare() on another thread than the others: begin_, then end_preparation() on that thread.
+  void begin_preparation() { is_prepared_.store(false, std::memory_order_relaxed); }
+  void end_preparation() { is_prepared_.store(true, std::memory_order_release); }
+  bool is_prepared() const { return is_prepared_.load(std::memory_order_acquire); }
+  /// The step after does not wait for the preparation, and the delivery is put off.
+  void set_late(bool is_late) { is_late_ = is_late; }
+  bool is_late() const { return is_late_; }
+  /// Keeps the logits of a late request for sample_held().
+  void hold(std::span<const float> logits) { held_.assign(logits.begin(), logits.end()); }
+  bool has_held() const { return !held_.empty(); }
+  /// Before the state that gave them is released: they are computed again.
+  void drop_held() { held_ = {}; }
+  void sample_held() { sample(std::exchange(held_, {})); }
   /// Without the stepper's mutex, after prepare(): passes on the token or the end and calls the callback.
   void deliver();
   /// After deliver(): an end that it found counts from now on, also against a later one. Returns the number of tokens
@@ -94,6 +117,7 @@ class TextGeneration {
   };
   struct Delivery {
     bool is_pending = false;
+    bool is_prepared = false;  ///< by prepare()
     std::optional<Sampled> sampled;
     std::optional<FinishReason> reason;  ///< as the step left it; then what the delivery found
     Status status;
@@ -105,6 +129,7 @@ class TextGeneration {
   void accept_prompt();
   bool is_stop_token(int32_t token) const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
+  std::string shown_of(std::string_view text);
   void deliver_token(const Sampled& sampled);
   void deliver_end();
   double ms_since_start() const;
@@ -119,10 +144,14 @@ class TextGeneration {
   Callback on_piece_;
   Sampler sampler_;
   StopStrings stops_;
+  std::unique_ptr<ChatOutputParser> answer_;  ///< where stop strings act on a part of the text; null: on all of it
+  std::string undecided_;                     ///< text that may become a marker
   std::unique_ptr<StreamDecoder> decoder_;
   std::optional<ConstraintState> constraint_;
   TokenBits allowed_;  ///< by the constraint; empty without one
-  bool has_mask_ = false;
+  bool has_mask_ = false, is_late_ = false;
+  std::atomic<bool> is_prepared_{true};
+  std::vector<float> held_;  ///< logits that wait for the constraint
   Status mask_status_;
   std::vector<float> masked_;    ///< logits of the allowed tokens; empty where all are
   std::vector<int32_t> tokens_;  ///< prompt and output

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -12,6 +14,10 @@ namespace {
 /// Pages that are free for this long, and at most twice as long, give their memory back. Touching it again takes about
 /// a thousandth of the time of computing what is in it.
 constexpr std::chrono::seconds kUnusedTime(15);
+
+/// So long a step waits for the constraints of its requests. Nearly all take a thousandth of it.
+constexpr std::chrono::milliseconds kPatience(10);
+constexpr std::chrono::milliseconds kLatePatience(5);
 
 /// The loop whose steps this thread runs: a callback must not wait for another request of it.
 thread_local const GenerationLoop* leads = nullptr;
@@ -48,7 +54,7 @@ AtExit(F) -> AtExit<F>;
 GenerationLoop::GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens,
                                double max_slowdown, std::unique_ptr<PrefixCache> prefixes)
     : stepper_(stepper), model_(model), prefixes_(std::move(prefixes)), max_prefill_tokens_(max_prefill_tokens),
-      max_slowdown_(max_slowdown) {}
+      max_slowdown_(max_slowdown), constraints_({.threads = 2, .name = "constraints", .max_of_client = 1}) {}
 
 GenerationLoop::~GenerationLoop() {
   {
@@ -65,10 +71,19 @@ GenerationLoop::~GenerationLoop() {
       request.generation->state().reset();
     }
   }
-  begin_delivery();
-  deliver();
-  settle();
-  publish_ended();
+  do {  // what a late constraint has put off, then the ends
+    std::unique_lock lock(preparing_);
+    prepared_.wait(lock, [&] {
+      return std::all_of(running_.begin(), running_.end(), [](const Request& request) {
+        return !request.generation->is_late() || request.generation->is_prepared();
+      });
+    });
+    lock.unlock();
+    begin_delivery();
+    deliver(false);
+    settle();
+    publish_ended();
+  } while (!running_.empty());
 }
 
 Result<GenerateResult> GenerationLoop::run(const GenerateRequest& request, TextGeneration::Callback on_piece) {
@@ -216,32 +231,87 @@ void GenerationLoop::step(bool overlaps) {
   }
   settle();
   begin_delivery();
-  if (overlaps) return delivery_.start([this] { deliver(); });
-  deliver();
+  if (overlaps) return delivery_.start([this] { deliver(true); });
+  deliver(false);
   settle();
 }
 
 void GenerationLoop::begin_delivery() {
   delivering_.clear();
-  for (const Request& request : running_)
-    if (request.generation->begin_delivery(request.has_run)) delivering_.push_back(request.generation.get());
+  for (const Request& request : running_) {
+    TextGeneration& g = *request.generation;
+    if (g.is_late()) {
+      if (!g.is_prepared()) continue;
+      g.set_late(false);  // its last token is delivered now
+    } else if (!g.begin_delivery(request.has_run)) {
+      continue;
+    }
+    delivering_.push_back(&g);
+  }
   is_prepared_.store(false, std::memory_order_relaxed);
 }
 
 // Callbacks may use the engine, so they run without its mutex.
-void GenerationLoop::deliver() {
+void GenerationLoop::deliver(bool overlaps) {
   const GenerationLoop* const led_before = std::exchange(leads, this);
   const AtExit leave{[&] { leads = led_before; }};
-  for (TextGeneration* request : delivering_) request->prepare();
+  if (overlaps) prepare_constraints();
+  else
+    for (TextGeneration* request : delivering_) request->prepare();
   is_prepared_.store(true, std::memory_order_release);
   is_prepared_.notify_all();
-  for (TextGeneration* request : delivering_) request->deliver();
+  for (TextGeneration* request : delivering_)
+    if (!request->is_late()) request->deliver();
+}
+
+void GenerationLoop::prepare_constraints() {
+  std::vector<TextGeneration*> preparing;
+  for (TextGeneration* request : delivering_) {
+    if (!request->needs_preparation()) continue;
+    request->begin_preparation();
+    preparing.push_back(request);
+    const std::string client = request->client().empty() ? fmt::format("request {}", static_cast<const void*>(request))
+                                                         : std::string(request->client());
+    const auto prepare = [this, request] {
+      if (on_prepare) on_prepare(std::string(request->client()));
+      request->prepare();
+      {
+        const std::lock_guard lock(preparing_);
+        request->end_preparation();
+      }
+      prepared_.notify_all();
+    };
+    try {
+      constraints_.push({client, std::string(request->user())}, prepare);
+    } catch (const std::system_error&) {  // the system has no thread for it
+      prepare();
+    }
+  }
+  if (preparing.empty()) return;
+  std::unique_lock lock(preparing_);
+  prepared_.wait_for(lock, kPatience, [&] {
+    return std::all_of(preparing.begin(), preparing.end(), [](const TextGeneration* r) { return r->is_prepared(); });
+  });
+  for (TextGeneration* request : preparing) request->set_late(!request->is_prepared());
+}
+
+bool GenerationLoop::has_late() const {
+  return std::any_of(running_.begin(), running_.end(), [](const Request& r) { return r.generation->is_late(); });
+}
+
+void GenerationLoop::wait_for_late(std::chrono::milliseconds time) {
+  std::unique_lock lock(preparing_);
+  prepared_.wait_for(lock, time, [&] {
+    return std::any_of(running_.begin(), running_.end(),
+                       [](const Request& r) { return r.generation->is_late() && r.generation->is_prepared(); });
+  });
 }
 
 void GenerationLoop::settle() {
   delivery_.wait();
   bool has_ended = false;
   for (const Request& request : running_) {
+    if (request.generation->is_late()) continue;
     counts_.generated_tokens += request.generation->settle();
     has_ended = has_ended || request.generation->is_settled();
   }
@@ -258,6 +328,11 @@ std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
     Status status;
     if (!scheduled.empty()) {
       status = run(scheduled);
+    } else if (sample_held() > 0) {
+      return {};
+    } else if (has_late()) {
+      wait_for_late(kLatePatience);
+      return {};
     } else {
       const auto first = std::find_if(running_.begin(), running_.end(),
                                       [](const Request& request) { return !request.generation->has_ended(); });
@@ -292,6 +367,7 @@ std::vector<ScheduledRequest> GenerationLoop::scheduled_requests() const {
     ScheduledRequest& r = requests.emplace_back();
     r.id = request.id;
     r.client = g.client();
+    r.user = g.user();
     if (g.has_ended()) continue;
     r.priority = g.priority();
     r.deadline_ms = g.deadline_ms();
@@ -358,6 +434,7 @@ void GenerationLoop::refuse(size_t request) {
 }
 
 void GenerationLoop::preempt(size_t request) {
+  running_[request].generation->drop_held();
   release(*running_[request].generation);  // computed again, where the prefix cache does not keep it
   ++counts_.preemptions;
 }
@@ -416,12 +493,30 @@ void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::spa
     rows.push_back({&request, {logits, vocab}, sampled.empty() ? -1 : sampled[rows.size()]});
     logits += vocab;
   }
-  is_prepared_.wait(false, std::memory_order_acquire);
+  sample_held();
   const auto sample_row = [&](int64_t i) {
     const Row& row = rows[static_cast<size_t>(i)];
-    row.request->sample(row.logits, row.sampled);
+    if (row.request->is_late()) row.request->hold(row.logits);
+    else row.request->sample(row.logits, row.sampled);
   };
   stepper_.for_each(std::ssize(rows), model_.info.vocab_size, sample_row);
+}
+
+size_t GenerationLoop::sample_held() {
+  is_prepared_.wait(false, std::memory_order_acquire);
+  size_t count = 0;
+  for (Request& request : running_) {
+    TextGeneration& g = *request.generation;
+    if (!g.has_held() || g.is_late()) continue;
+    if (g.has_ended()) {
+      g.drop_held();
+      continue;
+    }
+    g.sample_held();
+    request.has_run = true;
+    ++count;
+  }
+  return count;
 }
 
 void GenerationLoop::admit(TextGeneration& request) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/background_job.h"
+#include "base/fair_pool.h"
 #include "llm/generation.h"
 #include "llm/prefix_cache.h"
 #include "llm/scheduler.h"
@@ -31,6 +32,9 @@ class GenerationLoop : private SchedulerHost {
   /// A request waits or runs. Does not wait either.
   bool is_busy() const;
 
+  /// For tests: called with the client of a request before its constraint is prepared on a thread of its own.
+  inline static std::function<void(const std::string&)> on_prepare;
+
  private:
   struct Request {
     std::shared_ptr<TextGeneration> generation;
@@ -43,9 +47,15 @@ class GenerationLoop : private SchedulerHost {
   /// One step of the requests in `running_`, which no other thread changes meanwhile. `overlaps`: what the step gave is
   /// delivered by another thread, until settle().
   void step(bool overlaps);
-  /// Constraints, then text and callbacks, of the requests in `delivering_`.
+  /// Constraints, then text and callbacks, of the requests in `delivering_`. `overlaps`: as of step().
   void begin_delivery();
-  void deliver();
+  void deliver(bool overlaps);
+  /// Prepares the constraints of the requests in `delivering_` on threads of their own, and waits for them for
+  /// kPatience. Those that take longer are late.
+  void prepare_constraints();
+  /// Returns when a late request is prepared, or after `time`.
+  void wait_for_late(std::chrono::milliseconds time);
+  bool has_late() const;
   /// Waits until the last step is delivered.
   void settle();
   /// Takes requests out of running_ whose end has been delivered, and wakes their waiters.
@@ -56,6 +66,8 @@ class GenerationLoop : private SchedulerHost {
   std::vector<ScheduledTokens> schedule(bool admits);
   Status run(std::span<const ScheduledTokens> scheduled);
   void sample(std::span<const ScheduledTokens> scheduled, std::span<const StepEntry> entries);
+  /// Samples the held logits of requests that are not late any more. The number of such requests.
+  size_t sample_held();
   // What the scheduler decides.
   int64_t available_pages() const override;
   PrefixMatch find_prefix(size_t request) const override;
@@ -97,6 +109,9 @@ class GenerationLoop : private SchedulerHost {
   std::atomic<bool> is_prepared_{true};
   std::vector<SampleRow> samples_;           ///< of the step in progress, one of each scheduled request
   std::vector<TextGeneration*> delivering_;  ///< of running_; not changed until settle()
+  std::mutex preparing_;                     ///< for the next one
+  std::condition_variable prepared_;         ///< the constraint of a request is ready
+  FairPool constraints_;                     ///< of its threads, one at most works for a client
   BackgroundJob delivery_;                   ///< its callbacks use what is above
 };
 

@@ -30,11 +30,13 @@ class LlmEngine final : public TextEngine, public EngineProfile {
     return model_.decode(tokens, special);
   }
   Result<std::string> render_chat(const ChatInput& input) const override { return model_.render_chat(input); }
-  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
-    return model_.chat_reader(prompt, tools_json);
+  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json,
+                                          OutputConstraint::Kind constraint) const override {
+    return model_.chat_reader(prompt, tools_json, constraint);
   }
-  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint) override {
-    REDLINE_ASSIGN(const auto compiled, model_.constraints->compile(constraint));
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint,
+                                                       std::string_view chat_prompt) override {
+    REDLINE_ASSIGN(const auto compiled, model_.constraints->compile(constraint, chat_prompt));
     if (!compiled) return std::vector<std::string>();
     return std::vector<std::string>(compiled->unenforced().begin(), compiled->unenforced().end());
   }

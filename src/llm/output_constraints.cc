@@ -3,6 +3,10 @@
 #include <algorithm>
 
 #include "chat/tool_call_grammar.h"
+#include "constraints/gbnf.h"
+#include "constraints/json_schema.h"
+#include "constraints/lark.h"
+#include "constraints/regex_syntax.h"
 
 namespace redline {
 
@@ -16,13 +20,56 @@ std::shared_ptr<const TokenTrie> OutputConstraints::vocabulary() {
   return trie_;
 }
 
-Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const OutputConstraint& c) {
+ContentKind content_kind(OutputConstraint::Kind kind) {
   using Kind = OutputConstraint::Kind;
-  OutputConstraint key = c;  // of all prompts that leave off at the same place
-  if (c.kind == Kind::kToolCalls) key.prompt = std::to_string(static_cast<int>(answer_place(chat_template_, c.prompt)));
+  if (kind == Kind::kNone || kind == Kind::kToolCalls) return ContentKind::kFree;
+  return kind == Kind::kJsonSchema ? ContentKind::kJson : ContentKind::kMatched;
+}
+
+namespace {
+
+Result<Grammar> grammar_of(const OutputConstraint& c, const TokenTrie& trie, CompileDeadline& deadline) {
+  using Kind = OutputConstraint::Kind;
+  switch (c.kind) {
+    case Kind::kGrammar: return parse_gbnf(c.text, trie, deadline);
+    case Kind::kLark: return parse_lark(c.text, deadline);
+    case Kind::kJsonSchema: return grammar_of_json_schema(c.text, c.json, deadline);
+    default: break;
+  }
+  Grammar grammar;
+  grammar.root = grammar.add_rule("root");
+  if (c.kind == Kind::kRegex) {
+    REDLINE_ASSIGN(const RegexSyntax syntax, RegexSyntax::parse(c.text));
+    REDLINE_ASSIGN(const Grammar::Expr whole, syntax.whole(grammar, deadline));
+    grammar.define(grammar.root, whole);
+  } else {
+    if (c.choices.empty()) return invalid_argument("there are no choices");
+    grammar.define(grammar.root, grammar.choice_of_texts(c.choices));
+  }
+  return grammar;
+}
+
+Status check_size(const OutputConstraint& c, const ConstraintLimits& limits) {
+  REDLINE_TRY(check_constraint_size(c.text, limits));
+  REDLINE_TRY(check_constraint_size(c.tools, limits));
+  size_t bytes = 0;
+  for (const std::string& choice : c.choices) bytes += choice.size();
+  if (bytes > limits.max_input_bytes)
+    return invalid_argument("the choices have {} bytes; at most {} are allowed", bytes, limits.max_input_bytes);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const OutputConstraint& c,
+                                                                     std::string_view chat_prompt) {
+  using Kind = OutputConstraint::Kind;
   if (c.kind == Kind::kNone) return std::shared_ptr<const Constraint>();
   if (!tokenizer_) return not_found("an output constraint needs a tokenizer, and the model has none");
-  const auto same = [&](const Kept& kept) { return kept.key == key; };
+  // Prompts that leave off at the same place have the same constraint.
+  const bool is_chat = !chat_prompt.empty() || c.kind == Kind::kToolCalls;
+  const int place = is_chat ? static_cast<int>(answer_place(chat_template_, chat_prompt)) : -1;
+  const auto same = [&](const Kept& kept) { return kept.place == place && kept.key == c; };
   {
     std::lock_guard lock(mutex_);
     if (const auto found = std::find_if(kept_.begin(), kept_.end(), same); found != kept_.end()) {
@@ -32,18 +79,22 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
     }
   }
   const auto compiled = [&]() -> Result<std::shared_ptr<const Constraint>> {
-    switch (c.kind) {
-      case Kind::kGrammar: return Constraint::from_grammar(c.text, vocabulary());
-      case Kind::kRegex: return Constraint::from_regex(c.text, vocabulary());
-      case Kind::kToolCalls:
-        return compile_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls, c.json}, vocabulary());
-      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, vocabulary(), {}, c.json);
-      default: return Constraint::from_choices(c.choices, vocabulary());
+    const ConstraintLimits limits;
+    REDLINE_TRY(check_size(c, limits));
+    const ToolCallRules rules{chat_template_, chat_prompt, c.kind == Kind::kToolCalls ? c.text : c.tools,
+                              c.allows_several_calls, c.json};
+    if (c.kind == Kind::kToolCalls) return compile_tool_calls(rules, vocabulary(), limits);
+    const auto trie = vocabulary();
+    CompileDeadline deadline(limits);
+    REDLINE_ASSIGN(Grammar grammar, grammar_of(c, *trie, deadline));
+    if (is_chat) {
+      REDLINE_ASSIGN(grammar, grammar_of_answer(rules, std::move(grammar), content_kind(c.kind), *trie, deadline));
     }
+    return Constraint::compile(grammar, trie, limits, deadline);
   }();
   if (!compiled.ok()) return compiled;
   std::lock_guard lock(mutex_);
-  if (std::none_of(kept_.begin(), kept_.end(), same)) kept_.push_front({std::move(key), *compiled});
+  if (std::none_of(kept_.begin(), kept_.end(), same)) kept_.push_front({c, place, *compiled});
   drop_old();
   return compiled;
 }

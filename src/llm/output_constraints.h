@@ -5,10 +5,14 @@
 #include <memory>
 #include <mutex>
 
+#include "chat/chat_output.h"
 #include "constraints/constraint.h"
 #include "redline/text.h"
 
 namespace redline {
+
+/// How an answer with such a constraint is read.
+ContentKind content_kind(OutputConstraint::Kind kind);
 
 /// Thread-safe. The trie of the vocabulary is built with the first constraint.
 class OutputConstraints {
@@ -20,8 +24,10 @@ class OutputConstraints {
   /// Of kToolCalls, before the first one.
   void set_chat_template(std::string text) { chat_template_ = std::move(text); }
 
-  /// Null for kind kNone. Errors: as Constraint's; not_found: the model has no tokenizer.
-  Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint);
+  /// Null for kind kNone. `chat_prompt`: as in GenerateRequest; "": the text is not the answer of a chat. Errors: as
+  /// Constraint's; not_found: the model has no tokenizer.
+  Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint,
+                                                    std::string_view chat_prompt = {});
   /// The texts of all tokens. There must be a tokenizer.
   std::shared_ptr<const TokenTrie> vocabulary();
 
@@ -36,6 +42,7 @@ class OutputConstraints {
   std::shared_ptr<const TokenTrie> trie_;
   struct Kept {
     OutputConstraint key;
+    int place;  ///< where the prompt leaves off, as AnswerPlace; -1: there is none
     std::shared_ptr<const Constraint> constraint;
   };
   std::list<Kept> kept_;  ///< the latest first

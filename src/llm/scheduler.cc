@@ -41,7 +41,7 @@ class Scheduler::Step {
   };
   /// The order of prompts. Only `served` changes during a step, and only grows, and a request that is preempted comes
   /// first.
-  using Turn = std::tuple<int, bool, double, double, uint64_t>;
+  using Turn = std::tuple<int, bool, double, double, double, uint64_t>;
 
   int64_t pages(int64_t tokens) const {
     return std::min((tokens + budget_.page_tokens - 1) / budget_.page_tokens, budget_.request_pages);
@@ -74,6 +74,7 @@ class Scheduler::Step {
       taken_ -= entry->pages;
       record(i).served -= entry->price;
       record(i).client->served -= entry->price;
+      record(i).user->served -= entry->price;
       record(i).charged = entry->charged_before;
       scheduled_.erase(entry);
     }
@@ -107,6 +108,7 @@ class Scheduler::Step {
     const auto price = static_cast<double>((tokens - paid) * cost);
     request.served += price;
     request.client->served += price;
+    request.user->served += price;
     scheduled_.push_back({i, tokens, pages, price, before});
   }
 
@@ -139,8 +141,8 @@ class Scheduler::Step {
   Turn turn(size_t i) {
     const Request& r = record(i);
     const bool comes_back = r.was_admitted && !requests_[i].is_running;
-    if (comes_back) return {requests_[i].priority, false, 0, 0, requests_[i].id};
-    return {requests_[i].priority, true, r.client->served, r.served, requests_[i].id};
+    if (comes_back) return {requests_[i].priority, false, 0, 0, 0, requests_[i].id};
+    return {requests_[i].priority, true, r.client->served, r.user->served, r.served, requests_[i].id};
   }
 
   void prefill() {
@@ -270,20 +272,41 @@ std::optional<size_t> Scheduler::victim(std::span<const ScheduledRequest> reques
   return running > 1 ? last : std::nullopt;
 }
 
-// A client or a request that was idle starts from the counter of the least served one: it neither has credit for the
-// time that it was away, nor waits until others have caught up.
+/// Those that are not active are remembered while they are ahead of the others, which have `least`.
+template <class Map>
+void Scheduler::forget_idle(Map& parties, double least) const {
+  const auto is_idle = [&](const auto& entry) { return entry.second->plan != plans_; };
+  std::erase_if(parties, [&](const auto& entry) {
+    return is_idle(entry) && !(entry.second->served > least && least < kNobody);
+  });
+  if (parties.size() <= kMaxIdle) return;
+  std::vector<double> ahead;
+  for (const auto& entry : parties)
+    if (is_idle(entry)) ahead.push_back(entry.second->served);
+  if (ahead.size() <= kMaxIdle) return;
+  std::nth_element(ahead.begin(), ahead.begin() + kMaxIdle / 2, ahead.end(), std::greater<>());
+  const double kept = ahead[kMaxIdle / 2];
+  std::erase_if(parties, [&](const auto& entry) { return is_idle(entry) && entry.second->served <= kept; });
+}
+
+// A client, a user or a request that was idle starts from the counter of the least served one: it neither has credit
+// for the time that it was away, nor waits until others have caught up.
 void Scheduler::update(std::span<const ScheduledRequest> requests) {
   ++plans_;
   double least = kNobody;
-  std::unordered_map<const Client*, double> min_of;
+  std::unordered_map<const Party*, double> least_in;  // of a client's users, and of a user's requests
+  const auto count_in = [&](const Party* party, double served) {
+    const auto [at, is_first] = least_in.emplace(party, served);
+    at->second = std::min(at->second, served);
+  };
   for (const ScheduledRequest& r : requests) {
     const auto known = requests_.find(r.id);
     if (known == requests_.end()) continue;
     Request& request = known->second;
-    request.plan = request.client->plan = plans_;
+    request.plan = request.client->plan = request.user->plan = plans_;
     least = std::min(least, request.client->served);
-    const auto [at, is_first] = min_of.emplace(request.client.get(), request.served);
-    at->second = std::min(at->second, request.served);
+    count_in(request.client.get(), request.user->served);
+    count_in(request.user.get(), request.served);
   }
   for (const ScheduledRequest& r : requests) {
     Request& request = requests_[r.id];
@@ -293,17 +316,24 @@ void Scheduler::update(std::span<const ScheduledRequest> requests) {
         r.client.empty() ? own : clients_.try_emplace(std::string(r.client)).first->second;
     if (!client) client = std::make_shared<Client>();
     if (client->plan != plans_ && least < kNobody) client->served = std::max(client->served, least);
+    std::shared_ptr<Party>& user = client->users.try_emplace(std::string(r.user)).first->second;
+    if (!user) user = std::make_shared<Party>();
+    if (const auto at = least_in.find(client.get()); user->plan != plans_ && at != least_in.end())
+      user->served = std::max(user->served, at->second);
     request.client = client;
-    request.plan = client->plan = plans_;
-    const auto [at, is_first] = min_of.emplace(client.get(), 0);
+    request.user = user;
+    request.plan = client->plan = user->plan = plans_;
+    count_in(client.get(), user->served);
+    const auto [at, is_first] = least_in.emplace(user.get(), 0);
     request.served = at->second;
     least = std::min(least, client->served);
   }
   std::erase_if(requests_, [&](const auto& entry) { return entry.second.plan != plans_; });
-  // An idle client is remembered while it is ahead of the others.
-  std::erase_if(clients_, [&](const auto& entry) {
-    return entry.second->plan != plans_ && !(entry.second->served > least && least < kNobody);
-  });
+  forget_idle(clients_, least);
+  for (const auto& [name, client] : clients_) {
+    const auto at = least_in.find(client.get());
+    forget_idle(client->users, at == least_in.end() ? kNobody : at->second);
+  }
 }
 
 }  // namespace redline

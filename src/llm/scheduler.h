@@ -20,7 +20,8 @@ namespace redline {
 /// The scheduler's view of a request that has not ended.
 struct ScheduledRequest {
   uint64_t id = 0;          ///< unique; larger for later arrivals
-  std::string_view client;  ///< as in GenerateRequest
+  std::string_view client;  ///< as in GenerateRequest, up to the first line break
+  std::string_view user;    ///< a user of the client: what follows a line break there
   int priority = 0;
   double deadline_ms = std::numeric_limits<double>::infinity();
   bool is_cancelled = false;
@@ -73,8 +74,9 @@ class SchedulerHost {
 
 /// Sampled tokens of running requests come first, then prompts in chunks that fill the step (Sarathi-Serve,
 /// arXiv:2403.02310). Prompts, whether running or waiting to be admitted, are taken by priority and then from the
-/// client that has been served the least, and of this client from the request that has been served the least (virtual
-/// token counters, VTC: arXiv:2401.00588). Long and short prompts therefore alternate, and no request starves.
+/// client that has been served the least, of this client from the user, and of this user from the request that has been
+/// served the least (virtual token counters, VTC: arXiv:2401.00588). Long and short prompts therefore alternate, no
+/// request starves, and a client gains nothing by naming many users.
 ///
 /// - A request is admitted when the cache has room for all of its tokens besides what running requests still need. One
 ///   that does not fit is overtaken by others, but only by kMaxOvertaken times its own tokens.
@@ -88,6 +90,8 @@ class Scheduler {
  public:
   static constexpr int64_t kPromptCost = 1, kSampledCost = 2;  ///< of a token in virtual counters
   static constexpr int64_t kMaxOvertaken = 4;
+  /// Clients without requests that are remembered, and users of each: those that are furthest ahead.
+  static constexpr size_t kMaxIdle = 1024;
 
   /// `requests` are all that have not ended, in order of arrival; what has nothing pending is left alone. Returns at
   /// most one entry per request. Schedules nothing only if no request is running and none can be admitted.
@@ -96,15 +100,23 @@ class Scheduler {
 
   /// The running request that is preempted next; nullopt: at most one is running.
   static std::optional<size_t> victim(std::span<const ScheduledRequest> requests);
+  /// Those with a name that have requests or are ahead of others.
+  size_t num_known_clients() const { return clients_.size(); }
 
  private:
-  struct Client {
+  /// A client, or a user of one.
+  struct Party {
     double served = 0;
-    int64_t active = 0;  ///< requests that have not ended
-    uint64_t plan = 0;   ///< in which it was last active
+    uint64_t plan = 0;  ///< in which it was last active
   };
+  using Parties = std::map<std::string, std::shared_ptr<Party>, std::less<>>;
+  struct Client : Party {
+    Parties users;
+  };
+  using Clients = std::map<std::string, std::shared_ptr<Client>, std::less<>>;
   struct Request {
     std::shared_ptr<Client> client;
+    std::shared_ptr<Party> user;
     double served = 0;
     int64_t charged = 0;  ///< tokens that were paid for; those computed again after a preemption are free
     bool was_admitted = false;
@@ -114,8 +126,10 @@ class Scheduler {
   class Step;
 
   void update(std::span<const ScheduledRequest> requests);
+  template <class Map>
+  void forget_idle(Map& parties, double least) const;
 
-  std::map<std::string, std::shared_ptr<Client>, std::less<>> clients_;  ///< those with a name
+  Clients clients_;  ///< those with a name
   std::unordered_map<uint64_t, Request> requests_;
   uint64_t plans_ = 0;
 };

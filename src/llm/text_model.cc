@@ -160,6 +160,8 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
     chat_template = std::move(compiled).value();
     info.has_chat_markers = chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open;
     constraints->set_chat_template(text);
+    info.has_tool_template = chat_template->writes_tools();
+    info.thinking_switch = chat_template->thinking_switch();
     info.chat_template = std::move(text);
   } else {
     chat_template_status = std::move(compiled).status().within(info.path);
@@ -167,9 +169,10 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   return {};
 }
 
-std::unique_ptr<ChatReader> TextModel::chat_reader(std::string_view prompt, std::string_view tools_json) const {
+std::unique_ptr<ChatOutputParser> TextModel::chat_reader(std::string_view prompt, std::string_view tools_json,
+                                                         OutputConstraint::Kind constraint) const {
   const std::string_view source = chat_template ? std::string_view(chat_template->source()) : std::string_view();
-  return std::make_unique<ChatOutputParser>(ChatOutputOptions{source, prompt, tools_json});
+  return std::make_unique<ChatOutputParser>(ChatOutputOptions{source, prompt, tools_json, content_kind(constraint)});
 }
 
 Result<std::string> TextModel::render_chat(const ChatInput& input) const {

@@ -45,7 +45,8 @@ struct TextModel {
   Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos,
                                       const EncodeLimits& limits) const;
   Result<std::string> render_chat(const ChatInput& input) const;
-  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const;
+  std::unique_ptr<ChatOutputParser> chat_reader(std::string_view prompt, std::string_view tools_json,
+                                                OutputConstraint::Kind constraint) const;
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const;
   std::string token_bytes(int32_t token, bool special) const;
 };

@@ -91,6 +91,7 @@ std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& sit
   up.reserve(static_cast<size_t>(site.out_features * rank));
   for (int64_t n = 0; n < site.out_features; ++n) {
     int64_t from = name.in_weight_order && site.source_row ? site.source_row(n) : n;
+    if (name.swaps_halves) from = (from + site.out_features / 2) % site.out_features;
     if (matrix.up_row) from = matrix.up_row(from);
     const auto row = stored.begin() + (name.first_row.value_or(0) + from) * rank;
     up.insert(up.end(), row, row + rank);
@@ -141,7 +142,9 @@ Result<std::shared_ptr<const Adapter>> AdapterBank::make_adapter(const std::stri
                                       : matrix.up.shape[0] == site->out_features;
     std::vector<int64_t> down_shape = site->down_shape(rank);
     if (matrix.is_down_transposed) std::reverse(down_shape.begin(), down_shape.end());
-    if (matrix.down.shape != down_shape || !fits)
+    // Computed factors of a convolution are matrices of its flattened kernels.
+    const bool is_flat = site->kernel > 1 && matrix.down.shape == std::vector<int64_t>{rank, site->in_features};
+    if ((matrix.down.shape != down_shape && !is_flat) || !fits)
       return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}], the network has room for [{}, {}] x [{}]", name,
                               module, matrix.up.shape[0], rank, fmt::join(matrix.down.shape, ", "), site->out_features,
                               rank, fmt::join(down_shape, ", "));

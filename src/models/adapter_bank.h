@@ -32,6 +32,8 @@ struct AdapterName {
   std::optional<int64_t> first_row = {};
   /// Its rows are in the order of the checkpoint's weight (AdapterSite::source_row), not of the op's output.
   bool in_weight_order = false;
+  /// Its rows begin with the second half of the site's.
+  bool swaps_halves = false;
 };
 /// The names of a site, in order of preference.
 using AdapterNames = std::function<std::vector<AdapterName>(const AdapterSite&)>;

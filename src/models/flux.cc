@@ -295,7 +295,7 @@ Result<PromptConditions> flux_conditions(const PromptEncoders& encoders, const D
 constexpr std::string_view kFluxDenoiserClasses[] = {"FluxTransformer2DModel"};
 // The original name, and that of diffusers with its folder left out.
 constexpr std::string_view kFluxStoredNames[] = {"double_blocks.0.", "single_transformer_blocks.0."};
-constexpr std::string_view kFluxPipelineClasses[] = {"FluxPipeline"};
+constexpr std::string_view kFluxPipelineClasses[] = {"FluxPipeline", "FluxImg2ImgPipeline", "FluxInpaintPipeline"};
 
 }  // namespace
 

@@ -47,6 +47,9 @@ constexpr FluxNames kSingle[] = {{"modulation.lin", "norm.linear"},
                                  {"norm.key_norm", "attn.norm_k"},
                                  {"linear2", "proj_out"}};
 
+constexpr std::string_view kXlabsSingleQkv = "qkv";  // in single blocks: the three of linear1 (diffusion/adapters.cc)
+constexpr FluxNames kLastModulation = {"final_layer.adaLN_modulation.1", "norm_out.linear"};
+
 // A fused matrix: its modules in row order, each with its height as a multiple of the network's width.
 struct FluxNameParts {
   std::string_view stored;
@@ -135,7 +138,7 @@ class Renamer {
     std::string_view kind = std::string_view(name).substr(dot);
     if (kind == ".scale") kind = ".weight";  // of norms
     if (kind != ".weight" && kind != ".bias") return stranger(name);
-    if (stem == "final_layer.adaLN_modulation.1") return take_last_modulation(name, tensor, kind);
+    if (stem == kLastModulation.stored) return take_last_modulation(name, tensor, kind);
     if (const std::string_view top = look_up(kTop, stem); !top.empty())
       return add(fmt::format("{}{}", top, kind), tensor.source);
     for (const bool is_double : {true, false}) {
@@ -176,7 +179,7 @@ class Renamer {
     REDLINE_TRY(expect_rows(name, tensor, 2 * width_));
     WeightSource source = tensor.source;
     source.source_row = [width = width_](int64_t row) { return row < width ? row + width : row - width; };
-    return add(fmt::format("norm_out.linear{}", kind), std::move(source));
+    return add(fmt::format("{}{}", kLastModulation.diffusers, kind), std::move(source));
   }
 
   Status expect_rows(const std::string& name, const FluxTensor& tensor, int64_t rows) const {
@@ -300,7 +303,12 @@ Result<Checkpoint> open_flux_file(const std::string& path) {
 std::vector<StoredModule> flux_stored_modules(const std::string& module) {
   constexpr std::string_view kDiffusersDouble = "transformer_blocks.", kDiffusersSingle = "single_transformer_blocks.";
   const bool single = module.starts_with(kDiffusersSingle);
-  if (!single && !module.starts_with(kDiffusersDouble)) return {};
+  if (!single && !module.starts_with(kDiffusersDouble)) {
+    if (module == kLastModulation.diffusers) return {{std::string(kLastModulation.stored), 0, 1, true}};
+    for (const FluxNames& row : kTop)
+      if (row.diffusers == module) return {{std::string(row.stored)}};
+    return {};
+  }
   const size_t number = (single ? kDiffusersSingle : kDiffusersDouble).size(), dot = module.find('.', number);
   if (dot == std::string::npos) return {};
   const std::string_view stem = std::string_view(module).substr(dot + 1);
@@ -311,7 +319,12 @@ std::vector<StoredModule> flux_stored_modules(const std::string& module) {
   for (const FluxNameParts& stored : single ? single_parts() : double_parts()) {
     int64_t first = 0;
     for (const auto& [part, count] : stored.parts) {
-      if (part == stem) return {{block + std::string(stored.stored), first, count}};
+      if (part == stem) {
+        std::vector<StoredModule> names = {{block + std::string(stored.stored), first, count}};
+        // XLabs' adapters end before the rows of proj_mlp.
+        if (single && count == 1) names.push_back({fmt::format("{}{}", block, kXlabsSingleQkv), first});
+        return names;
+      }
       first += count;
     }
   }

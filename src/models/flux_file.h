@@ -15,8 +15,8 @@ namespace redline {
 /// config.json (no tensor tells its rotary axes). invalid_argument: a tensor is missing or has another shape.
 Result<Checkpoint> open_flux_file(const std::string& path);
 
-/// What the original files and their adapters call a module of a FLUX block: rows of "double_blocks.3.img_attn.qkv".
-/// None: not a module of a block.
+/// What the original files, their adapters and XLabs' adapters call a module of FLUX: rows of
+/// "double_blocks.3.img_attn.qkv". None: not a module of the transformer.
 std::vector<StoredModule> flux_stored_modules(const std::string& module);
 
 }  // namespace redline

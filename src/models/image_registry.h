@@ -28,6 +28,9 @@ struct SingleFileFormat {
 struct StoredModule {
   std::string name;
   int64_t first = 0, count = 1;
+  /// Of a module with twice as many outputs as inputs: its halves are in the other order. They are shift and scale of
+  /// the last modulation.
+  bool swaps_halves = false;
 };
 
 struct DenoiserRow {

@@ -287,14 +287,63 @@ Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const De
   return c;
 }
 
+/// What the original files call a module of SD3: rows of "joint_blocks.3.x_block.attn.qkv".
+std::vector<StoredModule> sd3_stored_modules(const std::string& module) {
+  struct Row {
+    std::string_view diffusers, stored;
+    int64_t first = 0;
+    bool swaps_halves = false;
+  };
+  static constexpr Row kTop[] = {{"pos_embed.proj", "x_embedder.proj"},
+                                 {"time_text_embed.timestep_embedder.linear_1", "t_embedder.mlp.0"},
+                                 {"time_text_embed.timestep_embedder.linear_2", "t_embedder.mlp.2"},
+                                 {"time_text_embed.text_embedder.linear_1", "y_embedder.mlp.0"},
+                                 {"time_text_embed.text_embedder.linear_2", "y_embedder.mlp.2"},
+                                 {"norm_out.linear", "final_layer.adaLN_modulation.1", 0, true},
+                                 {"proj_out", "final_layer.linear"}};
+  static constexpr Row kBlock[] = {{"attn.to_q", "x_block.attn.qkv", 0},
+                                   {"attn.to_k", "x_block.attn.qkv", 1},
+                                   {"attn.to_v", "x_block.attn.qkv", 2},
+                                   {"attn.to_out.0", "x_block.attn.proj"},
+                                   {"attn2.to_q", "x_block.attn2.qkv", 0},
+                                   {"attn2.to_k", "x_block.attn2.qkv", 1},
+                                   {"attn2.to_v", "x_block.attn2.qkv", 2},
+                                   {"attn2.to_out.0", "x_block.attn2.proj"},
+                                   {"attn.add_q_proj", "context_block.attn.qkv", 0},
+                                   {"attn.add_k_proj", "context_block.attn.qkv", 1},
+                                   {"attn.add_v_proj", "context_block.attn.qkv", 2},
+                                   {"attn.to_add_out", "context_block.attn.proj"},
+                                   {"norm1.linear", "x_block.adaLN_modulation.1"},
+                                   // The last block has two parts, of which diffusers swaps the order.
+                                   {"norm1_context.linear", "context_block.adaLN_modulation.1", 0, true},
+                                   {"ff.net.0.proj", "x_block.mlp.fc1"},
+                                   {"ff.net.2", "x_block.mlp.fc2"},
+                                   {"ff_context.net.0.proj", "context_block.mlp.fc1"},
+                                   {"ff_context.net.2", "context_block.mlp.fc2"}};
+  const auto find = [](std::span<const Row> rows, std::string_view name,
+                       std::string_view scope) -> std::vector<StoredModule> {
+    for (const Row& row : rows)
+      if (row.diffusers == name) return {{fmt::format("{}{}", scope, row.stored), row.first, 1, row.swaps_halves}};
+    return {};
+  };
+  constexpr std::string_view kBlocks = "transformer_blocks.";
+  if (!module.starts_with(kBlocks)) return find(kTop, module, "");
+  const size_t dot = module.find('.', kBlocks.size());
+  if (dot == std::string::npos) return {};
+  const std::string scope = fmt::format("joint_blocks.{}.", module.substr(kBlocks.size(), dot - kBlocks.size()));
+  return find(kBlock, std::string_view(module).substr(dot + 1), scope);
+}
+
 constexpr std::string_view kSd3DenoiserClasses[] = {"SD3Transformer2DModel"};
-constexpr std::string_view kSd3PipelineClasses[] = {"StableDiffusion3Pipeline"};
+constexpr std::string_view kSd3PipelineClasses[] = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",
+                                                    "StableDiffusion3InpaintPipeline"};
 
 }  // namespace
 
 extern const DenoiserRow kSd3Denoiser = {
     .class_names = kSd3DenoiserClasses,
     .build = build_sd3,
+    .adapter_names = sd3_stored_modules,
 };
 
 extern const PipelineRow kSd3Pipeline = {

@@ -70,8 +70,10 @@ std::vector<float> sdxl_time_ids(int64_t width, int64_t height) {
   return {h, w, 0, 0, h, w};
 }
 
-constexpr std::string_view kSdClasses[] = {"StableDiffusionPipeline", "StableDiffusionInpaintPipeline"};
-constexpr std::string_view kSdxlClasses[] = {"StableDiffusionXLPipeline", "StableDiffusionXLInpaintPipeline"};
+constexpr std::string_view kSdClasses[] = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                                           "StableDiffusionInpaintPipeline"};
+constexpr std::string_view kSdxlClasses[] = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",
+                                             "StableDiffusionXLInpaintPipeline"};
 
 }  // namespace
 

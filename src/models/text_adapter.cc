@@ -3,19 +3,15 @@
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 
-#include <cmath>
-
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
 #include "models/config_reader.h"
+#include "models/lora_config.h"
 #include "text/json_reader.h"
-#include "text/regex.h"
 
 namespace redline {
 namespace {
-
-constexpr int64_t kMaxRank = 1 << 16;
 
 // PEFT
 // -------------------------------------------------------------------------------------------------------------------
@@ -46,63 +42,25 @@ bool is_set(const Json& config, const char* key) {
   return !((value->is_array() || value->is_object() || value->is_string()) && value->empty());
 }
 
-/// rank_pattern or alpha_pattern: values by regular expressions for the ends of module names.
-struct Pattern {
-  std::vector<std::pair<Regex, double>> entries;
-
-  static Result<Pattern> read(const Json& config, const char* key) {
-    Pattern pattern;
-    const Json* values = member(config, key);
-    if (values == nullptr) return pattern;
-    if (!values->is_object()) return invalid_argument("{} is not an object", key);
-    for (const auto& [text, value] : values->items()) {
-      if (!value.is_number()) return invalid_argument("{}: {} is not a number", key, text);
-      REDLINE_ASSIGN(Regex regex, Regex::compile(fmt::format("^(?:.*\\.)?(?:{})$", text)).within(key));
-      pattern.entries.emplace_back(std::move(regex), value.get<double>());
-    }
-    return pattern;
-  }
-  double value(const std::string& module, double otherwise) const {
-    for (const auto& [regex, value] : entries) {
-      std::vector<Regex::Span> matches;
-      regex.find_all(module, matches);
-      if (!matches.empty()) return value;
-    }
-    return otherwise;
-  }
-};
-
-/// What scales the factors, from adapter_config.json.
-struct PeftConfig {
-  int64_t rank = 0;
-  double alpha = 0;
-  bool is_rank_stabilized = false;
-  Pattern ranks, alphas;
-
-  static Result<PeftConfig> read(const Json& config) {
-    ConfigReader r(config);
-    const std::string type = r.text("peft_type", ""), bias = r.text("bias", "none");
-    PeftConfig peft;
-    peft.rank = r.integer("r", 1, kMaxRank, 8);
-    peft.alpha = r.number("lora_alpha", -1e6, 1e6, 8);
-    peft.is_rank_stabilized = r.boolean("use_rslora", false);
-    REDLINE_TRY(r.status());
-    if (type != "LORA") return unsupported("peft_type is \"{}\"; only LORA is supported", type);
-    if (bias != "none") return unsupported("bias is \"{}\"; adapters with biases are not supported", bias);
-    for (const auto& [key, what] : kRefused)
-      if (is_set(config, key)) return unsupported("{} is set; {} are not supported", key, what);
-    if (const Json* init = member(config, "init_lora_weights"); init != nullptr && init->is_string())
-      for (const std::string_view name : kInitsOfBase)
-        if (init->get_ref<const std::string&>().starts_with(name))
-          return unsupported(
-              "init_lora_weights is \"{}\", which changes the base weights; convert the adapter with PEFT's "
-              "path_initial_model_for_weight_conversion",
-              init->get_ref<const std::string&>());
-    REDLINE_ASSIGN(peft.ranks, Pattern::read(config, "rank_pattern"));
-    REDLINE_ASSIGN(peft.alphas, Pattern::read(config, "alpha_pattern"));
-    return peft;
-  }
-};
+/// Refuses what is more than scaled factors of linear layers, and returns what scales them.
+Result<LoraConfig> read_peft_config(const Json& config) {
+  ConfigReader r(config);
+  const std::string type = r.text("peft_type", ""), bias = r.text("bias", "none");
+  REDLINE_TRY(r.status());
+  REDLINE_ASSIGN(LoraConfig lora, LoraConfig::read(config));
+  if (type != "LORA") return unsupported("peft_type is \"{}\"; only LORA is supported", type);
+  if (bias != "none") return unsupported("bias is \"{}\"; adapters with biases are not supported", bias);
+  for (const auto& [key, what] : kRefused)
+    if (is_set(config, key)) return unsupported("{} is set; {} are not supported", key, what);
+  if (const Json* init = member(config, "init_lora_weights"); init != nullptr && init->is_string())
+    for (const std::string_view name : kInitsOfBase)
+      if (init->get_ref<const std::string&>().starts_with(name))
+        return unsupported(
+            "init_lora_weights is \"{}\", which changes the base weights; convert the adapter with PEFT's "
+            "path_initial_model_for_weight_conversion",
+            init->get_ref<const std::string&>());
+  return lora;
+}
 
 /// A tensor of a file in any format.
 struct AdapterTensor {
@@ -132,7 +90,7 @@ class Pairs {
       if (!matrix.down.data || !matrix.up.data)
         return invalid_argument("{}: {} has only one of its two matrices", path_, module);
       const int64_t rank = matrix.down.shape[matrix.is_down_transposed ? 1 : 0];
-      if (rank < 1 || rank > kMaxRank || matrix.rank() != rank)
+      if (rank < 1 || rank > LoraConfig::kMaxRank || matrix.rank() != rank)
         return invalid_argument("{}: {}: A is [{}], B is [{}]: the ranks differ", path_, module,
                                 fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
       REDLINE_ASSIGN(matrix.scale, scale(module, rank).within(path_));
@@ -194,7 +152,7 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
     return not_found("{} has no adapter_config.json: not an adapter in PEFT's format", folder);
   REDLINE_TRY(text);
   REDLINE_ASSIGN(const Json json, parse_json_object(*text, config_path));
-  REDLINE_ASSIGN(const PeftConfig config, PeftConfig::read(json).within(config_path));
+  REDLINE_ASSIGN(const LoraConfig config, read_peft_config(json).within(config_path));
   std::string path = weights;
   for (const char* name : {"/adapter_model.safetensors", "/adapter_model.bin"})
     if (path.empty() && exists(folder + name)) path = folder + name;
@@ -208,12 +166,8 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
       return unsupported("{}: tensor {} belongs to no LoRA pair (lora_A and lora_B)", path, tensor.name);
     REDLINE_TRY(pairs.add(module, is_down, tensor));
   }
-  REDLINE_TRY(pairs.finish([&](const std::string& module, int64_t rank) -> Result<double> {
-    const double stated = config.ranks.value(module, static_cast<double>(config.rank));
-    if (static_cast<double>(rank) != stated)
-      return invalid_argument("{} has rank {}, adapter_config.json has {}", module, rank, stated);
-    return config.alphas.value(module, config.alpha) / (config.is_rank_stabilized ? std::sqrt(stated) : stated);
-  }));
+  REDLINE_TRY(pairs.finish(
+      [&](const std::string& module, int64_t rank) { return config.scale(module, rank, "adapter_config.json"); }));
   return adapter;
 }
 

@@ -389,7 +389,8 @@ constexpr Field kRequestFields[] = {REDLINE_LIST(redline_image_request, prompts,
                                     F(keep_latents),
                                     F(negative_prompt_embeds),
                                     F(negative_pooled_embeds),
-                                    F(skip_decode)};
+                                    F(skip_decode),
+                                    F(resize)};
 #undef F
 
 #define F(name) REDLINE_FIELD(redline_network_options, name)

@@ -1,8 +1,7 @@
 #include "server/app.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cmath>
 #include <utility>
 
 #include "base/elapsed.h"
@@ -26,6 +25,10 @@ constexpr char kPreflightHeaders[] =
 std::string_view without_port(std::string_view host) {
   const size_t colon = host.rfind(':');
   return colon == std::string::npos || host.find(']', colon) != std::string::npos ? host : host.substr(0, colon);
+}
+
+int64_t steady_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count();
 }
 
 bool is_address(std::string_view name) {
@@ -114,6 +117,7 @@ App::App(AppOptions options)
     : options_(std::move(options)), residency_(options_.residency), models_(residency_),
       webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)), images_(residency_),
       embeddings_(residency_) {
+  if (options_.log) log_ = std::make_unique<AccessLog>(options_.log);
   using Kind = Metrics::Kind;
   const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
                                        0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
@@ -151,6 +155,9 @@ App::App(AppOptions options)
   metrics_.declare("redline:predictions_in_flight", Kind::kGauge, "Requests for images that wait or run.");
   metrics_.declare("redline:http_requests_total", Kind::kCounter, "Requests, by endpoint and status.");
   metrics_.declare("redline:http_connections", Kind::kGauge, "Open connections.");
+  metrics_.declare("redline:http_body_bytes", Kind::kGauge, "Memory of --max-body-memory that is in use.");
+  metrics_.declare("redline:log_lines_lost_total", Kind::kCounter, "Lines of the access log that were not written.");
+  metrics_.declare("redline:webhooks_lost_total", Kind::kCounter, "Events that no receiver of a webhook has taken.");
 }
 
 App::~App() {
@@ -161,6 +168,26 @@ App::~App() {
 void App::set_ready() {
   State loading = State::kLoading;
   state_.compare_exchange_strong(loading, State::kReady);
+}
+
+void App::draining() {
+  if (drain_end_ms_ == 0) drain_end_ms_ = steady_ms() + static_cast<int64_t>(options_.drain_timeout_s * 1e3);
+  state_ = State::kDraining;
+}
+
+void App::flush_log() {
+  if (log_) log_->flush();
+}
+
+void App::close_predictions() {
+  constexpr double kAtLeast_s = 1;  // for the reports of what has just ended
+  const auto left_s = [&] {
+    if (options_.drain_timeout_s == 0) return 1e6;
+    return drain_end_ms_ == 0 ? options_.drain_timeout_s : static_cast<double>(drain_end_ms_ - steady_ms()) / 1e3;
+  };
+  images_.close(std::max(left_s(), 0.0));
+  constexpr double kAttempt_s = 10;  // a receiver that does not answer has so long in any case
+  webhooks_->close(std::clamp(left_s(), kAtLeast_s, 2 * kAttempt_s));
 }
 
 double App::uptime_s() const { return seconds_since(begin_); }
@@ -205,7 +232,12 @@ std::string App::metrics_text() {
     set_residency_metrics(*model);
   }
   for (const auto& model : embeddings_.all()) set_residency_metrics(*model);
-  if (server_) metrics_.set("redline:http_connections", "", static_cast<double>(server_->connections()));
+  if (server_) {
+    metrics_.set("redline:http_connections", "", static_cast<double>(server_->connections()));
+    metrics_.set("redline:http_body_bytes", "", static_cast<double>(server_->body_bytes()));
+  }
+  if (log_) metrics_.set("redline:log_lines_lost_total", "", static_cast<double>(log_->num_lost()));
+  metrics_.set("redline:webhooks_lost_total", "", static_cast<double>(webhooks_->num_lost()));
   return metrics_.text();
 }
 
@@ -266,7 +298,7 @@ bool App::allows_origin(const HttpRequest& request) const {
   return origin.empty() || (origin.find("://") != std::string::npos && host_of(origin) == host);
 }
 
-AnswerOr App::answer(HttpRequest& request, const Route& route) {
+std::optional<ApiError> App::check_head(HttpRequest& request, const Route& route) {
   if (!allows_origin(request))
     return ApiError{.status = 403,
                     .type = "permission_error",
@@ -303,16 +335,28 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
   if (endpoint.rules.needs_models && state_ != State::kReady)
     return state_ == State::kLoading ? overloaded(503, "the models are being loaded", 1)
                                      : overloaded(503, "the server is stopping", 5);
+  return std::nullopt;
+}
+
+AnswerOr App::answer(HttpRequest& request, const Route& route) {
+  const Endpoint& endpoint = *route.endpoint;
   Call call{*this, request, {}, route.path_values, endpoint.rules.errors};
+  const JsonLimits limits = {.take_memory = [&](int64_t bytes) { return !request.lease || request.lease->grow(bytes); },
+                             .is_abandoned = [&] { return request.is_abandoned(); }};
   if (endpoint.rules.request) {
+    if (request.is_abandoned()) return overloaded(503, "the client has gone", 1);
     if (endpoint.rules.takes_form && is_form(request.header("content-type"))) {
+      // Its parts are copied out of it.
+      if (!limits.take_memory(std::ssize(request.body)))
+        return overloaded(503, "the requests that are being answered take up the memory for their bodies; try again",
+                          1);
       SERVER_ASSIGN(Form form, parse_form(request.header("content-type"), request.body, *endpoint.rules.request));
       call.body = std::move(form.fields);
       call.files = std::move(form.files);
     } else {
-      SERVER_ASSIGN(call.body, parse_json(request.body));
+      SERVER_ASSIGN(call.body, parse_json(request.body, limits));
     }
-    request.body = {};
+    std::string().swap(request.body);
     if (auto error = validate(*endpoint.rules.request, call.body, call.ignored)) return *error;
   } else if (endpoint.rules.query) {
     SERVER_ASSIGN(call.body, parse_query(request.query, *endpoint.rules.query));
@@ -322,6 +366,7 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
 }
 
 AnswerOr App::call_endpoint(const Endpoint& endpoint, Call call, Clock::time_point begin) {
+  const HandledRequest handled(call.http);
   AnswerOr outcome = endpoint.handle(call);
   if (!outcome.ok() && outcome.error().load)
     return std::unique_ptr<Answer>(
@@ -356,7 +401,23 @@ std::unique_ptr<Answer> App::finish(const HttpRequest& request, ErrorShape shape
   return result;
 }
 
+Admission App::admit(HttpRequest& request) {
+  const Route route = route_of(request.method, request.path);
+  request.is_admitted = true;
+  const bool is_preflight = request.method == "OPTIONS" && allows_origin(request);
+  Admission admission{.is_quick = is_preflight || (route.endpoint && route.endpoint->rules.is_quick)};
+  if (!is_preflight)
+    if (auto error = check_head(request, route)) {
+      const ErrorShape shape = route.endpoint ? route.endpoint->rules.errors : shape_of(request.path);
+      admission.refusal = finish(request, shape, [&]() -> AnswerOr { return *error; });
+    }
+  admission.client = request.client.empty() ? request.peer : request.client;
+  return admission;
+}
+
 std::unique_ptr<Answer> App::handle(HttpRequest& request) {
+  if (!request.is_admitted)
+    if (Admission admission = admit(request); admission.refusal) return std::move(admission.refusal);
   const Route route = route_of(request.method, request.path);
   const ErrorShape shape = route.endpoint ? route.endpoint->rules.errors : shape_of(request.path);
   return finish(request, shape, [&]() -> AnswerOr {
@@ -374,7 +435,7 @@ std::unique_ptr<Answer> App::handle(HttpRequest& request) {
 std::unique_ptr<Answer> App::refuse(int status, const std::string& param, const std::string& message) {
   ApiError error = bad_request(param, message, "malformed_request");
   error.status = status;
-  if (status == 503) error = overloaded(503, message, 1);
+  if (status == 503 || status == 429) error = overloaded(status, message, 1);
   return error_answer(error, ErrorShape::kOpenAi);
 }
 
@@ -383,13 +444,13 @@ void App::finished(const HttpRequest& request, const Answer& answer, const Serve
   metrics_.add("redline:http_requests_total",
                fmt::format("{},status=\"{}\"", Metrics::label("path", route.endpoint ? route.endpoint->path : "other"),
                            answer.status));
-  if (!options_.log) return;
+  if (!log_) return;
   const AnswerFacts& f = answer.facts;
   Json line = {{"time", utc_text_ms(unix_now())},
                {"id", request.id},
                {"peer", request.peer},
                {"method", request.method},
-               {"path", request.path.substr(0, 256)},
+               {"path", request.path.substr(0, AccessLog::kMaxText)},
                {"status", answer.status},
                {"bytes", served.bytes},
                {"ms", std::round(served.ms * 100) / 100}};
@@ -403,13 +464,7 @@ void App::finished(const HttpRequest& request, const Answer& answer, const Serve
     line["first_token_ms"] = std::round(f.first_token_ms * 100) / 100;
     line["finish"] = f.finish;
   }
-  const std::string text = to_text(line) + "\n";
-  const bool is_written =
-      std::fwrite(text.data(), 1, text.size(), options_.log) == text.size() && std::fflush(options_.log) == 0;
-  if (is_written) return;
-  if (!std::exchange(has_lost_lines_, true))
-    fmt::print(stderr, "redline: the access log cannot be written: {}; lines are lost\n", std::strerror(errno));
-  std::clearerr(options_.log);
+  log_->write(line);
 }
 
 }  // namespace redline::server

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "redline/engine_profile.h"
+#include "server/access_log.h"
 #include "server/api_keys.h"
 #include "server/background_responses.h"
 #include "server/conversations.h"
@@ -30,6 +32,7 @@ struct AppOptions {
   bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
   std::string webhook_secret;          ///< signs them; "": they are not signed
   double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
+  double drain_timeout_s = 0;          ///< of what is in progress when draining begins; 0: none
   ResidencyOptions residency = {};     ///< which models are in memory
   double load_timeout_s = 300;         ///< maximum time that a request waits for its model
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
@@ -64,10 +67,18 @@ class App final : public HttpApplication {
   /// An ended text, and times between its tokens.
   void count(const ServedModel& model, const GenerateResult& result, std::span<const double> gaps_s);
 
+  /// Finishes predictions that report to webhooks, and their reports, until the end of the drain time.
+  void close_predictions();
+
+  /// Checks what the head decides: path, method, origin, host, key and its rate, and whether there are models.
+  Admission admit(HttpRequest& request) override;
+  /// Of a request that has been admitted; else it is admitted first.
   std::unique_ptr<Answer> handle(HttpRequest& request) override;
   std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) override;
   void finished(const HttpRequest& request, const Answer& answer, const Served& served) override;
-  void draining() override { state_ = State::kDraining; }
+  void draining() override;
+  /// Returns when the access log has what was served before.
+  void flush_log();
 
  private:
   struct Route {
@@ -78,6 +89,7 @@ class App final : public HttpApplication {
   static Route route_of(const std::string& method, const std::string& path);
   bool allows_origin(const HttpRequest& request) const;
   bool allows_host(std::string_view host) const;
+  std::optional<ApiError> check_head(HttpRequest& request, const Route& route);
   AnswerOr answer(HttpRequest& request, const Route& route);
   /// Calls the endpoint. If its model has to be loaded first, the answer waits for that and calls it again.
   AnswerOr call_endpoint(const Endpoint& endpoint, Call call, std::chrono::steady_clock::time_point begin);
@@ -98,7 +110,8 @@ class App final : public HttpApplication {
   BackgroundResponses background_{responses_};
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
-  bool has_lost_lines_ = false;  ///< of the log; of the thread of the sockets
+  std::unique_ptr<AccessLog> log_;        ///< null: there is none
+  std::atomic<int64_t> drain_end_ms_{0};  ///< of a steady clock; 0: it has not begun
   std::atomic<State> state_{State::kLoading};
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

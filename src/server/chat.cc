@@ -98,7 +98,8 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
                                                  .tools_json = tools,
                                                  .variables_json = variables,
                                                  .add_generation_prompt = prompt.adds_generation_prompt,
-                                                 .adapt_arguments = true});
+                                                 .adapt_arguments = true,
+                                                 .thinking = prompt.thinking});
   if (!text.ok()) {
     ApiError error = api_error(text.status(), "messages");
     error.code = "chat_template_error";
@@ -124,28 +125,29 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
   prompt.text = std::move(*text);
   prompt.scope = request.cache_salt;
   // The template writes the token that begins a text.
-  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false);
-  if (!tokens.ok()) return api_error(tokens.status(), param);
+  if (auto error = check_text_size(engine.info(), prompt.text.size(), param)) return error;
+  auto tokens = model.known_texts().encode(engine, prompt.scope, prompt.text, false, encode_limits(engine.info()));
+  if (!tokens.ok()) return encode_error(tokens.status(), engine.info(), prompt.text.size(), param);
   request.prompt = prompt.tokens = std::move(tokens).value();
   request.special = engine.info().has_chat_markers;
-  if (!prompt.forced_tools.is_null()) {
-    constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
-    request.constraint = {.kind = OutputConstraint::Kind::kToolCalls,
-                          .text = to_text(prompt.forced_tools),
-                          .prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size())),
-                          .allows_several_calls = prompt.several_calls};
-    request.constraint.json.is_relaxed =
-        std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
-                     [](const Json& tool) { return tool["function"].value("strict", false); });
-  }
+  constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
+  request.chat_prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size()));
+  OutputConstraint& constraint = request.constraint;
+  if (!prompt.forced_tools.is_null())
+    constraint = {
+        .kind = OutputConstraint::Kind::kToolCalls,
+        .text = to_text(prompt.forced_tools),
+        .json = {.is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
+                                            [](const Json& tool) { return tool["function"].value("strict", false); })}};
+  else if (constraint.kind == OutputConstraint::Kind::kJsonSchema && !prompt.tools.is_null())
+    constraint.tools = to_text(prompt.tools);  // a call, or text of the schema
+  if (constraint.kind == OutputConstraint::Kind::kToolCalls || !constraint.tools.empty())
+    constraint.allows_several_calls = prompt.several_calls;
+  prompt.constraint = constraint.kind;
   return check_context(engine.info(), std::ssize(request.prompt), param);
 }
 
 std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name) {
-  if (!call.constraint.field.empty())
-    return bad_request("tool_choice",
-                       fmt::format("a call that is demanded and {} exclude each other", call.constraint.field),
-                       "invalid_value");
   if (prompt.tools.is_null()) return bad_request("tool_choice", "tool_choice demands a call, and there are no tools");
   std::vector<std::string> names;
   Json chosen = Json::array();
@@ -164,14 +166,18 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
 
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
-    : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)),
-      several_calls_(prompt.several_calls), prompt_text_(prompt.text), scope_(prompt.scope), prompt_(prompt.tokens) {
+    : GenerationAnswer(call, choice, std::move(choices), streams), names_ids_(TokenFields(call.body).names_ids),
+      stop_(std::move(stop)), several_calls_(prompt.several_calls), prompt_text_(prompt.text), scope_(prompt.scope),
+      prompt_(prompt.tokens) {
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
   is_reasoning_.resize(messages_.size());
+  // The model does not see them; a call that is demanded is written all the same.
+  if (!prompt.tools.is_null() && prompt.forced_tools.is_null() && !engine().info().has_tool_template)
+    call.ignored.emplace_back("tools");
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   if (engine().info().has_chat_markers || !prompt.tools.is_null())
-    for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools);
+    for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools, prompt.constraint);
   set_choices_per_prompt(messages_.size());
 }
 
@@ -203,17 +209,12 @@ void ChatAnswer::take(const Event& event, std::string& out) {
 }
 
 Json ChatAnswer::logprob_json(const Event& event) const {
-  const auto json_of = [&](int32_t id, float logprob) -> Json {
-    const auto text = engine().decode(std::span(&id, 1), true);
-    const std::string token = text.ok() ? text.value() : "";
-    std::vector<int> bytes;
-    for (const char c : token) bytes.push_back(static_cast<unsigned char>(c));
-    return {{"token", token}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
-  };
-  Json json = json_of(event.token, event.logprob);
-  json["top_logprobs"] = Json::array();
-  for (const TokenLogprob& t : event.top) json["top_logprobs"].push_back(json_of(t.id, t.logprob));
-  return json;
+  return token_json(engine(), event.token, event.logprob, event.top, names_ids_);
+}
+
+const char* openai_finish_reason(const ChatMessage& message) {
+  if (message.reason != FinishReason::kStop) return "length";
+  return message.tool_calls.empty() ? "stop" : "tool_calls";
 }
 
 int64_t ChatAnswer::reasoning_tokens() const {
@@ -224,7 +225,7 @@ int64_t ChatAnswer::reasoning_tokens() const {
 
 void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::string& out) {
   std::vector<ChatDelta> deltas;
-  if (ChatReader* reader = readers_[choice].get()) reader->finish(deltas);
+  if (ChatReader* reader = readers_[choice].get()) reader->finish(deltas, result.reason != FinishReason::kStop);
   apply(choice, deltas, out);
   ChatMessage& m = messages_[choice];
   m.reason = result.reason;

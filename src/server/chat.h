@@ -4,6 +4,7 @@
 
 #include "redline/chat.h"
 #include "server/generation.h"
+#include "server/logprobs.h"
 
 namespace redline::server {
 
@@ -14,11 +15,13 @@ struct ChatPrompt {
   Json forced_tools = nullptr;      ///< those among them of which one must be called; null: none must
   bool several_calls = true;        ///< false: an answer has at most one call
   Json variables = Json::object();  ///< further ones of the template
+  std::string thinking;             ///< as ChatInput has it
   bool adds_generation_prompt = true;
   bool continues_last = false;  ///< the text continues the last message
   std::string text;             ///< as rendered, after set_prompt()
   std::vector<int32_t> tokens;  ///< the same
   std::string scope;            ///< of the texts that it may continue (KnownTexts)
+  OutputConstraint::Kind constraint = OutputConstraint::Kind::kNone;  ///< of the answer, after set_prompt()
 };
 
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
@@ -27,8 +30,8 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
 /// tokens. `param`: the field that errors name.
 std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const char* param, GenerateRequest& request);
 
-/// Has a call demanded: of `name`, or of any tool ("").  400: there are no tools, or none of that name, or the text has
-/// a format already. After generation_request(), which takes that; before set_prompt().
+/// Has a call demanded: of `name`, or of any tool (""). A format of the text then has no effect, as there is none. 400:
+/// there are no tools, or none of that name. Before set_prompt().
 std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name);
 
 /// The part of a message that is known.
@@ -39,6 +42,9 @@ struct ChatMessage {
   std::string stop;  ///< the stop string that ended it
   FinishReason reason = FinishReason::kStop;
 };
+
+/// "length" for a message that was cut, whatever it holds, else "tool_calls" or "stop".
+const char* openai_finish_reason(const ChatMessage& message);
 
 /// An answer made of messages, one per choice.
 class ChatAnswer : public GenerationAnswer {
@@ -64,6 +70,7 @@ class ChatAnswer : public GenerationAnswer {
   std::vector<std::unique_ptr<ChatReader>> readers_;  ///< null: without markers all text is content
   std::vector<ChatMessage> messages_;
   std::vector<bool> is_reasoning_;  ///< the last token of each choice was
+  const bool names_ids_;            ///< TokenFields::names_ids
   const std::vector<std::string> stop_;
   const bool several_calls_;
   const std::string prompt_text_, scope_;

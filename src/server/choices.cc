@@ -13,6 +13,9 @@ namespace {
 /// A request that is this far ahead of its reader is aborted. A text of 4,096 tokens takes about 400 KB.
 constexpr size_t kMaxQueuedBytes = size_t{4} << 20;
 
+/// GenerateRequest::client without the user of the client.
+std::string client_of(const std::string& client) { return client.substr(0, client.find('\n')); }
+
 }  // namespace
 
 struct Choices::Inbox {
@@ -144,11 +147,12 @@ Choices::~Choices() {
   inbox_->wake.reset();
 }
 
-Outcome<std::unique_ptr<Choices>> Choices::admit(const std::shared_ptr<ServedModel>& model, int64_t count) {
+Outcome<std::unique_ptr<Choices>> Choices::admit(const std::shared_ptr<ServedModel>& model, int64_t count,
+                                                 const std::string& client) {
   if (count > model->max_in_flight())
     return bad_request("n",
                        fmt::format("the request asks for {} texts; the limit is {}", count, model->max_in_flight()));
-  auto ticket = ServedModel::admit(model, count);
+  auto ticket = ServedModel::admit(model, count, client_of(client));
   if (!ticket)
     return overloaded(429, fmt::format("the queue is full: {} requests are running or waiting", model->in_flight()), 1);
   std::unique_ptr<Choices> choices(new Choices(std::move(*ticket)));
@@ -157,10 +161,11 @@ Outcome<std::unique_ptr<Choices>> Choices::admit(const std::shared_ptr<ServedMod
 }
 
 Outcome<std::unique_ptr<Choices>> Choices::search(const std::shared_ptr<ServedModel>& model,
-                                                  const std::vector<BeamSearchRequest>& requests, double timeout_ms) {
+                                                  const std::vector<BeamSearchRequest>& requests, double timeout_ms,
+                                                  const std::string& client) {
   int64_t count = 0;
   for (const BeamSearchRequest& request : requests) count += request.beam_width;
-  SERVER_ASSIGN(auto choices, admit(model, count));
+  SERVER_ASSIGN(auto choices, admit(model, count, client));
   for (const BeamSearchRequest& request : requests) {
     auto search = std::make_shared<Search>(model, request, timeout_ms);
     const size_t first = choices->generations_.size();
@@ -179,7 +184,7 @@ Outcome<std::unique_ptr<Choices>> Choices::search(const std::shared_ptr<ServedMo
 
 Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedModel>& model,
                                                  const std::vector<GenerateRequest>& requests) {
-  SERVER_ASSIGN(auto choices, admit(model, std::ssize(requests)));
+  SERVER_ASSIGN(auto choices, admit(model, std::ssize(requests), requests.empty() ? "" : requests[0].client));
   for (size_t i = 0; i < requests.size(); ++i) {
     auto end = std::make_shared<EndSignal>(choices->inbox_, i);
     auto generation = model->engine().submit(

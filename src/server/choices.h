@@ -33,7 +33,8 @@ class Choices {
   /// The texts of beam searches, beam_width for each request, the best first; each comes whole. They end after
   /// `timeout_ms`, unless 0.
   static Outcome<std::unique_ptr<Choices>> search(const std::shared_ptr<ServedModel>& model,
-                                                  const std::vector<BeamSearchRequest>& requests, double timeout_ms);
+                                                  const std::vector<BeamSearchRequest>& requests, double timeout_ms,
+                                                  const std::string& client);
   ~Choices();
 
   /// `wake` is called from the step thread when next() has something after it had nothing.
@@ -51,7 +52,8 @@ class Choices {
   class EndSignal;
   class Search;
   class FoundText;
-  static Outcome<std::unique_ptr<Choices>> admit(const std::shared_ptr<ServedModel>& model, int64_t count);
+  static Outcome<std::unique_ptr<Choices>> admit(const std::shared_ptr<ServedModel>& model, int64_t count,
+                                                 const std::string& client);
   explicit Choices(ServedModel::Ticket ticket);
 
   const ServedModel::Ticket ticket_;

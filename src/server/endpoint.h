@@ -45,6 +45,7 @@ struct EndpointRules {
   ErrorShape errors = ErrorShape::kOpenAi;
   bool takes_form = false;  ///< multipart/form-data too
   bool needs_key = true;
+  bool is_quick = false;                 ///< takes no time: it is answered beside what does
   bool needs_models = false;             ///< answered with 503 while models are loaded or the server drains
   std::vector<int> error_statuses = {};  ///< 404 and others that this endpoint gives
 };

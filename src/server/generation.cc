@@ -56,9 +56,13 @@ const std::vector<Field>& generation_fields() {
            kString | kArray,
            "strings that end the text; they are not part of it",
            {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
+          {"stop_in_reasoning", kBoolean, "stop strings act on the reasoning, too; default: on the answer only"},
           {"ignore_eos", kBoolean, "continue after an end-of-text token"},
           {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
-          {"user", kString, "requests of one user share their turn", {.max_length = 1000}},
+          {"user",
+           kString,
+           "requests of one user share that user's part of the turn of the API key",
+           {.max_length = 1000}},
           {"priority", kInteger, "lower runs first", {.min = -1000000, .max = 1000000}},
           {"cache_salt", kString, "prompts share cached state only with equal salts", {.max_length = 1000}},
           {"timeout",
@@ -76,7 +80,7 @@ const std::vector<Field>& generation_fields() {
           {"min_tokens",
            kInteger,
            "tokens that end the text are excluded before there are so many",
-           {.min = 0, .max = 1e9}},
+           {.min = 0, .max = kMaxJsonInteger}},
           {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
           {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
           {"store", kBoolean, "nothing is stored", {.is_ignored = true}},
@@ -106,7 +110,6 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
       {"n_predict", "is called max_tokens here"},
       {"max_new_tokens", "is called max_tokens here"},
       {"penalty_last_n", "is called repeat_last_n here"},
-      {"prompt_logprobs", "is not supported; use echo with logprobs"},
       {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
   };
   return fields;
@@ -133,6 +136,7 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   const TextEngine& engine = choice.model->engine();
   SERVER_ASSIGN(request.sampling, sampling_of(body, engine.default_sampling(), engine.info().vocab_size));
   request.stop = strings_of(body, "stop");
+  request.stop_in_reasoning = body.value("stop_in_reasoning", false);
   request.ignore_stop_tokens = body.value("ignore_eos", false);
   request.min_tokens = body.value("min_tokens", int64_t{0});
   request.stop_tokens = body.value("stop_token_ids", std::vector<int32_t>());
@@ -143,9 +147,9 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
                          "invalid_value");
   request.priority = body.value("priority", 0);
   request.cache_salt = body.value("cache_salt", std::string());
-  const std::string user = body.value("user", std::string());
-  request.client = call.http.client.empty() ? user : call.http.client + "/" + user;
-  if (request.client.empty()) request.client = call.http.peer;
+  request.client = call.http.client.empty() ? call.http.peer : call.http.client;
+  if (const std::string user = body.value("user", std::string()); !request.client.empty() && !user.empty())
+    request.client += "\n" + user;
   double timeout_s = call.app.options().request_timeout_s;
   if (const double wanted = body.value("timeout", 0.0); wanted > 0)
     timeout_s = timeout_s > 0 ? std::min(timeout_s, wanted) : wanted;
@@ -178,12 +182,16 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
 }
 
 Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
-                                                const std::vector<GenerateRequest>& requests) {
-  const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
+                                                std::vector<GenerateRequest> requests) {
   if (!requests.empty() && requests[0].constraint.json.is_relaxed) {
-    const auto keywords = model->engine().unenforced_keywords(requests[0].constraint);
+    const auto keywords = model->engine().unenforced_keywords(requests[0].constraint, requests[0].chat_prompt);
     if (!keywords.ok()) return api_error(keywords.status(), call.constraint.field);
+    const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
     for (const std::string& keyword : *keywords) call.ignored.push_back(field + "." + keyword);
+  }
+  for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
+    request.max_tokens = std::min(request.max_tokens, model->info().context);
+    request.min_tokens = std::min(request.min_tokens, model->info().context);
   }
   auto choices = Choices::start(model, requests);
   if (choices.ok() || choices.error().status != 400 || !choices.error().param.empty()) return choices;
@@ -219,7 +227,7 @@ Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shar
   BeamSearchRequest search;
   search.beam_width = call.body.value("n", int64_t{1});
   search.length_penalty = call.body.value("length_penalty", 1.0);
-  search.max_tokens = request.max_tokens;
+  search.max_tokens = std::min(request.max_tokens, model->info().context);
   search.ignore_stop_tokens = request.ignore_stop_tokens;
   search.adapters = request.adapters;
   std::vector<BeamSearchRequest> searches;
@@ -229,7 +237,43 @@ Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shar
       search.prompt = std::move(begin).value();
     searches.push_back(search);
   }
-  return Choices::search(model, searches, request.timeout_ms);
+  return Choices::search(model, searches, request.timeout_ms, request.client);
+}
+
+EncodeLimits encode_limits(const ModelInfo& info) {
+  return {.max_tokens = info.context, .on_slice = [](int64_t) { return !HandledRequest::is_abandoned(); }};
+}
+
+std::optional<ApiError> check_text_size(const ModelInfo& info, size_t bytes, const char* param) {
+  if (info.max_token_bytes == 0 || static_cast<int64_t>(bytes) / info.max_token_bytes <= info.context)
+    return std::nullopt;
+  return bad_request(
+      param,
+      fmt::format(
+          "the text has {} bytes, which are at least {} tokens; the context holds {}. Shorten the text, or start "
+          "the server with a larger --context",
+          bytes, static_cast<int64_t>(bytes) / info.max_token_bytes, info.context),
+      "context_length_exceeded");
+}
+
+ApiError encode_error(const Status& status, const ModelInfo& info, size_t bytes, const char* param) {
+  if (status.code() == Code::cancelled) return overloaded(503, "the client has gone", 1);
+  if (status.code() != Code::invalid_argument) return api_error(status, param);
+  return bad_request(
+      param,
+      fmt::format("the text of {} bytes has more tokens than the context holds, {}. Shorten the text, or "
+                  "start the server with a larger --context",
+                  bytes, info.context),
+      "context_length_exceeded");
+}
+
+Outcome<std::vector<int32_t>> encode_text(const TextEngine& engine, std::string_view text, bool special, bool add_bos,
+                                          const char* param) {
+  const ModelInfo& info = engine.info();
+  if (auto error = check_text_size(info, text.size(), param)) return *error;
+  auto tokens = engine.encode(text, special, add_bos, encode_limits(info));
+  if (!tokens.ok()) return encode_error(tokens.status(), info, text.size(), param);
+  return std::move(tokens).value();
 }
 
 std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param) {
@@ -284,6 +328,7 @@ GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::u
                                    bool streams)
     : app_(call.app), model_(choice), shape_(call.shape), choices_(std::move(choices)) {
   if (streams) become_event_stream(*this);
+  is_made_apart = !streams;  // the log probabilities of a long text are many megabytes of JSON
   facts.model = choice.name;
 }
 

@@ -16,7 +16,7 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);
 /// Choices::start, whose errors name the field of the constraint if that is at fault.
 Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
-                                                const std::vector<GenerateRequest>& requests);
+                                                std::vector<GenerateRequest> requests);
 /// use_beam_search and length_penalty, of chats and completions.
 const std::vector<Field>& beam_fields();
 /// Whether a request asks for a beam search. 400: with something that a search cannot do. Fields of sampling have no
@@ -32,6 +32,17 @@ std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request
 
 /// The strings of `stop`, which is one or a list.
 std::vector<std::string> strings_of(const Json& body, const char* name);
+
+/// What a text of a client may take: as many tokens as the context holds, and time while the client waits.
+EncodeLimits encode_limits(const ModelInfo& info);
+/// The context's error for a text that has more tokens than the context in any case, before it is encoded: one of more
+/// than max_token_bytes for each token.
+std::optional<ApiError> check_text_size(const ModelInfo& info, size_t bytes, const char* param);
+/// TextEngine::encode of a text of a client, within check_text_size() and encode_limits().
+Outcome<std::vector<int32_t>> encode_text(const TextEngine& engine, std::string_view text, bool special, bool add_bos,
+                                          const char* param);
+/// The API error of TextEngine::encode within encode_limits(), of a text of so many bytes.
+ApiError encode_error(const Status& status, const ModelInfo& info, size_t bytes, const char* param);
 
 /// invalid_request_error context_length_exceeded with both numbers, if the prompt leaves no room.
 std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param);

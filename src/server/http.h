@@ -1,6 +1,7 @@
 // A request and the answer to it, without sockets.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "server/body_budget.h"
 
 namespace redline::server {
 
@@ -20,12 +23,35 @@ struct HttpRequest {
   std::string id;    ///< the client's X-Request-Id, or a new one
   std::string peer;  ///< address of the other end
   bool is_tls = false;
-  std::string client;  ///< name of the API key; "" without keys
+  std::string client;        ///< name of the API key; "" without keys
+  bool is_admitted = false;  ///< its head has been checked
+  /// What the body and what is made from it take of the server's budget; null: there is none.
+  std::shared_ptr<BodyBudget::Lease> lease = nullptr;
+  /// The client has gone while the answer is made; null: that is not known.
+  std::shared_ptr<const std::atomic<bool>> abandoned = nullptr;
+  bool is_abandoned() const { return abandoned && abandoned->load(std::memory_order_relaxed); }
   std::string_view header(std::string_view name) const {
     for (const auto& [key, value] : headers)
       if (key == name) return value;
     return {};
   }
+};
+
+/// The request that the calling thread handles: work that takes long asks whether its client still waits.
+class HandledRequest {
+ public:
+  explicit HandledRequest(const HttpRequest& request) : before_(current()) { current() = &request; }
+  ~HandledRequest() { current() = before_; }
+  HandledRequest(const HandledRequest&) = delete;
+  HandledRequest& operator=(const HandledRequest&) = delete;
+  static bool is_abandoned() { return current() && current()->is_abandoned(); }
+
+ private:
+  static const HttpRequest*& current() {
+    static thread_local const HttpRequest* request = nullptr;
+    return request;
+  }
+  const HttpRequest* const before_;
 };
 
 /// Properties of an answer for the access log and the metrics, besides its status.
@@ -52,6 +78,8 @@ class Answer {
   /// Sent part by part as poll() gives them, the head at once. Otherwise head and body are sent when poll() is done,
   /// and poll() may change the head until then.
   bool is_stream = false;
+  /// Of an answer that is not a stream: poll() may take long, and runs on a handler thread.
+  bool is_made_apart = false;
 
   /// `wake` may be called from any thread, when poll() has something new. It must not be called before this.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it

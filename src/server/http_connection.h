@@ -2,9 +2,11 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <utility>  // boost/asio/awaitable.hpp of Boost 1.74 lacks it
@@ -15,22 +17,25 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "base/ascii.h"
 #include "base/elapsed.h"
+#include "base/fair_pool.h"
 #include "server/http_server.h"
 
 namespace redline::server::sockets {
@@ -53,9 +58,23 @@ struct Gate {
   asio::io_context* io = nullptr;
 };
 
+/// A connection of any stream, on the thread of the sockets.
+class AnyConnection {
+ public:
+  virtual ~AnyConnection() = default;
+  /// Closes it if its other end has taken nothing for write_timeout_s of what waits for it in the kernel.
+  virtual void end_if_unread(Clock::time_point now) = 0;
+};
+
 /// What the connections share. It outlives them: they end with `io`, the last member.
 struct Shared {
-  Shared(const HttpServerOptions& o, HttpApplication& app) : options(o), application(app) { gate->io = &io; }
+  Shared(const HttpServerOptions& o, HttpApplication& app) : options(o), application(app) {
+    gate->io = &io;
+    if (options.max_connections_per_address == 0)
+      options.max_connections_per_address = std::max<int64_t>(1, options.max_connections * 3 / 4);
+    options.max_body_memory = std::max(options.max_body_memory, options.max_body_bytes);
+    budget = std::make_shared<BodyBudget>(options.max_body_memory);
+  }
   HttpServerOptions options;
   HttpApplication& application;
   std::atomic<int64_t> connections{0};
@@ -63,7 +82,12 @@ struct Shared {
   bool is_draining = false;
   std::function<void()> on_idle;  // no answer is in the making
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
-  asio::thread_pool handlers{static_cast<size_t>(options.handler_threads)};
+  std::set<AnyConnection*> open;
+  std::map<std::string, int64_t> of_address;  // open connections
+  std::shared_ptr<BodyBudget> budget;
+  /// What takes long yields to the steps of the models, and what is quick does not wait for it.
+  FairPool handlers{{.threads = static_cast<size_t>(options.handler_threads), .name = "http-handler", .nice = 4}};
+  FairPool quick_handlers{{.threads = 1, .name = "http-quick"}};
   asio::io_context io{1};
 };
 
@@ -71,8 +95,25 @@ struct Shared {
 constexpr double kLingerSeconds = 10, kLingerSilenceSeconds = 1;
 constexpr int64_t kLingerBytes = int64_t{256} << 20;
 
-/// Beside the head of a request. What has to be there as a whole, as the first line of a chunk, is no longer.
-constexpr int64_t kBufferBytes = 128 << 10;
+/// The buffer of a connection has so much more than the head of a request. What has to be there as a whole, as the first
+/// line of a chunk, is no longer.
+constexpr int64_t kBufferBytes = 32 << 10;
+/// Bodies are read in parts of this size.
+constexpr size_t kPartBytes = 64 << 10;
+/// A body that is refused by its head is dropped up to this size, and the connection goes on.
+constexpr uint64_t kDroppedBytes = 64 << 10;
+
+/// The status of an answer that nobody waits for any more, in the log.
+constexpr int kClientGone = 499;
+
+/// Runs a function at the end of a scope.
+template <class F>
+struct AtEnd {
+  F run;
+  ~AtEnd() { run(); }
+};
+template <class F>
+AtEnd(F) -> AtEnd<F>;
 
 inline const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -127,19 +168,26 @@ inline std::string param_of(const ErrorCode& error) {
 }
 
 template <class Stream>
-class Connection : public std::enable_shared_from_this<Connection<Stream>> {
+class Connection : public AnyConnection, public std::enable_shared_from_this<Connection<Stream>> {
  public:
   Connection(Stream stream, Shared& shared)
       : stream_(std::move(stream)), shared_(&shared), event_(shared.io),
         buffer_(static_cast<size_t>(shared.options.max_header_bytes + kBufferBytes)) {
-    ++shared_->connections;
     ErrorCode ignored;
     const auto peer = socket().remote_endpoint(ignored);
     if (!ignored) peer_ = peer.address().to_string();
+    is_over_limit_ = shared_->connections >= shared_->options.max_connections;
+    ++shared_->connections;
+    is_over_address_limit_ = ++shared_->of_address[peer_] > shared_->options.max_connections_per_address;
+    shared_->open.insert(this);
   }
-  ~Connection() { --shared_->connections; }
+  ~Connection() override {
+    shared_->open.erase(this);
+    if (const auto count = shared_->of_address.find(peer_); --count->second == 0) shared_->of_address.erase(count);
+    --shared_->connections;
+  }
 
-  asio::awaitable<void> run(bool is_over_limit) {
+  asio::awaitable<void> run() {
     ErrorCode error;
     if constexpr (std::is_same_v<Stream, TlsStream>) {
       deadline(shared_->options.header_timeout_s);
@@ -147,9 +195,15 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
                                        asio::redirect_error(asio::use_awaitable, error));
       if (error) co_return;
     }
-    if (is_over_limit) {
+    if (is_over_limit_) {
       is_last_ = true;
       co_await send(shared_->application.refuse(503, "", "too many connections"), {});
+    } else if (is_over_address_limit_) {
+      is_last_ = true;
+      const std::string message =
+          fmt::format("this address has {} connections; the limit is --max-connections-per-address",
+                      shared_->options.max_connections_per_address);
+      co_await send(shared_->application.refuse(429, "", message), {});
     }
     while (!is_last_) {
       co_await serve_one();
@@ -158,10 +212,30 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       deadline(1);
       co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, error));
     }
-    co_await linger(is_over_limit ? 1 : kLingerSeconds);
+    co_await linger(is_over_limit_ || is_over_address_limit_ ? 1 : kLingerSeconds);
+  }
+
+  void end_if_unread(Clock::time_point now) override {
+    int waiting = 0;
+    if (ioctl(socket().native_handle(), SIOCOUTQ, &waiting) != 0) return;
+    const int64_t taken = num_written_ - waiting;
+    if (waiting == 0 || taken > most_taken_) {
+      most_taken_ = std::max(most_taken_, taken);
+      taken_at_ = now;
+      return;
+    }
+    if (now - taken_at_ < seconds_of(shared_->options.write_timeout_s)) return;
+    // What the other end does not take is dropped with the connection, instead of waiting in the kernel.
+    ErrorCode ignored;
+    socket().set_option(asio::socket_base::linger(true, 0), ignored);
+    socket().close(ignored);
+    is_gone_ = true;
+    is_last_ = true;
+    event_.cancel();
   }
 
  private:
+  using Parser = http::request_parser<http::buffer_body>;
   beast::tcp_stream& lowest() { return beast::get_lowest_layer(stream_); }
   Tcp::socket& socket() { return lowest().socket(); }
   void deadline(double s) { lowest().expires_after(seconds_of(s)); }
@@ -170,6 +244,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   asio::awaitable<void> serve_one() {
     ErrorCode error;
     if (buffer_.size() == 0) {  // between requests a connection may be silent for longer than inside one
+      buffer_.shrink_to_fit();
       deadline(shared_->options.idle_timeout_s);
       const size_t got =
           co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
@@ -180,7 +255,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       }
     }
     const Clock::time_point begin = Clock::now();
-    http::request_parser<http::string_body> parser;
+    Parser parser;
     parser.header_limit(static_cast<uint32_t>(shared_->options.max_header_bytes));
     parser.body_limit(static_cast<uint64_t>(shared_->options.max_body_bytes));
     deadline(shared_->options.header_timeout_s);
@@ -202,50 +277,154 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       co_return;
     }
     request.path = std::move(decoded);
-    if (beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
+    is_last_ = !parser.keep_alive();
+    is_head_ = request.method == "HEAD";
+    is_http10_ = parser.get().version() < 11;
+    Admission admission = shared_->application.admit(request);
+    const bool expects_continue = beast::iequals(parser.get()[http::field::expect], "100-continue");
+    if (admission.refusal) {
+      const auto length = parser.content_length();
+      const bool is_short = length && *length <= kDroppedBytes && !expects_continue;
+      is_last_ = is_last_ || (!parser.is_done() && !is_short);
+      co_await answer_with(std::move(admission.refusal), std::move(request), begin);
+      if (!is_last_ && !parser.is_done()) co_await drop_body(parser);
+      co_return;
+    }
+    if (expects_continue && !parser.is_done()) {
       co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
     }
-    deadline(shared_->options.body_timeout_s);
-    if (!error) co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    if (!error && !parser.is_done()) error = co_await read_body(parser, request, admission.client);
     if (error) {
       co_await refuse_unread(error, begin);
       co_return;
     }
-    is_last_ = !parser.keep_alive();
-    is_head_ = request.method == "HEAD";
-    is_http10_ = parser.get().version() < 11;
-    request.body = std::move(parser.get().body());
-    parser.release();
     lowest().expires_never();
 
     auto handled = std::make_shared<HttpRequest>(std::move(request));
+    const auto abandoned = std::make_shared<std::atomic<bool>>(false);
+    handled->abandoned = abandoned;
     std::function<std::unique_ptr<Answer>()> handle = [self = this->shared_from_this(), handled] {
       return self->shared_->application.handle(*handled);
     };
     ++shared_->answering;
-    std::unique_ptr<Answer> answer = co_await on_handlers(std::move(handle));
+    handler_share_ = {admission.client, peer_};
+    watch_anew();
+    std::unique_ptr<Answer> answer = co_await on_handlers(std::move(handle), admission.is_quick);
+    if (!answer) {
+      abandoned->store(true, std::memory_order_relaxed);
+      answer = std::make_unique<FixedAnswer>("", kClientGone);
+    }
     co_await answer_with(std::move(answer), std::move(*handled), begin);
     if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
   }
 
-  /// Runs `make` on another thread; the answer comes back as an event.
-  asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make) {
-    auto made = std::make_shared<std::unique_ptr<Answer>>();
-    asio::post(shared_->handlers, [self = this->shared_from_this(), made, make = std::move(make)] {
-      static thread_local const bool is_named = name_thread("http-handler");
-      (void)is_named;
-      std::unique_ptr<Answer> answer = make();
-      asio::post(self->shared_->io, [self, made, answer = std::move(answer)]() mutable {
-        *made = std::move(answer);
-        self->event_.cancel();
+  /// Reads a body part by part, as the budget of all bodies allows; asio::error::no_memory: it does not.
+  asio::awaitable<ErrorCode> read_body(Parser& parser, HttpRequest& request, const std::string& client) {
+    ErrorCode error;
+    request.lease = shared_->budget->open(client, [weak = this->weak_from_this(), gate = shared_->gate] {
+      const std::lock_guard lock(gate->mutex);
+      if (!gate->io) return;
+      asio::post(*gate->io, [weak] {
+        ErrorCode ignored;
+        if (const auto self = weak.lock(); self && self->is_reading_body_) self->socket().cancel(ignored);
       });
     });
+    is_reading_body_ = true;
+    const AtEnd done_reading{[this] { is_reading_body_ = false; }};
+    deadline(shared_->options.body_timeout_s);
+    std::string& body = request.body;
+    const auto length = parser.content_length();
+    size_t charged = 0;
+    while (!parser.is_done()) {
+      if (body.size() + kPartBytes > charged) {  // twice as much, but not more than there will be
+        size_t wanted = std::max(body.size() + kPartBytes, 2 * body.size());
+        if (length) wanted = std::min<size_t>(wanted, *length);
+        if (wanted > charged) {
+          if (!request.lease->grow(static_cast<int64_t>(wanted - charged))) co_return over_budget(request);
+          charged = wanted;
+          body.reserve(wanted + 1);  // the end may be seen with one more read
+        }
+      }
+      const size_t before = body.size();
+      const size_t part = std::max<size_t>(1, std::min(kPartBytes, charged - before));
+      body.resize(before + part);
+      auto& target = parser.get().body();
+      target.data = body.data() + before;
+      target.size = part;
+      target.more = true;
+      co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+      body.resize(before + part - target.size);
+      if (request.lease->is_taken_away()) co_return over_budget(request);
+      if (error == http::error::need_buffer) error = {};
+      if (error) co_return error;
+    }
+    if (!request.lease->keep()) co_return over_budget(request);
+    co_return error;
+  }
+  static ErrorCode over_budget(HttpRequest& request) {
+    std::string().swap(request.body);
+    request.lease.reset();
+    return asio::error::no_memory;
+  }
+
+  /// Reads the short body of a request that has been answered.
+  asio::awaitable<void> drop_body(Parser& parser) {
+    ErrorCode error;
+    char scrap[4096];
+    deadline(shared_->options.body_timeout_s);
+    while (!error && !parser.is_done()) {
+      parser.get().body().data = scrap;
+      parser.get().body().size = sizeof scrap;
+      parser.get().body().more = true;
+      co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+      if (error == http::error::need_buffer) error = {};
+    }
+    if (error) is_last_ = true;
+  }
+
+  /// Begins to watch whether the client is still there.
+  void watch_anew() {
+    is_signalled_ = false;
+    is_gone_ = is_refused_;
+    has_unread_ = false;
+    needs_probe_ = is_half_closed_ && !is_probed_;
+  }
+
+  /// Runs `make` on another thread; the answer comes back as an event. Null: the client has gone before.
+  asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make, bool is_quick) {
+    auto made = std::make_shared<std::optional<std::unique_ptr<Answer>>>();
+    FairPool& pool = is_quick ? shared_->quick_handlers : shared_->handlers;
+    const uint64_t number =
+        pool.push(handler_share_, [self = this->shared_from_this(), made, make = std::move(make)]() mutable {
+          std::unique_ptr<Answer> answer = make();
+          make = nullptr;
+          Connection& connection = *self;
+          asio::post(connection.shared_->io, [self = std::move(self), made, answer = std::move(answer)]() mutable {
+            *made = std::move(answer);
+            self->event_.cancel();
+          });
+        });
     ErrorCode error;
     while (!*made) {
-      event_.expires_at(Clock::time_point::max());
+      watch_client();
+      if (is_gone_) {
+        is_last_ = true;
+        pool.withdraw(number);
+        co_return nullptr;
+      }
+      // Readability says nothing while there is something unread. A client that has only stopped sending is asked
+      // whether it is there if its answer takes a while; one of HTTP/1.0 cannot be asked.
+      if (has_unread_ || needs_probe_) event_.expires_after(seconds_of(1));
+      else event_.expires_at(Clock::time_point::max());
+      const bool probes = needs_probe_;
       co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      if (*made) break;
+      if (has_unread_) look_at_client();
+      if (!probes) continue;
+      needs_probe_ = false;
+      if (!is_http10_ && !co_await probe("", false, false)) is_gone_ = true;
     }
-    co_return std::move(*made);
+    co_return std::move(**made);
   }
 
   template <class Message>
@@ -283,6 +462,12 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     } else if (error == http::error::body_limit) {
       answer = shared_->application.refuse(
           413, "", fmt::format("the body has more than {} bytes", shared_->options.max_body_bytes));
+    } else if (error == asio::error::no_memory) {
+      answer = shared_->application.refuse(
+          503, "",
+          fmt::format("the requests that are being answered take up the memory for their bodies, {} MiB "
+                      "(--max-body-memory); try again",
+                      shared_->options.max_body_memory >> 20));
     } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
                error != http::error::end_of_stream && error != http::error::partial_message) {
       answer = shared_->application.refuse(400, param_of(error), "not an HTTP request: " + error.message());
@@ -306,12 +491,11 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
 
   /// Sends an answer, which is kept in sent_. Returns the size of the body, -1 if it was cut.
   asio::awaitable<int64_t> send(std::unique_ptr<Answer> answer, std::string id) {
+    const bool was_gone = is_gone_ && answer->status == kClientGone;
     sent_ = std::move(answer);
+    if (was_gone) co_return -1;
     Answer& a = *sent_;
-    is_signalled_ = false;
-    is_gone_ = false;
-    has_unread_ = false;
-    needs_probe_ = is_half_closed_;
+    watch_anew();
     a.on_ready([weak = this->weak_from_this(), gate = shared_->gate] {
       const std::lock_guard lock(gate->mutex);
       if (!gate->io) return;
@@ -326,7 +510,9 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       body.clear();
       Progress progress = Progress::kWaiting;
       while (progress != Progress::kDone) {
-        progress = a.poll(body);
+        if (a.is_made_apart && !a.is_stream) progress = co_await poll_on_handlers(body);
+        else progress = a.poll(body);
+        if (is_gone_) break;
         if (progress == Progress::kWaiting && (!a.is_stream || (body.empty() && has_head))) {
           const bool is_silent = co_await wait_for_event(a.tick_s());
           if (std::exchange(needs_probe_, false) && !co_await probe(has_head ? a.ping() : "", has_head, is_chunked))
@@ -344,7 +530,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       }
       if (progress == Progress::kDone && !a.is_stream)
         if (auto make = a.continuation()) {
-          std::unique_ptr<Answer> next = co_await on_handlers(std::move(make));
+          std::unique_ptr<Answer> next = co_await on_handlers(std::move(make), false);
+          if (!next) co_return -1;
           co_return co_await send(std::move(next), std::move(id));
         }
       out.clear();
@@ -354,17 +541,46 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
         has_head = true;
       }
       const bool is_done = progress == Progress::kDone;
+      bool is_taken = true;
       if (!is_head_) {
-        out += is_chunked ? chunk_of(body) : body;
-        if (is_chunked && is_done) out += "0\r\n\r\n";
         size += std::ssize(body);
+        if (is_chunked) out += chunk_of(body);
+        if (is_chunked && is_done) out += "0\r\n\r\n";
+        if (!is_chunked && body.size() <= kPartBytes) out += std::exchange(body, {});
+      } else {
+        body.clear();
       }
-      if (!out.empty() && !co_await write_all(out)) {
+      if (!out.empty()) is_taken = co_await write_all(out);
+      if (is_taken && !is_chunked && !body.empty()) is_taken = co_await write_all(body);  // without a copy of it
+      if (!is_taken) {
         is_last_ = true;
         co_return -1;
       }
       if (is_done || is_head_) co_return size;
     }
+  }
+
+  /// poll() of an answer that may take long, on another thread.
+  asio::awaitable<Progress> poll_on_handlers(std::string& body) {
+    struct Polled {
+      std::unique_ptr<Answer> answer;
+      std::string body;
+      Progress progress = Progress::kWaiting;
+    };
+    // The answer goes along: if the client leaves meanwhile, it is destroyed there.
+    const auto polled = std::make_shared<Polled>(Polled{std::move(sent_), std::move(body)});
+    const auto poll = [polled] {
+      polled->progress = polled->answer->poll(polled->body);
+      return std::make_unique<FixedAnswer>("");
+    };
+    if (!co_await on_handlers(poll, false)) {
+      sent_ = std::make_unique<FixedAnswer>("", kClientGone);
+      is_gone_ = true;
+      co_return Progress::kDone;
+    }
+    sent_ = std::move(polled->answer);
+    body = std::move(polled->body);
+    co_return polled->progress;
   }
 
   /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took
@@ -376,6 +592,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
       const size_t sent = co_await stream_.async_write_some(asio::buffer(rest.data(), rest.size()),
                                                             asio::redirect_error(asio::use_awaitable, error));
       if (error) co_return false;
+      num_written_ += static_cast<int64_t>(sent);
       rest.remove_prefix(sent);
     }
     lowest().expires_never();
@@ -461,10 +678,11 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     if (!has_head && is_http10_) co_return false;
     const std::string text = !has_head ? kContinue : is_chunked ? chunk_of(ping) : std::string(ping);
     if (!co_await write_all(text)) co_return false;
+    is_probed_ = true;
     socket().async_wait(Tcp::socket::wait_error, [weak = this->weak_from_this()](ErrorCode error) {
       const auto self = weak.lock();
       if (error == asio::error::operation_aborted || !self) return;
-      self->is_gone_ = true;
+      self->is_gone_ = self->is_refused_ = true;
       self->event_.cancel();
     });
     look_at_client();  // for what came before it
@@ -493,9 +711,13 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   beast::flat_buffer buffer_;
   std::string peer_;
   std::unique_ptr<Answer> sent_;
+  WorkShare handler_share_;
+  int64_t num_written_ = 0, most_taken_ = 0;  ///< bytes; what the kernel does not hold any more has been taken
+  Clock::time_point taken_at_ = Clock::now();
   std::atomic<bool> is_signalled_{false};
   bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,
-       has_unread_ = false, is_half_closed_ = false, needs_probe_ = false;
+       has_unread_ = false, is_half_closed_ = false, needs_probe_ = false, is_reading_body_ = false, is_probed_ = false,
+       is_refused_ = false, is_over_limit_ = false, is_over_address_limit_ = false;
 };
 
 }  // namespace redline::server::sockets

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -21,7 +22,8 @@ using namespace sockets;
 class AsioServer final : public HttpServer {
  public:
   AsioServer(const HttpServerOptions& options, HttpApplication& application)
-      : shared_(std::make_unique<Shared>(options, application)), acceptor_(shared_->io), signals_(shared_->io) {
+      : shared_(std::make_unique<Shared>(options, application)), acceptor_(shared_->io), signals_(shared_->io),
+        sweep_(shared_->io), drain_end_(shared_->io) {
     shared_->on_idle = [this] {
       if (shared_->is_draining && shared_->answering == 0) leave();
     };
@@ -49,6 +51,7 @@ class AsioServer final : public HttpServer {
     if (!o.tls_certificate.empty()) REDLINE_TRY(load_tls(o));
     if (o.handles_signals) watch_signals();
     asio::co_spawn(shared_->io, accept(), asio::detached);
+    await_sweep();
     thread_ = std::thread([this] {
       name_thread("http");
       shared_->io.run();
@@ -58,9 +61,11 @@ class AsioServer final : public HttpServer {
 
   int port() const override { return port_; }
   int64_t connections() const override { return shared_->connections; }
+  int64_t body_bytes() const override { return shared_->budget->used(); }
   void wait() override {
     if (thread_.joinable()) thread_.join();
-    shared_->handlers.join();
+    shared_->handlers.close();
+    shared_->quick_handlers.close();
   }
   void drain() override {
     asio::post(shared_->io, [this] { begin_to_drain(); });
@@ -98,6 +103,12 @@ class AsioServer final : public HttpServer {
     if (!shared_->is_draining) {
       shared_->is_draining = true;
       shared_->application.draining();
+      if (shared_->options.drain_timeout_s > 0) {
+        drain_end_.expires_after(seconds_of(shared_->options.drain_timeout_s));
+        drain_end_.async_wait([this](ErrorCode error) {
+          if (!error) leave();
+        });
+      }
     }
     if (shared_->answering == 0) leave();
   }
@@ -105,6 +116,17 @@ class AsioServer final : public HttpServer {
     ErrorCode ignored;
     signals_.clear(ignored);  // from here on a signal ends the process
     shared_->io.stop();
+  }
+
+  /// Ends connections whose other end takes nothing of what was sent.
+  void await_sweep() {
+    sweep_.expires_after(seconds_of(std::clamp(shared_->options.write_timeout_s / 8, 0.05, 1.0)));
+    sweep_.async_wait([this](ErrorCode error) {
+      if (error) return;
+      const Clock::time_point now = Clock::now();
+      for (AnyConnection* const connection : shared_->open) connection->end_if_unread(now);
+      await_sweep();
+    });
   }
 
   asio::awaitable<void> accept() {
@@ -117,32 +139,34 @@ class AsioServer final : public HttpServer {
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
+      // Those beyond the limit are told so while they are not as many again.
+      if (shared_->connections >= 2 * shared_->options.max_connections) continue;
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);
       // What a slow reader has not taken waits in its queue, where it is bounded, rather than in megabytes of the
       // kernel.
       socket.set_option(asio::socket_base::send_buffer_size(256 << 10), error);
-      const int idle_s = 30, unacknowledged_ms = 30000;
+      const int idle_s = 30;
+      const int unacknowledged_ms = static_cast<int>(seconds_of(shared_->options.write_timeout_s).count());
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
-      const bool is_over_limit = shared_->connections >= shared_->options.max_connections;
-      if (tls_) start(TlsStream(beast::tcp_stream(std::move(socket)), *tls_), is_over_limit);
-      else start(beast::tcp_stream(std::move(socket)), is_over_limit);
+      if (tls_) start(TlsStream(beast::tcp_stream(std::move(socket)), *tls_));
+      else start(beast::tcp_stream(std::move(socket)));
     }
   }
 
   template <class Stream>
-  void start(Stream stream, bool is_over_limit) {
+  void start(Stream stream) {
     auto connection = std::make_shared<Connection<Stream>>(std::move(stream), *shared_);
     asio::co_spawn(
-        shared_->io, [connection, is_over_limit] { return connection->run(is_over_limit); },
-        [connection](std::exception_ptr) {});
+        shared_->io, [connection] { return connection->run(); }, [connection](std::exception_ptr) {});
   }
 
   std::unique_ptr<Shared> shared_;
   std::optional<asio::ssl::context> tls_;
   Tcp::acceptor acceptor_;
   asio::signal_set signals_;
+  asio::steady_timer sweep_, drain_end_;
   int port_ = 0;
   std::thread thread_;
 };

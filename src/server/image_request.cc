@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 #include "base/base64.h"
+#include "media/image_file.h"
 #include "server/app.h"
 #include "server/form.h"
 
@@ -18,7 +20,7 @@ const Schema adapter_schema{"ImageAdapter",
 const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
 
 /// An image in a field: a data URL, or its base64.
-Outcome<RgbImage> decode_field(const std::string& text, const char* field) {
+Outcome<Picture> decode_field(const std::string& text, const char* field) {
   std::string_view digits = text;
   if (digits.starts_with("http://") || digits.starts_with("https://"))
     return bad_request(field, fmt::format("{} is a URL; send the image itself, as a data URL or base64", field));
@@ -30,26 +32,47 @@ Outcome<RgbImage> decode_field(const std::string& text, const char* field) {
   }
   const std::optional<std::string> bytes = from_base64(digits);
   if (!bytes) return bad_request(field, fmt::format("{} is not base64", field));
-  auto image = decode_image(*bytes, field);
-  if (!image.ok()) return bad_request(field, image.status().message());
-  return std::move(image).value();
+  auto picture = decode_picture(*bytes, field);
+  if (!picture.ok()) return bad_request(field, picture.status().message());
+  return std::move(picture).value();
 }
 
-/// Null: the request has none.
-Outcome<std::shared_ptr<const RgbImage>> image_field(const Call& call, const Json& input, const char* field) {
-  std::shared_ptr<const RgbImage> image;
+/// None: the request has none.
+Outcome<std::optional<Picture>> picture_field(const Call& call, const Json& input, const char* field) {
+  std::optional<Picture> picture;
   for (const FormFile& file : call.files) {
     if (file.field != field) continue;
-    if (image) return bad_request(field, fmt::format("there is more than one {}", field));
-    auto decoded = decode_image(file.bytes, field);
+    if (picture) return bad_request(field, fmt::format("there is more than one {}", field));
+    auto decoded = decode_picture(file.bytes, field);
     if (!decoded.ok()) return bad_request(field, decoded.status().message());
-    image = std::make_shared<const RgbImage>(std::move(decoded).value());
+    picture = std::move(decoded).value();
   }
-  if (const auto found = input.find(field); !image && found != input.end()) {
-    SERVER_ASSIGN(RgbImage decoded, decode_field(found->get_ref<const std::string&>(), field));
-    image = std::make_shared<const RgbImage>(std::move(decoded));
+  if (const auto found = input.find(field); !picture && found != input.end()) {
+    SERVER_ASSIGN(picture, decode_field(found->get_ref<const std::string&>(), field));
   }
-  return image;
+  return picture;
+}
+
+/// Sets initial image and mask of a request.
+std::optional<ApiError> take_pictures(const Call& call, const Json& input, MaskForm masks, ImageRequest& r) {
+  auto image = picture_field(call, input, "image"), mask = picture_field(call, input, "mask");
+  if (!image.ok()) return image.error();
+  if (!mask.ok()) return mask.error();
+  if (!*image) {
+    if (*mask) return bad_request("mask", "mask needs the image that it belongs to: image");
+    return std::nullopt;
+  }
+  std::optional<RgbImage> region;
+  if (*mask) {
+    if (masks == MaskForm::kTransparent) region = transparent_region(**mask);
+    if (!region) region = gray_mask(**mask);
+  } else if (masks == MaskForm::kTransparent) {
+    region = transparent_region(**image);
+    if (region && !has_white(*region)) region.reset();  // soft edges, and no hole
+  }
+  if (region) r.mask = std::make_shared<const RgbImage>(std::move(*region));
+  r.init_image = std::make_shared<const RgbImage>(std::move((*image)->image));
+  return std::nullopt;
 }
 
 /// The value of the first of these names.
@@ -81,7 +104,10 @@ const Schema& image_input_schema() {
       .fields = {
           {"prompt", kString, "what to draw", {.required = true, .max_length = 32000}},
           {"negative_prompt", kString, "what not to draw; needs guidance", {.max_length = 32000}},
-          {"width", kInteger, "pixels; default: the model's own, or that of image", {.min = 1, .max = 65536}},
+          {"width",
+           kInteger,
+           "pixels; default: that of image, rounded to what the model takes, or the model's own",
+           {.min = 1, .max = 65536}},
           {"height", kInteger, "pixels", {.min = 1, .max = 65536}},
           {"steps", kInteger, "denoising steps; default: the model's own", {.min = 1, .max = 1000}},
           {"num_inference_steps", kInteger, "the same as steps", {.min = 1, .max = 1000}},
@@ -111,8 +137,14 @@ const Schema& image_input_schema() {
            {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
           {"mask",
            kString,
-           "white is regenerated, black is kept",
+           "white is regenerated, black is kept; in /v1/images/edits a mask with transparency is regenerated where it "
+           "is "
+           "transparent, as is an image with a transparent part and no mask",
            {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
+          {"resize",
+           kString,
+           "how image and mask are brought to the size of the result; default: stretch",
+           {.choices = {"stretch", "crop", "fit"}}},
           {"strength", kNumber, "with image: fraction of the steps that run", {.min = 0.001, .max = 1}},
           {"keep_unmasked", kBoolean, "with mask: what is black stays to the last bit; default: true"},
           {"adapters",
@@ -139,29 +171,21 @@ std::string data_url(ImageFormat format, std::string_view bytes) {
   return fmt::format("data:{};base64,{}", image_content_type(format), to_base64(bytes));
 }
 
-Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input) {
+Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input, MaskForm masks) {
   const ImageEngine& engine = model.engine();
   ImageJob job;
   job.client = call.http.client;
   ImageRequest& r = job.request = engine.defaults();
-  SERVER_ASSIGN(r.init_image, image_field(call, input, "image"));
-  SERVER_ASSIGN(r.mask, image_field(call, input, "mask"));
-  if (r.mask && !r.init_image) return bad_request("mask", "mask needs the image that it belongs to: image");
+  if (auto error = take_pictures(call, input, masks, r)) return *error;
   r.prompts = {input["prompt"].get<std::string>()};
   r.negative_prompt = input.value("negative_prompt", "");
-  if (r.init_image) {
-    r.width = r.init_image->width;
-    r.height = r.init_image->height;
+  for (const auto& [name, side] : {std::pair{"width", &r.width}, {"height", &r.height}}) {
+    *side = input.value(name, int64_t{0});
+    if (*side == 0) continue;
+    if (auto error = check_size(model, name, *side)) return *error;
   }
-  r.width = input.value("width", r.width);
-  r.height = input.value("height", r.height);
-  if (auto error = check_size(model, "width", r.width)) return *error;
-  if (auto error = check_size(model, "height", r.height)) return *error;
-  for (const auto& [name, image] : {std::pair{"image", r.init_image}, {"mask", r.mask}})
-    if (image && (image->width != r.width || image->height != r.height))
-      return bad_request(
-          name, fmt::format("{} has {}x{} pixels, the image will have {}x{}; scale it, or ask for its size", name,
-                            image->width, image->height, r.width, r.height));
+  std::tie(r.width, r.height) = engine.size_of(r);
+  r.resize = input.value("resize", "");
   if (const auto steps = pick<int64_t>(input, {"steps", "num_inference_steps"})) r.num_inference_steps = *steps;
   if (const auto guidance = pick<double>(input, {"guidance", "guidance_scale"})) {
     if (!engine.takes_guidance_scale())
@@ -186,7 +210,7 @@ Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json inpu
   r.cache = input.value("cache", "");
   r.quality = input.value("quality", -1.0);
   r.steps_budget = input.value("steps_budget", int64_t{0});
-  for (const char* needs_image : {"strength", "keep_unmasked"})
+  for (const char* needs_image : {"strength", "keep_unmasked", "resize"})
     if (input.contains(needs_image) && !r.init_image)
       return bad_request(needs_image, fmt::format("{} has no effect without image", needs_image));
   r.strength = input.value("strength", r.strength);

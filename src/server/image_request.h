@@ -13,8 +13,14 @@ namespace redline::server {
 /// The `input` of a prediction.
 const Schema& image_input_schema();
 
+/// How a mask marks the part to draw.
+enum class MaskForm : uint8_t {
+  kWhite,        ///< it is white there
+  kTransparent,  ///< OpenAI's: it, or without a mask the image, is transparent there; an opaque mask is white there
+};
+
 /// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
-Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input);
+Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input, MaskForm masks = MaskForm::kWhite);
 
 std::string_view image_format_name(ImageFormat format);  ///< "png", "jpeg" or "webp"
 std::string image_content_type(ImageFormat format);      ///< "image/png"

@@ -69,16 +69,19 @@ std::vector<KnownTexts::Known> KnownTexts::beginnings(const std::string& scope, 
 }
 
 Result<std::vector<int32_t>> KnownTexts::encode(const TextEngine& engine, const std::string& scope,
-                                                std::string_view text, bool add_bos) {
-  for (const Known& known : beginnings(scope, text)) {
+                                                std::string_view text, bool add_bos, const EncodeLimits& limits) {
+  constexpr size_t kMaxTried = 4;  // each encodes the rest of the text
+  std::vector<Known> known_texts = beginnings(scope, text);
+  if (known_texts.size() > kMaxTried) known_texts.resize(kMaxTried);
+  for (const Known& known : known_texts) {
     if (known.length == text.size()) return *known.tokens;
-    REDLINE_ASSIGN(const std::vector<int32_t> rest, engine.encode(text.substr(known.length), true, false));
+    REDLINE_ASSIGN(const std::vector<int32_t> rest, engine.encode(text.substr(known.length), true, false, limits));
     if (rest.empty() || !is_control(engine, rest[0])) continue;
     std::vector<int32_t> tokens = *known.tokens;
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     return tokens;
   }
-  return engine.encode(text, true, add_bos);
+  return engine.encode(text, true, add_bos, limits);
 }
 
 }  // namespace redline::server

@@ -30,7 +30,7 @@ class KnownTexts {
   /// the rest. A known text counts if nothing or a control token follows, across which no token can reach. Without one,
   /// that is engine.encode(text, true, add_bos), whose errors it returns.
   Result<std::vector<int32_t>> encode(const TextEngine& engine, const std::string& scope, std::string_view text,
-                                      bool add_bos);
+                                      bool add_bos, const EncodeLimits& limits = {});
 
  private:
   struct Entry {

@@ -133,12 +133,28 @@ AdapterWeights ServedModel::default_adapters() const {
   return weights;
 }
 
-std::optional<ServedModel::Ticket> ServedModel::admit(const std::shared_ptr<const ServedModel>& model, int64_t count) {
-  int64_t now = model->in_flight_;
-  do {
-    if (now + count > model->max_in_flight_) return std::nullopt;
-  } while (!model->in_flight_.compare_exchange_weak(now, now + count));
-  return Ticket(model, count);
+std::optional<ServedModel::Ticket> ServedModel::admit(const std::shared_ptr<const ServedModel>& model, int64_t count,
+                                                      const std::string& client) {
+  const std::lock_guard lock(model->counting_);
+  const int64_t left = model->max_in_flight_ - model->in_flight_ - count;
+  if (left < 0) return std::nullopt;
+  const auto found = model->of_client_.find(client);
+  const int64_t before = found == model->of_client_.end() ? 0 : found->second;
+  if (!client.empty() && before > 0 && before + count > kShare * (left + 1)) return std::nullopt;
+  model->in_flight_ += count;
+  model->of_client_[client] += count;
+  return Ticket(model, client, count);
+}
+
+void ServedModel::leave(const std::string& client, int64_t count) const {
+  const std::lock_guard lock(counting_);
+  in_flight_ -= count;
+  if (const auto found = of_client_.find(client); (found->second -= count) == 0) of_client_.erase(found);
+}
+
+int64_t ServedModel::in_flight() const {
+  const std::lock_guard lock(counting_);
+  return in_flight_;
 }
 
 void ModelTable::add(std::shared_ptr<ServedModel> model) {

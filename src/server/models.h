@@ -1,7 +1,6 @@
 // The served models, by name, and their adapters.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,33 +59,42 @@ class ServedModel final : public Resident {
   /// Those whose scale is not 0.
   AdapterWeights default_adapters() const;
 
-  /// Places for `count` generations, returned when the ticket goes. nullopt: the queue is full.
+  /// Places for `count` generations, returned when the ticket goes.
   class Ticket {
    public:
-    Ticket(std::shared_ptr<const ServedModel> model, int64_t count) : model_(std::move(model)), count_(count) {}
-    Ticket(Ticket&& other) noexcept : model_(std::move(other.model_)), count_(std::exchange(other.count_, 0)) {}
+    Ticket(std::shared_ptr<const ServedModel> model, std::string client, int64_t count)
+        : model_(std::move(model)), client_(std::move(client)), count_(count) {}
+    Ticket(Ticket&&) noexcept = default;
     Ticket& operator=(Ticket&&) = delete;
     ~Ticket() {
-      if (model_) model_->in_flight_ -= count_;
+      if (model_) model_->leave(client_, count_);
     }
 
    private:
     std::shared_ptr<const ServedModel> model_;
+    std::string client_;
     int64_t count_;
   };
-  static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count);
+  /// nullopt: the queue is full, or what is left of it is for other clients: one client may have kShare times as many
+  /// places as are free after it, and kShare. However many clients fill the queue so, a new one finds a place.
+  static constexpr int64_t kShare = 8;
+  static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count,
+                                     const std::string& client = "");
   /// Texts of its conversations.
   KnownTexts& known_texts() { return known_texts_; }
   /// The queue of beam searches, which run one at a time.
   WorkQueue& searches() { return searches_; }
-  int64_t in_flight() const { return in_flight_; }
+  int64_t in_flight() const;
   int64_t max_in_flight() const { return max_in_flight_; }
 
  private:
   const std::string name_;
   const Opener open_;
   const int64_t created_, max_in_flight_;
-  mutable std::atomic<int64_t> in_flight_{0};
+  void leave(const std::string& client, int64_t count) const;
+  mutable std::mutex counting_;  ///< guards the next two
+  mutable int64_t in_flight_ = 0;
+  mutable std::map<std::string, int64_t> of_client_;  ///< those that have any
   std::mutex changing_;       // held while an adapter is loaded or unloaded, so that adapters_ has those of the engine
   mutable std::mutex mutex_;  // guards the members below; engine_ changes only while it is not in use
   std::shared_ptr<TextEngine> engine_;

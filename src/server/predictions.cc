@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/elapsed.h"
 #include "base/utc_time.h"
 #include "server/generation.h"
 
@@ -20,6 +21,15 @@ Json time_json(double seconds) {
 std::string_view prediction_status_name(PredictionStatus status) {
   constexpr std::array<std::string_view, 5> kNames = {"queued", "processing", "succeeded", "failed", "canceled"};
   return kNames[static_cast<size_t>(status)];
+}
+
+size_t ImageJob::bytes() const {
+  size_t sum = to_text(input).size() + request.negative_prompt.size();
+  for (const std::string& prompt : request.prompts) sum += prompt.size();
+  for (const auto& image : {request.init_image, request.mask})
+    if (image) sum += image->rgb.size();
+  if (webhook) sum += webhook->url.size();
+  return sum;
 }
 
 // --- Prediction ---
@@ -100,18 +110,30 @@ ImageModel::ImageModel(std::string name, Opener open, const ImageOptions& option
 
 ImageModel::~ImageModel() { close(); }
 
-void ImageModel::close() {
-  std::deque<std::shared_ptr<Prediction>> all;
+void ImageModel::close(double seconds) {
+  const auto cancel_all = [this](bool with_webhook) {
+    std::deque<std::shared_ptr<Prediction>> all;
+    {
+      const std::lock_guard lock(mutex_);
+      all = waiting_;
+      if (running_) all.push_back(running_);
+    }
+    for (const auto& prediction : all)
+      if (with_webhook || !prediction->job().webhook) prediction->cancel();
+  };
   {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) return;
     is_closing_ = true;
-    all = waiting_;
-    if (running_) all.push_back(running_);
     changed_.notify_all();
   }
-  for (const auto& prediction : all)
-    if (!prediction->job().webhook) prediction->cancel();
+  cancel_all(false);
+  {
+    std::unique_lock lock(mutex_);
+    const auto time = std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, 1e6) * 1e3));
+    changed_.wait_for(lock, time, [&] { return waiting_.empty() && !running_; });
+  }
+  cancel_all(true);
   thread_.join();
 }
 
@@ -163,6 +185,12 @@ int64_t ImageModel::in_flight() const {
   return std::ssize(waiting_) + (running_ ? 1 : 0);
 }
 
+size_t ImageModel::waiting_bytes() const {
+  size_t sum = 0;
+  for (const auto& prediction : waiting_) sum += prediction->job().bytes();
+  return sum;
+}
+
 Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<ImageModel>& model, ImageJob job) {
   const std::vector<std::string> known = model->adapters();
   for (const auto& [adapter, weight] : job.adapters)
@@ -177,6 +205,12 @@ Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<Im
   const auto num_waiting = std::ssize(model->waiting_);
   if (num_waiting >= model->max_waiting_)
     return overloaded(429, fmt::format("the queue is full: {} requests for images are waiting", num_waiting), 5);
+  const size_t bytes = model->waiting_bytes(), own = prediction->job().bytes();
+  if (bytes > 0 && bytes + own > kMaxWaitingBytes)
+    return overloaded(429,
+                      fmt::format("the queue is full: the pictures of {} requests for images that wait take {} MiB",
+                                  num_waiting, bytes >> 20),
+                      5);
   model->waiting_.push_back(prediction);
   model->changed_.notify_all();
   return prediction;
@@ -196,6 +230,7 @@ void ImageModel::run() {
     run_one(prediction);
     lock.lock();
     running_.reset();
+    changed_.notify_all();
   }
 }
 
@@ -315,6 +350,7 @@ void ImageModels::drop_old() {
   std::deque<std::shared_ptr<Prediction>> rest;
   for (auto p = kept_.rbegin(); p != kept_.rend(); ++p) {
     const Prediction::State state = (*p)->state();
+    bytes += (*p)->job().bytes();
     for (const auto& file : state.outputs) bytes += file->size();
     if (state.is_over() && (++kept > kMaxKept || bytes > kMaxKeptBytes)) continue;
     rest.push_front(*p);
@@ -338,8 +374,9 @@ std::vector<std::shared_ptr<Prediction>> ImageModels::predictions(const std::str
   return own;
 }
 
-void ImageModels::close() {
-  for (const auto& model : all()) model->close();
+void ImageModels::close(double seconds) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto& model : all()) model->close(std::max(0.0, seconds - seconds_since(begin)));
 }
 
 Json prediction_json(const Prediction& p) {

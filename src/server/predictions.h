@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -13,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/image_file.h"
+#include "media/image_file.h"
 #include "redline/image.h"
 #include "server/json.h"
 #include "server/residency.h"
@@ -31,6 +32,9 @@ struct ImageJob {
   std::string client;        ///< name of the API key
   Json input;                ///< as the answer shows it
   std::optional<Webhook> webhook;
+
+  /// Memory that it takes while it is kept: its pictures and texts.
+  size_t bytes() const;
 };
 
 enum class PredictionStatus : uint8_t { kQueued, kProcessing, kSucceeded, kFailed, kCanceled };
@@ -116,7 +120,9 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   int64_t created() const { return created_; }
   std::vector<std::string> adapters() const;
 
-  /// To a model from ImageModels::find(). 429: the queue is full. invalid_request_error: an adapter that is not there.
+  /// Of the jobs that wait, besides the first.
+  static constexpr size_t kMaxWaitingBytes = size_t{512} << 20;
+  /// To a model from ImageModels::find(). 429: the queue is full, by number or by bytes. invalid_request_error: an adapter that is not there.
   static Outcome<std::shared_ptr<Prediction>> submit(const std::shared_ptr<ImageModel>& model, ImageJob job);
   /// Requests before this one, 0 when it is next or does not wait.
   int64_t queue_position(const Prediction& prediction) const;
@@ -124,8 +130,8 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   bool withdraw(const Prediction& prediction);
   /// Requests that wait or run.
   int64_t in_flight() const;
-  /// Cancels what has no webhook, waits for the rest, and accepts no more.
-  void close();
+  /// Cancels what has no webhook, waits so long for the rest, cancels that too, and accepts no more.
+  void close(double seconds = 1e6);
 
  private:
   void run();
@@ -140,6 +146,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   bool was_loaded_ = false;
   std::vector<std::pair<std::string, std::string>> adapters_;
   std::deque<std::shared_ptr<Prediction>> waiting_;
+  size_t waiting_bytes() const;  ///< of waiting_; with the mutex
   std::shared_ptr<Prediction> running_;
   bool is_closing_ = false;
   std::thread thread_;
@@ -157,13 +164,15 @@ class ImageModels {
   /// with `load`: it is not.
   Outcome<std::shared_ptr<ImageModel>> find(const std::string& name) const;
 
-  /// Keeps a prediction until there are kMaxKept, or until its files and those of later ones exceed kMaxKeptBytes.
+  /// Keeps a prediction until there are kMaxKept, or until its pictures and files and those of later ones exceed
+  /// kMaxKeptBytes.
   void keep(std::shared_ptr<Prediction> prediction);
   /// 404: this client has no prediction of that id, or no longer.
   Outcome<std::shared_ptr<Prediction>> prediction(const std::string& id, const std::string& client) const;
   /// A client's own, newest first.
   std::vector<std::shared_ptr<Prediction>> predictions(const std::string& client) const;
-  void close();
+  /// ImageModel::close of all, with so long for all together.
+  void close(double seconds = 1e6);
 
  private:
   static constexpr size_t kMaxKept = 1000;

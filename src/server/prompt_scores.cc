@@ -16,7 +16,10 @@ TokenScore score(std::span<const float> logits, int32_t token, size_t num_top) {
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit - max));
   const double log_sum = max + std::log(sum);
   const auto logprob = [&](size_t id) { return static_cast<float>(logits[id] - log_sum); };
-  TokenScore s{logprob(static_cast<size_t>(token)), {}};
+  const float chosen = logits[static_cast<size_t>(token)];
+  const int64_t better = std::count_if(logits.begin(), logits.end(), [&](float logit) { return logit > chosen; });
+  TokenScore s{logprob(static_cast<size_t>(token)), better + 1, {}};
+  if (num_top == 0) return s;
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   num_top = std::min(num_top, ids.size());

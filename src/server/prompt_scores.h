@@ -9,6 +9,7 @@ namespace redline::server {
 
 struct TokenScore {
   float logprob = 0;
+  int64_t rank = 1;               ///< one more than the number of tokens that are more likely
   std::vector<TokenLogprob> top;  ///< the most likely tokens at this position, best first
 };
 

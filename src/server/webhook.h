@@ -1,9 +1,10 @@
 // Webhooks: events of predictions, posted to a URL of the client's. Signed as https://www.standardwebhooks.com says.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,34 +20,57 @@ namespace redline::server {
 /// that, another one is taken as it is.
 std::string webhook_signature(std::string_view secret, std::string_view id, int64_t timestamp, std::string_view body);
 
-/// Sends events on a thread of its own, those of one URL in their order. One that has to be sent again holds up only
-/// those. Thread-safe.
+/// Sends events on a thread of its own, those of one URL in their order. A receiver that is slow holds up only those.
+/// Thread-safe.
 class WebhookSender {
  public:
+  /// Events that wait, and bytes of their bodies; further ones are lost, and counted.
+  static constexpr size_t kMaxEvents = 10000, kMaxBytes = size_t{64} << 20;
+  /// One host may have the kShare-th part of both.
+  static constexpr size_t kShare = 4;
   /// `secret` "": events are not signed.
   explicit WebhookSender(std::string secret);
-  /// Waits for the events that were posted, each for at most one more attempt.
+  /// close(), with a second.
   ~WebhookSender();
   /// An answer other than 2xx, or none within 10 seconds, is followed by up to 4 more attempts, 1, 2, 4 and 8 seconds
   /// apart.
   void post(std::string url, std::string body);
+  /// Waits for the events that were posted, each for at most one more attempt, and all of them for at most so long.
+  void close(double seconds);
+  /// Events that were never taken.
+  int64_t num_lost() const { return num_lost_.load(std::memory_order_relaxed); }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Event {
-    std::string url, body, id;
-    int attempts = 0;                                ///< so far
-    std::chrono::steady_clock::time_point due = {};  ///< of the next one
+    std::string body, id;
+    int attempts = 0;            ///< so far
+    Clock::time_point due = {};  ///< of the next one
   };
+  /// The events of one URL, the oldest first.
+  struct Queue {
+    std::deque<Event> events;
+    std::string host;
+    bool is_sending = false;  ///< the first one
+  };
+  struct Total {
+    size_t events = 0, bytes = 0;
+  };
+  class Transfers;
   void run();
-  /// The place of the event that is due first.
-  size_t next() const;
-  bool deliver(const Event& event) const;
+  /// Begins what is due and has a place. The time at which the next one is due.
+  Clock::time_point begin_due(Transfers& transfers);
+  void finish(const std::string& url, bool is_delivered);
 
   const std::string secret_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Event> events_;  ///< in the order in which they were posted
-  bool is_closing_ = false;
+  std::atomic<int64_t> num_lost_{0};
+  std::mutex mutex_;  ///< guards the members below
+  std::map<std::string, Queue> queues_;
+  Total total_;
+  std::map<std::string, Total> of_host_;  ///< those that have events
+  bool is_closing_ = false, is_over_ = false;
+  Clock::time_point end_ = Clock::time_point::max();
+  const std::unique_ptr<Transfers> transfers_;  ///< of the thread, besides its wake()
   std::thread thread_;
 };
 

@@ -29,11 +29,20 @@ Status AddedTokenFinder::add(AddedToken token) {
   return {};
 }
 
-void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vector<TextPart>& parts) const {
+bool AddedTokenFinder::strips() const {
+  return std::any_of(tokens_.begin(), tokens_.end(), [](const AddedToken& t) { return t.lstrip || t.rstrip; });
+}
+
+void AddedTokenFinder::for_each_part(std::string_view text, bool parse_special, EncodeWork& work,
+                                     const std::function<bool(MarkedText)>& visit) const {
   const PrefixMatcher& matcher = parse_special ? all_ : plain_;
   size_t done = 0;
   if (!matcher.empty()) {
-    for (size_t pos = 0; (pos = matcher.next_start(text, pos)) < text.size();) {
+    for (size_t pos = 0; pos < text.size();) {
+      const size_t from = pos;
+      pos = matcher.next_start(text.substr(0, from + EncodeWork::kSliceBytes), from);
+      if (!work.add(pos - from)) return;
+      if (pos == from + EncodeWork::kSliceBytes || pos == text.size()) continue;
       const PrefixMatcher::Match match = matcher.longest_at(text, pos);
       if (match.value < 0) {
         ++pos;
@@ -42,6 +51,7 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vec
       const AddedToken& token = tokens_[match.value];
       size_t begin = pos, end = pos + match.bytes;
       pos = end;
+      if (!work.add(match.bytes)) return;
       if (token.single_word) {
         const Utf8Char before = begin > 0 ? char_before(text, begin) : Utf8Char{};
         const Utf8Char after = end < text.size() ? utf8_at(text, end) : Utf8Char{};
@@ -58,12 +68,12 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vec
         end += c.bytes;
       }
       begin = std::max(begin, done);
-      if (begin > done) parts.push_back({-1, text.substr(done, begin - done)});
-      parts.push_back({token.id, text.substr(begin, end - begin)});
+      if (begin > done && !visit({-1, text.substr(done, begin - done)})) return;
+      if (!visit({token.id, text.substr(begin, end - begin)})) return;
       done = pos = end;
     }
   }
-  if (done < text.size()) parts.push_back({-1, text.substr(done)});
+  if (done < text.size()) visit({-1, text.substr(done)});
 }
 
 }  // namespace redline

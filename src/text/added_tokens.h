@@ -1,6 +1,7 @@
 // Added tokens: found in the text before normalization and pre-tokenization.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ struct AddedToken {
 };
 
 /// Part of a text: a token found there, or the text in between (id -1).
-struct TextPart {
+struct MarkedText {
   TokenId id = -1;
   std::string_view text;
 };
@@ -29,9 +30,12 @@ struct TextPart {
 class AddedTokenFinder {
  public:
   Status add(AddedToken token);
-  /// Appends the parts of `text`, without empty ones.
-  void split(std::string_view text, bool parse_special, std::vector<TextPart>& parts) const;
+  /// Calls visit(part) for the parts of `text`, without empty ones, until it returns false or `work` stops.
+  void for_each_part(std::string_view text, bool parse_special, EncodeWork& work,
+                     const std::function<bool(MarkedText)>& visit) const;
   bool empty() const { return tokens_.empty(); }
+  /// A token also consumes white space, of any length.
+  bool strips() const;
 
  private:
   std::vector<AddedToken> tokens_;

@@ -1,5 +1,6 @@
 #include "text/bpe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -8,20 +9,6 @@
 
 namespace redline {
 namespace {
-
-// Offsets in the merge loop are 32-bit; longer pieces are split at a character boundary.
-constexpr size_t kMaxPieceBytes = size_t{1} << 30;
-
-template <class Encode>
-void for_each_chunk(std::string_view piece, Encode&& encode) {
-  while (piece.size() > kMaxPieceBytes) {
-    size_t cut = kMaxPieceBytes;
-    while (cut > kMaxPieceBytes - 4 && (static_cast<uint8_t>(piece[cut]) & 0xC0) == 0x80) --cut;
-    encode(piece.substr(0, cut));
-    piece.remove_prefix(cut);
-  }
-  if (!piece.empty()) encode(piece);
-}
 
 void add_symbol(std::vector<MergeSymbol>& symbols, size_t begin, size_t bytes, int32_t id, bool frozen = false) {
   const auto place = static_cast<int32_t>(symbols.size());
@@ -34,7 +21,40 @@ uint64_t pair_key(int32_t left, int32_t right) {
 }
 size_t pair_slot(uint64_t pair, size_t mask) { return ((pair * 0x9E3779B97F4A7C15ull) >> 20) & mask; }
 
+/// Merges the symbols of a piece, in windows if it has more bytes than one window has symbols. append: as for
+/// merge_in_windows(); put(begin, bytes, id) appends the ids of a token.
+template <class Append, class Choose, class Put>
+void merge_piece(size_t size, size_t window, const Append& append, const Choose& choose, const Put& put,
+                 EncodeWork& work, std::vector<TokenId>& ids) {
+  const size_t before = ids.size();
+  if (size > window) {
+    const auto emit = [&](const MergedToken& token) {
+      put(token.begin, token.bytes, token.id);
+      return work.has_room(ids.size());
+    };
+    if (merge_in_windows(size, window, append, choose, emit, work)) return;
+    ids.resize(before);
+  }
+  thread_local std::vector<MergeSymbol> symbols;
+  symbols.clear();
+  append(0, size, SIZE_MAX, symbols);
+  if (!work.add(size) || symbols.empty()) return;
+  merge_symbols(symbols, choose);
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) put(symbols[i].begin, symbols[i].bytes, symbols[i].id);
+  constexpr size_t kKept = size_t{1} << 16;
+  if (symbols.capacity() > kKept) symbols = {};
+}
+
+bool has_all(const std::array<TokenId, 256>& byte_ids) {
+  return std::all_of(byte_ids.begin(), byte_ids.end(), [](TokenId id) { return id >= 0; });
+}
+
 }  // namespace
+
+int64_t piece_bytes(std::string_view piece, bool spells_bytes) {
+  const auto continues = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; };
+  return std::ssize(piece) - (spells_bytes ? std::count_if(piece.begin(), piece.end(), continues) : 0);
+}
 
 BpeModel::BpeModel(const Vocabulary& vocabulary, BpeOptions options)
     : vocabulary_(vocabulary), options_(std::move(options)), byte_ids_(find_byte_tokens(vocabulary)) {
@@ -130,9 +150,14 @@ int32_t BpeModel::char_id(std::string_view character) const {
   return extra < 0 ? -1 : static_cast<int32_t>(vocabulary_.size()) + extra;
 }
 
-void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& symbols) const {
+size_t BpeModel::append_symbols(std::string_view piece, size_t begin, size_t end, size_t most,
+                                std::vector<MergeSymbol>& symbols) const {
   bool last_is_unk = false;
-  for (size_t pos = 0; pos < piece.size();) {
+  const auto add_symbol = [&](std::vector<MergeSymbol>& all, size_t place, size_t bytes, int32_t id) {
+    redline::add_symbol(all, place - begin, bytes, id);
+  };
+  size_t pos = begin;
+  while (pos < end) {
     const Utf8Char c = utf8_at(piece, pos);
     const bool ends_word = !options_.end_of_word.empty() && pos + c.bytes == piece.size();
     const bool continues = !options_.continuing_prefix.empty() && pos > 0;
@@ -146,13 +171,15 @@ void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& 
                        : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
                            ? small_char_ids_[c.value]
                            : char_id(piece.substr(pos, c.bytes));
+    // A run of unknown characters is one symbol, so a window may end only behind it.
+    if (symbols.size() >= most && !(last_is_unk && options_.fuse_unk && id < 0)) break;
     bool bytes_known = options_.byte_fallback && id < 0;
     for (size_t i = 0; i < c.bytes && bytes_known; ++i)
       bytes_known = byte_ids_[static_cast<uint8_t>(piece[pos + i])] >= 0;
     if (id >= 0) {
       add_symbol(symbols, pos, c.bytes, id);
     } else if (bytes_known) {
-      for (size_t i = 0; i < c.bytes; ++i)
+      for (size_t i = 0; i < c.bytes && pos + i < end; ++i)  // a token border may lie within a character
         add_symbol(symbols, pos + i, 1, byte_ids_[static_cast<uint8_t>(piece[pos + i])]);
     } else if (options_.unk >= 0) {
       if (last_is_unk && options_.fuse_unk) {
@@ -166,48 +193,61 @@ void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& 
     last_is_unk = id < 0 && !bytes_known && options_.unk >= 0;
     pos += c.bytes;
   }
+  return pos;
 }
 
-void BpeModel::encode(std::string_view piece, std::vector<TokenId>& ids) const {
+void BpeModel::encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const {
   if (options_.ignore_merges || (options_.whole_newlines && piece.find_first_not_of('\n') == std::string_view::npos)) {
     const TokenId whole = vocabulary_.find(piece);
     if (vocabulary_.is_plain(whole)) {
+      work.add(piece.size());
       ids.push_back(whole);
       return;
     }
   }
-  for_each_chunk(piece, [&](std::string_view chunk) { encode_chunk(chunk, ids); });
-}
-
-void BpeModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const {
-  thread_local std::vector<MergeSymbol> symbols;
-  symbols.clear();
-  append_symbols(piece, symbols);
-  if (symbols.empty()) return;
-  merge_symbols(symbols, [&](const MergeSymbol& a, const MergeSymbol& b) {
+  const auto append = [&](size_t begin, size_t end, size_t most, std::vector<MergeSymbol>& symbols) {
+    return append_symbols(piece, begin, end, most, symbols);
+  };
+  const auto choose = [&](const MergeSymbol& a, const MergeSymbol& b) {
     const Merge* merge = find_merge(a.id, b.id);
     return merge ? MergeChoice{true, merge->rank, merge->id} : MergeChoice{};
-  });
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
-    if (symbols[i].id < 0) continue;
-    if (symbols[i].id < vocabulary_.size()) {
-      ids.push_back(symbols[i].id);
-      continue;
+  };
+  merge_piece(
+      piece.size(), window, append, choose, [&](size_t, size_t, int32_t id) { put(id, ids); }, work, ids);
+}
+
+void BpeModel::put(int32_t id, std::vector<TokenId>& ids) const {
+  if (id < 0) return;
+  if (id < vocabulary_.size()) return ids.push_back(id);
+  // An intermediate merge result that is not a token: emit those of its characters that are.
+  const std::string_view text = extra_[static_cast<size_t>(id - vocabulary_.size())];
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    const TokenId one = vocabulary_.find(text.substr(pos, c.bytes));
+    if (vocabulary_.is_plain(one)) {
+      ids.push_back(one);
+    } else if (options_.unk >= 0) {
+      ids.push_back(options_.unk);
     }
-    // An intermediate merge result that is not a token: emit those of its characters that are.
-    const std::string_view text = extra_[symbols[i].id - vocabulary_.size()];
-    for (size_t pos = 0; pos < text.size();) {
-      const Utf8Char c = utf8_at(text, pos);
-      const TokenId id = vocabulary_.find(text.substr(pos, c.bytes));
-      if (vocabulary_.is_plain(id)) {
-        ids.push_back(id);
-      } else if (options_.unk >= 0) {
-        ids.push_back(options_.unk);
-      }
-      pos += c.bytes;
+    pos += c.bytes;
+  }
+}
+
+int64_t BpeModel::max_token_bytes(bool spells_bytes) const {
+  bool knows_all = options_.byte_fallback && has_all(byte_ids_);
+  if (!knows_all && spells_bytes) {
+    knows_all = true;
+    for (int b = 0; b < 256; ++b) {
+      std::string spelled;
+      append_byte_spelling(spelled, static_cast<uint8_t>(b));
+      knows_all = knows_all && vocabulary_.is_plain(vocabulary_.find(spelled));
     }
   }
-  if (symbols.capacity() > (size_t{1} << 16)) symbols.shrink_to_fit();
+  if (!knows_all && (options_.unk < 0 || options_.fuse_unk)) return 0;
+  constexpr int64_t kCharBytes = 4;
+  int64_t most = kCharBytes;
+  for (const std::string& piece : vocabulary_.pieces) most = std::max(most, piece_bytes(piece, spells_bytes));
+  return most;
 }
 
 Result<std::unique_ptr<TokenModel>> SpmModel::make(const Vocabulary& vocabulary, const std::vector<float>& scores,
@@ -239,35 +279,45 @@ Result<std::unique_ptr<TokenModel>> SpmModel::make(const Vocabulary& vocabulary,
   return std::unique_ptr<TokenModel>(std::move(model));
 }
 
-void SpmModel::encode(std::string_view piece, std::vector<TokenId>& ids) const {
-  for_each_chunk(piece, [&](std::string_view chunk) { encode_chunk(chunk, ids); });
-}
-
-void SpmModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const {
-  thread_local std::vector<MergeSymbol> symbols;
-  symbols.clear();
-  for (size_t pos = 0; pos < piece.size();) {
+size_t SpmModel::append_symbols(std::string_view piece, size_t begin, size_t end, size_t most,
+                                std::vector<MergeSymbol>& symbols) const {
+  size_t pos = begin;
+  while (pos < end && symbols.size() < most) {
     const PrefixMatcher::Match match = user_defined_.longest_at(piece, pos);
     if (match.value >= 0) {
-      add_symbol(symbols, pos, match.bytes, match.value, true);
+      add_symbol(symbols, pos - begin, match.bytes, match.value, true);
       pos += match.bytes;
     } else {
       const Utf8Char c = utf8_at(piece, pos);
-      add_symbol(symbols, pos, c.bytes, mergeable_.find(vocabulary_.pieces, piece.substr(pos, c.bytes)));
+      add_symbol(symbols, pos - begin, c.bytes, mergeable_.find(vocabulary_.pieces, piece.substr(pos, c.bytes)));
       pos += c.bytes;
     }
   }
-  if (symbols.empty()) return;
-  merge_symbols(symbols, [&](const MergeSymbol& a, const MergeSymbol& b) {
+  return pos;
+}
+
+void SpmModel::encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const {
+  size_t base = 0;  // of the places of the symbols
+  const auto append = [&](size_t begin, size_t end, size_t most, std::vector<MergeSymbol>& symbols) {
+    base = begin;
+    return append_symbols(piece, begin, end, most, symbols);
+  };
+  const auto choose = [&](const MergeSymbol& a, const MergeSymbol& b) {
     const size_t bytes = size_t{a.bytes} + b.bytes;
     if (bytes > max_bytes_) return MergeChoice{};
-    const TokenId id = mergeable_.find(vocabulary_.pieces, piece.substr(a.begin, bytes));
+    const TokenId id = mergeable_.find(vocabulary_.pieces, piece.substr(base + a.begin, bytes));
     return id < 0 ? MergeChoice{} : MergeChoice{true, ranks_[id], id};
-  });
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
-    put(piece.substr(symbols[i].begin, symbols[i].bytes), symbols[i].id, ids);
-  }
-  if (symbols.capacity() > (size_t{1} << 16)) symbols.shrink_to_fit();
+  };
+  const auto put_token = [&](size_t begin, size_t bytes, int32_t id) { put(piece.substr(begin, bytes), id, ids); };
+  merge_piece(piece.size(), window, append, choose, put_token, work, ids);
+}
+
+int64_t SpmModel::max_token_bytes(bool spells_bytes) const {
+  if (!has_all(byte_ids_)) return 0;
+  constexpr int64_t kCharBytes = 4;
+  int64_t most = kCharBytes;
+  for (const std::string& piece : vocabulary_.pieces) most = std::max(most, piece_bytes(piece, spells_bytes));
+  return most;
 }
 
 void SpmModel::put(std::string_view text, TokenId id, std::vector<TokenId>& ids) const {

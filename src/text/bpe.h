@@ -15,9 +15,21 @@ namespace redline {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// Appends the ids of one piece, which may contain any bytes.
-  virtual void encode(std::string_view piece, std::vector<TokenId>& ids) const = 0;
+  /// Appends the ids of one piece, which may contain any bytes. Counts the bytes of the piece, and stops early, in
+  /// `work`.
+  virtual void encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const = 0;
+  /// encode() without bounds.
+  void encode(std::string_view piece, std::vector<TokenId>& ids) const {
+    EncodeWork work;
+    encode(piece, work, ids);
+  }
+  /// Maximum number of bytes of a piece that become one token; 0: there is no maximum. `spells_bytes`: pieces are
+  /// spelled in the byte alphabet, and the maximum is in bytes before that.
+  virtual int64_t max_token_bytes(bool spells_bytes) const = 0;
 };
+
+/// Bytes of a token's piece. `spells_bytes`: a character in the byte alphabet is one.
+int64_t piece_bytes(std::string_view piece, bool spells_bytes);
 
 /// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016)
 /// over characters. For byte-level vocabularies, pieces first go through spell_bytes().
@@ -42,7 +54,11 @@ class BpeModel : public TokenModel {
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);
-  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
+  using TokenModel::encode;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const override;
+  int64_t max_token_bytes(bool spells_bytes) const override;
+  /// Symbols of a window, for tests; larger pieces are merged window by window.
+  size_t window = kMergeWindow;
 
  private:
   struct Merge {
@@ -55,8 +71,11 @@ class BpeModel : public TokenModel {
   bool add_merge(int32_t left, int32_t right, uint32_t rank, int32_t id);
   const Merge* find_merge(int32_t left, int32_t right) const;
   int32_t char_id(std::string_view character) const;
-  void encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const;
-  void append_symbols(std::string_view piece, std::vector<MergeSymbol>& symbols) const;
+  void put(int32_t id, std::vector<TokenId>& ids) const;
+  /// Appends the symbols of the bytes [begin, end) of a piece, at most `most`, with places relative to `begin`. Returns
+  /// the byte behind the last one.
+  size_t append_symbols(std::string_view piece, size_t begin, size_t end, size_t most,
+                        std::vector<MergeSymbol>& symbols) const;
 
   const Vocabulary& vocabulary_;
   BpeOptions options_;
@@ -81,11 +100,17 @@ class SpmModel : public TokenModel {
   /// scores.size() == vocabulary.size(); NaN counts as the lowest score.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const std::vector<float>& scores,
                                                   Options options);
-  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
+  using TokenModel::encode;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const override;
+  int64_t max_token_bytes(bool spells_bytes) const override;
+  /// Symbols of a window, for tests; larger pieces are merged window by window.
+  size_t window = kMergeWindow;
 
  private:
   explicit SpmModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) { byte_ids_.fill(-1); }
-  void encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const;
+  /// As BpeModel::append_symbols.
+  size_t append_symbols(std::string_view piece, size_t begin, size_t end, size_t most,
+                        std::vector<MergeSymbol>& symbols) const;
   void put(std::string_view text, TokenId id, std::vector<TokenId>& ids) const;
   void put_unused(std::string_view text, std::vector<TokenId>& ids) const;
 

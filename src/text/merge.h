@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "text/tokenizer.h"
 
 namespace redline {
 
@@ -93,7 +96,80 @@ void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
     consider(left.prev, true);
     consider(place, true);
   }
-  if (heap.capacity() > (size_t{1} << 16)) heap.shrink_to_fit();
+  if (heap.capacity() > (size_t{1} << 16)) {
+    heap.clear();
+    heap.shrink_to_fit();
+  }
+}
+
+/// A merged symbol with its place in the text, a token of the result.
+struct MergedToken {
+  size_t begin = 0;
+  uint32_t bytes = 0;
+  int32_t id = -1;
+};
+
+/// Symbols of one window, of at most 64 KiB of text if symbols are characters.
+constexpr size_t kMergeWindow = size_t{1} << 14;
+
+/// merge_symbols() for a text of `size` bytes, in memory that does not depend on the size.
+///
+/// append(begin, end, max_symbols, symbols) appends the symbols of the text from byte `begin` on, at most so many and
+/// not beyond `end`, with places relative to `begin`. It returns the byte behind the last one. emit(token) takes the
+/// tokens in order. False: a merge may reach farther than a window. The tokens so far are then wrong.
+///
+/// Tokens are those of the whole text. A sequence of tokens is the result of merging a text if and only if every two
+/// neighbors are the result of merging their own text: the first merge that crosses the border between two tokens would
+/// also be done in the text of the two alone, because all merges before it were inside of tokens. So two windows can be
+/// joined at any token border where the last token of one and the first token of the other are such a pair.
+template <class Append, class Choose, class Emit>
+bool merge_in_windows(size_t size, size_t window, const Append& append, const Choose& choose, const Emit& emit,
+                      EncodeWork& work) {
+  std::vector<MergeSymbol> symbols;
+  const auto merge = [&](size_t begin, size_t end, size_t most, std::vector<MergedToken>& tokens) {
+    symbols.clear();
+    tokens.clear();
+    const size_t to = append(begin, end, most, symbols);
+    if (!symbols.empty()) {
+      merge_symbols(symbols, choose);
+      for (int32_t i = 0; i >= 0; i = symbols[i].next)
+        tokens.push_back({begin + symbols[i].begin, symbols[i].bytes, symbols[i].id});
+    }
+    return to;
+  };
+  std::vector<MergedToken> pair;
+  const auto are_neighbors = [&](const MergedToken& left, const MergedToken& right, size_t right_end) {
+    merge(left.begin, right_end, SIZE_MAX, pair);
+    return pair.size() == 2 && pair[0].bytes == left.bytes && pair[1].bytes == right.bytes;
+  };
+  std::vector<MergedToken> now, next;
+  size_t now_end = merge(0, size, window, now);
+  for (size_t counted = 0;;) {
+    if (!work.add(now_end - counted)) return true;
+    counted = now_end;
+    if (now_end == size) {
+      for (const MergedToken& token : now)
+        if (!emit(token)) return true;
+      return true;
+    }
+    // The end of the window merges without the text behind it: that part is merged again with the next window.
+    bool is_joined = false;
+    size_t next_end = 0;
+    for (size_t kept = now.size() - now.size() / 8; kept > 0 && !is_joined; kept -= std::max<size_t>(1, kept / 4)) {
+      if (kept == now.size()) continue;
+      next_end = merge(now[kept].begin, size, window, next);
+      if (next_end <= now_end || next.empty()) return false;
+      const size_t second = next.size() > 1 ? next[1].begin : next_end;
+      if (!are_neighbors(now[kept - 1], next[0], second)) continue;
+      is_joined = true;
+      now.resize(kept);
+    }
+    if (!is_joined) return false;
+    for (const MergedToken& token : now)
+      if (!emit(token)) return true;
+    now.swap(next);
+    now_end = next_end;
+  }
 }
 
 }  // namespace redline

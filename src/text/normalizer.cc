@@ -29,10 +29,41 @@ std::string strip_space(std::string_view text, bool left, bool right) {
   return std::string(text);
 }
 
-std::string strip_accents(std::string_view text) {
+/// Calls append(part) for parts of the text that next_cut(text, pos) separates.
+template <class NextCut, class Append>
+void in_slices(std::string_view text, EncodeWork& work, const NextCut& next_cut, const Append& append) {
+  constexpr size_t kSlice = size_t{1} << 14;
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t end = text.size() - pos > kSlice ? next_cut(text, pos + kSlice) : text.size();
+    append(text.substr(pos, end - pos));
+    if (!work.add(end - pos)) return;
+    pos = end;
+  }
+}
+
+std::string normalize_in_slices(std::string_view text, NormalForm form, EncodeWork& work) {
+  std::string out;
+  out.reserve(text.size());
+  in_slices(text, work, normalization_cut, [&](std::string_view part) { out += normalize_unicode(part, form); });
+  return out;
+}
+
+std::string lowercase_in_slices(std::string_view text, EncodeWork& work) {
+  const auto next_char = [](std::string_view all, size_t pos) {
+    while (pos < all.size() && (static_cast<uint8_t>(all[pos]) & 0xC0) == 0x80) ++pos;
+    return pos;
+  };
+  std::string out;
+  out.reserve(text.size());
+  in_slices(text, work, next_char, [&](std::string_view part) { out += lowercase_unicode(part); });
+  return out;
+}
+
+std::string strip_accents(std::string_view text, EncodeWork& work) {
   std::string out;
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Char c = utf8_at(text, pos);
+    if (!work.add(c.bytes)) break;
     if (!c.valid || !is_mark(c.value)) out.append(text.substr(pos, c.bytes));
     pos += c.bytes;
   }
@@ -46,7 +77,7 @@ bool is_chinese(uint32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-std::string bert_normalize(const BertNormalize& n, std::string_view text) {
+std::string bert_normalize(const BertNormalize& n, std::string_view text, EncodeWork& work) {
   constexpr uint32_t kReplacement = 0xFFFD;
   const auto is_space = [](uint32_t c) { return c == '\t' || c == '\n' || c == '\r'; };
   std::string now;
@@ -55,28 +86,31 @@ std::string bert_normalize(const BertNormalize& n, std::string_view text) {
     const Utf8Char c = utf8_at(text, pos);
     const std::string_view bytes = text.substr(pos, c.bytes);
     pos += c.bytes;
+    if (!work.add(c.bytes)) return now;
     if (n.cleans && (c.value == 0 || c.value == kReplacement || (!is_space(c.value) && is_other(c.value)))) continue;
     if (n.cleans && (is_space(c.value) || is_white_space(c.value))) now += ' ';
     else if (n.separates_chinese && is_chinese(c.value)) now.append(" ").append(bytes).append(" ");
     else now += bytes;
   }
   if (n.strips_accents) {
-    const std::string apart = normalize_unicode(now, NormalForm::nfd);
+    const std::string apart = normalize_in_slices(now, NormalForm::nfd, work);
     now.clear();
     for (size_t pos = 0; pos < apart.size();) {
       const Utf8Char c = utf8_at(apart, pos);
+      if (!work.add(c.bytes)) return now;
       if (!c.valid || !is_nonspacing(c.value)) now.append(apart, pos, c.bytes);
       pos += c.bytes;
     }
   }
-  return n.lowercases ? lowercase_unicode(now) : now;
+  return n.lowercases ? lowercase_in_slices(now, work) : now;
 }
 
-std::string clean_controls(std::string_view text) {
+std::string clean_controls(std::string_view text, EncodeWork& work) {
   std::string out;
   out.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Char c = utf8_at(text, pos);
+    if (!work.add(c.bytes)) break;
     const uint32_t v = c.valid ? c.value : 0;
     const bool is_space = v == 0x9 || v == 0xA || v == 0xC || v == 0xD || v == 0x1680 || (v >= 0x200B && v <= 0x200F) ||
                           v == 0x2028 || v == 0x2029 || v == 0x2581 || v == 0xFEFF || v == 0xFFFD;
@@ -92,26 +126,44 @@ std::string clean_controls(std::string_view text) {
 }  // namespace
 
 std::string replace_regex(std::string_view text, const Regex& from, std::string_view to) {
-  std::vector<Regex::Span> matches;
-  from.find_all(text, matches);
+  EncodeWork work;
+  return replace_regex(text, from, to, work);
+}
+
+std::string replace_regex(std::string_view text, const Regex& from, std::string_view to, EncodeWork& work) {
   std::string out;
   size_t done = 0;
-  for (const Regex::Span& m : matches) {
+  from.for_each(text, [&](Regex::Span m) {
     out.append(text.substr(done, m.begin - done)).append(to);
+    const bool goes_on = work.add(m.end - done);
     done = m.end;
-  }
+    return goes_on;
+  });
   return out.append(text.substr(done));
 }
 
 namespace {
 
-std::string apply_map(const CharsMap& map, std::string_view text) {
+std::string replace_text(std::string_view text, std::string_view from, std::string_view to, EncodeWork& work) {
+  std::string out;
+  if (from.empty()) return std::string(text);
+  out.reserve(text.size());
+  size_t done = 0;
+  for (size_t at; (at = text.find(from, done)) != std::string_view::npos; done = at + from.size()) {
+    out.append(text.substr(done, at - done)).append(to);
+    if (!work.add(at + from.size() - done)) return out;
+  }
+  return out.append(text.substr(done));
+}
+
+std::string apply_map(const CharsMap& map, std::string_view text, EncodeWork& work) {
   constexpr size_t kMaxBytes = 5;  // of a cluster that is looked up as a whole
   std::string out;
   out.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
     const std::string_view cluster = text.substr(pos, grapheme_bytes(text, pos));
     pos += cluster.size();
+    if (!work.add(cluster.size())) break;
     if (cluster.size() <= kMaxBytes) {
       if (const CharsMap::Match whole = map.shortest_at(cluster, 0); whole.bytes > 0) {
         out.append(whole.replacement);
@@ -128,7 +180,8 @@ std::string apply_map(const CharsMap& map, std::string_view text) {
   return out;
 }
 
-std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string_view text, bool at_start) {
+std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string_view text, bool at_start,
+                                    EncodeWork& work) {
   const std::string_view space = n.escape_whitespaces ? kSpaceMark : std::string_view(" ");
   // Processes the text in units: a user-defined piece (unchanged), a match of the map, or one character.
   size_t pos = 0;
@@ -157,7 +210,9 @@ std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string
   bool begun = false;
   bool after_space = true;
   while (pos < text.size()) {
+    const size_t begin = pos;
     std::string_view chunk = next_chunk();
+    if (!work.add(pos - begin)) break;
     if (!begun) {
       if (n.remove_extra_whitespaces && chunk == " ") continue;
       if (n.add_dummy_prefix && (at_start || !n.dummy_prefix_at_start_only)) out.append(space);
@@ -221,30 +276,51 @@ CharsMap::Match CharsMap::match_at(std::string_view text, size_t pos, bool longe
   return best;
 }
 
-std::string Normalizer::apply(std::string_view text, bool at_start) const {
+std::string Normalizer::apply(std::string_view text, bool at_start, EncodeWork& work) const {
   if (steps_.empty()) return std::string(text);
   std::string made;
   std::string_view now = text;  // then a view of `made`
   for (const NormalizerStep& step : steps_) {
     made =
         std::visit(Overloaded{
-                       [&](const NormalizeForm& s) { return normalize_unicode(now, s.form); },
-                       [&](const Lowercase&) { return lowercase_unicode(now); },
+                       [&](const NormalizeForm& s) { return normalize_in_slices(now, s.form, work); },
+                       [&](const Lowercase&) { return lowercase_in_slices(now, work); },
                        [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
-                       [&](const StripAccents&) { return strip_accents(now); },
-                       [&](const BertNormalize& s) { return bert_normalize(s, now); },
-                       [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
-                       [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
+                       [&](const StripAccents&) { return strip_accents(now, work); },
+                       [&](const BertNormalize& s) { return bert_normalize(s, now, work); },
+                       [&](const ReplaceText& s) { return replace_text(now, s.from, s.to, work); },
+                       [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to, work); },
                        [&](const PrependText& s) { return now.empty() ? std::string() : s.prefix + std::string(now); },
-                       [&](const CleanControls&) { return clean_controls(now); },
+                       [&](const CleanControls&) { return clean_controls(now, work); },
                        [&](const SpellBytes&) { return spell_bytes(now); },
-                       [&](const PrecompiledMap& s) { return apply_map(*s.map, now); },
-                       [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
+                       [&](const PrecompiledMap& s) { return apply_map(*s.map, now, work); },
+                       [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start, work); },
                    },
                    step);
     now = made;
+    if (work.is_stopped()) break;
   }
   return made;
+}
+
+int64_t Normalizer::max_shrink() const {
+  // Three bytes of a decomposed character may become one (U+212B), and a composed character has up to four parts.
+  constexpr int64_t kForms = 16, kLowercase = 3;
+  int64_t shrink = 1;
+  for (const NormalizerStep& step : steps_)
+    shrink *= std::visit(
+        Overloaded{
+            [](const NormalizeForm&) { return kForms; }, [](const Lowercase&) { return kLowercase; },
+            [](const ReplaceText& s) -> int64_t {
+              if (s.to.size() >= s.from.size()) return 1;
+              return s.to.empty() ? 0 : std::ssize(s.from) / std::ssize(s.to) + 1;
+            },
+            [](const PrependText&) { return int64_t{1}; }, [](const SpellBytes&) { return int64_t{1}; },
+            [](const SentencePieceNormalize& s) { return int64_t{s.map || s.remove_extra_whitespaces ? 0 : 1}; },
+            [](const auto&) { return int64_t{0}; },  // they may remove characters
+        },
+        step);
+  return shrink;
 }
 
 }  // namespace redline

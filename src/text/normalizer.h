@@ -82,8 +82,15 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  /// `at_start`: the text is at the start of the input. Ill-formed bytes are kept.
-  std::string apply(std::string_view text, bool at_start) const;
+  /// `at_start`: the text is at the start of the input. Ill-formed bytes are kept. Every pass over the text counts in
+  /// `work`; if that stops, the result is a part of the normalized text.
+  std::string apply(std::string_view text, bool at_start, EncodeWork& work) const;
+  std::string apply(std::string_view text, bool at_start) const {
+    EncodeWork work;
+    return apply(text, at_start, work);
+  }
+  /// Upper bound on the bytes of text that become one byte of the result; 0: there is none.
+  int64_t max_shrink() const;
 
  private:
   std::vector<NormalizerStep> steps_;
@@ -91,6 +98,7 @@ class Normalizer {
 
 /// Every match of `from` becomes `to`.
 std::string replace_regex(std::string_view text, const Regex& from, std::string_view to);
+std::string replace_regex(std::string_view text, const Regex& from, std::string_view to, EncodeWork& work);
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  ///< U+2581, SentencePiece's visible space
 

@@ -73,27 +73,28 @@ class PipelineTokenizer final : public Tokenizer {
   void encode(std::string_view text, EncodeOptions options, EncodeWork& work,
               std::vector<TokenId>& ids) const override {
     if (options.add_special) ids.insert(ids.end(), parts_.prefix.begin(), parts_.prefix.end());
-    std::vector<TextPart> parts, inner;
-    parts_.added_before.split(text, options.parse_special, parts);
-    for (const TextPart& part : parts) {
-      if (!work.add(part.text.size()) || !work.has_room(ids.size())) return;
+    const auto goes_on = [&] { return work.has_room(ids.size()) && !work.is_cancelled(); };
+    parts_.added_before.for_each_part(text, options.parse_special, work, [&](MarkedText part) {
       if (part.id >= 0) {
         ids.push_back(part.id);
-        continue;
+        return goes_on();
       }
       const bool at_start = part.text.data() == text.data();
-      const std::string normalized = parts_.normalizer.apply(part.text, at_start);
-      inner.clear();
-      parts_.added_after.split(normalized, options.parse_special, inner);
-      for (const TextPart& piece : inner) {
-        if (piece.id >= 0) {
-          ids.push_back(piece.id);
-        } else {
-          encode_plain(piece.text, at_start && piece.text.data() == normalized.data(), ids);
-        }
+      if (parts_.normalizer.empty() && parts_.added_after.empty()) {
+        encode_plain(part.text, at_start, work, ids);
+        return goes_on();
       }
-    }
+      const std::string normalized = parts_.normalizer.apply(part.text, at_start, work);
+      if (work.is_stopped()) return false;
+      parts_.added_after.for_each_part(normalized, options.parse_special, work, [&](MarkedText piece) {
+        if (piece.id >= 0) ids.push_back(piece.id);
+        else encode_plain(piece.text, at_start && piece.text.data() == normalized.data(), work, ids);
+        return goes_on();
+      });
+      return goes_on();
+    });
     if (options.add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+    work.has_room(ids.size());
   }
 
   int64_t max_token_bytes() const override { return max_token_bytes_; }
@@ -166,15 +167,17 @@ class PipelineTokenizer final : public Tokenizer {
 
  private:
   /// A piece of a byte-level vocabulary, which the model reads in the byte alphabet.
-  void encode_bytes(std::string_view piece, std::vector<TokenId>& ids) const {
+  void encode_bytes(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const {
     thread_local std::string spelled;
     spelled.clear();
     for (const char byte : piece) append_byte_spelling(spelled, static_cast<uint8_t>(byte));
-    parts_.model->encode(spelled, ids);
+    parts_.model->encode(spelled, work, ids);
+    constexpr size_t kKept = size_t{1} << 18;
+    if (spelled.capacity() > kKept) spelled = {};
   }
 
-  /// Calls visit(piece) for all pieces of well-formed text. False: the expression leaves a gap, which no tokenizer's
-  /// does.
+  /// Calls visit(piece) for all pieces of well-formed text until it returns false. False: the expression leaves a gap,
+  /// which no tokenizer's does.
   template <class Visit>
   bool scan(std::string_view text, const Visit& visit) const {
     const char* const end = text.data() + text.size();
@@ -182,43 +185,44 @@ class PipelineTokenizer final : public Tokenizer {
       size_t bytes = scanner_->match(text.data() + pos, end);
       if (bytes == 0) bytes = regex_->match_at(text, pos) - pos;
       if (bytes == 0) return false;
-      visit(text.substr(pos, bytes));
+      if (!visit(text.substr(pos, bytes))) return true;
       pos += bytes;
     }
     return true;
   }
 
   /// Long texts for byte-level vocabularies.
-  void encode_long(std::string_view text, bool at_start, std::vector<TokenId>& ids) const {
+  void encode_long(std::string_view text, EncodeWork& work, std::vector<TokenId>& ids) const {
     PieceCache& cache = PieceCache::of_thread(owner_);
     const size_t before = ids.size();
-    constexpr size_t kBytesPerToken = 4;
-    ids.reserve(before + text.size() / kBytesPerToken);
-    const auto add = [&](std::string_view piece, const char* end) {
-      const auto encode = [&](std::string_view p) { encode_bytes(p, ids); };
+    constexpr size_t kBytesPerToken = 4, kMostReserved = size_t{1} << 20;
+    ids.reserve(before + std::min(text.size() / kBytesPerToken, kMostReserved));
+    const char* const end = text.data() + text.size();
+    const auto add = [&](std::string_view piece) {
+      const auto encode = [&](std::string_view p) { encode_bytes(p, work, ids); };
       if (piece.size() > PieceCache::kMaxBytes) encode(piece);
       else cache.append(piece, end, ids, encode);
+      return work.add(piece.size()) && work.has_room(ids.size());
     };
     if (scanner_ && is_utf8(text)) {
-      if (scan(text, [&](std::string_view piece) { add(piece, text.data() + text.size()); })) return;
+      if (scan(text, add)) return;
       ids.resize(before);
     }
-    Pieces pieces;
-    pieces.text = text;
-    pieces.spans.push_back({0, text.size()});
-    pieces.at_start = at_start;
-    parts_.pre_tokenizer.split(pieces);
-    for (const Pieces::Span span : pieces.spans) add(pieces.view(span), pieces.text.data() + pieces.text.size());
+    parts_.pre_tokenizer.split(text, work, add);
   }
 
-  void encode_plain(std::string_view text, bool at_start, std::vector<TokenId>& ids) const {
-    if (splits_bytes_ && text.size() >= PieceCache::kWorthBytes) return encode_long(text, at_start, ids);
-    Pieces pieces;
-    pieces.text = text;
-    pieces.spans.push_back({0, text.size()});
-    pieces.at_start = at_start;
-    parts_.pre_tokenizer.apply(pieces);
-    for (const Pieces::Span span : pieces.spans) parts_.model->encode(pieces.view(span), ids);
+  void encode_plain(std::string_view text, bool at_start, EncodeWork& work, std::vector<TokenId>& ids) const {
+    if (splits_bytes_ && text.size() >= PieceCache::kWorthBytes) return encode_long(text, work, ids);
+    parts_.pre_tokenizer.apply(text, at_start, work, [&](std::string_view piece) {
+      parts_.model->encode(piece, work, ids);
+      return work.has_room(ids.size()) && !work.is_cancelled();
+    });
+  }
+
+  /// The maximum by the model's tokens and what the steps before it may take away from the text.
+  static int64_t max_token_bytes_of(const TokenizerParts& parts) {
+    if (!parts.pre_tokenizer.keeps_text() || parts.added_before.strips() || parts.added_after.strips()) return 0;
+    return parts.normalizer.max_shrink() * parts.model->max_token_bytes(parts.decode.byte_level);
   }
 
   TokenizerParts parts_;
@@ -226,7 +230,7 @@ class PipelineTokenizer final : public Tokenizer {
   const Regex* const regex_;  ///< the only one, of parts_.pre_tokenizer, or nullptr
   std::optional<PieceScanner> scanner_;
   const uint64_t owner_ = PieceCache::next_owner();
-  int64_t max_token_bytes_ = 0;
+  const int64_t max_token_bytes_ = max_token_bytes_of(parts_);
 };
 
 }  // namespace

@@ -12,185 +12,163 @@ struct Cut {
   bool match;
 };
 
-/// Matches of the step's pattern and the gaps between them, in order.
-void find_cuts(const SplitStep& step, std::string_view text, std::vector<Cut>& cuts) {
+/// Calls take(cut) for the matches of the step's pattern and the gaps between them, in order, until it returns false.
+template <class Take>
+void find_cuts(const SplitStep& step, std::string_view text, const Take& take) {
   size_t done = 0;
-  const auto add_match = [&](size_t begin, size_t end) {
-    if (begin > done) cuts.push_back({done, begin, step.invert});
-    cuts.push_back({begin, end, !step.invert});
+  const auto take_match = [&](size_t begin, size_t end) {
+    if (begin > done && !take({done, begin, step.invert})) return false;
     done = end;
+    return take({begin, end, !step.invert});
   };
+  bool goes_on = true;
   if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
-    thread_local std::vector<Regex::Span> matches;
-    matches.clear();
-    regex->find_all(text, matches);
-    for (const Regex::Span& m : matches) add_match(m.begin, m.end);
+    regex->for_each(text, [&](Regex::Span m) { return goes_on = take_match(m.begin, m.end); });
   } else if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
-    for (size_t at = 0; !literal->empty() && (at = text.find(*literal, at)) != std::string_view::npos;
-         at += literal->size()) {
-      add_match(at, at + literal->size());
-    }
+    for (size_t at = 0; goes_on && !literal->empty() && (at = text.find(*literal, at)) != std::string_view::npos;
+         at += literal->size())
+      goes_on = take_match(at, at + literal->size());
   } else {
     const auto test = std::get<SplitStep::CharTest>(step.pattern);
-    for (size_t pos = 0; pos < text.size();) {
+    for (size_t pos = 0; goes_on && pos < text.size();) {
       const Utf8Char c = utf8_at(text, pos);
-      if (c.valid && test(c.value)) add_match(pos, pos + c.bytes);
+      if (c.valid && test(c.value)) goes_on = take_match(pos, pos + c.bytes);
       pos += c.bytes;
     }
   }
-  if (done < text.size()) cuts.push_back({done, text.size(), step.invert});
+  if (goes_on && done < text.size()) take({done, text.size(), step.invert});
 }
 
-/// Joins and drops cuts according to the behavior.
-void settle_cuts(SplitBehavior behavior, std::vector<Cut>& cuts) {
-  std::vector<Cut> kept;
-  bool last_match = false;
-  switch (behavior) {
-    case SplitBehavior::isolated: return;
-    case SplitBehavior::removed: std::erase_if(cuts, [](const Cut& c) { return c.match; }); return;
-    case SplitBehavior::contiguous:
-      for (const Cut& c : cuts) {
-        if (!kept.empty() && c.match == last_match) {
-          kept.back().end = c.end;
-        } else {
-          kept.push_back(c);
-        }
-        last_match = c.match;
-      }
-      break;
-    case SplitBehavior::merged_with_previous:
-      for (const Cut& c : cuts) {
-        if (c.match && !last_match && !kept.empty()) {
-          kept.back().end = c.end;
-        } else {
-          kept.push_back(c);
-        }
-        last_match = c.match;
-      }
-      break;
-    case SplitBehavior::merged_with_next:
-      for (auto c = cuts.rbegin(); c != cuts.rend(); ++c) {
-        if (c->match && !last_match && !kept.empty()) {
-          kept.back().begin = c->begin;
-        } else {
-          kept.push_back(*c);
-        }
-        last_match = c->match;
-      }
-      std::reverse(kept.begin(), kept.end());
-      break;
-  }
-  cuts.swap(kept);
-}
-
-void apply_step(const SplitStep& step, Pieces& pieces) {
-  std::vector<Pieces::Span> spans;
-  std::vector<Cut> cuts;
-  spans.reserve(pieces.spans.size() * 2);
-  const bool first_kept_start = pieces.at_start;
-  for (size_t i = 0; i < pieces.spans.size(); ++i) {
-    const Pieces::Span span = pieces.spans[i];
-    cuts.clear();
-    find_cuts(step, pieces.view(span), cuts);
-    settle_cuts(step.behavior, cuts);
-    for (const Cut& c : cuts) {
-      if (c.end > c.begin) spans.push_back({span.begin + c.begin, c.end - c.begin});
+/// Joins and drops cuts as the behavior says, holding back one cut.
+template <class Give>
+class CutJoiner {
+ public:
+  CutJoiner(SplitBehavior behavior, const Give& give) : behavior_(behavior), give_(give) {}
+  bool take(Cut c) {
+    switch (behavior_) {
+      case SplitBehavior::isolated: return give_(c);
+      case SplitBehavior::removed: return c.match || give_(c);
+      case SplitBehavior::contiguous: return join_if(held_ && c.match == last_match_, c);
+      case SplitBehavior::merged_with_previous: return join_if(held_ && c.match && !last_match_, c);
+      case SplitBehavior::merged_with_next: return join_if(held_ && last_match_ && !c.match, c);
     }
+    return false;
   }
-  pieces.at_start =
-      first_kept_start && !spans.empty() && !pieces.spans.empty() && spans[0].begin == pieces.spans[0].begin;
-  pieces.spans.swap(spans);
-}
+  bool finish() { return !held_ || give_(*held_); }
 
-/// Rebuilds the text piece by piece: rewrite(piece, index, out) appends the new form of the piece.
-template <class Rewrite>
-void rewrite_pieces(Pieces& pieces, Rewrite&& rewrite) {
-  std::string text;
-  text.reserve(pieces.text.size() + pieces.text.size() / 2);
-  for (size_t i = 0; i < pieces.spans.size(); ++i) {
-    const size_t begin = text.size();
-    rewrite(pieces.view(pieces.spans[i]), i, text);
-    pieces.spans[i] = {begin, text.size() - begin};
+ private:
+  bool join_if(bool joins, Cut c) {
+    last_match_ = c.match;
+    if (joins) {
+      held_->end = c.end;
+      return true;
+    }
+    const bool goes_on = finish();
+    held_ = c;
+    return goes_on;
   }
-  pieces.text.swap(text);
-}
+  const SplitBehavior behavior_;
+  const Give& give_;
+  std::optional<Cut> held_;
+  bool last_match_ = false;
+};
 
-void apply_step(const PrefixSpaceStep&, Pieces& pieces) {
-  rewrite_pieces(pieces, [](std::string_view piece, size_t, std::string& out) {
-    if (piece.front() != ' ') out += ' ';
-    out += piece;
-  });
-}
+/// Applies the steps to one text, depth first: the pieces of a step are passed through the following steps one by one.
+class Run {
+ public:
+  Run(const std::vector<PreTokenizerStep>& steps, size_t count, EncodeWork& work, const PreTokenizer::OnPiece& on_piece)
+      : steps_(steps), count_(count), work_(work), on_piece_(on_piece), rewritten_(count) {}
 
-void apply_step(const ByteLevelStep&, Pieces& pieces) {
-  rewrite_pieces(pieces, [](std::string_view piece, size_t, std::string& out) {
+  /// Applies the steps from the one with this index on. False: on_piece has ended it.
+  bool apply(size_t index, std::string_view piece, bool at_start) {
+    if (piece.empty()) return true;
+    if (index == count_) return on_piece_(piece);
+    return std::visit([&](const auto& step) { return apply(step, index, piece, at_start); }, steps_[index]);
+  }
+
+ private:
+  bool apply(const SplitStep& step, size_t index, std::string_view text, bool at_start) {
+    bool goes_on = true, is_first = true;
+    const auto give = [&](Cut c) {
+      if (c.end == c.begin) return true;
+      goes_on = apply(index + 1, text.substr(c.begin, c.end - c.begin), at_start && is_first && c.begin == 0);
+      is_first = false;
+      return goes_on;
+    };
+    CutJoiner joiner(step.behavior, give);
+    find_cuts(step, text, [&](Cut c) {
+      if (index == 0 && !work_.add(c.end - c.begin)) return goes_on = false;
+      return joiner.take(c);
+    });
+    return goes_on && joiner.finish();
+  }
+  bool apply(const PrefixSpaceStep&, size_t index, std::string_view piece, bool at_start) {
+    if (piece.front() == ' ') return apply(index + 1, piece, at_start);
+    return apply(index + 1, rewritten_[index].assign(" ").append(piece), at_start);
+  }
+  bool apply(const ByteLevelStep&, size_t index, std::string_view piece, bool at_start) {
+    std::string& out = rewritten_[index];
+    out.clear();
     for (const char b : piece) append_byte_spelling(out, static_cast<uint8_t>(b));
-  });
-}
-
-void apply_step(const MetaspaceStep& step, Pieces& pieces) {
-  rewrite_pieces(pieces, [&](std::string_view piece, size_t i, std::string& out) {
-    const bool wanted = step.prepend == MetaspaceStep::Prepend::always ||
-                        (step.prepend == MetaspaceStep::Prepend::first && i == 0 && pieces.at_start);
+    return apply(index + 1, out, at_start);
+  }
+  bool apply(const MetaspaceStep& step, size_t index, std::string_view piece, bool at_start) {
+    std::string& out = rewritten_[index];
+    out.clear();
+    const bool wanted =
+        step.prepend == MetaspaceStep::Prepend::always || (step.prepend == MetaspaceStep::Prepend::first && at_start);
     if (wanted && piece.front() != ' ' && !piece.starts_with(step.replacement)) out += step.replacement;
     for (const char c : piece) {
-      if (c == ' ') {
-        out += step.replacement;
-      } else {
-        out += c;
-      }
+      if (c == ' ') out += step.replacement;
+      else out += c;
     }
-  });
-  if (step.split) apply_step(SplitStep{step.replacement, SplitBehavior::merged_with_next, false}, pieces);
-}
-
-void apply_step(const FixedLengthStep& step, Pieces& pieces) {
-  std::vector<Pieces::Span> spans;
-  for (const Pieces::Span span : pieces.spans) {
-    const std::string_view text = pieces.view(span);
+    if (!step.split) return apply(index + 1, out, at_start);
+    return apply(SplitStep{step.replacement, SplitBehavior::merged_with_next, false}, index, out, at_start);
+  }
+  bool apply(const FixedLengthStep& step, size_t index, std::string_view text, bool at_start) {
     size_t begin = 0, pos = 0;
     for (int64_t chars = 1; pos < text.size(); ++chars) {
       pos += utf8_at(text, pos).bytes;
       if (chars % step.length != 0 && pos < text.size()) continue;
-      spans.push_back({span.begin + begin, pos - begin});
+      if (!apply(index + 1, text.substr(begin, pos - begin), at_start && begin == 0)) return false;
       begin = pos;
     }
+    return true;
   }
-  pieces.spans.swap(spans);
-}
-
-void apply_step(const DigitGroupsStep& step, Pieces& pieces) {
-  using Kind = DigitGroupsStep::Kind;
-  const auto is_digit = step.kind == Kind::numeric ? is_numeric : is_decimal;
-  std::vector<Pieces::Span> spans;
-  std::vector<size_t> starts;  // of the digits of one run
-  for (const Pieces::Span span : pieces.spans) {
-    const std::string_view text = pieces.view(span);
+  bool apply(const DigitGroupsStep& step, size_t index, std::string_view text, bool at_start) {
+    using Kind = DigitGroupsStep::Kind;
+    const auto is_digit = step.kind == Kind::numeric ? is_numeric : is_decimal;
     size_t done = 0;
     const auto cut = [&](size_t at) {
-      if (at > done) spans.push_back({span.begin + done, at - done});
-      done = at;
+      const size_t begin = done;
+      done = std::max(done, at);
+      return at <= begin || apply(index + 1, text.substr(begin, at - begin), at_start && begin == 0);
     };
     for (size_t pos = 0; pos < text.size();) {
-      starts.clear();
+      const size_t first = pos;
+      size_t digits = 0;  // of the run that begins here
       Utf8Char c;
-      while (pos < text.size() && (c = utf8_at(text, pos)).valid && is_digit(c.value)) {
-        starts.push_back(pos);
-        pos += c.bytes;
-      }
-      if (starts.empty()) {
+      for (; pos < text.size() && (c = utf8_at(text, pos)).valid && is_digit(c.value); pos += c.bytes) ++digits;
+      if (digits == 0) {
         pos += c.bytes;
         continue;
       }
       if (step.kind == Kind::decimal_words && pos < text.size() && c.valid && is_regex_word(c.value)) continue;
-      if (step.kind != Kind::decimal_cuts) cut(starts.front());
-      for (size_t i = starts.size() % 3; i < starts.size(); i += 3) cut(starts[i]);
-      if (step.kind != Kind::decimal_cuts) cut(pos);
+      if (step.kind != Kind::decimal_cuts && !cut(first)) return false;
+      size_t at = first;
+      for (size_t left = digits; at < pos; at += utf8_at(text, at).bytes, --left)
+        if (left % 3 == 0 && !cut(at)) return false;
+      if (step.kind != Kind::decimal_cuts && !cut(pos)) return false;
     }
-    cut(text.size());
+    return cut(text.size());
   }
-  pieces.spans.swap(spans);
-}
+
+  const std::vector<PreTokenizerStep>& steps_;
+  const size_t count_;
+  EncodeWork& work_;
+  const PreTokenizer::OnPiece& on_piece_;
+  std::vector<std::string> rewritten_;  ///< the piece of a step that rewrites it, by step
+};
 
 }  // namespace
 
@@ -201,8 +179,15 @@ bool PreTokenizer::splits_bytes() const {
   });
 }
 
-void PreTokenizer::split(Pieces& pieces) const {
-  for (size_t i = 0; i + 1 < steps_.size(); ++i) std::visit([&](const auto& s) { apply_step(s, pieces); }, steps_[i]);
+bool PreTokenizer::split(std::string_view text, EncodeWork& work, const OnPiece& on_piece) const {
+  return Run(steps_, steps_.size() - 1, work, on_piece).apply(0, text, false);
+}
+
+bool PreTokenizer::keeps_text() const {
+  return std::none_of(steps_.begin(), steps_.end(), [](const PreTokenizerStep& step) {
+    const auto* split = std::get_if<SplitStep>(&step);
+    return split != nullptr && split->behavior == SplitBehavior::removed;
+  });
 }
 
 const Regex* PreTokenizer::only_regex() const {
@@ -212,10 +197,8 @@ const Regex* PreTokenizer::only_regex() const {
   return cuts ? std::get_if<Regex>(&step->pattern) : nullptr;
 }
 
-void PreTokenizer::apply(Pieces& pieces) const {
-  for (const PreTokenizerStep& step : steps_) {
-    std::visit([&](const auto& s) { apply_step(s, pieces); }, step);
-  }
+bool PreTokenizer::apply(std::string_view text, bool at_start, EncodeWork& work, const OnPiece& on_piece) const {
+  return Run(steps_, steps_.size(), work, on_piece).apply(0, text, at_start);
 }
 
 }  // namespace redline

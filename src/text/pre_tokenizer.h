@@ -1,6 +1,7 @@
 // Pre-tokenization: splitting a text into pieces that are encoded independently.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,19 +9,9 @@
 #include <vector>
 
 #include "text/regex.h"
+#include "text/tokenizer.h"
 
 namespace redline {
-
-/// A text and the spans of its pieces. Steps split pieces further or rewrite them.
-struct Pieces {
-  struct Span {
-    size_t begin = 0, bytes = 0;
-  };
-  std::string text;
-  std::vector<Span> spans;  ///< in order, never empty
-  bool at_start = true;     ///< the first span is at the start of the input
-  std::string_view view(Span span) const { return std::string_view(text).substr(span.begin, span.bytes); }
-};
 
 /// What happens to the matches when a piece is split, as tokenizers' SplitDelimiterBehavior.
 enum class SplitBehavior : uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
@@ -66,13 +57,21 @@ using PreTokenizerStep =
 
 class PreTokenizer {
  public:
+  /// A piece, which is never empty. False: no more.
+  using OnPiece = std::function<bool(std::string_view piece)>;
+
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
-  void apply(Pieces& pieces) const;
+  /// Calls on_piece for the pieces of `text` in order, without keeping them: memory is that of one piece per step.
+  /// `at_start`: the text is at the start of the input. The bytes that the first step has passed count in `work`. False:
+  /// on_piece or `work` has ended it.
+  bool apply(std::string_view text, bool at_start, EncodeWork& work, const OnPiece& on_piece) const;
 
   /// Whether the last step is the byte level and all others only split.
   bool splits_bytes() const;
-  /// The steps before that one.
-  void split(Pieces& pieces) const;
+  /// The steps before that one. Pieces are parts of `text`.
+  bool split(std::string_view text, EncodeWork& work, const OnPiece& on_piece) const;
+  /// Whether no step removes a part of the text.
+  bool keeps_text() const;
   /// The expression at whose matches these are cut, if it is the only step before the byte level.
   const Regex* only_regex() const;
 

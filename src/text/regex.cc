@@ -202,10 +202,18 @@ size_t Regex::match_at(std::string_view text, size_t from) const {
 }
 
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  for_each(text, [&](Span match) {
+    matches.push_back(match);
+    return true;
+  });
+}
+
+void Regex::for_each(std::string_view text, const std::function<bool(Span)>& visit) const {
   thread_local Scratch scratch;
   if (!scratch.data || !scratch.context) return;  // out of memory: no matches
+  bool goes_on = true;
   for_each_utf8_run(text, [&](std::string_view run, bool valid) {
-    if (!valid) return;
+    if (!valid || !goes_on) return;
     const size_t base = static_cast<size_t>(run.data() - text.data());
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(run.data());
     size_t from = 0;
@@ -228,9 +236,9 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
         last_end = end;
         continue;
       }
-      matches.push_back({base + begin, base + end});
       last_end = end;
       from = end;
+      if (!(goes_on = visit({base + begin, base + end}))) return;
     }
   });
 }

@@ -2,6 +2,7 @@
 // executed by PCRE2 with its just-in-time compiler.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ class Regex {
   /// search exceeds its work limit, the rest of its run is unmatched: a hostile pattern costs time proportional to the
   /// limit and never hangs.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
+  /// find_all() without a list: calls visit(match) for each match until it returns false.
+  void for_each(std::string_view text, const std::function<bool(Span)>& visit) const;
   /// The end of the match that begins at `from`, of text that is well-formed UTF-8; `from` itself: there is none, or it
   /// is empty.
   size_t match_at(std::string_view text, size_t from) const;

@@ -1,5 +1,6 @@
 #include "text/rwkv.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/ascii.h"
@@ -27,21 +28,31 @@ int64_t hex_at(std::string_view text, size_t pos, size_t digits) {
 
 Result<std::unique_ptr<TokenModel>> LongestMatchModel::make(const Vocabulary& vocabulary, TokenId unk) {
   std::unique_ptr<LongestMatchModel> model(new LongestMatchModel(unk));
+  int64_t single_bytes = 0;
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     const std::string& piece = vocabulary.pieces[static_cast<size_t>(id)];
     if (piece.empty() || !vocabulary.is_plain(id) || vocabulary.types[static_cast<size_t>(id)] == TokenType::unused)
       continue;
     REDLINE_TRY(model->tokens_.insert(piece, id).within(fmt::format("token {}", id)));
+    model->max_bytes_ = std::max(model->max_bytes_, piece.size());
+    single_bytes += vocabulary.find(piece) == id && piece.size() == 1 ? 1 : 0;
   }
+  constexpr int64_t kNumBytes = 256;
+  model->has_bytes_ = single_bytes == kNumBytes;
   return std::unique_ptr<TokenModel>(std::move(model));
 }
 
-void LongestMatchModel::encode(std::string_view piece, std::vector<TokenId>& ids) const {
-  for (size_t pos = 0; pos < piece.size();) {
+int64_t LongestMatchModel::max_token_bytes(bool) const {
+  return has_bytes_ || unk_ >= 0 ? static_cast<int64_t>(max_bytes_) : 0;
+}
+
+void LongestMatchModel::encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const {
+  for (size_t pos = 0, last = 0; pos < piece.size(); last = pos) {
     const PrefixMatcher::Match match = tokens_.longest_at(piece, pos);
     if (match.value >= 0) ids.push_back(match.value);
     else if (unk_ >= 0) ids.push_back(unk_);
     pos += std::max<size_t>(match.bytes, 1);
+    if (!work.add(pos - last) || !work.has_room(ids.size())) return;
   }
 }
 

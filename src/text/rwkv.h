@@ -13,12 +13,16 @@ class LongestMatchModel : public TokenModel {
  public:
   /// invalid_argument: a token longer than PrefixMatcher::kMaxBytes.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, TokenId unk);
-  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
+  using TokenModel::encode;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const override;
+  int64_t max_token_bytes(bool spells_bytes) const override;
 
  private:
   explicit LongestMatchModel(TokenId unk) : unk_(unk) {}
   TokenId unk_;
   PrefixMatcher tokens_;
+  size_t max_bytes_ = 1;    ///< of a token
+  bool has_bytes_ = false;  ///< every byte is a token
 };
 
 /// Model and kind of a tokenizer whose vocabulary has the bytes of its tokens.

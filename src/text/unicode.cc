@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace redline {
 namespace {
@@ -34,43 +35,6 @@ utf8proc_category_t category(uint32_t c) { return utf8proc_category(static_cast<
 
 }  // namespace
 
-Utf8Char utf8_at(std::string_view text, size_t pos) {
-  const auto byte = [&](size_t i) { return pos + i < text.size() ? static_cast<uint8_t>(text[pos + i]) : 0u; };
-  const uint32_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1, true};
-  if (lead < 0xC2 || lead > 0xF4) return {};
-  // The range of the second byte depends on the lead (table 3-7 of the Unicode standard); it excludes overlong forms,
-  // surrogates and values past U+10FFFF.
-  const uint32_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  const uint32_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  const uint8_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  if (byte(1) < low || byte(1) > high) return {};
-  uint32_t value = ((lead & (0x7Fu >> need)) << 6) | (byte(1) & 0x3F);
-  for (uint8_t i = 2; i < need; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {0xFFFD, i, false};
-    value = (value << 6) | (byte(i) & 0x3F);
-  }
-  return {value, need, true};
-}
-
-void append_utf8(std::string& out, uint32_t c) {
-  if (c < 0x80) {
-    out.push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | (c >> 6)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else if (c < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | (c >> 12)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | (c >> 18)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 12) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  }
-}
-
 size_t grapheme_bytes(std::string_view text, size_t pos) {
   const size_t begin = pos;
   Utf8Char last = utf8_at(text, pos);
@@ -85,35 +49,6 @@ size_t grapheme_bytes(std::string_view text, size_t pos) {
     last = c;
   }
   return pos - begin;
-}
-
-std::string repair_utf8(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t pos = 0; pos < text.size();) {
-    const Utf8Char c = utf8_at(text, pos);
-    if (c.valid) {
-      out.append(text.substr(pos, c.bytes));
-    } else {
-      append_utf8(out, 0xFFFD);
-    }
-    pos += c.bytes;
-  }
-  return out;
-}
-
-size_t incomplete_utf8_tail(std::string_view text) {
-  const size_t most = std::min<size_t>(3, text.size());
-  for (size_t back = 1; back <= most; ++back) {
-    const uint8_t lead = static_cast<uint8_t>(text[text.size() - back]);
-    if ((lead & 0xC0) == 0x80) continue;  // a continuation byte: search backwards for its lead
-    if (lead < 0xC2 || lead > 0xF4) return 0;
-    const size_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    const Utf8Char c = utf8_at(text, text.size() - back);
-    // Incomplete only when all bytes so far are valid: then the maximal subpart reaches the end of the text.
-    return back < need && !c.valid && c.bytes == back ? back : 0;
-  }
-  return 0;
 }
 
 bool is_white_space(uint32_t c) {
@@ -157,31 +92,6 @@ bool is_word(uint32_t c) {
 
 bool is_regex_word(uint32_t c) { return is_word(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE); }
 
-size_t end_of_ascii(std::string_view text, size_t pos) {
-  constexpr size_t kWords = 8, kRun = kWords * sizeof(uint64_t);
-  constexpr uint64_t kHighBits = 0x8080808080808080ull;
-  if (pos < text.size() && (static_cast<uint8_t>(text[pos]) & 0x80) != 0) return pos;
-  for (; pos + kRun <= text.size(); pos += kRun) {
-    uint64_t words[kWords], any = 0;
-    std::memcpy(words, text.data() + pos, kRun);
-    for (const uint64_t word : words) any |= word;
-    if ((any & kHighBits) != 0) break;
-  }
-  while (pos < text.size() && (static_cast<uint8_t>(text[pos]) & 0x80) == 0) ++pos;
-  return pos;
-}
-
-bool is_ascii(std::string_view text) { return end_of_ascii(text, 0) == text.size(); }
-
-bool is_utf8(std::string_view text) {
-  for (size_t pos = 0; (pos = end_of_ascii(text, pos)) < text.size();) {
-    const Utf8Char c = utf8_at(text, pos);
-    if (!c.valid) return false;
-    pos += c.bytes;
-  }
-  return true;
-}
-
 namespace {
 
 /// Some of the characters that are their own NFC and compose with none before them: Latin, Cyrillic, quotes and dashes,
@@ -190,7 +100,80 @@ bool stands_for_itself(uint32_t c) {
   return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x2010 && c <= 0x205E) || (c >= 0x4E00 && c <= 0x9FFF);
 }
 
+/// Some of the characters of class 0 that compose with none before them, in any form: besides those that stand for
+/// themselves Arabic and Devanagari letters, kana, Hangul syllables, emoji.
+bool begins_anew(uint32_t c) {
+  return stands_for_itself(c) || (c >= 0x5D0 && c <= 0x5EA) || (c >= 0x621 && c <= 0x64A) ||
+         (c >= 0x904 && c <= 0x928) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) ||
+         (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1F300 && c <= 0x1FAFF);
+}
+
+/// A mark, or one of the two letters that decompose to a mark.
+bool acts_as_mark(uint32_t c) { return is_mark(c) || c == 0xFF9E || c == 0xFF9F; }
+
+/// The decompositions of the marks in `marks`, in canonical order. utf8proc brings marks into order by exchanging
+/// neighbors, which takes quadratic time.
+std::string sorted_marks(std::string_view marks, int options) {
+  struct Mark {
+    utf8proc_int32_t value;
+    utf8proc_propval_t order;
+  };
+  constexpr utf8proc_ssize_t kMost = 32;  // code points of one decomposition
+  std::vector<Mark> found;
+  for (size_t pos = 0; pos < marks.size();) {
+    const Utf8Char c = utf8_at(marks, pos);
+    pos += c.bytes;
+    utf8proc_int32_t apart[kMost];
+    const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), apart, kMost,
+                                                           static_cast<utf8proc_option_t>(options), nullptr);
+    for (utf8proc_ssize_t i = 0; i < std::min(count, kMost); ++i)
+      found.push_back({apart[i], utf8proc_get_property(apart[i])->combining_class});
+  }
+  const auto stays = [](const Mark& mark) { return mark.order == 0; };
+  for (auto begin = found.begin(); begin != found.end();) {
+    begin = std::find_if_not(begin, found.end(), stays);
+    const auto end = std::find_if(begin, found.end(), stays);
+    std::stable_sort(begin, end, [](const Mark& a, const Mark& b) { return a.order < b.order; });
+    begin = end;
+  }
+  std::string sorted;
+  for (const Mark& mark : found) append_utf8(sorted, static_cast<uint32_t>(mark.value));
+  return sorted;
+}
+
+/// `run` with long runs of marks decomposed and in canonical order, which has the same normal forms.
+std::string with_sorted_marks(std::string_view run, int options) {
+  constexpr size_t kLongRun = 32;  // marks
+  std::string out;
+  size_t done = 0;
+  for (size_t pos = 0; pos < run.size();) {
+    size_t count = 0;
+    const size_t begin = pos;
+    Utf8Char c;
+    while (pos < run.size() && acts_as_mark((c = utf8_at(run, pos)).value)) {
+      pos += c.bytes;
+      ++count;
+    }
+    if (count >= kLongRun) {
+      out.append(run.substr(done, begin - done)).append(sorted_marks(run.substr(begin, pos - begin), options));
+      done = pos;
+    }
+    if (pos < run.size()) pos += c.bytes;
+  }
+  return out.append(run.substr(done));
+}
+
 }  // namespace
+
+size_t normalization_cut(std::string_view text, size_t pos) {
+  while (pos < text.size() && (static_cast<uint8_t>(text[pos]) & 0xC0) == 0x80) ++pos;
+  while (pos < text.size()) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (c.valid && begins_anew(c.value)) break;
+    pos += c.bytes;
+  }
+  return pos;
+}
 
 std::string normalize_unicode(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);  // in every form
@@ -199,7 +182,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
   if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
   std::string out;
   out.reserve(text.size());
-  const auto append = [&](std::string_view run) {
+  const auto append = [&](std::string_view piece) {
+    const std::string run = with_sorted_marks(piece, options & ~UTF8PROC_COMPOSE);
     utf8proc_uint8_t* made = nullptr;
     const utf8proc_ssize_t size =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()), static_cast<utf8proc_ssize_t>(run.size()),

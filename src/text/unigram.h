@@ -23,16 +23,19 @@ class UnigramModel : public TokenModel {
   /// invalid_argument: a piece longer than PrefixMatcher::kMaxBytes.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, std::vector<double> scores,
                                                   UnigramOptions options);
-  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
+  using TokenModel::encode;
+  void encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const override;
+  int64_t max_token_bytes(bool spells_bytes) const override;
 
  private:
   UnigramModel(const Vocabulary& vocabulary, std::vector<double> scores, UnigramOptions options);
-  void encode_chunk(std::string_view text, std::vector<TokenId>& ids) const;
+  TokenId token_of(std::string_view text) const;
   void put_unknown(std::string_view text, std::vector<TokenId>& ids) const;
 
   std::vector<double> scores_;
   UnigramOptions options_;
   PrefixMatcher pieces_;
+  size_t max_bytes_ = 1;  ///< of a piece
   std::array<TokenId, 256> byte_ids_;
 };
 

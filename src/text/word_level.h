@@ -11,10 +11,13 @@ class WordLevelModel : public TokenModel {
   /// `is_word`: of each token; not tokens that were added to the model's vocabulary.
   WordLevelModel(const Vocabulary& vocabulary, std::vector<bool> is_word, TokenId unk)
       : vocabulary_(vocabulary), is_word_(std::move(is_word)), unk_(unk) {}
-  void encode(std::string_view word, std::vector<TokenId>& ids) const override {
+  using TokenModel::encode;
+  void encode(std::string_view word, EncodeWork& work, std::vector<TokenId>& ids) const override {
+    if (!work.add(word.size())) return;
     const TokenId id = vocabulary_.find(word);
     ids.push_back(id >= 0 && is_word_[static_cast<size_t>(id)] ? id : unk_);
   }
+  int64_t max_token_bytes(bool) const override { return 0; }  // a word of any length may be unknown
 
  private:
   const Vocabulary& vocabulary_;

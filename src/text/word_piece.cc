@@ -26,7 +26,8 @@ Result<std::unique_ptr<TokenModel>> WordPieceModel::make(const Vocabulary& vocab
   return std::unique_ptr<TokenModel>(std::move(model));
 }
 
-void WordPieceModel::encode(std::string_view word, std::vector<TokenId>& ids) const {
+void WordPieceModel::encode(std::string_view word, EncodeWork& work, std::vector<TokenId>& ids) const {
+  if (!work.add(word.size())) return;
   const size_t before = ids.size();
   int64_t chars = 0;
   for (size_t pos = 0; pos < word.size() && chars <= max_word_chars_; ++chars) pos += utf8_at(word, pos).bytes;

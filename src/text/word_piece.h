@@ -18,7 +18,9 @@ class WordPieceModel : public TokenModel {
  public:
   /// invalid_argument: a piece longer than PrefixMatcher::kMaxBytes.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const WordPieceOptions& options);
-  void encode(std::string_view word, std::vector<TokenId>& ids) const override;
+  using TokenModel::encode;
+  void encode(std::string_view word, EncodeWork& work, std::vector<TokenId>& ids) const override;
+  int64_t max_token_bytes(bool) const override { return 0; }  // a word of any length may be unknown
 
  private:
   explicit WordPieceModel(const WordPieceOptions& options)

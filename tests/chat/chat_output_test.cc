@@ -213,6 +213,153 @@ TEST(ChatOutput, MalformedCallsAreContent) {
   EXPECT_EQ(parsed("mistral", "[TOOL_CALLS]two words[ARGS]{}"), "[TOOL_CALLS]two words[ARGS]{}");
 }
 
+/// The text cut after each of its bytes: no output has a piece of a marker or of a call as content.
+void check_cuts(std::string_view format, std::string_view text, std::string_view content) {
+  const std::string words = chat_output_words_of(format, "<think>");
+  size_t before = 0;
+  for (size_t size = 0; size <= text.size(); ++size) {
+    ChatOutputParser parser({words, "", kChatOutputTools});
+    std::vector<ChatDelta> deltas;
+    parser.push(text.substr(0, size), deltas);
+    parser.finish(deltas, true);
+    ChatOutput output;
+    for (const ChatDelta& delta : deltas) output.add(delta);
+    EXPECT_TRUE(content.starts_with(output.content)) << format << ": " << output.content;
+    EXPECT_GE(output.tool_calls.size(), before) << format << ": " << text.substr(0, size);
+    before = output.tool_calls.size();
+    for (const ChatToolCall& call : output.tool_calls)
+      EXPECT_TRUE(ChatOutputJson::accept(call.arguments)) << call.arguments;
+  }
+  EXPECT_EQ(before, 2U) << format;
+}
+
+TEST(ChatOutput, CutCallsLeaveNoPieces) {
+  check_cuts("hermes",
+             "Two.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"city\": \"Bern\"}}\n</tool_call>\n"
+             "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+             "Two.\n");
+  check_cuts("qwen-xml",
+             "Two.<tool_call>\n<function=f>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>\n"
+             "<tool_call>\n<function=f>\n</function>\n</tool_call>",
+             "Two.");
+  check_cuts("glm",
+             "<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n</tool_call>"
+             "<tool_call>f\n</tool_call>",
+             "");
+  check_cuts("nemotron",
+             "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"f\", \"arguments\": {\"days\": 1}}]"
+             "</TOOLCALL>",
+             "");
+  check_cuts("deepseek",
+             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"days\": 1}<｜tool▁call▁end｜>"
+             "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+             "");
+  check_cuts("mistral", "Two.[TOOL_CALLS]f[ARGS]{\"days\": 1}[TOOL_CALLS]f[ARGS]{}", "Two.");
+}
+
+// The JSON of a call is whole before its closing marker.
+TEST(ChatOutput, ACallCutInItsClosingMarkerIsACall) {
+  const std::string words = chat_output_words_of("hermes", "");
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"days\": 1}}\n</tool_call>";
+  for (const char* rest : {"", "\n", "\n<", "\n</tool", "\n</tool_call"}) {
+    ChatOutputParser parser({words, "", kChatOutputTools});
+    std::vector<ChatDelta> deltas;
+    parser.push(call.substr(0, call.size() - 13) + rest, deltas);
+    parser.finish(deltas, true);
+    ASSERT_EQ(deltas.size(), 1U) << rest;
+    EXPECT_EQ(deltas[0].call.arguments, "{\"days\": 1}");
+  }
+}
+
+// What is cut, and would be content where the text ended by itself.
+TEST(ChatOutput, CutTextWithoutToolsStays) {
+  ChatOutputParser parser({"<tool_call> <think>", "", ""});
+  std::vector<ChatDelta> deltas;
+  parser.push("if a <", deltas);
+  parser.finish(deltas, true);
+  ChatOutput output;
+  for (const ChatDelta& delta : deltas) output.add(delta);
+  EXPECT_EQ(output.content, "if a <");
+}
+
+TEST(ChatOutput, QwenCoderCallsWithoutTheirOpeningMarker) {
+  const std::string call =
+      "<function=f>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>";
+  const std::string expected = "I will check.|f{\"city\": \"Paris\", \"days\": 3}";
+  EXPECT_EQ(parsed("qwen-xml", "I will check.\n" + call + "\n</tool_call>"), expected);
+  EXPECT_EQ(parsed("qwen-xml", "I will check.\n" + call), expected);
+  EXPECT_EQ(parsed("qwen-xml", "See <function=g> in C."), "See <function=g> in C.");
+}
+
+// Values without quotes have the types of the tool's schema, wherever that says them.
+TEST(ChatOutput, PlainValuesFollowTheSchema) {
+  const auto value = [](std::string_view schema, std::string_view text) {
+    const std::string tools = fmt::format(
+        R"([{{"type": "function", "function": {{"name": "f", "parameters": {{"type": "object", "$defs": {{"s":
+        {{"type": "string"}}}}, "properties": {{"zip": {}}}}}}}}}])",
+        schema);
+    const std::string words = chat_output_words_of("qwen-xml", "");
+    const std::string call =
+        fmt::format("<tool_call>\n<function=f>\n<parameter=zip>\n{}\n</parameter>\n</function>\n</tool_call>", text);
+    const ChatOutput output = parse_chat_output({words, "", tools}, call);
+    return output.tool_calls.empty() ? "" : ChatOutputJson::parse(output.tool_calls[0].arguments)["zip"].dump();
+  };
+  constexpr std::string_view kOptional = R"({"anyOf": [{"type": "string"}, {"type": "null"}]})";
+  for (const char* text : {"12134", "true", "1e5", "[1]", "{\"a\": 1}"}) {
+    const std::string expected = ChatOutputJson(text).dump();
+    EXPECT_EQ(value(kOptional, text), expected);
+    EXPECT_EQ(value(R"({"type": ["string", "null"]})", text), expected);
+    EXPECT_EQ(value(R"({"$ref": "#/$defs/s"})", text), expected);
+    EXPECT_EQ(value(R"({"allOf": [{"$ref": "#/$defs/s"}, {"minLength": 1}]})", text), expected);
+  }
+  EXPECT_EQ(value(R"({"const": "1"})", "1"), "\"1\"");
+  EXPECT_EQ(value(R"({"enum": ["1", "2"]})", "1"), "\"1\"");
+  EXPECT_EQ(value(kOptional, "null"), "null");
+  EXPECT_EQ(value(R"({"anyOf": [{"type": "integer"}, {"type": "string"}]})", "12"), "12");
+  EXPECT_EQ(value(R"({"type": "number"})", "1e5"), "100000.0");
+  EXPECT_EQ(value("{}", "12"), "12");
+  EXPECT_EQ(value("{}", "\"a\""), "\"\\\"a\\\"\"");
+}
+
+// JSON that a schema constrains is content, whatever its strings are.
+TEST(ChatOutput, JsonHasNoMarkers) {
+  const auto read = [](std::string_view format, std::string_view text, std::string_view tools = "") {
+    const std::string words = chat_output_words_of(format, "<think>");
+    return described(parse_chat_output({words, "", tools, ContentKind::kJson}, text));
+  };
+  EXPECT_EQ(read("hermes", "<think>So.</think>\n\n{\"a\": \"<think>\"}"), "(So.){\"a\": \"<think>\"}");
+  EXPECT_EQ(read("hermes", "[\"<tool_call>\\\"\"]"), "[\"<tool_call>\\\"\"]");
+  EXPECT_EQ(read("llama", "{\"name\": \"f\", \"parameters\": {}}"), "{\"name\": \"f\", \"parameters\": {}}");
+  EXPECT_EQ(read("llama", "{\"name\": \"f\", \"parameters\": {}}", kChatOutputTools), "|f{}");
+  EXPECT_EQ(read("command", "<|START_RESPONSE|>{\"a\": 1}<|END_RESPONSE|>"), "{\"a\": 1}");
+  EXPECT_EQ(read("plain", "12"), "12");
+}
+
+TEST(ChatOutput, PartsTellTheAnswerFromTheReasoning) {
+  const std::string words = chat_output_words_of("hermes", "<think>");
+  const std::string text = "<think>a<b</think>Hello <b><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  for (const size_t step : {1U, 3U, 7U, 200U}) {
+    ChatOutputParser parser({words, "", kChatOutputTools});
+    std::vector<ChatDelta> deltas;
+    std::string answer, other;
+    size_t at = 0;
+    const auto take = [&] {
+      for (const ChatOutputParser::Part& part : parser.take_parts()) {
+        (part.is_answer ? answer : other) += text.substr(at, part.bytes);
+        at += part.bytes;
+      }
+    };
+    for (size_t begin = 0; begin < text.size(); begin += step) {
+      parser.push(std::string_view(text).substr(begin, step), deltas);
+      take();
+    }
+    parser.finish(deltas);
+    take();
+    EXPECT_EQ(other, "<think>a<b</think>") << step;
+    EXPECT_EQ(answer, text.substr(18)) << step;
+  }
+}
+
 TEST(ChatOutput, TextArrivesAsItIsWritten) {
   ChatOutputParser parser({"<tool_call> <think>", "", ""});
   std::vector<ChatDelta> deltas;

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 namespace redline {
@@ -172,6 +173,89 @@ TEST(ChatTemplate, BuiltinsRender) {
             "<bos><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n"
             "<start_of_turn>user\nV<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_THAT(read_chat_template("nothing").status().message(), HasSubstr("chatml, llama2"));
+}
+
+// Which variable, or which word of the system message, turns the thinking of a template off and on.
+TEST(ChatTemplate, ThinkingSwitchesOfTheSharedTemplates) {
+  const std::map<std::string, std::string> switches = {
+      {"Apertus-8B-Instruct", "enable_thinking"},
+      {"ByteDance-Seed-OSS", "thinking_budget"},
+      {"Cohere2MoE", "reasoning"},
+      {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "enable_thinking"},
+      {"GLM-4.6", "enable_thinking"},
+      {"MiniMax-M3", "thinking_mode"},
+      {"NVIDIA-Nemotron-Nano-v2", "/no_think"},
+      {"Qwen-QwQ-32B", "enable_thinking"},
+      {"Qwen3.5-4B", "enable_thinking"},
+      {"deepseek-ai-DeepSeek-V3.1", "enable_thinking"},
+      {"deepseek-ai-DeepSeek-V3.2", "enable_thinking"},
+      {"deepseek-ai-DeepSeek-V4", "enable_thinking"},
+      {"google-gemma-4-31B-it", "enable_thinking"},
+      {"google-gemma-4-31B-it-interleaved", "enable_thinking"},
+      {"llama-cpp-rwkv-world", "enable_thinking"},
+      {"openbmb-MiniCPM5-1B", "enable_thinking"},
+      {"poolside-Laguna-S-2.1", "enable_thinking"},
+      {"poolside-Laguna-XS.2", "enable_thinking"},
+      {"tencent-Hy3", "reasoning_effort"},
+      {"upstage-Solar-Open-100B", "reasoning_effort"},
+  };
+  const std::filesystem::path folder = REDLINE_SOURCE_DIR "/../shared/models/chat-templates";
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) GTEST_SKIP() << "../shared/models/chat-templates is not there";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".jinja") continue;
+    std::ifstream file(entry.path());
+    const std::string name = entry.path().stem().string(), text{std::istreambuf_iterator<char>(file), {}};
+    ChatTemplateOptions options;
+    options.special_tokens_json = R"({"bos_token": "<s>", "eos_token": "</s>"})";
+    const auto compiled = ChatTemplate::compile(text, options);
+    ASSERT_TRUE(compiled.ok()) << name;
+    constexpr std::string_view kMessages = R"([{"role": "user", "content": "u"}])";
+    if (!compiled->render({kMessages, "", ""}).ok()) continue;  // a template for tools only
+    const auto found = switches.find(name);
+    EXPECT_EQ(compiled->thinking_switch(), found == switches.end() ? "" : found->second) << name;
+    for (const char* level : {"none", "off", "on", "auto", "minimal", "low", "medium", "high", "xhigh", "max"}) {
+      ChatInput input{kMessages, "", ""};
+      input.thinking = level;
+      const auto prompt = compiled->render(input);
+      EXPECT_TRUE(prompt.ok()) << name << ", " << level << ": " << prompt.status().to_string();
+    }
+  }
+}
+
+TEST(ChatTemplate, ThinkingSetsTheSwitch) {
+  const auto rendered = [](std::string_view source, std::string_view level, std::string_view variables = "",
+                           std::string_view messages = R"([{"role": "user", "content": "u"}])") {
+    const auto compiled = ChatTemplate::compile(std::string(source));
+    EXPECT_TRUE(compiled.ok()) << compiled.status().to_string();
+    ChatInput input{messages, "", variables};
+    input.thinking = level;
+    const auto text = compiled->render(input);
+    return text.ok() ? *text : text.status().message();
+  };
+  constexpr std::string_view kVariable = "{{ 'off' if enable_thinking is false else 'on' }} {{ reasoning_effort }}";
+  EXPECT_EQ(rendered(kVariable, ""), "on ");
+  EXPECT_EQ(rendered(kVariable, "none"), "off ");
+  EXPECT_EQ(rendered(kVariable, "low"), "on low");
+  EXPECT_EQ(rendered(kVariable, "none", R"({"enable_thinking": true})"), "on ") << "the caller's variables go first";
+  EXPECT_EQ(rendered(kVariable, "much"),
+            "thinking: expected one of none, off, on, minimal, low, medium, high, xhigh, max, auto, got \"much\"");
+  constexpr std::string_view kWord =
+      "{% for m in messages %}<{{ m.content | replace('/no_think', '') }}>{% endfor %}{{ 'off' if "
+      "'/no_think' in messages[0].content else 'on' }}";
+  EXPECT_EQ(rendered(kWord, "none"), "<><u>off");
+  EXPECT_EQ(rendered(kWord, "none", "", R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])"),
+            "<s\n><u>off");
+  constexpr std::string_view kHarmony = "<|channel|> <|message|> analysis {{ reasoning_effort }}";
+  EXPECT_EQ(rendered(kHarmony, "xhigh"), "<|channel|> <|message|> analysis high");
+  EXPECT_EQ(rendered(kHarmony, "medium"), "<|channel|> <|message|> analysis medium");
+  EXPECT_EQ(ChatTemplate::compile(std::string(kHarmony))->thinking_switch(), "");
+}
+
+TEST(ChatTemplate, TellsWhetherItWritesTools) {
+  EXPECT_TRUE(ChatTemplate::compile("{{ tools | tojson }}")->writes_tools());
+  EXPECT_FALSE(ChatTemplate::compile("{% if tools %}{{ messages[0].content }}{% endif %}")->writes_tools());
+  EXPECT_FALSE(ChatTemplate::compile("{{ messages[0].content }}")->writes_tools());
 }
 
 }  // namespace

@@ -58,8 +58,27 @@ TEST_F(ModelName, MissingOnesNameTheNearest) {
   EXPECT_THAT(message((folder / "llama-7b.guf").string()),
               HasSubstr("did you mean " + (folder / "llama-7b.gguf").string()));
   EXPECT_THAT(message("zzzzzzzzzz"), HasSubstr("bundled: assets/tales"));
+  EXPECT_EQ(message((folder / "none" / "zzzzzzzzzz").string()),
+            "model " + (folder / "none" / "zzzzzzzzzz").string() + ": no such file or folder");
   fs::create_symlink("loop", folder / "loop");
   EXPECT_EQ(message("loop"), "model loop: is a link that leads nowhere (to loop)");
+}
+
+TEST_F(ModelName, BundledModelsAreFoundFromEveryPlaceOfTheProgram) {
+  const auto roots = [&](const char* program) {
+    std::vector<std::string> names;
+    for (const fs::path& root : model_roots_of(folder / program)) names.push_back(root.string());
+    return names;
+  };
+  const auto in = [&](const char* name) { return (folder / name).string(); };
+  // Unpacked from an archive, and installed.
+  EXPECT_EQ(roots("unpacked"), (std::vector<std::string>{"assets", in("unpacked/models"), in("share/redline")}));
+  EXPECT_EQ(roots("usr/bin"), (std::vector<std::string>{"assets", in("usr/bin/models"), in("usr/share/redline")}));
+  // Built in a source tree, started from any folder.
+  fs::create_directories(folder / "source" / "assets" / "redline-tales");
+  EXPECT_EQ(roots("source/build/release"),
+            (std::vector<std::string>{"assets", in("source/build/release/models"), in("source/build/share/redline"),
+                                      in("source/assets")}));
 }
 
 TEST_F(ModelName, OtherNames) {

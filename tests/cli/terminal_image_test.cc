@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "formats/png.h"
+#include "media/png.h"
 
 namespace redline::cli {
 namespace {

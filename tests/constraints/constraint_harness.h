@@ -58,13 +58,16 @@ inline TokenBits mask_of(ConstraintState& state, const TokenTrie& trie) {
   return bits;
 }
 
-/// A random walk that takes a random allowed token each time; `visit` sees each state. Returns the text.
+/// A random walk that takes a random allowed token each time; `visit` sees each state. Returns the text, which begins
+/// with `beginning`.
 template <class Random>
 std::string random_walk(const std::shared_ptr<const Constraint>& constraint, Random& random, size_t max_tokens,
-                        const std::function<void(ConstraintState&, const TokenBits&)>& visit = {}) {
+                        const std::function<void(ConstraintState&, const TokenBits&)>& visit = {},
+                        std::string beginning = "") {
   const TokenTrie& trie = constraint->trie();
   ConstraintState state(constraint);
-  std::string text;
+  std::string text = std::move(beginning);
+  EXPECT_TRUE(text.empty() || state.accept_text(text).ok()) << text;
   for (size_t n = 0; n < max_tokens && !state.is_finished(); ++n) {
     const TokenBits bits = mask_of(state, trie);
     if (visit) visit(state, bits);

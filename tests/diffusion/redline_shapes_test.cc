@@ -5,7 +5,7 @@
 
 #include "diffusion/latents.h"
 #include "diffusion/pipeline_loader.h"
-#include "formats/png.h"
+#include "media/png.h"
 #include "redline/image.h"
 #include "support/golden.h"
 #include "support/pipeline_schedules.h"

@@ -74,6 +74,19 @@ TEST(CpuKernels, ASuffixTakesThePathsOfAnotherKindOfCpu) {
   EXPECT_THAT(cpu_kernels_for("genric+tiles").status().message(), HasSubstr("did you mean \"generic\"?"));
 }
 
+TEST(CpuKernels, ASetIsLeftOutLackingOrThereButNeverUnknown) {
+  const auto known = isas(false);
+  for (const char* name :
+       {"generic", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx", "amx_fp16"}) {
+    const Result<CpuKernels> table = cpu_kernels_for(name);
+    if (table.ok()) continue;
+    const bool is_compiled = std::find(known.begin(), known.end(), name) != known.end();
+    EXPECT_THAT(table.status().message(), HasSubstr(is_compiled ? "this machine lacks the instruction set"
+                                                                : "Build with -DREDLINE_CPU_ISAS= (all instruction"))
+        << name;
+  }
+}
+
 // The variable is read once in a process, so each of these asks a child of its own.
 void ask(const char* value) {
   setenv("REDLINE_CPU_ISA", value, 1);

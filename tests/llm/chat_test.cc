@@ -100,5 +100,39 @@ TEST(EngineChat, ControlTokensAppearOnRequest) {
   EXPECT_EQ(plain.find("<|endoftext|>"), plain.npos);
 }
 
+// A stop string within the reasoning does not end the answer, unless that is asked for.
+TEST(EngineChat, StopStringsActOnTheAnswer) {
+  const testing::TemporaryFolder folder;
+  TextEngineOptions options;
+  options.chat_template = folder.path() + "/chat_template.jinja";
+  std::ofstream(options.chat_template) << "{{ messages[0].content }}<think></think>";
+  const auto engine = TextEngine::open(kTales, options).value();
+  const std::string text = "<think>first stop, then stop</think>one <b> two stop three";
+  GenerateRequest request;
+  request.prompt = engine->encode("Hi").value();
+  request.special = true;
+  request.stop = {"stop", "<b> tw_"};
+  request.constraint = {.kind = OutputConstraint::Kind::kChoice, .text = "", .choices = {text}};
+  const auto written = [&] { return engine->generate(request).value(); };
+  EXPECT_EQ(written().text, "<think>first ") << "not a chat";
+  request.chat_prompt = "Hi<think></think>";  // the reasoning is left out: the choice begins with the first token
+  EXPECT_EQ(written().text, "<think>first stop, then stop</think>one <b> two ");
+  EXPECT_EQ(written().reason, FinishReason::kStop);
+  request.stop_in_reasoning = true;
+  EXPECT_EQ(written().text, "<think>first ");
+  request.stop_in_reasoning = false;
+  request.stop = {"nowhere"};
+  EXPECT_EQ(written().text, text);
+  std::string pieces;
+  ASSERT_TRUE(engine
+                  ->generate(request,
+                             [&](const TextPiece& piece) {
+                               pieces += piece.text;
+                               return true;
+                             })
+                  .ok());
+  EXPECT_EQ(pieces, text);
+}
+
 }  // namespace
 }  // namespace redline

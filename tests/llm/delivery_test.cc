@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
+#include <utility>
 
+#include "llm/generation_loop.h"
 #include "redline/text.h"
 #include "support/bundled.h"
 
@@ -119,6 +122,94 @@ TEST(Delivery, CallbacksRunBesideTheNextStep) {
                            .value();
   EXPECT_EQ(running->wait()->tokens.size(), 6u);
   EXPECT_EQ(saw_next, 5);
+}
+
+/// Holds up the constraints of the client "slow" until it is opened.
+class SlowConstraints {
+ public:
+  SlowConstraints() {
+    GenerationLoop::on_prepare = [opened = opened_](const std::string& client) {
+      if (client == "slow") opened.wait();
+    };
+  }
+  ~SlowConstraints() {
+    open();
+    engine.reset();
+    GenerationLoop::on_prepare = nullptr;
+  }
+  void open() {
+    if (!std::exchange(is_open_, true)) gate_.set_value();
+  }
+  std::unique_ptr<TextEngine> engine = open_delivery(2);
+  GenerateRequest request(const std::string& client, int64_t tokens) const {
+    GenerateRequest r;
+    r.prompt = engine->encode("Once upon a time").value();
+    r.sampling.temperature = 1;
+    r.sampling.seed = 5;
+    r.max_tokens = tokens;
+    r.client = client;
+    r.constraint = {OutputConstraint::Kind::kRegex, "[a-z ]{300}", {}};
+    return r;
+  }
+
+ private:
+  bool is_open_ = false;
+  std::promise<void> gate_;
+  const std::shared_future<void> opened_ = gate_.get_future().share();
+};
+
+// The mask of one request never comes: others, constrained or not, go on to their end meanwhile. Then it goes on, and
+// its text is the one that it has alone.
+TEST(Delivery, AConstraintThatTakesLongHoldsUpItsOwnRequestOnly) {
+  SlowConstraints slow;
+  Output alone;
+  auto expected = slow.engine->generate(slow.request("", 12), collect(alone));
+  ASSERT_TRUE(expected.ok()) << expected.status().to_string();
+
+  std::atomic<int> tokens{0};
+  const auto late = slow.engine->submit(slow.request("slow", 12), [&](const TextPiece& piece) {
+    tokens += piece.token >= 0;
+    return true;
+  });
+  ASSERT_TRUE(late.ok());
+  for (const bool is_constrained : {false, true}) {
+    GenerateRequest other = slow.request("other", 40);
+    if (!is_constrained) other.constraint = {};
+    other.ignore_stop_tokens = true;
+    auto quick = slow.engine->submit(other);
+    ASSERT_TRUE(quick.ok());
+    EXPECT_EQ((*quick)->wait().value().tokens.size(), 40u);
+  }
+  EXPECT_FALSE((*late)->is_done());
+  EXPECT_EQ(tokens, 0);  // its first token waits to be checked against the constraint
+  slow.open();
+  const auto result = (*late)->wait();
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->tokens, expected->tokens);
+  EXPECT_EQ(tokens, 12);
+}
+
+TEST(Delivery, ARequestWhoseConstraintTakesLongCanBeCancelled) {
+  SlowConstraints slow;
+  const auto late = slow.engine->submit(slow.request("slow", 12));
+  auto quick = slow.engine->submit(slow.request("other", 30));
+  ASSERT_TRUE((*quick)->wait().ok());
+  (*late)->cancel();
+  ASSERT_TRUE((*slow.engine->submit(slow.request("other", 3)))->wait().ok());
+  slow.open();
+  const auto result = (*late)->wait();
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->reason, FinishReason::kCancelled);
+}
+
+TEST(Delivery, ClosingTheEngineWaitsForConstraintsThatTakeLong) {
+  SlowConstraints slow;
+  const auto late = slow.engine->submit(slow.request("slow", 12));
+  ASSERT_TRUE((*slow.engine->submit(slow.request("other", 5)))->wait().ok());
+  std::thread closing([&] { slow.engine.reset(); });
+  slow.open();
+  closing.join();
+  EXPECT_EQ((*late)->wait().value().reason, FinishReason::kCancelled);
 }
 
 TEST(Delivery, ACallbackThatEndsItsRequestIsNotCalledAgain) {

@@ -42,5 +42,27 @@ TEST(OutputConstraints, WhatTheyKeepTogetherIsBounded) {
   EXPECT_NE(large.compile(regex("x")).value(), oldest);
 }
 
+// Prompts that leave off at the same place share a constraint; the answer of a chat may think first.
+TEST(OutputConstraints, ChatPromptsWithReasoning) {
+  const Checkpoint checkpoint = Checkpoint::open(REDLINE_SOURCE_DIR "/assets/redline-tales").value();
+  OutputConstraints constraints(checkpoint.tokenizer.get(), checkpoint.tokenizer->vocab_size(), {0});
+  constraints.set_chat_template("<tool_call> <think> </think>");
+  const auto begins = [&](std::string_view prompt, std::string_view text) {
+    return ConstraintState(constraints.compile(regex("[0-9]+"), prompt).value()).allows(text);
+  };
+  EXPECT_TRUE(begins("", "12"));
+  EXPECT_FALSE(begins("", "So."));
+  EXPECT_TRUE(begins("<think>\n", "So.</think>\n\n12"));
+  EXPECT_FALSE(begins("<think>\n", "So.</think>\n\nSo"));
+  EXPECT_TRUE(begins("assistant\n", "12"));
+  EXPECT_TRUE(begins("assistant\n", "<think>So.</think>\n\n12"));
+  EXPECT_FALSE(begins("assistant\n", "So."));
+  EXPECT_FALSE(begins("<think>\n\n</think>\n\n", "<"));
+  const auto compiled = [&](std::string_view prompt) { return constraints.compile(regex("x"), prompt).value(); };
+  EXPECT_EQ(compiled("a<think>\n"), compiled("b<think>"));
+  EXPECT_NE(compiled("a<think>\n"), compiled("b"));
+  EXPECT_NE(compiled("b"), compiled(""));
+}
+
 }  // namespace
 }  // namespace redline

@@ -22,7 +22,7 @@ namespace redline::testing {
 struct SimulatedRequest {
   double arrival_ms = 0;
   int64_t prompt = 0, output = 1;  ///< tokens
-  std::string client = {};
+  std::string client = {}, user = {};
   int priority = 0;
   double timeout_ms = 0, cancel_ms = 0;  ///< after arrival; 0: none
   int prefix = -1;                       ///< requests with the same number begin with the same `shared` tokens
@@ -168,6 +168,7 @@ class SchedulerSimulator : private SchedulerHost {
       ScheduledRequest s;
       s.id = i;
       s.client = r.client;
+      s.user = r.user;
       s.priority = r.priority;
       if (r.timeout_ms > 0) s.deadline_ms = r.arrival_ms + r.timeout_ms;
       s.is_cancelled = r.cancel_ms > 0 && r.arrival_ms + r.cancel_ms <= now_ms;

@@ -245,6 +245,54 @@ TEST(SchedulerSimulator, ClientsThatAreBackloggedAreServedEqually) {
   EXPECT_GT(served["few"], 60 * 1500);
 }
 
+// Tokens between the arrival of another client's request and its first token, while `users` requests of one client run.
+int64_t delay_beside_users(int users, bool names_users) {
+  std::vector<SimulatedRequest> traffic;
+  for (int i = 0; i < users; ++i) {
+    traffic.push_back(one(4000, 50, 0, "hog"));
+    if (names_users) traffic.back().user = fmt::format("user {}", i);
+  }
+  traffic.push_back(one(400, 5, 5000, "other"));
+  SchedulerSimulator s({}, traffic);
+  EXPECT_TRUE(s.run(5000));
+  return s.requests.back().first_token - s.requests.back().arrival_step;
+}
+
+TEST(SchedulerSimulator, AClientGainsNothingByNamingManyUsers) {
+  EXPECT_LE(delay_beside_users(40, true), 4);
+  EXPECT_EQ(delay_beside_users(40, true), delay_beside_users(40, false));
+}
+
+TEST(SchedulerSimulator, UsersOfOneClientAreServedEqually) {
+  std::vector<SimulatedRequest> traffic;
+  for (int i = 0; i < 100; ++i) traffic.push_back(one(500, 2, 0, "key"));
+  for (SimulatedRequest& r : traffic) r.user = "many";
+  traffic.push_back(one(500, 2, 1000, "key"));
+  traffic.back().user = "one";
+  SchedulerSimulator s({}, traffic);
+  ASSERT_TRUE(s.run(5000));
+  EXPECT_LE(s.requests.back().first_token - s.requests.back().arrival_step, 3);
+}
+
+// A client that sends each request under another name is not remembered under all of them.
+TEST(Scheduler, ThousandsOfUsersThatHaveLeftAreForgotten) {
+  Scheduler scheduler;
+  NoCache host;
+  ScheduledRequest slow = waiting(1 << 20);
+  slow.client = "slow";
+  slow.priority = 1;
+  for (uint64_t i = 1; i <= 3 * Scheduler::kMaxIdle; ++i) {
+    const std::string name = fmt::format("user {}", i);
+    ScheduledRequest quick = waiting(64);
+    quick.client = name;
+    quick.user = name;
+    quick.id = i;
+    scheduler.plan(std::vector{slow, quick}, budget(64, 1), host);
+  }
+  EXPECT_LE(scheduler.num_known_clients(), Scheduler::kMaxIdle + 2);
+  EXPECT_GE(scheduler.num_known_clients(), Scheduler::kMaxIdle / 4);
+}
+
 TEST(SchedulerSimulator, AClientThatWasIdleHasNoCredit) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 400; ++i) traffic.push_back(one(500, 10, i * 10.0, "steady"));

@@ -1,5 +1,5 @@
 // Autoencoders with trained weights: stored latents must give the stored images.
-#include "formats/png.h"
+#include "media/png.h"
 #include "support/autoencoder_golden.h"
 #include "support/image_builders.h"
 #include "support/npy.h"

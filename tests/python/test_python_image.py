@@ -273,3 +273,53 @@ def test_threads_take_turns(painter):
         t.join()
     for a, b in zip(expected, found):
         np.testing.assert_array_equal(a, b)
+
+
+def test_masks_count_by_luminance_and_what_is_transparent_is_kept(painter):
+    """Green (0.587 * 255 = 150) is regenerated; red (76) and what is transparent are kept."""
+    base = quick(painter).pixels[0]
+    drawn = {}
+    for name, left, right in (("gray", (255, 255, 255, 255), (0, 0, 0, 255)), ("colour", (0, 255, 0, 255), (255, 0, 0, 255)),
+                              ("alpha", (255, 255, 255, 255), (255, 255, 255, 0))):
+        mask = np.empty((128, 128, 4), np.uint8)
+        mask[:, :64], mask[:, 64:] = left, right
+        drawn[name] = [quick(painter, "a yellow star", image=base, mask_image=m, strength=1.0).pixels[0]
+                       for m in (mask, PIL.fromarray(mask))]
+    for name, (of_array, of_pil) in drawn.items():
+        np.testing.assert_array_equal(of_array, of_pil)
+        np.testing.assert_array_equal(of_array, drawn["gray"][0], name)
+
+
+def test_images_of_any_size_are_resized_as_pillow_does(painter):
+    photo = np.random.default_rng(0).integers(0, 256, (75, 100, 3), np.uint8)
+    result = quick(painter, image=photo, strength=0.5)
+    assert result.images[0].size == (96, 64) and any("resized from 100x75 to 96x64 (stretch)" in w for w in result.warnings)
+    resized = np.asarray(PIL.fromarray(photo).resize((96, 64), PIL.LANCZOS))
+    np.testing.assert_array_equal(result.pixels, quick(painter, image=resized, strength=0.5).pixels)
+    with pytest.raises(redline.InvalidArgument, match="stretch, crop or fit"):
+        quick(painter, image=photo, resize="zoom")
+
+
+def test_files_are_turned_by_their_orientation(painter, tmp_path):
+    photo = PIL.fromarray(np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8))
+    exif = PIL.Exif()
+    exif[0x0112] = 6
+    photo.save(tmp_path / "turned.png", exif=exif)
+    assert quick(painter, image=tmp_path / "turned.png", strength=0.5).images[0].size == (64, 96)
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in redline.step_cache_rules() if rule.name not in ("mask", "dbcache")])
+def test_every_cache_rule_runs_with_the_defaults(painter, rule):
+    assert len(quick(painter, num_inference_steps=4, cache=rule).step_ms) == 4
+
+
+def test_few_computed_steps_are_named(painter):
+    few = quick(painter, num_inference_steps=12, steps_budget=1)
+    assert any("computed 1 of 12 steps" in w and "steps_budget 3" in w for w in few.warnings)
+    assert not any("step cache computed" in w for w in quick(painter, num_inference_steps=12, steps_budget=6).warnings)
+
+
+def test_notation_of_other_programs_is_named(painter):
+    warnings = quick(painter, "a (red:1.3) circle <lora:style:1> at (8:30)").warnings
+    assert any('"(red:1.3)" in a prompt is text' in w for w in warnings) and any('"<lora:"' in w for w in warnings)
+    assert quick(painter, "a red circle (large), at 8:30").warnings == []

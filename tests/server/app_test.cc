@@ -255,12 +255,33 @@ TEST_F(AppServed, EchoScoresThePrompt) {
   EXPECT_EQ(choice["logprobs"]["tokens"], Json({"<|endoftext|>", "Once", " upon", " a", " time"}));
   EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 0, 4, 9, 11}));
   EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
-  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 2u);
+  EXPECT_TRUE(choice["logprobs"]["top_logprobs"][1].contains("Once")) << "the token itself is always there";
   const Json more = completion({{"prompt", "Once"}, {"temperature", 0}, {"logprobs", 1}, {"max_tokens", 3}});
   EXPECT_EQ(more["choices"][0]["logprobs"]["tokens"], Json({" upon", " a", " time"}));
   for (size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(more["choices"][0]["logprobs"]["token_logprobs"][i].get<double>(),
                 choice["logprobs"]["token_logprobs"][i + 2].get<double>(), 1e-3);
+}
+
+// The expected places and bytes follow from the vocabulary: "é" is the two tokens of bytes 195 and 169.
+TEST_F(AppServed, LogprobsHaveBytesAndPlacesOfTokens) {
+  const Json echoed = completion({{"prompt", "é é a"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}});
+  EXPECT_EQ(echoed["choices"][0]["logprobs"]["text_offset"], Json({0, 0, 0, 1, 2, 2, 3, 5}));
+  EXPECT_EQ(echoed["choices"][0]["logprobs"]["tokens"][1], "bytes:\\xc3");
+  const Json scored = completion({{"prompt", "Once upon"}, {"prompt_logprobs", 2}, {"max_tokens", 1}})["choices"][0];
+  ASSERT_EQ(scored["prompt_logprobs"].size(), 3u);
+  EXPECT_TRUE(scored["prompt_logprobs"][0].is_null());
+  const Json as_ids = completion({{"prompt", "Once upon"},
+                                  {"return_token_ids", true},
+                                  {"return_tokens_as_token_ids", true},
+                                  {"logprobs", 0},
+                                  {"max_tokens", 1}})["choices"][0];
+  for (size_t i = 1; i < 3; ++i) {
+    const std::string id = std::to_string(as_ids["prompt_token_ids"][i].get<int>());
+    EXPECT_TRUE(scored["prompt_logprobs"][i].contains(id)) << "the token of the prompt is always there";
+    EXPECT_GE(scored["prompt_logprobs"][i].size(), 2u);
+  }
+  EXPECT_EQ(as_ids["logprobs"]["tokens"][0], "token_id:" + std::to_string(as_ids["token_ids"][0].get<int>()));
 }
 
 TEST_F(AppServed, BeamSearchFindsWhatTheEngineFinds) {

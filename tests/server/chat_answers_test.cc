@@ -411,5 +411,82 @@ TEST(ChatAnswers, AModelWithoutTemplateSaysSo) {
   EXPECT_EQ(Json::parse(fake.post("/api/generate", raw))["response"], "text");
 }
 
+// The constraint of an answer holds after its reasoning, which ends where the rendered prompt and the template say.
+TEST(ChatAnswers, ConstraintsKnowThePrompt) {
+  using Kind = OutputConstraint::Kind;
+  Fake fake(kScript);
+  const Json schema = {{"type", "object"}}, chat = {{"messages", kMessages}};
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}};
+  const GenerateRequest& last = fake.engine->last;
+  const auto post = [&](const char* path, Json body) {
+    if (std::string_view(path) != "/v1/chat/completions") body["model"] = "fake";
+    (void)fake.post(path, body);
+    EXPECT_NE(last.chat_prompt, "") << path;
+    EXPECT_NE(last.chat_prompt.find("Weather?"), std::string::npos) << path;
+  };
+  Json body = chat_answers_with(chat, "response_format", format);
+  post("/v1/chat/completions", body);
+  EXPECT_EQ(last.constraint.kind, Kind::kJsonSchema);
+  EXPECT_EQ(last.constraint.tools, "");
+  body["tools"] = kTools;
+  post("/v1/chat/completions", body);
+  EXPECT_EQ(last.constraint.kind, Kind::kJsonSchema);
+  EXPECT_NE(last.constraint.tools.find("weather"), std::string::npos) << "a call, or text of the schema";
+  body["tool_choice"] = "required";
+  post("/v1/chat/completions", body);
+  EXPECT_EQ(last.constraint.kind, Kind::kToolCalls) << "the format does not matter";
+  body = chat_answers_with(chat, "guided_choice", {"yes"});
+  body["tools"] = kTools;
+  post("/v1/chat/completions", body);
+  EXPECT_EQ(last.constraint.kind, Kind::kChoice);
+  EXPECT_EQ(last.constraint.tools, "") << "only JSON may be a call instead";
+  post("/v1/responses",
+       {{"input", "Weather?"}, {"text", {{"format", {{"type", "json_schema"}, {"name", "x"}, {"schema", schema}}}}}});
+  EXPECT_EQ(last.constraint.kind, Kind::kJsonSchema);
+  body = chat_answers_with(chat, "output_config", {{"format", {{"type", "json_schema"}, {"schema", schema}}}});
+  body["max_tokens"] = 9;
+  post("/v1/messages", body);
+  EXPECT_EQ(last.constraint.kind, Kind::kJsonSchema);
+  post("/api/chat", chat_answers_with(chat, "format", schema));
+  EXPECT_EQ(last.constraint.kind, Kind::kJsonSchema);
+}
+
+// Each API has its own field; the template has the switch.
+TEST(ChatAnswers, ThinkingIsTurnedOffThroughEveryApi) {
+  Fake fake(kScript);
+  const auto ends_with = [&](const char* path, Json body, std::string_view level) {
+    body["model"] = "fake";
+    (void)fake.post(path, body);
+    EXPECT_TRUE(fake.engine->last.chat_prompt.ends_with(level)) << path << ": " << fake.engine->last.chat_prompt;
+  };
+  const Json chat = {{"messages", kMessages}};
+  ends_with("/v1/chat/completions", chat_answers_with(chat, "reasoning_effort", "none"), "]none");
+  ends_with("/v1/chat/completions", chat_answers_with(chat, "reasoning_effort", "high"), "]high");
+  ends_with("/v1/responses", {{"input", "Weather?"}, {"reasoning", {{"effort", "none"}}}}, "]none");
+  const Json claude = chat_answers_with(chat, "max_tokens", 9);
+  ends_with("/v1/messages", chat_answers_with(claude, "thinking", {{"type", "disabled"}}), "]off");
+  ends_with("/v1/messages", chat_answers_with(claude, "output_config", {{"effort", "low"}}), "]low");
+  ends_with("/api/chat", chat_answers_with(chat, "think", false), "]off");
+  ends_with("/api/chat", chat_answers_with(chat, "think", "low"), "]low");
+}
+
+// The model does not see tools that the chat template does not write.
+TEST(ChatAnswers, ToolsWithoutATemplateAreNamed) {
+  for (const bool writes_tools : {true, false}) {
+    Fake fake("Hello.", writes_tools ? "{{ tools }}" : "{{ messages }}");
+    for (const bool is_demanded : {false, true}) {
+      Json body = {{"messages", kMessages}, {"tools", kTools}};
+      if (is_demanded) body["tool_choice"] = "required";
+      HttpRequest call = make_request("POST", "/v1/chat/completions", body.dump());
+      const auto answer = fake.app.handle(call);
+      (void)body_of(*answer);
+      const bool is_named =
+          std::find(answer->headers.begin(), answer->headers.end(),
+                    std::pair<std::string, std::string>("X-Redline-Ignored", "tools")) != answer->headers.end();
+      EXPECT_EQ(is_named, !writes_tools && !is_demanded);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace redline::server

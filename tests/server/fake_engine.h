@@ -27,6 +27,7 @@ class FakeEngine final : public TextEngine {
     info_.max_token_bytes = 1;
     info_.has_chat_template = !chat_template.empty();
     info_.has_chat_markers = info_.has_chat_template;
+    info_.has_tool_template = chat_template.find("tools") != std::string::npos;
     info_.chat_template = std::move(chat_template);
   }
   static constexpr int32_t kControl = 1;
@@ -56,13 +57,18 @@ class FakeEngine final : public TextEngine {
     return text;
   }
   Result<std::string> render_chat(const ChatInput& input) const override {
-    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);
+    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json) +
+           std::string(input.thinking);
   }
-  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
-    return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});
+  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json,
+                                          OutputConstraint::Kind constraint) const override {
+    return std::make_unique<ChatOutputParser>(
+        ChatOutputOptions{info_.chat_template, prompt, tools_json, content_kind(constraint)});
   }
   std::vector<std::string> unenforced;  ///< of every constraint
-  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint&) override { return unenforced; }
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint&, std::string_view) override {
+    return unenforced;
+  }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string& name, const std::string&) override {
     return on_load ? on_load(name) : Status();

@@ -218,6 +218,7 @@ def test_request_ids_and_the_log(server):
     assert answer.headers["x-request-id"] == "abc-1"
     forged = server.client.get("/livez", headers={"X-Request-Id": 'a b"'})
     assert forged.headers["x-request-id"] != 'a b"'
+    eventually(lambda: '"id":"abc-1"' in server.log.read_text())  # a thread of its own writes it
     lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
     entry = next(line for line in lines if line["id"] == "abc-1")
     assert entry["status"] == 200 and entry["model"] == "redline-tales" and entry["tokens"] == 30
@@ -375,7 +376,35 @@ def test_keys(start, tmp_path):
             assert server.get("/v1/models", headers={"Authorization": "Bearer " + key}).status_code == 200
         statuses = [server.get("/v1/models", headers={"x-api-key": "k-bob"}).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
-        assert '"client":"ann"' in server.log.read_text()
+        eventually(lambda: '"client":"ann"' in server.log.read_text())
+
+
+def test_a_key_is_checked_before_the_body(start):
+    with start("--api-key", "root", waits=False) as server:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30000000\r\nExpect: 100-continue\r\n"
+        status, error = status_and_error(raw(server, head + b"\r\n"))
+        assert status == 401 and error["code"] == "invalid_api_key"
+        eventually(lambda: server.get("/health").status_code == 200)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as s:
+            s.sendall(head + b"Authorization: Bearer root\r\n\r\n")
+            assert s.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.mark.parametrize("text", ["a", " ", "7", "\n", "\u00e9"])
+def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(server, text):
+    for path in ("/tokenize", "/v1/completions"):
+        answer = server.post(path, {"prompt": text * 3_000_000})
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+        assert answer.json()["error"]["param"] == "prompt"
+
+
+def test_the_log_has_one_line_for_each_request(server):
+    path = "/" + "".join(f"%{c:02X}" for c in range(1, 256)) + "%E2%80%A8%C2%85" + "x" * 3000
+    answer = server.client.get(path, headers={"X-Request-Id": "odd-path"})
+    assert answer.status_code == 404
+    eventually(lambda: '"id":"odd-path"' in server.log.read_text())
+    line = next(line for line in server.log.read_bytes().split(b"\n") if b'"id":"odd-path"' in line)
+    assert line.isascii() and len(line) < 4096 and json.loads(line)["status"] == 404
 
 
 def test_a_log_on_a_full_disk(start):

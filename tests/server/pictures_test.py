@@ -101,6 +101,71 @@ def test_openai_client_edits_inside_the_mask_only(client, reference):
     assert np.array_equal(pixels(base64.b64decode(again.json()["data"][0]["b64_json"])), edited)
 
 
+def png(array):
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "PNG")
+    return file.getvalue()
+
+
+def with_hole(rgb):
+    """RGBA whose middle, 64x64 of 128x128, is transparent."""
+    alpha = np.full((128, 128, 1), 255, np.uint8)
+    alpha[32:96, 32:96] = 0
+    return np.concatenate([rgb.astype(np.uint8), alpha], axis=2)
+
+
+HOLE = np.zeros((128, 128), bool)
+HOLE[32:96, 32:96] = True
+FILLED = {name: np.full((128, 128, 3), level, np.uint8) for name, level in (("black", 0), ("white", 255))}
+
+
+@pytest.mark.parametrize("form", ["image", "black", "white", "opaque"])
+def test_openai_masks_are_regenerated_where_they_are_transparent(client, reference, form):
+    """The picture with a hole and no mask, masks with a hole of either colour, and an opaque mask, which is white there."""
+    picture = reference.astype(np.uint8)
+    files = {"image": with_hole(picture) if form == "image" else picture}
+    if form == "opaque":
+        files["mask"] = np.repeat(HOLE[:, :, None], 3, axis=2).astype(np.uint8) * 255
+    elif form != "image":
+        files["mask"] = with_hole(FILLED[form])
+    answer = client.images.edit(**{name: (name + ".png", png(array)) for name, array in files.items()},
+                                prompt="a green square", extra_body={"seed": 1, "steps": 2, "strength": 1})
+    edited = pixels(base64.b64decode(answer.data[0].b64_json))
+    changed = (edited != reference).any(axis=2)
+    assert not changed[~HOLE].any() and changed[HOLE].mean() > 0.5
+
+
+def test_a_mask_in_colour_counts_by_its_luminance(painter, reference):
+    """Green (150) is regenerated, red (76) is kept."""
+    mask = np.zeros((128, 128, 3), np.uint8)
+    mask[:, :64], mask[:, 64:] = (0, 255, 0), (255, 0, 0)
+    image, mask = (base64.b64encode(png(array)).decode() for array in (reference.astype(np.uint8), mask))
+    body = {"prompt": "a green square", "image": image, "mask": mask, "seed": 1, "steps": 2, "strength": 1,
+            "keep_unmasked": False}
+    edited = pixels(base64.b64decode(painter.post("/v1/images/edits", body).json()["data"][0]["b64_json"]))
+    gray = np.zeros((128, 128, 3), np.uint8)
+    gray[:, :64] = 255
+    body["mask"] = base64.b64encode(png(gray)).decode()
+    assert np.array_equal(pixels(base64.b64decode(painter.post("/v1/images/edits", body).json()["data"][0]["b64_json"])), edited)
+
+
+def test_images_of_any_size_are_resized(painter):
+    """A photo with odd sides, and a mask of another size; the answer says what happened."""
+    photo = np.random.default_rng(0).integers(0, 256, (75, 100, 3), np.uint8)
+    image, mask = (base64.b64encode(png(array)).decode() for array in (photo, np.full((30, 40), 255, np.uint8)))
+    answer = painter.post("/v1/images/edits", {"prompt": "a house", "image": image, "mask": mask, "steps": 1}).json()
+    assert answer["size"] == "96x64" and any("resized from 100x75 to 96x64" in w for w in answer["warnings"]), answer["warnings"]
+    answer = painter.post("/v1/images/edits", {"prompt": "a house", "image": image, "size": "64x64", "resize": "crop", "steps": 1,
+                                               "strength": 1}).json()
+    assert answer["size"] == "64x64" and any("(crop)" in w for w in answer["warnings"])
+
+
+@pytest.mark.parametrize("rule", ["none", "redline", "fbcache", "teacache", "magcache", "easycache", "taylorseer", "dicache"])
+def test_every_cache_rule_runs_with_the_defaults_of_the_server(painter, rule):
+    answer = painter.post("/v1/images/generations", {"prompt": PROMPT, "seed": 1, "steps": 4, "cache": rule})
+    assert answer.status_code == 200, answer.text
+
+
 @pytest.mark.parametrize("body, param, words", [
     ({}, "prompt", "missing"),
     ({"prompt": "a", "size": "12"}, "size", "WIDTHxHEIGHT"),

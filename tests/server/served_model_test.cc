@@ -41,6 +41,27 @@ TEST(ServedModel, AdaptersAreThoseOfTheEngine) {
   EXPECT_EQ(listed, loaded);
 }
 
+// A client that fills the queue leaves places for others, and however many do so, the next one finds a place.
+TEST(ServedModel, TheQueueKeepsPlacesForOtherClients) {
+  const auto model = std::make_shared<ServedModel>("fake", std::make_unique<testing::FakeEngine>("text"), 316);
+  ASSERT_EQ(model->max_in_flight(), 320);
+  std::vector<ServedModel::Ticket> tickets;
+  const auto fill = [&](const std::string& client) {
+    int64_t count = 0;
+    for (; auto ticket = ServedModel::admit(model, 1, client); ++count) tickets.push_back(std::move(*ticket));
+    return count;
+  };
+  const int64_t first = fill("a");
+  EXPECT_GE(first, 280);
+  EXPECT_LT(first, 300);
+  EXPECT_GT(fill("b"), 10);
+  for (const char* client : {"c", "d", "e"}) EXPECT_GE(fill(client), 1) << client;
+  tickets.clear();
+  EXPECT_EQ(model->in_flight(), 0);
+  EXPECT_TRUE(ServedModel::admit(model, 320, "a"));
+  EXPECT_FALSE(ServedModel::admit(model, 321, "a"));
+}
+
 // Requests are answered by the list: at no time it lacks the name, and the engine has it all the time.
 TEST(ServedModel, AReplacedAdapterIsThereAllTheTime) {
   auto made = std::make_unique<testing::FakeEngine>("text");

@@ -16,7 +16,9 @@ namespace redline {
   namespace isa_##isa {                 \
     void fill_table(CpuKernels& table); \
   }
+#define REDLINE_ISA_LEFT_OUT(isa)
 #include <isas.inc>  // of the build: one row per instruction set
+#undef REDLINE_ISA_LEFT_OUT
 #undef REDLINE_ISA
 
 bool quantize_iq3_s(const QuantizeArgs& args);  // quantize_iq3.cc
@@ -25,10 +27,20 @@ namespace {
 
 constexpr CpuIsa kIsas[] = {
 #define REDLINE_ISA(isa, features) {#isa, features, isa_##isa::fill_table},
+#define REDLINE_ISA_LEFT_OUT(isa)
 #include <isas.inc>
+#undef REDLINE_ISA_LEFT_OUT
 #undef REDLINE_ISA
 };
 constexpr int kNumIsas = sizeof(kIsas) / sizeof(kIsas[0]);
+/// Instruction sets that this build has no kernels for (the CMake option REDLINE_CPU_ISAS); "" ends the list.
+constexpr std::string_view kLeftOut[] = {
+#define REDLINE_ISA(isa, features)
+#define REDLINE_ISA_LEFT_OUT(isa) #isa,
+#include <isas.inc>
+#undef REDLINE_ISA_LEFT_OUT
+#undef REDLINE_ISA
+    ""};
 
 /// Index of the highest set allowed by `name` ("" for all).
 Result<int> richest(std::string_view name) {
@@ -47,6 +59,11 @@ Result<int> richest(std::string_view name) {
   if (name.empty()) return last;
   const std::string list = fmt::format("{}", fmt::join(good, ", "));
   if (lacking) return invalid_argument("this machine lacks the instruction set \"{}\"; it has {}", name, list);
+  if (std::find(std::begin(kLeftOut), std::end(kLeftOut), name) != std::end(kLeftOut))
+    return invalid_argument(
+        "this build has no kernels for the instruction set \"{}\"; it has those for {}. Build with -DREDLINE_CPU_ISAS= "
+        "(all instruction sets) to add them",
+        name, list);
   return invalid_argument("unknown instruction set \"{}\"; this machine has {}{}", name, list,
                           did_you_mean(name, known));
 }

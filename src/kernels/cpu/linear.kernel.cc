@@ -36,15 +36,29 @@ constexpr int64_t kLinesBytes = kTileRowPanels * kChunk * kRowPanelRows * 4;
 static_assert(kMinBlockedRows <= kBlockRows && kTileCols <= kBlockCols);
 static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
-// Loads of the two 16-row vectors for k and k + 1. From kMinExpandRows rows on, expanding them first costs less.
-struct F32Lines {
+// Loads of the two 16-row vectors for k and k + 1, the numbers of x that they are multiplied by, and the sum of both.
+struct LinesOfOneK {
+  REDLINE_INLINE static VecF32 x_even(const float* x) { return set1(x[0]); }
+  REDLINE_INLINE static VecF32 x_odd(const float* x) { return set1(x[1]); }
+  REDLINE_INLINE static RowPanelF32 total(const RowPanelF32& even, const RowPanelF32& odd) {
+    RowPanelF32 y;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowPanelVecs; ++i) y.v[i] = even.v[i] + odd.v[i];
+    return y;
+  }
+  /// The last k of an odd K: the other half of its pair is padding, and x ends there.
+  REDLINE_INLINE static VecF32 last_x(const float* x) { return set1(x[0]); }
+  static constexpr bool kIsOddUsedInLast = false;
+};
+// From kMinExpandRows rows on, expanding the lines first costs less.
+struct F32Lines : LinesOfOneK {
   static constexpr int64_t kPairBytes = 128, kElementBytes = 4;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
     return load_row_panel(reinterpret_cast<const float*>(pair));
   }
   REDLINE_INLINE static RowPanelF32 odd(const uint8_t* pair) { return even(pair + 64); }
 };
-struct BF16Lines {
+struct BF16Lines : LinesOfOneK {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
   static constexpr int64_t kMinExpandRows = kWidth == 16 ? 48 : 24;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
@@ -62,7 +76,7 @@ struct BF16Lines {
     return s;
   }
 };
-struct F16Lines {
+struct F16Lines : LinesOfOneK {
   static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
   static constexpr int64_t kMinExpandRows = 12;
   REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
@@ -80,6 +94,42 @@ struct F16Lines {
     return s;
   }
 };
+
+#if defined(__AVX2__)
+// The conversion instruction takes numbers that follow each other, which are k and k + 1 of the same row. "Even" are here
+// both k of the first eight rows, "odd" both of the other eight. The sums of an element are the same, added in the end.
+struct F16PairLines {
+  static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
+  static constexpr bool kIsOddUsedInLast = true;
+  REDLINE_INLINE static RowPanelF32 even(const uint8_t* pair) {
+    RowPanelF32 s;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = halves_f32(pair + i * 2 * kWidth);
+    return s;
+  }
+  REDLINE_INLINE static RowPanelF32 odd(const uint8_t* pair) { return even(pair + 2 * kRowPanelRows); }
+  REDLINE_INLINE static VecF32 x_even(const float* x) { return set1_pair(x); }
+  REDLINE_INLINE static VecF32 x_odd(const float* x) { return set1_pair(x); }
+  REDLINE_INLINE static VecF32 last_x(const float* x) {
+    const float padded[2] = {x[0], 0};
+    return set1_pair(padded);
+  }
+  REDLINE_INLINE static RowPanelF32 total(const RowPanelF32& even, const RowPanelF32& odd) {
+    VecF32 sums[2 * kRowPanelVecs];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowPanelVecs; ++i) {
+      sums[i] = even.v[i];
+      sums[kRowPanelVecs + i] = odd.v[i];
+    }
+    RowPanelF32 y;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowPanelVecs; ++i) y.v[i] = add_neighbours(sums[2 * i], sums[2 * i + 1]);
+    return y;
+  }
+};
+#else
+using F16PairLines = F16Lines;
+#endif
 
 struct Tile {
   const LinearArgs* a;
@@ -119,7 +169,7 @@ template <class Lines, int kRows, int kRowPanels>
     for (int s = 0; s < kRowPanels; ++s) w[s] = Lines::even(pair + s * t.row_panel_bytes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const VecF32 xk = set1(x[r * x_stride + k]);
+      const VecF32 xk = Lines::x_even(x + r * x_stride + k);
 #pragma GCC unroll 2
       for (int s = 0; s < kRowPanels; ++s) even[r][s] = fma(w[s], xk, even[r][s]);
     }
@@ -127,17 +177,22 @@ template <class Lines, int kRows, int kRowPanels>
     for (int s = 0; s < kRowPanels; ++s) w[s] = Lines::odd(pair + s * t.row_panel_bytes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const VecF32 xk = set1(x[r * x_stride + k + 1]);
+      const VecF32 xk = Lines::x_odd(x + r * x_stride + k);
 #pragma GCC unroll 2
       for (int s = 0; s < kRowPanels; ++s) odd[r][s] = fma(w[s], xk, odd[r][s]);
     }
   }
-  if (k < t.k) {  // odd K: the other half of the pair is padding, and x ends here
+  if (k < t.k) {
 #pragma GCC unroll 2
     for (int s = 0; s < kRowPanels; ++s) {
       const RowPanelF32 w = Lines::even(pair + s * t.row_panel_bytes);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) even[r][s] = fma(w, set1(x[r * x_stride + k]), even[r][s]);
+      for (int r = 0; r < kRows; ++r) even[r][s] = fma(w, Lines::last_x(x + r * x_stride + k), even[r][s]);
+      if constexpr (Lines::kIsOddUsedInLast) {
+        const RowPanelF32 other = Lines::odd(pair + s * t.row_panel_bytes);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) odd[r][s] = fma(other, Lines::last_x(x + r * x_stride + k), odd[r][s]);
+      }
     }
   }
 
@@ -151,10 +206,7 @@ template <class Lines, int kRows, int kRowPanels>
         store_row_panel(sums + kRowPanelRows, odd[r][s]);
         continue;
       }
-      RowPanelF32 y;
-#pragma GCC unroll 4
-      for (int i = 0; i < kRowPanelVecs; ++i) y.v[i] = even[r][s].v[i] + odd[r][s].v[i];
-      finish_row_panel(a, t.row + r, t.n + s * kRowPanelRows, y);
+      finish_row_panel(a, t.row + r, t.n + s * kRowPanelRows, Lines::total(even[r][s], odd[r][s]));
     }
   }
 }
@@ -330,10 +382,10 @@ void linear(const LinearArgs& a) {
   }
 }
 
-/// Few rows read the weights where they are.
-template <class Plain>
+/// Few rows read the weights where they are, as `Few`.
+template <class Plain, class Few = Plain>
 void linear_expanding(const LinearArgs& a) {
-  if (a.rows < Plain::kMinExpandRows) linear<PlainWeight<Plain>>(a);
+  if (a.rows < Plain::kMinExpandRows) linear<PlainWeight<Few>>(a);
   else linear<ExpandedWeight<Plain>>(a);
 }
 
@@ -341,7 +393,7 @@ void linear_expanding(const LinearArgs& a) {
 
 void fill_linear(CpuKernels& t) {
   t.linear[static_cast<int>(DType::kF32)] = linear<PlainWeight<F32Lines>>;
-  t.linear[static_cast<int>(DType::kF16)] = linear_expanding<F16Lines>;
+  t.linear[static_cast<int>(DType::kF16)] = linear_expanding<F16Lines, F16PairLines>;
   t.linear[static_cast<int>(DType::kBF16)] = linear_expanding<BF16Lines>;
 #define REDLINE_SET(F) t.linear[static_cast<int>(DType::k##F)] = linear<BlockWeight<blocks::F>>;
   REDLINE_BLOCK_FORMATS(REDLINE_SET)

@@ -96,12 +96,42 @@ REDLINE_INLINE void store_row_panel(float* p, const RowPanelF32& s, int64_t lane
   }
 }
 
+#if defined(__AVX512F__) || defined(__AVX2__)
+/// Two floats that are loaded together.
+typedef double double_in_floats __attribute__((may_alias, aligned(4)));
+#endif
+
 #if defined(__AVX512F__)
 
 /// float16 in the low 16 bits of each lane, widened.
 REDLINE_INLINE VecF32 low_half_f32(VecI32 a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
+/// kWidth float16 numbers that follow each other, widened.
+REDLINE_INLINE VecF32 halves_f32(const uint8_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+/// p[0], p[1], p[0], p[1], ...
+REDLINE_INLINE VecF32 set1_pair(const float* p) {
+  return {_mm512_castpd_ps(_mm512_set1_pd(*reinterpret_cast<const double_in_floats*>(p)))};
+}
+/// a[0] + a[1], a[2] + a[3], ..., b[0] + b[1], ...
+REDLINE_INLINE VecF32 add_neighbours(VecF32 a, VecF32 b) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return {_mm512_add_ps(_mm512_permutex2var_ps(a.v, even, b.v), _mm512_permutex2var_ps(a.v, odd, b.v))};
+}
 
 #elif defined(__AVX2__)
+
+REDLINE_INLINE VecF32 halves_f32(const uint8_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+REDLINE_INLINE VecF32 set1_pair(const float* p) {
+  return {_mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double_in_floats*>(p)))};
+}
+REDLINE_INLINE VecF32 add_neighbours(VecF32 a, VecF32 b) {
+  const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a.v, b.v));  // of a, b, a, b: two each
+  return {_mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xd8))};
+}
 
 REDLINE_INLINE VecF32 low_half_f32(VecI32 a) {
   const __m256i low = _mm256_and_si256(a.v, _mm256_set1_epi32(0xffff));

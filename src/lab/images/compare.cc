@@ -7,7 +7,7 @@
 
 #include "diffusion/image_request.h"
 #include "diffusion/step_cache/rule.h"
-#include "formats/png.h"
+#include "media/png.h"
 #include "lab/images/compare.h"
 #include "lab/images/image_metrics.h"
 #include "lab/images/lpips.h"

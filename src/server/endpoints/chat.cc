@@ -46,8 +46,8 @@ const Schema chat_request_schema{
                       {{"max_tokens",
                         kInteger,
                         "tokens to generate; default: what the context has room for",
-                        {.min = 0, .max = 1e9}},
-                       {"max_completion_tokens", kInteger, "the same", {.min = 0, .max = 1e9}},
+                        {.min = 0, .max = kMaxJsonInteger}},
+                       {"max_completion_tokens", kInteger, "the same", {.min = 0, .max = kMaxJsonInteger}},
                        {"n", kInteger, "answers", {.min = 1, .max = 128}},
                        {"logprobs", kBoolean, "log probabilities of each token"},
                        {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
@@ -60,7 +60,7 @@ const Schema chat_request_schema{
                        {"verbosity", kString, "", {.is_ignored = true}},
                        {"prediction", kObject, "", {.is_ignored = true}},
                        {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
-               joined(generation_fields(), beam_fields())),
+               joined(joined(generation_fields(), beam_fields()), token_fields())),
     .refused = [] {
       auto refused = refused_generation_fields();
       refused.emplace_back("functions", "is not supported; use tools");
@@ -74,7 +74,7 @@ const Schema template_schema{
     .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};
 const Schema prompt_schema{"ApplyTemplateAnswer", {{"prompt", kString, "what the model reads", {.required = true}}}};
 
-const Field chat_any_item{"", kAny, ""};
+const Field chat_any_item{"", kAny, ""}, chat_id_item{"", kInteger, ""};
 const Schema answer_message_schema{"ChatAnswerMessage",
                                    {{"role", kString, "", {.required = true, .choices = {"assistant"}}},
                                     {"content", kString, "", {.required = true, .is_nullable = true}},
@@ -90,15 +90,19 @@ const Schema chat_choice_schema{
      {"message", kObject, "", {.required = true, .object = &answer_message_schema}},
      {"logprobs", kObject, "", {.required = true, .object = &chat_logprobs_schema, .is_nullable = true}},
      {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length", "tool_calls"}}},
-     {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
+     {"stop_reason", kString, "the stop string that ended the text, or timeout"},
+     {"token_ids", kArray, "with return_token_ids: ids of the answer", {.items = &chat_id_item}}}};
 const Field chat_choice_item{"", kObject, "", {.object = &chat_choice_schema}};
-const Schema chat_answer_schema{"ChatCompletion",
-                                {{"id", kString, "", {.required = true}},
-                                 {"object", kString, "", {.required = true, .choices = {"chat.completion"}}},
-                                 {"created", kInteger, "", {.required = true}},
-                                 {"model", kString, "", {.required = true}},
-                                 {"choices", kArray, "", {.required = true, .items = &chat_choice_item}},
-                                 {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
+const Schema chat_answer_schema{
+    "ChatCompletion",
+    {{"id", kString, "", {.required = true}},
+     {"object", kString, "", {.required = true, .choices = {"chat.completion"}}},
+     {"created", kInteger, "", {.required = true}},
+     {"model", kString, "", {.required = true}},
+     {"choices", kArray, "", {.required = true, .items = &chat_choice_item}},
+     {"usage", kObject, "", {.required = true, .object = &usage_schema}},
+     {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &chat_id_item}},
+     {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &chat_any_item}}}};
 
 ChatPrompt chat_prompt(const Json& body) {
   ChatPrompt prompt;
@@ -107,7 +111,7 @@ ChatPrompt chat_prompt(const Json& body) {
     prompt.tools = body["tools"];
   prompt.several_calls = body.value("parallel_tool_calls", true);
   if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
-  if (body.contains("reasoning_effort")) prompt.variables["reasoning_effort"] = body["reasoning_effort"];
+  if (body.contains("reasoning_effort")) prompt.thinking = body["reasoning_effort"];
   prompt.continues_last = body.value("continue_final_message", false);
   prompt.adds_generation_prompt = body.value("add_generation_prompt", !prompt.continues_last);
   return prompt;
@@ -116,9 +120,12 @@ ChatPrompt chat_prompt(const Json& body) {
 class ChatCompletion final : public ChatAnswer {
  public:
   ChatCompletion(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
-                 std::vector<std::string> stop)
+                 std::vector<std::string> stop, Json prompt_logprobs)
       : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, std::move(stop)),
-        has_logprobs_(call.body.value("logprobs", false)) {
+        has_logprobs_(call.body.value("logprobs", false)), fields_(call.body),
+        prompt_logprobs_(std::move(prompt_logprobs)) {
+    if (fields_.returns_ids) prompt_ids_ = prompt.tokens;
+    token_ids_.resize(this->choices().size(), Json::array());
     const auto options = call.body.find("stream_options");
     includes_usage_ = options != call.body.end() && options->value("include_usage", false);
     logprobs_.resize(this->choices().size(), Json::array());
@@ -132,6 +139,11 @@ class ChatCompletion final : public ChatAnswer {
     if (!has_logprobs_) return nullptr;
     return {{"content", std::exchange(logprobs_[i], Json::array())}, {"refusal", nullptr}};
   }
+  /// Adds what the first event of a stream, or a whole answer, says about the prompt.
+  void add_prompt_to(Json& json) {
+    if (fields_.returns_ids) json["prompt_token_ids"] = std::exchange(prompt_ids_, nullptr);
+    if (fields_.prompt_logprobs >= 0) json["prompt_logprobs"] = std::exchange(prompt_logprobs_, nullptr);
+  }
   void send(size_t choice, Json delta, Json finish, const std::string& stop_reason, std::string& out) {
     Json json = head("chat.completion.chunk");
     Json entry = {{"index", choice},
@@ -139,12 +151,11 @@ class ChatCompletion final : public ChatAnswer {
                   {"logprobs", logprobs_[choice].empty() ? Json(nullptr) : logprobs_json(choice)},
                   {"finish_reason", std::move(finish)}};
     if (!stop_reason.empty()) entry["stop_reason"] = stop_reason;
+    if (fields_.returns_ids) entry["token_ids"] = std::exchange(token_ids_[choice], Json::array());
     json["choices"] = Json::array({std::move(entry)});
+    if (!std::exchange(has_sent_prompt_, true)) add_prompt_to(json);
     if (includes_usage_) json["usage"] = nullptr;
     out += sse(json);
-  }
-  static const char* finish_of(const ChatMessage& m) {
-    return m.tool_calls.empty() ? openai_finish_reason(m.reason) : "tool_calls";
   }
   static std::string stop_reason_of(const ChatMessage& m) {
     return m.reason == FinishReason::kTimeout ? "timeout" : m.stop;
@@ -156,6 +167,7 @@ class ChatCompletion final : public ChatAnswer {
   }
   void on_token(const Event& event, std::string& out) override {
     if (has_logprobs_) logprobs_[event.choice].push_back(logprob_json(event));
+    if (fields_.returns_ids) token_ids_[event.choice].push_back(event.token);
   }
   void on_delta(size_t choice, const ChatDelta& delta, std::string& out) override {
     if (!streams()) return;
@@ -173,7 +185,7 @@ class ChatCompletion final : public ChatAnswer {
     send(choice, std::move(json), nullptr, "", out);
   }
   void on_message(size_t choice, const ChatMessage& m, std::string& out) override {
-    if (streams()) send(choice, Json::object(), finish_of(m), stop_reason_of(m), out);
+    if (streams()) send(choice, Json::object(), openai_finish_reason(m), stop_reason_of(m), out);
   }
   Json usage() const {
     Json json = usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss());
@@ -200,21 +212,39 @@ class ChatCompletion final : public ChatAnswer {
                    {"refusal", nullptr}};
       if (!m.reasoning.empty()) text["reasoning_content"] = m.reasoning;
       for (const ChatToolCall& call : m.tool_calls) text["tool_calls"].push_back(tool_call_json(call));
-      Json choice = {
-          {"index", i}, {"message", std::move(text)}, {"logprobs", logprobs_json(i)}, {"finish_reason", finish_of(m)}};
+      Json choice = {{"index", i},
+                     {"message", std::move(text)},
+                     {"logprobs", logprobs_json(i)},
+                     {"finish_reason", openai_finish_reason(m)}};
       if (const std::string stop = stop_reason_of(m); !stop.empty()) choice["stop_reason"] = stop;
+      if (fields_.returns_ids) choice["token_ids"] = std::move(token_ids_[i]);
       json["choices"].push_back(std::move(choice));
     }
     json["usage"] = usage();
+    add_prompt_to(json);
     out = to_text(json);
   }
 
   const bool has_logprobs_;
+  const TokenFields fields_;
   bool includes_usage_ = false;
   const std::string id_ = new_id("chatcmpl-");
   const int64_t created_ = unix_time();
-  std::vector<Json> logprobs_;
+  std::vector<Json> logprobs_, token_ids_;  ///< by choice; those that have not been sent
+  Json prompt_ids_ = nullptr, prompt_logprobs_ = nullptr;
+  bool has_sent_prompt_ = false;
 };
+
+/// prompt_logprobs of a request that asks for them, else null.
+Outcome<Json> prompt_logprobs_of(const Call& call, const ModelChoice& choice, const GenerateRequest& request) {
+  const TokenFields fields(call.body);
+  if (fields.prompt_logprobs < 0) return Json(nullptr);
+  TextEngine& engine = choice.model->engine();
+  const auto num_top = static_cast<size_t>(fields.prompt_logprobs);
+  const auto scores = score_prompt(engine, request.prompt, request.adapters, num_top);
+  if (!scores.ok()) return api_error(scores.status(), "messages");
+  return prompt_logprobs_json(engine, request.prompt, *scores, num_top);
+}
 
 AnswerOr post_chat(Call& call) {
   const Json& body = call.body;
@@ -228,16 +258,17 @@ AnswerOr post_chat(Call& call) {
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
   if (auto error = take_logprobs(body, request)) return *error;
   SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
+  SERVER_ASSIGN(Json prompt_logprobs, prompt_logprobs_of(call, choice, request));
   if (searches) {
     SERVER_ASSIGN(auto found, start_search(call, choice.model, request, {request.prompt}));
-    return std::unique_ptr<Answer>(
-        std::make_unique<ChatCompletion>(call, choice, std::move(found), prompt, request.stop));
+    return std::unique_ptr<Answer>(std::make_unique<ChatCompletion>(call, choice, std::move(found), prompt,
+                                                                    request.stop, std::move(prompt_logprobs)));
   }
   std::vector<GenerateRequest> requests(body.value("n", size_t{1}), request);
   for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.seed += i;
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, requests));
-  return std::unique_ptr<Answer>(
-      std::make_unique<ChatCompletion>(call, choice, std::move(choices), prompt, request.stop));
+  return std::unique_ptr<Answer>(std::make_unique<ChatCompletion>(call, choice, std::move(choices), prompt,
+                                                                  request.stop, std::move(prompt_logprobs)));
 }
 
 AnswerOr post_template(Call& call) {

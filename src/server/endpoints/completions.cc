@@ -6,6 +6,7 @@
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/generation.h"
+#include "server/logprobs.h"
 #include "server/prompt_scores.h"
 
 namespace redline::server {
@@ -29,7 +30,7 @@ const Schema completions_request_schema{
           kString | kArray,
           "a text, token ids, or a list of either; default: the beginning of a text",
           {.max_items = 1 << 20, .items = &prompt_item}},
-         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = 1e9}},
+         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = kMaxJsonInteger}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of",
           kInteger,
@@ -43,7 +44,7 @@ const Schema completions_request_schema{
          {"echo", kBoolean, "begin the text with the prompt"},
          {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
          {"stream_options", kObject, "", {.object = &completions_stream_options_schema}}},
-        joined(generation_fields(), beam_fields())),
+        joined(joined(generation_fields(), beam_fields()), token_fields())),
     .refused = [] {
       auto refused = refused_generation_fields();
       refused.emplace_back("suffix", "is not supported: text is continued, not filled in");
@@ -64,7 +65,10 @@ const Schema completions_choice_schema{
      {"text", kString, "", {.required = true}},
      {"logprobs", kObject, "", {.required = true, .object = &completions_logprobs_schema, .is_nullable = true}},
      {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length"}, .is_nullable = true}},
-     {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
+     {"stop_reason", kString, "the stop string that ended the text, or timeout"},
+     {"token_ids", kArray, "with return_token_ids: ids of the text", {.items = &integer_item}},
+     {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &integer_item}},
+     {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &any_item}}}};
 const Field completions_choice_item{"", kObject, "", {.object = &completions_choice_schema}};
 const Schema completions_answer_schema{"Completion",
                                        {{"id", kString, "", {.required = true}},
@@ -74,36 +78,12 @@ const Schema completions_answer_schema{"Completion",
                                         {"choices", kArray, "", {.required = true, .items = &completions_choice_item}},
                                         {"usage", kObject, "", {.object = &usage_schema}}}};
 
-/// The arrays of a choice's `logprobs`.
-struct Logprobs {
-  Json tokens = Json::array(), token_logprobs = Json::array(), top = Json::array(), offsets = Json::array();
-
-  void add(const TextEngine& engine, int32_t token, const Json& logprob, std::span<const TokenLogprob> most_likely,
-           size_t offset) {
-    tokens.push_back(text_of(engine, token));
-    token_logprobs.push_back(logprob);
-    Json map = Json::object();
-    for (const TokenLogprob& t : most_likely) map[text_of(engine, t.id)] = t.logprob;
-    top.push_back(logprob.is_null() ? Json(nullptr) : std::move(map));
-    offsets.push_back(offset);
-  }
-  Json take() {
-    return {{"tokens", std::exchange(tokens, Json::array())},
-            {"token_logprobs", std::exchange(token_logprobs, Json::array())},
-            {"top_logprobs", std::exchange(top, Json::array())},
-            {"text_offset", std::exchange(offsets, Json::array())}};
-  }
-  /// Bytes that are not a whole character are shown as such, as OpenAI does.
-  static std::string text_of(const TextEngine& engine, int32_t token) {
-    const auto text = engine.decode(std::span(&token, 1), true);
-    return text.ok() ? text.value() : "";
-  }
-};
-
 struct Prompt {
   std::vector<int32_t> tokens;
   std::string echo;
-  Logprobs logprobs;  // of the echo
+  CompletionLogprobs logprobs = {};  // of the echo
+  CharCounter chars = {};            // of the echo
+  Json prompt_logprobs = nullptr;
 };
 
 class CompletionAnswer final : public GenerationAnswer {
@@ -112,7 +92,8 @@ class CompletionAnswer final : public GenerationAnswer {
                    std::vector<std::string> stop, size_t n)
       : GenerationAnswer(call, choice, std::move(choices), call.body.value("stream", false)),
         prompts_(std::move(prompts)), stop_(std::move(stop)), best_of_(this->choices().size() / prompts_.size()), n_(n),
-        has_logprobs_(call.body.contains("logprobs")) {
+        has_logprobs_(call.body.contains("logprobs")), fields_(call.body),
+        is_constrained_(call.constraint.constraint.kind != OutputConstraint::Kind::kNone) {
     const auto options = call.body.find("stream_options");
     includes_usage_ = options != call.body.end() && options->value("include_usage", false);
     set_choices_per_prompt(best_of_);
@@ -122,8 +103,10 @@ class CompletionAnswer final : public GenerationAnswer {
  private:
   struct Part {
     std::string text;
-    Logprobs logprobs;
-    size_t offset = 0;
+    CompletionLogprobs logprobs;
+    CharCounter chars;               ///< of the text and its echo
+    Json token_ids = Json::array();  ///< since the last event
+    bool has_sent_prompt_ids = false;
     std::string finish, stop_reason;
     double logprob = 0;  ///< sum over the tokens
     int64_t tokens = 0;
@@ -143,6 +126,13 @@ class CompletionAnswer final : public GenerationAnswer {
                  {"logprobs", has_logprobs_ ? p.logprobs.take() : Json(nullptr)},
                  {"finish_reason", p.finish.empty() ? Json(nullptr) : Json(p.finish)}};
     if (!p.stop_reason.empty()) json["stop_reason"] = p.stop_reason;
+    const bool is_first = !std::exchange(p.has_sent_prompt_ids, true);
+    const Prompt& prompt = prompts_[i / best_of_];
+    if (fields_.returns_ids) {
+      json["token_ids"] = std::exchange(p.token_ids, Json::array());
+      if (is_first) json["prompt_token_ids"] = prompt.tokens;
+    }
+    if (fields_.prompt_logprobs >= 0 && is_first) json["prompt_logprobs"] = prompt.prompt_logprobs;
     return json;
   }
   void send(size_t i, std::string& out) {
@@ -157,19 +147,26 @@ class CompletionAnswer final : public GenerationAnswer {
       const Prompt& prompt = prompts_[i / best_of_];
       parts_[i].text = prompt.echo;
       parts_[i].logprobs = prompt.logprobs;
-      parts_[i].offset = prompt.echo.size();
-      if (streams() && !prompt.echo.empty()) send(i, out);
+      parts_[i].chars = prompt.chars;
+      if (streams() && (!prompt.echo.empty() || fields_.prompt_logprobs >= 0)) send(i, out);
     }
   }
   void take(const Event& event, std::string& out) override {
     Part& p = parts_[event.choice];
-    if (has_logprobs_ && event.token >= 0) p.logprobs.add(engine(), event.token, event.logprob, event.top, p.offset);
     if (event.token >= 0) {
+      if (has_logprobs_)
+        p.logprobs.add(engine(), event.token, event.logprob, event.top, p.chars.count(), fields_.names_ids);
+      std::string bytes = engine().token_bytes(event.token, /*special=*/false);
+      if (p.tokens == 0 && begins_text(event.choice) && bytes.starts_with(' ')) {
+        const auto shown = engine().decode(std::span(&event.token, 1));  // some decoders drop the space
+        if (shown.ok() && !shown->starts_with(' ')) bytes.erase(0, 1);
+      }
+      p.chars.add(bytes);
+      if (fields_.returns_ids) p.token_ids.push_back(event.token);
       p.logprob += double{event.logprob};
       ++p.tokens;
     }
     p.text += event.text;
-    p.offset += event.text.size();
     if (streams() && (!event.text.empty() || has_logprobs_)) send(event.choice, out);
   }
   void end_choice(size_t choice, const GenerateResult& result, std::string& out) override {
@@ -197,6 +194,13 @@ class CompletionAnswer final : public GenerationAnswer {
     out += "data: [DONE]\n\n";
   }
 
+  /// The generated text begins a text, as the engine's decoder sees it.
+  bool begins_text(size_t choice) const {
+    const std::vector<int32_t>& tokens = prompts_[choice / best_of_].tokens;
+    return !is_constrained_ &&
+           (tokens.empty() || (tokens.size() == 1 && engine().token_bytes(tokens[0], /*special=*/false).empty()));
+  }
+
   /// The n_ choices of a prompt with the largest mean log probability of a token; all, in their order, if there are no
   /// more.
   std::vector<size_t> best_choices(size_t prompt) const {
@@ -213,6 +217,8 @@ class CompletionAnswer final : public GenerationAnswer {
   const std::vector<std::string> stop_;
   const size_t best_of_, n_;  ///< texts per prompt that are generated, and that are answered
   const bool has_logprobs_;
+  const TokenFields fields_;
+  const bool is_constrained_;
   bool includes_usage_ = false;
   const std::string id_ = new_id("cmpl-");
   const int64_t created_ = unix_time();
@@ -225,9 +231,9 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text, const std::string& path) -> std::optional<ApiError> {
     const auto& string = text.get_ref<const std::string&>();
-    auto tokens = engine.encode(string, true, adds_special);
-    if (!tokens.ok()) return api_error(tokens.status(), path);
-    prompts.push_back({std::move(tokens).value(), string, {}});
+    auto tokens = encode_text(engine, string, true, adds_special, path.c_str());
+    if (!tokens.ok()) return tokens.error();
+    prompts.push_back({std::move(*tokens), string, {}});
     return std::nullopt;
   };
   const auto add_tokens = [&](const Json& list, const std::string& path) -> std::optional<ApiError> {
@@ -265,21 +271,26 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
   return prompts;
 }
 
-/// The log probabilities of the prompt itself.
+/// The log probabilities of the prompt itself, as `echo` and prompt_logprobs ask for them.
 std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const AdapterWeights& adapters,
                               Prompt& prompt) {
   TextEngine& engine = choice.model->engine();
-  const auto num_top = call.body["logprobs"].get<size_t>();
-  const auto scores = score_prompt(engine, prompt.tokens, adapters, num_top);
+  const TokenFields fields(call.body);
+  const bool has_logprobs = call.body.value("echo", false) && call.body.contains("logprobs");
+  std::vector<size_t> places;
+  if (has_logprobs) places = token_places(engine, prompt.tokens, prompt.echo, prompt.chars);
+  if (!has_logprobs && fields.prompt_logprobs < 0) return std::nullopt;
+  const int num_top = has_logprobs ? call.body["logprobs"].get<int>() : 0;
+  const auto scores =
+      score_prompt(engine, prompt.tokens, adapters, static_cast<size_t>(std::max(num_top, fields.prompt_logprobs)));
   if (!scores.ok()) return api_error(scores.status(), "prompt");
-  size_t offset = 0;
-  for (size_t i = 0; i < prompt.tokens.size(); ++i) {
-    const TokenScore* s = i == 0 ? nullptr : &scores.value()[i - 1];
-    prompt.logprobs.add(engine, prompt.tokens[i], s ? Json(s->logprob) : Json(nullptr),
-                        s ? s->top : std::vector<TokenLogprob>{}, offset);
-    offset += i == 0 && prompt.echo.rfind(Logprobs::text_of(engine, prompt.tokens[0]), 0) != 0
-                  ? 0  // the token that begins a text is not part of it
-                  : Logprobs::text_of(engine, prompt.tokens[i]).size();
+  if (fields.prompt_logprobs >= 0)
+    prompt.prompt_logprobs =
+        prompt_logprobs_json(engine, prompt.tokens, *scores, static_cast<size_t>(fields.prompt_logprobs));
+  for (size_t i = 0; i < prompt.tokens.size() && has_logprobs; ++i) {
+    TokenScore s = i == 0 ? TokenScore{} : scores.value()[i - 1];
+    s.top.resize(std::min(s.top.size(), static_cast<size_t>(num_top)));
+    prompt.logprobs.add(engine, prompt.tokens[i], s.logprob, s.top, places[i], fields.names_ids, i == 0);
   }
   return std::nullopt;
 }
@@ -311,8 +322,7 @@ AnswerOr post_completions(Call& call) {
   for (Prompt& prompt : prompts) {
     if (auto error = check_context(choice.model->info(), std::ssize(prompt.tokens), "prompt")) return *error;
     if (!echoes) prompt.echo.clear();
-    else if (body.contains("logprobs"))
-      if (auto error = score(call, choice, request.adapters, prompt)) return *error;
+    if (auto error = score(call, choice, request.adapters, prompt)) return *error;
     request.prompt = prompt.tokens;
     for (size_t i = 0; i < best_of && !searches; ++i) {
       requests.push_back(request);

@@ -69,6 +69,7 @@ class ImagesAnswer final : public PredictionAnswer {
   ImagesAnswer(std::shared_ptr<Prediction> prediction, Options options)
       : PredictionAnswer(std::move(prediction), true), options_(std::move(options)) {
     if (options_.streams) become_event_stream(*this);
+    is_made_apart = !options_.streams;  // images in base64
   }
 
   Progress poll(std::string& body) override {
@@ -195,10 +196,10 @@ ApiError under_name_of_request(ApiError error, const Json& body) {
   return error;
 }
 
-AnswerOr draw(Call& call, const char* kind) {
+AnswerOr draw(Call& call, const char* kind, MaskForm masks) {
   SERVER_ASSIGN(const auto model, call.app.images().find(call.body.value("model", "")));
   SERVER_ASSIGN(Json input, input_of(call.body));
-  auto made = image_job(call, *model, std::move(input));
+  auto made = image_job(call, *model, std::move(input), masks);
   if (!made.ok()) return under_name_of_request(made.error(), call.body);
   ImageJob job = std::move(*made);
   const bool streams = call.body.value("stream", false);
@@ -212,14 +213,14 @@ AnswerOr draw(Call& call, const char* kind) {
       prediction, ImagesAnswer::Options{streams, by_url, kind, (call.http.is_tls ? "https://" : "http://") + host}));
 }
 
-AnswerOr generate(Call& call) { return draw(call, "image_generation"); }
+AnswerOr generate(Call& call) { return draw(call, "image_generation", MaskForm::kWhite); }
 
 AnswerOr edit(Call& call) {
   const bool has_file =
       std::any_of(call.files.begin(), call.files.end(), [](const FormFile& f) { return f.field == "image"; });
   if (!has_file && !call.body.contains("image"))
     return bad_request("image", "image is missing: the image to change", "missing_required_parameter");
-  return draw(call, "image_edit");
+  return draw(call, "image_edit", MaskForm::kTransparent);
 }
 
 }  // namespace

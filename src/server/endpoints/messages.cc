@@ -101,11 +101,12 @@ const Schema messages_request_schema{
     .name = "AnthropicRequest",
     .fields = joined(
         prompt_fields(),
-        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
+        {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = kMaxJsonInteger}},
          sampling_number("temperature"),
          sampling_number("top_p"),
          sampling_number("top_k"),
          {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
+         {"stop_in_reasoning", kBoolean, "they act on the thinking, too; default: on the answer only"},
          {"stream", kBoolean, "send events"},
          {"metadata", kObject, "", {.object = &metadata_schema}},
          {"service_tier", kString, "", {.is_ignored = true}}}),
@@ -192,10 +193,11 @@ ChatPrompt messages_prompt(const Json& body) {
                                 {"description", tool.value("description", std::string())},
                                 {"parameters", tool["input_schema"]}}}});
   }
-  if (const auto thinking = body.find("thinking"); thinking != body.end())
-    prompt.variables["enable_thinking"] = (*thinking)["type"] != "disabled";
-  if (const auto output = body.find("output_config"); output != body.end() && output->contains("effort"))
-    prompt.variables["reasoning_effort"] = (*output)["effort"];
+  const auto thinking = body.find("thinking");
+  const bool is_off = thinking != body.end() && (*thinking)["type"] == "disabled";
+  if (thinking != body.end()) prompt.thinking = is_off ? "off" : "on";
+  if (const auto output = body.find("output_config"); output != body.end() && output->contains("effort") && !is_off)
+    prompt.thinking = (*output)["effort"];
   return prompt;
 }
 
@@ -252,9 +254,9 @@ class MessageAnswer final : public ChatAnswer {
     out += sse("content_block_delta", {{"type", "content_block_delta"}, {"index", block_}, {"delta", std::move(json)}});
   }
   static const char* reason_of(const ChatMessage& m) {
+    if (m.reason != FinishReason::kStop) return "max_tokens";  // also within or after a call
     if (!m.tool_calls.empty()) return "tool_use";
-    if (!m.stop.empty()) return "stop_sequence";
-    return m.reason == FinishReason::kStop ? "end_turn" : "max_tokens";
+    return m.stop.empty() ? "end_turn" : "stop_sequence";
   }
   Json usage() const {
     return {{"input_tokens", prompt_tokens() - facts.cached_tokens},

@@ -18,7 +18,8 @@ std::vector<Endpoint> metrics_endpoints() {
            "operations",
            "counters, gauges and histograms, for Prometheus",
            {{200, "the text format of Prometheus", nullptr, "text/plain"}},
-           get_metrics}};
+           get_metrics,
+           {.is_quick = true}}};
 }
 
 }  // namespace redline::server

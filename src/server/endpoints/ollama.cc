@@ -32,11 +32,12 @@ const Schema options_schema{
                              {"num_predict",
                               kInteger,
                               "tokens to generate; -1, -2: what the context has room for",
-                              {.min = -2, .max = 1e9}},
+                              {.min = -2, .max = kMaxJsonInteger}},
                              {"stop",
                               kString | kArray,
                               "",
                               {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
+                             {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
                              {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
                              {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
                              {"num_batch", kInteger, "", {.is_ignored = true}},
@@ -249,9 +250,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   const TextEngine& engine = choice.model->engine();
   if (raw) {
-    auto tokens = engine.encode(*raw, true, true);
-    if (!tokens.ok()) return api_error(tokens.status(), "prompt");
-    request.prompt = std::move(tokens).value();
+    SERVER_ASSIGN(request.prompt, encode_text(engine, *raw, true, true, "prompt"));
     if (auto error = check_context(engine.info(), std::ssize(request.prompt), "prompt")) return *error;
   } else {
     if (auto error = set_prompt(*choice.model, prompt, is_chat ? "messages" : "prompt", request)) return *error;
@@ -266,8 +265,8 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
 void add_thinking(const Json& body, ChatPrompt& prompt) {
   const auto think = body.find("think");
   if (think == body.end()) return;
-  if (think->is_boolean()) prompt.variables["enable_thinking"] = *think;
-  else prompt.variables["reasoning_effort"] = *think;
+  if (think->is_boolean()) prompt.thinking = think->get<bool>() ? "on" : "off";
+  else prompt.thinking = *think;
 }
 
 /// The model, loaded. Unset: the request only unloads it.
@@ -328,8 +327,9 @@ std::string digest_of(const std::string& name) {
 Json capabilities_of(const ModelInfo& info) {
   Json capabilities = {"completion"};
   const auto names = [&](const char* what) { return info.chat_template.find(what) != std::string::npos; };
-  if (names("tools")) capabilities.push_back("tools");
-  if (names("<think>") || names("enable_thinking") || names("reasoning_content")) capabilities.push_back("thinking");
+  if (info.has_tool_template) capabilities.push_back("tools");
+  if (!info.thinking_switch.empty() || names("<think>") || names("reasoning_content"))
+    capabilities.push_back("thinking");
   return capabilities;
 }
 

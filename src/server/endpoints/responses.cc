@@ -48,7 +48,7 @@ std::vector<Field> request_fields() {
       {"max_output_tokens",
        kInteger,
        "tokens to generate; default: what the context has room for",
-       {.min = 1, .max = 1e9}},
+       {.min = 1, .max = kMaxJsonInteger}},
       {"text", kObject, "", {.object = &responses_text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &responses_tool_item}},
@@ -145,7 +145,7 @@ Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
     }
   }
   if (body.contains("reasoning") && body["reasoning"].contains("effort"))
-    prompt.variables["reasoning_effort"] = body["reasoning"]["effort"];
+    prompt.thinking = body["reasoning"]["effort"];
   return prompt;
 }
 
@@ -265,7 +265,7 @@ class ResponseAnswer final : public ChatAnswer {
     if (kind == Open::kMessage)
       send("response.content_part.added", with(place(), "part", text_part("", Json::array())), out);
   }
-  void close(std::string& out) {
+  void close(std::string& out, const char* status = "completed") {
     if (open_ == Open::kNone) return;
     if (open_ == Open::kMessage) {
       send("response.output_text.done", with(with(place(), "text", text_), "logprobs", logprobs_), out);
@@ -280,7 +280,7 @@ class ResponseAnswer final : public ChatAnswer {
            {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"name", item_["name"]}, {"arguments", text_}},
            out);
     }
-    item_["status"] = "completed";
+    item_["status"] = status;
     send("response.output_item.done", {{"output_index", output_.size()}, {"item", item_}}, out);
     output_.push_back(std::exchange(item_, nullptr));
     open_ = Open::kNone;
@@ -312,16 +312,13 @@ class ResponseAnswer final : public ChatAnswer {
   void on_message(size_t, const ChatMessage& m, std::string& out) override {
     progress(out);
     if (m.content.empty() && m.tool_calls.empty()) open(Open::kMessage, {}, out);
-    close(out);
+    close(out, m.reason == FinishReason::kStop ? "completed" : "incomplete");
   }
   void end(std::string& out) override {
     const FinishReason reason = message(0).reason;
     const bool is_complete = reason == FinishReason::kStop;
     Json json = response(is_complete ? "completed" : "incomplete");
-    if (!is_complete) {
-      if (!json["output"].empty()) json["output"].back()["status"] = "incomplete";
-      json["incomplete_details"] = {{"reason", "max_output_tokens"}};
-    }
+    if (!is_complete) json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     json["usage"] = {{"input_tokens", prompt_tokens()},
                      {"input_tokens_details", reuse_json(facts.cached_tokens, cache_miss())},
                      {"output_tokens", generated_tokens()},

@@ -1,5 +1,6 @@
 // POST /tokenize and /detokenize, in the shapes of vLLM ("prompt", "text") and of llama.cpp ("content").
 #include "server/app.h"
+#include "server/generation.h"
 
 namespace redline::server {
 namespace {
@@ -43,9 +44,13 @@ AnswerOr post_tokenize(Call& call) {
                        "missing_required_parameter");
   const bool adds_special = body.value("add_special_tokens", body.value("add_special", !is_llama_cpp));
   const TextEngine& engine = choice.model->engine();
-  const auto tokens = engine.encode(body[is_llama_cpp ? "content" : "prompt"].get_ref<const std::string&>(),
-                                    body.value("parse_special", true), adds_special);
-  if (!tokens.ok()) return api_error(tokens.status(), is_llama_cpp ? "content" : "prompt");
+  const char* const name = is_llama_cpp ? "content" : "prompt";
+  const auto& text = body[name].get_ref<const std::string&>();
+  if (auto error = check_text_size(engine.info(), text.size(), name)) return *error;
+  EncodeLimits limits = encode_limits(engine.info());
+  limits.max_tokens = INT64_MAX;  // a text that does not fit is counted too
+  const auto tokens = engine.encode(text, body.value("parse_special", true), adds_special, limits);
+  if (!tokens.ok()) return encode_error(tokens.status(), engine.info(), text.size(), name);
   Json pieces = Json::array();
   const bool with_pieces = is_llama_cpp && body.value("with_pieces", false);
   const bool with_texts = !is_llama_cpp && body.value("return_token_strs", false);

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/png.h"
+#include "media/png.h"
 #include "lab/images/calibrate.h"
 #include "lab/images/compare.h"
 #include "support/temporary_folder.h"

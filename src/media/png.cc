@@ -1,4 +1,4 @@
-#include "formats/png.h"
+#include "media/png.h"
 
 #include <png.h>
 
@@ -9,6 +9,9 @@
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "formats/byte_reader.h"
+#include "media/exif.h"
+#include "media/mask.h"
+#include "media/text_encoding.h"
 
 namespace redline {
 namespace {
@@ -56,6 +59,7 @@ struct PngSession {
 struct Header {
   uint32_t width = 0, height = 0;
   int bits = 0, channels = 0;
+  bool has_alpha = false;
 };
 
 // Whether every chunk lies within the file: libpng allocates the declared length of a chunk before reading it, up to 2
@@ -83,19 +87,23 @@ bool read_png_header(PngSession& session, Header& header) {
   header.height = png_get_image_height(session.png, session.info);
   header.bits = png_get_bit_depth(session.png, session.info);
   header.channels = png_get_channels(session.png, session.info);
+  header.has_alpha = (png_get_color_type(session.png, session.info) & PNG_COLOR_MASK_ALPHA) != 0 ||
+                     png_get_valid(session.png, session.info, PNG_INFO_tRNS) != 0;
   return true;
 }
 
-bool read_png_rows(PngSession& session, uint8_t** rows, size_t row_bytes) {
+bool read_png_rows(PngSession& session, uint8_t** rows, size_t row_bytes, bool keeps_alpha) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_palette_to_rgb(session.png);
   png_set_expand_gray_1_2_4_to_8(session.png);
   png_set_gray_to_rgb(session.png);
   png_set_strip_16(session.png);
-  png_set_strip_alpha(session.png);
+  if (keeps_alpha) png_set_tRNS_to_alpha(session.png);
+  else png_set_strip_alpha(session.png);
   png_set_interlace_handling(session.png);
   png_read_update_info(session.png, session.info);
-  if (png_get_rowbytes(session.png, session.info) != row_bytes) png_error(session.png, "a row is not RGB");
+  if (png_get_rowbytes(session.png, session.info) != row_bytes)
+    png_error(session.png, "a row has not the expected channels");
   png_read_image(session.png, rows);
   png_read_end(session.png, session.info);
   return true;
@@ -114,6 +122,14 @@ bool write_all_png(PngSession& session, const RgbImage& image, png_text* texts, 
   return true;
 }
 
+// The TIFF of the eXIf chunk, as long as the session lives; "" if there is none.
+std::string_view png_exif(const PngSession& session) {
+  png_bytep bytes = nullptr;
+  png_uint_32 size = 0;
+  if (png_get_eXIf_1(session.png, session.info, &size, &bytes) == 0) return {};
+  return {reinterpret_cast<const char*>(bytes), size};
+}
+
 }  // namespace
 
 Result<std::string> encode_png(const RgbImage& image, const ImageText& text) {
@@ -126,8 +142,10 @@ Result<std::string> encode_png(const RgbImage& image, const ImageText& text) {
   PngSession session(true);
   if (!session.info) return out_of_memory("PNG: libpng could not begin");
   session.output = &bytes;
+  ImageText values;  // in UTF-8, as iTXt has to be
+  for (const auto& [key, value] : text) values[key] = utf8_of(value);
   std::vector<png_text> texts;
-  for (const auto& [key, value] : text) {
+  for (const auto& [key, value] : values) {
     if (key.empty() || key.size() > 79) return invalid_argument("PNG: a text key of {} characters", key.size());
     const bool is_ascii = std::all_of(value.begin(), value.end(), [](char c) { return static_cast<int8_t>(c) > 0; });
     png_text entry = {};
@@ -149,7 +167,8 @@ Status write_png(const std::string& path, const RgbImage& image, const ImageText
   return file.close();
 }
 
-Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, ImageText* text) {
+Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, ImageText* text,
+                            std::vector<uint8_t>* alpha) {
   if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   if (!chunks_fit(bytes)) return invalid_argument("{}: incomplete PNG: the file ends early", name);
@@ -168,17 +187,23 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Ima
   const int64_t packed = (image.width * header.bits * header.channels / 8 + 1) * image.height;
   if (packed / 1032 > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), image.width, image.height);
-  const auto row_bytes = static_cast<size_t>(image.width) * 3;
+  const bool keeps_alpha = alpha && header.has_alpha;
+  const auto row_bytes = static_cast<size_t>(image.width) * (keeps_alpha ? 4 : 3);
   image.rgb.resize(row_bytes * static_cast<size_t>(image.height));
   std::vector<uint8_t*> rows;
   for (size_t row = 0; row < static_cast<size_t>(image.height); ++row)
     rows.push_back(image.rgb.data() + row * row_bytes);
-  if (!read_png_rows(session, rows.data(), row_bytes))
+  if (!read_png_rows(session, rows.data(), row_bytes, keeps_alpha))
     return invalid_argument("{}: damaged PNG: {}", name, session.message);
+  if (keeps_alpha) *alpha = take_alpha(image);
   png_textp texts = nullptr;
   const int num_texts = png_get_text(session.png, session.info, &texts, nullptr);
-  for (int i = 0; text && i < num_texts; ++i) (*text)[texts[i].key] = std::string(texts[i].text ? texts[i].text : "");
-  return image;
+  for (int i = 0; text && i < num_texts; ++i) (*text)[texts[i].key] = utf8_of(texts[i].text ? texts[i].text : "");
+  const std::string_view exif = png_exif(session);
+  if (text && !text->contains("parameters")) read_exif(exif, *text);
+  const int orientation = exif_orientation(exif);
+  if (keeps_alpha) apply_orientation(*alpha, image.width, image.height, orientation);
+  return apply_orientation(std::move(image), orientation);
 }
 
 Result<RgbImage> read_png(const std::string& path, ImageText* text) {

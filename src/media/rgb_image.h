@@ -9,10 +9,10 @@
 
 namespace redline {
 
-/// Large enough for any input image, small compared to memory.
-inline constexpr int64_t kMaxImageSide = 32768, kMaxImagePixels = int64_t{1} << 24;
+/// Large enough for the photos of a phone (50 megapixels), small compared to memory.
+inline constexpr int64_t kMaxImageSide = 32768, kMaxImagePixels = int64_t{1} << 26;
 
-/// Text by key: chunks of a PNG; in JPEG and WebP files the EXIF fields of formats/exif.h.
+/// Text by key: chunks of a PNG, and the EXIF fields of media/exif.h.
 using ImageText = std::map<std::string, std::string>;
 
 }  // namespace redline

@@ -1,14 +1,18 @@
-#include "formats/exif.h"
+#include "media/exif.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
+
+#include "media/text_encoding.h"
 
 namespace redline {
 namespace {
 
-constexpr uint16_t kImageDescription = 0x010e, kOrientation = 0x0112, kExifFolder = 0x8769, kUserComment = 0x9286;
+constexpr uint16_t kImageDescription = 0x010e, kModel = 0x0110, kOrientation = 0x0112, kExifFolder = 0x8769,
+                   kUserComment = 0x9286;
 constexpr uint16_t kAscii = 2, kLong = 4, kUndefined = 7;
-constexpr std::string_view kUnicode("UNICODE\0", 8), kAsciiCode("ASCII\0\0\0", 8);
+constexpr std::string_view kUnicode("UNICODE\0", 8), kAsciiCode("ASCII\0\0\0", 8), kNoCode("\0\0\0\0\0\0\0\0", 8);
 
 /// Numbers of a TIFF structure; 0 beyond its end.
 class TiffReader {
@@ -45,58 +49,35 @@ class TiffReader {
   bool big_;
 };
 
-void add_utf8(uint32_t code, std::string& text) {
-  const auto put = [&](uint32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) return put(0xc0 | code >> 6), put(0x80 | (code & 63));
-  if (code < 0x10000) return put(0xe0 | code >> 12), put(0x80 | (code >> 6 & 63)), put(0x80 | (code & 63));
-  put(0xf0 | code >> 18), put(0x80 | (code >> 12 & 63)), put(0x80 | (code >> 6 & 63)), put(0x80 | (code & 63));
+/// UTF-16 of a comment. Its byte order is that of its mark, else the one in which most characters are ASCII: programs
+/// disagree whether the order of the TIFF structure applies.
+std::string from_utf16(std::string_view bytes) {
+  if (bytes.starts_with("\xfe\xff")) return utf8_of_utf16(bytes.substr(2), true);
+  if (bytes.starts_with("\xff\xfe")) return utf8_of_utf16(bytes.substr(2), false);
+  size_t zeros[2] = {};
+  for (size_t i = 0; i < bytes.size(); ++i) zeros[i % 2] += bytes[i] == '\0';
+  return utf8_of_utf16(bytes, zeros[0] >= zeros[1]);
 }
 
-std::string from_utf16_be(std::string_view bytes) {
-  std::string text;
-  for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
-    const auto unit = [&](size_t at) {
-      return static_cast<uint32_t>(static_cast<uint8_t>(bytes[at]) << 8 | static_cast<uint8_t>(bytes[at + 1]));
-    };
-    uint32_t code = unit(i);
-    if (code >= 0xd800 && code < 0xdc00 && i + 3 < bytes.size() && unit(i + 2) >= 0xdc00 && unit(i + 2) < 0xe000) {
-      code = 0x10000 + ((code - 0xd800) << 10) + (unit(i + 2) - 0xdc00);
-      i += 2;
-    } else if (code >= 0xd800 && code < 0xe000) {
-      code = 0xfffd;
+/// The orientation maps pixel (x, y) of the result to one of the source; copies `channels` bytes each.
+std::vector<uint8_t> oriented(const std::vector<uint8_t>& pixels, int64_t width, int64_t height, int64_t channels,
+                              int orientation) {
+  const bool swaps = swaps_sides(orientation);
+  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  std::vector<uint8_t> result(pixels.size());
+  uint8_t* to = result.data();
+  for (int64_t y = 0; y < (swaps ? width : height); ++y)
+    for (int64_t x = 0; x < (swaps ? height : width); ++x) {
+      const int64_t column = swaps ? y : x, row = swaps ? x : y;
+      const int64_t from_x = from_right ? width - 1 - column : column;
+      const int64_t from_y = from_bottom ? height - 1 - row : row;
+      to = std::copy_n(pixels.data() + (from_y * width + from_x) * channels, channels, to);
     }
-    add_utf8(code, text);
-  }
-  return text;
+  return result;
 }
 
-std::string to_utf16_be(std::string_view text) {
-  std::string bytes;
-  const auto put = [&](uint32_t unit) {
-    bytes += static_cast<char>(unit >> 8);
-    bytes += static_cast<char>(unit & 255);
-  };
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<uint8_t>(text[i++]);
-    int more = lead >= 0xf0 && lead < 0xf8 ? 3 : lead >= 0xe0 && lead < 0xf0 ? 2 : lead >= 0xc0 && lead < 0xe0 ? 1 : 0;
-    uint32_t code = lead < 0x80 ? lead : more > 0 ? lead & (0x3f >> more) : 0xfffd;
-    for (; more > 0; --more) {
-      if (i == text.size() || (static_cast<uint8_t>(text[i]) & 0xc0) != 0x80) {
-        code = 0xfffd;
-        break;
-      }
-      code = code << 6 | (static_cast<uint8_t>(text[i++]) & 0x3f);
-    }
-    if (code < 0x10000) {
-      put(code);
-    } else {
-      put(0xd800 + ((code - 0x10000) >> 10 & 0x3ff));
-      put(0xdc00 + ((code - 0x10000) & 0x3ff));
-    }
-  }
-  return bytes;
-}
+bool is_turned(int orientation) { return orientation >= 2 && orientation <= 8; }
 
 }  // namespace
 
@@ -114,9 +95,9 @@ std::string make_exif(const ImageText& text) {
     std::string bytes;
   };
   std::vector<Field> main, exif;
-  if (own != text.end()) main.push_back({kImageDescription, kAscii, own->second + '\0'});
+  if (own != text.end()) main.push_back({kImageDescription, kAscii, utf8_of(own->second) + '\0'});
   if (parameters != text.end())
-    exif.push_back({kUserComment, kUndefined, std::string(kUnicode) + to_utf16_be(parameters->second)});
+    exif.push_back({kUserComment, kUndefined, std::string(kUnicode) + utf16_be_of(utf8_of(parameters->second))});
   if (main.empty() && exif.empty()) return "";
   // Header, main directory, EXIF directory, then the values in this order.
   const auto directory_bytes = [](size_t entries) { return static_cast<uint32_t>(2 + 12 * entries + 4); };
@@ -148,16 +129,23 @@ std::string make_exif(const ImageText& text) {
 void read_exif(std::string_view tiff, ImageText& text) {
   const TiffReader reader(tiff);
   const size_t main = reader.first_directory();
-  if (const size_t entry = reader.entry(main, kImageDescription)) {
-    const std::string_view bytes = reader.bytes(entry);
-    text["redline"] = std::string(bytes.substr(0, bytes.find('\0')));
-  }
+  const auto ascii = [&](uint16_t tag) -> std::string_view {
+    const size_t entry = reader.entry(main, tag);
+    const std::string_view bytes = entry ? reader.bytes(entry) : std::string_view();
+    return bytes.substr(0, bytes.find('\0'));
+  };
+  // Cameras write a description too.
+  if (const std::string_view own = ascii(kImageDescription); own.starts_with('{')) text["redline"] = utf8_of(own);
+  constexpr std::string_view kComfyPrompt = "prompt:";
+  if (const std::string_view model = ascii(kModel); model.starts_with(kComfyPrompt))
+    text["prompt"] = utf8_of(model.substr(kComfyPrompt.size()));
   const size_t folder = reader.entry(main, kExifFolder);
   const size_t entry = folder ? reader.entry(reader.number(folder + 8, 4), kUserComment) : 0;
   if (entry == 0) return;
   const std::string_view bytes = reader.bytes(entry);
-  if (bytes.starts_with(kUnicode)) text["parameters"] = from_utf16_be(bytes.substr(kUnicode.size()));
-  else if (bytes.starts_with(kAsciiCode)) text["parameters"] = std::string(bytes.substr(kAsciiCode.size()));
+  if (bytes.starts_with(kUnicode)) text["parameters"] = from_utf16(bytes.substr(kUnicode.size()));
+  else if (bytes.starts_with(kAsciiCode)) text["parameters"] = utf8_of(bytes.substr(kAsciiCode.size()));
+  else if (bytes.starts_with(kNoCode)) text["parameters"] = utf8_of(bytes.substr(kNoCode.size()));
 }
 
 int exif_orientation(std::string_view tiff) {
@@ -166,23 +154,15 @@ int exif_orientation(std::string_view tiff) {
   return entry ? static_cast<int>(reader.number(entry + 8, 2)) : 1;
 }
 
+void apply_orientation(std::vector<uint8_t>& alpha, int64_t width, int64_t height, int orientation) {
+  if (is_turned(orientation)) alpha = oriented(alpha, width, height, 1, orientation);
+}
+
 RgbImage apply_orientation(RgbImage image, int orientation) {
-  if (orientation < 2 || orientation > 8) return image;
-  const bool swaps = orientation >= 5;
-  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  RgbImage result{swaps ? image.height : image.width, swaps ? image.width : image.height, {}};
-  result.rgb.resize(image.rgb.size());
-  for (int64_t y = 0; y < result.height; ++y)
-    for (int64_t x = 0; x < result.width; ++x) {
-      const int64_t column = swaps ? y : x, row = swaps ? x : y;
-      const int64_t from_x = from_right ? image.width - 1 - column : column;
-      const int64_t from_y = from_bottom ? image.height - 1 - row : row;
-      for (int64_t c = 0; c < 3; ++c)
-        result.rgb[static_cast<size_t>((y * result.width + x) * 3 + c)] =
-            image.rgb[static_cast<size_t>((from_y * image.width + from_x) * 3 + c)];
-    }
-  return result;
+  if (!is_turned(orientation)) return image;
+  image.rgb = oriented(image.rgb, image.width, image.height, 3, orientation);
+  if (swaps_sides(orientation)) std::swap(image.width, image.height);
+  return image;
 }
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "formats/jpeg.h"
+#include "media/jpeg.h"
 
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs FILE
@@ -8,7 +8,8 @@
 #include <jpeglib.h>
 
 #include "formats/byte_reader.h"
-#include "formats/exif.h"
+#include "media/exif.h"
+#include "media/text_encoding.h"
 
 namespace redline {
 namespace {
@@ -59,6 +60,7 @@ bool read_jpeg_header(JpegSession& s, std::string_view bytes) {
     return TRUE;
   };
   jpeg_save_markers(&s.jpeg, JPEG_APP0 + 1, 0xffff);
+  jpeg_save_markers(&s.jpeg, JPEG_COM, 0xffff);
   jpeg_read_header(&s.jpeg, TRUE);
   return true;
 }
@@ -83,6 +85,15 @@ std::string_view jpeg_exif(const jpeg_decompress_struct& jpeg) {
   for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
     if (marker->marker == kExifMarker && data.starts_with(kExifHead)) return data.substr(kExifHead.size());
+  }
+  return {};
+}
+
+// The comment of the file, if it is what A1111's web UI writes; else "".
+std::string_view jpeg_parameters(const jpeg_decompress_struct& jpeg) {
+  for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
+    const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+    if (marker->marker == JPEG_COM && data.find("Steps: ") != std::string_view::npos) return data;
   }
   return {};
 }
@@ -178,10 +189,12 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   // Rejects impossible sizes: an 8 x 8 block takes at least two bits, and blocks cover at most 32 x 32 pixels.
   if (image.width * image.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), image.width, image.height);
-  const std::string exif(jpeg_exif(jpeg));  // libjpeg frees its markers at the end
+  // libjpeg frees its markers at the end.
+  const std::string exif(jpeg_exif(jpeg)), comment(jpeg_parameters(jpeg));
   image.rgb.resize(static_cast<size_t>(image.width * image.height) * 3);
   if (!read_jpeg_rows(session, image.rgb.data()))
     return is_incomplete() ? incomplete() : invalid_argument("{}: damaged JPEG: {}", name, session.message);
+  if (text && !comment.empty()) (*text)["parameters"] = utf8_of(comment);
   if (text) read_exif(exif, *text);
   return apply_orientation(std::move(image), exif_orientation(exif));
 }

@@ -1,4 +1,4 @@
-#include "formats/image_file.h"
+#include "media/image_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "base/output_file.h"
-#include "formats/exif.h"
-#include "formats/jpeg.h"
-#include "formats/png.h"
+#include "media/exif.h"
+#include "media/jpeg.h"
+#include "media/png.h"
 #include "support/npz.h"
 #include "support/temporary_folder.h"
 

@@ -1,13 +1,13 @@
-#include "formats/image_file.h"
+#include "media/image_file.h"
 
 #include <filesystem>
 
 #include "base/ascii.h"
 #include "base/mapped_file.h"
 #include "formats/byte_reader.h"
-#include "formats/jpeg.h"
-#include "formats/png.h"
-#include "formats/webp.h"
+#include "media/jpeg.h"
+#include "media/png.h"
+#include "media/webp.h"
 
 namespace redline {
 
@@ -16,11 +16,31 @@ Result<RgbImage> read_image(const std::string& path, ImageText* text) {
   return decode_image(file->text(), path, text);
 }
 
-Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text) {
-  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, name, text);
+namespace {
+
+Result<RgbImage> decode_any(std::string_view bytes, const std::string& name, ImageText* text,
+                            std::vector<uint8_t>* alpha) {
+  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, name, text, alpha);
   if (bytes.starts_with("\xff\xd8")) return decode_jpeg(bytes, name, text);
-  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, name, text);
+  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, name, text, alpha);
   return invalid_argument("{}: not a PNG, JPEG or WebP image{}", name, looks_like(bytes, std::ssize(bytes)));
+}
+
+}  // namespace
+
+Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text) {
+  return decode_any(bytes, name, text, nullptr);
+}
+
+Result<Picture> read_picture(const std::string& path) {
+  REDLINE_ASSIGN(const auto file, MappedFile::open(path));
+  return decode_picture(file->text(), path);
+}
+
+Result<Picture> decode_picture(std::string_view bytes, const std::string& name) {
+  Picture picture;
+  REDLINE_ASSIGN(picture.image, decode_any(bytes, name, nullptr, &picture.alpha));
+  return picture;
 }
 
 Result<ImageFormat> image_format_of(const std::string& path) {

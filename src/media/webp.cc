@@ -1,4 +1,4 @@
-#include "formats/webp.h"
+#include "media/webp.h"
 
 #include <webp/decode.h>
 #include <webp/encode.h>
@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include "formats/byte_reader.h"
-#include "formats/exif.h"
+#include "media/exif.h"
+#include "media/mask.h"
 
 namespace redline {
 namespace {
@@ -83,7 +84,8 @@ Result<std::string> encode_webp(const RgbImage& image, const ImageText& text) {
   return exif.empty() ? plain : with_exif(plain, image, exif);
 }
 
-Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, ImageText* text) {
+Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, ImageText* text,
+                             std::vector<uint8_t>* alpha) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   WebPBitstreamFeatures features;
   const VP8StatusCode known = WebPGetFeatures(data, bytes.size(), &features);
@@ -98,13 +100,15 @@ Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, Im
   if (image.width * image.height > kMaxImagePixels)
     return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, image.width, image.height,
                             kMaxImagePixels);
-  image.rgb.resize(static_cast<size_t>(image.width * image.height) * 3);
+  const bool keeps_alpha = alpha && features.has_alpha;
+  const int64_t channels = keeps_alpha ? 4 : 3;
+  image.rgb.resize(static_cast<size_t>(image.width * image.height * channels));
   WebPDecoderConfig config;
   if (!WebPInitDecoderConfig(&config)) return internal("{}: libwebp has another version than its header", name);
-  config.output.colorspace = MODE_RGB;
+  config.output.colorspace = keeps_alpha ? MODE_RGBA : MODE_RGB;
   config.output.is_external_memory = 1;
   config.output.u.RGBA.rgba = image.rgb.data();
-  config.output.u.RGBA.stride = static_cast<int>(image.width) * 3;
+  config.output.u.RGBA.stride = static_cast<int>(image.width * channels);
   config.output.u.RGBA.size = image.rgb.size();
   const VP8StatusCode decoded = WebPDecode(data, bytes.size(), &config);
   if (decoded == VP8_STATUS_NOT_ENOUGH_DATA || decoded == VP8_STATUS_SUSPENDED)
@@ -113,7 +117,12 @@ Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, Im
   if (decoded != VP8_STATUS_OK) return invalid_argument("{}: damaged WebP", name);
   const std::string_view exif = webp_exif(bytes);
   if (text) read_exif(exif, *text);
-  return apply_orientation(std::move(image), exif_orientation(exif));
+  const int orientation = exif_orientation(exif);
+  if (keeps_alpha) {
+    *alpha = take_alpha(image);
+    apply_orientation(*alpha, image.width, image.height, orientation);
+  }
+  return apply_orientation(std::move(image), orientation);
 }
 
 }  // namespace redline

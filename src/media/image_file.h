@@ -5,7 +5,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "formats/rgb_image.h"
+#include "media/mask.h"
+#include "media/rgb_image.h"
 
 namespace redline {
 
@@ -15,6 +16,10 @@ Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 
 /// The same of the bytes of a file; `name` is for messages.
 Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
+
+/// The same with the transparency of PNG and WebP files.
+Result<Picture> read_picture(const std::string& path);
+Result<Picture> decode_picture(std::string_view bytes, const std::string& name);
 
 enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
 /// By the ending of a name: .png, .jpg, .jpeg, .webp, in any case; PNG for a name without an ending.

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "formats/rgb_image.h"
+#include "media/rgb_image.h"
 
 namespace redline {
 
@@ -13,7 +13,7 @@ namespace redline {
 /// empty image, one larger than 65500 pixels each way, or rgb of another size.
 Result<std::string> encode_jpeg(const RgbImage& image, const ImageText& text = {});
 /// Baseline and progressive, grayscale or color, as 8-bit RGB with the EXIF orientation applied. `text`, if given,
-/// receives the EXIF text. invalid_argument: corrupt, truncated, or larger than kMaxImageSide and kMaxImagePixels.
+/// receives the EXIF text, or a comment with A1111's parameters. invalid_argument: corrupt, truncated, or larger than kMaxImageSide and kMaxImagePixels.
 /// unsupported: CMYK.
 Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 

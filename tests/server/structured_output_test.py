@@ -1,0 +1,165 @@
+"""Structured output of a model that thinks first: a copy of the bundled model whose full stop is the end of its reasoning."""
+import json
+
+import anthropic
+import jsonschema
+import ollama
+import openai
+import pytest
+from conftest import TALES, serve
+
+MODEL = "thinker"
+ASK = [{"role": "user", "content": "Tell me a story about a cat"}]
+SCHEMA = {"type": "object", "properties": {"animal": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+          "required": ["animal", "age"], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA}}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Bern", "Ulm"]}}, "required": ["city"], "additionalProperties": False}}}
+# As Qwen3.5's: the prompt opens the reasoning, and leaves it out where enable_thinking is false.
+TEMPLATE = """{% if tools %}<tool_call>{"name": NAME, "arguments": ARGUMENTS}</tool_call> {{ tools | tojson }}
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% if enable_thinking is defined and not enable_thinking %}
+</think>
+
+{% endif %}{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp(MODEL) / MODEL
+    folder.mkdir()
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        (folder / name).symlink_to(TALES / name)
+    tokenizer = json.loads((TALES / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    end = vocabulary["</think>"] = vocabulary.pop(".")
+    tokenizer["model"]["merges"] = [merge for merge in tokenizer["model"]["merges"] if "." not in merge]
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": end, "content": "</think>"})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    config = json.loads((TALES / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}), encoding="utf-8")
+    with serve(tmp_path_factory.mktemp("server"), "--threads", "2", "--dtype", "f32", models=(str(folder),)) as running:
+        yield running
+
+
+def chat(server, **fields):
+    answer = server.post("/v1/chat/completions", {"messages": ASK, "temperature": 0, "max_tokens": 200} | fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]
+
+
+def joined(chunks):
+    content, reasoning = "", ""
+    for chunk in chunks:
+        delta = chunk.choices[0].delta
+        content += delta.content or ""
+        reasoning += getattr(delta, "reasoning_content", None) or ""
+    return content, reasoning
+
+
+def check(text):
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_reasoning_then_json_through_every_api(thinker):
+    with openai.OpenAI(base_url=thinker.url + "/v1", api_key="any", max_retries=0) as client:
+        options = dict(model=MODEL, messages=ASK, temperature=0, max_tokens=200, response_format=FORMAT)
+        message = client.chat.completions.create(**options).choices[0].message
+        check(message.content)
+        assert message.reasoning_content
+        content, reasoning = joined(client.chat.completions.create(stream=True, **options))
+        assert (content, reasoning) == (message.content, message.reasoning_content)
+        options = dict(model=MODEL, input=ASK, temperature=0, max_output_tokens=200,
+                       text={"format": {"type": "json_schema", "name": "animal", "schema": SCHEMA}})
+        answer = client.responses.create(**options)
+        check(answer.output_text)
+        assert [item.type for item in answer.output] == ["reasoning", "message"]
+        *_, last = client.responses.create(stream=True, **options)
+        assert last.response.output_text == answer.output_text
+    with anthropic.Anthropic(base_url=thinker.url, api_key="any", max_retries=0) as client:
+        options = dict(model=MODEL, max_tokens=200, messages=ASK, temperature=0,
+                       extra_body={"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}})
+        blocks = client.messages.create(**options).content
+        assert [block.type for block in blocks] == ["thinking", "text"]
+        check(blocks[1].text)
+        with client.messages.stream(**options) as stream:
+            assert stream.get_final_message().content[1].text == blocks[1].text
+    client = ollama.Client(host=thinker.url)
+    options = dict(model=MODEL, messages=ASK, format=SCHEMA, options={"temperature": 0, "num_predict": 200})
+    message = client.chat(**options).message
+    check(message.content)
+    assert message.thinking
+    assert "".join(part.message.content or "" for part in client.chat(stream=True, **options)) == message.content
+
+
+@pytest.mark.parametrize("fields, right", [
+    ({"response_format": {"type": "json_object"}}, lambda text: isinstance(json.loads(text), dict)),
+    ({"json_schema": SCHEMA}, lambda text: check(text) is None),
+    ({"guided_json": SCHEMA}, lambda text: check(text) is None),
+    ({"guided_regex": " ?[0-9]{4}"}, lambda text: text.strip(" ").isdigit() and len(text.strip(" ")) == 4),
+    ({"guided_choice": ["north", " south"]}, lambda text: text in ("north", " south")),
+    ({"guided_grammar": 'root ::= "yes" | "no"'}, lambda text: text in ("yes", "no")),
+    ({"grammar": 'root ::= "\\n" [a-c]{2}'}, lambda text: len(text) == 3 and text[0] == "\n"),
+    ({"structured_outputs": {"regex": "[xy]{3}"}}, lambda text: len(text) == 3 and set(text) <= {"x", "y"}),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
+def test_every_constraint_holds_after_the_reasoning(thinker, fields, right):
+    choice = chat(thinker, temperature=1, seed=3, **fields)
+    assert choice["finish_reason"] == "stop" and choice["message"]["reasoning_content"]
+    assert right(choice["message"]["content"]), choice
+
+
+@pytest.mark.parametrize("fields", [{"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}])
+def test_with_thinking_off_the_constraint_holds_from_the_first_token(thinker, fields):
+    choice = chat(thinker, guided_choice=["The answer"], **fields)
+    assert choice["message"]["content"] == "The answer" and "reasoning_content" not in choice["message"]
+    answer = thinker.post("/api/chat", {"model": MODEL, "messages": ASK, "think": False, "stream": False, "format": SCHEMA}).json()
+    check(answer["message"]["content"])
+    assert not answer["message"].get("thinking")
+
+
+def test_tools_with_a_response_format(thinker):
+    """A call, or text of the schema: in one grammar. Which one, the seed decides."""
+    kinds = set()
+    for seed in range(12):
+        message = chat(thinker, tools=[TOOL], response_format=FORMAT, temperature=2, seed=seed, parallel_tool_calls=False)["message"]
+        kinds.add("call" if message.get("tool_calls") else "text")
+        if message.get("tool_calls"):
+            assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Bern", "Ulm")
+            assert not message["content"]
+        else:
+            check(message["content"])
+    assert kinds == {"call", "text"}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_demanded_call_goes_before_the_format(thinker, choice):
+    message = chat(thinker, tools=[TOOL], tool_choice=choice, response_format=FORMAT)["message"]
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Bern", "Ulm")
+
+
+def test_stop_strings_act_on_the_answer(thinker):
+    reasoning = chat(thinker, guided_choice=["one two three"])["message"]["reasoning_content"]
+    word = reasoning.split()[2]
+    whole = chat(thinker, guided_choice=[f"one {word} three"], stop=[word])
+    assert whole["message"]["reasoning_content"] == reasoning
+    assert whole["message"]["content"] == "one " and whole["stop_reason"] == word
+    cut = chat(thinker, guided_choice=[f"one {word} three"], stop=[word], stop_in_reasoning=True)
+    assert not cut["message"]["content"] and word not in cut["message"]["reasoning_content"]
+    answer = thinker.post("/v1/messages", {"model": MODEL, "max_tokens": 200, "temperature": 0, "messages": ASK,
+                                           "stop_sequences": [word], "stop_in_reasoning": True}).json()
+    assert answer["stop_reason"] == "stop_sequence" and [block["type"] for block in answer["content"]] == ["thinking"]
+
+
+def test_a_cut_call_leaves_no_pieces(thinker):
+    fields = {"tools": [TOOL], "tool_choice": "required", "chat_template_kwargs": {"enable_thinking": False}}
+    whole = chat(thinker, **fields)
+    assert whole["message"]["tool_calls"]
+    calls = 0
+    for limit in range(1, 60):
+        message = chat(thinker, max_tokens=limit, **fields)["message"]
+        assert not message["content"], (limit, message)
+        calls += bool(message.get("tool_calls"))
+    assert calls > 1

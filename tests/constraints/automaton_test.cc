@@ -135,6 +135,7 @@ TEST(ConstraintAutomaton, MasksAreThoseOfEveryTokenTried) {
   std::mt19937 random(3);
   const auto check = [&](const ConstraintResult& constraint, const std::string& name, int walks, size_t tokens) {
     ASSERT_TRUE(constraint.ok()) << name << ": " << constraint.status().to_string();
+    SCOPED_TRACE(name);
     const TokenTrie& trie = (*constraint)->trie();
     for (int i = 0; i < walks; ++i)
       random_walk(*constraint, random, tokens, [&](ConstraintState& state, const TokenBits& bits) {

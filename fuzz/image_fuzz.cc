@@ -1,8 +1,8 @@
 // Any bytes as a PNG, JPEG or WebP image.
+#include "fuzz_input.h"
 #include "media/jpeg.h"
 #include "media/png.h"
 #include "media/webp.h"
-#include "fuzz_input.h"
 
 using namespace redline;
 

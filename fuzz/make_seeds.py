@@ -396,6 +396,102 @@ def constraint_seeds():
             save("constraint", f"{kind}_{i}", bytes([kind]) + text.encode())
 
 
+def json_seeds():
+    """Valid JSON of every kind of value, nested as deep as the bound and beyond it, and texts that are nearly JSON."""
+    for name, text in {"values": '{"a": [1, -2.5e3, "x\\u00e9\\n", true, false, null], "b": {}}', "deep": "[" * 64 + "]" * 64,
+                       "deeper": '{"a":' * 65 + "1" + "}" * 65, "infinities": '{"a": [NaN, -Infinity, Infinity]}',
+                       "zero": "{}\0{}", "brackets": '["[[[[[[[[[[[[\\"[[", "]"]', "cut": '{"a": [1, {"b": "', "many": "[" + "1," * 120 + "1]"}.items():
+        save("json_text", name, text)
+
+
+def config_seeds():
+    """Configs of the golden models of every kind, without their weights; the settings beside them."""
+    golden = SOURCES / "tests/golden"
+    for path in sorted([*golden.glob("*/config.json"), *golden.glob("encoders/*/config.json"), *golden.glob("image/*/config.json"),
+                        *golden.glob("image/*/*/config.json")]):
+        if len(path.read_bytes()) < 8192:
+            save("model_config", path.parent.relative_to(golden).as_posix().replace("/", "_"), path.read_bytes())
+    quantizations = {
+        "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": True},
+        "awq": {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True},
+        "w8a8": {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True},
+            "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}}}, "ignore": ["lm_head"]},
+        "pack": {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}}}}}
+    for name, method in quantizations.items():
+        save("model_config", name, json.dumps({"model_type": "llama", "quantization_config": method}))
+    save("model_config", "text_part", json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
+                                                  "layer_types": ["full_attention"], "rope_scaling": {"rope_type": "linear", "factor": 8}}}))
+
+    added = {"content": "<s>", "special": True, "lstrip": False}
+    save("hf_config", "tokenizer", b"\0" + json.dumps({"tokenizer_class": "CLIPTokenizer", "bos_token": "<s>", "eos_token": added,
+         "add_bos_token": True, "model_max_length": 10**30, "added_tokens_decoder": {"0": added, "5": added}}).encode())
+    save("hf_config", "generation", b'\1{"eos_token_id": [1, 2], "pad_token_id": 0}')
+    save("hf_config", "special", b'\2{"pad_token": {"content": "<pad>"}}')
+    masks = {"format": 1, "masks": [{"steps": 28, "computed": [0, 1, 2, 4, 7, 11, 16], "psnr": 41.2}]}
+    save("pipeline_config", "masks", b"\0" + json.dumps(masks).encode())
+    save("pipeline_config", "words", b"\1" + json.dumps({"known": ["a", "red"], "aliases": {"crimson": "red"}}).encode())
+    for path in sorted(golden.glob("image/*/scheduler/scheduler_config.json")):
+        save("pipeline_config", path.parents[1].name, b"\2" + path.read_bytes())
+    for name in ("DDIMScheduler", "PNDMScheduler", "LCMScheduler", "EulerAncestralDiscreteScheduler", "UniPCMultistepScheduler",
+                 "DPMSolverMultistepScheduler", "FlowMatchEulerDiscreteScheduler"):
+        save("pipeline_config", name, b"\2" + json.dumps({"_class_name": name, "num_train_timesteps": 1000, "use_karras_sigmas": False,
+             "beta_schedule": "scaled_linear", "timestep_spacing": "leading", "prediction_type": "epsilon"}).encode())
+
+
+def vocabulary_seeds():
+    """The first byte chooses: even a list of BERT's words, odd one of RWKV's literals."""
+    save("vocab_text", "bert", b"\0" + "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##b", "##c", "it"]).encode())
+    save("vocab_text", "rwkv", b"\1" + "\n".join(["1 'a' 1", "2 'ab' 2", "3 b'\\xe2\\x96' 2", "4 '\\n' 1", '5 "\'" 1']).encode() + b"\n")
+
+
+def imatrix_seeds():
+    old = struct.pack("<i", 1) + struct.pack("<i", 3) + b"a.w" + struct.pack("<ii4f", 2, 4, 1, 0, 2.5, 3)
+    save("imatrix", "old", old + struct.pack("<ii", 2, 5) + b"a.txt")
+    values = struct.pack("<4f", 1, 0, 2.5, 3)
+    keys = [("general.type", 8, "imatrix"), ("imatrix.datasets", 9, (8, ["a.txt"])), ("imatrix.chunk_count", 4, 2),
+            ("imatrix.chunk_size", 4, 16)]
+    save("imatrix", "new", gguf(keys, [("blk.0.attn_q.weight.in_sum2", (4, 1), 0, values),
+                                       ("blk.0.attn_q.weight.counts", (1, 1), 0, struct.pack("<f", 2))]))
+
+
+def adapter_seeds():
+    """adapter_config.json, a zero byte, safetensors; and a GGUF adapter."""
+    def file(names):
+        header, data = {}, b""
+        for name, shape in names.items():
+            part = struct.pack(f"<{math.prod(shape)}f", *range(math.prod(shape)))
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+            data += part
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data
+    config = json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none", "use_rslora": True,
+                         "rank_pattern": {"q_proj": 2}, "alpha_pattern": {".*v_proj": 3}}).encode()
+    module = "base_model.model.model.layers.0.self_attn.q_proj"
+    save("adapter", "peft", config + b"\0" + file({module + ".lora_A.weight": (2, 4), module + ".lora_B.weight": (3, 2)}))
+    save("adapter", "kohya", b"{}\0" + file({"lora_unet_transformer_blocks_0_attn_to_q.lora_down.weight": (2, 4),
+         "lora_unet_transformer_blocks_0_attn_to_q.lora_up.weight": (3, 2), "lora_unet_transformer_blocks_0_attn_to_q.alpha": (1,)}))
+    keys = [("general.type", 8, "adapter"), ("adapter.type", 8, "lora"), ("general.architecture", 8, "llama"), ("adapter.lora.alpha", 6, 4.0)]
+    save("adapter", "gguf", gguf(keys, [("blk.0.attn_q.weight.lora_a", (4, 2), 0, bytes(32)), ("blk.0.attn_q.weight.lora_b", (2, 3), 0, bytes(24))]))
+
+
+def request_seeds():
+    """A form with its boundary in the first line; queries; names and descriptions of the Hub."""
+    parts = "".join(f'--x\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n{value}\r\n'
+                    for name, file, value in (("a", "", "3"), ("b[]", "", "u"), ("b[]", "", "v"), ("image", '; filename="a\\".png"', "PNG")))
+    save("form", "form", "x\n" + parts + "--x--\r\n")
+    save("form", "query", "a=1&b[]=x%20y&b[]=z&c=+%C3%A9&d=true")
+    save("form", "body", '{"a": 3, "b": ["x"], "c": "abc", "d": {"e": [1, null]}}')
+    files = [{"rfilename": "config.json", "size": 2, "blobId": "a" * 40}, {"rfilename": "m-Q4_K_M-00001-of-00002.gguf"},
+             {"rfilename": "m-Q4_K_M-00002-of-00002.gguf", "lfs": {"sha256": "b" * 64, "size": 5}}, {"rfilename": "1_Pooling/config.json"},
+             {"rfilename": "model.safetensors", "size": 9}, {"rfilename": "model_index.json"}, {"rfilename": "vae/config.json"}]
+    save("hub", "revision", json.dumps({"sha": "0" * 40, "siblings": files}))
+    for name, text in {"name": "hf:owner/name@v1.0:dir/a.gguf", "address": "https://huggingface.co/owner/name/blob/main/a.gguf",
+                       "tag": "hf.co/owner/name:Q8_0"}.items():
+        save("hub", name, text)
+
+
 def lark_seeds():
     grammars = ['start: a+ [B]\na: "x" -> first | "y"i~2..3 /z[0-9]*/s\nB.2: "\\u00e9" | "a".."f"',
                 'start: item ("," item)*\n?item: NUMBER | "(" start ")"\n%import common.NUMBER\n%import common (WS, LF)\n%ignore WS',
@@ -420,4 +516,10 @@ if __name__ == "__main__":
     template_seeds()
     chat_output_seeds()
     constraint_seeds()
+    json_seeds()
+    config_seeds()
+    vocabulary_seeds()
+    imatrix_seeds()
+    adapter_seeds()
+    request_seeds()
     lark_seeds()

@@ -34,7 +34,7 @@ ALLOWED = {
     "runtime": [*_CORE, "kernels/tiles", "kernels/emu", "backends/tiles"],
     "formats": ["status", "base", "tensor"],
     # Images: bytes to arrays and back, orientation, transparency and resizing. No model.
-    "media": ["status", "base", "formats", "text"],
+    "media": ["status", "base", "formats"],
     "text": ["status", "base", "tensor"],
     # Grammars, JSON Schemas and regular expressions as masks of tokens.
     "constraints": ["status", "base", "text"],

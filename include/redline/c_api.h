@@ -139,12 +139,12 @@ typedef struct redline_model_options {
   int32_t threads;            /* 0: REDLINE_THREADS, else all cores available to the process */
   const char* device;         /* NULL, "auto", "cpu", "emu" (the kernels of GPUs, emulated), "cuda" or "cuda:N" */
   const char* dtype;          /* NULL or "auto"; "f32": float32 throughout */
-  int64_t context;            /* maximum tokens of one sequence; 0: the model's own limit, at most 4096 */
+  int64_t context;            /* maximum tokens of one sequence; 0: the model's own limit, or what the cache holds */
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
   int64_t max_sequences;      /* maximum number of sequences in one step */
   int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: what the step has room for */
   double max_slowdown;        /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
-  int64_t cache_tokens;       /* maximum tokens in the caches of all sequences; 0: max_sequences full contexts */
+  int64_t cache_tokens;       /* maximum tokens in all caches; 0: max_sequences contexts, at most half the memory */
   int64_t cache_memory;       /* maximum bytes of all caches; 0: from cache_tokens */
   int32_t prefix_cache;       /* 1: requests start from the state of earlier ones with the same beginning */
   const char* cache_folder;   /* keeps the prefix cache between processes; NULL: none */

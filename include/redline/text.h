@@ -41,15 +41,15 @@ struct TextEngineOptions {
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
   /// names, else a GPU that can run the model, else the CPU. An op without a kernel is `unsupported`, by name.
   std::string device = "auto";
-  int64_t gpu_layers = -1;         ///< layers on the device, from the first on; others on the CPU. -1: by speed
-  int64_t context = 0;             ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
+  int64_t gpu_layers = -1;  ///< layers on the device, from the first on; others on the CPU. -1: by speed
+  int64_t context = 0;      ///< maximum tokens of one sequence; 0: the model's own limit, as far as memory allows
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
   /// Upper bound, estimated from earlier steps, on step time relative to a decode-only step. Prefill chunks shrink to
   /// keep it. 0: unlimited.
   double max_slowdown = 0;
-  int64_t cache_tokens = 0;  ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
+  int64_t cache_tokens = 0;  ///< maximum tokens in all caches; 0: max_sequences contexts, within half of the memory
   int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens
   /// Requests start from the state of earlier ones with the same beginning. Unused states may occupy what cache_tokens
   /// or cache_memory allow, or a quarter of the available memory.

@@ -55,13 +55,17 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   std::string_view best, completion;
   int best_distance = 0;
   for (std::string_view candidate : candidates) {
-    int distance = text_distance(word, candidate);
-    const bool is_completed = text_distance(word, candidate.substr(0, word.size())) == 0;
+    const bool is_completed = beginnings(word, candidate).first == word.size();
+    const size_t longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
+    const int allowed = std::max<int>(2, static_cast<int>(longer) / 3);
+    // The distance is at least the difference in length: most candidates need no table.
+    const bool may_be_near = longer - shorter <= static_cast<size_t>(allowed);
+    if (!may_be_near && !is_completed) continue;
+    int distance = may_be_near ? text_distance(word, candidate) : static_cast<int>(longer);
     constexpr size_t kTellingStart = 3;  // --temp is --temperature, not --help
     if (is_completed && word.size() >= kTellingStart) distance = std::min(distance, 1);
-    const int allowed = std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
     // Two edits turn any two-letter name into any other.
-    const bool shares_something = distance < static_cast<int>(std::max(word.size(), candidate.size()));
+    const bool shares_something = distance < static_cast<int>(longer);
     const bool is_nearer =
         best.empty() || distance < best_distance || (distance == best_distance && begins_nearer(word, candidate, best));
     if (distance <= allowed && shares_something && is_nearer) {

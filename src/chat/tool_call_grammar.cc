@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json_text.h"
 #include "chat/chat_output.h"
 #include "chat/tool_call_parts.h"
 #include "constraints/json_schema.h"
@@ -65,7 +66,7 @@ class ToolCallGrammar {
   }
 
   Result<Expr> any_calls() {
-    const OrderedJson tools = OrderedJson::parse(rules_.tools_json.begin(), rules_.tools_json.end(), nullptr, false);
+    const OrderedJson tools = parse_json_or_discard<OrderedJson>(rules_.tools_json);
     if (!tools.is_array() || tools.empty()) return invalid_argument("tools: they must be a list of functions");
     std::vector<Expr> one;
     for (const OrderedJson& tool : tools) {

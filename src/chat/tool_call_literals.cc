@@ -1,6 +1,7 @@
 // Calls written as expressions: Python's and Gemma's.
 #include <cctype>
 
+#include "base/json_text.h"
 #include "chat/tool_call_parts.h"
 
 namespace redline {
@@ -173,7 +174,7 @@ class LiteralReader {
 }  // namespace
 
 bool tool_calls::is_json(std::string_view text) {
-  return text.find('\0') == std::string::npos && OrderedJson::accept(text.begin(), text.end());
+  return check_json_bounds(text, "").ok() && OrderedJson::accept(text.begin(), text.end());
 }
 
 std::string tool_calls::json_text(std::string_view text) {

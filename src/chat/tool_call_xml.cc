@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/json_text.h"
 #include "chat/tool_call_parts.h"
 
 namespace redline {
@@ -9,7 +10,7 @@ namespace redline {
 using namespace tool_calls;
 
 ToolSchemas::ToolSchemas(std::string_view tools_json) {
-  const OrderedJson tools = OrderedJson::parse(tools_json.begin(), tools_json.end(), nullptr, false);
+  const OrderedJson tools = parse_json_or_discard<OrderedJson>(tools_json);
   if (!tools.is_array()) return;
   for (const OrderedJson& tool : tools) {
     const OrderedJson& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;

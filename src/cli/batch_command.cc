@@ -236,7 +236,7 @@ Command batch_command() {
              {"redline batch requests.jsonl -o answers.jsonl",
               "redline batch requests.jsonl -o answers.jsonl -m gpt-4o-mini=redline-tales",
               "redline batch requests.jsonl -o answers.jsonl --retry-failed --json"})
-      .in("generate", /*after_name=*/"serve");
+      .in("generate", /*after_name=*/"launch");
 }
 
 }  // namespace redline::cli

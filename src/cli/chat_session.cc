@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
+
 namespace redline::cli {
 
 std::string ChatSession::system() const {
@@ -86,7 +88,7 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
 Json ChatSession::to_json() const { return {{"model", engine_.info().path}, {"messages", messages_json()}}; }
 
 Status ChatSession::load(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json_or_discard<Json>(text);
   const bool has_member = json.is_object() && json.contains("messages");
   const Json& list = has_member ? json["messages"] : json;
   if (!list.is_array()) return invalid_argument("no conversation: expected a JSON list of messages");

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/json_text.h"
 #include "cli/json.h"
 
 namespace redline::cli {
@@ -63,7 +64,7 @@ Result<std::string> variables_json(const std::vector<std::string>& assignments) 
     const size_t equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0)
       return invalid_argument("flag --var: \"{}\" is not of the form NAME=JSON", assignment);
-    const Json value = Json::parse(assignment.substr(equals + 1), nullptr, false);
+    const Json value = parse_json_or_discard<Json>(std::string_view(assignment).substr(equals + 1));
     if (value.is_discarded())
       return invalid_argument("flag --var {}: \"{}\" is not JSON; a text needs quotes: {}='\"...\"'",
                               assignment.substr(0, equals), assignment.substr(equals + 1),

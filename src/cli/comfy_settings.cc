@@ -3,6 +3,8 @@
 #include <array>
 #include <set>
 
+#include "base/json_text.h"
+
 namespace redline::cli {
 namespace {
 
@@ -169,7 +171,7 @@ class ComfyGraph {
 
 ReadSettings parse_comfy_prompt(const std::string& text) {
   ReadSettings read;
-  const Json nodes = Json::parse(text, nullptr, false);
+  const Json nodes = parse_json_or_discard<Json>(text);
   if (nodes.is_object()) ComfyGraph(nodes, read).run();
   return read;
 }

@@ -38,7 +38,7 @@ struct EngineArgs {
       {.letter = 'c',
        .min = 0,
        .max = 1 << 24,
-       .shown_default = "the model's own, at most 4096",
+       .shown_default = "the model's own, as far as memory allows",
        .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
     add_device(v, device);
     v(gpu_layers, "gpu-layers", "N", "layers on the device, the first ones; the CPU runs the others",

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
@@ -36,7 +37,7 @@ bool is_component(const fs::path& folder) {
   if (!is_there(folder / "config.json")) return false;
   if (is_there(parent_of(folder.string()) / "model_index.json")) return true;
   const Result<std::string> text = read_text_file((folder / "config.json").string());
-  const nlohmann::json config = text.ok() ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
+  const nlohmann::json config = text.ok() ? parse_json_or_discard<nlohmann::json>(*text) : nlohmann::json();
   return config.is_object() && config.contains("_diffusers_version");
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "formats/gguf.h"
 #include "formats/llama2c.h"
 #include "formats/safetensors.h"
@@ -110,7 +111,7 @@ Status add_config(const std::string& path, FileReport& report) {
 void add_header_metadata(const std::string_view file, FileReport& report) {
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
-  const Json header = Json::parse(file.substr(sizeof header_bytes, header_bytes), nullptr, false);
+  const Json header = parse_json_or_discard<Json>(file.substr(sizeof header_bytes, header_bytes));
   const auto metadata = header.find("__metadata__");
   if (metadata == header.end() || !metadata->is_object()) return;
   for (const auto& [key, value] : metadata->items()) report.metadata.push_back(json_entry(key, value));

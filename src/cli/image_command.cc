@@ -64,7 +64,7 @@ Status read_request_files(const ImageArgs& args, ImageRequest& request) {
     request.init_image = std::make_shared<const RgbImage>(std::move(image));
   }
   if (args.mask.empty()) return {};
-  REDLINE_ASSIGN(const Picture mask, read_picture(args.mask));
+  REDLINE_ASSIGN(const AlphaImage mask, read_alpha_image(args.mask));
   request.mask = std::make_shared<const RgbImage>(gray_mask(mask));
   return {};
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/ascii.h"
+#include "base/json_text.h"
 #include "cli/comfy_settings.h"
 #include "cli/command.h"
 #include "cli/model_name.h"
@@ -131,7 +132,7 @@ std::vector<std::pair<std::string, std::string>> parameter_pairs(std::string_vie
     }
     std::string value(line.substr(0, end));
     if (value.starts_with('"'))
-      if (const Json text = Json::parse(value, nullptr, false); text.is_string()) value = text.get<std::string>();
+      if (const Json text = parse_json_or_discard<Json>(value); text.is_string()) value = text.get<std::string>();
     pairs.emplace_back(key, std::move(value));
     line.remove_prefix(std::min(end + 2, line.size()));
   }
@@ -263,7 +264,7 @@ Result<ReadSettings> read_settings(const std::string& path) {
   REDLINE_TRY(read_image(path, &text));
   if (const auto own = text.find("redline"); own != text.end()) {
     ReadSettings read;
-    read.options = Json::parse(own->second, nullptr, false);
+    read.options = parse_json_or_discard<Json>(own->second);
     if (!read.options.is_object()) return invalid_argument("{}: its text \"redline\" is not a JSON object", path);
     return read;
   }

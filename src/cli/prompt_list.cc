@@ -7,6 +7,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace redline::cli {
 
 Result<std::vector<std::string>> read_prompts(const std::string& path) {
@@ -17,7 +19,7 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
   std::vector<std::string> prompts;
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '[' || text[first] == '{')) {
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json json = parse_json_or_discard<nlohmann::json>(text);
     if (!json.is_array()) return invalid_argument("{}: not a JSON list of prompts", path);
     for (const auto& item : json) {
       const bool is_object = item.is_object() && item.contains("prompt") && item["prompt"].is_string();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "chat/chat_template.h"
 #include "cli/chat_template.h"
@@ -99,7 +100,7 @@ Status run_batch(const std::string& path, const ChatTemplate& usual, const ChatT
     const std::string_view text = std::string_view(lines).substr(begin, end - begin);
     begin = end + 1;
     ++number;
-    const Json line = Json::parse(text, nullptr, false);
+    const Json line = parse_json_or_discard<Json>(text);
     if (line.is_discarded()) return invalid_argument("{}: line {} is not JSON", path, number);
     const auto rendered = render_line(line, usual, options);
     const Json out = rendered.ok() ? Json{{"text", *rendered}} : Json{{"error", rendered.status().message()}};

@@ -9,6 +9,7 @@
 #include "formats/safetensors.h"
 #include "models/image_registry.h"
 #include "models/lora_config.h"
+#include "models/weight_examiner.h"
 
 namespace redline {
 namespace {
@@ -58,21 +59,26 @@ constexpr Suffix kSuffixes[] = {
     {".lokr_w2_a", Suffix::kKron2A},
     {".lokr_w2_b", Suffix::kKron2B},
 };
-/// Parts of names of what is more than low-rank factors, for messages.
+/// Ends of the names of tensors that are more than low-rank factors, with the reason for messages.
 constexpr std::pair<std::string_view, std::string_view> kRefusedTensors[] = {
-    {"dora_scale", "DoRA is not supported"},
-    {"lora_magnitude_vector", "DoRA is not supported"},
+    {".dora_scale", "DoRA is not supported"},
+    {".lora_magnitude_vector", "DoRA is not supported"},
+    {".lora_magnitude_vector.weight", "DoRA is not supported"},
     {".diff", "differences of whole weights are not supported"},
+    {".diff_b", "differences of whole weights are not supported"},
     {".set_weight", "replaced weights are not supported"},
     {".w_norm", "trained norms are not supported"},
     {".b_norm", "trained norms are not supported"},
-    {".bias", "biases of the factors are not supported"},
-    {"lora_mid", "the three factors of Tucker forms are not supported"},
-    {"hada_t", "the three factors of Tucker forms are not supported"},
-    {"lokr_t2", "the three factors of Tucker forms are not supported"},
-    {"oft_", "OFT is not supported"},
-    {"boft", "BOFT is not supported"},
-    {"emb_params", "a textual inversion in an adapter file is not supported"},
+    {".lora_A.bias", "biases of the factors are not supported"},
+    {".lora_B.bias", "biases of the factors are not supported"},
+    {".lora_down.bias", "biases of the factors are not supported"},
+    {".lora_up.bias", "biases of the factors are not supported"},
+    {".lora_mid.weight", "the three factors of Tucker forms are not supported"},
+    {".hada_t1", "the three factors of Tucker forms are not supported"},
+    {".hada_t2", "the three factors of Tucker forms are not supported"},
+    {".lokr_t2", "the three factors of Tucker forms are not supported"},
+    {".oft_blocks", "OFT is not supported"},
+    {".oft_diag", "OFT is not supported"},
 };
 /// Prefixes of the network's own names.
 constexpr std::string_view kPrefixes[] = {"base_model.model.",
@@ -382,8 +388,8 @@ Result<TensorView> factor_view(const SafetensorsTensor& tensor, Suffix::Kind kin
 }
 
 Status belongs_to_no_pair(const std::string& tensor) {
-  for (const auto& [part, why] : kRefusedTensors)
-    if (tensor.find(part) != std::string::npos) return unsupported("tensor {}: {}", tensor, why);
+  for (const auto& [end, why] : kRefusedTensors)
+    if (tensor.ends_with(end)) return unsupported("tensor {} belongs to no LoRA pair: {}", tensor, why);
   return unsupported(
       "tensor {} belongs to no LoRA pair (lora_A/lora_B, lora_down/lora_up, LoHa's hada_w or LoKr's lokr_w)", tensor);
 }
@@ -402,6 +408,8 @@ Result<std::map<ModuleKey, ModuleTensors>> read_modules(const SafetensorsFiles& 
                                      [&](const Suffix& s) { return full.ends_with(s.text); });
     if (found == std::end(kSuffixes)) return belongs_to_no_pair(tensor.name);
     if (!tensor.view.data) return unsupported("tensor {} has type {}", tensor.name, tensor.type_name);
+    if (const auto broken = find_not_finite(WeightSource{.view = tensor.view}))
+      return invalid_argument("tensor {} {}", tensor.name, *broken);
     if (found->kind <= Suffix::kUp) {
       if (!is_first && name != adapter_name)
         return unsupported("it holds the adapters \"{}\" and \"{}\"; write each to a file of its own", adapter_name,

@@ -11,7 +11,7 @@ namespace redline {
 
 /// A LoRA file: safetensors with the names of PEFT and diffusers (lora_A, lora_B), kohya's trainers (lora_down, lora_up,
 /// alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr). A pair is scaled by its alpha tensor over its rank;
-/// without one by what the file's lora_adapter_metadata states for its network; else by 1.
+/// without one by the lora_alpha and r that the file's lora_adapter_metadata has for its network; else by 1.
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
   std::map<std::string, AdapterMatrices> networks;  ///< by component: "" the denoiser, "text_encoder", ...

@@ -27,11 +27,11 @@ ImageProgress progress_of(const ImageResult& result, int step, int steps, const 
 /// Warns of an image of which the step cache has computed less than a quarter: below that, even the best rule of
 /// docs/step_cache.md gives another image for hard prompts.
 void warn_of_forecasts(ImageResult& result) {
-  constexpr int64_t kLeast = 3, kShare = 4;  // steps, and one of so many
+  constexpr int64_t kMinSteps = 3, kShare = 4;  // steps, and one of so many
   const auto steps = std::ssize(result.computed);
   const int64_t computed =
       std::count_if(result.computed.begin(), result.computed.end(), [](int64_t n) { return n > 0; });
-  const int64_t enough = std::min(steps, std::max(kLeast, (steps + kShare - 1) / kShare));
+  const int64_t enough = std::min(steps, std::max(kMinSteps, (steps + kShare - 1) / kShare));
   if (computed >= enough) return;
   result.warnings.push_back(
       fmt::format("the step cache computed {} of {} steps and forecast the others: the image differs visibly from one "

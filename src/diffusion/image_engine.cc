@@ -40,25 +40,29 @@ void pad_text(PromptConditions& branch, int64_t tokens) {
 /// Width and height are multiples of this many pixels.
 int64_t size_multiple(const Pipeline& p) { return p.vae.scale() * p.denoiser->model().patch; }
 
-/// The size of an initial image for the model: rounded down to its multiple; with a side above the limit, in the same
-/// proportions as many pixels as `own` has.
-std::pair<int64_t, int64_t> size_near(const Pipeline& p, const RgbImage& image) {
+/// The size of an initial image for the model: rounded down to its multiple. Without a requested side, and with a side
+/// above the limit, it has as many pixels as the model's own size; with one requested side, the other follows. The
+/// proportions stay.
+std::pair<int64_t, int64_t> size_near(const Pipeline& p, const RgbImage& image, const ImageRequest& r) {
   const int64_t unit = size_multiple(p), most = p.options.max_side / unit * unit;
+  const auto width = static_cast<double>(std::max<int64_t>(image.width, 1)),
+             height = static_cast<double>(std::max<int64_t>(image.height, 1));
   double scale = 1;
-  if (std::max(image.width, image.height) > p.options.max_side)
-    scale = std::sqrt(static_cast<double>(p.defaults.width * p.defaults.height) /
-                      static_cast<double>(image.width * image.height));
-  const auto side = [&](int64_t pixels) {
-    const auto scaled = static_cast<int64_t>(std::nearbyint(static_cast<double>(pixels) * scale));
+  if (r.width > 0) scale = static_cast<double>(r.width) / width;
+  else if (r.height > 0) scale = static_cast<double>(r.height) / height;
+  else if (std::max(image.width, image.height) > p.options.max_side)
+    scale = std::sqrt(static_cast<double>(p.defaults.width * p.defaults.height) / (width * height));
+  const auto side = [&](double pixels) {
+    const auto scaled = static_cast<int64_t>(std::nearbyint(std::min(pixels * scale, 1e9)));
     return std::clamp(scaled / unit * unit, unit, most);
   };
-  return {side(image.width), side(image.height)};
+  return {side(width), side(height)};
 }
 
 std::pair<int64_t, int64_t> size_of(const Pipeline& p, const ImageRequest& r) {
   const auto [width, height] =
-      r.init_image ? size_near(p, *r.init_image) : std::pair(p.defaults.width, p.defaults.height);
-  return {r.width > 0 ? r.width : width, r.height > 0 ? r.height : height};
+      r.init_image ? size_near(p, *r.init_image, r) : std::pair(p.defaults.width, p.defaults.height);
+  return {r.width != 0 ? r.width : width, r.height != 0 ? r.height : height};
 }
 
 /// "64x48"
@@ -355,6 +359,35 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
 
 }  // namespace
 
+namespace {
+
+/// The components of a pipeline in the order in which they run.
+std::vector<WeightExaminer::Open> open_components(const std::string& path, const Pipeline& pipeline) {
+  Result<PipelineFiles> files = PipelineFiles::open(path);
+  if (!files.ok()) return {};
+  files->denoiser_file = pipeline.options.transformer_file;
+  std::vector<std::string> names;
+  for (const auto& [name, encoder] : pipeline.text_encoders) names.push_back(name);
+  names.emplace_back(pipeline.row->denoiser_component);
+  const std::string& vae = pipeline.options.vae_folder;
+  if (vae.empty()) names.emplace_back("vae");
+  std::vector<WeightExaminer::Open> parts;
+  for (const std::string& name : names)
+    parts.emplace_back([files = *files, name] { return files.open_component(name); });
+  if (!vae.empty()) parts.emplace_back([vae] { return Checkpoint::open(vae); });
+  return parts;
+}
+
+}  // namespace
+
+DiffusionEngine::DiffusionEngine(std::unique_ptr<Pipeline> pipeline, const std::string& path)
+    : pipeline_(std::move(pipeline)), examiner_(open_components(path, *pipeline_)) {}
+
+Status DiffusionEngine::explained(Status failure) {
+  const bool is_broken = failure.code() == Code::internal && failure.message().find("not finite") != std::string::npos;
+  return is_broken ? examiner_.explain(std::move(failure)) : failure;
+}
+
 int64_t DiffusionEngine::size_multiple() const { return redline::size_multiple(*pipeline_); }
 
 std::pair<int64_t, int64_t> DiffusionEngine::size_of(const ImageRequest& request) const {
@@ -364,7 +397,9 @@ std::pair<int64_t, int64_t> DiffusionEngine::size_of(const ImageRequest& request
 Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
                                               const std::function<bool(const ImageProgress&)>& on_step) {
   std::lock_guard lock(mutex_);
-  return GenerateTask(*pipeline_, request).run(on_step);
+  Result<ImageResult> result = GenerateTask(*pipeline_, request).run(on_step);
+  if (!result.ok()) return explained(result.status());
+  return result;
 }
 
 Result<PromptEmbeds> DiffusionEngine::encode_prompts(const std::vector<std::string>& prompts,
@@ -380,6 +415,8 @@ Result<PromptEmbeds> DiffusionEngine::encode_prompts(const std::vector<std::stri
   PromptEmbeds embeds;
   embeds.warnings = std::move(c.warnings);
   embeds.text = {{c.prompts, c.tokens, model.text_width}, std::move(c.values["text"])};
+  if (!all_finite(embeds.text.data))
+    return explained(internal("the embeddings of the prompts are not finite; try --dtype f32"));
   if (model.pooled_width != 0) embeds.pooled = {{c.prompts, model.pooled_width}, std::move(c.values["pooled"])};
   if (!model.masks_text) return embeds;
   const std::vector<int32_t>& lengths = c.integers["key_lengths"];
@@ -415,8 +452,9 @@ Result<std::vector<RgbImage>> DiffusionEngine::decode(const FloatArray& latents)
     return invalid_argument("the latents have values that are not finite");
   std::vector<RgbImage> images;
   for (size_t i = 0; i < static_cast<size_t>(shape[0]); ++i) {
-    REDLINE_ASSIGN(RgbImage image, p.vae.decode(std::span(latents.data).subspan(i * n, n), layout));
-    images.push_back(std::move(image));
+    Result<RgbImage> image = p.vae.decode(std::span(latents.data).subspan(i * n, n), layout);
+    if (!image.ok()) return explained(image.status());
+    images.push_back(std::move(image).value());
   }
   return images;
 }
@@ -470,7 +508,7 @@ Result<int64_t> adapter_rank(const std::string& path) {
 Result<std::unique_ptr<ImageEngine>> ImageEngine::open(const std::string& path, const ImageOptions& options) {
   try {
     REDLINE_ASSIGN(std::unique_ptr<Pipeline> pipeline, load_pipeline(path, options));
-    return std::unique_ptr<ImageEngine>(std::make_unique<DiffusionEngine>(std::move(pipeline)));
+    return std::unique_ptr<ImageEngine>(std::make_unique<DiffusionEngine>(std::move(pipeline), path));
   } catch (const std::bad_alloc&) {
     return out_of_memory("{}: out of memory while opening the pipeline", path);
   }

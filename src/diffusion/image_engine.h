@@ -5,13 +5,14 @@
 #include <mutex>
 
 #include "diffusion/pipeline_loader.h"
+#include "models/weight_examiner.h"
 #include "redline/image.h"
 
 namespace redline {
 
 class DiffusionEngine final : public ImageEngine {
  public:
-  explicit DiffusionEngine(std::unique_ptr<Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
+  DiffusionEngine(std::unique_ptr<Pipeline> pipeline, const std::string& path);
 
   const std::string& family() const override { return pipeline_->family_name; }
   bool is_guidance_distilled() const override { return pipeline_->row->is_distilled; }
@@ -32,7 +33,11 @@ class DiffusionEngine final : public ImageEngine {
   std::string describe_program() const;
 
  private:
+  /// Which weight is to blame for values that are not finite.
+  Status explained(Status failure);
+
   std::unique_ptr<Pipeline> pipeline_;
+  WeightExaminer examiner_;
   std::mutex mutex_;  // one request at a time
 };
 

@@ -10,6 +10,7 @@
 #include "embedding/pooling.h"
 #include "models/precision.h"
 #include "models/registry.h"
+#include "models/weight_examiner.h"
 #include "text/unicode.h"
 
 namespace redline {
@@ -43,6 +44,13 @@ bool is_quantized_weight(const std::string& name) {
        {".gate.", "expert_gate", "router", ".c_attn", ".c_proj", ".c_fc", "query_key_value", "kv_b_proj"})
     if (has(part)) return false;
   return (has("layer.") || has("layers.") || has(".h.") || name.starts_with("h.")) && name.ends_with(".weight");
+}
+
+/// ok, or why the values of a text are not finite.
+Status check_finite(std::span<const float> values, const std::string& path) {
+  if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return {};
+  return explain_not_finite(
+      internal("the embedding of a text is not finite; the weights or the computation are broken"), path);
 }
 
 float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); }
@@ -305,6 +313,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
       members.push_back(text);
     }
     if (batch.empty()) return;  // what is left has ended
+    std::vector<Status> broken(batch.size());
     const Status status = network_->run(batch, [&](size_t i, const float* hidden, int64_t rows) {
       const EmbedRequest& request = requests[members[i].request];
       Encoding& encoding = *encodings[members[i].request];
@@ -312,16 +321,19 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
         encoding.result.token_states[members[i].index].assign(hidden, hidden + rows * info_.hidden_size);
       const int64_t skip = std::min(encoding.texts[members[i].index].skip, rows - 1);
       pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
+      broken[i] = check_finite(whole, info_.path);
       const auto kept = static_cast<size_t>(encoding.result.dimensions);
       const std::span<float> part = std::span(whole).first(kept);
       if (request.normalize.value_or(info_.normalizes)) normalize(part);
       std::copy(part.begin(), part.end(),
                 encoding.result.values.begin() + static_cast<int64_t>(members[i].index * kept));
     });
-    for (const Text& text : members) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Text& text = members[i];
       Encoding* encoding = encodings[text.request].get();
       if (!encoding) continue;
       if (!status.ok()) end(text.request, status);
+      else if (!broken[i].ok()) end(text.request, std::move(broken[i]).within(fmt::format("text {}", text.index)));
       else if (--encoding->left == 0) end(text.request, Result<Embeddings>(std::move(encoding->result)));
     }
   }
@@ -410,6 +422,7 @@ Status TextEmbeddingEngine::run_head(std::span<const float> pooled,
     SymbolValues sizes;
     sizes[Symbol::kSequences] = static_cast<int64_t>(count);
     REDLINE_TRY(head_.run(sizes));
+    REDLINE_TRY(check_finite({head_.output("scores"), count * static_cast<size_t>(num_scores)}, info_.path));
     for (size_t i = 0; i < count; ++i) add(head_.output("scores") + static_cast<int64_t>(i) * num_scores);
   }
   return {};

@@ -20,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxTries = 6;  ///< without a byte between them
+constexpr int kMaxTries = 6;     ///< one after the other that bring less than kMinProgress
+constexpr int kTriesOfSlow = 3;  ///< what a transfer counts for that came at a crawl
+constexpr int64_t kMinProgress = int64_t{16} << 10;
 
 std::string partial_path(const std::string& blob) { return blob + ".incomplete"; }
 
@@ -153,7 +155,7 @@ Status download_whole(const BlobDownload& d, HubHttp& http, Partial& partial) {
     REDLINE_TRY(transfer(d, http, partial, answer));
     if (answer.is_cancelled) return hub_error(answer, d.settings, d.repository, what);
     if (partial.is_whole()) break;
-    tries = partial.size() > before ? 1 : tries + 1;
+    tries = partial.size() - before >= kMinProgress ? 1 : tries + (answer.is_slow ? kTriesOfSlow : 1);
     if (answer.status == kBadRange && before > 0) {
       REDLINE_TRY(partial.restart());
       continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "base/ascii.h"
 #include "base/text_distance.h"
@@ -61,11 +62,14 @@ const HubFile* find(const std::vector<HubFile>& all, std::string_view path) {
 Status take_parts(const std::vector<HubFile>& all, const std::string& path, std::vector<HubFile>& out) {
   const Part first = part_of(path);
   const std::string ending = path.substr(path.rfind('.'));
+  std::unordered_map<std::string_view, const HubFile*> by_path;  // a list may name 99,999 parts
+  if (first.count > 0)
+    for (const HubFile& file : all) by_path.emplace(file.path, &file);
   for (int number = 1; number <= first.count; ++number) {
     const std::string name = fmt::format("{}-{:05}-of-{:05}{}", first.stem, number, first.count, ending);
-    const HubFile* file = find(all, name);
-    if (!file) return not_found("part {} of {} is missing: {}", number, first.count, name);
-    out.push_back(*file);
+    const auto file = by_path.find(name);
+    if (file == by_path.end()) return not_found("part {} of {} is missing: {}", number, first.count, name);
+    out.push_back(*file->second);
   }
   if (first.count == 0) out.push_back(*find(all, path));
   return {};
@@ -197,6 +201,10 @@ Result<FileChoice> choose_folder(const std::vector<HubFile>& all, HubKind kind) 
                                name == "tokenizer_config.json" || name == "tokenizer.json" || name == "vocab.json");
     if ((is_module && name == "config.json") || is_component) folders.insert(folder);
   }
+  constexpr size_t kMaxFolders = 64;  // each is a pass over all files
+  if (folders.size() > kMaxFolders)
+    return not_found("has {} folders with a configuration of their own; a model has at most {}", folders.size() - 1,
+                     kMaxFolders - 1);
   for (const std::string_view folder : folders) {
     for (const HubFile& file : all) {
       const bool is_template = folder.empty() && folder_of(file.path) == "additional_chat_templates";

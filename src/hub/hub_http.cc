@@ -13,8 +13,6 @@
 namespace redline {
 namespace {
 
-constexpr size_t kMaxBody = size_t{64} << 20;  // of responses that are not written to a file
-
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -47,11 +45,19 @@ struct Transfer {
   const HttpRequest& request;
   HttpAnswer& answer;
   const HubHttp& http;
+  size_t header_bytes = 0;  ///< of all responses, redirects included
+  std::string problem;      ///< why this program has ended the transfer
 };
 
 size_t take_header(char* data, size_t size, size_t count, void* user) {
-  HttpAnswer& answer = static_cast<Transfer*>(user)->answer;
+  auto& transfer = *static_cast<Transfer*>(user);
+  HttpAnswer& answer = transfer.answer;
   const std::string_view line(data, size * count);
+  transfer.header_bytes += line.size();
+  if (transfer.header_bytes > kMaxHubHeaders) {
+    transfer.problem = fmt::format("its headers have more than {} bytes", kMaxHubHeaders);
+    return 0;
+  }
   if (line.starts_with("HTTP/")) {  // of the next response, after a redirect
     answer.headers.clear();
     const std::string_view status = trimmed(line.substr(std::min(line.find(' '), line.size())));
@@ -68,7 +74,13 @@ size_t take_body(char* data, size_t size, size_t count, void* user) {
   const bool is_wanted = transfer.answer.status == 200 || transfer.answer.status == 206;
   if (is_wanted && transfer.request.on_body)
     return transfer.request.on_body(transfer.answer, {data, bytes}) ? bytes : bytes + 1;  // + 1: an error to libcurl
-  if (transfer.answer.body.size() + bytes > kMaxBody) return bytes + 1;
+  const std::string stated = transfer.answer.header("content-length");
+  int64_t length = 0;
+  std::from_chars(stated.data(), stated.data() + stated.size(), length);
+  if (std::max(transfer.answer.body.size() + bytes, static_cast<size_t>(std::max<int64_t>(length, 0))) > kMaxHubBody) {
+    transfer.problem = fmt::format("its answer has more than {} bytes", kMaxHubBody);
+    return bytes + 1;
+  }
   transfer.answer.body.append(data, bytes);
   return bytes;
 }
@@ -113,7 +125,7 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
     return answer;
   }
   constexpr long kMaxRedirects = 10;
-  Transfer transfer{request, answer, *this};
+  Transfer transfer{request, answer, *this, 0, ""};
   char message[CURL_ERROR_SIZE] = "";
   curl_easy_reset(curl);  // keeps connections
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
@@ -132,8 +144,9 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "redline");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(settings_.timeout_s));
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(kMinBytesPerSecond));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings_.timeout_s));
+  if (!request.on_body) curl_easy_setopt(curl, CURLOPT_TIMEOUT, static_cast<long>(kMaxTimeouts * settings_.timeout_s));
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &transfer);
@@ -152,7 +165,18 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
   const CURLcode code = curl_easy_perform(curl);
   answer.is_cancelled = code == CURLE_ABORTED_BY_CALLBACK;
   if (code != CURLE_OK) answer.failure = *message ? message : curl_easy_strerror(code);
-  answer.is_worth_another_try = is_network_trouble(code) || (code == CURLE_OK && is_busy(answer.status));
+  if (!transfer.problem.empty()) answer.failure = transfer.problem;
+  curl_off_t received = 0;
+  curl_easy_getinfo(curl, CURLINFO_SIZE_DOWNLOAD_T, &received);
+  answer.is_slow = code == CURLE_OPERATION_TIMEDOUT && (received > 0 || transfer.header_bytes > 0);
+  if (answer.is_slow)
+    answer.failure = fmt::format(
+        "the answer comes too slowly: {} bytes arrived, and then less than {} bytes a second "
+        "for {} s (HF_HUB_DOWNLOAD_TIMEOUT)",
+        received, kMinBytesPerSecond, settings_.timeout_s);
+  // A question that was being answered at a crawl would be answered so again; a file goes on where it ended.
+  answer.is_worth_another_try = (is_network_trouble(code) && !(answer.is_slow && !request.on_body)) ||
+                                (code == CURLE_OK && is_busy(answer.status));
   const std::string after = answer.header("retry-after");
   int64_t seconds = 0;
   if (const auto read = std::from_chars(after.data(), after.data() + after.size(), seconds);
@@ -189,7 +213,9 @@ Status hub_error(const HttpAnswer& answer, const HubSettings& settings, const st
                  const std::string& what) {
   if (answer.is_cancelled) return cancelled("stopped; the next pull resumes from here");
   if (!answer.failure.empty()) return io("{}: {}: {}", what, settings.endpoint, answer.failure);
-  const std::string code = answer.header("x-error-code"), message = answer.header("x-error-message");
+  constexpr size_t kLongestMessage = 500;
+  const std::string code = answer.header("x-error-code");
+  const std::string message = answer.header("x-error-message").substr(0, kLongestMessage);
   const std::string said = message.empty() ? "" : fmt::format(" ({})", message);
   const char* const whose_token =
       settings.token.empty() ? "set HF_TOKEN to a token that may read it" : "the token of HF_TOKEN may not read it";

@@ -20,6 +20,7 @@ struct HttpAnswer {
   std::string failure;                         ///< why there is no whole answer; "": there is one
   bool is_worth_another_try = false;           ///< a connection that broke, or a server that is busy
   bool is_cancelled = false;
+  bool is_slow = false;        ///< it was coming, at less than kMinBytesPerSecond
   int64_t retry_after_s = -1;  ///< that the server asks to wait; -1: nothing
   std::string header(const std::string& name) const;
 };
@@ -58,6 +59,12 @@ class HubHttp {
 
 /// The longest pause that a server may ask for (Retry-After).
 inline constexpr int64_t kMaxRetryAfter = 300;
+/// A transfer that stays below it for HubSettings::timeout_s ends.
+inline constexpr int64_t kMinBytesPerSecond = 1024;
+/// Bodies that are not written to a file, and the headers of an answer. The Hub describes 100,000 files in 25 MB.
+inline constexpr size_t kMaxHubBody = size_t{32} << 20, kMaxHubHeaders = size_t{256} << 10;
+/// An answer without a file takes at most so many times HubSettings::timeout_s.
+inline constexpr int64_t kMaxTimeouts = 12;
 
 /// What an answer other than 200 or 206 means. not_found: no such repository, revision or file. io: no access, too many
 /// requests, an error of the server, or of the network.

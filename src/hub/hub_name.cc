@@ -21,6 +21,11 @@ bool is_name_part(std::string_view part) {
 }
 
 Status bad_name(std::string_view text) {
+  constexpr size_t kShown = 100;
+  if (text.size() > 2 * kShown)
+    return invalid_argument(
+        "\"{}...\" has {} characters, which no name of a model on Hugging Face has; expected hf:owner/name",
+        text.substr(0, kShown), text.size());
   return invalid_argument(
       "\"{}\" is not a name of a model on Hugging Face; expected hf:owner/name, with @revision, and with :FILE or a "
       "quantization such as :Q4_K_M where one is meant",

@@ -4,76 +4,24 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <mutex>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
 #include <thread>
 
-#include "base/ascii.h"
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "hub/blob_download.h"
 #include "hub/hub_http.h"
+#include "hub/revision.h"
 
 namespace redline {
 namespace {
 
-using Json = nlohmann::json;
-constexpr int kTries = 3;  ///< of a question to the Hub
-
-/// The Hub's description of a revision.
-struct Revision {
-  std::string commit;
-  std::vector<HubFile> files;
-};
-
-std::string text_at(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-int64_t number_at(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
-}
-
-bool is_hex(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return hex_digit(c) >= 0; });
-}
-
-/// A name that may be given to a blob: a checksum, or an opaque word of a server that has none.
-bool is_etag(const std::string& text) {
-  return !text.empty() && text.size() <= 128 && text[0] != '.' && std::all_of(text.begin(), text.end(), [](char c) {
-    return hex_digit(c) >= 0 || (c >= 'g' && c <= 'z') || (c >= 'G' && c <= 'Z') || c == '-' || c == '_' || c == '.';
-  });
-}
-
-Result<Revision> read_revision(const std::string& body, const HubName& name, const HubSettings& settings) {
-  const auto bad = [&](std::string_view what) {
-    return io("{}: the answer of {} is not that of a Hub: {}", name.text(), settings.endpoint, what);
-  };
-  const Json json = Json::parse(body, nullptr, false);
-  if (!json.is_object()) return bad("no JSON object");
-  Revision revision{.commit = text_at(json, "sha"), .files = {}};
-  constexpr size_t kCommitDigits = 40;
-  if (!is_hex(revision.commit) || revision.commit.size() != kCommitDigits) return bad("no commit (sha)");
-  const auto siblings = json.find("siblings");
-  if (siblings == json.end() || !siblings->is_array()) return bad("no list of files (siblings)");
-  for (const Json& sibling : *siblings) {
-    if (!sibling.is_object()) return bad("a file that is not an object");
-    HubFile file{
-        .path = text_at(sibling, "rfilename"), .bytes = number_at(sibling, "size"), .etag = text_at(sibling, "blobId")};
-    if (const auto lfs = sibling.find("lfs"); lfs != sibling.end() && lfs->is_object()) {
-      file.etag = text_at(*lfs, "sha256");
-      if (number_at(*lfs, "size") >= 0) file.bytes = number_at(*lfs, "size");
-    }
-    if (!is_safe_path(file.path)) return bad(fmt::format("a file \"{}\"", file.path));
-    if (!is_etag(file.etag)) file.etag.clear();
-    revision.files.push_back(std::move(file));
-  }
-  return revision;
-}
+constexpr int kTries = 3;                        ///< of a question to the Hub
+constexpr int64_t kMaxBytes = int64_t{1} << 60;  ///< of a file and of all, whatever a Hub claims
 
 /// Size and etag of a file for which the list has none.
 Status look_up(HubFile& file, const HubName& name, const std::string& commit, const HubSettings& settings,
@@ -102,10 +50,12 @@ Status look_up(HubFile& file, const HubName& name, const std::string& commit, co
   if (etag.starts_with("W/")) etag = etag.substr(2);
   etag.erase(std::remove(etag.begin(), etag.end(), '"'), etag.end());
   file.etag = etag;
-  const Json bytes = Json::parse(size, nullptr, false);
-  if (!is_etag(etag) || !bytes.is_number_unsigned())
+  if (answer.status >= 300 && answer.header("location").starts_with('/'))
+    return io("{}: {} moves it more than {} times", what, settings.endpoint, kMaxMoves);
+  const auto read = std::from_chars(size.data(), size.data() + size.size(), file.bytes);
+  const bool has_size = read.ec == std::errc() && read.ptr == size.data() + size.size() && file.bytes >= 0;
+  if (!is_etag(etag) || !has_size)
     return io("{}: {} reports neither its size nor its checksum", what, settings.endpoint);
-  file.bytes = bytes.get<int64_t>();
   return {};
 }
 
@@ -115,7 +65,21 @@ Result<Revision> ask_revision(const HubName& name, const HubSettings& settings, 
                             .on_body = {}};
   const HttpAnswer answer = http.send_again(request, kTries);
   if (!answer.failure.empty() || answer.status != 200) return hub_error(answer, settings, name.repository, name.text());
-  return read_revision(answer.body, name, settings);
+  return read_revision(answer.body, name, settings.endpoint);
+}
+
+/// The names that a file system takes, with what a file has while it is written.
+Status check_file_names(const std::vector<HubFile>& files, const HubName& name) {
+  constexpr size_t kLongest = 240;
+  for (const HubFile& file : files)
+    for (size_t begin = 0; begin <= file.path.size();) {
+      const size_t end = std::min(file.path.find('/', begin), file.path.size());
+      if (end - begin > kLongest)
+        return io("hf:{}: a file has the name \"{}\"; file systems take up to {} bytes", name.repository,
+                  shortened(file.path), kLongest);
+      begin = end + 1;
+    }
+  return {};
 }
 
 Status check_room(const HubCache& cache, int64_t bytes) {
@@ -190,17 +154,20 @@ Result<PullResult> pull_model(const HubName& name, const HubSettings& settings, 
   Result<FileChoice> choice = choose_files(revision.files, name.selection);
   if (!choice.ok())
     return Status(choice.status().code(), fmt::format("hf:{} {}", name.repository, choice.status().message()));
+  REDLINE_TRY(check_file_names(choice->files, name));
   PullResult result;
   for (HubFile& file : choice->files) {
     if (file.bytes < 0 || file.etag.empty()) REDLINE_TRY(look_up(file, name, revision.commit, settings, http));
-    result.missing_bytes += file.bytes - bytes_in_cache(cache, name.repository, file);
+    file.bytes = std::min(file.bytes, kMaxBytes);
+    result.missing_bytes +=
+        std::min(file.bytes - bytes_in_cache(cache, name.repository, file), kMaxBytes - result.missing_bytes);
   }
   result.files = choice->files;
   result.model.name = name;
   result.model.kind = choice->kind;
   result.model.commit = revision.commit;
   result.model.files = std::ssize(choice->files);
-  for (const HubFile& file : choice->files) result.model.bytes += file.bytes;
+  for (const HubFile& file : choice->files) result.model.bytes += std::min(file.bytes, kMaxBytes - result.model.bytes);
   const std::string snapshot = cache.snapshot_folder(name.repository, revision.commit);
   result.model.path = choice->model.empty() ? snapshot : fmt::format("{}/{}", snapshot, choice->model);
   if (options.is_dry_run) return result;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "llm/sampler.h"
+#include "models/weight_examiner.h"
 #include "redline/text.h"
 
 namespace redline {
@@ -84,7 +85,9 @@ class BeamSearch {
       const LiveBeam& beam = beams_[b];
       const std::span<const float> logits = std::span(logits_).subspan(b * vocab_size_, vocab_size_);
       const int64_t wanted = 2 * std::min<int64_t>(request_.beam_width, engine_.info().vocab_size);
-      REDLINE_TRY(sampler_.logprobs(logits, 0, wanted, top_));
+      if (const auto found = sampler_.logprobs(logits, 0, wanted, top_); !found.ok())
+        return found.status().code() == Code::internal ? WeightExaminer(engine_.info().path).explain(found.status())
+                                                       : found.status();
       for (const TokenLogprob& next : top_) {
         if (std::isinf(next.logprob)) continue;
         const double logprob = beam.logprob + double{next.logprob};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/elapsed.h"
+#include "models/weight_examiner.h"
 
 namespace redline {
 
@@ -144,7 +145,11 @@ void TextGeneration::sample(std::span<const float> logits, int32_t sampled) try 
   if (num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
   if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
   Result<Sampled> next = sampled >= 0 ? Sampled{.token = sampled, .ends_text = is_stop_token(sampled)} : take(logits);
-  if (!next.ok()) return fail(std::move(next).status());
+  if (!next.ok()) {
+    const bool is_broken = std::any_of(logits.begin(), logits.end(),
+                                       [](float x) { return !(x < std::numeric_limits<float>::infinity()); });
+    return fail(is_broken ? explain_not_finite(next.status(), model_.info.path) : next.status());
+  }
   const int32_t token = next->token;
   sampled_ = std::move(next).value();
   if (sampled_->ends_text) return end(FinishReason::kStop);

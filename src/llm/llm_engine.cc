@@ -85,6 +85,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   uint64_t identity = options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options);
   REDLINE_ASSIGN(e.stepper_,
                  Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
+  e.model_.info.context = e.stepper_->context();
   e.model_.info.device_steps = e.stepper_->executable().steps_text();
   if (const auto layers = e.stepper_->device_layers())
     e.model_.info.isa += fmt::format(", {} layers{}; {}", *layers,

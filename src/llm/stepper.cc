@@ -23,6 +23,9 @@ constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
 constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
+// A context that the user has not set has at least this many tokens, where the model has them, and is a multiple of the
+// unit, so that a little more or less memory does not change it.
+constexpr int64_t kMinContext = 4096, kContextUnit = 1024;
 
 /// Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits anyway, before products with
 /// most of their weights, compute attention in bfloat16, at twice the rate of float32. Other models keep three more
@@ -55,6 +58,8 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   Stepper& s = *stepper;
   s.runtime_ = &runtime;
   s.context_ = model.info.context;
+  s.is_context_set_ = options.context > 0;
+  s.weight_bytes_ = model.info.weight_bytes;
   s.vocab_size_ = model.info.vocab_size;
   REDLINE_TRY(s.set_limits(options));
   ExecutableOptions e;
@@ -105,6 +110,7 @@ Status Stepper::open(Graph graph, const ExecutableOptions& executable, const Tex
   device_layers_ = executable.device_layers;
   device_experts_ = executable.device_experts;
   is_on_cpu_ = executable.device.kind == DeviceKind::kCpu;
+  device_ = executable.device;
   const size_t first_cpu_op = is_on_cpu_       ? 0
                               : device_layers_ ? first_op_of_layer(graph, *device_layers_)
                                                : graph.ops.size();
@@ -121,6 +127,8 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   int64_t num_layers = 0;
   while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
   if (num_layers == 0) return why;
+  // Layers on the device come before a longer context.
+  if (!is_context_set_) context_ = min_context();
   int64_t states = 0;
   Graph all_on_device = graph;
   set_kv_format(all_on_device, kv_formats_.device);
@@ -205,6 +213,34 @@ int64_t Stepper::cache_bytes(int64_t cache_pages) const {
   return bytes;
 }
 
+Result<int64_t> Stepper::default_cache_bytes() const {
+  if (!is_on_cpu_) {
+    REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(device_));
+    REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
+    return memory.usable() / 2;
+  }
+  // Weights that steps read from their file have memory only when they are read, and packed ones have it already.
+  int64_t packed = 0;
+  for (const Program* program : executable_.programs()) packed += program->weight_bytes;
+  return std::max<int64_t>(0, available_memory() - std::max<int64_t>(0, weight_bytes_ - packed)) / 2;
+}
+
+int64_t Stepper::pages_within(int64_t bytes, int64_t most) const {
+  int64_t fits = 1, too_many = most + 1;
+  while (too_many - fits > 1) {
+    const int64_t pages = fits + (too_many - fits) / 2;
+    (cache_bytes(pages) <= bytes ? fits : too_many) = pages;
+  }
+  return fits;
+}
+
+int64_t Stepper::min_context() const { return std::min(context_, kMinContext); }
+
+void Stepper::fit_context() {
+  const int64_t held = cache_pages_ * kKvPageTokens / kContextUnit * kContextUnit;
+  context_ = std::min(context_, std::max(min_context(), held));
+}
+
 Status Stepper::make_pool(const TextEngineOptions& options) {
   int64_t recurrent_bytes = 0;
   for (const StateGroup& group : executable_.states().groups)
@@ -215,27 +251,27 @@ Status Stepper::make_pool(const TextEngineOptions& options) {
   const int64_t asked =
       options.cache_tokens > 0 ? kv_pages_for(options.cache_tokens) : kv_pages_for(context_) * options.max_sequences;
   cache_pages_ = std::min(asked, kMaxPages);
+  // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
+  // set it.
+  const bool is_set = options.cache_tokens > 0 || options.cache_memory > 0;
+  int64_t least = kv_pages_for(is_context_set_ ? context_ : min_context());
   if (options.cache_memory > 0) {
     if (cache_bytes(1) > options.cache_memory)
       return invalid_argument("cache_memory {}: one page of {} tokens and its states take {} bytes",
                               options.cache_memory, kKvPageTokens, cache_bytes(1));
-    int64_t fits = 1, too_many = cache_pages_ + 1;
-    while (too_many - fits > 1) {
-      const int64_t pages = fits + (too_many - fits) / 2;
-      (cache_bytes(pages) <= options.cache_memory ? fits : too_many) = pages;
-    }
-    cache_pages_ = fits;
+    cache_pages_ = pages_within(options.cache_memory, cache_pages_);
+  } else if (!is_set) {
+    REDLINE_ASSIGN(const int64_t bytes, default_cache_bytes());
+    cache_pages_ = std::max(std::min(least, kMaxPages), pages_within(bytes, cache_pages_));
   }
-  // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
-  // set it.
-  const bool is_set = options.cache_tokens > 0 || options.cache_memory > 0;
-  const int64_t least = is_set ? cache_pages_ : kv_pages_for(context_);
+  if (is_set) least = cache_pages_;
   Result<std::unique_ptr<StateMemory>> memory = executable_.make_state_memory(pages_of_groups(cache_pages_));
   while (!memory.ok() && cache_pages_ > least) {
     cache_pages_ = std::max(least, cache_pages_ / 2);
     memory = executable_.make_state_memory(pages_of_groups(cache_pages_));
   }
   REDLINE_TRY(memory);
+  if (!is_context_set_) fit_context();
   pool_ = std::make_unique<StatePool>(executable_.states(), pages_of_groups(cache_pages_), std::move(memory).value());
   return {};
 }

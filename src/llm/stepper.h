@@ -61,6 +61,8 @@ class Stepper {
   /// Checks one entry against context and vocabulary.
   Status check(const StepEntry& entry) const;
   BatchLimits limits() const;
+  /// Tokens of one sequence: as asked, or what make() has chosen.
+  int64_t context() const { return context_; }
   /// Bytes of the pages of all groups.
   int64_t cache_bytes() const { return cache_bytes(cache_pages_); }
   const Executable& executable() const { return executable_; }
@@ -87,6 +89,14 @@ class Stepper {
   Status open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                        const Status& why);
   Status make_pool(const TextEngineOptions& options);
+  /// Bytes of caches that the user has set no limit for: half of the memory that is available beside the weights, of
+  /// the device that holds them.
+  Result<int64_t> default_cache_bytes() const;
+  /// As many pages as fit in `bytes`, at least one and at most `most`.
+  int64_t pages_within(int64_t bytes, int64_t most) const;
+  int64_t min_context() const;
+  /// Lowers a context that the user has not set to what the cache holds.
+  void fit_context();
   int64_t cache_bytes(int64_t cache_pages) const;
   std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
   Status check_limits(std::span<const StepEntry> batch) const;
@@ -97,7 +107,9 @@ class Stepper {
   /// The work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
-  int64_t context_ = 0, vocab_size_ = 0;
+  int64_t context_ = 0, vocab_size_ = 0, weight_bytes_ = 0;
+  bool is_context_set_ = false;
+  DeviceChoice device_;  ///< holds the first layers
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   int64_t recurrent_pages_ = 0;  ///< of each recurrent group
   KvFormats kv_formats_ = {};

@@ -11,7 +11,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kDefaultContext = 4096, kMaxContext = int64_t{1} << 24;
+constexpr int64_t kMaxContext = int64_t{1} << 24;
 
 std::string spell_types(const std::map<DType, int64_t>& counts) {
   std::string text;
@@ -90,7 +90,7 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
     return invalid_argument("context {} is outside [1, {}]", context, kMaxContext);
   if (!c.names.positions.empty() && context > c.max_positions)
     return invalid_argument("context {}: the model has learned {} positions", context, c.max_positions);
-  info.context = context > 0 ? context : std::min(c.max_positions, kDefaultContext);
+  info.context = context > 0 ? context : std::min(c.max_positions, kMaxContext);
   info.has_tokenizer = m.tokenizer != nullptr;
   info.max_token_bytes = m.tokenizer ? m.tokenizer->max_token_bytes() : 0;
 

@@ -36,7 +36,8 @@ struct TextModel {
   };
   std::vector<LinearCost> linear_costs;
 
-  /// Takes the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context.
+  /// Takes the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context; 0: the model's own limit,
+  /// which the memory for caches may lower (Stepper::context()).
   static Result<TextModel> make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context);
   /// The model's own template, or `file_or_name` unless "". A template of the model that does not compile is an error
   /// of render_chat(); one that was asked for, of this call.

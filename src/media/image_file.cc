@@ -32,15 +32,15 @@ Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, I
   return decode_any(bytes, name, text, nullptr);
 }
 
-Result<Picture> read_picture(const std::string& path) {
+Result<AlphaImage> read_alpha_image(const std::string& path) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
-  return decode_picture(file->text(), path);
+  return decode_alpha_image(file->text(), path);
 }
 
-Result<Picture> decode_picture(std::string_view bytes, const std::string& name) {
-  Picture picture;
-  REDLINE_ASSIGN(picture.image, decode_any(bytes, name, nullptr, &picture.alpha));
-  return picture;
+Result<AlphaImage> decode_alpha_image(std::string_view bytes, const std::string& name) {
+  AlphaImage given;
+  REDLINE_ASSIGN(given.image, decode_any(bytes, name, nullptr, &given.alpha));
+  return given;
 }
 
 Result<ImageFormat> image_format_of(const std::string& path) {

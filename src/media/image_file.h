@@ -18,8 +18,8 @@ Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 
 /// The same with the transparency of PNG and WebP files.
-Result<Picture> read_picture(const std::string& path);
-Result<Picture> decode_picture(std::string_view bytes, const std::string& name);
+Result<AlphaImage> read_alpha_image(const std::string& path);
+Result<AlphaImage> decode_alpha_image(std::string_view bytes, const std::string& name);
 
 enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
 /// By the ending of a name: .png, .jpg, .jpeg, .webp, in any case; PNG for a name without an ending.

@@ -183,9 +183,11 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   RgbImage image;
   image.width = jpeg.image_width;
   image.height = jpeg.image_height;
-  if (image.width > kMaxImageSide || image.height > kMaxImageSide || image.width * image.height > kMaxImagePixels)
+  // The coefficients of a progressive file stay in memory until its end: 6 bytes a pixel more.
+  const int64_t max_pixels = jpeg.progressive_mode ? kMaxImagePixels / 4 : kMaxImagePixels;
+  if (image.width > kMaxImageSide || image.height > kMaxImageSide || image.width * image.height > max_pixels)
     return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them, and sides up to {}", name, image.width,
-                            image.height, kMaxImagePixels, kMaxImageSide);
+                            image.height, max_pixels, kMaxImageSide);
   // Rejects impossible sizes: an 8 x 8 block takes at least two bits, and blocks cover at most 32 x 32 pixels.
   if (image.width * image.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), image.width, image.height);

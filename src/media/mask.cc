@@ -39,7 +39,7 @@ RgbImage gray_mask(const RgbImage& mask) {
   return gray_image(mask.width, mask.height, [&](size_t pixel) { return luminance(mask.rgb.data() + pixel * 3); });
 }
 
-RgbImage gray_mask(const Picture& mask) {
+RgbImage gray_mask(const AlphaImage& mask) {
   if (mask.alpha.empty()) return gray_mask(mask.image);
   return gray_image(mask.image.width, mask.image.height, [&](size_t pixel) {
     const int level = luminance(mask.image.rgb.data() + pixel * 3);
@@ -51,11 +51,11 @@ bool has_white(const RgbImage& gray) {
   return std::any_of(gray.rgb.begin(), gray.rgb.end(), [](uint8_t level) { return level >= kWhiteMask; });
 }
 
-std::optional<RgbImage> transparent_region(const Picture& picture) {
+std::optional<RgbImage> transparent_region(const AlphaImage& given) {
   const auto is_transparent = [](uint8_t alpha) { return alpha < kOpaque; };
-  if (std::none_of(picture.alpha.begin(), picture.alpha.end(), is_transparent)) return std::nullopt;
-  return gray_image(picture.image.width, picture.image.height,
-                    [&](size_t pixel) { return picture.alpha[pixel] < kHalf ? uint8_t{255} : uint8_t{0}; });
+  if (std::none_of(given.alpha.begin(), given.alpha.end(), is_transparent)) return std::nullopt;
+  return gray_image(given.image.width, given.image.height,
+                    [&](size_t pixel) { return given.alpha[pixel] < kHalf ? uint8_t{255} : uint8_t{0}; });
 }
 
 }  // namespace redline

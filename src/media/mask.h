@@ -13,7 +13,7 @@ namespace redline {
 inline constexpr uint8_t kWhiteMask = 128;
 
 /// An image with its transparency.
-struct Picture {
+struct AlphaImage {
   RgbImage image;
   std::vector<uint8_t> alpha;  ///< [height, width]; empty: opaque throughout
 };
@@ -24,11 +24,11 @@ std::vector<uint8_t> take_alpha(RgbImage& image);
 /// A mask whose three channels are the luminance 0.299 R + 0.587 G + 0.114 B of `mask`, rounded as by Pillow's
 /// convert("L").
 RgbImage gray_mask(const RgbImage& mask);
-/// The same of a picture over black: what is transparent is kept.
-RgbImage gray_mask(const Picture& mask);
+/// The same of an image over black: what is transparent is kept.
+RgbImage gray_mask(const AlphaImage& mask);
 /// True: some pixel of a gray mask is white.
 bool has_white(const RgbImage& gray);
-/// OpenAI's form of a mask: white where alpha is below 128, else black. None: the picture is opaque throughout.
-std::optional<RgbImage> transparent_region(const Picture& picture);
+/// OpenAI's form of a mask: white where alpha is below 128, else black. None: the image is opaque throughout.
+std::optional<RgbImage> transparent_region(const AlphaImage& given);
 
 }  // namespace redline

@@ -1,6 +1,6 @@
 #include "media/text_encoding.h"
 
-#include "text/unicode.h"
+#include "base/utf8.h"
 
 namespace redline {
 

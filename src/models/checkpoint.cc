@@ -87,9 +87,9 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();
-  // A file that cannot be read is the tokenizer's error.
-  if (auto source = chat_template_from_folder(folder); source.ok())
-    checkpoint.chat_template = std::move(source).value();
+  auto source = chat_template_from_folder(folder);
+  if (source.ok()) checkpoint.chat_template = std::move(source).value();
+  else if (checkpoint.tokenizer) return std::move(source).status();  // otherwise that file is the tokenizer's error too
   return {};
 }
 

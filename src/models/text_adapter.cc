@@ -6,6 +6,7 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
+#include "models/weight_examiner.h"
 #include "models/config_reader.h"
 #include "models/lora_config.h"
 #include "text/json_reader.h"
@@ -78,6 +79,8 @@ class Pairs {
     if (tensor.view.shape.size() != 2)
       return unsupported("{}: tensor {} is [{}], expected a matrix", path_, tensor.name,
                          fmt::join(tensor.view.shape, ", "));
+    if (const auto broken = find_not_finite(WeightSource{.view = tensor.view}))
+      return invalid_argument("{}: tensor {} {}", path_, tensor.name, *broken);
     AdapterMatrix& matrix = adapter_.matrices[module];
     (is_down ? matrix.down : matrix.up) = tensor.view;
     return {};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/prompt_messages.h"
+
 namespace redline::server {
 
 std::vector<std::pair<std::string, std::string>> refused_parts() {
@@ -27,11 +29,15 @@ const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema function_call_schema{"FunctionCall",
                                   {{"name", kString, "", {.required = true, .max_length = 1000}},
                                    {"arguments", kString | kObject, "JSON", {.required = true}}}};
+const Schema custom_call_schema{
+    "CustomCall",
+    {{"name", kString, "", {.required = true, .max_length = 1000}}, {"input", kString, "a text", {.required = true}}}};
 const Schema tool_call_schema{"ToolCall",
                               {{"id", kString, "", {.max_length = 1000}},
-                               {"type", kString, "", {.choices = {"function"}}},
+                               {"type", kString, "", {.choices = {"function", "custom"}}},
                                {"index", kInteger, ""},
-                               {"function", kObject, "", {.required = true, .object = &function_call_schema}}}};
+                               {"function", kObject, "", {.object = &function_call_schema}},
+                               {"custom", kObject, "of a custom tool", {.object = &custom_call_schema}}}};
 const Field tool_call_item{"", kObject, "", {.object = &tool_call_schema}};
 const Schema parameters_schema{"ToolParameters", {}, true};
 const Schema function_schema{"ToolFunction",
@@ -39,6 +45,11 @@ const Schema function_schema{"ToolFunction",
                               {"description", kString, ""},
                               {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
                               {"strict", kBoolean, "", {.is_ignored = true}}}};
+
+const Schema custom_tool_schema{"CustomTool",
+                                {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+                                 {"description", kString, ""},
+                                 {"format", kObject, "text, or a grammar", {.object = &parameters_schema}}}};
 
 }  // namespace
 
@@ -59,8 +70,9 @@ const Schema chat_message_schema{
      {"audio", kObject, "", {.is_ignored = true}},
      {"function_call", kObject, "", {.is_ignored = true}}}};
 const Schema chat_tool_schema{"Tool",
-                              {{"type", kString, "", {.required = true, .choices = {"function"}}},
-                               {"function", kObject, "", {.required = true, .object = &function_schema}}}};
+                              {{"type", kString, "function or custom; others are skipped", {.required = true}},
+                               {"function", kObject, "", {.object = &function_schema}},
+                               {"custom", kObject, "a tool that takes a text", {.object = &custom_tool_schema}}}};
 
 std::string text_of_parts(const Json& content) {
   if (content.is_string()) return content.get<std::string>();
@@ -73,17 +85,87 @@ Json tool_call_json(const ChatToolCall& call) {
   return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
-Json plain_messages(const Json& messages) {
+Outcome<Json> plain_messages(const Json& messages) {
   Json plain = Json::array();
-  for (const Json& message : messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
     Json& m = plain.emplace_back(Json{{"role", message["role"] == "developer" ? Json("system") : message["role"]}});
     m["content"] = message.contains("content") ? Json(text_of_parts(message["content"])) : Json("");
     for (const char* name : {"name", "tool_calls", "tool_call_id", "reasoning_content"})
       if (const auto found = message.find(name); found != message.end()) m[name] = *found;
+    if (m.contains("tool_calls"))
+      for (size_t k = 0; k < m["tool_calls"].size(); ++k) {
+        Json& call = m["tool_calls"][k];
+        if (const auto custom = call.find("custom"); custom != call.end() && !call.contains("function"))
+          call = tool_call_json(
+              {call.value("id", std::string()), (*custom)["name"], custom_arguments((*custom)["input"])});
+        const std::string path = fmt::format("messages[{}].tool_calls[{}].function", i, k);
+        if (!call.contains("function"))
+          return bad_request(path, path + " is missing: what was called", "missing_required_parameter");
+      }
     if (const auto found = message.find("reasoning"); found != message.end()) m["reasoning_content"] = *found;
   }
   return plain;
 }
+
+namespace {
+
+/// Renders a prompt with messages that the model's template takes.
+class PromptWriter {
+ public:
+  PromptWriter(const TextEngine& engine, const ChatPrompt& prompt)
+      : engine_(engine), prompt_(prompt),
+        messages_(merged_system_messages(prompt.messages,
+                                         prompt.merges_system ? SystemMessages::kAll : SystemMessages::kLeading)),
+        tools_(prompt.tools) {}
+
+  Result<std::string> write() {
+    const std::string& source = engine_.info().chat_template;
+    if (source.find("tool") == std::string::npos && has_tool_messages(messages_))
+      messages_ = tool_messages_as_text(messages_);
+    Result<std::string> text = render(messages_);
+    if (!tools_.is_null() && !engine_.info().has_tool_template) text = with_tools_as_text(std::move(text));
+    if (!has_later_system_message(messages_) || (text.ok() && writes_system_messages(text.value(), messages_)))
+      return text;
+    Json merged = merged_system_messages(messages_, SystemMessages::kAll);
+    Result<std::string> again = render(merged);
+    if (!again.ok()) return text.ok() ? std::move(again) : std::move(text);
+    messages_ = std::move(merged);
+    return again;
+  }
+  /// As the template has written them.
+  const Json& messages() const { return messages_; }
+
+ private:
+  Result<std::string> render(const Json& messages) const {
+    const std::string text = to_text(messages), tools = tools_.is_null() ? "" : to_text(tools_);
+    const std::string variables = prompt_.variables.empty() ? "" : to_text(prompt_.variables);
+    return engine_.render_chat({.messages_json = text,
+                                .tools_json = tools,
+                                .variables_json = variables,
+                                .add_generation_prompt = prompt_.adds_generation_prompt,
+                                .adapt_arguments = true,
+                                .thinking = prompt_.thinking});
+  }
+  /// `text` is what the template makes of the messages; it leaves the tools out.
+  Result<std::string> with_tools_as_text(Result<std::string> text) {
+    const std::string instructions = tools_as_text(std::exchange(tools_, nullptr));
+    for (const bool in_user : {false, true}) {
+      Json messages = with_instructions(messages_, instructions, in_user);
+      Result<std::string> written = render(messages);
+      if (!written.ok() || !writes_system_messages(written.value(), messages)) continue;
+      messages_ = std::move(messages);
+      return written;
+    }
+    return text;
+  }
+
+  const TextEngine& engine_;
+  const ChatPrompt& prompt_;
+  Json messages_, tools_;
+};
+
+}  // namespace
 
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt) {
   if (!engine.info().has_chat_template)
@@ -92,14 +174,8 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
                                    "format, or start the server with --chat-template",
                                    engine.info().path),
                        "no_chat_template");
-  const std::string messages = to_text(prompt.messages), tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
-  const std::string variables = prompt.variables.empty() ? "" : to_text(prompt.variables);
-  Result<std::string> text = engine.render_chat({.messages_json = messages,
-                                                 .tools_json = tools,
-                                                 .variables_json = variables,
-                                                 .add_generation_prompt = prompt.adds_generation_prompt,
-                                                 .adapt_arguments = true,
-                                                 .thinking = prompt.thinking});
+  PromptWriter writer(engine, prompt);
+  Result<std::string> text = writer.write();
   if (!text.ok()) {
     ApiError error = api_error(text.status(), "messages");
     error.code = "chat_template_error";
@@ -107,7 +183,7 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
   }
   if (!prompt.continues_last) return std::move(text).value();
   // The text continues at the end of the last message's content, before the template's closing text.
-  std::string content = prompt.messages.back()["content"];
+  std::string content = writer.messages().back()["content"];
   content.erase(content.find_last_not_of(" \t\r\n") + 1);
   const size_t begin = text.value().rfind(content);
   if (content.empty() || begin == std::string::npos)
@@ -164,6 +240,14 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
   return std::nullopt;
 }
 
+Outcome<ToolDemand> take_tool_choice(const Json& body, ChatPrompt& prompt) {
+  const auto choice = body.find("tool_choice");
+  if (choice == body.end()) return ToolDemand{};
+  SERVER_ASSIGN(ToolDemand demand, tool_demand(*choice, prompt.client_tools, body.contains("messages")));
+  if (*choice != "none") prompt.tools = prompt.client_tools.for_prompt();
+  return demand;
+}
+
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
     : GenerationAnswer(call, choice, std::move(choices), streams), names_ids_(TokenFields(call.body).names_ids),
@@ -172,9 +256,6 @@ ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Ch
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
   is_reasoning_.resize(messages_.size());
-  // The model does not see them; a call that is demanded is written all the same.
-  if (!prompt.tools.is_null() && prompt.forced_tools.is_null() && !engine().info().has_tool_template)
-    call.ignored.emplace_back("tools");
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   if (engine().info().has_chat_markers || !prompt.tools.is_null())
     for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools, prompt.constraint);

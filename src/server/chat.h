@@ -3,6 +3,7 @@
 #pragma once
 
 #include "redline/chat.h"
+#include "server/client_tools.h"
 #include "server/generation.h"
 #include "server/logprobs.h"
 
@@ -12,12 +13,14 @@ namespace redline::server {
 struct ChatPrompt {
   Json messages = Json::array();
   Json tools = nullptr;             ///< null: none
+  ClientTools client_tools;         ///< the same as the client names them
   Json forced_tools = nullptr;      ///< those among them of which one must be called; null: none must
   bool several_calls = true;        ///< false: an answer has at most one call
   Json variables = Json::object();  ///< further ones of the template
   std::string thinking;             ///< as ChatInput has it
   bool adds_generation_prompt = true;
   bool continues_last = false;  ///< the text continues the last message
+  bool merges_system = false;   ///< later system messages become part of the first, whether or not the template has to
   std::string text;             ///< as rendered, after set_prompt()
   std::vector<int32_t> tokens;  ///< the same
   std::string scope;            ///< of the texts that it may continue (KnownTexts)
@@ -33,6 +36,9 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
 /// Has a call demanded: of `name`, or of any tool (""). A format of the text then has no effect, as there is none. 400:
 /// there are no tools, or none of that name. Before set_prompt().
 std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name);
+
+/// What `tool_choice` of OpenAI's APIs demands, for force_call(); allowed_tools leaves only these in the prompt.
+Outcome<ToolDemand> take_tool_choice(const Json& body, ChatPrompt& prompt);
 
 /// The part of a message that is known.
 struct ChatMessage {
@@ -85,7 +91,7 @@ std::vector<std::pair<std::string, std::string>> refused_parts();
 extern const Schema chat_message_schema, chat_tool_schema;
 /// {"id", "type", "function": {"name", "arguments"}}
 Json tool_call_json(const ChatToolCall& call);
-/// Messages of a checked body of OpenAI's shape.
-Json plain_messages(const Json& messages);
+/// `messages` of a checked body of OpenAI's shape. 400: a call of nothing.
+Outcome<Json> plain_messages(const Json& messages);
 
 }  // namespace redline::server

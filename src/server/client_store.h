@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "server/json.h"
 
@@ -33,6 +34,14 @@ class ClientStore {
     const std::lock_guard lock(mutex_);
     const auto place = place_of(id, client);
     return place != kept_.end() ? place->value : nullptr;
+  }
+  /// All values of a client, the one that changed last first.
+  std::vector<std::shared_ptr<const T>> all(const std::string& client) const {
+    std::vector<std::shared_ptr<const T>> values;
+    const std::lock_guard lock(mutex_);
+    for (auto entry = kept_.rbegin(); entry != kept_.rend(); ++entry)
+      if (entry->value->client == client) values.push_back(entry->value);
+    return values;
   }
   enum class Updated : uint8_t { kYes, kNotFound, kTooLarge };
   struct Update {

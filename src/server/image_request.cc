@@ -20,7 +20,7 @@ const Schema adapter_schema{"ImageAdapter",
 const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
 
 /// An image in a field: a data URL, or its base64.
-Outcome<Picture> decode_field(const std::string& text, const char* field) {
+Outcome<AlphaImage> decode_field(const std::string& text, const char* field) {
   std::string_view digits = text;
   if (digits.starts_with("http://") || digits.starts_with("https://"))
     return bad_request(field, fmt::format("{} is a URL; send the image itself, as a data URL or base64", field));
@@ -32,30 +32,30 @@ Outcome<Picture> decode_field(const std::string& text, const char* field) {
   }
   const std::optional<std::string> bytes = from_base64(digits);
   if (!bytes) return bad_request(field, fmt::format("{} is not base64", field));
-  auto picture = decode_picture(*bytes, field);
-  if (!picture.ok()) return bad_request(field, picture.status().message());
-  return std::move(picture).value();
+  auto given = decode_alpha_image(*bytes, field);
+  if (!given.ok()) return bad_request(field, given.status().message());
+  return std::move(given).value();
 }
 
 /// None: the request has none.
-Outcome<std::optional<Picture>> picture_field(const Call& call, const Json& input, const char* field) {
-  std::optional<Picture> picture;
+Outcome<std::optional<AlphaImage>> alpha_image_field(const Call& call, const Json& input, const char* field) {
+  std::optional<AlphaImage> given;
   for (const FormFile& file : call.files) {
     if (file.field != field) continue;
-    if (picture) return bad_request(field, fmt::format("there is more than one {}", field));
-    auto decoded = decode_picture(file.bytes, field);
+    if (given) return bad_request(field, fmt::format("there is more than one {}", field));
+    auto decoded = decode_alpha_image(file.bytes, field);
     if (!decoded.ok()) return bad_request(field, decoded.status().message());
-    picture = std::move(decoded).value();
+    given = std::move(decoded).value();
   }
-  if (const auto found = input.find(field); !picture && found != input.end()) {
-    SERVER_ASSIGN(picture, decode_field(found->get_ref<const std::string&>(), field));
+  if (const auto found = input.find(field); !given && found != input.end()) {
+    SERVER_ASSIGN(given, decode_field(found->get_ref<const std::string&>(), field));
   }
-  return picture;
+  return given;
 }
 
 /// Sets initial image and mask of a request.
-std::optional<ApiError> take_pictures(const Call& call, const Json& input, MaskForm masks, ImageRequest& r) {
-  auto image = picture_field(call, input, "image"), mask = picture_field(call, input, "mask");
+std::optional<ApiError> take_images(const Call& call, const Json& input, MaskForm masks, ImageRequest& r) {
+  auto image = alpha_image_field(call, input, "image"), mask = alpha_image_field(call, input, "mask");
   if (!image.ok()) return image.error();
   if (!mask.ok()) return mask.error();
   if (!*image) {
@@ -176,7 +176,7 @@ Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json inpu
   ImageJob job;
   job.client = call.http.client;
   ImageRequest& r = job.request = engine.defaults();
-  if (auto error = take_pictures(call, input, masks, r)) return *error;
+  if (auto error = take_images(call, input, masks, r)) return *error;
   r.prompts = {input["prompt"].get<std::string>()};
   r.negative_prompt = input.value("negative_prompt", "");
   for (const auto& [name, side] : {std::pair{"width", &r.width}, {"height", &r.height}}) {

@@ -20,8 +20,10 @@ Outcome<Json> items_page(const Json& items, const Json& query);
 /// A list of all of `items`.
 Json items_list(Json items, bool has_more = false);
 
-/// Appends `items`, a list named `name` in the request, to the messages of a chat. 400: an item lacks something.
-std::optional<ApiError> append_messages(const Json& items, const char* name, Json& messages);
+/// Appends `items`, a list named `name` in the request, to the messages of a chat. Items that say nothing to the model
+/// are left out, and their types added to `ignored`. 400: an item lacks something, or has no text.
+std::optional<ApiError> append_messages(const Json& items, const char* name, Json& messages,
+                                        std::vector<std::string>& ignored);
 
 /// 404 for an unknown conversation.
 ApiError no_conversation(const std::string& id, const char* param);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
+
 namespace redline {
 
 std::string_view json_reason(const Json::exception& e) {
@@ -12,6 +14,7 @@ std::string_view json_reason(const Json::exception& e) {
 }
 
 Result<Json> parse_json(std::string_view text, std::string_view name) {
+  REDLINE_TRY(check_json_bounds(text, name));
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {

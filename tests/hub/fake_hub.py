@@ -11,6 +11,13 @@ goes wrong with it; each entry is used once, in order:
     ("norange",)       the whole file, whatever range was asked for
     ("bytes", data)    these bytes in place of the file's
     ("length", n)      a Content-Length of n
+    ("trickle", s)     a body of bytes that come one by one, a pause of s seconds before each
+    ("endless",)       a body that never ends
+    ("redirect",)      a redirect to itself
+    ("headers", n)     headers of n bytes
+    ("body", data)     an answer of 200 with these bytes; ("body", data, headers)
+
+They are of files; "api" is the description of a revision, with "status", "silence" and those after "length".
 """
 import collections
 import contextlib
@@ -184,7 +191,7 @@ class Hub:
         """A fault that is an answer of its own; others stay in the list."""
         with self.lock:
             fault = self.faults[path][0] if self.faults[path] else None
-            if fault and fault[0] in ("status", "silence"):
+            if fault and fault[0] in ("status", "silence", "trickle", "endless", "redirect", "headers", "body"):
                 self.faults[path].pop(0)
         if fault and fault[0] == "status":
             self.send(handler, fault[1], b"no", fault[2] if len(fault) > 2 else {}, with_body)
@@ -192,6 +199,24 @@ class Hub:
         if fault and fault[0] == "silence":
             time.sleep(fault[1])
             handler.close_connection = True
+            return True
+        if fault and fault[0] in ("trickle", "endless"):
+            handler.send_response(200)
+            if fault[0] == "trickle":
+                handler.send_header("Content-Length", "1000000")
+            handler.end_headers()
+            handler.close_connection = True
+            while True:  # until the client hangs up
+                time.sleep(fault[1] if fault[0] == "trickle" else 0)
+                handler.wfile.write(b" " if fault[0] == "trickle" else b" " * (1 << 20))
+        if fault and fault[0] == "redirect":
+            self.send(handler, 302, b"", {"Location": handler.path}, with_body)
+            return True
+        if fault and fault[0] == "headers":
+            self.send(handler, 200, b"{}", {f"X-{i}": "x" * 1000 for i in range(fault[1] // 1000)}, with_body)
+            return True
+        if fault and fault[0] == "body":
+            self.send(handler, 200, fault[1], fault[2] if len(fault) > 2 else {}, with_body)
             return True
         return False
 

@@ -114,6 +114,19 @@ TEST(FileChoice, Errors) {
   EXPECT_THAT(chosen({"flux1-dev.safetensors"}), HasSubstr("name one of them"));
 }
 
+// A list of a Hub may name any number of parts and folders: the work grows with the number of files.
+TEST(FileChoice, ManyPartsAndFolders) {
+  std::vector<HubFile> all;
+  for (int i = 1; i < 100'000; ++i) all.push_back({fmt::format("m-Q8_0-{:05}-of-99999.gguf", i), 1, ""});
+  const Result<FileChoice> parts = choose_files(all, "");
+  ASSERT_TRUE(parts.ok()) << parts.status().to_string();
+  EXPECT_EQ(parts->files.size(), 99'999u);
+  all.assign(1, {"model_index.json", 1, ""});
+  for (int i = 0; i < 50'000; ++i) all.push_back({fmt::format("f{}/config.json", i), 1, ""});
+  EXPECT_EQ(choose_files(all, "").status().message(),
+            "has 50000 folders with a configuration of their own; a model has at most 63");
+}
+
 TEST(FileChoice, Adapters) {
   EXPECT_EQ(choose_files(files({"adapter_config.json", "adapter_model.bin"}), "").value().kind, HubKind::kAdapter);
   EXPECT_EQ(choose_files(files({"pytorch_lora_weights.safetensors"}), "").value().files.size(), 1u);

@@ -256,6 +256,54 @@ def test_tokens_and_access(hub, redline, environment, tmp_path):
     assert "control characters" in redline("pull", "hf:owner/nothing", status=2, HF_TOKEN="a b")
 
 
+def described(*names, **more):
+    """The Hub's description of a repository, as bytes."""
+    return json.dumps({"sha": COMMIT, "siblings": [{"rfilename": name, "size": 1, "blobId": "0" * 40} for name in names]} | more).encode()
+
+
+@pytest.mark.parametrize("fault, message", [
+    (("body", b"[" * 1000 + b"]" * 1000), "its JSON: at byte 64 (line 1): JSON nested more than 64 levels deep"),
+    (("body", described("config.json", card={"a": [[[[] for _ in range(9)]] * 9]} | {"deep": eval("[" * 80 + "]" * 80)})),
+     "JSON nested more than 64 levels deep"),
+    (("body", b"{}", {"Content-Length": str(100 << 20)}), "its answer has more than 33554432 bytes"),
+    (("endless",), "its answer has more than 33554432 bytes"),
+    (("headers", 400_000), "headers"),
+    (("redirect",), "redirects"),
+    (("body", described("config.json")[:-10]), "bytes that are not JSON"),
+    (("body", b"{}\0" + described("config.json")), "a zero byte in JSON"),
+    (("body", described("config.json", "x" * 5000 + ".safetensors")), '..." of 5012 characters'),
+    (("body", described("config.json", "x" * 300 + ".safetensors")), "file systems take up to 240 bytes"),
+    (("body", described(*map(str, range(200_001)))), "200001 files; at most 200000 are listed"),
+    (("body", described(*(f"{i}/config.json" for i in range(100)), "model_index.json")), "has 100 folders")])
+def test_answers_of_a_hostile_hub_end_with_a_message(hub, redline, fault, message):
+    """Deep JSON, 100 MB, a body without end, a wrong Content-Length, endless redirects, long names."""
+    hub.repositories["owner/name"] = Repository(folder_files())
+    hub.faults["api"] = [fault] * 20
+    error = redline("pull", "hf:owner/name", status=3 if "folders" in message else 6)
+    assert message in error and len(error) < 1000
+    assert hub.count("/api/") <= 11  # ten redirects
+
+
+def test_a_hub_that_sends_one_byte_a_second(hub, redline):
+    hub.repositories["owner/name"] = Repository(folder_files(), lfs=["model.safetensors"])
+    hub.faults["api"] = [("trickle", 0.3)] * 9
+    error = redline("pull", "hf:owner/name", status=6, HF_HUB_DOWNLOAD_TIMEOUT="1")
+    assert "the answer comes too slowly" in error and hub.count("/api/") == 1
+    hub.faults.clear()
+    hub.faults["config.json"] = [("trickle", 0.3)] * 9
+    hub.repositories["owner/name"].sizes["config.json"] = 1_000_000
+    error = redline("pull", "hf:owner/name", status=6, HF_HUB_DOWNLOAD_TIMEOUT="1")
+    assert "the answer comes too slowly" in error and hub.count("config.json") == 2
+
+
+def test_names_of_5000_characters(redline):
+    long = "x" * 5000
+    for name in (f"hf:owner/{long}", f"hf:{long}", f"hf:owner/name@{long}", f"hf:owner/name:{long}",
+                 f"https://huggingface.co/owner/{long}", f"https://huggingface.co/owner/name/blob/main/{long}"):
+        error = redline("pull", name, status=2)
+        assert "characters, which no name of a model on Hugging Face has" in error and len(error) < 400
+
+
 def test_busy_servers(hub, redline):
     hub.repositories["owner/name"] = Repository(folder_files())
     hub.faults["api"] = [("status", 429, {"Retry-After": "1"}), ("status", 502)]

@@ -166,7 +166,7 @@ TEST(Png, HostileFilesAreErrors) {
   };
   expect(0, 4, "Invalid IHDR");
   expect(32769, 1, "Invalid IHDR");
-  expect(32768, 32768, "Redline reads up to 16777216 of them");
+  expect(32768, 32768, "Redline reads up to 67108864 of them");
   expect(4000, 4000, "cannot hold 4000 x 4000 pixels");
   std::string large_chunk = good;  // the one after the header's claims a gigabyte
   put_be32(large_chunk, 33, 1u << 30);

@@ -20,16 +20,16 @@ TEST(Mask, LuminanceOfColoursAsPillowRounds) {
   // 0.299 R + 0.587 G + 0.114 B: green 149.7, red 76.2, blue 29.1; Pillow's convert("L") gives these bytes.
   const RgbImage colours = {6, 1, {0, 255, 0, 255, 0, 0, 0, 0, 255, 150, 150, 150, 0, 150, 0, 200, 100, 50}};
   EXPECT_EQ(mask_levels(gray_mask(colours)), (std::vector<int>{150, 76, 29, 150, 88, 124}));
-  EXPECT_TRUE(has_white(gray_mask({1, 1, {0, 255, 0}})));
-  EXPECT_FALSE(has_white(gray_mask({1, 1, {255, 0, 0}})));
+  EXPECT_TRUE(has_white(gray_mask(RgbImage{1, 1, {0, 255, 0}})));
+  EXPECT_FALSE(has_white(gray_mask(RgbImage{1, 1, {255, 0, 0}})));
   // From 128 on a gray is white.
   EXPECT_TRUE(has_white({1, 1, {128, 128, 128}}));
   EXPECT_FALSE(has_white({1, 1, {127, 127, 127}}));
 }
 
 TEST(Mask, WhatIsTransparentIsBlackUnderIt) {
-  const Picture picture = {{4, 1, {255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0}}, {255, 0, 128, 255}};
-  EXPECT_EQ(mask_levels(gray_mask(picture)), (std::vector<int>{255, 0, 128, 0}));
+  const AlphaImage given = {{4, 1, {255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0}}, {255, 0, 128, 255}};
+  EXPECT_EQ(mask_levels(gray_mask(given)), (std::vector<int>{255, 0, 128, 0}));
 }
 
 TEST(Mask, OpenAiMarksByTransparency) {

@@ -102,15 +102,15 @@ TEST(PngAlpha, IsReadWithItsOrientation) {
                                     "bbb\x02"
                                     "ccc\x03",
                                     png_chunk("eXIf", orientation_tiff(3)));
-  const auto picture = decode_picture(file, "a.png");
-  ASSERT_TRUE(picture.ok()) << picture.status().message();
-  EXPECT_EQ(std::string(picture->image.rgb.begin(), picture->image.rgb.end()), "cccbbbaaa");
-  EXPECT_EQ(picture->alpha, (std::vector<uint8_t>{3, 2, 1}));
+  const auto given = decode_alpha_image(file, "a.png");
+  ASSERT_TRUE(given.ok()) << given.status().message();
+  EXPECT_EQ(std::string(given->image.rgb.begin(), given->image.rgb.end()), "cccbbbaaa");
+  EXPECT_EQ(given->alpha, (std::vector<uint8_t>{3, 2, 1}));
   // One colour of a file without an alpha channel.
-  const auto keyed = decode_picture(png_file(2, 1, 3, "aaabbb", png_chunk("tRNS", "\0b\0b\0b"s)), "a.png");
+  const auto keyed = decode_alpha_image(png_file(2, 1, 3, "aaabbb", png_chunk("tRNS", "\0b\0b\0b"s)), "a.png");
   ASSERT_TRUE(keyed.ok());
   EXPECT_EQ(keyed->alpha, (std::vector<uint8_t>{255, 0}));
-  EXPECT_TRUE(decode_picture(png_file(1, 1, 3, "abc", ""), "a.png")->alpha.empty());
+  EXPECT_TRUE(decode_alpha_image(png_file(1, 1, 3, "abc", ""), "a.png")->alpha.empty());
 }
 
 TEST(Exif, CommentsOfEitherByteOrder) {

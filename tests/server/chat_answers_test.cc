@@ -470,8 +470,8 @@ TEST(ChatAnswers, ThinkingIsTurnedOffThroughEveryApi) {
   ends_with("/api/chat", chat_answers_with(chat, "think", "low"), "]low");
 }
 
-// The model does not see tools that the chat template does not write.
-TEST(ChatAnswers, ToolsWithoutATemplateAreNamed) {
+// A template that does not write tools has them as text in the system's message.
+TEST(ChatAnswers, ToolsWithoutATemplateAreWritten) {
   for (const bool writes_tools : {true, false}) {
     Fake fake("Hello.", writes_tools ? "{{ tools }}" : "{{ messages }}");
     for (const bool is_demanded : {false, true}) {
@@ -480,10 +480,11 @@ TEST(ChatAnswers, ToolsWithoutATemplateAreNamed) {
       HttpRequest call = make_request("POST", "/v1/chat/completions", body.dump());
       const auto answer = fake.app.handle(call);
       (void)body_of(*answer);
-      const bool is_named =
-          std::find(answer->headers.begin(), answer->headers.end(),
-                    std::pair<std::string, std::string>("X-Redline-Ignored", "tools")) != answer->headers.end();
-      EXPECT_EQ(is_named, !writes_tools && !is_demanded);
+      EXPECT_EQ(header_of(*answer, "X-Redline-Ignored"), "");
+      const auto& tokens = fake.engine->last.prompt;
+      const std::string prompt(tokens.begin(), tokens.end());
+      EXPECT_EQ(prompt.find("<tools>") != std::string::npos, !writes_tools) << prompt;
+      EXPECT_NE(prompt.find("weather"), std::string::npos) << prompt;
     }
   }
 }

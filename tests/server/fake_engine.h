@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "chat/chat_output.h"
+#include "llm/output_constraints.h"
 #include "redline/text.h"
 
 namespace redline::testing {
@@ -36,6 +37,7 @@ class FakeEngine final : public TextEngine {
   Status failure;  ///< of wait()
   FinishReason reason = FinishReason::kStop;
   EngineStats now;
+  void set_context(int64_t tokens) { info_.context = tokens; }
   GenerateRequest last;
   std::function<Status(const std::string&)> on_load, on_replace, on_unload;  ///< of adapters
   /// Not null: requests give `script` again and again until they are cancelled. The number of those that exist.
@@ -57,8 +59,8 @@ class FakeEngine final : public TextEngine {
     return text;
   }
   Result<std::string> render_chat(const ChatInput& input) const override {
-    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json) +
-           std::string(input.thinking);
+    return std::string(input.messages_json) + std::string(info_.has_tool_template ? input.tools_json : "") +
+           std::string(input.variables_json) + std::string(input.thinking);
   }
   std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json,
                                           OutputConstraint::Kind constraint) const override {

@@ -121,9 +121,9 @@ FILLED = {name: np.full((128, 128, 3), level, np.uint8) for name, level in (("bl
 
 @pytest.mark.parametrize("form", ["image", "black", "white", "opaque"])
 def test_openai_masks_are_regenerated_where_they_are_transparent(client, reference, form):
-    """The picture with a hole and no mask, masks with a hole of either colour, and an opaque mask, which is white there."""
-    picture = reference.astype(np.uint8)
-    files = {"image": with_hole(picture) if form == "image" else picture}
+    """The image with a hole and no mask, masks with a hole of either colour, and an opaque mask, which is white there."""
+    image_array = reference.astype(np.uint8)
+    files = {"image": with_hole(image_array) if form == "image" else image_array}
     if form == "opaque":
         files["mask"] = np.repeat(HOLE[:, :, None], 3, axis=2).astype(np.uint8) * 255
     elif form != "image":

@@ -7,10 +7,10 @@
 
 #include "diffusion/image_request.h"
 #include "diffusion/step_cache/rule.h"
-#include "media/png.h"
 #include "lab/images/compare.h"
 #include "lab/images/image_metrics.h"
 #include "lab/images/lpips.h"
+#include "media/png.h"
 #include "models/image_models.h"
 
 namespace redline::lab {

@@ -6,6 +6,7 @@
 #include "graph/ops/column_squares.h"
 #include "lab/random/random_model.h"
 #include "llm/text_sequence.h"
+#include "models/weight_examiner.h"
 #include "runtime/runtime_resources.h"
 
 namespace redline::lab {
@@ -46,8 +47,8 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(const TextModel described, TextModel::make(checkpoint, model, options.chunk_size));
-  REDLINE_ASSIGN(std::vector<int32_t> tokens, described.encode(text, false, true));
-  REDLINE_ASSIGN(const std::vector<int32_t> before, described.encode("", false, true));
+  REDLINE_ASSIGN(std::vector<int32_t> tokens, described.encode(text, false, true, {}));
+  REDLINE_ASSIGN(const std::vector<int32_t> before, described.encode("", false, true, {}));
   const auto size = static_cast<size_t>(options.chunk_size);
   const auto all = static_cast<int64_t>(tokens.size() / size);
   const int64_t chunks = options.chunks > 0 ? std::min(options.chunks, all) : all;
@@ -95,8 +96,9 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
           const int64_t column = c.order ? (*c.order)[static_cast<size_t>(k)] : k;
           c.sums[static_cast<size_t>(m * c.columns + column)] += double{*squares};
           if (!std::isfinite(*squares))
-            return invalid_argument("{}: chunk {}: an activation of {} is not finite", path, chunk,
-                                    c.names.empty() ? c.output : c.names[0]);
+            return WeightExaminer(path).explain(
+                invalid_argument("{}: chunk {}: an activation of {} is not finite", path, chunk,
+                                 c.names.empty() ? c.output : c.names[0]));
         }
         c.counts[static_cast<size_t>(m)] += c.has_counts ? double{*squares} : static_cast<double>(options.chunk_size);
       }

@@ -1,16 +1,24 @@
 #include "lab/text/score_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 
 #include "base/error.h"
+#include "base/json_text.h"
+#include "models/weight_examiner.h"
 
 namespace redline::lab {
 namespace {
 
 using nlohmann::json;
+
+/// Of a score that is not finite.
+Status broken_score(const TextEngine& model, std::string_view place) {
+  return WeightExaminer(model.info().path).explain(internal("{}: the logits are not finite", place));
+}
 
 /// A row of logits and its normalizer, in float64.
 struct Row {
@@ -133,6 +141,8 @@ Result<TextScores> score_windows(TextEngine& model, TextEngine* base, std::span<
                   ids[begin + static_cast<size_t>(i) + 1]);
       });
       for (const Position& p : positions) {  // in order: the same digits for any number of threads
+        if (std::isnan(p.nats)) return broken_score(model, fmt::format("window {}", w + 1));
+        if (base && std::isnan(p.base_nats)) return broken_score(*base, fmt::format("window {}", w + 1));
         scores.nats.add(p.nats);
         if (!base) continue;
         scores.base_nats.add(p.base_nats);
@@ -205,7 +215,7 @@ Result<Question> read_question(const json& object) {
 
 Result<std::vector<Question>> read_questions(std::string_view text) {
   std::vector<json> objects;
-  json whole = json::parse(text, nullptr, false);
+  json whole = parse_json_or_discard<json>(text);
   if (whole.is_array()) {
     objects.assign(whole.begin(), whole.end());
   } else if (whole.is_object()) {
@@ -216,7 +226,7 @@ Result<std::vector<Question>> read_questions(std::string_view text) {
       const std::string_view row = text.substr(begin, end - begin);
       begin = end + 1;
       if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      json object = json::parse(row, nullptr, false);
+      json object = parse_json_or_discard<json>(row);
       if (object.is_discarded())
         return invalid_argument("line {} is not JSON: expected a list of questions, or one question per line", line);
       objects.push_back(std::move(object));
@@ -255,6 +265,7 @@ Result<ChoiceScores> score_choices(TextEngine& model, const std::vector<Question
       double total = 0;
       for (size_t i = begin; i < ids.size(); ++i)
         total += Row(reader.row(static_cast<int64_t>(i - begin))).log_probability(static_cast<size_t>(ids[i]));
+      if (std::isnan(total)) return broken_score(model, fmt::format("question {}", scores.chosen.size() + 1));
       const double normalized = total / static_cast<double>(std::max<size_t>(1, q.choices[c].size()));
       if (c == 0 || total > most) best = c, most = total;
       if (c == 0 || normalized > max_normalized) best_normalized = c, max_normalized = normalized;

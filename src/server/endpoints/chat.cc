@@ -14,11 +14,6 @@ const Schema chat_stream_options_schema{
     {{"include_usage", kBoolean, "a last event with the usage"},
      {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
-const Schema named_tool_schema{"ToolName",
-                               {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};
-const Schema choice_of_tool_schema{"ToolChoice",
-                                   {{"type", kString, "", {.required = true, .choices = {"function"}}},
-                                    {"function", kObject, "", {.required = true, .object = &named_tool_schema}}}};
 const Schema variables_schema{"TemplateVariables", {}, true};
 
 const std::vector<Field>& template_fields() {
@@ -54,7 +49,7 @@ const Schema chat_request_schema{
                        {"tool_choice",
                         kString | kObject,
                         "required: a tool is called; an object: this one is",
-                        {.choices = {"auto", "none", "required"}, .object = &choice_of_tool_schema}},
+                        {.choices = {"auto", "none", "required"}, .object = &tool_choice_schema}},
                        {"parallel_tool_calls", kBoolean, "false: at most one call"},
                        {"modalities", kArray, "", {.items = &chat_text_item}},
                        {"verbosity", kString, "", {.is_ignored = true}},
@@ -104,11 +99,13 @@ const Schema chat_answer_schema{
      {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &chat_id_item}},
      {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &chat_any_item}}}};
 
-ChatPrompt chat_prompt(const Json& body) {
+Outcome<ChatPrompt> chat_prompt(Call& call) {
+  const Json& body = call.body;
   ChatPrompt prompt;
-  prompt.messages = plain_messages(body["messages"]);
-  if (body.contains("tools") && body.value("tool_choice", Json("auto")) != "none" && !body["tools"].empty())
-    prompt.tools = body["tools"];
+  SERVER_ASSIGN(prompt.messages, plain_messages(body["messages"]));
+  SERVER_ASSIGN(prompt.client_tools, chat_tools(body.value("tools", Json::array())));
+  note_ignored(call, prompt.client_tools.skipped);
+  if (body.value("tool_choice", Json("auto")) != "none") prompt.tools = prompt.client_tools.for_prompt();
   prompt.several_calls = body.value("parallel_tool_calls", true);
   if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
   if (body.contains("reasoning_effort")) prompt.thinking = body["reasoning_effort"];
@@ -122,7 +119,7 @@ class ChatCompletion final : public ChatAnswer {
   ChatCompletion(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
                  std::vector<std::string> stop, Json prompt_logprobs)
       : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, std::move(stop)),
-        has_logprobs_(call.body.value("logprobs", false)), fields_(call.body),
+        has_logprobs_(call.body.value("logprobs", false)), fields_(call.body), tools_(prompt.client_tools),
         prompt_logprobs_(std::move(prompt_logprobs)) {
     if (fields_.returns_ids) prompt_ids_ = prompt.tokens;
     token_ids_.resize(this->choices().size(), Json::array());
@@ -157,6 +154,12 @@ class ChatCompletion final : public ChatAnswer {
     if (includes_usage_) json["usage"] = nullptr;
     out += sse(json);
   }
+  Json call_json(const ChatToolCall& call) const {
+    if (!tools_.find(call.name).is_custom) return tool_call_json(call);
+    return {{"id", call.id},
+            {"type", "custom"},
+            {"custom", {{"name", call.name}, {"input", custom_input(call.arguments)}}}};
+  }
   static std::string stop_reason_of(const ChatMessage& m) {
     return m.reason == FinishReason::kTimeout ? "timeout" : m.stop;
   }
@@ -176,7 +179,7 @@ class ChatCompletion final : public ChatAnswer {
       case ChatDelta::Kind::kContent: json = {{"content", delta.text}}; break;
       case ChatDelta::Kind::kReasoning: json = {{"reasoning_content", delta.text}}; break;
       case ChatDelta::Kind::kToolCall: {
-        Json call = tool_call_json(delta.call);
+        Json call = call_json(delta.call);
         call["index"] = delta.index;
         json = {{"tool_calls", Json::array({std::move(call)})}};
         break;
@@ -211,7 +214,7 @@ class ChatCompletion final : public ChatAnswer {
                    {"content", m.content.empty() && !m.tool_calls.empty() ? Json(nullptr) : Json(m.content)},
                    {"refusal", nullptr}};
       if (!m.reasoning.empty()) text["reasoning_content"] = m.reasoning;
-      for (const ChatToolCall& call : m.tool_calls) text["tool_calls"].push_back(tool_call_json(call));
+      for (const ChatToolCall& call : m.tool_calls) text["tool_calls"].push_back(call_json(call));
       Json choice = {{"index", i},
                      {"message", std::move(text)},
                      {"logprobs", logprobs_json(i)},
@@ -227,6 +230,7 @@ class ChatCompletion final : public ChatAnswer {
 
   const bool has_logprobs_;
   const TokenFields fields_;
+  const ClientTools tools_;
   bool includes_usage_ = false;
   const std::string id_ = new_id("chatcmpl-");
   const int64_t created_ = unix_time();
@@ -250,10 +254,10 @@ AnswerOr post_chat(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  ChatPrompt prompt = chat_prompt(body);
-  if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
-    if (auto error = force_call(call, prompt, tool.is_object() ? tool["function"]["name"].get<std::string>() : ""))
-      return *error;
+  SERVER_ASSIGN(ChatPrompt prompt, chat_prompt(call));
+  SERVER_ASSIGN(const ToolDemand demand, take_tool_choice(body, prompt));
+  if (demand.is_forced)
+    if (auto error = force_call(call, prompt, demand.name)) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
   if (auto error = take_logprobs(body, request)) return *error;
@@ -273,8 +277,9 @@ AnswerOr post_chat(Call& call) {
 
 AnswerOr post_template(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body.value("model", std::string())));
-  SERVER_ASSIGN(const std::string prompt, render_chat(choice.model->engine(), chat_prompt(call.body)));
-  return json_answer({{"prompt", prompt}});
+  SERVER_ASSIGN(const ChatPrompt prompt, chat_prompt(call));
+  SERVER_ASSIGN(const std::string text, render_chat(choice.model->engine(), prompt));
+  return json_answer({{"prompt", text}});
 }
 
 }  // namespace

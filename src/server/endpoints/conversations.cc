@@ -38,10 +38,10 @@ Outcome<std::shared_ptr<const Conversation>> conversation_of(const Call& call) {
   return found;
 }
 /// The items of a request, checked as those of /v1/responses are, as they are listed.
-Outcome<Json> items_of_request(const Call& call) {
+Outcome<Json> items_of_request(Call& call) {
   const Json items = call.body.value("items", Json::array());
   Json messages = Json::array();
-  if (auto error = append_messages(items, "items", messages)) return *error;
+  if (auto error = append_messages(items, "items", messages, call.ignored)) return *error;
   return listed_items(items);
 }
 /// The conversation of the request's path after change(Conversation&); `param` is what makes it larger.

@@ -1,4 +1,6 @@
 // POST /v1/messages and /v1/messages/count_tokens, Anthropic's API.
+#include <algorithm>
+
 #include "server/app.h"
 #include "server/chat.h"
 #include "server/sampling_fields.h"
@@ -8,31 +10,37 @@ namespace {
 
 const Schema messages_open_schema{"AnyObject", {}, true};
 const Field messages_any_item{"", kAny, ""};
+/// Blocks of messages and of results, by type. What a vendor's server has done for an earlier answer is left out, and
+/// named in X-Redline-Ignored.
 const Schema block_schema{
     .name = "AnthropicBlock",
-    .fields = {{"type",
-                kString,
-                "",
-                {.required = true, .choices = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}}},
+    .fields = {{"type", kString, "text, tool_use, tool_result, thinking, document ...", {.required = true}},
                {"text", kString, "of text"},
                {"id", kString, "of tool_use", {.max_length = 1000}},
                {"name", kString, "of tool_use", {.max_length = 1000}},
                {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
                {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
-               {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
+               {"content", kAny, "of tool_result and search_result: a text or blocks"},
                {"is_error", kBoolean, "of tool_result; its content says so", {.is_ignored = true}},
                {"thinking", kString, "of thinking"},
+               {"source", kAny, "of document: {\"type\": \"text\", \"data\": ..} or {\"type\": \"content\", ..}"},
+               {"title", kString, "of document and search_result"},
+               {"context", kString, "of document"},
+               {"tool_name", kString, "of tool_reference", {.max_length = 1000}},
                {"signature", kString, "", {.is_ignored = true}},
                {"data", kString, "", {.is_ignored = true}},
-               {"citations", kArray, "", {.is_ignored = true}},
+               {"citations", kAny, "", {.is_ignored = true}},
                {"caller", kObject, "", {.is_ignored = true}},
                {"toolset_name", kString, "", {.is_ignored = true}},
                {"cache_control", kObject, "", {.is_ignored = true}}},
-    .refused = refused_parts()};
+    .refused = {}};
 const Field block_item{"", kObject, "", {.object = &block_schema}};
 const Schema messages_message_schema{
     "AnthropicMessage",
-    {{"role", kString, "", {.required = true, .choices = {"user", "assistant"}}},
+    {{"role",
+      kString,
+      "the author; messages of the system become part of `system`",
+      {.required = true, .choices = {"user", "assistant", "system", "developer"}}},
      {"content", kString | kArray, "a text or blocks", {.required = true, .items = &block_item}}}};
 const Field messages_message_item{"", kObject, "", {.object = &messages_message_schema}};
 const Schema system_schema{"AnthropicSystemBlock",
@@ -43,15 +51,25 @@ const Schema system_schema{"AnthropicSystemBlock",
 const Field system_item{"", kObject, "", {.object = &system_schema}};
 const Schema messages_tool_schema{
     "AnthropicTool",
-    {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-     {"type", kString, "", {.choices = {"custom"}}},
+    {{"name", kString, "", {.min_length = 1, .max_length = 1000}},
+     {"type", kString, "custom; tools of other types are skipped", {.max_length = 1000}},
      {"description", kString, ""},
-     {"input_schema", kObject, "a JSON Schema", {.required = true, .object = &messages_open_schema}},
+     {"input_schema", kObject, "a JSON Schema; required for custom tools", {.object = &messages_open_schema}},
      {"strict", kBoolean, "", {.is_ignored = true}},
      {"input_examples", kArray, "", {.is_ignored = true}},
      {"eager_input_streaming", kBoolean, "calls are sent whole", {.is_ignored = true}},
      {"defer_loading", kBoolean, "", {.is_ignored = true}},
      {"allowed_callers", kArray, "", {.is_ignored = true}},
+     {"max_uses", kInteger, "", {.is_ignored = true}},
+     {"max_characters", kInteger, "", {.is_ignored = true}},
+     {"max_content_tokens", kInteger, "", {.is_ignored = true}},
+     {"allowed_domains", kArray, "", {.is_ignored = true}},
+     {"blocked_domains", kArray, "", {.is_ignored = true}},
+     {"user_location", kObject, "", {.is_ignored = true}},
+     {"citations", kObject, "", {.is_ignored = true}},
+     {"display_width_px", kInteger, "", {.is_ignored = true}},
+     {"display_height_px", kInteger, "", {.is_ignored = true}},
+     {"display_number", kInteger, "", {.is_ignored = true}},
      {"cache_control", kObject, "", {.is_ignored = true}}}};
 const Field messages_tool_item{"", kObject, "", {.object = &messages_tool_schema}};
 const Schema messages_choice_schema{"AnthropicToolChoice",
@@ -133,66 +151,173 @@ const Schema messages_answer_schema{
      {"stop_sequence", kString, "", {.required = true, .is_nullable = true}},
      {"usage", kObject, "", {.required = true, .object = &usage_json_schema}}}};
 
-/// The text of a tool's result, which may be blocks.
-std::string result_text(const Json& block) {
-  if (!block.contains("content")) return "";
-  const Json& content = block["content"];
-  if (content.is_string()) return content.get<std::string>();
-  std::string text;
-  for (const Json& part : content)
-    if (part.is_object() && part.contains("text") && part["text"].is_string())
-      text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
-  return text;
-}
+/// Brings the messages of a body to those of OpenAI's chat API.
+class MessageReader {
+ public:
+  /// What is left out is added to `ignored`.
+  explicit MessageReader(std::vector<std::string>& ignored) : ignored_(ignored) {}
 
-/// One message of Anthropic's may be several of OpenAI's: results of tools are messages there.
-void add_message(const Json& message, Json& messages) {
-  if (message["content"].is_string()) {
-    messages.push_back({{"role", message["role"]}, {"content", message["content"]}});
-    return;
-  }
-  Json m = {{"role", message["role"]}, {"content", ""}};
-  std::string text;
-  bool has_more = message["content"].empty();
-  for (const Json& block : message["content"]) {
-    const std::string type = block["type"];
-    if (type == "tool_result") {
-      messages.push_back({{"role", "tool"},
-                          {"tool_call_id", block.value("tool_use_id", std::string())},
-                          {"content", result_text(block)}});
-      continue;
+  /// One message of Anthropic's may be several of OpenAI's: results of tools are messages there.
+  std::optional<ApiError> add(const Json& message, const std::string& path, Json& messages) {
+    const std::string role = message["role"] == "developer" ? "system" : message["role"];
+    if (message["content"].is_string()) {
+      messages.push_back({{"role", role}, {"content", message["content"]}});
+      return std::nullopt;
     }
-    has_more = true;
-    if (type == "text") text += (text.empty() ? "" : "\n") + block.value("text", std::string());
-    if (type == "thinking") m["reasoning_content"] = block.value("thinking", std::string());
-    if (type == "tool_use")
-      m["tool_calls"].push_back(tool_call_json({block.value("id", std::string()), block.value("name", std::string()),
-                                                to_text(block.value("input", Json::object()))}));
+    Json m = {{"role", role}, {"content", ""}};
+    std::string text, reasoning;
+    bool has_more = message["content"].empty();
+    for (size_t i = 0; i < message["content"].size(); ++i) {
+      const Json& block = message["content"][i];
+      const std::string place = fmt::format("{}.content[{}]", path, i), type = block["type"];
+      if (type == "tool_result") {
+        auto result = text_of(block.value("content", Json("")), place + ".content");
+        if (!result.ok()) return result.error();
+        messages.push_back({{"role", "tool"},
+                            {"tool_call_id", block.value("tool_use_id", std::string())},
+                            {"content", std::move(*result)}});
+        continue;
+      }
+      has_more = true;
+      if (type == "thinking") {
+        append(reasoning, block.value("thinking", std::string()));
+      } else if (type == "tool_use") {
+        m["tool_calls"].push_back(tool_call_json({block.value("id", std::string()), block.value("name", std::string()),
+                                                  to_text(block.value("input", Json::object()))}));
+      } else {
+        auto part = text_of_block(block, place);
+        if (!part.ok()) return part.error();
+        append(text, *part);
+      }
+    }
+    m["content"] = text;
+    if (!reasoning.empty()) m["reasoning_content"] = reasoning;
+    if (has_more) messages.push_back(std::move(m));
+    return std::nullopt;
   }
-  m["content"] = text;
-  if (has_more) messages.push_back(std::move(m));
+
+ private:
+  static void append(std::string& text, const std::string& more) {
+    if (!more.empty()) text += (text.empty() ? "" : "\n") + more;
+  }
+  static std::string member(const Json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  }
+
+  /// Of a text or a list of blocks.
+  Outcome<std::string> text_of(const Json& content, const std::string& path) {
+    if (content.is_string()) return content.get<std::string>();
+    if (!content.is_array()) return bad_request(path, path + " must be a string or an array", "invalid_type");
+    std::string text;
+    for (size_t i = 0; i < content.size(); ++i) {
+      const std::string place = fmt::format("{}[{}]", path, i);
+      if (!content[i].is_object()) return bad_request(place, place + " must be an object", "invalid_type");
+      SERVER_ASSIGN(const std::string part, text_of_block(content[i], place));
+      append(text, part);
+    }
+    return text;
+  }
+
+  Outcome<std::string> text_of_block(const Json& block, const std::string& path) {
+    const std::string type = member(block, "type");
+    if (type == "text" || type == "compaction") {
+      const char* name = type == "text" ? "text" : "content";
+      if (!block.contains(name) || !block[name].is_string())
+        return bad_request(fmt::format("{}.{}", path, name), fmt::format("{}.{} must be a string", path, name),
+                           "invalid_type");
+      return member(block, name);
+    }
+    if (type == "tool_reference") {
+      const std::string name = member(block, "tool_name");
+      if (name.empty())
+        return bad_request(path + ".tool_name", path + ".tool_name is missing: the tool that was found",
+                           "missing_required_parameter");
+      return name;
+    }
+    if (type == "document") return document(block, path);
+    if (type == "search_result") {
+      std::string text = member(block, "title");
+      append(text, member(block, "source"));
+      SERVER_ASSIGN(const std::string found, text_of(block.value("content", Json("")), path + ".content"));
+      append(text, found);
+      return text;
+    }
+    if (type == "image" || type == "container_upload")
+      return bad_request(path,
+                         fmt::format("{} is of type {}, which is not supported: conversations consist of text, "
+                                     "without images, sound and files",
+                                     path, type),
+                         "unsupported_value");
+    const bool is_servers = type == "server_tool_use" || type == "redacted_thinking" || type == "mcp_tool_use" ||
+                            type == "fallback" || type.ends_with("_tool_result");
+    if (!is_servers)
+      return bad_request(path + ".type",
+                         fmt::format("{}.type is \"{}\"; it must be one of text, tool_use, tool_result, thinking, "
+                                     "redacted_thinking, document, search_result, tool_reference",
+                                     path, type.substr(0, 64)),
+                         "invalid_value");
+    const std::string name = fmt::format("messages[].content[{}]", type.substr(0, 64));
+    if (std::find(ignored_.begin(), ignored_.end(), name) == ignored_.end()) ignored_.push_back(name);
+    return std::string();
+  }
+
+  Outcome<std::string> document(const Json& block, const std::string& path) {
+    const Json source = block.value("source", Json());
+    std::string text = member(block, "title");
+    append(text, member(block, "context"));
+    const std::string type = source.is_object() ? member(source, "type") : "";
+    if (type == "text" && source.contains("data") && source["data"].is_string()) {
+      append(text, member(source, "data"));
+      return text;
+    }
+    if (type == "content") {
+      SERVER_ASSIGN(const std::string content, text_of(source.value("content", Json("")), path + ".source.content"));
+      append(text, content);
+      return text;
+    }
+    return bad_request(path + ".source",
+                       fmt::format("{}.source is of type \"{}\", which is not supported: a document has its text in "
+                                   "source.data, with type text, or in source.content, with type content",
+                                   path, type.substr(0, 64)),
+                       "unsupported_value");
+  }
+
+  std::vector<std::string>& ignored_;
+};
+
+/// Of the parameter `system`. Claude Code begins it with a line for its vendor's billing, which says nothing to the
+/// model; since it may differ in every request, no later text would be reused.
+std::string system_text(const Json& system, Call& call) {
+  constexpr std::string_view kBilling = "x-anthropic-billing-header:";
+  if (system.is_string()) return system;
+  Json blocks = Json::array();
+  for (const Json& block : system) {
+    const std::string text = block.value("text", std::string());
+    if (!text.starts_with(kBilling) || text.find('\n') != std::string::npos) blocks.push_back(block);
+    else note_ignored(call, {"system[x-anthropic-billing-header]"});
+  }
+  return text_of_parts(blocks);
 }
 
-ChatPrompt messages_prompt(const Json& body) {
+Outcome<ChatPrompt> messages_prompt(Call& call) {
+  const Json& body = call.body;
   ChatPrompt prompt;
+  prompt.merges_system = true;
   if (const auto system = body.find("system"); system != body.end() && !system->empty())
-    prompt.messages.push_back({{"role", "system"}, {"content", text_of_parts(*system)}});
-  for (const Json& message : body["messages"]) add_message(message, prompt.messages);
+    prompt.messages.push_back({{"role", "system"}, {"content", system_text(*system, call)}});
+  MessageReader reader(call.ignored);
+  for (size_t i = 0; i < body["messages"].size(); ++i)
+    if (auto error = reader.add(body["messages"][i], fmt::format("messages[{}]", i), prompt.messages)) return *error;
   if (body["messages"].back()["role"] == "assistant") {  // the beginning of the answer
     prompt.continues_last = true;
     prompt.adds_generation_prompt = false;
   }
   const auto choice = body.find("tool_choice");
   if (choice != body.end()) prompt.several_calls = !choice->value("disable_parallel_tool_use", false);
-  if (body.contains("tools") && !body["tools"].empty() && (choice == body.end() || (*choice)["type"] != "none")) {
-    prompt.tools = Json::array();
-    for (const Json& tool : body["tools"])
-      prompt.tools.push_back({{"type", "function"},
-                              {"function",
-                               {{"name", tool["name"]},
-                                {"description", tool.value("description", std::string())},
-                                {"parameters", tool["input_schema"]}}}});
-  }
+  SERVER_ASSIGN(prompt.client_tools, message_tools(body.value("tools", Json::array())));
+  note_ignored(call, prompt.client_tools.skipped);
+  if (choice == body.end() || (*choice)["type"] != "none") prompt.tools = prompt.client_tools.for_prompt();
   const auto thinking = body.find("thinking");
   const bool is_off = thinking != body.end() && (*thinking)["type"] == "disabled";
   if (thinking != body.end()) prompt.thinking = is_off ? "off" : "on";
@@ -312,7 +437,7 @@ AnswerOr post_messages(Call& call) {
     SERVER_ASSIGN(call.constraint, constraint_of_format(body["output_config"]["format"], "output_config.format"));
   }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  ChatPrompt prompt = messages_prompt(body);
+  SERVER_ASSIGN(ChatPrompt prompt, messages_prompt(call));
   if (const auto tool = body.find("tool_choice"); tool != body.end()) {
     const bool is_named = (*tool)["type"] == "tool";
     if (is_named && !tool->contains("name"))
@@ -331,7 +456,7 @@ AnswerOr post_messages(Call& call) {
 
 AnswerOr post_count(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body["model"].get<std::string>()));
-  ChatPrompt prompt = messages_prompt(call.body);
+  SERVER_ASSIGN(ChatPrompt prompt, messages_prompt(call));
   GenerateRequest request;
   if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   return json_answer({{"input_tokens", request.prompt.size()}});

@@ -296,7 +296,9 @@ AnswerOr post_ollama_chat(Call& call) {
           tool_call_json({c.value("id", std::string()), c["function"]["name"], to_text(c["function"]["arguments"])}));
     prompt.messages.push_back(std::move(m));
   }
-  if (body.contains("tools") && !body["tools"].empty()) prompt.tools = body["tools"];
+  SERVER_ASSIGN(prompt.client_tools, chat_tools(body.value("tools", Json::array())));
+  note_ignored(call, prompt.client_tools.skipped);
+  prompt.tools = prompt.client_tools.for_prompt();
   add_thinking(body, prompt);
   return start(call, *choice, prompt, std::nullopt, true);
 }

@@ -1,4 +1,6 @@
-// /v1/responses, OpenAI's Responses API.
+// /v1/responses, OpenAI's Responses API. Over 600 lines: its schemas, and the events of one answer in one place.
+#include <map>
+
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
@@ -9,19 +11,51 @@ namespace {
 
 const Schema responses_open_schema{"AnyObject", {}, true};
 const Field responses_any_item{"", kAny, ""};
-const Schema responses_tool_schema{"ResponseTool",
-                                   {{"type", kString, "", {.required = true, .choices = {"function"}}},
-                                    {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-                                    {"description", kString, ""},
-                                    {"parameters", kObject, "a JSON Schema", {.object = &responses_open_schema}},
-                                    {"strict", kBoolean, "", {.is_ignored = true}},
-                                    {"output_schema", kObject, "", {.is_ignored = true}},
-                                    {"defer_loading", kBoolean, "", {.is_ignored = true}},
-                                    {"allowed_callers", kArray, "", {.is_ignored = true}}}};
+/// The fields of functions and custom tools, and those of tools that are skipped, so that they are no slips.
+const Schema responses_tool_schema{
+    "ResponseTool",
+    {{"type", kString, "function, custom or namespace; tools of other types are skipped", {.required = true}},
+     {"name", kString, "", {.min_length = 1, .max_length = 1000}},
+     {"description", kString, ""},
+     {"parameters", kObject, "a JSON Schema", {.object = &responses_open_schema}},
+     {"format", kObject, "of a custom tool: text, or a grammar", {.object = &responses_open_schema}},
+     {"tools", kArray, "of a namespace: functions and custom tools", {.items = &responses_any_item}},
+     {"strict", kBoolean, "", {.is_ignored = true}},
+     {"output_schema", kObject, "", {.is_ignored = true}},
+     {"defer_loading", kBoolean, "", {.is_ignored = true}},
+     {"allowed_callers", kArray, "", {.is_ignored = true}},
+     {"execution", kString, "", {.is_ignored = true}},
+     {"external_web_access", kBoolean, "", {.is_ignored = true}},
+     {"search_context_size", kString, "", {.is_ignored = true}},
+     {"search_content_types", kArray, "", {.is_ignored = true}},
+     {"user_location", kObject, "", {.is_ignored = true}},
+     {"filters", kAny, "", {.is_ignored = true}},
+     {"server_label", kString, "", {.is_ignored = true}},
+     {"server_url", kString, "", {.is_ignored = true}},
+     {"server_description", kString, "", {.is_ignored = true}},
+     {"connector_id", kString, "", {.is_ignored = true}},
+     {"headers", kObject, "", {.is_ignored = true}},
+     {"authorization", kString, "", {.is_ignored = true}},
+     {"require_approval", kAny, "", {.is_ignored = true}},
+     {"allowed_tools", kAny, "", {.is_ignored = true}},
+     {"vector_store_ids", kArray, "", {.is_ignored = true}},
+     {"max_num_results", kInteger, "", {.is_ignored = true}},
+     {"ranking_options", kObject, "", {.is_ignored = true}},
+     {"container", kAny, "", {.is_ignored = true}},
+     {"environment", kAny, "", {.is_ignored = true}},
+     {"display_width", kInteger, "", {.is_ignored = true}},
+     {"display_height", kInteger, "", {.is_ignored = true}},
+     {"background", kString, "", {.is_ignored = true}},
+     {"input_fidelity", kString, "", {.is_ignored = true}},
+     {"input_image_mask", kObject, "", {.is_ignored = true}},
+     {"model", kString, "", {.is_ignored = true}},
+     {"moderation", kString, "", {.is_ignored = true}},
+     {"output_compression", kInteger, "", {.is_ignored = true}},
+     {"output_format", kString, "", {.is_ignored = true}},
+     {"partial_images", kInteger, "", {.is_ignored = true}},
+     {"quality", kString, "", {.is_ignored = true}},
+     {"size", kString, "", {.is_ignored = true}}}};
 const Field responses_tool_item{"", kObject, "", {.object = &responses_tool_schema}};
-const Schema responses_choice_schema{"ResponseToolChoice",
-                                     {{"type", kString, "", {.required = true, .choices = {"function"}}},
-                                      {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};
 const Schema responses_text_schema{
     "ResponseText",
     {{"format", kObject, "", {.object = &format_schema()}}, {"verbosity", kString, "", {.is_ignored = true}}}};
@@ -55,7 +89,7 @@ std::vector<Field> request_fields() {
       {"tool_choice",
        kString | kObject,
        "required: a tool is called; an object: this one is",
-       {.choices = {"auto", "none", "required"}, .object = &responses_choice_schema}},
+       {.choices = {"auto", "none", "required"}, .object = &tool_choice_schema}},
       {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
       {"background", kBoolean,
@@ -126,26 +160,20 @@ struct Continued {
   std::string conversation_id;  ///< "": none
 };
 
-Outcome<ChatPrompt> responses_prompt(const Json& body, const Json& before) {
+Outcome<ChatPrompt> responses_prompt(Call& call, const Json& before) {
+  const Json& body = call.body;
   ChatPrompt prompt;
   if (body.contains("instructions")) prompt.messages.push_back({{"role", "system"}, {"content", body["instructions"]}});
   prompt.messages.insert(prompt.messages.end(), before.begin(), before.end());
   const Json& input = body["input"];
   if (input.is_string()) prompt.messages.push_back({{"role", "user"}, {"content", input}});
   else if (input.empty()) return bad_request("input", "input is an empty list", "invalid_value");
-  else if (auto error = append_messages(input, "input", prompt.messages)) return *error;
+  else if (auto error = append_messages(input, "input", prompt.messages, call.ignored)) return *error;
   prompt.several_calls = body.value("parallel_tool_calls", true);
-  if (body.contains("tools") && !body["tools"].empty() && body.value("tool_choice", Json("auto")) != "none") {
-    prompt.tools = Json::array();
-    for (const Json& tool : body["tools"]) {
-      Json function = {{"name", tool["name"]}};
-      for (const char* name : {"description", "parameters"})
-        if (tool.contains(name)) function[name] = tool[name];
-      prompt.tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-    }
-  }
-  if (body.contains("reasoning") && body["reasoning"].contains("effort"))
-    prompt.thinking = body["reasoning"]["effort"];
+  SERVER_ASSIGN(prompt.client_tools, response_tools(body.value("tools", Json::array())));
+  note_ignored(call, prompt.client_tools.skipped);
+  if (body.value("tool_choice", Json("auto")) != "none") prompt.tools = prompt.client_tools.for_prompt();
+  if (body.contains("reasoning") && body["reasoning"].contains("effort")) prompt.thinking = body["reasoning"]["effort"];
   return prompt;
 }
 
@@ -161,8 +189,8 @@ class ResponseAnswer final : public ChatAnswer {
                    request.stop),
         events_(wants(call, "stream") && wants(call, "background") ? std::make_shared<ResponseEvents>() : nullptr),
         stored_(call.app.responses()), conversations_(call.app.conversations()), client_(call.http.client),
-        has_logprobs_(request.num_logprobs >= 0), messages_(prompt.messages), input_(before.items),
-        num_earlier_(before.items.size()), conversation_id_(before.conversation_id) {
+        has_logprobs_(request.num_logprobs >= 0), tools_(prompt.client_tools), messages_(prompt.messages),
+        input_(before.items), num_earlier_(before.items.size()), conversation_id_(before.conversation_id) {
     const Json& body = call.body;
     if (body.contains("instructions")) messages_.erase(messages_.begin());
     const Json& input = body["input"];
@@ -203,7 +231,7 @@ class ResponseAnswer final : public ChatAnswer {
   static bool wants(const Call& call, const char* name) { return call.body.value(name, false); }
   /// The number that a person would write: 0.6, not that of float32 with all its digits.
   static double shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
-  enum class Open : uint8_t { kNone, kMessage, kReasoning, kCall };
+  enum class Open : uint8_t { kNone, kMessage, kReasoning, kCall, kCustomCall };
 
   Json response(const char* status) const {
     Json json = {
@@ -241,7 +269,7 @@ class ResponseAnswer final : public ChatAnswer {
     send("response.in_progress", {{"response", unfinished("in_progress")}}, out);
   }
   void open(Open kind, const ChatDelta& delta, std::string& out) {
-    if (open_ == kind && kind != Open::kCall) return;
+    if (open_ == kind && kind != Open::kCall && kind != Open::kCustomCall) return;
     close(out);
     open_ = kind;
     text_.clear();
@@ -258,9 +286,17 @@ class ResponseAnswer final : public ChatAnswer {
                {"status", "in_progress"},
                {"summary", Json::array()},
                {"content", Json::array()}};
-    if (kind == Open::kCall)
-      item_ = {{"id", new_id("fc_")},      {"type", "function_call"}, {"status", "in_progress"},
-               {"call_id", delta.call.id}, {"name", delta.call.name}, {"arguments", ""}};
+    if (kind == Open::kCall || kind == Open::kCustomCall) {
+      const ClientTool tool = tools_.find(delta.call.name);
+      const bool is_custom = kind == Open::kCustomCall;
+      item_ = {{"id", new_id(is_custom ? "ctc_" : "fc_")},
+               {"type", is_custom ? "custom_tool_call" : "function_call"},
+               {"status", "in_progress"},
+               {"call_id", delta.call.id},
+               {"name", tool.name},
+               {is_custom ? "input" : "arguments", ""}};
+      if (!tool.space.empty()) item_["namespace"] = tool.space;
+    }
     send("response.output_item.added", {{"output_index", output_.size()}, {"item", item_}}, out);
     if (kind == Open::kMessage)
       send("response.content_part.added", with(place(), "part", text_part("", Json::array())), out);
@@ -274,6 +310,10 @@ class ResponseAnswer final : public ChatAnswer {
     } else if (open_ == Open::kReasoning) {
       send("response.reasoning_text.done", with(place(), "text", text_), out);
       item_["content"].push_back({{"type", "reasoning_text"}, {"text", text_}});
+    } else if (open_ == Open::kCustomCall) {
+      item_["input"] = text_;
+      send("response.custom_tool_call_input.done",
+           {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"input", text_}}, out);
     } else {
       item_["arguments"] = text_;
       send("response.function_call_arguments.done",
@@ -295,8 +335,12 @@ class ResponseAnswer final : public ChatAnswer {
     Json logprobs = std::exchange(new_logprobs_, Json::array());
     if (delta.kind == Kind::kContent) open(Open::kMessage, delta, out);
     if (delta.kind == Kind::kReasoning) open(Open::kReasoning, delta, out);
-    if (delta.kind == Kind::kToolCall) open(Open::kCall, delta, out);
-    const std::string& text = delta.kind == Kind::kToolCall ? delta.call.arguments : delta.text;
+    const bool is_call = delta.kind == Kind::kToolCall;
+    const bool is_custom = is_call && tools_.find(delta.call.name).is_custom;
+    if (is_call) open(is_custom ? Open::kCustomCall : Open::kCall, delta, out);
+    const std::string text = is_custom ? custom_input(delta.call.arguments)
+                             : is_call ? delta.call.arguments
+                                       : delta.text;
     if (text.empty()) return;
     text_ += text;
     if (open_ == Open::kMessage) {
@@ -305,7 +349,8 @@ class ResponseAnswer final : public ChatAnswer {
     } else if (open_ == Open::kReasoning) {
       send("response.reasoning_text.delta", with(place(), "delta", text), out);
     } else {
-      send("response.function_call_arguments.delta",
+      send(open_ == Open::kCustomCall ? "response.custom_tool_call_input.delta"
+                                      : "response.function_call_arguments.delta",
            {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"delta", text}}, out);
     }
   }
@@ -356,6 +401,7 @@ class ResponseAnswer final : public ChatAnswer {
   Conversations& conversations_;
   const std::string client_;
   const bool has_logprobs_;
+  const ClientTools tools_;
   const std::string id_ = new_id("resp_");
   const int64_t created_ = unix_time();
   Json messages_;  ///< without instructions
@@ -403,7 +449,30 @@ class ResponseEventsAnswer final : public Answer {
   std::optional<uint64_t> listener_;
 };
 
-Outcome<Continued> continued(const Call& call) {
+/// Puts items that a request names by their ids in their place: from the conversation that it continues, and from
+/// stored responses. Those that are not found are left out, as append_messages() reports.
+void resolve_references(Call& call, const Json& earlier) {
+  std::map<std::string, std::vector<Json*>> wanted;
+  for (Json& item : call.body["input"])
+    if (item.value("type", std::string()) == "item_reference" && item.contains("id"))
+      wanted[item["id"].get<std::string>()].push_back(&item);
+  const auto take = [&](const Json& items) {
+    for (const Json& known : items) {
+      const auto found = wanted.find(known.value("id", std::string()));
+      if (found == wanted.end()) continue;
+      for (Json* item : found->second) *item = known;
+      wanted.erase(found);
+    }
+  };
+  if (!wanted.empty()) take(earlier);
+  if (wanted.empty()) return;
+  for (const auto& stored : call.app.responses().all(call.http.client)) {
+    take(stored->response.value("output", Json::array()));
+    take(stored->input);
+  }
+}
+
+Outcome<Continued> continued(Call& call) {
   const Json& body = call.body;
   Continued before;
   if (const Json given = body.value("conversation", Json()); !given.is_null()) {
@@ -416,7 +485,7 @@ Outcome<Continued> continued(const Call& call) {
     if (found->bytes() + to_text(body["input"]).size() > call.app.conversations().max_bytes())
       return conversation_too_large(call.app.conversations(), "input");
     before.items = found->items;
-    if (auto error = append_messages(found->items, "items", before.messages)) return *error;
+    if (auto error = append_messages(found->items, "items", before.messages, call.ignored)) return *error;
     return before;
   }
   const std::string id = body.value("previous_response_id", std::string());
@@ -459,9 +528,11 @@ AnswerOr post_responses(Call& call) {
   const int num_top = body.value("top_logprobs", 0);
   if (wants_logprobs || num_top > 0) request.num_logprobs = num_top;
   SERVER_ASSIGN(const Continued before, continued(call));
-  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body, before.messages));
-  if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
-    if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
+  if (body["input"].is_array()) resolve_references(call, before.items);
+  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(call, before.messages));
+  SERVER_ASSIGN(const ToolDemand demand, take_tool_choice(body, prompt));
+  if (demand.is_forced)
+    if (auto error = force_call(call, prompt, demand.name)) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));

@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "media/png.h"
 #include "lab/images/calibrate.h"
 #include "lab/images/compare.h"
+#include "media/png.h"
 #include "support/temporary_folder.h"
 
 namespace redline::lab {

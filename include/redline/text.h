@@ -182,7 +182,7 @@ struct OutputConstraint {
   std::vector<std::string> choices;
   std::string tools = {};  ///< OpenAI's list of tools: calls of these match as well; "": none. Not for kToolCalls
   bool allows_several_calls = false;  ///< more than one call, where the model's family writes several
-  JsonFormat json = {};               ///< kJsonSchema, and the arguments of kToolCalls
+  JsonFormat json = {};               ///< kJsonSchema, and the arguments of calls
   bool operator==(const OutputConstraint&) const = default;
 };
 
@@ -386,7 +386,8 @@ class TextEngine {
       OutputConstraint::Kind constraint = OutputConstraint::Kind::kNone) const = 0;
 
   /// The keywords of a JSON Schema that a relaxed constraint leaves out, each once, in alphabetical order. Compiles the
-  /// constraint, which requests with an equal one then share. `chat_prompt`: as GenerateRequest::chat_prompt. Errors as generate() has them.
+  /// constraint, which requests with an equal one then share. `chat_prompt`: GenerateRequest::chat_prompt. Errors as
+  /// generate() has them.
   virtual Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint,
                                                                std::string_view chat_prompt = {}) = 0;
 

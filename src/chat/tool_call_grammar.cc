@@ -121,7 +121,8 @@ class ToolCallGrammar {
     REDLINE_ASSIGN(const RegexSyntax regex, RegexSyntax::parse(text));
     Grammar grammar;
     grammar.root = grammar.add_rule("input");
-    grammar.define(grammar.root, regex.whole(grammar));
+    REDLINE_ASSIGN(const Expr whole, regex.whole(grammar, deadline_));
+    grammar.define(grammar.root, whole);
     return std::optional<Grammar>(std::move(grammar));
   }
   using Reader = ToolCallSyntax::Read;

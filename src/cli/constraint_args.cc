@@ -12,11 +12,11 @@ void ConstraintArgs::visit(OptionList& v, char letter) {
   v(json_schema, "json-schema", "TEXT|@FILE", "JSON that a JSON Schema accepts; {} is any JSON",
     {.letter = letter, .not_with = {"regex", "choice"}});
   v(json_compact, "json-compact", "", "JSON without white space; default: as models write it, {\"a\": 1}",
-    {.needs = "json-schema"});
+    {.needs = {"json-schema"}});
   v(json_additional, "json-additional-properties", "", "members that the schema does not name, unless it forbids them",
-    {.needs = "json-schema"});
+    {.needs = {"json-schema"}});
   v(json_relaxed, "json-relaxed", "", "leave out keywords that cannot be enforced; default: they are errors",
-    {.needs = "json-schema"});
+    {.needs = {"json-schema"}});
   v(regex, "regex", "PATTERN", "text that a regular expression matches as a whole", {.not_with = {"choice"}});
   v(choices, "choice", "TEXT", "one of the texts that this flag is given with");
 }

@@ -91,7 +91,9 @@ Status SchemaCompiler::add_one_of(const Json& schema, const Json& list, Parts& p
     for (const size_t j : overlaps[i]) {
       REDLINE_ASSIGN(const Negation negation, negations_.of(list[j]));
       product *= std::max<size_t>(1, negation.num_alternatives);
-      if (!negation.schema || product > kMaxCombinations) {
+      // Part of a complement may leave too little; whoever relaxes the schema prefers all of it.
+      const bool is_partial = !negation.lost.empty() && document_.is_relaxed();
+      if (!negation.schema || is_partial || product > kMaxCombinations) {
         parts.lists.push_back(&list);
         return document_.leave_out(
             schema, "oneOf",

@@ -38,14 +38,11 @@ Result<bool> SchemaValues::validates(const Json& value, const Json& schema, size
   if (!is_combined) return false;
   if (const Json* one = find(schema, "const"); one && !equals(*one, value)) return false;
   const auto is_among = [&](const Json& list) {
-    return std::any_of(list.begin(), list.end(), [&](const Json& v) { return equals(v, value); });
-  };
-  if (const Json* list = find(schema, "enum")) {
     // A value of the list itself is not looked for: a list of n values would take n^2 steps.
-    const bool is_own =
-        !list->empty() && !std::less<>()(&value, &list->front()) && !std::less<>()(&list->back(), &value);
-    if (!is_own && !is_among(*list)) return false;
-  }
+    const bool is_own = !list.empty() && !std::less<>()(&value, &list.front()) && !std::less<>()(&list.back(), &value);
+    return is_own || std::any_of(list.begin(), list.end(), [&](const Json& v) { return equals(v, value); });
+  };
+  if (const Json* list = find(schema, "enum"); list && !is_among(*list)) return false;
   if (const Json* list = find(schema, kNotEnum); list && is_among(*list)) return false;
   if (value.is_number()) return validates_number(value, schema);
   if (value.is_array()) return validates_array(value, schema, depth);

@@ -290,11 +290,13 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
   constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
   request.chat_prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size()));
   OutputConstraint& constraint = request.constraint;
-  if (!prompt.forced_tools.is_null()) {
-    constraint = {.kind = OutputConstraint::Kind::kToolCalls, .text = to_text(prompt.forced_tools)};
-    constraint.json.is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
-                                              [](const Json& tool) { return tool["function"].value("strict", false); });
-  } else if (constraint.kind == OutputConstraint::Kind::kJsonSchema && !prompt.tools.is_null())
+  if (!prompt.forced_tools.is_null())
+    constraint = {
+        .kind = OutputConstraint::Kind::kToolCalls,
+        .text = to_text(prompt.forced_tools),
+        .json = {.is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
+                                            [](const Json& tool) { return tool["function"].value("strict", false); })}};
+  else if (constraint.kind == OutputConstraint::Kind::kJsonSchema && !prompt.tools.is_null())
     constraint.tools = to_text(prompt.tools);  // a call, or text of the schema
   if (constraint.kind == OutputConstraint::Kind::kToolCalls || !constraint.tools.empty())
     constraint.allows_several_calls = prompt.several_calls;

@@ -185,15 +185,15 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
 
 Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
                                                 std::vector<GenerateRequest> requests) {
-  for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
-    request.max_tokens = std::min(request.max_tokens, model->info().context);
-    request.min_tokens = std::min(request.min_tokens, model->info().context);
-  }
-  const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
   if (!requests.empty() && requests[0].constraint.json.is_relaxed) {
     const auto keywords = model->engine().unenforced_keywords(requests[0].constraint, requests[0].chat_prompt);
     if (!keywords.ok()) return api_error(keywords.status(), call.constraint.field);
+    const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
     for (const std::string& keyword : *keywords) call.ignored.push_back(field + "." + keyword);
+  }
+  for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
+    request.max_tokens = std::min(request.max_tokens, model->info().context);
+    request.min_tokens = std::min(request.min_tokens, model->info().context);
   }
   auto choices = Choices::start(model, requests);
   if (choices.ok() || choices.error().status != 400 || !choices.error().param.empty()) return choices;

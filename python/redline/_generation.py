@@ -87,24 +87,32 @@ class Generation:
         }
         if self.readers is None:
             return Completion(**values)
-        return ChatCompletion(**values, **self.readers[index].read_all(values["text"]))
+        return ChatCompletion(**values, **self.readers[index].read_all(values["text"], _end_of(c.finish_reason)))
 
     def completions(self) -> list[Completion]:
         return [self.completion(i) for i in range(self.count)]
 
-    def chunk(self, piece: _redline.Piece) -> Chunk | None:
-        """What a piece adds; None: nothing."""
+    def chunk(self, piece: _redline.Piece, is_callback: bool = False) -> Chunk | None:
+        """What a piece adds; None: nothing. A callback cannot read why the text has ended."""
         text, number = piece.text, piece.token
         token = None if number < 0 else number
         logprob = None
         if self.has_logprobs and token is not None:
             logprob = TokenLogprob(token, piece.logprob, tuple(piece.top))
         if self.readers is not None:
-            values = self.readers[piece.index].read(text, piece.is_last)
+            end = int(piece.is_last)
+            if end and not is_callback:
+                end = _end_of(self.use().completion(piece.index).finish_reason)
+            values = self.readers[piece.index].read(text, end)
             if token is None and not any(values.values()):
                 return None
             return ChatChunk(token_id=token, index=piece.index, logprob=logprob, **values)
         return Chunk(text, token, piece.index, logprob) if text or token is not None else None
+
+
+def _end_of(finish_reason: str) -> int:
+    """What ChatReader takes: 1 where the text has ended by itself, 2 where a limit has cut it."""
+    return 1 if finish_reason == "stop" else 2
 
 
 class ChatReader:
@@ -115,8 +123,8 @@ class ChatReader:
         self._reader: _redline.ChatReader | None = None
 
     @staticmethod
-    def _push(reader: _redline.ChatReader, text: str, is_last: bool) -> list[dict[str, Any]]:
-        deltas: list[dict[str, Any]] = json.loads(reader.push(text.encode("utf-8", "replace"), is_last))
+    def _push(reader: _redline.ChatReader, text: str, end: int) -> list[dict[str, Any]]:
+        deltas: list[dict[str, Any]] = json.loads(reader.push(text.encode("utf-8", "replace"), end))
         return deltas
 
     @staticmethod
@@ -125,14 +133,14 @@ class ChatReader:
         return {content: "".join(d["text"] for d in deltas if d["type"] == "content"),
                 "reasoning": "".join(d["text"] for d in deltas if d["type"] == "reasoning"), "tool_calls": calls}
 
-    def read(self, text: str, is_last: bool) -> dict[str, Any]:
-        """The parts of a piece, its content as `text`."""
+    def read(self, text: str, end: int) -> dict[str, Any]:
+        """The parts of a piece, its content as `text`. `end`: 0 if more follows, else as _end_of() has it."""
         if self._reader is None:
             self._reader = self._open()
-        return self._join(self._push(self._reader, text, is_last), "text")
+        return self._join(self._push(self._reader, text, end), "text")
 
-    def read_all(self, text: str) -> dict[str, Any]:
-        return self._join(self._push(self._open(), text, True), "content")
+    def read_all(self, text: str, end: int) -> dict[str, Any]:
+        return self._join(self._push(self._open(), text, end), "content")
 
 
 class Stream(Generic[C, R]):
@@ -242,7 +250,7 @@ class _Inbox:
             generation = self.generation()
             if generation is None:
                 return False
-            chunk = generation.chunk(piece) if self._keeps else None
+            chunk = generation.chunk(piece, True) if self._keeps else None
             if chunk is not None or piece.is_last:
                 self.loop.call_soon_threadsafe(self._receive, chunk, int(piece.is_last))
         return True

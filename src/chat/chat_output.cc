@@ -263,7 +263,7 @@ bool ChatOutputParser::is_cut_call() const {
 
 bool ChatOutputParser::run_call(bool is_all, std::vector<ChatDelta>& out) {
   ToolCallSyntax::Reading reading;
-  if (is_all) {  // text that is no call is one for no length
+  if (is_all) {  // malformed text is content; text that could have become a call is a cut call
     reading = syntax_->read(*syntax_, buffer_, false, schemas_);
     if (reading.outcome == ToolCallSyntax::Outcome::kMore) {
       reading = syntax_->read(*syntax_, buffer_, true, schemas_);

@@ -55,7 +55,15 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (constraint) {
     g->constraint_.emplace(constraint);
     g->allowed_.resize(constraint->trie().num_words());
-    // Here, where it holds up nobody else, rather than in the step that samples the first token.
+    if (!request.chat_prompt.empty() && model.chat_template) {
+      g->reasoning_.emplace(model.chat_template->source(), request.chat_prompt);
+      REDLINE_ASSIGN(g->closing_, model.encode(g->reasoning_->end_marker(), true, false, {}));
+      const auto ends = [&](int32_t id) {
+        return std::binary_search(model.stop_tokens.begin(), model.stop_tokens.end(), id);
+      };
+      if (std::any_of(g->closing_.begin(), g->closing_.end(), ends)) g->closing_.clear();
+    }
+    // Here, on the thread of the caller, rather than in the step that samples the first token.
     g->mask_status_ = g->constraint_->fill_mask(g->allowed_);
     g->has_mask_ = true;
   }
@@ -164,8 +172,15 @@ void TextGeneration::sample(std::span<const float> logits, int32_t sampled) try 
 Result<TextGeneration::Sampled> TextGeneration::take(std::span<const float> logits) {
   try {
     Sampled next;
-    REDLINE_ASSIGN(const std::span<const float> allowed, constrained(logits));
-    REDLINE_ASSIGN(next.token, sampler_.sample(without_stops(allowed), std::ssize(tokens_)));
+    if (num_closed_ > 0 && num_closed_ < closing_.size()) {
+      next.token = closing_[num_closed_++];
+    } else {
+      REDLINE_ASSIGN(const std::span<const float> allowed, constrained(logits));
+      REDLINE_ASSIGN(next.token, sampler_.sample(without_stops(allowed), std::ssize(tokens_)));
+      const std::vector<int32_t>& ends = model_.stop_tokens;
+      if (may_close_reasoning() && std::binary_search(ends.begin(), ends.end(), next.token))
+        next.token = closing_[num_closed_++];
+    }
     if (request_.num_logprobs >= 0) {
       REDLINE_ASSIGN(next.logprob, sampler_.logprobs(logits, next.token, request_.num_logprobs, next.top));
     }
@@ -174,6 +189,11 @@ Result<TextGeneration::Sampled> TextGeneration::take(std::span<const float> logi
   } catch (const std::bad_alloc&) {
     return out_of_memory("no room to sample a token");
   }
+}
+
+bool TextGeneration::may_close_reasoning() const {
+  return reasoning_ && reasoning_->is_reasoning() && !closing_.empty() && num_closed_ == 0 &&
+         !request_.ignore_stop_tokens;
 }
 
 Result<std::span<const float>> TextGeneration::constrained(std::span<const float> logits) {
@@ -200,6 +220,9 @@ Result<std::span<const float>> TextGeneration::constrained(std::span<const float
       for (const int32_t id : model_.stop_tokens)
         if (id >= 0 && static_cast<size_t>(id) < size) masked_[static_cast<size_t>(id)] = kExcluded;
   }
+  if (may_close_reasoning())
+    for (const int32_t id : model_.stop_tokens)
+      if (id >= 0 && static_cast<size_t>(id) < size) masked_[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
   if (!has_any) return invalid_argument("no token of the vocabulary continues the text as the constraint demands");
   return std::span<const float>(masked_);
 }
@@ -223,7 +246,12 @@ void TextGeneration::prepare() {
   if (!needs_preparation()) return;
   delivery_.is_prepared = true;
   try {
-    delivery_.status = constraint_->accept(delivery_.sampled->token);
+    const int32_t token = delivery_.sampled->token;
+    delivery_.status = constraint_->accept(token);
+    if (reasoning_ && !reasoning_->has_ended()) {
+      const Result<std::string> text = model_.decode(std::span(&token, 1), true);
+      reasoning_->add(text.ok() ? *text : "");
+    }
     delivery_.completes_constraint = constraint_->is_finished();
     if (delivery_.completes_constraint || delivery_.reason || !delivery_.status.ok()) return;
     mask_status_ = constraint_->fill_mask(allowed_);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "chat/reasoning_tracker.h"
 #include "llm/prefix_cache.h"
 #include "llm/sampler.h"
 #include "llm/state_pool.h"
@@ -130,6 +131,7 @@ class TextGeneration {
   bool is_stop_token(int32_t token) const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
   std::string shown_of(std::string_view text);
+  bool may_close_reasoning() const;
   void deliver_token(const Sampled& sampled);
   void deliver_end();
   double ms_since_start() const;
@@ -146,6 +148,11 @@ class TextGeneration {
   StopStrings stops_;
   std::unique_ptr<ChatOutputParser> answer_;  ///< where stop strings act on a part of the text; null: on all of it
   std::string undecided_;                     ///< text that may become a marker
+  /// Tracks the reasoning before a constrained answer. If the model ends its text there, the end marker of the
+  /// reasoning is written instead, and then the answer.
+  std::optional<ReasoningTracker> reasoning_;
+  std::vector<int32_t> closing_;  ///< the tokens of the end marker
+  size_t num_closed_ = 0;         ///< those of them that are taken
   std::unique_ptr<StreamDecoder> decoder_;
   std::optional<ConstraintState> constraint_;
   TokenBits allowed_;  ///< by the constraint; empty without one

@@ -175,7 +175,7 @@ void add_text(nb::module_& m, nb::class_<Model>& model) {
   nb::class_<ChatReader>(m, "ChatReader")
       .def(
           "push",
-          [](const ChatReader& self, Text text, bool is_last) {
+          [](const ChatReader& self, Text text, int32_t is_last) {
             return text_of([&](char** json, size_t*, redline_error** error) {
               return redline_chat_reader_push(self.get(), text.data, text.size, is_last, json, error);
             });

@@ -50,7 +50,8 @@ class ServedModel final : public Resident {
 
   std::vector<Adapter> adapters() const;
   std::optional<Adapter> adapter(const std::string& name) const;
-  /// As TextEngine::load_adapter.
+  static constexpr size_t kMaxAdapters = 256;
+  /// As TextEngine::load_adapter; invalid_argument also: there are kMaxAdapters.
   Status load_adapter(const std::string& name, const std::string& path);
   /// As TextEngine::replace_adapter. Its id and its scale stay.
   Status replace_adapter(const std::string& name, const std::string& path);
@@ -92,6 +93,7 @@ class ServedModel final : public Resident {
   const Opener open_;
   const int64_t created_, max_in_flight_;
   void leave(const std::string& client, int64_t count) const;
+  Status check_adapter_count() const;
   mutable std::mutex counting_;  ///< guards the next two
   mutable int64_t in_flight_ = 0;
   mutable std::map<std::string, int64_t> of_client_;  ///< those that have any
@@ -125,7 +127,8 @@ class ModelTable {
   /// One that load() opens; see Residency::add.
   void add(std::shared_ptr<ServedModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ServedModel>> all() const;
-  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest. 404 model_not_found with the names
+  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest, where NAME may be an alias; any name
+  /// with ResidencyOptions::takes_any_name. 404 model_not_found with the names
   /// there are. The model may be unloaded.
   Outcome<ModelChoice> resolve(const std::string& name) const;
   /// The same, loaded; else an error with `load`.

@@ -134,5 +134,32 @@ TEST(EngineChat, StopStringsActOnTheAnswer) {
   EXPECT_EQ(pieces, text);
 }
 
+// A model that ends its text while it thinks has thought enough: it closes the reasoning, and the constraint holds.
+TEST(EngineChat, AnEndWithinTheReasoningClosesIt) {
+  const testing::TemporaryFolder folder;
+  TextEngineOptions options;
+  options.chat_template = folder.path() + "/chat_template.jinja";
+  std::ofstream(options.chat_template) << "{{ messages[0].content }}<think>\n{# </think> #}";
+  const auto engine = TextEngine::open(kTales, options).value();
+  GenerateRequest request;
+  request.chat_prompt = engine->render_chat(kHello).value();
+  request.prompt = engine->encode(request.chat_prompt, true).value();
+  request.special = true;
+  request.max_tokens = 900;
+  request.sampling.temperature = 0;
+  request.constraint = {.kind = OutputConstraint::Kind::kRegex, .text = "[0-9]{3}!"};
+  const GenerateResult result = engine->generate(request).value();
+  EXPECT_EQ(result.reason, FinishReason::kStop);
+  const auto reader = engine->chat_reader(request.chat_prompt, "", request.constraint.kind);
+  std::vector<ChatDelta> deltas;
+  reader->push(result.text, deltas);
+  reader->finish(deltas);
+  std::string reasoning, content;
+  for (const ChatDelta& delta : deltas) (delta.kind == ChatDelta::Kind::kReasoning ? reasoning : content) += delta.text;
+  EXPECT_NE(reasoning, "");
+  EXPECT_EQ(content.size(), 4U) << content;
+  EXPECT_TRUE(content.ends_with('!')) << content;
+}
+
 }  // namespace
 }  // namespace redline

@@ -41,6 +41,15 @@ TEST(ServedModel, AdaptersAreThoseOfTheEngine) {
   EXPECT_EQ(listed, loaded);
 }
 
+TEST(ServedModel, AdaptersHaveALimit) {
+  ServedModel model("fake", std::make_unique<testing::FakeEngine>("text"), 4);
+  for (size_t i = 0; i < ServedModel::kMaxAdapters; ++i)
+    ASSERT_TRUE(model.load_adapter(std::to_string(i), "file").ok());
+  EXPECT_EQ(model.load_adapter("more", "file").code(), Code::invalid_argument);
+  EXPECT_EQ(model.replace_adapter("more", "file").code(), Code::invalid_argument);
+  EXPECT_EQ(model.adapters().size(), ServedModel::kMaxAdapters);
+}
+
 // A client that fills the queue leaves places for others, and however many do so, the next one finds a place.
 TEST(ServedModel, TheQueueKeepsPlacesForOtherClients) {
   const auto model = std::make_shared<ServedModel>("fake", std::make_unique<testing::FakeEngine>("text"), 316);

@@ -30,7 +30,7 @@ class SchemaDocument {
 
   /// Checks the types of the keywords' values, once per schema. Unknown keywords are annotations.
   Status check(const Json& schema);
-  /// What $ref and the like lead to, and the schema of kAt; nullptr: there is none of them. invalid_argument: a
+  /// What $ref and the like lead to, and the schema of kAt; nullptr: the schema has no reference. invalid_argument: a
   /// reference that leads nowhere. unsupported: another document.
   Result<const Json*> target_of(const Json& schema);
   /// Adds what allOf and references lead to, in order; and the lists of anyOf and oneOf among them. Other keywords that

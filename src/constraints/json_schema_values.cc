@@ -384,7 +384,7 @@ Result<ByteDfa> SchemaValues::strings_of(const Json& schema, RegexSyntax::Readin
     }
   for (const char* key : {"anyOf", "oneOf"})
     if (const Json* list = find(schema, key)) {
-      // The complement of what is in none; with oneOf, of what is in more than one.
+      // Strings that match no branch, whose complement is kept. A branch of oneOf excludes the others.
       REDLINE_ASSIGN(ByteDfa none, all_strings());
       for (const Json& branch : *list) {
         REDLINE_ASSIGN(ByteDfa strings, strings_of(branch, reading, {}, depth + 1));

@@ -190,7 +190,7 @@ struct SharedRow {
 constexpr SharedRow kSharedRows[] = {
     {"models", "models of Hugging Face, and what is here"},
     {"look inside", "what models read and compute"},
-    {"this program", "also help recipes, exit-codes, fields, json"},
+    {"this program", "also recipes, exit-codes, fields, json"},
 };
 
 /// All commands on one screen of 80 columns and 24 rows.
@@ -215,7 +215,7 @@ std::string overview() {
       if (group == other.group) names.emplace_back(other.name);
     text += fmt::format("{:<13} {}   {}\n", group, fmt::join(names, ", "), shared->summary);
   }
-  return text + "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
+  return text + "start here:   redline run redline-tales \"Once upon a time\"\n";
 }
 
 /// With those of two words behind the one that they begin with.

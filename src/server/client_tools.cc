@@ -73,7 +73,7 @@ class ToolReader {
       shown["description"] = description;
     shown["parameters"] = {{"type", "object"},
                            {"properties", {{kCustomInput, {{"type", "string"}}}}},
-                           {"required", {kCustomInput}},
+                           {"required", Json::array({kCustomInput})},
                            {"additionalProperties", false}};
     add(std::move(shown), {*name, space, true});
     return std::nullopt;

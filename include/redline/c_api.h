@@ -283,6 +283,10 @@ typedef struct redline_generate_options {
   int64_t min_tokens;            /* tokens that end the text are excluded before, unless a constraint allows no other */
   const int32_t* stop_token_ids; /* further tokens that end the text and are not part of it */
   size_t num_stop_token_ids;
+  /* How JSON is written under json_schema, and in the arguments of tool_calls. */
+  int32_t json_compact;               /* 1: no white space; 0: as models write it, for example {"a": 1} */
+  int32_t json_additional_properties; /* 1: where additionalProperties is absent, as JSON Schema has it: any members */
+  int32_t json_relaxed;               /* 1: keywords that cannot be enforced are left out; 0: they are errors */
 } redline_generate_options;
 /* Fills in the defaults. With a model: its own sampling (generation_config.json, GGUF), and the adapters it was opened
  * with, which are borrowed from it. `model` may be NULL. */

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "redline/chat.h"
+#include "redline/json_format.h"
 #include "redline/runtime.h"
 #include "redline/status.h"
 
@@ -181,6 +182,7 @@ struct OutputConstraint {
   std::vector<std::string> choices;
   std::string tools = {};  ///< OpenAI's list of tools: calls of these match as well; "": none. Not for kToolCalls
   bool allows_several_calls = false;  ///< more than one call, where the model's family writes several
+  JsonFormat json = {};               ///< kJsonSchema, and the arguments of calls
   bool operator==(const OutputConstraint&) const = default;
 };
 
@@ -382,6 +384,12 @@ class TextEngine {
   virtual std::unique_ptr<ChatReader> chat_reader(
       std::string_view prompt, std::string_view tools_json,
       OutputConstraint::Kind constraint = OutputConstraint::Kind::kNone) const = 0;
+
+  /// The keywords of a JSON Schema that a relaxed constraint leaves out, each once, in alphabetical order. Compiles the
+  /// constraint, which requests with an equal one then share. `chat_prompt`: GenerateRequest::chat_prompt. Errors as
+  /// generate() has them.
+  virtual Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint,
+                                                               std::string_view chat_prompt = {}) = 0;
 
   /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
   /// not_found: an adapter that is not loaded. invalid_argument: adapters whose ranks together exceed max_adapter_rank.

@@ -21,6 +21,8 @@ class SamplingOptions(TypedDict, total=False):
     ``min_tokens``: tokens that end the text, the model's own and ``stop_token_ids``, are excluded before there are so many.
     ``logprobs=k``: the log probability of each token and of the k most likely ones. At most one of ``json_schema`` (a dict, JSON,
     or a pydantic model; {} for any JSON), ``regex``, ``grammar`` (GBNF) and ``choices`` says what the text must match.
+    JSON has white space as models write it; ``json_compact``: none. ``json_additional_properties``: members that the schema does
+    not name are allowed unless it forbids them. ``json_relaxed``: keywords that cannot be enforced are left out, not errors.
     ``logit_bias``: addends of logits by token id, -inf excludes a token. ``adapters``: names of loaded LoRA adapters, or weights
     by name. ``timeout_ms``: the text ends there, with finish_reason "timeout". ``n``: so many texts per prompt.
     The samplers are those of llama.cpp; ``samplers`` gives their order.
@@ -47,6 +49,9 @@ class SamplingOptions(TypedDict, total=False):
     logit_bias: Union[Mapping[int, float], None]
     bad_words: Union[Sequence[str], None]
     json_schema: Any
+    json_compact: bool | None
+    json_additional_properties: bool | None
+    json_relaxed: bool | None
     regex: str | None
     grammar: str | None
     choices: Union[Sequence[str], None]

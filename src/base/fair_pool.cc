@@ -1,9 +1,6 @@
 #include "base/fair_pool.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,12 +12,12 @@ namespace {
 
 /// The least counter of these.
 template <class Map>
-double least_served(const Map& parties) {
-  double least = 0;
+double min_served(const Map& parties) {
+  double min = 0;
   bool is_first = true;
   for (const auto& [name, party] : parties)
-    least = std::exchange(is_first, false) ? party.served : std::min(least, party.served);
-  return least;
+    min = std::exchange(is_first, false) ? party.served : std::min(min, party.served);
+  return min;
 }
 
 }  // namespace
@@ -33,12 +30,12 @@ uint64_t FairPool::push(const WorkShare& share, Job job) {
   const std::lock_guard lock(mutex_);
   if (is_closing_) return 0;
   while (threads_.size() < options_.threads) threads_.emplace_back([this] { run(); });
-  const double least = least_served(clients_);
+  const double min_client = min_served(clients_);
   const auto [client, is_new] = clients_.try_emplace(share.client);
-  if (is_new) client->second.served = least;
-  const double least_user = least_served(client->second.users);
+  if (is_new) client->second.served = min_client;
+  const double min_user = min_served(client->second.users);
   const auto [user, is_new_user] = client->second.users.try_emplace(share.user);
-  if (is_new_user) user->second.served = least_user;
+  if (is_new_user) user->second.served = min_user;
   const uint64_t number = next_number_++;
   user->second.jobs.push_back({number, std::move(job)});
   ++client->second.waiting;
@@ -98,8 +95,6 @@ std::map<std::string, FairPool::Client>::iterator FairPool::next_client() {
 
 void FairPool::run() {
   pthread_setname_np(pthread_self(), options_.name);
-  if (options_.nice != 0)  // Linux has one for each thread
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), options_.nice);
   const auto now = [this] { return options_.now ? options_.now() : thread_seconds(); };
   std::unique_lock lock(mutex_);
   while (true) {

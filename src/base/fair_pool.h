@@ -31,7 +31,6 @@ class FairPool {
     const char* name = "worker";  ///< of the threads, at most 15 bytes
     /// Jobs of one client that run at once; 0: all threads but one, which waits for the others' jobs.
     size_t max_of_client = 0;
-    int nice = 0;                 ///< added to that of the threads: their work yields to that of other threads
     std::function<double()> now;  ///< seconds of work of the calling thread; empty: its time on the CPU
   };
   explicit FairPool(const Options& options);

@@ -82,6 +82,9 @@ Result<OutputConstraint> read_constraint(const redline_generate_options& o) {
     return invalid_argument("{} of json_schema, regex, grammar, choices and tool_calls are set; a text follows one",
                             given);
   constraint.allows_several_calls = o.parallel_tool_calls != 0;
+  constraint.json = {.is_compact = o.json_compact != 0,
+                     .allows_additional = o.json_additional_properties != 0,
+                     .is_relaxed = o.json_relaxed != 0};
   return constraint;
 }
 

@@ -121,7 +121,8 @@ class ToolCallGrammar {
     REDLINE_ASSIGN(const RegexSyntax regex, RegexSyntax::parse(text));
     Grammar grammar;
     grammar.root = grammar.add_rule("input");
-    grammar.define(grammar.root, regex.whole(grammar));
+    REDLINE_ASSIGN(const Expr whole, regex.whole(grammar, deadline_));
+    grammar.define(grammar.root, whole);
     return std::optional<Grammar>(std::move(grammar));
   }
   using Reader = ToolCallSyntax::Read;
@@ -249,7 +250,7 @@ class ToolCallGrammar {
       if (!pointer.empty()) return text;
       return g_.sequence({g_.bytes(fmt::format("{{\"{}\": ", kInput)), text, g_.bytes("}")});
     }
-    REDLINE_ASSIGN(const Grammar::Rule rule, add_json_schema(g_, tool.schema, pointer, {}, deadline_));
+    REDLINE_ASSIGN(const Grammar::Rule rule, add_json_schema(g_, tool.schema, pointer, rules_.json, deadline_));
     return g_.call(rule);
   }
 
@@ -461,7 +462,8 @@ class ToolCallGrammar {
     } else if (rule.others && (rule.is_known || !mixes)) {
       OrderedJson parameters = tool.parameters;
       parameters["properties"][name] = *rule.others;
-      REDLINE_ASSIGN(const Grammar::Rule others, add_json_schema(g_, parameters.dump(), pointer, {}, deadline_));
+      REDLINE_ASSIGN(const Grammar::Rule others,
+                     add_json_schema(g_, parameters.dump(), pointer, rules_.json, deadline_));
       value.json = g_.call(others);
     }
     std::vector<Expr> forms;

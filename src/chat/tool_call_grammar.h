@@ -5,6 +5,7 @@
 #include "chat/chat_output.h"
 #include "constraints/constraint.h"
 #include "constraints/grammar.h"
+#include "redline/json_format.h"
 
 namespace redline {
 
@@ -15,6 +16,7 @@ struct ToolCallRules {
   /// "regex", "definition": ..}} stands for a custom tool: its one parameter, the text `input`, matches the grammar.
   std::string_view tools_json;
   bool allows_several = false;  ///< more than one call, where the family writes several
+  JsonFormat json = {};         ///< of the arguments
 };
 
 /// Texts that ChatOutputParser reads as one call, or several, whose arguments match the tools' JSON Schemas, after

@@ -216,6 +216,7 @@ class Chat {
     request.max_tokens = settings_.max_tokens < 0 ? engine_.info().context : settings_.max_tokens;
     request.stop = settings_.stop;
     REDLINE_ASSIGN(request.constraint, settings_.constraint.constraint());
+    REDLINE_TRY(note_unenforced(engine_, request.constraint, terminal_));
     request.adapters = adapters_;
     const InterruptGuard guard;
     AnswerView view(terminal_, shown_reasoning());

@@ -11,6 +11,12 @@ void ConstraintArgs::visit(OptionList& v, char letter) {
     {.not_with = {"json-schema", "regex", "choice"}});
   v(json_schema, "json-schema", "TEXT|@FILE", "JSON that a JSON Schema accepts; {} is any JSON",
     {.letter = letter, .not_with = {"regex", "choice"}});
+  v(json_compact, "json-compact", "", "JSON without white space; default: as models write it, {\"a\": 1}",
+    {.needs = {"json-schema"}});
+  v(json_additional, "json-additional-properties", "", "members that the schema does not name, unless it forbids them",
+    {.needs = {"json-schema"}});
+  v(json_relaxed, "json-relaxed", "", "leave out keywords that cannot be enforced; default: they are errors",
+    {.needs = {"json-schema"}});
   v(regex, "regex", "PATTERN", "text that a regular expression matches as a whole", {.not_with = {"choice"}});
   v(choices, "choice", "TEXT", "one of the texts that this flag is given with");
 }
@@ -37,7 +43,17 @@ Result<OutputConstraint> ConstraintArgs::constraint() const {
   REDLINE_TRY(take(Kind::kJsonSchema, "json-schema", json_schema));
   REDLINE_TRY(take(Kind::kRegex, "regex", regex));
   if (!choices.empty()) constraint = {.kind = Kind::kChoice, .text = "", .choices = choices};
+  constraint.json = {.is_compact = json_compact, .allows_additional = json_additional, .is_relaxed = json_relaxed};
   return constraint;
+}
+
+Status note_unenforced(TextEngine& engine, const OutputConstraint& constraint, Terminal& terminal) {
+  if (!constraint.json.is_relaxed) return {};
+  REDLINE_ASSIGN(const std::vector<std::string> keywords, engine.unenforced_keywords(constraint));
+  if (!keywords.empty())
+    terminal.note("redline: warning: the JSON schema's {} {} not enforced", fmt::join(keywords, ", "),
+                  keywords.size() == 1 ? "is" : "are");
+  return {};
 }
 
 }  // namespace redline::cli

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/json_fields.h"
 #include "cli/terminal_image.h"
+#include "server/known_fields.h"
 
 namespace redline::cli {
 namespace {
@@ -189,7 +190,7 @@ struct SharedRow {
 constexpr SharedRow kSharedRows[] = {
     {"models", "models of Hugging Face, and what is here"},
     {"look inside", "what models read and compute"},
-    {"this program", "also help recipes, exit-codes, json"},
+    {"this program", "also recipes, exit-codes, fields, json"},
 };
 
 /// All commands on one screen of 80 columns and 24 rows.
@@ -214,7 +215,7 @@ std::string overview() {
       if (group == other.group) names.emplace_back(other.name);
     text += fmt::format("{:<13} {}   {}\n", group, fmt::join(names, ", "), shared->summary);
   }
-  return text + "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
+  return text + "start here:   redline run redline-tales \"Once upon a time\"\n";
 }
 
 /// With those of two words behind the one that they begin with.
@@ -270,7 +271,7 @@ struct HelpArgs {
   bool markdown = false;
   void visit(OptionList& v) {
     v.argument(command, "COMMAND",
-               "command to explain, or one of recipes, exit-codes, json; without it, all commands are listed",
+               "command to explain, or one of recipes, exit-codes, fields, json; without it, all commands are listed",
                {.optional = true});
     v(markdown, "markdown", "", "print the help of all commands in the format of docs/cli.md");
   }
@@ -294,12 +295,16 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
     terminal.write(exit_codes_text(width_of(terminal)));
     return {};
   }
+  if (name == "fields") {
+    terminal.write(server::known_fields_markdown());
+    return {};
+  }
   if (name == "json") {
     terminal.write(json_markdown());
     return {};
   }
   if (const Command* command = find_command(name)) return print_help(*command, terminal);
-  std::vector<std::string> names = {"recipes", "exit-codes", "json"};
+  std::vector<std::string> names = {"recipes", "exit-codes", "fields", "json"};
   for_each_command([&](const Command& c) { names.emplace_back(c.name); });
   return invalid_argument("unknown command '{}'{}", name, nearest_hint(name, names));
 }
@@ -307,7 +312,7 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
 }  // namespace
 
 Command help_command() {
-  return make_command<HelpArgs, run_help>("help", "explain a command; also recipes, exit-codes, json", "",
+  return make_command<HelpArgs, run_help>("help", "explain a command; also recipes, exit-codes, fields, json", "",
                                           {"redline help run", "redline help recipes"})
       .in("this program");
 }

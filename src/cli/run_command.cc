@@ -339,6 +339,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
   const double load_ms = ms_since(opening);
   REDLINE_ASSIGN(GenerateRequest request, generate_request_of(args, prompt, *engine));
   request.adapters = std::move(adapters);
+  REDLINE_TRY(note_unenforced(*engine, request.constraint, terminal));
 
   const InterruptGuard guard;
   if (args.beams) return run_beams(args, prompt, *engine, request, terminal);

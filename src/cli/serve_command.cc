@@ -17,7 +17,7 @@ namespace redline::cli {
 namespace {
 
 struct ServeArgs {
-  std::vector<std::string> models, lora, api_key, cors_origin;
+  std::vector<std::string> models, alias, lora, api_key, cors_origin;
   std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template, cache_spill;
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
   int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048, memory = 0;
@@ -26,12 +26,16 @@ struct ServeArgs {
   int64_t max_body_memory = 256, max_connections_per_address = 0;
   float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
   std::string webhook_secret, precision = "auto";
-  bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
+  bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false, any_model_name = false;
   EngineArgs engine;
 
   void visit(OptionList& v) {
     v.argument(models, "MODEL", "GGUF file or Hugging Face folder, or NAME=PATH to serve it as NAME",
                {.names_file = true, .aliases = {"-m", "--model"}});
+    v(alias, "alias", "NAME[,NAME]", "further names of the only MODEL; with several models NAME=MODEL",
+      {.letter = 'a', .aliases = {"--served-model-name"}});
+    v(any_model_name, "any-model-name", "",
+      "take any name in requests for the only model of a kind, such as the name that a program insists on");
     v(host, "host", "ADDRESS", "address to listen on; 0.0.0.0: all of this machine");
     v(port, "port", "N", "port to listen on; 0: any that is free", {.letter = 'p', .min = 0, .max = 65535});
     v(api_key, "api-key", "KEY", "refuse requests without this key");
@@ -112,6 +116,7 @@ struct Kind;
 
 struct ToOpen {
   std::string name, path;  ///< path: where find_model() found it
+  std::vector<std::string> aliases;
   const Kind* kind = nullptr;
   TextEngineOptions options;
   ImageOptions image_options;
@@ -154,6 +159,7 @@ std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& arg
     return engine;
   };
   auto model = std::make_shared<server::ServedModel>(m.name, open, args.max_sequences + args.max_queue, m.adapters);
+  model->set_aliases(m.aliases);
   app.models().add(model, expected_bytes(m, args, options.cache_memory));
   return model;
 }
@@ -170,6 +176,7 @@ std::shared_ptr<server::Resident> add_image(const ToOpen& m, const ServeArgs& ar
     return engine;
   };
   auto model = std::make_shared<server::ImageModel>(m.name, open, options, args.max_queue, m.adapters);
+  model->set_aliases(m.aliases);
   app.images().add(model, expected_bytes(m, args, 0));
   return model;
 }
@@ -186,6 +193,7 @@ std::shared_ptr<server::Resident> add_embedding(const ToOpen& m, const ServeArgs
     return engine;
   };
   auto model = std::make_shared<server::EmbeddingModel>(m.name, open, args.max_queue);
+  model->set_aliases(m.aliases);
   app.embeddings().add(model, expected_bytes(m, args, 0));
   return model;
 }
@@ -230,6 +238,36 @@ Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
   return {};
 }
 
+Status assign_aliases(const ServeArgs& args, std::vector<ToOpen>& models) {
+  std::vector<std::string> names;
+  for (const ToOpen& m : models) names.push_back(m.name);
+  const auto model_named = [&](const std::string& name) {
+    return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.name == name; });
+  };
+  for (const std::string& list : args.alias) {
+    for (size_t begin = 0; begin <= list.size();) {
+      const size_t end = std::min(list.find(',', begin), list.size());
+      const std::string text = list.substr(begin, end - begin);
+      begin = end + 1;
+      const size_t equals = text.find('=');
+      const std::string name = text.substr(0, equals);
+      if (name.empty()) return invalid_argument("\"{}\" has an empty name", list);
+      if (std::find(names.begin(), names.end(), name) != names.end())
+        return invalid_argument("\"{}\" is the name of a model already", name);
+      auto model = models.begin();
+      if (equals != std::string::npos) model = model_named(text.substr(equals + 1));
+      else if (models.size() > 1)
+        return invalid_argument("{}: there are {} models; write {}=MODEL", name, models.size(), name);
+      if (model == models.end())
+        return invalid_argument("there is no model \"{}\"; there are {}", text.substr(equals + 1),
+                                fmt::join(names, ", "));
+      model->aliases.push_back(name);
+      names.push_back(name);
+    }
+  }
+  return {};
+}
+
 Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
   std::vector<ToOpen> models;
   REDLINE_ASSIGN(const auto runtime, Runtime::open({.threads = args.engine.threads, .trace_file = args.engine.trace}));
@@ -269,6 +307,13 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
       return invalid_argument("--memory {}: the weights of {} take {} MiB", args.memory, model.name, mib);
     models.push_back(std::move(model));
   }
+  REDLINE_TRY(assign_aliases(args, models).within("flag --alias"));
+  if (args.any_model_name)
+    for (size_t i = 1; i < models.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        if (models[i].kind == models[k].kind)
+          return invalid_argument("flag --any-model-name: {} and {} are both {} models; requests must name one",
+                                  models[k].name, models[i].name, models[i].kind->name);
   REDLINE_TRY(assign_adapters(args, models).within("flag --lora"));
   return models;
 }
@@ -310,7 +355,9 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                    .webhook_secret = args.webhook_secret,
                    .request_timeout_s = args.request_timeout,
                    .drain_timeout_s = drain_timeout,
-                   .residency = {.memory_bytes = args.memory << 20, .keep_alive_s = args.keep_alive},
+                   .residency = {.memory_bytes = args.memory << 20,
+                                 .keep_alive_s = args.keep_alive,
+                                 .takes_any_name = args.any_model_name},
                    .load_timeout_s = args.load_timeout,
                    .log = log.file,
                    .machine_limits = lab::limits_of_machine});
@@ -354,7 +401,7 @@ Command serve_command() {
   return make_command<ServeArgs, serve>(
              "serve", "serve language, image and embedding models over HTTP",
              "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every "
-             "endpoint. "
+             "endpoint, and redline help fields the fields of other servers. "
              "Requests are "
              "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in "
              "progress are "

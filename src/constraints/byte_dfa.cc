@@ -13,6 +13,10 @@ struct Nfa {
   };
   std::vector<std::vector<Edge>> edges;
   std::vector<std::vector<uint32_t>> empty;
+  struct Assertion {
+    uint32_t from, number, to;
+  };
+  std::vector<Assertion> assertions;
 
   uint32_t add_state() {
     edges.emplace_back();
@@ -91,8 +95,8 @@ Status build(const Grammar& grammar, Grammar::Expr expression, Nfa& nfa, uint32_
       for (const uint32_t state : node.graph.accepts) nfa.empty[states[state]].push_back(to);
       return {};
     }
-    case Grammar::Kind::kRule:
-    case Grammar::Kind::kToken: break;
+    case Grammar::Kind::kToken: nfa.assertions.push_back({from, node.first, to}); return {};
+    case Grammar::Kind::kRule: break;
   }
   return internal("a regular language has no rules");
 }
@@ -171,6 +175,123 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression, 
         return close(std::move(next));
       },
       [&](const Set& set) { return std::binary_search(set.begin(), set.end(), last); }, deadline);
+}
+
+// A thread is a state with the assertions about the rest of the text that it has met, which must hold; those about the
+// text so far run along with all threads.
+Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression,
+                              std::span<const ByteAssertion> assertions, CompileDeadline& deadline) {
+  if (assertions.empty()) return from(grammar, expression, deadline);
+  Nfa nfa;
+  const uint32_t first = nfa.add_state(), last = nfa.add_state();
+  REDLINE_TRY(build(grammar, expression, nfa, first, last, deadline));
+  std::array<bool, 257> cuts = {};
+  for (const auto& edges : nfa.edges)
+    for (const Nfa::Edge& e : edges) cuts[e.lo] = cuts[e.hi + 1U] = true;
+  std::vector<std::vector<Nfa::Assertion>> met(nfa.edges.size());
+  for (const Nfa::Assertion& a : nfa.assertions) met[a.from].push_back(a);
+  struct Ends {
+    std::vector<bool> some, all;  // some text from here is accepted; all are
+  };
+  std::vector<Ends> ends;
+  for (const ByteAssertion& a : assertions) {
+    for (size_t b = 1; b < 256; ++b) cuts[b] = cuts[b] || a.language.classes_[b] != a.language.classes_[b - 1];
+    ends.push_back({a.language.live(), a.language.complement().live()});
+    ends.back().all.flip();
+  }
+  std::array<uint8_t, 256> classes = {};
+  uint32_t num_classes = 1;
+  for (size_t b = 0; b < 256; ++b) {
+    if (b > 0 && cuts[b]) ++num_classes;
+    classes[b] = static_cast<uint8_t>(num_classes - 1);
+  }
+  using Needed = std::vector<std::pair<uint32_t, uint32_t>>;  // number and state of an assertion, sorted
+  using Thread = std::pair<uint32_t, Needed>;
+  using Key = std::pair<std::vector<Thread>, std::vector<uint32_t>>;
+  constexpr size_t kMaxThreads = 2000;
+  bool is_too_large = false;
+  // Adds an assertion to those that are needed; false: it cannot hold.
+  const auto need = [&](Needed& needed, uint32_t number, uint32_t state) {
+    if (!ends[number].some[state]) return false;
+    const std::pair<uint32_t, uint32_t> entry(number, state);
+    const auto at = std::lower_bound(needed.begin(), needed.end(), entry);
+    if (!ends[number].all[state] && (at == needed.end() || *at != entry)) needed.insert(at, entry);
+    return true;
+  };
+  const auto close = [&](std::vector<Thread> work, std::vector<uint32_t> behind) {
+    std::sort(work.begin(), work.end());
+    work.erase(std::unique(work.begin(), work.end()), work.end());
+    std::map<Thread, bool> seen;
+    for (const Thread& thread : work) seen.emplace(thread, true);
+    std::vector<Thread> kept;
+    const auto push = [&](Thread thread) {
+      if (seen.size() > kMaxThreads) is_too_large = true;
+      else if (seen.emplace(thread, true).second) work.push_back(std::move(thread));
+    };
+    while (!work.empty()) {
+      const Thread thread = std::move(work.back());
+      work.pop_back();
+      const uint32_t s = thread.first;
+      if (!nfa.edges[s].empty() || s == last) kept.push_back(thread);
+      for (const uint32_t to : nfa.empty[s]) push({to, thread.second});
+      for (const Nfa::Assertion& a : met[s]) {
+        const ByteAssertion& assertion = assertions[a.number];
+        Needed needed = thread.second;
+        if (assertion.is_behind ? assertion.language.accepts(behind[a.number]) : need(needed, a.number, 0))
+          push({a.to, std::move(needed)});
+      }
+    }
+    std::sort(kept.begin(), kept.end());
+    return Key(std::move(kept), std::move(behind));
+  };
+  Result<ByteDfa> dfa = explore<Key>(
+      classes, num_classes, close({{first, {}}}, std::vector<uint32_t>(assertions.size())),
+      [&](const Key& key, uint8_t byte) {
+        std::vector<Thread> next;
+        for (const auto& [state, needed] : key.first)
+          for (const Nfa::Edge& e : nfa.edges[state]) {
+            if (byte < e.lo || e.hi < byte) continue;
+            Needed after;
+            bool holds = true;
+            for (const auto& [number, at] : needed)
+              holds = holds && need(after, number, assertions[number].language.step(at, byte));
+            if (holds) next.emplace_back(e.to, std::move(after));
+          }
+        if (next.empty()) return Key();
+        std::vector<uint32_t> behind = key.second;
+        for (size_t i = 0; i < behind.size(); ++i)
+          if (assertions[i].is_behind) behind[i] = assertions[i].language.step(behind[i], byte);
+        return close(std::move(next), std::move(behind));
+      },
+      [&](const Key& key) {
+        return std::any_of(key.first.begin(), key.first.end(), [&](const Thread& thread) {
+          return thread.first == last &&
+                 std::all_of(thread.second.begin(), thread.second.end(), [&](const auto& needed) {
+                   return assertions[needed.first].language.accepts(needed.second);
+                 });
+        });
+      },
+      deadline);
+  if (is_too_large) return too_large();
+  return dfa;
+}
+
+Grammar::Expr ByteDfa::expression(Grammar& grammar) const {
+  const std::vector<bool> is_live = live();
+  if (!is_live[0]) return grammar.nothing();
+  Grammar::Graph graph;
+  graph.num_states = num_states();
+  for (uint32_t s = 0; s < num_states(); ++s) {
+    if (accepts(s)) graph.accepts.push_back(s);
+    for (uint32_t b = 0; is_live[s] && b < 256;) {
+      const uint32_t to = step(s, static_cast<uint8_t>(b));
+      uint32_t end = b + 1;
+      while (end < 256 && step(s, static_cast<uint8_t>(end)) == to) ++end;
+      if (is_live[to]) graph.add(s, grammar.byte_range(static_cast<uint8_t>(b), static_cast<uint8_t>(end - 1)), to);
+      b = end;
+    }
+  }
+  return grammar.graph(std::move(graph));
 }
 
 Result<ByteDfa> ByteDfa::intersect(const ByteDfa& a, const ByteDfa& b, CompileDeadline& deadline) {

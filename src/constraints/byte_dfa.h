@@ -3,10 +3,13 @@
 #pragma once
 
 #include <array>
+#include <span>
 
 #include "constraints/grammar.h"
 
 namespace redline {
+
+struct ByteAssertion;
 
 /// Complete; minimal where that is cheap.
 class ByteDfa {
@@ -15,9 +18,15 @@ class ByteDfa {
 
   /// invalid_argument: more than kMaxStates. The expression must not contain rules or tokens.
   static Result<ByteDfa> from(const Grammar& grammar, Grammar::Expr expression, CompileDeadline& deadline);
+  /// Tokens of the expression stand for assertions, by number.
+  static Result<ByteDfa> from(const Grammar& grammar, Grammar::Expr expression,
+                              std::span<const ByteAssertion> assertions, CompileDeadline& deadline);
   static Result<ByteDfa> intersect(const ByteDfa& a, const ByteDfa& b, CompileDeadline& deadline);
   /// The complement among all byte strings, UTF-8 or not.
   ByteDfa complement() const;
+
+  /// The texts that are accepted, as an expression.
+  Grammar::Expr expression(Grammar& grammar) const;
 
   bool matches(std::string_view text) const;
   bool is_empty() const;
@@ -38,6 +47,12 @@ class ByteDfa {
   uint32_t num_classes_ = 1;
   std::vector<uint32_t> table_;
   std::vector<bool> accepts_;
+};
+
+/// A condition between two bytes of a text: the rest of the text is in a language, or the text so far is.
+struct ByteAssertion {
+  ByteDfa language;
+  bool is_behind = false;
 };
 
 }  // namespace redline

@@ -19,9 +19,10 @@ Result<std::shared_ptr<const Constraint>> Constraint::compile(const Grammar& gra
                                                               const ConstraintLimits& limits,
                                                               CompileDeadline& deadline) {
   REDLINE_ASSIGN(Automaton automaton, Automaton::compile(grammar, limits, deadline));
-  std::shared_ptr<const Constraint> constraint(new Constraint(std::move(automaton), std::move(trie), limits));
+  std::shared_ptr<Constraint> constraint(new Constraint(std::move(automaton), std::move(trie), limits));
+  constraint->unenforced_ = grammar.unenforced;
   REDLINE_TRY(constraint->cache_->take_status());
-  return constraint;
+  return std::shared_ptr<const Constraint>(std::move(constraint));
 }
 
 Status check_constraint_size(std::string_view text, const ConstraintLimits& limits) {
@@ -46,16 +47,18 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_regex(std::string_vie
   REDLINE_ASSIGN(const RegexSyntax syntax, RegexSyntax::parse(regex));
   Grammar grammar;
   grammar.root = grammar.add_rule("root");
-  grammar.define(grammar.root, syntax.whole(grammar));
+  REDLINE_ASSIGN(const Grammar::Expr whole, syntax.whole(grammar, deadline));
+  grammar.define(grammar.root, whole);
   return compile(grammar, std::move(trie), limits, deadline);
 }
 
 Result<std::shared_ptr<const Constraint>> Constraint::from_json_schema(std::string_view schema,
                                                                        std::shared_ptr<const TokenTrie> trie,
-                                                                       const ConstraintLimits& limits) {
+                                                                       const ConstraintLimits& limits,
+                                                                       const JsonFormat& format) {
   REDLINE_TRY(check_constraint_size(schema, limits));
   CompileDeadline deadline(limits);
-  REDLINE_ASSIGN(const Grammar grammar, grammar_of_json_schema(schema, {}, deadline));
+  REDLINE_ASSIGN(const Grammar grammar, grammar_of_json_schema(schema, format, deadline));
   return compile(grammar, std::move(trie), limits, deadline);
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "constraints/automaton.h"
 #include "constraints/token_trie.h"
+#include "redline/json_format.h"
 
 namespace redline {
 
@@ -34,7 +36,8 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
                                                               const ConstraintLimits& limits = {});
   static Result<std::shared_ptr<const Constraint>> from_json_schema(std::string_view schema,
                                                                     std::shared_ptr<const TokenTrie> trie,
-                                                                    const ConstraintLimits& limits = {});
+                                                                    const ConstraintLimits& limits = {},
+                                                                    const JsonFormat& format = {});
   static Result<std::shared_ptr<const Constraint>> from_choices(std::span<const std::string> choices,
                                                                 std::shared_ptr<const TokenTrie> trie,
                                                                 const ConstraintLimits& limits = {});
@@ -46,6 +49,8 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const Automaton& automaton() const { return automaton_; }
   const TokenTrie& trie() const { return *trie_; }
   const ConstraintLimits& limits() const { return limits_; }
+  /// Grammar::unenforced.
+  const std::set<std::string>& unenforced() const { return unenforced_; }
   /// Bytes of the cached parse states and masks.
   size_t cache_bytes() const;
 
@@ -55,6 +60,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   Automaton automaton_;
   std::shared_ptr<const TokenTrie> trie_;
   ConstraintLimits limits_;
+  std::set<std::string> unenforced_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<ConstraintCache> cache_;  ///< replaced by an empty one when it is full
 };

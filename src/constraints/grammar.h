@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -136,6 +137,7 @@ class Grammar {
   size_t num_nodes() const { return nodes_.size(); }
   const std::vector<RuleInfo>& rules() const { return rules_; }
   Rule root = 0;
+  std::set<std::string> unenforced;  ///< keywords of a JSON Schema that the grammar leaves out
 
  private:
   Expr add(Node node);

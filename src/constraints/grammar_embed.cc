@@ -22,6 +22,7 @@ std::string json_escape(uint8_t byte) {
 }  // namespace
 
 Grammar::Expr Grammar::embed(const Grammar& other, bool in_json_string) {
+  unenforced.insert(other.unenforced.begin(), other.unenforced.end());
   std::vector<Rule> rules;
   for (const RuleInfo& rule : other.rules_) rules.push_back(add_rule(rule.name));
   // Operands have smaller numbers than their users.

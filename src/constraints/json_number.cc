@@ -241,6 +241,7 @@ Grammar::Expr number_expression(Grammar& g, const NumberRange& range) {
     const Grammar::Expr minus = g.optional(g.bytes("-"));
     if (range.is_integer) return g.sequence({minus, whole});
     const Grammar::Expr fraction = g.optional(g.sequence({g.bytes("."), g.repeat(digit('0'), 1, kMaxWhole)}));
+    if (!range.has_exponent) return g.sequence({minus, whole, fraction});
     const Grammar::Expr sign = g.optional(g.choice({g.bytes("+"), g.bytes("-")}));
     const Grammar::Expr exponent =
         g.optional(g.sequence({g.choice({g.bytes("e"), g.bytes("E")}), sign, g.repeat(digit('0'), 1, 2)}));
@@ -285,21 +286,54 @@ Grammar::Expr number_expression(Grammar& g, const NumberRange& range) {
   return g.choice(std::move(items));
 }
 
-Grammar::Expr multiples_expression(Grammar& g, uint32_t divisor) {
-  // States: the start, after a minus, after a single 0, then the remainders.
+Grammar::Expr multiples_expression(Grammar& g, uint32_t divisor, uint32_t scale, bool with_fraction) {
+  // States: the start, after a minus; after a single 0; then the remainders, for the digits before the point and for
+  // each digit of the fraction; then the digits after those, which are zeros.
   Grammar::Graph graph;
-  graph.num_states = 3 + divisor;
-  const auto remainder = [](uint32_t r) { return 3 + r; };
+  graph.num_states = 3 + divisor * (scale + 1) + 1;
+  const uint32_t zeros = graph.num_states - 1, minus = 1, zero = 2;
+  const auto state = [&](uint32_t digits, uint32_t r) { return 3 + digits * divisor + r; };
   std::vector<Grammar::Expr> digits;
   for (char d = '0'; d <= '9'; ++d) digits.push_back(g.byte_range(static_cast<uint8_t>(d), static_cast<uint8_t>(d)));
-  graph.add(0, g.bytes("-"), 1);
-  graph.add(0, digits[0], 2);
-  for (uint32_t d = 1; d <= 9; ++d)
-    for (const uint32_t from : {0U, 1U}) graph.add(from, digits[d], remainder(d % divisor));
+  graph.add(0, g.bytes("-"), minus);
+  std::vector<uint32_t> power = {1 % divisor};  // of ten
+  for (uint32_t k = 0; k < scale; ++k) power.push_back(power.back() * 10 % divisor);
+  const auto is_multiple = [&](uint32_t k, uint32_t r) { return uint64_t{r} * power[scale - k] % divisor == 0; };
+  for (const uint32_t from : {0U, minus}) {
+    graph.add(from, digits[0], zero);
+    for (uint32_t d = 1; d <= 9; ++d) graph.add(from, digits[d], state(0, d % divisor));
+  }
   for (uint32_t r = 0; r < divisor; ++r)
-    for (uint32_t d = 0; d <= 9; ++d) graph.add(remainder(r), digits[d], remainder((10 * r + d) % divisor));
-  graph.accepts = {2, remainder(0)};
+    for (uint32_t d = 0; d <= 9; ++d) graph.add(state(0, r), digits[d], state(0, (10 * r + d) % divisor));
+  graph.accepts = {zero};
+  for (uint32_t r = 0; r < divisor; ++r)
+    if (is_multiple(0, r)) graph.accepts.push_back(state(0, r));
+  const Grammar::Expr point = g.bytes(".");
+  const auto first_digits = [&](uint32_t from, uint32_t r) {
+    for (uint32_t d = 0; d <= 9 && scale > 0; ++d)
+      graph.add(from, g.sequence({point, digits[d]}), state(1, (10 * r + d) % divisor));
+    if (scale == 0 && with_fraction && r % divisor == 0) graph.add(from, g.sequence({point, digits[0]}), zeros);
+  };
+  first_digits(zero, 0);
+  for (uint32_t r = 0; r < divisor; ++r) first_digits(state(0, r), r);
+  for (uint32_t k = 1; k <= scale; ++k)
+    for (uint32_t r = 0; r < divisor; ++r) {
+      if (is_multiple(k, r)) graph.accepts.push_back(state(k, r));
+      for (uint32_t d = 0; d <= 9 && k < scale; ++d)
+        graph.add(state(k, r), digits[d], state(k + 1, (10 * r + d) % divisor));
+      if (k == scale && r == 0) graph.add(state(k, r), digits[0], zeros);
+    }
+  graph.add(zeros, digits[0], zeros);
+  graph.accepts.push_back(zeros);
   return g.graph(std::move(graph));
+}
+
+Grammar::Expr spellings_of(Grammar& g, const Decimal& number) {
+  const Grammar::Expr zeros = g.repeat(g.bytes("0"), 0, Grammar::kUnbounded);
+  const Grammar::Expr whole = g.bytes(number.whole);
+  const Grammar::Expr sign = number.is_zero() ? g.optional(g.bytes("-")) : number.negative ? g.bytes("-") : g.empty();
+  if (number.is_integer()) return g.sequence({sign, whole, g.optional(g.sequence({g.bytes(".0"), zeros}))});
+  return g.sequence({sign, whole, g.bytes("."), g.bytes(number.fraction), zeros});
 }
 
 }  // namespace redline

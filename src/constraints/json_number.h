@@ -25,6 +25,7 @@ struct Decimal {
 
 struct NumberRange {
   bool is_integer = false;
+  bool has_exponent = true;  ///< numbers without bounds may have one
   std::optional<Decimal> least, greatest;
   bool excludes_least = false, excludes_greatest = false;
 
@@ -36,7 +37,10 @@ struct NumberRange {
 /// The numbers of a range in JSON's notation. With bounds they have no exponent, and so few digits that a double keeps
 /// them apart.
 Grammar::Expr number_expression(Grammar& grammar, const NumberRange& range);
-/// Decimal integers that a positive number divides.
-Grammar::Expr multiples_expression(Grammar& grammar, uint32_t divisor);
+/// Numbers without an exponent that are multiples of divisor / 10^scale; without a scale they may have a fraction of
+/// zeros if `with_fraction`.
+Grammar::Expr multiples_expression(Grammar& grammar, uint32_t divisor, uint32_t scale, bool with_fraction);
+/// All spellings of a number without an exponent.
+Grammar::Expr spellings_of(Grammar& grammar, const Decimal& number);
 
 }  // namespace redline

@@ -46,31 +46,202 @@ Result<Grammar::Expr> SchemaCompiler::value_of(Schemas schemas) {
   return g_.call(rule);
 }
 
-Status SchemaCompiler::flatten(Schemas& schemas, std::vector<const Json*>& alternatives) {
-  REDLINE_TRY(document_.flatten(schemas, alternatives));
-  for (const Json* schema : schemas)
-    if (const Json* list = schema->is_object() ? find(*schema, "oneOf") : nullptr)
-      REDLINE_TRY(check_exclusive(*schema, *list));
-  return {};
+Result<const SchemaCompiler::Parts*> SchemaCompiler::parts_of(const Json& schema) {
+  if (const auto found = parts_.find(&schema); found != parts_.end()) return &found->second;
+  Parts parts;
+  REDLINE_TRY(document_.check(schema));
+  const Json* target = nullptr;
+  const bool hides = document_.ref_hides_siblings() && schema.is_object() && schema.contains("$ref");
+  if (Result<const Json*> found = document_.target_of(schema); found.ok()) target = *found;
+  else if (found.status().code() != Code::unsupported || !document_.is_relaxed()) return found.status();
+  else REDLINE_TRY(document_.leave_out(schema, "$ref"));
+  if (target) parts.schemas.push_back(target);
+  if (schema.is_object() && !hides) {
+    if (const Json* all = find(schema, "allOf"))
+      for (const Json& branch : *all) parts.schemas.push_back(&branch);
+    if (const Json* list = find(schema, "anyOf")) parts.lists.push_back(list);
+    if (const Json* list = find(schema, "oneOf")) REDLINE_TRY(add_one_of(schema, *list, parts));
+    if (const Json* condition = find(schema, "if")) REDLINE_TRY(add_if(schema, *condition, parts));
+    add_dependencies(schema, parts);
+    if (const Json* other = find(schema, "not")) {
+      REDLINE_ASSIGN(const Negation negation, negations_.of(*other));
+      if (negation.schema) parts.schemas.push_back(negation.schema);
+      else REDLINE_TRY(document_.leave_out(schema, "not", fmt::format("of {} is", negation.lost)));
+    }
+  }
+  return &parts_.emplace(&schema, std::move(parts)).first->second;
 }
 
-Status SchemaCompiler::check_exclusive(const Json& schema, const Json& list) {
-  if (!exclusive_.insert(&list).second) return {};
+// Alternatives that exclude each other are those of anyOf. Of others, one holds and the rest do not.
+Status SchemaCompiler::add_one_of(const Json& schema, const Json& list, Parts& parts) {
+  constexpr size_t kMaxCombinations = 3000;
+  std::vector<std::vector<size_t>> overlaps(list.size());
   for (size_t i = 0; i < list.size(); ++i)
     for (size_t j = i + 1; j < list.size(); ++j) {
       REDLINE_ASSIGN(const bool disjoint, values_.are_disjoint(list[i], list[j]));
-      if (!disjoint)
-        return document_.refused(schema, "oneOf",
-                                 fmt::format("whose alternatives {} and {} may both match (use anyOf) is", i, j));
+      if (disjoint) continue;
+      overlaps[i].push_back(j);
+      overlaps[j].push_back(i);
     }
+  Json exclusive = Json::array();
+  size_t combinations = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    Json all = Json::array({document_.at(list[i])});
+    size_t product = 1;
+    for (const size_t j : overlaps[i]) {
+      REDLINE_ASSIGN(const Negation negation, negations_.of(list[j]));
+      product *= std::max<size_t>(1, negation.num_alternatives);
+      // Part of a complement may leave too little; whoever relaxes the schema prefers all of it.
+      const bool is_partial = !negation.lost.empty() && document_.is_relaxed();
+      if (!negation.schema || is_partial || product > kMaxCombinations) {
+        parts.lists.push_back(&list);
+        return document_.leave_out(
+            schema, "oneOf",
+            fmt::format("whose alternatives {} and {} may both match (use anyOf) is", std::min(i, j), std::max(i, j)));
+      }
+      all.push_back(document_.at(*negation.schema));
+    }
+    combinations += product;
+    exclusive.push_back({{"allOf", std::move(all)}});
+  }
+  if (combinations > kMaxCombinations) {
+    parts.lists.push_back(&list);
+    return document_.leave_out(schema, "oneOf", "with so many alternatives that may both match (use anyOf) is");
+  }
+  const bool has_overlaps = combinations > list.size() ||
+                            std::any_of(overlaps.begin(), overlaps.end(), [](const auto& o) { return !o.empty(); });
+  parts.lists.push_back(has_overlaps ? document_.own(std::move(exclusive), schema) : &list);
   return {};
+}
+
+Status SchemaCompiler::add_if(const Json& schema, const Json& condition, Parts& parts) {
+  const Json *then = find(schema, "then"), *otherwise = find(schema, "else");
+  if (!then && !otherwise) return {};
+  REDLINE_ASSIGN(const Negation negation, negations_.of(condition));
+  const auto both = [&](const Json& a, const Json* b) {
+    Json all = Json::array({document_.at(a)});
+    if (b) all.push_back(document_.at(*b));
+    return Json{{"allOf", std::move(all)}};
+  };
+  Json list = Json::array({both(condition, then)});
+  if (negation.schema) list.push_back(both(*negation.schema, otherwise));
+  // Where `then` and `else` hold, the condition does not matter.
+  if (!negation.lost.empty())
+    list.push_back(then && otherwise ? both(*then, otherwise) : both(then ? *then : *otherwise, nullptr));
+  const Json* own = document_.own(std::move(list), schema);
+  if (negation.schema && otherwise) else_branches_[&schema] = &(*own)[1];
+  parts.lists.push_back(own);
+  return {};
+}
+
+void SchemaCompiler::add_dependencies(const Json& schema, Parts& parts) {
+  for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"})
+    if (const Json* dependencies = find(schema, key))
+      for (const auto& [name, needed] : dependencies->items()) {
+        Json present = {{kOwnTypes, kObject}, {"required", Json::array({name})}};
+        if (needed.is_string()) present["required"].push_back(needed);
+        else if (needed.is_array()) present["required"].insert(present["required"].end(), needed.begin(), needed.end());
+        else present["allOf"] = Json::array({document_.at(needed)});
+        const Json absent = {{kAbsent, Json::array({name})}};
+        parts.lists.push_back(document_.own(Json::array({std::move(present), absent}), schema));
+      }
+}
+
+Status SchemaCompiler::flatten(Schemas& schemas, std::vector<const Json*>& alternatives) {
+  std::set<const Json*> seen;
+  Schemas flat;
+  std::vector<const Json*> work(schemas.rbegin(), schemas.rend());
+  while (!work.empty()) {
+    const Json* schema = work.back();
+    work.pop_back();
+    if (!seen.insert(schema).second) continue;
+    REDLINE_TRY(deadline_.check());
+    REDLINE_ASSIGN(const Parts* parts, parts_of(*schema));
+    if (schema->is_boolean()) {
+      if (!schema->get<bool>()) flat.push_back(schema);
+      continue;
+    }
+    work.insert(work.end(), parts->schemas.rbegin(), parts->schemas.rend());
+    if (document_.ref_hides_siblings() && schema->contains("$ref")) continue;
+    flat.push_back(schema);
+    for (const Json* list : parts->lists)
+      if (std::find(alternatives.begin(), alternatives.end(), list) == alternatives.end()) alternatives.push_back(list);
+  }
+  schemas = std::move(flat);
+  return {};
+}
+
+bool SchemaCompiler::is_impossible(const Schemas& schemas) const {
+  if (has_false(schemas) || types_of(schemas) == 0) return true;
+  if (types_of(schemas) != kObject) return false;
+  std::set<std::string> required, absent;
+  for (const Json* schema : schemas) {
+    if (const Json* names = find(*schema, "required"); names && names->is_array())
+      for (const Json& name : *names) required.insert(name.get<std::string>());
+    if (const Json* names = find(*schema, kAbsent))
+      for (const Json& name : *names) absent.insert(name.get<std::string>());
+  }
+  // A member that must be there, with two different values.
+  std::map<std::string, const Json*> values;
+  for (const Json* schema : schemas)
+    for (const char* key : {"properties", kMembers})
+      if (const Json* properties = find(*schema, key))
+        for (const auto& [name, property] : properties->items()) {
+          if (!required.contains(name) || !property.is_object()) continue;
+          const Json *one = find(property, "const"), *list = find(property, "enum");
+          if (!one && list && list->size() == 1) one = &(*list)[0];
+          if (!one) continue;
+          const auto [found, is_new] = values.try_emplace(name, one);
+          if (!is_new && !equals(*found->second, *one)) return true;
+        }
+  return std::any_of(absent.begin(), absent.end(), [&](const std::string& name) { return required.contains(name); });
+}
+
+Result<Schemas> SchemaCompiler::applied_by(const Schemas& schemas, const Json& schema) {
+  const std::set<const Json*> all(schemas.begin(), schemas.end());
+  Schemas found;
+  std::set<const Json*> seen;
+  std::vector<const Json*> work = {&schema};
+  const auto push_if_it_holds = [&](const Json& branch) -> Status {
+    REDLINE_ASSIGN(const Json* target, document_.target_of(branch));
+    if (all.contains(&branch) || (target && all.contains(target))) work.push_back(&branch);
+    return {};
+  };
+  while (!work.empty()) {
+    const Json* at = work.back();
+    work.pop_back();
+    if (!at->is_object() || !seen.insert(at).second) continue;
+    found.push_back(at);
+    REDLINE_ASSIGN(const Json* target, document_.target_of(*at));
+    if (target) work.push_back(target);
+    if (target && document_.ref_hides_siblings() && at->contains("$ref")) continue;
+    if (const Json* list = find(*at, "allOf"))
+      for (const Json& branch : *list) work.push_back(&branch);
+    for (const char* key : {"anyOf", "oneOf"})
+      if (const Json* list = find(*at, key))
+        for (const Json& branch : *list) REDLINE_TRY(push_if_it_holds(branch));
+    for (const char* key : {"dependentSchemas", "dependencies"})
+      if (const Json* list = find(*at, key))
+        for (const Json& branch : *list) REDLINE_TRY(push_if_it_holds(branch));
+    if (const Json* condition = find(*at, "if")) {
+      const size_t before = work.size();
+      REDLINE_TRY(push_if_it_holds(*condition));
+      const Json* then = find(*at, "then");
+      if (work.size() > before && then) work.push_back(then);
+      const auto branch = else_branches_.find(at);
+      if (branch != else_branches_.end() && all.contains(branch->second)) work.push_back(find(*at, "else"));
+    }
+  }
+  return found;
 }
 
 Result<Grammar::Expr> SchemaCompiler::cases(Schemas schemas, std::set<const Json*> chosen, size_t depth) {
   REDLINE_TRY(deadline_.check());
-  if (depth > kMaxSchemaDepth) return invalid_argument("JSON schema: anyOf and oneOf are nested too deep");
+  if (depth > kMaxSchemaDepth)
+    return invalid_argument("JSON schema: anyOf, oneOf and dependencies are nested too deep");
   std::vector<const Json*> alternatives;
   REDLINE_TRY(flatten(schemas, alternatives));
+  if (is_impossible(schemas)) return g_.nothing();
   std::erase_if(alternatives, [&](const Json* list) { return chosen.contains(list); });
   if (alternatives.empty()) return leaf(schemas);
   const Json* list = alternatives[0];
@@ -80,7 +251,7 @@ Result<Grammar::Expr> SchemaCompiler::cases(Schemas schemas, std::set<const Json
     Schemas with = schemas;
     with.push_back(&branch);
     if (++num_cases_ > kMaxRules)
-      return invalid_argument("JSON schema: anyOf and oneOf have more than {} combinations", kMaxRules);
+      return invalid_argument("JSON schema: anyOf, oneOf and dependencies have more than {} combinations", kMaxRules);
     REDLINE_ASSIGN(const Grammar::Expr item, cases(std::move(with), chosen, depth + 1));
     items.push_back(item);
   }
@@ -88,20 +259,31 @@ Result<Grammar::Expr> SchemaCompiler::cases(Schemas schemas, std::set<const Json
 }
 
 Result<Grammar::Expr> SchemaCompiler::leaf(const Schemas& schemas) {
-  for (const Json* schema : schemas)
-    if (schema->is_boolean()) return g_.nothing();  // false
   REDLINE_ASSIGN(const auto values, values_.values_of(schemas));
   if (values) {
+    std::vector<Grammar::Expr> items;
     std::vector<std::string> texts;
-    for (const Json* value : *values) texts.push_back(value->dump());
-    return g_.choice_of_texts(std::move(texts));
+    for (const Json* value : *values) {
+      if (value->is_structured() && !value->empty()) items.push_back(value_expression(*value));
+      else texts.push_back(value->dump());
+    }
+    items.push_back(g_.choice_of_texts(std::move(texts)));
+    return g_.choice(std::move(items));
   }
-  const uint8_t types = types_of(schemas);
+  uint8_t types = types_of(schemas);
+  // Among arrays and objects only the empty ones can be excluded by themselves.
+  for (const Json* value : excluded_values(schemas, kNull | kArray | kObject))
+    if (value->is_null() || !value->empty()) types &= ~type_of(*value);
   std::vector<Grammar::Expr> items;
   if (types & kNull) items.push_back(g_.bytes("null"));
-  if (types & kBoolean) items.push_back(g_.choice({g_.bytes("true"), g_.bytes("false")}));
-  if (types & kInteger) {
-    REDLINE_ASSIGN(const Grammar::Expr number, number_of(schemas, !(types & kFraction)));
+  if (types & kBoolean) {
+    bool excluded[2] = {};
+    for (const Json* value : excluded_values(schemas, kBoolean)) excluded[value->get<bool>()] = true;
+    for (const bool value : {true, false})
+      if (!excluded[value]) items.push_back(g_.bytes(value ? "true" : "false"));
+  }
+  if (types & kNumber) {
+    REDLINE_ASSIGN(const Grammar::Expr number, number_of(schemas, types & kNumber));
     items.push_back(number);
   }
   if (types & kString) {
@@ -119,33 +301,113 @@ Result<Grammar::Expr> SchemaCompiler::leaf(const Schemas& schemas) {
   return g_.choice(std::move(items));
 }
 
-Grammar::Expr SchemaCompiler::space() {
-  if (!options_.allows_white_space) return g_.empty();
-  constexpr uint32_t kMaxSpaces = 20;
-  return g_.repeat(g_.chars({{' ', ' '}, {'\n', '\n'}, {'\t', '\t'}, {'\r', '\r'}}), 0, kMaxSpaces);
+std::vector<const Json*> SchemaCompiler::excluded_values(const Schemas& schemas, uint8_t types) {
+  std::vector<const Json*> found;
+  for (const Json* schema : schemas)
+    if (const Json* values = find(*schema, kNotEnum))
+      for (const Json& value : *values)
+        if (type_of(value) & types) found.push_back(&value);
+  return found;
 }
 
-Result<Grammar::Expr> SchemaCompiler::number_of(const Schemas& schemas, bool is_integer) {
+Grammar::Expr SchemaCompiler::value_expression(const Json& value) {
+  if (!value.is_structured() || value.empty()) return g_.bytes(value.dump());
+  std::vector<Grammar::Expr> items;
+  for (const auto& [key, inner] : value.items()) {
+    if (!items.empty()) items.push_back(comma());
+    const Grammar::Expr item = value_expression(inner);
+    items.push_back(value.is_object() ? member(g_.bytes(Json(key).dump()), item) : item);
+  }
+  const Grammar::Expr body = g_.sequence(std::move(items));
+  return value.is_object() ? in_brackets("{", body, "}") : in_brackets("[", body, "]");
+}
+
+Grammar::Expr SchemaCompiler::in_brackets(const char* begin, Grammar::Expr body, const char* end) {
+  return g_.sequence({g_.bytes(begin), space(), body, space(), g_.bytes(end)});
+}
+
+Grammar::Expr SchemaCompiler::space() {
+  if (options_.is_compact) return g_.empty();
+  if (!space_) {
+    // A space, or a line break and a counted indentation.
+    constexpr uint32_t kMaxIndentation = 64;
+    Grammar::Graph graph;
+    graph.num_states = 2;
+    graph.add(0, g_.bytes(" "), 1);
+    const uint32_t indentation = graph.add_state(), line_end = graph.add_state();
+    graph.add(0, g_.bytes("\r"), line_end);
+    graph.add(0, g_.bytes("\n"), indentation);
+    graph.add(line_end, g_.bytes("\n"), indentation);
+    graph.add(indentation, g_.choice({g_.bytes(" "), g_.bytes("\t")}), indentation, true);
+    graph.accepts = {0, 1, indentation};
+    space_ = g_.add_rule("white space");
+    g_.define_counted(*space_, g_.graph(std::move(graph)), 0, kMaxIndentation);
+  }
+  return g_.call(*space_);
+}
+
+Result<Grammar::Expr> SchemaCompiler::number_of(const Schemas& schemas, uint8_t types) {
   NumberRange range;
-  range.is_integer = is_integer;
-  uint64_t divisor = 1;
-  const Json* divided = nullptr;
+  range.is_integer = types == kInteger;
+  // multipleOf as divisor / 10^scale.
+  uint64_t divisor = 0;
+  uint32_t scale = 0;
+  const auto scaled = [](const Decimal& d, uint32_t digits) {
+    return std::stoull(d.whole + d.fraction + std::string(digits - d.fraction.size(), '0'));
+  };
+  const auto fits = [](const Decimal& d) { return d.fraction.size() <= kMaxScale && d.whole.size() <= 6; };
+  const auto is_small = [](uint64_t n, uint32_t digits) { return n * (digits + 1) <= kMaxDivisor; };
+  std::vector<ByteDfa> also;
+  const auto add = [&](Grammar& own, Grammar::Expr expression, bool complements) -> Status {
+    REDLINE_ASSIGN(const ByteDfa dfa, ByteDfa::from(own, expression, deadline_));
+    also.push_back(complements ? dfa.complement() : dfa);
+    return {};
+  };
+  Grammar own;
   for (const Json* schema : schemas) {
     bound(*schema, range);
-    const Json* v = find(*schema, "multipleOf");
-    if (!v) continue;
-    divisor = std::lcm(divisor, std::stoull(decimal_of(*v)->whole));
-    divided = schema;
-    if (divisor > kMaxDivisor) return document_.refused(*schema, "multipleOf", "with a common multiple above 1000 is");
+    if (const Json* v = find(*schema, "multipleOf")) {
+      const Decimal d = *decimal_of(*v);
+      // A multiple has at most so many digits after the point as the divisor.
+      const auto digits = static_cast<uint32_t>(d.fraction.size());
+      const uint32_t common = std::max(scale, digits);
+      uint64_t combined = divisor;
+      for (uint32_t k = scale; k < common && combined <= kMaxDivisor; ++k) combined *= 10;
+      if (fits(d)) combined = combined == 0 ? scaled(d, common) : std::lcm(combined, scaled(d, common));
+      if (!fits(d) || !is_small(combined, common)) {
+        REDLINE_TRY(
+            document_.leave_out(*schema, "multipleOf",
+                                fmt::format("with more than {} remainders (digits times the number) is", kMaxDivisor)));
+        continue;
+      }
+      divisor = combined;
+      scale = common;
+    }
+    if (const Json* v = find(*schema, kNotMultipleOf)) {
+      const Decimal d = *decimal_of(*v);
+      const auto digits = static_cast<uint32_t>(d.fraction.size());
+      if (!fits(d) || !is_small(scaled(d, digits), digits))
+        return document_.refused(*schema, "not", "of multipleOf with so many remainders is");
+      REDLINE_TRY(add(own, multiples_expression(own, static_cast<uint32_t>(scaled(d, digits)), digits, true), true));
+    }
   }
-  if (divided) range.is_integer = true;
-  const Grammar::Expr numbers = number_expression(g_, range);
-  if (divisor == 1) return numbers;
-  REDLINE_ASSIGN(const ByteDfa in_range, ByteDfa::from(g_, numbers, deadline_));
-  REDLINE_ASSIGN(const ByteDfa multiples,
-                 ByteDfa::from(g_, multiples_expression(g_, static_cast<uint32_t>(divisor)), deadline_));
-  REDLINE_ASSIGN(const ByteDfa both, ByteDfa::intersect(in_range, multiples, deadline_));
-  return graph_of(both);
+  if (divisor > 0) {
+    if (scale == 0) range.is_integer = true;
+    REDLINE_TRY(add(own, multiples_expression(own, static_cast<uint32_t>(divisor), scale, false), false));
+  }
+  for (const Json* value : excluded_values(schemas, kNumber)) {
+    const auto number = decimal_of(*value);
+    if (!number) return document_.refused(*schemas[0], "not", "of a number with more than 40 digits is");
+    REDLINE_TRY(add(own, spellings_of(own, *number), true));
+  }
+  if (types == kFraction) REDLINE_TRY(add(own, multiples_expression(own, 1, 0, true), true));
+  range.has_exponent = also.empty();
+  if (also.empty()) return number_expression(g_, range);
+  REDLINE_ASSIGN(ByteDfa language, ByteDfa::from(own, number_expression(own, range), deadline_));
+  for (const ByteDfa& dfa : also) {
+    REDLINE_ASSIGN(language, ByteDfa::intersect(language, dfa, deadline_));
+  }
+  return language.expression(g_);
 }
 
 Result<Grammar::Expr> SchemaCompiler::string_of(const Schemas& schemas) {
@@ -167,6 +429,17 @@ Result<Grammar::Expr> SchemaCompiler::string_of(const Schemas& schemas) {
     }
   if (least > greatest) return g_.nothing();
   REDLINE_ASSIGN(auto language, values_.string_language(schemas, RegexSyntax::Reading::kStrict, counted));
+  const std::vector<const Json*> excluded = excluded_values(schemas, kString);
+  if (!excluded.empty()) {
+    Grammar own;
+    std::vector<std::string> texts;
+    for (const Json* value : excluded) texts.push_back(value->get<std::string>());
+    REDLINE_ASSIGN(const ByteDfa others, ByteDfa::from(own, own.choice_of_texts(std::move(texts)), deadline_));
+    if (!language) {
+      REDLINE_ASSIGN(language, ByteDfa::from(own, own.repeat(own.chars({{0, kMaxChar}}), 0, kUnbounded), deadline_));
+    }
+    REDLINE_ASSIGN(language, ByteDfa::intersect(*language, others.complement(), deadline_));
+  }
   if (!language && !chars) {
     Grammar::Rule& rule = strings_.try_emplace({least, greatest}, UINT32_MAX).first->second;
     if (rule == UINT32_MAX) {
@@ -184,30 +457,17 @@ Result<Grammar::Expr> SchemaCompiler::string_of(const Schemas& schemas) {
     language = std::move(of_chars);
   }
   Result<Grammar::Expr> text = json_string_of(g_, *language, least, greatest);
-  if (!text.ok())
-    return Status(text.status().code(), fmt::format("JSON schema: {}: minLength, maxLength: {} not supported",
-                                                    document_.place(*schemas[0]), text.status().message()));
-  return text;
-}
-
-Grammar::Expr SchemaCompiler::graph_of(const ByteDfa& dfa) {
-  const std::vector<bool> live = dfa.live();
-  if (!live[0]) return g_.nothing();
-  Grammar::Graph graph;
-  graph.num_states = dfa.num_states();
-  for (uint32_t s = 0; s < dfa.num_states(); ++s) {
-    if (dfa.accepts(s)) graph.accepts.push_back(s);
-    for (uint32_t b = 0; live[s] && b < 256; ++b)
-      if (const uint32_t to = dfa.step(s, static_cast<uint8_t>(b)); live[to])
-        graph.add(s, g_.byte_range(static_cast<uint8_t>(b), static_cast<uint8_t>(b)), to);
-  }
-  return g_.graph(std::move(graph));
+  if (text.ok() || text.status().code() != Code::unsupported) return text;
+  for (const char* keyword : {"minLength", "maxLength"})
+    for (const Json* schema : schemas)
+      if (schema->contains(keyword)) REDLINE_TRY(document_.leave_out(*schema, keyword, text.status().message()));
+  return json_string_of(g_, *language, 0, kUnbounded);
 }
 
 }  // namespace json_schema
 
 Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema, const std::string& pointer,
-                                      const JsonSchemaOptions& options, CompileDeadline& deadline) {
+                                      const JsonFormat& options, CompileDeadline& deadline) {
   using json_schema::Json, json_schema::SchemaDocument;
   Json root;
   try {
@@ -225,12 +485,14 @@ Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema,
   }
   const Json::json_pointer place(pointer);
   if (!root.contains(place)) return invalid_argument("JSON schema: there is nothing at {}", pointer);
-  REDLINE_ASSIGN(SchemaDocument document, SchemaDocument::make(root, deadline));
-  return json_schema::SchemaCompiler(grammar, document, options).compile(root[place]);
+  REDLINE_ASSIGN(SchemaDocument document, SchemaDocument::make(root, deadline, options.is_relaxed));
+  REDLINE_ASSIGN(const Grammar::Rule rule,
+                 json_schema::SchemaCompiler(grammar, document, options).compile(root[place]));
+  grammar.unenforced.insert(document.unenforced().begin(), document.unenforced().end());
+  return rule;
 }
 
-Result<Grammar> grammar_of_json_schema(std::string_view schema, const JsonSchemaOptions& options,
-                                       CompileDeadline& deadline) {
+Result<Grammar> grammar_of_json_schema(std::string_view schema, const JsonFormat& options, CompileDeadline& deadline) {
   Grammar grammar;
   REDLINE_ASSIGN(grammar.root, add_json_schema(grammar, schema, "", options, deadline));
   return grammar;

@@ -1,5 +1,5 @@
-// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf and oneOf are
-// its cases.
+// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf, oneOf, `if` and
+// dependencies are its cases.
 #pragma once
 
 #include <map>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "constraints/json_schema.h"
+#include "constraints/json_schema_negation.h"
 #include "constraints/json_schema_values.h"
 
 namespace redline::json_schema {
@@ -15,8 +16,9 @@ namespace redline::json_schema {
 class SchemaCompiler {
  public:
   /// All must outlive the compiler.
-  SchemaCompiler(Grammar& grammar, SchemaDocument& document, const JsonSchemaOptions& options)
-      : document_(document), options_(options), deadline_(document.deadline()), values_(document), g_(grammar) {}
+  SchemaCompiler(Grammar& grammar, SchemaDocument& document, const JsonFormat& options)
+      : document_(document), options_(options), deadline_(document.deadline()), values_(document), negations_(document),
+        g_(grammar) {}
 
   /// The values of `schema`, which is part of the document.
   Result<Grammar::Rule> compile(const Json& schema);
@@ -25,23 +27,49 @@ class SchemaCompiler {
   /// One rule per set of schemas that hold together.
   Result<Grammar::Rule> rule_for(Schemas schemas);
   Result<Grammar::Expr> value_of(Schemas schemas);
-  /// SchemaDocument::flatten; the alternatives of oneOf must exclude each other.
+
+  /// The schemas that hold where one does, and lists of which one holds: of anyOf, oneOf, if and dependencies.
+  struct Parts {
+    Schemas schemas;
+    std::vector<const Json*> lists;
+  };
+  Result<const Parts*> parts_of(const Json& schema);
+  Status add_one_of(const Json& schema, const Json& list, Parts& parts);
+  Status add_if(const Json& schema, const Json& condition, Parts& parts);
+  void add_dependencies(const Json& schema, Parts& parts);
+  /// Adds the parts of all schemas, in order, and their lists.
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);
-  Status check_exclusive(const Json& schema, const Json& list);
-  /// The alternatives of anyOf and oneOf, one after the other; `chosen` lists have been decided.
+  /// The alternatives of the lists, one after the other; `chosen` lists have been decided.
   Result<Grammar::Expr> cases(Schemas schemas, std::set<const Json*> chosen, size_t depth);
+  /// It is easily seen that no value matches all.
+  bool is_impossible(const Schemas& schemas) const;
+  /// Those of `schemas` that apply to the value by `schema`: their members and items count as evaluated for it.
+  Result<Schemas> applied_by(const Schemas& schemas, const Json& schema);
 
   // Schemas without alternatives.
   Result<Grammar::Expr> leaf(const Schemas& schemas);
-  Result<Grammar::Expr> number_of(const Schemas& schemas, bool is_integer);
+  /// A value with white space between its tokens.
+  Grammar::Expr value_expression(const Json& value);
+  Result<Grammar::Expr> number_of(const Schemas& schemas, uint8_t types);
   Result<Grammar::Expr> string_of(const Schemas& schemas);
-  Result<Grammar::Expr> array_of(const Schemas& schemas);
-  /// Arrays of distinct values: a state per set of values that were used.
-  Result<Grammar::Expr> unique_array(const Schemas& schemas, const Json& place_of, size_t prefix, uint32_t least,
-                                     uint32_t greatest);
-  Result<Grammar::Expr> object_of(const Schemas& schemas);
+  /// The values of kNotEnum that have one of the types.
+  static std::vector<const Json*> excluded_values(const Schemas& schemas, uint8_t types);
 
-  /// The combined schemas of an object (json_schema_objects.cc).
+  // Arrays (json_schema_arrays.cc).
+  Result<Grammar::Expr> array_of(const Schemas& schemas);
+  struct Contains;
+  /// The schemas of item i. `applied`: by unevaluatedItems.
+  Schemas items_at(const Schemas& schemas, const std::map<const Json*, Schemas>& applied, size_t i) const;
+  Result<Grammar::Expr> items_with_contains(const Schemas& schemas, const std::map<const Json*, Schemas>& applied,
+                                            std::vector<Contains> contains, size_t prefix, uint32_t least,
+                                            uint32_t greatest);
+  /// Arrays of distinct values; nullopt: they cannot be listed.
+  Result<std::optional<Grammar::Expr>> unique_array(Schemas items, uint32_t least, uint32_t greatest);
+  /// All values that match, if they are few; nullopt: they cannot be listed.
+  Result<std::optional<std::vector<const Json*>>> finite_values(Schemas schemas, size_t depth);
+
+  // Objects (json_schema_objects.cc).
+  Result<Grammar::Expr> object_of(const Schemas& schemas);
   struct Pattern {
     const Json* owner;  ///< the schema with patternProperties
     const Json* value;
@@ -49,15 +77,16 @@ class SchemaCompiler {
   };
   struct Members {
     std::vector<std::string> names;  ///< in the order of `properties`, then those that are only required
-    std::set<std::string> required, known;
+    std::set<std::string> required, known, absent;
     std::vector<Pattern> patterns;
-    Schemas names_schemas;  ///< propertyNames
+    Schemas names_schemas;                   ///< propertyNames
+    std::map<const Json*, Schemas> applied;  ///< by schemas with unevaluatedProperties
     uint32_t least = 0, greatest = kUnbounded;
-    bool is_open = true;  ///< more than the named members may be generated
+    bool is_open = true;  ///< members that no schema and no pattern names may be generated
   };
   Result<Members> members_of(const Schemas& schemas);
-  /// What the value of a member must match. matches(p) returns whether pattern p matches its name: surely, possibly.
-  /// `name`: nullptr for a name that no schema has.
+  /// The schemas that the value of a member must match. matches(p) returns whether pattern p matches its name: surely,
+  /// possibly. `name`: nullptr for a name that no schema has.
   template <class Matches>
   static Schemas member_schemas(const Schemas& schemas, const Members& members, const Matches& matches,
                                 const std::string* name);
@@ -66,23 +95,28 @@ class SchemaCompiler {
                                                     const std::string& name);
   /// Members with other names, by the set of patterns that they match.
   Result<std::vector<Grammar::Expr>> free_members(const Schemas& schemas, const Members& members);
-  /// A name, with quotes, that no schema has and that matches exactly these patterns.
-  Result<Grammar::Expr> free_name(const Members& members, uint32_t set);
+  Status add_free_members(const Schemas& schemas, const Members& members, std::vector<uint8_t>& matched,
+                          const std::optional<ByteDfa>& names, uint32_t least, uint32_t greatest,
+                          std::vector<Grammar::Expr>& found);
 
+  /// Optional white space: a space, or a line break with an indentation.
   Grammar::Expr space();
-  Grammar::Expr comma() { return g_.sequence({space(), g_.bytes(","), space()}); }
+  Grammar::Expr comma() { return g_.sequence({g_.bytes(","), space()}); }
   Grammar::Expr member(Grammar::Expr name, Grammar::Expr value) {
-    return g_.sequence({name, space(), g_.bytes(":"), space(), value});
+    return g_.sequence({name, g_.bytes(":"), options_.is_compact ? g_.empty() : g_.optional(g_.bytes(" ")), value});
   }
-  Grammar::Expr graph_of(const ByteDfa& dfa);
+  Grammar::Expr in_brackets(const char* begin, Grammar::Expr body, const char* end);
 
   SchemaDocument& document_;
-  const JsonSchemaOptions& options_;
+  const JsonFormat& options_;
   CompileDeadline& deadline_;
   SchemaValues values_;
+  SchemaNegations negations_;
   Grammar& g_;
+  std::optional<Grammar::Rule> space_;
   size_t num_cases_ = 0;
-  std::set<const Json*> exclusive_;
+  std::map<const Json*, Parts> parts_;
+  std::map<const Json*, const Json*> else_branches_;  ///< by the schema with `else`: the alternative in which it holds
   std::map<Schemas, Grammar::Rule> rules_;
   std::vector<std::pair<Grammar::Rule, Schemas>> pending_;
   std::map<std::pair<uint32_t, uint32_t>, Grammar::Rule> strings_;

@@ -82,12 +82,18 @@ uint32_t count_of(const Json& value) {
 uint8_t types_of(const Schemas& schemas) {
   uint8_t types = kAllTypes;
   for (const Json* schema : schemas) {
-    const Json* type = schema->is_object() ? find(*schema, "type") : nullptr;
+    if (!schema->is_object()) continue;
+    if (const Json* own = find(*schema, kOwnTypes)) types &= own->get<uint8_t>();
+    const Json* type = find(*schema, "type");
     if (!type) continue;
     uint8_t named = 0;
     if (type->is_string()) named = type_named(type->get<std::string>());
     else
-      for (const Json& name : *type) named |= type_named(name.get<std::string>());
+      for (const Json& name : *type)
+        named |= name.is_string() ? type_named(name.get<std::string>()) : static_cast<uint8_t>(kAllTypes);
+    // In OpenAPI 3.0 this is how null is allowed.
+    if (const Json* nullable = find(*schema, "nullable"); nullable && nullable->is_boolean() && nullable->get<bool>())
+      named |= kNull;
     types &= named;
   }
   return types;
@@ -95,10 +101,13 @@ uint8_t types_of(const Schemas& schemas) {
 
 void bound(const Json& schema, NumberRange& range) {
   if (!schema.is_object()) return;
-  if (const Json* v = find(schema, "minimum")) range.raise_least(*decimal_of(*v), false);
-  if (const Json* v = find(schema, "exclusiveMinimum")) range.raise_least(*decimal_of(*v), true);
-  if (const Json* v = find(schema, "maximum")) range.lower_greatest(*decimal_of(*v), false);
-  if (const Json* v = find(schema, "exclusiveMaximum")) range.lower_greatest(*decimal_of(*v), true);
+  // In draft 4 the exclusive forms are true or false.
+  const Json *above = find(schema, "exclusiveMinimum"), *below = find(schema, "exclusiveMaximum");
+  const auto is_true = [](const Json* v) { return v && v->is_boolean() && v->get<bool>(); };
+  if (const Json* v = find(schema, "minimum")) range.raise_least(*decimal_of(*v), is_true(above));
+  if (above && above->is_number()) range.raise_least(*decimal_of(*above), true);
+  if (const Json* v = find(schema, "maximum")) range.lower_greatest(*decimal_of(*v), is_true(below));
+  if (below && below->is_number()) range.lower_greatest(*decimal_of(*below), true);
 }
 
 void bound_length(const Schemas& schemas, const char* min_key, const char* greatest_key, uint32_t& least,
@@ -110,16 +119,15 @@ void bound_length(const Schemas& schemas, const char* min_key, const char* great
   }
 }
 
+const Json* rest_of(const Json& schema) {
+  const Json* items = find(schema, "items");
+  return items && items->is_array() ? find(schema, "additionalItems") : items;
+}
+
 const Json* items_at(const Json& schema, size_t i) {
   const Json *prefix = find(schema, "prefixItems"), *items = find(schema, "items");
-  const Json* rest = items;
-  if (!rest && !schema.contains("prefixItems")) rest = find(schema, "unevaluatedItems");
-  if (!items && prefix) rest = find(schema, "unevaluatedItems");
-  if (items && items->is_array()) {
-    prefix = items;
-    rest = find(schema, "additionalItems");
-  }
-  return prefix && i < prefix->size() ? &(*prefix)[i] : rest;
+  if (items && items->is_array()) prefix = items;
+  return prefix && i < prefix->size() ? &(*prefix)[i] : rest_of(schema);
 }
 
 Schemas items_at(const Schemas& schemas, size_t i) {
@@ -133,11 +141,6 @@ size_t prefix_of(const Json& schema) {
   const Json *prefix = find(schema, "prefixItems"), *items = find(schema, "items");
   if (items && items->is_array()) prefix = items;
   return prefix ? prefix->size() : 0;
-}
-
-const Json* additional(const Json& schema) {
-  if (const Json* more = find(schema, "additionalProperties")) return more;
-  return find(schema, "unevaluatedProperties");
 }
 
 bool has_false(const Schemas& schemas) {

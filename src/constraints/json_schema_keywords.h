@@ -17,7 +17,19 @@ using Schemas = std::vector<const Json*>;  ///< all of them hold
 
 inline constexpr uint32_t kUnbounded = Grammar::kUnbounded;
 inline constexpr size_t kMaxSchemaDepth = 128;  ///< of the schema's text
-inline constexpr size_t kMaxDivisor = 1000;     ///< of multipleOf
+inline constexpr size_t kMaxDivisor = 5000;     ///< of multipleOf, as an integer
+inline constexpr size_t kMaxScale = 12;         ///< digits of the fraction of multipleOf
+
+/// Keywords of schemas that stand for parts of other keywords (SchemaDocument::own). No name of a document begins with
+/// their first character.
+inline constexpr char kOwnMark = '\1';
+inline constexpr const char* kAt = "\1at";                  ///< the number of another schema, which holds too
+inline constexpr const char* kOwnTypes = "\1types";         ///< Types
+inline constexpr const char* kAbsent = "\1absent";          ///< names of members that an object does not have
+inline constexpr const char* kMembers = "\1members";        ///< as `properties`, but says nothing of other members
+inline constexpr const char* kNotEnum = "\1notEnum";        ///< values that are excluded
+inline constexpr const char* kNotPattern = "\1notPattern";  ///< for strings, if they are strings
+inline constexpr const char* kNotMultipleOf = "\1notMultipleOf";  ///< for numbers
 
 /// A set of types; an integer is a number without a fraction.
 enum Types : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64 };
@@ -48,10 +60,10 @@ void bound_length(const Schemas& schemas, const char* min_key, const char* great
 /// The schema of item i of an array; nullptr: any value.
 const Json* items_at(const Json& schema, size_t i);
 Schemas items_at(const Schemas& schemas, size_t i);
-/// Items that have schemas of their own.
+/// The number of items that have schemas of their own.
 size_t prefix_of(const Json& schema);
-/// The schema of members that nothing else names; nullptr: any value.
-const Json* additional(const Json& schema);
+/// additionalItems or items: the schema of items after the prefix; nullptr: any value.
+const Json* rest_of(const Json& schema);
 /// Whether one of them is `false`.
 bool has_false(const Schemas& schemas);
 

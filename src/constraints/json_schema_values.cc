@@ -14,6 +14,13 @@ bool has_length(const Json& schema, const char* min_key, const char* greatest_ke
   return count >= least && count <= greatest;
 }
 
+bool combines_schemas(const Json& schema) {
+  for (const char* key :
+       {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "contains"})
+    if (schema.contains(key)) return true;
+  return false;
+}
+
 }  // namespace
 
 Result<bool> SchemaValues::validates(const Json& value, const Json& schema, size_t depth) {
@@ -21,33 +28,35 @@ Result<bool> SchemaValues::validates(const Json& value, const Json& schema, size
   if (depth > 2 * kMaxSchemaDepth) return document_.wrong(schema, "$ref", "refers to itself without end");
   if (schema.is_boolean()) return schema.get<bool>();
   REDLINE_TRY(document_.check(schema));
-  if (schema.contains("$ref")) {
-    REDLINE_ASSIGN(const Json* target, document_.resolve(schema));
+  REDLINE_ASSIGN(const Json* target, document_.target_of(schema));
+  if (target) {
     REDLINE_ASSIGN(const bool valid, validates(value, *target, depth + 1));
-    if (!valid || document_.ref_hides_siblings()) return valid;
+    if (!valid || (document_.ref_hides_siblings() && schema.contains("$ref"))) return valid;
   }
+  if (!(types_of({&schema}) & type_of(value))) return false;
   REDLINE_ASSIGN(const bool is_combined, validates_combined(value, schema, depth));
-  if (!is_combined || !(types_of({&schema}) & type_of(value))) return false;
+  if (!is_combined) return false;
   if (const Json* one = find(schema, "const"); one && !equals(*one, value)) return false;
-  if (const Json* list = find(schema, "enum")) {
+  const auto is_among = [&](const Json& list) {
     // A value of the list itself is not looked for: a list of n values would take n^2 steps.
-    const bool is_own =
-        !list->empty() && !std::less<>()(&value, &list->front()) && !std::less<>()(&list->back(), &value);
-    if (!is_own && std::none_of(list->begin(), list->end(), [&](const Json& v) { return equals(v, value); }))
-      return false;
-  }
+    const bool is_own = !list.empty() && !std::less<>()(&value, &list.front()) && !std::less<>()(&list.back(), &value);
+    return is_own || std::any_of(list.begin(), list.end(), [&](const Json& v) { return equals(v, value); });
+  };
+  if (const Json* list = find(schema, "enum"); list && !is_among(*list)) return false;
+  if (const Json* list = find(schema, kNotEnum); list && is_among(*list)) return false;
   if (value.is_number()) return validates_number(value, schema);
   if (value.is_array()) return validates_array(value, schema, depth);
   if (value.is_object()) return validates_object(value, schema, depth);
   if (!value.is_string()) return true;
   const std::string& text = value.get_ref<const std::string&>();
   if (!has_length(schema, "minLength", "maxLength", count_chars(text))) return false;
-  REDLINE_ASSIGN(const auto language, string_language({&schema}, RegexSyntax::Reading::kStrict));
+  REDLINE_ASSIGN(const auto language, string_language({&schema}, reading_));
   return !language || language->matches(text);
 }
 
-// allOf, anyOf and oneOf.
+// allOf, anyOf, oneOf, not, if.
 Result<bool> SchemaValues::validates_combined(const Json& value, const Json& schema, size_t depth) {
+  using Reading = RegexSyntax::Reading;
   if (const Json* all = find(schema, "allOf"))
     for (const Json& branch : *all) {
       REDLINE_ASSIGN(const bool valid, validates(value, branch, depth + 1));
@@ -62,7 +71,22 @@ Result<bool> SchemaValues::validates_combined(const Json& value, const Json& sch
       }
       if (matches == 0 || (key[0] == 'o' && matches != 1)) return false;
     }
-  return true;
+  const auto may_match = [&](const Json& other) {
+    const Reading before = reading_;
+    reading_ = before == Reading::kStrict ? Reading::kLoose : Reading::kStrict;
+    Result<bool> valid = validates(value, other, depth + 1);
+    reading_ = before;
+    return valid;
+  };
+  if (const Json* other = find(schema, "not")) {
+    REDLINE_ASSIGN(const bool valid, may_match(*other));
+    if (valid) return false;
+  }
+  const Json* condition = find(schema, "if");
+  if (!condition) return true;
+  REDLINE_ASSIGN(const bool holds, validates(value, *condition, depth + 1));
+  const Json* then = find(schema, holds ? "then" : "else");
+  return then ? validates(value, *then, depth + 1) : Result<bool>(true);
 }
 
 Result<bool> SchemaValues::validates_number(const Json& value, const Json& schema) const {
@@ -72,33 +96,72 @@ Result<bool> SchemaValues::validates_number(const Json& value, const Json& schem
   bound(schema, range);
   if (range.least && number->compare(*range.least) < (range.excludes_least ? 1 : 0)) return false;
   if (range.greatest && number->compare(*range.greatest) > (range.excludes_greatest ? -1 : 0)) return false;
-  const Json* v = find(schema, "multipleOf");
-  if (!v) return true;
-  const uint64_t divisor = std::stoull(decimal_of(*v)->whole);
-  uint64_t rest = 0;
-  for (const char c : number->whole) rest = (rest * 10 + static_cast<uint64_t>(c - '0')) % divisor;
-  return rest == 0 && number->is_integer();
+  for (const char* key : {"multipleOf", kNotMultipleOf}) {
+    const Json* v = find(schema, key);
+    if (!v) continue;
+    // Both numbers as integers with so many digits of the fraction.
+    const Decimal divisor = *decimal_of(*v);
+    const size_t scale = std::max(divisor.fraction.size(), number->fraction.size());
+    const std::string by = divisor.whole + divisor.fraction + std::string(scale - divisor.fraction.size(), '0');
+    constexpr size_t kMaxDivisorDigits = 17;  // ten times a remainder fits 64 bits
+    if (by.size() > kMaxDivisorDigits) return document_.refused(schema, "multipleOf", "with so many digits is");
+    const uint64_t whole = std::stoull(by);
+    uint64_t rest = 0;
+    for (const char digit : number->whole + number->fraction + std::string(scale - number->fraction.size(), '0'))
+      rest = (rest * 10 + static_cast<uint64_t>(digit - '0')) % whole;
+    if ((rest == 0) != (key[0] == 'm')) return false;
+  }
+  return true;
 }
 
 Result<bool> SchemaValues::validates_array(const Json& value, const Json& schema, size_t depth) {
   if (!has_length(schema, "minItems", "maxItems", value.size())) return false;
   const Json* unique = find(schema, "uniqueItems");
+  const Json* unevaluated = find(schema, "unevaluatedItems");
+  if (unevaluated && combines_schemas(schema))
+    return document_.refused(schema, "unevaluatedItems", "with values of enum and combined schemas is");
+  const Json* contained = find(schema, "contains");
+  uint32_t matches = 0;
   for (size_t i = 0; i < value.size(); ++i) {
     for (size_t j = 0; unique && unique->get<bool>() && j < i; ++j)
       if (equals(value[i], value[j])) return false;
-    if (const Json* item = items_at(schema, i)) {
+    const Json* item = items_at(schema, i);
+    if (!item) item = unevaluated;
+    if (item) {
       REDLINE_ASSIGN(const bool valid, validates(value[i], *item, depth + 1));
       if (!valid) return false;
     }
+    if (contained) {
+      REDLINE_ASSIGN(const bool valid, validates(value[i], *contained, depth + 1));
+      matches += valid;
+    }
   }
-  return true;
+  if (!contained) return true;
+  const Json *least = find(schema, "minContains"), *greatest = find(schema, "maxContains");
+  return matches >= (least ? count_of(*least) : 1) && (!greatest || matches <= count_of(*greatest));
 }
 
 Result<bool> SchemaValues::validates_object(const Json& value, const Json& schema, size_t depth) {
   if (!has_length(schema, "minProperties", "maxProperties", value.size())) return false;
-  if (const Json* names = find(schema, "required"))
+  if (const Json* names = find(schema, "required"); names && names->is_array())
     for (const Json& name : *names)
       if (!value.contains(name.get<std::string>())) return false;
+  if (const Json* names = find(schema, kAbsent))
+    for (const Json& name : *names)
+      if (value.contains(name.get<std::string>())) return false;
+  if (schema.contains("unevaluatedProperties") && combines_schemas(schema))
+    return document_.refused(schema, "unevaluatedProperties", "with values of enum and combined schemas is");
+  for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"})
+    if (const Json* dependencies = find(schema, key))
+      for (const auto& [name, needed] : dependencies->items()) {
+        if (!value.contains(name)) continue;
+        if (needed.is_string() && !value.contains(needed.get<std::string>())) return false;
+        for (size_t i = 0; needed.is_array() && i < needed.size(); ++i)
+          if (!value.contains(needed[i].get<std::string>())) return false;
+        if (needed.is_string() || needed.is_array()) continue;
+        REDLINE_ASSIGN(const bool valid, validates(value, needed, depth + 1));
+        if (!valid) return false;
+      }
   for (const auto& [key, member] : value.items()) {
     REDLINE_ASSIGN(const bool valid, validates_member(key, member, schema, depth));
     if (!valid) return false;
@@ -113,11 +176,14 @@ Result<bool> SchemaValues::validates_member(const std::string& key, const Json& 
   if (const Json* own = properties ? find(*properties, key.c_str()) : nullptr) of_value.push_back(own);
   if (patterns)
     for (const auto& [pattern, own] : patterns->items()) {
-      REDLINE_ASSIGN(const ByteDfa language,
-                     search_language(schema, "patternProperties", pattern, RegexSyntax::Reading::kStrict));
+      REDLINE_ASSIGN(const ByteDfa language, search_language(schema, "patternProperties", pattern, reading_));
       if (language.matches(key)) of_value.push_back(&own);
     }
-  if (const Json* more = additional(schema); more && of_value.empty()) of_value.push_back(more);
+  const Json* more = find(schema, "additionalProperties");
+  if (!more) more = find(schema, "unevaluatedProperties");
+  if (more && of_value.empty()) of_value.push_back(more);
+  if (const Json* members = find(schema, kMembers))
+    if (const Json* own = find(*members, key.c_str())) of_value.push_back(own);
   for (const Json* own : of_value) {
     REDLINE_ASSIGN(const bool valid, validates(member, *own, depth + 1));
     if (!valid) return false;
@@ -158,6 +224,11 @@ Result<bool> SchemaValues::are_disjoint(const Json& a, const Json& b, int depth)
   if (depth > kMaxNested) return false;
   REDLINE_TRY(document_.flatten(x, of_x));
   REDLINE_TRY(document_.flatten(y, of_y));
+  for (const Json* schema : y)  // a schema and its complement
+    if (const Json* other = schema->is_object() ? find(*schema, "not") : nullptr) {
+      REDLINE_ASSIGN(const Json* target, document_.target_of(*other));
+      if (other == &a || target == &a) return true;
+    }
   for (const auto& [lists, other] : {std::pair(&of_x, &b), std::pair(&of_y, &a)})
     for (const Json* list : *lists) {
       bool all = true;
@@ -246,8 +317,7 @@ Result<ByteDfa> SchemaValues::search_language(const Json& schema, std::string_vi
   };
   const Result<RegexSyntax> syntax = RegexSyntax::parse(pattern);
   if (!syntax.ok()) return within(syntax.status());
-  Grammar own;
-  Result<ByteDfa> dfa = ByteDfa::from(own, syntax->search(own, reading), document_.deadline());
+  Result<ByteDfa> dfa = syntax->search(document_.deadline(), reading);
   if (!dfa.ok()) return within(dfa.status());
   languages_.emplace(key, *dfa);
   return dfa;
@@ -257,18 +327,108 @@ Result<std::optional<ByteDfa>> SchemaValues::string_language(const Schemas& sche
                                                              const std::set<const Json*>& without) {
   std::optional<ByteDfa> language;
   for (const Json* schema : schemas)
-    for (const char* keyword : {"pattern", "format"}) {
+    for (const char* keyword : {"pattern", "format", kNotPattern}) {
       const Json* value = schema->is_object() ? find(*schema, keyword) : nullptr;
       if (!value || without.contains(value)) continue;
       const std::string& text = value->get_ref<const std::string&>();
-      const std::string pattern(keyword[0] == 'f' ? format_pattern(text) : text);
-      REDLINE_ASSIGN(ByteDfa own, search_language(*schema, keyword, pattern, reading));
+      const bool is_format = keyword[0] == 'f', is_excluded = keyword == kNotPattern;
+      if (is_format && format_pattern(text).empty()) continue;
+      const auto opposite =
+          reading == RegexSyntax::Reading::kStrict ? RegexSyntax::Reading::kLoose : RegexSyntax::Reading::kStrict;
+      REDLINE_ASSIGN(ByteDfa own, search_language(*schema, is_excluded ? "pattern" : keyword,
+                                                  is_format ? std::string(format_pattern(text)) : text,
+                                                  is_excluded ? opposite : reading));
+      if (is_excluded) {
+        REDLINE_ASSIGN(const ByteDfa all, all_strings());
+        REDLINE_ASSIGN(own, ByteDfa::intersect(all, own.complement(), document_.deadline()));
+      }
       if (language) {
         REDLINE_ASSIGN(own, ByteDfa::intersect(*language, own, document_.deadline()));
       }
       language = std::move(own);
     }
   return language;
+}
+
+Result<ByteDfa> SchemaValues::all_strings() {
+  Grammar own;
+  return ByteDfa::from(own, own.repeat(own.chars({{0, kMaxChar}}), 0, kUnbounded), document_.deadline());
+}
+
+Result<ByteDfa> SchemaValues::strings_of(const Json& schema, RegexSyntax::Reading reading,
+                                         const std::set<const Json*>& counted, size_t depth) {
+  using Reading = RegexSyntax::Reading;
+  CompileDeadline& deadline = document_.deadline();
+  REDLINE_TRY(deadline.check());
+  if (depth > kMaxSchemaDepth) return document_.wrong(schema, "$ref", "refers to itself without end");
+  Grammar own;
+  if (schema.is_boolean()) return schema.get<bool>() ? all_strings() : ByteDfa::from(own, own.nothing(), deadline);
+  REDLINE_TRY(document_.check(schema));
+  if (!(types_of({&schema}) & kString)) return ByteDfa::from(own, own.nothing(), deadline);
+  REDLINE_ASSIGN(ByteDfa found, all_strings());
+  const auto keep = [&](const ByteDfa& other) -> Status {
+    REDLINE_ASSIGN(found, ByteDfa::intersect(found, other, deadline));
+    return {};
+  };
+  REDLINE_ASSIGN(const Json* target, document_.target_of(schema));
+  if (target) {
+    REDLINE_ASSIGN(const ByteDfa strings, strings_of(*target, reading, counted, depth + 1));
+    if (document_.ref_hides_siblings() && schema.contains("$ref")) return strings;
+    REDLINE_TRY(keep(strings));
+  }
+  const Reading opposite = reading == Reading::kStrict ? Reading::kLoose : Reading::kStrict;
+  if (const Json* all = find(schema, "allOf"))
+    for (const Json& branch : *all) {
+      REDLINE_ASSIGN(const ByteDfa strings, strings_of(branch, reading, counted, depth + 1));
+      REDLINE_TRY(keep(strings));
+    }
+  for (const char* key : {"anyOf", "oneOf"})
+    if (const Json* list = find(schema, key)) {
+      // Strings that match no branch, whose complement is kept. A branch of oneOf excludes the others.
+      REDLINE_ASSIGN(ByteDfa none, all_strings());
+      for (const Json& branch : *list) {
+        REDLINE_ASSIGN(ByteDfa strings, strings_of(branch, reading, {}, depth + 1));
+        for (const Json& other : key[0] == 'o' ? *list : Json::array()) {
+          if (&other == &branch) continue;
+          REDLINE_ASSIGN(const ByteDfa others, strings_of(other, opposite, {}, depth + 1));
+          REDLINE_ASSIGN(strings, ByteDfa::intersect(strings, others.complement(), deadline));
+        }
+        REDLINE_ASSIGN(none, ByteDfa::intersect(none, strings.complement(), deadline));
+      }
+      REDLINE_TRY(keep(none.complement()));
+    }
+  if (const Json* other = find(schema, "not")) {
+    REDLINE_ASSIGN(const ByteDfa strings, strings_of(*other, opposite, {}, depth + 1));
+    REDLINE_TRY(keep(strings.complement()));
+  }
+  if (schema.contains("if")) return document_.refused(schema, "if", "for the names of members is");
+  const auto texts_of = [&](const Json& list) {
+    std::vector<std::string> texts;
+    for (const Json& value : list)
+      if (value.is_string()) texts.push_back(value.get<std::string>());
+    return ByteDfa::from(own, own.choice_of_texts(std::move(texts)), deadline);
+  };
+  for (const char* key : {"enum", "const", kNotEnum})
+    if (const Json* values = find(schema, key)) {
+      REDLINE_ASSIGN(const ByteDfa texts, texts_of(key[0] == 'c' ? Json::array({*values}) : *values));
+      REDLINE_TRY(keep(key == kNotEnum ? texts.complement() : texts));
+    }
+  // A format is narrower here than elsewhere.
+  std::set<const Json*> without;
+  if (const Json* format = find(schema, "format"); format && reading == Reading::kLoose) without.insert(format);
+  REDLINE_ASSIGN(const auto language, string_language({&schema}, reading, without));
+  if (language) REDLINE_TRY(keep(*language));
+  uint32_t least = 0, greatest = kUnbounded;
+  if (!counted.contains(&schema)) bound_length({&schema}, "minLength", "maxLength", least, greatest);
+  constexpr uint32_t kMaxLength = 1000;
+  if (least > kMaxLength || (greatest != kUnbounded && greatest > kMaxLength))
+    return document_.refused(schema, "maxLength", fmt::format("above {} for the names of members is", kMaxLength));
+  if (least > 0 || greatest != kUnbounded) {
+    REDLINE_ASSIGN(const ByteDfa lengths,
+                   ByteDfa::from(own, own.repeat(own.chars({{0, kMaxChar}}), least, greatest), deadline));
+    REDLINE_TRY(keep(lengths));
+  }
+  return found;
 }
 
 }  // namespace redline::json_schema

@@ -16,6 +16,7 @@ class SchemaValues {
   /// `document` must outlive this.
   explicit SchemaValues(SchemaDocument& document) : document_(document) {}
 
+  /// Unevaluated members and items are supported where nothing else combines schemas; elsewhere: unsupported.
   Result<bool> validates(const Json& value, const Json& schema) { return validates(value, schema, 0); }
   /// The values of enum and const that match all schemas; nullopt: no schema has these keywords.
   Result<std::optional<std::vector<const Json*>>> values_of(const Schemas& schemas);
@@ -28,9 +29,17 @@ class SchemaValues {
   /// The strings that pattern and format allow, but for the values `without`; nullopt: there is neither.
   Result<std::optional<ByteDfa>> string_language(const Schemas& schemas, RegexSyntax::Reading reading,
                                                  const std::set<const Json*>& without = {});
+  /// The strings that match a schema (kStrict), or a superset of them (kLoose). The lengths of the schemas `counted` are
+  /// left out.
+  Result<ByteDfa> strings_of(const Json& schema, RegexSyntax::Reading reading, const std::set<const Json*>& counted) {
+    return strings_of(schema, reading, counted, 0);
+  }
 
  private:
   Result<bool> validates(const Json& value, const Json& schema, size_t depth);
+  Result<ByteDfa> strings_of(const Json& schema, RegexSyntax::Reading reading, const std::set<const Json*>& counted,
+                             size_t depth);
+  Result<ByteDfa> all_strings();
   Result<bool> validates_combined(const Json& value, const Json& schema, size_t depth);
   Result<bool> validates_number(const Json& value, const Json& schema) const;
   Result<bool> validates_array(const Json& value, const Json& schema, size_t depth);
@@ -40,6 +49,8 @@ class SchemaValues {
   Result<bool> are_disjoint_objects(const Schemas& x, const Schemas& y, int depth);
 
   SchemaDocument& document_;
+  /// How patterns are read: loose where what matches must not.
+  RegexSyntax::Reading reading_ = RegexSyntax::Reading::kStrict;
   std::map<std::pair<std::string, RegexSyntax::Reading>, ByteDfa> languages_;
 };
 

@@ -14,11 +14,28 @@ namespace {
   "([0-9]{2}" REDLINE_LEAP "|" REDLINE_LEAP "00)-02-29)"
 #define REDLINE_TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define REDLINE_BYTE "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define REDLINE_LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+// Labels of hosts have at most 63 characters, and hosts 253. "--" marks an encoded label (RFC 5890).
+#define REDLINE_LABEL "(xn--)?[A-Za-z0-9]{1,30}(-[A-Za-z0-9]{1,8}){0,3}"
 #define REDLINE_H "[0-9a-fA-F]{1,4}"
 #define REDLINE_URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define REDLINE_URI_END "(\\?(" REDLINE_URI_CHAR "|[/?])*)?(#(" REDLINE_URI_CHAR "|[/?])*)?"
+#define REDLINE_URI                                                                                      \
+  "[A-Za-z][A-Za-z0-9+.-]*:(//" REDLINE_LABEL "(\\." REDLINE_LABEL ")*(:[0-9]{1,4})?(/" REDLINE_URI_CHAR \
+  "*)*|/?" REDLINE_URI_CHAR "+(/" REDLINE_URI_CHAR "*)*)" REDLINE_URI_END
+// A first segment with a colon would be a scheme.
+#define REDLINE_URI_REFERENCE                                                                                    \
+  "(" REDLINE_URI "|((([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+|/" REDLINE_URI_CHAR "+)(/" REDLINE_URI_CHAR \
+  "*)*|/)?" REDLINE_URI_END ")"
+#define REDLINE_EMAIL "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" REDLINE_LABEL "(\\." REDLINE_LABEL ")+"
+#define REDLINE_HOSTNAME REDLINE_LABEL "(\\." REDLINE_LABEL "){0,3}"
+#define REDLINE_POINTER "(/([^/~]|~[01])*)*"
+// One atom of a regular expression; groups are not nested.
+#define REDLINE_REGEX_ATOM                                                                                  \
+  "([A-Za-z0-9_ ,;:@#%&=!<>'\"~`-]|\\\\[dDwWsS.^$|?*+(){}\\[\\]\\\\/]|\\.|\\[\\^?(a-z|A-Z|0-9|[A-Za-z0-9_ " \
+  ".,:;@#]|\\\\[dws."                                                                                       \
+  "])+\\])([*+?]|\\{[0-9]{1,3}\\})?"
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kFormats = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kFormats = {{
     {"date", "^" REDLINE_DATE "$"},
     {"time", "^" REDLINE_TIME "$"},
     {"date-time", "^" REDLINE_DATE "T" REDLINE_TIME "$"},
@@ -27,15 +44,24 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kFormats
      "S"
      "))?|T([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)|[0-9]+W)$"},
     {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
-    {"email", "^[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" REDLINE_LABEL "(\\." REDLINE_LABEL ")+$"},
-    {"hostname", "^" REDLINE_LABEL "(\\." REDLINE_LABEL "){0,8}$"},
+    {"email", "^" REDLINE_EMAIL "$"},
+    {"idn-email", "^" REDLINE_EMAIL "$"},
+    {"hostname", "^" REDLINE_HOSTNAME "$"},
+    {"idn-hostname", "^[A-Za-z0-9]{1,20}(\\.[A-Za-z0-9]{1,20}){0,8}$"},
     {"ipv4", "^" REDLINE_BYTE "(\\." REDLINE_BYTE "){3}$"},
     {"ipv6", "^((" REDLINE_H ":){7}" REDLINE_H "|(" REDLINE_H ":){1,7}:|(" REDLINE_H ":){1,6}:" REDLINE_H "|(" REDLINE_H
              ":){1,5}(:" REDLINE_H "){1,2}|(" REDLINE_H ":){1,4}(:" REDLINE_H "){1,3}|(" REDLINE_H ":){1,3}(:" REDLINE_H
              "){1,4}|(" REDLINE_H ":){1,2}(:" REDLINE_H "){1,5}|" REDLINE_H ":(:" REDLINE_H "){1,6}|:((:" REDLINE_H
              "){1,7}|:))$"},
-    {"uri", "^[A-Za-z][A-Za-z0-9+.-]*://" REDLINE_LABEL "(\\." REDLINE_LABEL ")*(:[0-9]{1,4})?(/" REDLINE_URI_CHAR
-            "*)*(\\?(" REDLINE_URI_CHAR "|[/?])*)?(#(" REDLINE_URI_CHAR "|[/?])*)?$"},
+    {"uri", "^" REDLINE_URI "$"},
+    {"iri", "^" REDLINE_URI "$"},
+    {"uri-reference", "^" REDLINE_URI_REFERENCE "$"},
+    {"iri-reference", "^" REDLINE_URI_REFERENCE "$"},
+    {"uri-template",
+     "^([A-Za-z0-9._~!$&()*+,;=:@/?#-]|%[0-9A-Fa-f]{2}|\\{[+#./;?&]?[A-Za-z0-9_]+(,[A-Za-z0-9_]+)*\\})*$"},
+    {"json-pointer", "^" REDLINE_POINTER "$"},
+    {"relative-json-pointer", "^(0|[1-9][0-9]{0,9})(#|" REDLINE_POINTER ")$"},
+    {"regex", "^\\^?(" REDLINE_REGEX_ATOM "|\\((\\?:)?(" REDLINE_REGEX_ATOM ")+\\)[*+?]?)+\\$?$"},
 }};
 
 bool is_lead(uint32_t byte) { return (byte & 0xC0U) != 0x80U; }

@@ -250,7 +250,8 @@ class LarkParser {
         return error("{} is defined twice", alias);
       }
       REDLINE_ASSIGN(const RegexSyntax regex, RegexSyntax::parse(terminal.regex));
-      g_.define(rule, regex.whole(g_));
+      REDLINE_ASSIGN(const Grammar::Expr whole, regex.whole(g_, deadline_));
+      g_.define(rule, whole);
       return {};
     }
     pos_ = begin;
@@ -508,7 +509,7 @@ class LarkParser {
       pos_ = begin;
       return fail(regex.status().code(), fmt::format("/{}/: {}", pattern, regex.status().message()));
     }
-    return regex->whole(g_);
+    return regex->whole(g_, deadline_);
   }
 
   std::string_view text_;

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "text/unicode.h"
@@ -82,7 +83,9 @@ uint32_t RegexSyntax::add(Node node) {
     case Kind::kEmpty: break;
     case Kind::kClass: node.can_be_empty = false; break;
     case Kind::kBegin:
-    case Kind::kEnd: node.has_anchor = true; break;
+    case Kind::kEnd:
+    case Kind::kAhead:
+    case Kind::kBehind: node.has_anchor = true; break;
     case Kind::kSequence:
       for (const uint32_t i : node.items) {
         node.has_anchor = node.has_anchor || nodes_[i].has_anchor;
@@ -247,6 +250,7 @@ class RegexParser {
       case '+':
       case '?': return error("\"{}\" repeats nothing", static_cast<char>(c));
       case '\\': {
+        if (peek(1) == 'b' || peek(1) == 'B') return parse_boundary(peek(1) == 'B');
         REDLINE_ASSIGN(const ClassItem item, parse_escape(false));
         return add_class(item);
       }
@@ -256,11 +260,43 @@ class RegexParser {
     return add_class(ClassItem{.range = {c, c}});
   }
 
+  // A word boundary: a word character on one side and none on the other.
+  uint32_t parse_boundary(bool negated) {
+    pos_ += 2;
+    const auto side = [&](Kind kind, bool is_word) {
+      RegexSyntax::Node node;
+      node.kind = kind;
+      node.negated = !is_word;
+      node.items = {add_class(ClassItem{.builtin = Builtin::kWord})};
+      return out_.add(std::move(node));
+    };
+    std::vector<uint32_t> both;
+    for (const bool before : {true, false}) {
+      const uint32_t behind = side(Kind::kBehind, before), ahead = side(Kind::kAhead, before == negated);
+      both.push_back(add(Kind::kSequence, {behind, ahead}));
+    }
+    return add(Kind::kChoice, std::move(both));
+  }
+
   Result<uint32_t> parse_group(int depth) {
     const size_t begin = pos_++;
     if (take('?')) {
-      if (peek() == '=' || peek() == '!') return refused(begin, "look-ahead");
-      if (peek() == '<' && (peek(1) == '=' || peek(1) == '!')) return refused(begin, "look-behind");
+      const bool is_behind = peek() == '<' && (peek(1) == '=' || peek(1) == '!');
+      if (peek() == '=' || peek() == '!' || is_behind) {
+        if (is_behind) ++pos_;
+        RegexSyntax::Node node;
+        node.kind = is_behind ? Kind::kBehind : Kind::kAhead;
+        node.negated = chars_[pos_++] == '!';
+        REDLINE_ASSIGN(const uint32_t inside, parse_choice(depth + 1));
+        if (!take(')')) {
+          pos_ = begin;
+          return error("the group is not closed");
+        }
+        if (out_.contains(inside, is_behind ? Kind::kEnd : Kind::kBegin))
+          return refused(begin, is_behind ? "$ within look-behind" : "^ within look-ahead");
+        node.items = {inside};
+        return out_.add(std::move(node));
+      }
       if (peek() == 'P' && (peek(1) == '=' || peek(1) == '>')) return refused(begin, "a reference to a group");
       if (peek() == '>') return refused(begin, "an atomic group");
       if (take(':')) {
@@ -352,8 +388,7 @@ class RegexParser {
       case 'P': return parse_category(begin, c == 'P');
       case 'b':
         if (in_class) return literal('\b');
-        return refused(begin, "a word boundary");
-      case 'B': return refused(begin, "a word boundary");
+        return refused(begin, "\\b");
       case 'k': return refused(begin, "a reference to a group");
       default: break;
     }
@@ -446,7 +481,7 @@ Result<RegexSyntax> RegexSyntax::parse(std::string_view pattern) {
 
 /// An automaton with edges for the anchors.
 struct RegexSyntax::Anchored {
-  enum class Edge : uint8_t { kLabel, kEmpty, kBegin, kEnd };
+  enum class Edge : uint8_t { kLabel, kEmpty, kBegin, kEnd, kAssertion };
   struct Arc {
     uint32_t from, to;
     Edge kind;
@@ -490,6 +525,14 @@ void RegexSyntax::build(Grammar& grammar, Anchored& out, uint32_t n, Reading rea
   switch (node.kind) {
     case Kind::kBegin: out.arcs.push_back({from, to, Anchored::Edge::kBegin}); return;
     case Kind::kEnd: out.arcs.push_back({from, to, Anchored::Edge::kEnd}); return;
+    case Kind::kAhead:
+    case Kind::kBehind: {
+      const auto number = std::count_if(nodes_.begin(), nodes_.begin() + n, [](const Node& other) {
+        return other.kind == Kind::kAhead || other.kind == Kind::kBehind;
+      });
+      out.arcs.push_back({from, to, Anchored::Edge::kAssertion, grammar.token(static_cast<int32_t>(number), false)});
+      return;
+    }
     case Kind::kSequence:
       for (size_t i = 0; i < node.items.size(); ++i) {
         const uint32_t next = i + 1 == node.items.size() ? to : out.states++;
@@ -532,19 +575,18 @@ void RegexSyntax::build(Grammar& grammar, Anchored& out, uint32_t n, Reading rea
 }
 
 // A product with four phases: whether a character has been read, and whether the end of the text has been passed.
-Grammar::Expr RegexSyntax::resolve(Grammar& grammar, Reading reading, bool searches) const {
-  const auto root = static_cast<uint32_t>(nodes_.size() - 1);
-  const Grammar::Expr rest =
-      searches ? grammar.repeat(grammar.chars({{0, kMaxChar}}), 0, Grammar::kUnbounded) : grammar.empty();
-  if (!nodes_[root].has_anchor) return grammar.sequence({rest, plain(grammar, root, reading), rest});
+Grammar::Expr RegexSyntax::resolve(Grammar& grammar, uint32_t root, Reading reading, bool after_any,
+                                   bool before_any) const {
+  const auto any = [&](bool is_wanted) {
+    return is_wanted ? grammar.repeat(grammar.chars({{0, kMaxChar}}), 0, Grammar::kUnbounded) : grammar.empty();
+  };
+  if (!nodes_[root].has_anchor)
+    return grammar.sequence({any(after_any), plain(grammar, root, reading), any(before_any)});
   Anchored a;
   a.states = 4;
-  if (searches) {
-    a.arcs.push_back({0, 1, Anchored::Edge::kLabel, rest, true});
-    a.arcs.push_back({2, 3, Anchored::Edge::kLabel, rest, true});
-  } else {
-    a.arcs.push_back({0, 1, Anchored::Edge::kEmpty});
-    a.arcs.push_back({2, 3, Anchored::Edge::kEmpty});
+  for (const auto& [from, is_any] : {std::pair(0U, after_any), std::pair(2U, before_any)}) {
+    if (is_any) a.arcs.push_back({from, from + 1, Anchored::Edge::kLabel, any(true), true});
+    else a.arcs.push_back({from, from + 1, Anchored::Edge::kEmpty});
   }
   build(grammar, a, root, reading, 1, 2);
   Grammar::Graph g;
@@ -556,6 +598,7 @@ Grammar::Expr RegexSyntax::resolve(Grammar& grammar, Reading reading, bool searc
       const Grammar::Expr none = grammar.empty();
       switch (arc.kind) {
         case Anchored::Edge::kEmpty: g.add(at(arc.from, phase), none, at(arc.to, phase)); break;
+        case Anchored::Edge::kAssertion: g.add(at(arc.from, phase), arc.label, at(arc.to, phase)); break;
         case Anchored::Edge::kLabel:
           if (!has_ended) g.add(at(arc.from, phase), arc.label, at(arc.to, 1));
           if (arc.can_be_empty) g.add(at(arc.from, phase), none, at(arc.to, phase));
@@ -570,8 +613,44 @@ Grammar::Expr RegexSyntax::resolve(Grammar& grammar, Reading reading, bool searc
   return grammar.graph(std::move(g));
 }
 
-Grammar::Expr RegexSyntax::whole(Grammar& grammar, Reading reading) const { return resolve(grammar, reading, false); }
-Grammar::Expr RegexSyntax::search(Grammar& grammar, Reading reading) const { return resolve(grammar, reading, true); }
+bool RegexSyntax::contains(uint32_t node, Kind kind) const {
+  if (nodes_[node].kind == kind) return true;
+  return std::any_of(nodes_[node].items.begin(), nodes_[node].items.end(),
+                     [&](uint32_t item) { return contains(item, kind); });
+}
+
+Result<std::vector<ByteAssertion>> RegexSyntax::assertions(CompileDeadline& deadline, Reading reading) const {
+  std::array<std::vector<ByteAssertion>, 2> found;  // by reading; those within others come first
+  for (const Node& node : nodes_) {
+    if (node.kind != Kind::kAhead && node.kind != Kind::kBehind) continue;
+    const bool is_behind = node.kind == Kind::kBehind;
+    std::array<ByteDfa, 2> languages;
+    for (const Reading outer : {Reading::kStrict, Reading::kLoose}) {
+      // What must not match is read loosely.
+      const Reading inner = !node.negated ? outer : outer == Reading::kStrict ? Reading::kLoose : Reading::kStrict;
+      Grammar own;
+      const Grammar::Expr expression = resolve(own, node.items[0], inner, is_behind, !is_behind);
+      REDLINE_ASSIGN(ByteDfa language, ByteDfa::from(own, expression, found[static_cast<size_t>(inner)], deadline));
+      languages[static_cast<size_t>(outer)] = node.negated ? language.complement() : std::move(language);
+    }
+    for (size_t i = 0; i < languages.size(); ++i) found[i].push_back({std::move(languages[i]), is_behind});
+  }
+  return std::move(found[static_cast<size_t>(reading)]);
+}
+
+Result<Grammar::Expr> RegexSyntax::whole(Grammar& grammar, CompileDeadline& deadline, Reading reading) const {
+  REDLINE_ASSIGN(const std::vector<ByteAssertion> around, assertions(deadline, reading));
+  if (around.empty()) return resolve(grammar, root(), reading, false, false);
+  Grammar own;
+  REDLINE_ASSIGN(const ByteDfa dfa, ByteDfa::from(own, resolve(own, root(), reading, false, false), around, deadline));
+  return dfa.expression(grammar);
+}
+
+Result<ByteDfa> RegexSyntax::search(CompileDeadline& deadline, Reading reading) const {
+  REDLINE_ASSIGN(const std::vector<ByteAssertion> around, assertions(deadline, reading));
+  Grammar own;
+  return ByteDfa::from(own, resolve(own, root(), reading, true, true), around, deadline);
+}
 
 std::optional<RegexSyntax::CountedClass> RegexSyntax::as_counted_class() const {
   // Choices and sequences of one item are what they hold.

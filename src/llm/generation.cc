@@ -63,7 +63,7 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
       };
       if (std::any_of(g->closing_.begin(), g->closing_.end(), ends)) g->closing_.clear();
     }
-    // Here, where it holds up nobody else, rather than in the step that samples the first token.
+    // Here, on the thread of the caller, rather than in the step that samples the first token.
     g->mask_status_ = g->constraint_->fill_mask(g->allowed_);
     g->has_mask_ = true;
   }

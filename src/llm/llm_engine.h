@@ -34,6 +34,12 @@ class LlmEngine final : public TextEngine, public EngineProfile {
                                           OutputConstraint::Kind constraint) const override {
     return model_.chat_reader(prompt, tools_json, constraint);
   }
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint& constraint,
+                                                       std::string_view chat_prompt) override {
+    REDLINE_ASSIGN(const auto compiled, model_.constraints->compile(constraint, chat_prompt));
+    if (!compiled) return std::vector<std::string>();
+    return std::vector<std::string>(compiled->unenforced().begin(), compiled->unenforced().end());
+  }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights& adapters) override;
   Status load_adapter(const std::string& name, const std::string& path) override {
     return model_.adapters->load(name, path);

@@ -33,14 +33,15 @@ Result<Grammar> grammar_of(const OutputConstraint& c, const TokenTrie& trie, Com
   switch (c.kind) {
     case Kind::kGrammar: return parse_gbnf(c.text, trie, deadline);
     case Kind::kLark: return parse_lark(c.text, deadline);
-    case Kind::kJsonSchema: return grammar_of_json_schema(c.text, {}, deadline);
+    case Kind::kJsonSchema: return grammar_of_json_schema(c.text, c.json, deadline);
     default: break;
   }
   Grammar grammar;
   grammar.root = grammar.add_rule("root");
   if (c.kind == Kind::kRegex) {
     REDLINE_ASSIGN(const RegexSyntax syntax, RegexSyntax::parse(c.text));
-    grammar.define(grammar.root, syntax.whole(grammar));
+    REDLINE_ASSIGN(const Grammar::Expr whole, syntax.whole(grammar, deadline));
+    grammar.define(grammar.root, whole);
   } else {
     if (c.choices.empty()) return invalid_argument("there are no choices");
     grammar.define(grammar.root, grammar.choice_of_texts(c.choices, &deadline));
@@ -81,7 +82,7 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
     const ConstraintLimits limits;
     REDLINE_TRY(check_size(c, limits));
     const ToolCallRules rules{chat_template_, chat_prompt, c.kind == Kind::kToolCalls ? c.text : c.tools,
-                              c.allows_several_calls};
+                              c.allows_several_calls, c.json};
     if (c.kind == Kind::kToolCalls) return compile_tool_calls(rules, vocabulary(), limits);
     const auto trie = vocabulary();
     CompileDeadline deadline(limits);

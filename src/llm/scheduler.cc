@@ -276,9 +276,8 @@ std::optional<size_t> Scheduler::victim(std::span<const ScheduledRequest> reques
 template <class Map>
 void Scheduler::forget_idle(Map& parties, double least) const {
   const auto is_idle = [&](const auto& entry) { return entry.second->plan != plans_; };
-  std::erase_if(parties, [&](const auto& entry) {
-    return is_idle(entry) && !(entry.second->served > least && least < kNobody);
-  });
+  std::erase_if(
+      parties, [&](const auto& entry) { return is_idle(entry) && !(entry.second->served > least && least < kNobody); });
   if (parties.size() <= kMaxIdle) return;
   std::vector<double> ahead;
   for (const auto& entry : parties)
@@ -294,9 +293,9 @@ void Scheduler::forget_idle(Map& parties, double least) const {
 void Scheduler::update(std::span<const ScheduledRequest> requests) {
   ++plans_;
   double least = kNobody;
-  std::unordered_map<const Party*, double> least_in;  // of a client's users, and of a user's requests
+  std::unordered_map<const Party*, double> min_served_in;  // of a client's users, and of a user's requests
   const auto count_in = [&](const Party* party, double served) {
-    const auto [at, is_first] = least_in.emplace(party, served);
+    const auto [at, is_first] = min_served_in.emplace(party, served);
     at->second = std::min(at->second, served);
   };
   for (const ScheduledRequest& r : requests) {
@@ -318,21 +317,21 @@ void Scheduler::update(std::span<const ScheduledRequest> requests) {
     if (client->plan != plans_ && least < kNobody) client->served = std::max(client->served, least);
     std::shared_ptr<Party>& user = client->users.try_emplace(std::string(r.user)).first->second;
     if (!user) user = std::make_shared<Party>();
-    if (const auto at = least_in.find(client.get()); user->plan != plans_ && at != least_in.end())
+    if (const auto at = min_served_in.find(client.get()); user->plan != plans_ && at != min_served_in.end())
       user->served = std::max(user->served, at->second);
     request.client = client;
     request.user = user;
     request.plan = client->plan = user->plan = plans_;
     count_in(client.get(), user->served);
-    const auto [at, is_first] = least_in.emplace(user.get(), 0);
+    const auto [at, is_first] = min_served_in.emplace(user.get(), 0);
     request.served = at->second;
     least = std::min(least, client->served);
   }
   std::erase_if(requests_, [&](const auto& entry) { return entry.second.plan != plans_; });
   forget_idle(clients_, least);
   for (const auto& [name, client] : clients_) {
-    const auto at = least_in.find(client.get());
-    forget_idle(client->users, at == least_in.end() ? kNobody : at->second);
+    const auto at = min_served_in.find(client.get());
+    forget_idle(client->users, at == min_served_in.end() ? kNobody : at->second);
   }
 }
 

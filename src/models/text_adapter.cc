@@ -6,9 +6,9 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
-#include "models/weight_examiner.h"
 #include "models/config_reader.h"
 #include "models/lora_config.h"
+#include "models/weight_examiner.h"
 #include "text/json_reader.h"
 
 namespace redline {

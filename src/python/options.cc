@@ -331,7 +331,10 @@ constexpr Field kGenerateFields[] = {F(max_tokens),
                                      F(dynatemp_exponent),
                                      L(samplers, num_samplers),
                                      F(min_tokens),
-                                     L(stop_token_ids, num_stop_token_ids)};
+                                     L(stop_token_ids, num_stop_token_ids),
+                                     F(json_compact),
+                                     F(json_additional_properties),
+                                     F(json_relaxed)};
 #undef L
 #undef F
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -90,6 +91,10 @@ bool AccessLog::put(const std::string& line) {
 
 void AccessLog::run() {
   pthread_setname_np(pthread_self(), "access-log");
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);  // a reader that has gone is an error of write()
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return is_closing_ || !lines_.empty(); });

@@ -51,6 +51,17 @@ bool matches(std::string_view pattern, std::string_view path, std::vector<std::s
   }
 }
 
+/// A path as it is in the table: clients join a base and a path with two slashes, end one with a slash, or have "/v1" in
+/// both.
+std::string plain_path(const std::string& path) {
+  std::string plain;
+  for (const char c : path)
+    if (c != '/' || !plain.ends_with('/')) plain += c;
+  if (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  while (plain.starts_with("/v1/v1/")) plain.erase(0, 3);
+  return plain;
+}
+
 std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
   auto answer = std::make_unique<FixedAnswer>(error_body(error, shape), error.status);
   if (error.retry_after_s > 0)
@@ -60,7 +71,7 @@ std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
   return answer;
 }
 
-/// Paths that are not in the table, as clients write them: with a slash at the end, or twice "/v1".
+/// The shape of the error for a path that is not in the table.
 ErrorShape shape_of(const std::string& path) {
   if (path.starts_with("/api/")) return ErrorShape::kOllama;
   return path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
@@ -262,6 +273,13 @@ void App::count(const ServedModel& model, const GenerateResult& r, std::span<con
 
 // The last value of a path may hold slashes (names of models), so several paths may match: the longest one is meant.
 App::Route App::route_of(const std::string& method, const std::string& path) {
+  Route route = route_of_exactly(method, path);
+  if (route.allowed.empty())
+    if (const std::string plain = plain_path(path); plain != path) return route_of_exactly(method, plain);
+  return route;
+}
+
+App::Route App::route_of_exactly(const std::string& method, const std::string& path) {
   Route route;
   std::vector<std::string> values;
   std::ptrdiff_t length = 0;
@@ -403,7 +421,6 @@ std::unique_ptr<Answer> App::finish(const HttpRequest& request, ErrorShape shape
 
 Admission App::admit(HttpRequest& request) {
   const Route route = route_of(request.method, request.path);
-  request.is_admitted = true;
   const bool is_preflight = request.method == "OPTIONS" && allows_origin(request);
   Admission admission{.is_quick = is_preflight || (route.endpoint && route.endpoint->rules.is_quick)};
   if (!is_preflight)
@@ -411,6 +428,7 @@ Admission App::admit(HttpRequest& request) {
       const ErrorShape shape = route.endpoint ? route.endpoint->rules.errors : shape_of(request.path);
       admission.refusal = finish(request, shape, [&]() -> AnswerOr { return *error; });
     }
+  request.is_admitted = !admission.refusal;
   admission.client = request.client.empty() ? request.peer : request.client;
   return admission;
 }

@@ -32,7 +32,7 @@ struct AppOptions {
   bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
   std::string webhook_secret;          ///< signs them; "": they are not signed
   double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
-  double drain_timeout_s = 0;          ///< of what is in progress when draining begins; 0: none
+  double drain_timeout_s = 0;          ///< maximum time from the begin of draining to the end; 0: unlimited
   ResidencyOptions residency = {};     ///< which models are in memory
   double load_timeout_s = 300;         ///< maximum time that a request waits for its model
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
@@ -87,6 +87,7 @@ class App final : public HttpApplication {
     std::vector<std::string> allowed;  ///< methods of the path
   };
   static Route route_of(const std::string& method, const std::string& path);
+  static Route route_of_exactly(const std::string& method, const std::string& path);
   bool allows_origin(const HttpRequest& request) const;
   bool allows_host(std::string_view host) const;
   std::optional<ApiError> check_head(HttpRequest& request, const Route& route);
@@ -110,8 +111,8 @@ class App final : public HttpApplication {
   BackgroundResponses background_{responses_};
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
-  std::unique_ptr<AccessLog> log_;        ///< null: there is none
-  std::atomic<int64_t> drain_end_ms_{0};  ///< of a steady clock; 0: it has not begun
+  std::unique_ptr<AccessLog> log_;        ///< null: no access log
+  std::atomic<int64_t> drain_end_ms_{0};  ///< by the steady clock; 0: not draining
   std::atomic<State> state_{State::kLoading};
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

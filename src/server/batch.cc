@@ -64,6 +64,8 @@ std::optional<ApiError> check_line(BatchLine& line) {
   line.custom_id = string_of(*json, "custom_id");
   std::vector<std::string> ignored;
   if (auto error = validate(request_schema, *json, ignored)) return error;
+  if (!ignored.empty())  // a line has no header to name it in
+    return bad_request(ignored[0], fmt::format("unknown field {} of the line", ignored[0]), "unknown_parameter");
   const Json& body = (*json)["body"];
   line.model = string_of(body, "model");
   if (const auto stream = body.find("stream"); stream != body.end() && *stream == true)

@@ -1,4 +1,4 @@
-// The memory of all requests' bodies together, and of what is made from them.
+// The memory of the bodies of all requests, and of the values that are made from them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace redline::server {
 
 /// Gives out bytes up to a limit. When they are used up, the client that has the most loses its largest body that is
 /// still being read, unless that is the client that asks: a client that fills the budget with bodies that never end
-/// keeps nobody else from being read. Thread-safe; shared by its leases.
+/// does not keep the bodies of others from being read. Thread-safe; shared by its leases.
 class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
  public:
   /// The bytes of one request, from its head to the end of its answer.

@@ -18,12 +18,13 @@ namespace {
 
 const Schema part_schema{
     .name = "ContentPart",
-    .fields = {{"type", kString, "", {.required = true, .choices = {"text", "input_text", "output_text"}}},
-               {"text", kString, "", {.required = true}},
-               {"annotations", kArray, "", {.is_ignored = true}},
-               {"logprobs", kArray, "", {.is_ignored = true}},
-               {"prompt_cache_breakpoint", kObject, "", {.is_ignored = true}},
-               {"cache_control", kObject, "", {.is_ignored = true}}},
+    .fields = {{"type",
+                kString,
+                "",
+                {.required = true, .choices = {"text", "input_text", "output_text", "refusal", "thinking"}}},
+               {"text", kString, ""},
+               {"refusal", kString, "of type refusal"},
+               {"thinking", kString | kArray, "of type thinking: a text, or parts of type text"}},
     .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema function_call_schema{"FunctionCall",
@@ -43,8 +44,9 @@ const Schema parameters_schema{"ToolParameters", {}, true};
 const Schema function_schema{"ToolFunction",
                              {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
                               {"description", kString, ""},
-                              {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
-                              {"strict", kBoolean, "", {.is_ignored = true}}}};
+                              {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}}}};
+const Schema reasoning_detail_schema{"ReasoningDetail", {}, true};
+const Field reasoning_detail_item{"", kObject, "", {.object = &reasoning_detail_schema}};
 
 const Schema custom_tool_schema{"CustomTool",
                                 {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
@@ -65,10 +67,14 @@ const Schema chat_message_schema{
      {"tool_call_id", kString, "the call that a tool answers", {.max_length = 1000}},
      {"reasoning_content", kString, "what an assistant thought"},
      {"reasoning", kString, "the same, under another name"},
-     {"refusal", kString, "", {.is_ignored = true}},
-     {"annotations", kArray, "", {.is_ignored = true}},
-     {"audio", kObject, "", {.is_ignored = true}},
-     {"function_call", kObject, "", {.is_ignored = true}}}};
+     {"thinking", kString, "the same, under another name"},
+     {"reasoning_details", kArray, "the same, as OpenRouter has it", {.items = &reasoning_detail_item}},
+     {"thinking_blocks", kArray, "the same, as LiteLLM has it", {.items = &reasoning_detail_item}},
+     {"refusal", kString, "what an assistant said instead of a content"},
+     {"prefix", kBoolean, "of the last message: the answer continues it"},
+     {"partial", kBoolean, "the same, under another name"},
+     {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}},
+     {"function_call", kObject, "of an assistant, in the place of tool_calls", {.object = &function_call_schema}}}};
 const Schema chat_tool_schema{"Tool",
                               {{"type", kString, "function or custom; others are skipped", {.required = true}},
                                {"function", kObject, "", {.object = &function_schema}},
@@ -77,7 +83,11 @@ const Schema chat_tool_schema{"Tool",
 std::string text_of_parts(const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   std::string text;
-  for (const Json& part : content) text += (text.empty() ? "" : "\n") + part.value("text", std::string());
+  for (const Json& part : content) {
+    const std::string type = part.value("type", std::string());
+    if (type == "thinking") continue;
+    text += (text.empty() ? "" : "\n") + part.value(type == "refusal" ? "refusal" : "text", std::string());
+  }
   return text;
 }
 
@@ -85,14 +95,86 @@ Json tool_call_json(const ChatToolCall& call) {
   return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
+namespace {
+
+/// The texts of a list of objects, which have them under one of these names.
+std::string joined_texts(const Json& list, std::initializer_list<const char*> names) {
+  std::string text;
+  for (const Json& entry : list)
+    for (const char* name : names)
+      if (const auto found = entry.find(name); found != entry.end() && found->is_string()) text += *found;
+  return text;
+}
+
+/// What an assistant thought, under any of the names that clients have for it.
+std::string reasoning_of(const Json& message) {
+  for (const char* name : {"reasoning", "reasoning_content", "thinking"})
+    if (const auto found = message.find(name); found != message.end()) return *found;
+  for (const char* name : {"reasoning_details", "thinking_blocks"})
+    if (const auto found = message.find(name); found != message.end())
+      if (const std::string text = joined_texts(*found, {"text", "thinking", "summary"}); !text.empty()) return text;
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return "";
+  std::string text;
+  for (const Json& part : *content)
+    if (const auto thinking = part.find("thinking"); thinking != part.end())
+      text += thinking->is_string() ? thinking->get<std::string>() : joined_texts(*thinking, {"text"});
+  return text;
+}
+
+}  // namespace
+
+bool begins_answer(const Json& message) {
+  return message["role"] == "assistant" && (message.value("prefix", false) || message.value("partial", false));
+}
+
+std::optional<ApiError> check_messages(const Json& messages, const std::string& name) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& m = messages[i];
+    const std::string path = fmt::format("{}[{}]", name, i);
+    const auto missing = [&](const char* field, const char* what) {
+      return bad_request(path + field, fmt::format("{}{} is missing: {}", path, field, what),
+                         "missing_required_parameter");
+    };
+    const auto has = [&](const char* field) { return m.contains(field) && !m[field].empty(); };
+    const bool is_assistant = m["role"] == "assistant";
+    if (m["role"] == "tool" && !m.contains("tool_call_id") && !m.contains("tool_name"))
+      return missing(".tool_call_id", "the id of the call that the tool answers");
+    const bool has_more =
+        is_assistant && (has("tool_calls") || has("function_call") || has("refusal") || !reasoning_of(m).empty());
+    if (!m.contains("content") && !has_more && !has("images"))
+      return missing(".content", is_assistant ? "an assistant's message has content, tool_calls or reasoning_content"
+                                              : "a text, or parts");
+    const auto content = m.find("content");
+    if (content == m.end() || !content->is_array()) continue;
+    for (size_t k = 0; k < content->size(); ++k) {
+      const std::string type = (*content)[k].value("type", std::string());
+      const char* field = type == "thinking" || type == "refusal" ? type.c_str() : "text";
+      if ((type == "text" || type.ends_with("_text") || field != std::string_view("text")) &&
+          !(*content)[k].contains(field))
+        return bad_request(fmt::format("{}.content[{}].{}", path, k, field),
+                           fmt::format("{}.content[{}].{} is missing", path, k, field), "missing_required_parameter");
+    }
+  }
+  return std::nullopt;
+}
+
 Outcome<Json> plain_messages(const Json& messages) {
   Json plain = Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& message = messages[i];
     Json& m = plain.emplace_back(Json{{"role", message["role"] == "developer" ? Json("system") : message["role"]}});
-    m["content"] = message.contains("content") ? Json(text_of_parts(message["content"])) : Json("");
-    for (const char* name : {"name", "tool_calls", "tool_call_id", "reasoning_content"})
+    m["content"] =
+        message.contains("content") ? text_of_parts(message["content"]) : message.value("refusal", std::string());
+    for (const char* name : {"name", "tool_calls", "tool_call_id"})
       if (const auto found = message.find(name); found != message.end()) m[name] = *found;
+    if (const auto call = message.find("function_call"); call != message.end() && !m.contains("tool_calls")) {
+      const Json& arguments = (*call)["arguments"];
+      m["tool_calls"] =
+          Json::array({tool_call_json({fmt::format("call_{}", plain.size()), (*call)["name"],
+                                       arguments.is_string() ? arguments.get<std::string>() : to_text(arguments)})});
+    }
+    if (const std::string reasoning = reasoning_of(message); !reasoning.empty()) m["reasoning_content"] = reasoning;
     if (m.contains("tool_calls"))
       for (size_t k = 0; k < m["tool_calls"].size(); ++k) {
         Json& call = m["tool_calls"][k];
@@ -103,7 +185,6 @@ Outcome<Json> plain_messages(const Json& messages) {
         if (!call.contains("function"))
           return bad_request(path, path + " is missing: what was called", "missing_required_parameter");
       }
-    if (const auto found = message.find("reasoning"); found != message.end()) m["reasoning_content"] = *found;
   }
   return plain;
 }
@@ -210,7 +291,11 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
   request.chat_prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size()));
   OutputConstraint& constraint = request.constraint;
   if (!prompt.forced_tools.is_null())
-    constraint = {.kind = OutputConstraint::Kind::kToolCalls, .text = to_text(prompt.forced_tools)};
+    constraint = {
+        .kind = OutputConstraint::Kind::kToolCalls,
+        .text = to_text(prompt.forced_tools),
+        .json = {.is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
+                                            [](const Json& tool) { return tool["function"].value("strict", false); })}};
   else if (constraint.kind == OutputConstraint::Kind::kJsonSchema && !prompt.tools.is_null())
     constraint.tools = to_text(prompt.tools);  // a call, or text of the schema
   if (constraint.kind == OutputConstraint::Kind::kToolCalls || !constraint.tools.empty())
@@ -247,20 +332,40 @@ Outcome<ToolDemand> take_tool_choice(const Json& body, ChatPrompt& prompt) {
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
     : GenerationAnswer(call, choice, std::move(choices), streams), names_ids_(TokenFields(call.body).names_ids),
-      stop_(std::move(stop)), several_calls_(prompt.several_calls), prompt_text_(prompt.text), scope_(prompt.scope),
+      stop_(std::move(stop)), several_calls_(prompt.several_calls),
+      includes_stop_(call.body.value("include_stop_str_in_output", false)),
+      reasoning_place_(reasoning_place_of(call.body)), prompt_text_(prompt.text), scope_(prompt.scope),
       prompt_(prompt.tokens) {
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
   is_reasoning_.resize(messages_.size());
+  is_thinking_.resize(messages_.size());
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   if (engine().info().has_chat_markers || !prompt.tools.is_null())
     for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools, prompt.constraint);
   set_choices_per_prompt(messages_.size());
 }
 
-void ChatAnswer::apply(size_t choice, std::vector<ChatDelta>& deltas, std::string& out) {
-  ChatMessage& m = messages_[choice];
+std::vector<ChatDelta> ChatAnswer::placed(size_t choice, std::vector<ChatDelta> deltas) {
+  if (reasoning_place_ == ReasoningPlace::kApart) return deltas;
+  std::vector<ChatDelta> all;
   for (ChatDelta& delta : deltas) {
+    const bool is_reasoning = delta.kind == ChatDelta::Kind::kReasoning;
+    if (reasoning_place_ == ReasoningPlace::kNowhere) {
+      if (!is_reasoning) all.push_back(std::move(delta));
+      continue;
+    }
+    if (is_reasoning != is_thinking_[choice]) all.push_back({.text = is_reasoning ? "<think>" : "</think>"});
+    is_thinking_[choice] = is_reasoning;
+    if (is_reasoning) delta.kind = ChatDelta::Kind::kContent;
+    all.push_back(std::move(delta));
+  }
+  return all;
+}
+
+void ChatAnswer::apply(size_t choice, std::vector<ChatDelta> deltas, std::string& out) {
+  ChatMessage& m = messages_[choice];
+  for (ChatDelta& delta : placed(choice, std::move(deltas))) {
     switch (delta.kind) {
       case ChatDelta::Kind::kContent: m.content += delta.text; break;
       case ChatDelta::Kind::kReasoning: m.reasoning += delta.text; break;
@@ -282,7 +387,7 @@ void ChatAnswer::take(const Event& event, std::string& out) {
   if (event.token >= 0 && !deltas.empty())
     is_reasoning_[event.choice] = deltas.back().kind == ChatDelta::Kind::kReasoning;
   messages_[event.choice].reasoning_tokens += event.token >= 0 && is_reasoning_[event.choice];
-  apply(event.choice, deltas, out);
+  apply(event.choice, std::move(deltas), out);
 }
 
 Json ChatAnswer::logprob_json(const Event& event) const {
@@ -301,12 +406,21 @@ int64_t ChatAnswer::reasoning_tokens() const {
 }
 
 void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::string& out) {
-  std::vector<ChatDelta> deltas;
-  if (ChatReader* reader = readers_[choice].get()) reader->finish(deltas, result.reason != FinishReason::kStop);
-  apply(choice, deltas, out);
   ChatMessage& m = messages_[choice];
   m.reason = result.reason;
   m.stop = matched_stop(engine(), result, stop_);
+  std::vector<ChatDelta> deltas;
+  ChatReader* const reader = readers_[choice].get();
+  if (includes_stop_ && !m.stop.empty()) {
+    if (reader) reader->push(m.stop, deltas);
+    else deltas.push_back({.text = m.stop});
+  }
+  if (reader) reader->finish(deltas, result.reason != FinishReason::kStop);
+  apply(choice, std::move(deltas), out);
+  if (is_thinking_[choice]) {
+    is_thinking_[choice] = false;
+    apply(choice, {{.text = "</think>"}}, out);
+  }
   if (m.stop.empty() && !prompt_.empty()) {  // else generation continues after the text
     std::vector<int32_t> tokens = prompt_;
     tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());

@@ -6,6 +6,7 @@
 #include "server/client_tools.h"
 #include "server/generation.h"
 #include "server/logprobs.h"
+#include "server/thinking_fields.h"
 
 namespace redline::server {
 
@@ -71,14 +72,18 @@ class ChatAnswer : public GenerationAnswer {
  private:
   void take(const Event& event, std::string& out) final;
   void end_choice(size_t choice, const GenerateResult& result, std::string& out) final;
-  void apply(size_t choice, std::vector<ChatDelta>& deltas, std::string& out);
+  void apply(size_t choice, std::vector<ChatDelta> deltas, std::string& out);
+  /// Puts reasoning where the request wants it.
+  std::vector<ChatDelta> placed(size_t choice, std::vector<ChatDelta> deltas);
 
   std::vector<std::unique_ptr<ChatReader>> readers_;  ///< null: without markers all text is content
   std::vector<ChatMessage> messages_;
   std::vector<bool> is_reasoning_;  ///< the last token of each choice was
   const bool names_ids_;            ///< TokenFields::names_ids
   const std::vector<std::string> stop_;
-  const bool several_calls_;
+  const bool several_calls_, includes_stop_;
+  const ReasoningPlace reasoning_place_;
+  std::vector<bool> is_thinking_;  ///< the content of each choice ends within its reasoning
   const std::string prompt_text_, scope_;
   const std::vector<int32_t> prompt_;
 };
@@ -91,6 +96,11 @@ std::vector<std::pair<std::string, std::string>> refused_parts();
 extern const Schema chat_message_schema, chat_tool_schema;
 /// {"id", "type", "function": {"name", "arguments"}}
 Json tool_call_json(const ChatToolCall& call);
+/// 400: a message without content, calls and reasoning, or the result of a tool without the id of its call. `name`: the
+/// field of the messages.
+std::optional<ApiError> check_messages(const Json& messages, const std::string& name);
+/// Whether a message is the beginning of the answer: an assistant's with `prefix` or `partial` set.
+bool begins_answer(const Json& message);
 /// `messages` of a checked body of OpenAI's shape. 400: a call of nothing.
 Outcome<Json> plain_messages(const Json& messages);
 

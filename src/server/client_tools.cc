@@ -73,7 +73,7 @@ class ToolReader {
       shown["description"] = description;
     shown["parameters"] = {{"type", "object"},
                            {"properties", {{kCustomInput, {{"type", "string"}}}}},
-                           {"required", {kCustomInput}},
+                           {"required", Json::array({kCustomInput})},
                            {"additionalProperties", false}};
     add(std::move(shown), {*name, space, true});
     return std::nullopt;
@@ -225,7 +225,7 @@ Outcome<std::string> chosen_tool(const Json& choice, const ClientTools& tools, b
 }  // namespace
 
 Outcome<ToolDemand> tool_demand(const Json& choice, ClientTools& tools, bool is_chat) {
-  if (choice.is_string()) return ToolDemand{choice == "required", ""};
+  if (choice.is_string()) return ToolDemand{choice == "required" || choice == "any", ""};  // any: Mistral's name
   if (!choice.is_object()) return ToolDemand{};
   if (text_member(choice, "type") != "allowed_tools") {
     SERVER_ASSIGN(std::string name, chosen_tool(choice, tools, is_chat));

@@ -18,10 +18,24 @@ const Schema structured_schema{
      {"json_object", kBoolean, "any JSON object"},
      {"regex", kString, "a regular expression", {.min_length = 1, .max_length = kMaxGrammar}},
      {"choice", kArray, "one of these texts", {.min_items = 1, .max_items = 10000, .items = &choice_item}},
-     {"grammar", kString, "a grammar (GBNF)", {.min_length = 1, .max_length = kMaxGrammar}}}};
+     {"grammar", kString, "a grammar (GBNF)", {.min_length = 1, .max_length = kMaxGrammar}},
+     {"disable_any_whitespace", kBoolean, "JSON without white space"},
+     {"disable_additional_properties", kBoolean,
+      "false: members that a JSON Schema does not name are allowed unless it forbids them"},
+     {"whitespace_pattern", kString, "\"\": JSON without white space; others are ignored", {.max_length = 1000}}}};
 
 NamedConstraint of_text(OutputConstraint::Kind kind, const Json& text, std::string field) {
   return {{.kind = kind, .text = text.is_string() ? text.get<std::string>() : to_text(text)}, std::move(field)};
+}
+
+// The members of `json` that the request sets besides the schema itself.
+void set_json_format(const Json& body, JsonFormat& json) {
+  const auto outputs = body.find("structured_outputs");
+  const Json& options = outputs == body.end() ? Json::object() : *outputs;
+  json.is_compact = options.value("disable_any_whitespace", false) ||
+                    options.value("whitespace_pattern", "-").empty() ||
+                    body.value("guided_whitespace_pattern", "-").empty();
+  if (!options.value("disable_additional_properties", true)) json.allows_additional = true;
 }
 
 NamedConstraint of_choices(const Json& choices, std::string field) {
@@ -47,6 +61,7 @@ const std::vector<Field>& constraint_fields() {
        "the text is one of these",
        {.min_items = 1, .max_items = 10000, .items = &choice_item}},
       {"guided_grammar", kString, "as grammar", {.min_length = 1, .max_length = kMaxGrammar}},
+      {"guided_whitespace_pattern", kString, "as structured_outputs.whitespace_pattern", {.max_length = 1000}},
   };
   return fields;
 }
@@ -63,20 +78,23 @@ const Schema& format_schema() {
   return schema;
 }
 
-NamedConstraint json_constraint(const Json& schema, std::string field) {
-  return of_text(OutputConstraint::Kind::kJsonSchema, schema, std::move(field));
+NamedConstraint json_constraint(const Json& schema, std::string field, bool is_strict) {
+  NamedConstraint named = of_text(OutputConstraint::Kind::kJsonSchema, schema, std::move(field));
+  named.constraint.json.is_relaxed = !is_strict;
+  return named;
 }
 
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field) {
   const std::string type = format["type"];
   if (type == "text") return NamedConstraint{};
-  if (type == "json_object") return json_constraint({{"type", "object"}}, field);
+  // llama.cpp's server and Together have the schema of an object there.
+  if (type == "json_object" && !format.contains("schema")) return json_constraint({{"type", "object"}}, field);
   const bool is_nested = format.contains("json_schema");
   const Json& holder = is_nested ? format["json_schema"] : format;
   const std::string path = field + (is_nested ? ".json_schema.schema" : ".schema");
   if (!holder.contains("schema"))
     return bad_request(path, path + " is missing: a JSON Schema", "missing_required_parameter");
-  return json_constraint(holder["schema"], path);
+  return json_constraint(holder["schema"], path, holder.value("strict", false));
 }
 
 Outcome<NamedConstraint> constraint_of(const Json& body) {
@@ -104,7 +122,9 @@ Outcome<NamedConstraint> constraint_of(const Json& body) {
   if (found.size() > 1)
     return bad_request(found[1].field, fmt::format("{} and {} exclude each other", found[0].field, found[1].field),
                        "invalid_value");
-  return found.empty() ? NamedConstraint{} : std::move(found[0]);
+  if (found.empty()) return NamedConstraint{};
+  set_json_format(body, found[0].constraint.json);
+  return std::move(found[0]);
 }
 
 }  // namespace redline::server

@@ -20,7 +20,7 @@ struct NamedConstraint {
 Outcome<NamedConstraint> constraint_of(const Json& body);
 /// The constraint of a format. `field`: its path.
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field);
-/// The text is JSON of this schema.
-NamedConstraint json_constraint(const Json& schema, std::string field);
+/// The text is JSON of this schema. Strict: a keyword that cannot be enforced is an error, and is not left out.
+NamedConstraint json_constraint(const Json& schema, std::string field, bool is_strict = false);
 
 }  // namespace redline::server

@@ -228,8 +228,10 @@ Outcome<std::shared_ptr<EmbeddingModel>> EmbeddingModels::find(const std::string
   std::vector<std::string_view> names;
   for (const auto& model : models) {
     names.push_back(model->name());
-    const bool is_only = name.empty() && models.size() == 1;
-    if (!is_only && model->name() != name && model->name() + ":latest" != name) continue;
+    for (const std::string& alias : model->aliases()) names.push_back(alias);
+    const bool takes_any = residency_.options().takes_any_name && residency_.other_purpose(name).empty();
+    const bool is_only = (name.empty() || takes_any) && models.size() == 1;
+    if (!is_only && !model->is_named(name)) continue;
     auto use = residency_.use(*model);
     if (!use) return not_loaded(residency_.load(*model));
     return std::shared_ptr<EmbeddingModel>(std::move(use), model.get());
@@ -252,6 +254,57 @@ void append_numbers(std::string& text, std::span<const float> values) {
   for (size_t i = 0; i < values.size(); ++i)
     fmt::format_to(std::back_inserter(text), "{}{}", i > 0 ? "," : "", values[i]);
   text += ']';
+}
+
+namespace {
+
+constexpr double kMaxTokenId = 2147483647;
+
+Outcome<std::vector<int32_t>> token_ids(const Json& list, const std::string& place) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& id = list[i];
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > kMaxTokenId)
+      return bad_request(fmt::format("{}[{}]", place, i), fmt::format("{}[{}] is not a token id", place, i),
+                         "invalid_type");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::optional<ApiError> read_embedding_input(const Json& input, const std::string& name, EmbedRequest& request) {
+  if (input.is_string()) {
+    request.texts = {input.get<std::string>()};
+    return std::nullopt;
+  }
+  if (input[0].is_number()) {
+    auto ids = token_ids(input, name);
+    if (!ids.ok()) return ids.error();
+    request.tokens = {std::move(*ids)};
+    return std::nullopt;
+  }
+  if (input.size() > kMaxEmbeddingInputs)
+    return bad_request(
+        name, fmt::format("{} has {} texts; at most {} go in one request", name, input.size(), kMaxEmbeddingInputs),
+        "array_above_max_length");
+  for (size_t i = 0; i < input.size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", name, i);
+    if (input[0].is_string() ? !input[i].is_string() : !input[i].is_array())
+      return bad_request(place,
+                         fmt::format("{} must be {}, as {}[0]", place,
+                                     input[0].is_string() ? "a string" : "a list of token ids", name),
+                         "invalid_type");
+    if (input[i].is_string()) {
+      request.texts.push_back(input[i].get<std::string>());
+      continue;
+    }
+    auto ids = token_ids(input[i], place);
+    if (!ids.ok()) return ids.error();
+    request.tokens.push_back(std::move(*ids));
+  }
+  return std::nullopt;
 }
 
 }  // namespace redline::server

@@ -100,4 +100,9 @@ class EmbeddingModels {
 /// "[0.1,-0.25]", with as many digits as identify the float.
 void append_numbers(std::string& text, std::span<const float> values);
 
+/// Texts or lists of token ids of one request.
+inline constexpr size_t kMaxEmbeddingInputs = 4096;
+/// Reads a text, a list of texts, a list of token ids, or a list of such lists, which is not empty. `name`: its field.
+std::optional<ApiError> read_embedding_input(const Json& input, const std::string& name, EmbedRequest& request);
+
 }  // namespace redline::server

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "server/app.h"
+#include "server/keep_alive.h"
 #include "server/sampling_fields.h"
 
 namespace redline::server {
@@ -19,7 +20,7 @@ const Schema& lora_schema() {
 }
 
 const Field& stop_item() {
-  static const Field field{"", kString, "", {.min_length = 1, .max_length = 1000}};
+  static const Field field{"", kString, "", {.max_length = 1000}};
   return field;
 }
 const Field& stop_token_item() {
@@ -54,8 +55,8 @@ const std::vector<Field>& generation_fields() {
           {"model", kString, "a name from /v1/models; may be left out if there is one model", {.max_length = 1000}},
           {"stop",
            kString | kArray,
-           "strings that end the text; they are not part of it",
-           {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
+           "strings that end the text; they are not part of it. Empty ones are none",
+           {.max_length = 1000, .max_items = 16, .items = &stop_item()}},
           {"stop_in_reasoning", kBoolean, "stop strings act on the reasoning, too; default: on the answer only"},
           {"ignore_eos", kBoolean, "continue after an end-of-text token"},
           {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
@@ -81,15 +82,8 @@ const std::vector<Field>& generation_fields() {
            kInteger,
            "tokens that end the text are excluded before there are so many",
            {.min = 0, .max = kMaxJsonInteger}},
-          {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
-          {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
-          {"store", kBoolean, "nothing is stored", {.is_ignored = true}},
-          {"service_tier", kString, "there is one tier", {.is_ignored = true}},
-          {"safety_identifier", kString, "nothing is reported", {.is_ignored = true}},
-          {"prompt_cache_key", kString, "prompts are found by their tokens", {.is_ignored = true}},
-          {"prompt_cache_options", kObject, "prompts are found by their tokens", {.is_ignored = true}},
-          {"moderation", kObject, "nothing is moderated", {.is_ignored = true}},
-          {"prompt_cache_retention", kString, "prompts are kept while there is room", {.is_ignored = true}},
+          {"include_stop_str_in_output", kBoolean, "the text ends with the stop string that ended it"},
+          keep_alive_field(),
       });
   return fields;
 }
@@ -99,19 +93,13 @@ const std::vector<Field>& beam_fields() {
       {"use_beam_search", kBoolean, "search for the n most likely texts with n beams, instead of sampling"},
       {"length_penalty",
        kNumber,
-       "of a beam search: texts are compared by their log probability over this power of their length; default: 1",
+       "of use_beam_search: texts are compared by their log probability over this power of their length; default: 1",
        {.min = -100, .max = 100}}};
   return fields;
 }
 
 const std::vector<std::pair<std::string, std::string>>& refused_generation_fields() {
-  static const std::vector<std::pair<std::string, std::string>> fields = {
-      {"repeat_penalty", "is called repetition_penalty here"},
-      {"n_predict", "is called max_tokens here"},
-      {"max_new_tokens", "is called max_tokens here"},
-      {"penalty_last_n", "is called repeat_last_n here"},
-      {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
-  };
+  static const std::vector<std::pair<std::string, std::string>> fields = {};
   return fields;
 }
 
@@ -123,11 +111,21 @@ std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request
   return std::nullopt;
 }
 
+int64_t max_tokens_of(const Json& body, std::initializer_list<const char*> names, int64_t otherwise, int64_t context) {
+  for (const char* name : names)
+    if (const auto found = body.find(name); found != body.end())
+      return *found < 0 ? context : std::min(found->get<int64_t>(), std::max(context, int64_t{0}));
+  return otherwise;
+}
+
 std::vector<std::string> strings_of(const Json& body, const char* name) {
   const auto found = body.find(name);
   if (found == body.end()) return {};
-  if (found->is_string()) return {found->get<std::string>()};
-  return found->get<std::vector<std::string>>();
+  std::vector<std::string> strings;
+  if (found->is_string()) strings.push_back(found->get<std::string>());
+  else strings = found->get<std::vector<std::string>>();
+  std::erase(strings, "");  // some clients send what an empty input of a page holds
+  return strings;
 }
 
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice) {
@@ -157,7 +155,14 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   if (call.constraint.field.empty()) {
     SERVER_ASSIGN(call.constraint, constraint_of(body));
   }
+  if (!body.value("guided_whitespace_pattern", "").empty()) call.ignored.emplace_back("guided_whitespace_pattern");
+  if (!body.value("structured_outputs", Json::object()).value("whitespace_pattern", "").empty())
+    call.ignored.emplace_back("structured_outputs.whitespace_pattern");
   request.constraint = call.constraint.constraint;
+  if (call.shape == ErrorShape::kOpenAi) {  // the endpoints of Ollama's API read it before they find the model
+    SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
+    if (keep_alive) call.app.residency().set_keep_alive(*choice.model, *keep_alive);
+  }
   request.adapters = choice.adapters;
   if (const auto lora = body.find("lora"); lora != body.end()) {
     request.adapters.clear();
@@ -178,8 +183,14 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   return request;
 }
 
-Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
+Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
                                                 std::vector<GenerateRequest> requests) {
+  if (!requests.empty() && requests[0].constraint.json.is_relaxed) {
+    const auto keywords = model->engine().unenforced_keywords(requests[0].constraint, requests[0].chat_prompt);
+    if (!keywords.ok()) return api_error(keywords.status(), call.constraint.field);
+    const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
+    for (const std::string& keyword : *keywords) call.ignored.push_back(field + "." + keyword);
+  }
   for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
     request.max_tokens = std::min(request.max_tokens, model->info().context);
     request.min_tokens = std::min(request.min_tokens, model->info().context);
@@ -194,7 +205,9 @@ Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::sha
 Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request) {
   const Json& body = call.body;
   if (!body.value("use_beam_search", false)) {
-    if (body.contains("length_penalty")) call.ignored.emplace_back("length_penalty");
+    if (body.value("length_penalty", 1.0) != 1)  // 1 is what it is without a penalty
+      return bad_request("length_penalty", "length_penalty has no effect without use_beam_search: true",
+                         "invalid_value");
     return false;
   }
   const auto refuse = [](const std::string& field) {

@@ -8,16 +8,16 @@ namespace redline::server {
 
 /// Fields of every request that generates, under OpenAI's and vLLM's names.
 const std::vector<Field>& generation_fields();
-/// Names that other servers have, and what to write instead.
+/// Fields that would change the answer.
 const std::vector<std::pair<std::string, std::string>>& refused_generation_fields();
 
 /// Sampling, stop strings, adapters, constraint, client, priority and time limit of a checked body. The seed of choice
 /// i is seed + i. The endpoint may have set call.constraint.
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);
 /// Choices::start, whose errors name the field of the constraint if that is at fault.
-Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
+Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_ptr<ServedModel>& model,
                                                 std::vector<GenerateRequest> requests);
-/// use_beam_search and length_penalty, of chats and completions.
+/// use_beam_search and length_penalty, of chats and completions; a length_penalty other than 1 needs the first.
 const std::vector<Field>& beam_fields();
 /// Whether a request asks for a beam search. 400: with something that a search cannot do. Fields of sampling have no
 /// effect then; the answer reports that.
@@ -30,7 +30,12 @@ Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shar
 /// `logprobs` and `top_logprobs` of a chat. 400: the second without the first.
 std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request);
 
-/// The strings of `stop`, which is one or a list.
+/// The first of these fields that a checked body has; a negative number is the context, and so is one beyond it.
+int64_t max_tokens_of(const Json& body, std::initializer_list<const char*> names, int64_t otherwise, int64_t context);
+/// The smallest value of such a field: -1 is the context in llama.cpp's and LM Studio's API, -2 in Ollama's.
+inline constexpr double kMinMaxTokens = -2;
+
+/// The strings of `stop`, which is one or a list, without empty ones.
 std::vector<std::string> strings_of(const Json& body, const char* name);
 
 /// What a text of a client may take: as many tokens as the context holds, and time while the client waits.

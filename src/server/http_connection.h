@@ -1,4 +1,5 @@
-// One connection of the HTTP server: reads requests and sends what their answers give. Only http_server.cc includes it.
+// One connection of the HTTP server: reads requests and sends the parts of their answers. Only http_server.cc includes
+// it; over 600 lines: its coroutines share the state of the connection, and a second class would only pass it around.
 #pragma once
 
 #include <fmt/format.h>
@@ -85,8 +86,8 @@ struct Shared {
   std::set<AnyConnection*> open;
   std::map<std::string, int64_t> of_address;  // open connections
   std::shared_ptr<BodyBudget> budget;
-  /// What takes long yields to the steps of the models, and what is quick does not wait for it.
-  FairPool handlers{{.threads = static_cast<size_t>(options.handler_threads), .name = "http-handler", .nice = 4}};
+  /// What is quick does not wait for what takes long.
+  FairPool handlers{{.threads = static_cast<size_t>(options.handler_threads), .name = "http-handler"}};
   FairPool quick_handlers{{.threads = 1, .name = "http-quick"}};
   asio::io_context io{1};
 };
@@ -95,15 +96,15 @@ struct Shared {
 constexpr double kLingerSeconds = 10, kLingerSilenceSeconds = 1;
 constexpr int64_t kLingerBytes = int64_t{256} << 20;
 
-/// The buffer of a connection has so much more than the head of a request. What has to be there as a whole, as the first
-/// line of a chunk, is no longer.
+/// The buffer of a connection has this much more than the head of a request. A line that has to be there as a whole,
+/// as the first one of a chunk, is no longer.
 constexpr int64_t kBufferBytes = 32 << 10;
 /// Bodies are read in parts of this size.
 constexpr size_t kPartBytes = 64 << 10;
 /// A body that is refused by its head is dropped up to this size, and the connection goes on.
 constexpr uint64_t kDroppedBytes = 64 << 10;
 
-/// The status of an answer that nobody waits for any more, in the log.
+/// The status in the log of an answer whose client has gone.
 constexpr int kClientGone = 499;
 
 /// Runs a function at the end of a scope.
@@ -219,8 +220,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     int waiting = 0;
     if (ioctl(socket().native_handle(), SIOCOUTQ, &waiting) != 0) return;
     const int64_t taken = num_written_ - waiting;
-    if (waiting == 0 || taken > most_taken_) {
-      most_taken_ = std::max(most_taken_, taken);
+    if (waiting == 0 || taken > max_taken_) {
+      max_taken_ = std::max(max_taken_, taken);
       taken_at_ = now;
       return;
     }
@@ -712,7 +713,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
   std::string peer_;
   std::unique_ptr<Answer> sent_;
   WorkShare handler_share_;
-  int64_t num_written_ = 0, most_taken_ = 0;  ///< bytes; what the kernel does not hold any more has been taken
+  int64_t num_written_ = 0, max_taken_ = 0;  ///< bytes; what the kernel does not hold any more has been taken
   Clock::time_point taken_at_ = Clock::now();
   std::atomic<bool> is_signalled_{false};
   bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,

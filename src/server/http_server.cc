@@ -139,7 +139,7 @@ class AsioServer final : public HttpServer {
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
-      // Those beyond the limit are told so while they are not as many again.
+      // Connections beyond the limit get an answer that says so, up to as many again.
       if (shared_->connections >= 2 * shared_->options.max_connections) continue;
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);

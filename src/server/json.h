@@ -23,13 +23,13 @@ struct JsonLimits {
   size_t max_values = size_t{4} << 20;
   /// Asked for so many bytes before the values are made; false: there is no room. Empty: there is.
   std::function<bool(int64_t)> take_memory = {};
-  /// Asked now and then; true: nobody waits for the result any more. Empty: somebody does.
+  /// Asked now and then; true: the result is not wanted any more. Empty: it is.
   std::function<bool()> is_abandoned = {};
 };
 
 /// The time is linear in the text, also with many members in one object; of two members of one name the last counts.
-/// invalid_request_error: malformed JSON (with the byte), text that is not valid UTF-8, a number out of range, more than
-/// 64 levels or more values than max_values. 503: there is no room, or it is abandoned.
+/// invalid_request_error: malformed JSON (with the byte), text that is not valid UTF-8, a number out of range, more
+/// than 64 levels or more values than max_values. 503: there is no room, or it is abandoned.
 Outcome<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 }  // namespace redline::server

@@ -12,7 +12,7 @@ namespace redline::server {
 namespace {
 
 /// Seconds of keep_alive: a number, or Go's notation of durations: "1h30m", "90s", "1.5h", "-1".
-Outcome<double> seconds_of(const Json& keep_alive) {
+Outcome<double> keep_alive_seconds(const Json& keep_alive) {
   if (keep_alive.is_number()) return keep_alive.get<double>();
   const std::string text = keep_alive;
   const ApiError error = bad_request(
@@ -50,7 +50,7 @@ const Field& keep_alive_field() {
 Outcome<std::optional<double>> keep_alive_of(Call& call) {
   const auto found = call.body.find("keep_alive");
   if (found == call.body.end()) return std::optional<double>();
-  SERVER_ASSIGN(const double seconds, seconds_of(*found));
+  SERVER_ASSIGN(const double seconds, keep_alive_seconds(*found));
   if (call.app.residency().options().unloads()) return std::optional(seconds);
   call.ignored.emplace_back("keep_alive");
   return std::optional<double>();

@@ -90,8 +90,14 @@ std::optional<Adapter> ServedModel::adapter(const std::string& name) const {
   return found == adapters_.end() ? std::nullopt : std::optional(*found);
 }
 
+Status ServedModel::check_adapter_count() const {
+  if (adapters().size() < kMaxAdapters) return {};
+  return invalid_argument("{} adapters are loaded, which is the limit; unload one first", kMaxAdapters);
+}
+
 Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
   const std::lock_guard changing(changing_);
+  REDLINE_TRY(check_adapter_count());
   REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file: without the mutex
   const std::lock_guard lock(mutex_);
   adapters_.push_back({next_id_++, name, path, 0, unix_time()});
@@ -100,6 +106,7 @@ Status ServedModel::load_adapter(const std::string& name, const std::string& pat
 
 Status ServedModel::replace_adapter(const std::string& name, const std::string& path) {
   const std::lock_guard changing(changing_);
+  if (!adapter(name)) REDLINE_TRY(check_adapter_count());
   REDLINE_TRY(engine_->replace_adapter(name, path));
   const std::lock_guard lock(mutex_);
   auto place = std::find_if(adapters_.begin(), adapters_.end(), [&](const Adapter& a) { return a.name == name; });
@@ -140,7 +147,8 @@ std::optional<ServedModel::Ticket> ServedModel::admit(const std::shared_ptr<cons
   if (left < 0) return std::nullopt;
   const auto found = model->of_client_.find(client);
   const int64_t before = found == model->of_client_.end() ? 0 : found->second;
-  if (!client.empty() && before > 0 && before + count > kShare * (left + 1)) return std::nullopt;
+  const bool is_shared = !client.empty() && model->max_in_flight_ > 2 * kShare;
+  if (is_shared && before > 0 && before + count > kShare * left) return std::nullopt;
   model->in_flight_ += count;
   model->of_client_[client] += count;
   return Ticket(model, client, count);
@@ -195,17 +203,21 @@ Outcome<ModelChoice> ModelTable::resolve(const std::string& name) const {
     return ModelChoice{models[0], models[0]->default_adapters(), models[0]->name()};
   }
   for (const auto& model : models)
-    if (model->name() == name || model->name() + ":latest" == name)
-      return ModelChoice{model, model->default_adapters(), name};
+    if (model->is_named(name)) return ModelChoice{model, model->default_adapters(), name};
   std::vector<std::string> known;
   for (const auto& model : models) {
     known.push_back(model->name());
+    known.insert(known.end(), model->aliases().begin(), model->aliases().end());
     for (const Adapter& a : model->adapters()) {
       known.push_back(model->name() + ":" + a.name);
-      if (name == a.name || name == known.back()) return ModelChoice{model, {{a.name, 1.0}}, name};
+      const bool has_suffix = name.ends_with(":" + a.name);
+      if (name == a.name || (has_suffix && model->is_named(name.substr(0, name.size() - a.name.size() - 1))))
+        return ModelChoice{model, {{a.name, 1.0}}, name};
     }
   }
   if (const std::string why = other(); !why.empty()) return not_found_error("model", why, "model_not_found");
+  if (residency_.options().takes_any_name && models.size() == 1)
+    return ModelChoice{models[0], models[0]->default_adapters(), name};
   const std::vector<std::string_view> views(known.begin(), known.end());
   const std::string shown = name.substr(0, 128);
   return not_found_error("model",

@@ -50,7 +50,8 @@ class ServedModel final : public Resident {
 
   std::vector<Adapter> adapters() const;
   std::optional<Adapter> adapter(const std::string& name) const;
-  /// As TextEngine::load_adapter.
+  static constexpr size_t kMaxAdapters = 256;
+  /// As TextEngine::load_adapter; invalid_argument also: there are kMaxAdapters.
   Status load_adapter(const std::string& name, const std::string& path);
   /// As TextEngine::replace_adapter. Its id and its scale stay.
   Status replace_adapter(const std::string& name, const std::string& path);
@@ -75,8 +76,8 @@ class ServedModel final : public Resident {
     std::string client_;
     int64_t count_;
   };
-  /// nullopt: the queue is full, or what is left of it is for other clients: one client may have kShare times as many
-  /// places as are free after it, and kShare. However many clients fill the queue so, a new one finds a place.
+  /// nullopt: the queue is full, or the places that are left are for other clients: in a queue of more than 2 * kShare
+  /// places, a client may have kShare times as many as are free after it, so that it takes the last ones of no queue.
   static constexpr int64_t kShare = 8;
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count,
                                      const std::string& client = "");
@@ -92,6 +93,7 @@ class ServedModel final : public Resident {
   const Opener open_;
   const int64_t created_, max_in_flight_;
   void leave(const std::string& client, int64_t count) const;
+  Status check_adapter_count() const;
   mutable std::mutex counting_;  ///< guards the next two
   mutable int64_t in_flight_ = 0;
   mutable std::map<std::string, int64_t> of_client_;  ///< those that have any
@@ -125,7 +127,8 @@ class ModelTable {
   /// One that load() opens; see Residency::add.
   void add(std::shared_ptr<ServedModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ServedModel>> all() const;
-  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest. 404 model_not_found with the names
+  /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest, where NAME may be an alias; any name
+  /// with ResidencyOptions::takes_any_name. 404 model_not_found with the names
   /// there are. The model may be unloaded.
   Outcome<ModelChoice> resolve(const std::string& name) const;
   /// The same, loaded; else an error with `load`.

@@ -54,7 +54,7 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
                           {"schema", {{"type", "string"}, {"minLength", 1}}}});
   }
   if (endpoint.rules.query) {
-    Json schema = json_schema(*endpoint.rules.query, components);
+    Json schema = json_schema(*endpoint.rules.query, components, SchemaUse::kRequest);
     for (auto& [name, field] : schema["properties"].items())
       parameters.push_back({{"name", name}, {"in", "query"}, {"required", false}, {"schema", std::move(field)}});
   }
@@ -62,7 +62,9 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
   if (endpoint.rules.request)
     operation["requestBody"] = {
         {"required", true},
-        {"content", {{"application/json", {{"schema", schema_reference(*endpoint.rules.request, components)}}}}}};
+        {"content",
+         {{"application/json",
+           {{"schema", schema_reference(*endpoint.rules.request, components, SchemaUse::kRequest)}}}}}};
   if (endpoint.rules.takes_form)
     operation["requestBody"]["content"]["multipart/form-data"] =
         operation["requestBody"]["content"]["application/json"];
@@ -73,7 +75,7 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
     if (!answer.schema && answer.content_type == "application/json") continue;
     Json& content = response["content"][answer.content_type];
     content = Json::object();
-    if (answer.schema) content["schema"] = schema_reference(*answer.schema, components);
+    if (answer.schema) content["schema"] = schema_reference(*answer.schema, components, SchemaUse::kAnswer);
   }
   std::set<int> errors(endpoint.rules.error_statuses.begin(), endpoint.rules.error_statuses.end());
   errors.insert({400, 403, 413, 431});
@@ -84,7 +86,8 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
     responses[std::to_string(status)] = {
         {"description", error_text(status)},
         {"content",
-         {{"application/json", {{"schema", schema_reference(error_schema(endpoint.rules.errors), components)}}}}}};
+         {{"application/json",
+           {{"schema", schema_reference(error_schema(endpoint.rules.errors), components, SchemaUse::kAnswer)}}}}}};
   }
   operation["responses"] = std::move(responses);
   if (!endpoint.rules.needs_key && asks_for_key) operation["security"] = Json::array();
@@ -95,6 +98,8 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
 
 Json openapi(bool asks_for_key) {
   Json paths = Json::object(), components = Json::object();
+  for (const Endpoint& endpoint : endpoints())  // first: an object of both requests and answers may have other fields
+    if (endpoint.rules.request) schema_reference(*endpoint.rules.request, components, SchemaUse::kRequest);
   for (const Endpoint& endpoint : endpoints()) {
     std::string method = endpoint.method;
     for (char& c : method) c = static_cast<char>(c | 0x20);

@@ -208,7 +208,7 @@ Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<Im
   const size_t bytes = model->waiting_bytes(), own = prediction->job().bytes();
   if (bytes > 0 && bytes + own > kMaxWaitingBytes)
     return overloaded(429,
-                      fmt::format("the queue is full: the pictures of {} requests for images that wait take {} MiB",
+                      fmt::format("the queue is full: the images in {} requests for images that wait take {} MiB",
                                   num_waiting, bytes >> 20),
                       5);
   model->waiting_.push_back(prediction);
@@ -325,7 +325,9 @@ Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) 
   std::vector<std::string> names;
   for (const auto& model : models) {
     names.push_back(model->name());
-    if (model->name() != name && !(name.empty() && models.size() == 1)) continue;
+    names.insert(names.end(), model->aliases().begin(), model->aliases().end());
+    const bool takes_any = residency_.options().takes_any_name && residency_.other_purpose(name).empty();
+    if (!model->is_named(name) && !((name.empty() || takes_any) && models.size() == 1)) continue;
     auto use = residency_.use(*model);
     if (!use) return not_loaded(residency_.load(*model));
     return std::shared_ptr<ImageModel>(std::move(use), model.get());

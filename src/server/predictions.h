@@ -33,7 +33,7 @@ struct ImageJob {
   Json input;                ///< as the answer shows it
   std::optional<Webhook> webhook;
 
-  /// Memory that it takes while it is kept: its pictures and texts.
+  /// Memory that it takes while it is kept: its images and texts.
   size_t bytes() const;
 };
 
@@ -122,7 +122,8 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
 
   /// Of the jobs that wait, besides the first.
   static constexpr size_t kMaxWaitingBytes = size_t{512} << 20;
-  /// To a model from ImageModels::find(). 429: the queue is full, by number or by bytes. invalid_request_error: an adapter that is not there.
+  /// To a model from ImageModels::find(). 429: the queue is full, by number or by bytes. invalid_request_error: an
+  /// adapter that is not there.
   static Outcome<std::shared_ptr<Prediction>> submit(const std::shared_ptr<ImageModel>& model, ImageJob job);
   /// Requests before this one, 0 when it is next or does not wait.
   int64_t queue_position(const Prediction& prediction) const;
@@ -164,7 +165,7 @@ class ImageModels {
   /// with `load`: it is not.
   Outcome<std::shared_ptr<ImageModel>> find(const std::string& name) const;
 
-  /// Keeps a prediction until there are kMaxKept, or until its pictures and files and those of later ones exceed
+  /// Keeps a prediction until there are kMaxKept, or until its images and files and those of later ones exceed
   /// kMaxKeptBytes.
   void keep(std::shared_ptr<Prediction> prediction);
   /// 404: this client has no prediction of that id, or no longer.

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "server/http.h"
 
 namespace redline::server {
 namespace {
@@ -43,7 +44,7 @@ Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vect
   REDLINE_TRY(sequence->append_in_steps(prompt, std::ssize(prompt), [&](int64_t, std::span<const float> logits) {
     for (; !logits.empty() && scores.size() + 1 < prompt.size(); logits = logits.subspan(vocab))
       scores.push_back(score(logits.first(vocab), prompt[scores.size() + 1], num_top));
-    return true;
+    return !HandledRequest::is_abandoned();
   }));
   return scores;
 }

@@ -14,7 +14,7 @@ struct TokenScore {
 };
 
 /// One per token of the prompt but the first, which nothing predicts. Errors as TextEngine::new_sequence and
-/// Sequence::append.
+/// Sequence::append; cancelled: the client has gone.
 Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
                                              const AdapterWeights& adapters, size_t num_top);
 

@@ -56,6 +56,13 @@ void PendingLoad::finish(Status status, std::shared_ptr<void> use) {
 
 // --- Residency ---
 
+bool Resident::is_named(std::string_view name) const {
+  const auto is_it = [&](const std::string& own) {
+    return name == own || (name.ends_with(":latest") && name.substr(0, name.size() - 7) == own);
+  };
+  return is_it(this->name()) || std::any_of(aliases_.begin(), aliases_.end(), is_it);
+}
+
 struct Residency::Slot {
   std::shared_ptr<Resident> model;
   bool is_fixed = false;  ///< stays loaded
@@ -260,7 +267,7 @@ Residency::Entry Residency::entry(const Resident& model) const {
 std::string Residency::other_purpose(const std::string& name) const {
   const std::lock_guard lock(shared_->mutex);
   for (const auto& s : shared_->slots)
-    if (s->model->name() == name && !s->model->purpose().empty())
+    if (s->model->is_named(name) && !s->model->purpose().empty())
       return fmt::format("{} is a model for {}", name, s->model->purpose());
   return "";
 }

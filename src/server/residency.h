@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 
@@ -19,12 +20,20 @@ class Resident {
  public:
   virtual ~Resident() = default;
   virtual const std::string& name() const = 0;
+  /// Further names that requests may have for it. Set before it is served.
+  const std::vector<std::string>& aliases() const { return aliases_; }
+  void set_aliases(std::vector<std::string> aliases) { aliases_ = std::move(aliases); }
+  /// Whether a request means this model: by its name, an alias, or either with Ollama's ":latest".
+  bool is_named(std::string_view name) const;
   /// What it is for, and where: "images; see /v1/images/generations".
   virtual std::string_view purpose() const { return ""; }
   /// Returns the bytes that it takes: weights, and caches at their limit. The working memory of a step is not counted.
   virtual Result<int64_t> load() = 0;
   /// Called only when the model is not in use.
   virtual void unload() = 0;
+
+ private:
+  std::vector<std::string> aliases_;
 };
 
 /// A line on standard error: an adapter could be read when the model was loaded first, and not again.
@@ -52,6 +61,8 @@ class PendingLoad {
 struct ResidencyOptions {
   int64_t memory_bytes = 0;  ///< of all models together; 0: no limit
   double keep_alive_s = -1;  ///< a model that is idle for so long is unloaded; negative: never
+  /// A name that no model has means the only model of the kind that a request needs, if there is only one.
+  bool takes_any_name = false;
   bool unloads() const { return memory_bytes > 0 || keep_alive_s >= 0; }
 };
 

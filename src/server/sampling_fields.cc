@@ -93,9 +93,10 @@ const std::vector<Field>& sampling_fields() {
            kArray,
            "samplers to apply, in this order; default: " + fmt::format("{}", fmt::join(default_samplers(), ", ")),
            {.max_items = 100, .items = &name_item}},
+          {"do_sample", kBoolean, "false: every token is the most likely one, as with temperature 0"},
           {"seed",
            kInteger,
-           "the same seed gives the same text; default: random",
+           "the same seed gives the same text; default, and -1: random",
            {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
       });
   return fields;
@@ -106,6 +107,7 @@ Outcome<SamplingOptions> sampling_of(const Json& body, const SamplingOptions& de
   for (const SamplingParameter& p : sampling_parameters())
     if (const auto value = body.find(request_name(p)); value != body.end())
       p.set(s, std::max(value->get<double>(), p.range.min));
+  if (!body.value("do_sample", true)) s.temperature = 0;
   if (s.top_p <= 0) {  // only the most likely token is left
     s.top_p = 1;
     s.top_k = 1;
@@ -114,11 +116,16 @@ Outcome<SamplingOptions> sampling_of(const Json& body, const SamplingOptions& de
   take("bad_words", s.bad_words);
   take("dry_sequence_breakers", s.dry_sequence_breakers);
   take("samplers", s.samplers);
+  for (std::string& name : s.samplers) {  // llama.cpp's names
+    if (name == "typ_p") name = "typical_p";
+    if (name == "temp") name = "temperature";
+  }
   if (const auto biases = body.find("logit_bias"); biases != body.end())
     if (auto error = add_biases(*biases, vocab_size, s)) return *error;
   if (const auto names = active_samplers(s); !names.ok()) return api_error(names.status(), "samplers");
   const auto seed = body.find("seed");
-  s.seed = seed == body.end() ? std::random_device{}() : static_cast<uint64_t>(seed->get<int64_t>());
+  const bool is_random = seed == body.end() || *seed == -1;  // -1 as in llama.cpp and LM Studio
+  s.seed = is_random ? std::random_device{}() : static_cast<uint64_t>(seed->get<int64_t>());
   return s;
 }
 

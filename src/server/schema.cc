@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/text_distance.h"
+#include "server/known_fields.h"
 
 namespace redline::server {
 namespace {
@@ -37,7 +37,11 @@ std::string names_of(unsigned types) {
   return text;
 }
 
-std::string child(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+/// The path of a member. Names that clients make up are cut: errors show them.
+std::string child(const std::string& path, const std::string& name) {
+  const std::string shown = name.size() > 64 ? name.substr(0, 64) : name;
+  return path.empty() ? shown : path + "." + shown;
+}
 
 std::string number_text(double value) {
   return std::abs(value) < 1e15 && std::trunc(value) == value ? fmt::format("{:.0f}", value)
@@ -55,8 +59,9 @@ class Validator {
   }
 
   std::optional<ApiError> check_object(const Schema& schema, Json& object, const std::string& path) {
-    for (const auto& [name, value] : object.items())
-      if (auto error = check_name(schema, name, value, path)) return error;
+    if (!schema.is_open)
+      for (auto& [name, value] : take_others(schema, object))
+        if (auto error = read_other(schema, object, name, value, child(path, name))) return error;
     for (const Field& field : schema.fields) {
       const auto found = object.find(field.name);
       if (found == object.end() || found->is_null()) {
@@ -74,30 +79,126 @@ class Validator {
   }
 
  private:
-  /// The same field of all items of an array is one: "tools[].strict".
-  void ignore(const std::string& path) {
-    std::string name;
-    for (size_t i = 0; i < path.size(); ++i) {
-      name += path[i];
-      if (path[i] == '[') i = path.find(']', i) - 1;
-    }
-    if (std::find(ignored_.begin(), ignored_.end(), name) == ignored_.end()) ignored_.push_back(std::move(name));
+  using Member = std::pair<std::string, Json>;
+
+  static const Field* find_field(const Schema& schema, std::string_view name) {
+    const auto found = std::find_if(schema.fields.begin(), schema.fields.end(),
+                                    [&](const Field& field) { return field.name == name; });
+    return found == schema.fields.end() ? nullptr : &*found;
   }
-  std::optional<ApiError> check_name(const Schema& schema, const std::string& name, const Json& value,
+
+  /// Removes what the schema does not have. Nulls are no fields.
+  static std::vector<Member> take_others(const Schema& schema, Json& object) {
+    std::vector<Member> others;
+    auto& members = object.get_ref<Json::object_t&>();
+    const auto is_other = [&](const auto& member) { return find_field(schema, member.first) == nullptr; };
+    if (std::none_of(members.begin(), members.end(), is_other)) return others;
+    Json::object_t kept;
+    for (auto& member : members) {
+      if (!is_other(member)) kept.emplace_back(member.first, std::move(member.second));
+      else if (!member.second.is_null()) others.emplace_back(member.first, std::move(member.second));
+    }
+    members = std::move(kept);
+    return others;
+  }
+
+  /// The same field of all items of an array is one: "tools[].strict".
+  static std::string header_name(const std::string& path) {
+    std::string name;
+    for (size_t i = 0; i < path.size() && name.size() < kMaxHeaderName; ++i) {
+      name += path[i] > ' ' && path[i] < 127 && path[i] != ',' ? path[i] : '?';
+      if (path[i] == '[')
+        if (const size_t end = path.find(']', i); end != std::string::npos) i = end - 1;
+    }
+    return name;
+  }
+  bool is_listed(const std::string& name) const {
+    return std::find(ignored_.begin(), ignored_.end(), name) != ignored_.end();
+  }
+  void ignore(const std::string& path) {
+    std::string name = header_name(path);
+    if (is_listed(name)) return;
+    if (ignored_.size() < kMaxIgnored) ignored_.push_back(std::move(name));
+    else if (ignored_.size() == kMaxIgnored) ignored_.emplace_back("...");
+  }
+
+  /// A member that the schema does not have: the table of known fields says what it is.
+  std::optional<ApiError> read_other(const Schema& schema, Json& object, const std::string& name, Json& value,
                                      const std::string& path) {
-    const auto is_it = [&](const auto& field) { return field.name == name; };
-    if (schema.is_open || std::any_of(schema.fields.begin(), schema.fields.end(), is_it)) return std::nullopt;
-    const std::string shown = name.substr(0, 64);
     for (const auto& [refused, why] : schema.refused) {
       if (refused != name) continue;
-      if (value.is_null()) return std::nullopt;
-      return bad_request(child(path, name), fmt::format("{} {}", child(path, name), why), "unsupported_parameter");
+      if (asks_for_nothing(value)) return std::nullopt;
+      return bad_request(path, fmt::format("{} {}", path, why), "unsupported_parameter");
     }
-    std::vector<std::string_view> known;
-    for (const Field& field : schema.fields) known.push_back(field.name);
-    return bad_request(child(path, shown),
-                       fmt::format("unknown field {}{}", child(path, shown), did_you_mean(shown, known)),
-                       "unknown_parameter");
+    const KnownField* row = find_known_field(schema.name, name);
+    if (!row) return read_unknown(schema, name, path);
+    switch (row->use) {
+      case FieldUse::kMapped: return read_mapped(schema, object, *row, value, path);
+      case FieldUse::kMembers: return read_members(schema, object, value, path);
+      case FieldUse::kRefused:
+        if (asks_for_nothing(value)) return std::nullopt;
+        return bad_request(path, fmt::format("{} {}", path, row->note), "unsupported_parameter");
+      case FieldUse::kHonoured:  // elsewhere
+      case FieldUse::kIgnored: break;
+    }
+    ignore(path);
+    return std::nullopt;
+  }
+
+  std::optional<ApiError> read_unknown(const Schema& schema, const std::string& name, const std::string& path) {
+    if (is_listed(header_name(path))) return std::nullopt;
+    if (!is_known_anywhere(name) && ++num_searches_ <= kMaxSearches) {
+      std::vector<std::string_view> known = known_names(schema.name);
+      for (const Field& field : schema.fields) known.push_back(field.name);
+      for (const auto& [refused, why] : schema.refused) known.push_back(refused);
+      if (const std::string_view meant = misspelled_name(name, known); !meant.empty())
+        return bad_request(path, fmt::format("unknown field {}; did you mean \"{}\"?", path, meant),
+                           "unknown_parameter");
+    }
+    ignore(path);
+    return std::nullopt;
+  }
+
+  std::optional<ApiError> read_mapped(const Schema& schema, Json& object, const KnownField& row, Json& value,
+                                      const std::string& path) {
+    Json instead = Json::object();
+    std::vector<std::string> without_effect;
+    if (!row.convert) {
+      instead[std::string(row.note)] = std::move(value);
+    } else if (const std::string_view wanted = row.convert(value, instead, without_effect); !wanted.empty()) {
+      return bad_request(path, fmt::format("{} must be {}", path, wanted), "invalid_type");
+    }
+    for (const std::string& part : without_effect) ignore(part.empty() ? path : child(path, part));
+    for (auto& [target, converted] : instead.items())
+      if (auto error = set(schema, object, target, converted, path)) return error;
+    return std::nullopt;
+  }
+
+  /// Errors name the field that the client wrote.
+  std::optional<ApiError> set(const Schema& schema, Json& object, const std::string& target, Json& value,
+                              const std::string& path) {
+    const Field* const field = find_field(schema, target);
+    if (!field) {
+      ignore(path);
+      return std::nullopt;
+    }
+    if (auto error = check(*field, value, path)) return error;
+    if (const auto given = object.find(target); given == object.end() || given->is_null())
+      object[target] = std::move(value);
+    else if (*given != value) ignore(path);
+    return std::nullopt;
+  }
+
+  std::optional<ApiError> read_members(const Schema& schema, Json& object, Json& value, const std::string& path) {
+    if (!value.is_object()) return bad_request(path, path + " must be an object", "invalid_type");
+    for (auto& [name, member] : value.items()) {
+      if (member.is_null()) continue;
+      const std::string place = child(path, name);
+      if (auto error = find_field(schema, name) ? set(schema, object, name, member, place)
+                                                : read_other(schema, object, name, member, place))
+        return error;
+    }
+    return std::nullopt;
   }
 
   std::optional<ApiError> check(const Field& field, Json& value, const std::string& path) {
@@ -144,12 +245,16 @@ class Validator {
     return min ? fmt::format("at least {}", number_text(*min)) : fmt::format("at most {}", number_text(*max));
   }
 
+  // A header has an end, and so has the search for what a name may have meant, each of which takes some 50 us.
+  static constexpr size_t kMaxIgnored = 64, kMaxHeaderName = 80, kMaxSearches = 256;
+
   std::vector<std::string>& ignored_;
+  size_t num_searches_ = 0;
 };
 
-Json object_schema(const Schema& schema, Json& components);
+Json object_schema(const Schema& schema, Json& components, SchemaUse use);
 
-Json field_schema(const Field& field, Json& components, bool is_nullable) {
+Json field_schema(const Field& field, Json& components, SchemaUse use, bool is_nullable) {
   const FieldRules& r = field.rules;
   if (!r.choices.empty() && (field.types & ~kString) != 0) {  // the choices are those of strings
     Field text = field, other = field;
@@ -158,11 +263,11 @@ Json field_schema(const Field& field, Json& components, bool is_nullable) {
     other.rules.choices.clear();
     text.description.clear();
     other.description.clear();
-    return {{"anyOf", {field_schema(text, components, is_nullable), field_schema(other, components, false)}},
+    return {{"anyOf", {field_schema(text, components, use, is_nullable), field_schema(other, components, use, false)}},
             {"description", field.description}};
   }
   if (field.types == kObject && r.object && !is_nullable && r.only.empty()) {
-    Json reference = schema_reference(*r.object, components);
+    Json reference = schema_reference(*r.object, components, use);
     if (!field.description.empty()) reference["description"] = field.description;
     return reference;
   }
@@ -189,25 +294,47 @@ Json field_schema(const Field& field, Json& components, bool is_nullable) {
     if (is_nullable) values.push_back(nullptr);
     json["enum"] = std::move(values);
   }
-  if (r.items) json["items"] = field_schema(*r.items, components, false);
+  if (r.items) json["items"] = field_schema(*r.items, components, use, false);
   if (r.object) {
-    const Json object = object_schema(*r.object, components);
+    const Json object = object_schema(*r.object, components, use);
     for (const auto& [key, value] : object.items())
       if (key != "type") json[key] = value;
   }
   return json;
 }
 
-Json object_schema(const Schema& schema, Json& components) {
-  if (schema.list) return {{"type", "array"}, {"items", field_schema(*schema.list, components, false)}};
+/// Fields that the table has beside those of the schema.
+void add_known_fields(const Schema& schema, Json& properties) {
+  for (const std::string_view name : known_names(schema.name)) {
+    const KnownField& row = *find_known_field(schema.name, name);
+    if (properties.contains(name)) continue;
+    std::string text;
+    switch (row.use) {
+      case FieldUse::kMapped: text = fmt::format("read as {}", row.note); break;
+      case FieldUse::kRefused: text = std::string(row.note); break;
+      case FieldUse::kMembers: text = std::string(row.note); break;
+      case FieldUse::kHonoured:
+      case FieldUse::kIgnored: text = "accepted, and ignored"; break;
+    }
+    properties[std::string(name)] = {{"description", std::move(text)}};
+  }
+}
+
+Json object_schema(const Schema& schema, Json& components, SchemaUse use) {
+  if (schema.list && schema.fields.empty())
+    return {{"type", "array"}, {"items", field_schema(*schema.list, components, use, false)}};
   Json properties = Json::object(), required = Json::array();
   for (const Field& field : schema.fields) {
-    properties[field.name] = field_schema(field, components, !field.rules.required || field.rules.is_nullable);
+    properties[field.name] = field_schema(field, components, use, !field.rules.required || field.rules.is_nullable);
     if (field.rules.required) required.push_back(field.name);
   }
+  if (use == SchemaUse::kRequest) add_known_fields(schema, properties);
   Json json = {{"type", "object"}, {"properties", std::move(properties)}};
   if (!required.empty()) json["required"] = std::move(required);
-  if (!schema.is_open) json["additionalProperties"] = false;
+  if (!schema.is_open && use == SchemaUse::kAnswer) json["additionalProperties"] = false;
+  if (schema.list)  // one, or a list
+    return {{"anyOf",
+             {std::move(json), {{"type", "array"}, {"items", field_schema(*schema.list, components, use, false)}}}}};
   return json;
 }
 
@@ -222,12 +349,14 @@ std::optional<ApiError> validate(const Schema& schema, Json& value, std::vector<
   return Validator(ignored).check_object(schema, value, "");
 }
 
-Json json_schema(const Schema& schema, Json& components) { return object_schema(schema, components); }
+Json json_schema(const Schema& schema, Json& components, SchemaUse use) {
+  return object_schema(schema, components, use);
+}
 
-Json schema_reference(const Schema& schema, Json& components) {
+Json schema_reference(const Schema& schema, Json& components, SchemaUse use) {
   if (!components.contains(schema.name)) {
     components[schema.name] = Json::object();  // ends the recursion of schemas that refer to themselves
-    components[schema.name] = object_schema(schema, components);
+    components[schema.name] = object_schema(schema, components, use);
   }
   return {{"$ref", "#/components/schemas/" + schema.name}};
 }

@@ -1,6 +1,7 @@
 // Descriptions of JSON objects, from which come both the checks of a request and /openapi.json.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,19 +48,23 @@ struct Schema {
   std::string name;  ///< in /openapi.json
   std::vector<Field> fields;
   bool is_open = false;  ///< other fields are fine
-  /// Fields with another name here or without an equal, by name, with an explanation.
+  /// Fields that would change the answer, with the end of the sentence "NAME ...". Values that ask for nothing pass.
   std::vector<std::pair<std::string, std::string>> refused = {};
-  const Field* list = nullptr;  ///< the value is not an object but an array of these
+  const Field* list = nullptr;  ///< the value is an array of these; with fields, of an answer: or the object
 };
 
-/// Checks a request and removes what is null. Fields that have no effect are added to `ignored`, those of the items of
-/// an array once ("messages[].name"). The error names the field as a path ("messages[2].role").
+/// Checks a request and removes what is null. A field that the schema does not have is what known_fields() says: read
+/// as another one, ignored or refused. Others are ignored as well, unless the name is a typing error of a known one.
+/// Fields that have no effect are added to `ignored`, those of the items of an array once ("messages[].name"), and at
+/// most 64. The error names the field as a path, as the client wrote it ("messages[2].role").
 std::optional<ApiError> validate(const Schema& schema, Json& value, std::vector<std::string>& ignored);
 
+/// Answers have no fields beyond those that are described; requests may.
+enum class SchemaUse : uint8_t { kRequest, kAnswer };
 /// The JSON Schema (2020-12) of an object. `components` receives the schemas that it refers to.
-Json json_schema(const Schema& schema, Json& components);
-/// {"$ref": ...} to a schema, which is added to `components`.
-Json schema_reference(const Schema& schema, Json& components);
+Json json_schema(const Schema& schema, Json& components, SchemaUse use);
+/// {"$ref": ...} to a schema, which is added to `components`, if that has none of its name.
+Json schema_reference(const Schema& schema, Json& components, SchemaUse use);
 
 /// `first` with the fields of `second`.
 std::vector<Field> joined(std::vector<Field> first, const std::vector<Field>& second);

@@ -19,7 +19,7 @@ TEST(ImageSettings, ReadsTheParametersOfOtherPrograms) {
       "Version: v1.10");
   EXPECT_EQ(read.options,
             Json::parse(R"({"negative": "blurry, ugly", "PROMPT": "a lighthouse,\nat night", "steps": "20",
-    "solver": "DPM++ 2M-karras", "cfg-scale": "7.5", "seed": "965400086", "width": "512", "height": "768"})"));
+    "cfg-scale": "7.5", "seed": "965400086", "width": "512", "height": "768", "solver": "DPM++ 2M-karras"})"));
   EXPECT_THAT(read.left_out, ElementsAre("Model hash: 81761151", "Model: sd", "Lora hashes: a: 1, b: 2"));
   EXPECT_EQ(parse_parameters("only text").options, Json::object());
   const ReadSettings odd = parse_parameters("a\nSteps: many, Size: x");
@@ -61,10 +61,10 @@ TEST(ImageSettings, ReadsTheNodesOfComfyUi) {
     "8": {"class_type": "VAEDecode", "inputs": {"samples": ["3", 0], "vae": ["4", 2]}},
     "10": {"class_type": "LoraLoader", "inputs": {"lora_name": "style.safetensors", "model": ["4", 0]}},
     "11": {"class_type": "CLIPSetLastLayer", "inputs": {"stop_at_clip_layer": -2, "clip": ["4", 1]}}})");
-  EXPECT_EQ(read.options, Json::parse(R"({"PROMPT": "a red house", "negative": "blurry", "seed": 5, "steps": 4,
-    "cfg-scale": 7.0, "solver": "euler", "width": 64, "height": 96})"));
-  EXPECT_THAT(read.left_out, ElementsAre("LoraLoader: style.safetensors", "CLIPSetLastLayer: -2",
-                                         "CheckpointLoaderSimple: sd.safetensors"));
+  EXPECT_EQ(read.options, Json::parse(R"({"seed": 5, "steps": 4, "cfg-scale": 7.0, "PROMPT": "a red house",
+    "negative": "blurry", "width": 64, "height": 96, "solver": "euler"})"));
+  EXPECT_THAT(read.left_out, ElementsAre("CheckpointLoaderSimple: sd.safetensors", "LoraLoader: style.safetensors",
+                                         "CLIPSetLastLayer: -2"));
   const ReadSettings flux = parse_comfy_prompt(R"({
     "1": {"class_type": "SamplerCustomAdvanced", "inputs": {"noise": ["2", 0], "guider": ["3", 0], "sampler": ["4", 0],
       "sigmas": ["5", 0], "latent_image": ["9", 0]}},
@@ -76,7 +76,7 @@ TEST(ImageSettings, ReadsTheNodesOfComfyUi) {
     "7": {"class_type": "FluxGuidance", "inputs": {"guidance": 3.5, "conditioning": ["6", 0]}},
     "8": {"class_type": "PrimitiveString", "inputs": {"value": "a fox"}},
     "9": {"class_type": "EmptySD3LatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 2}}})");
-  EXPECT_EQ(flux.options, Json::parse(R"({"PROMPT": "a fox", "seed": 9, "steps": 20, "guidance": 3.5, "width": 64,
+  EXPECT_EQ(flux.options, Json::parse(R"({"seed": 9, "steps": 20, "guidance": 3.5, "PROMPT": "a fox", "width": 64,
     "height": 64})"));
   EXPECT_THAT(flux.left_out, ElementsAre("batch_size: 2", "denoise: 0.5", "sampler_name: heun"));
   EXPECT_TRUE(parse_comfy_prompt("not JSON").options.empty());

@@ -42,7 +42,9 @@ inline std::shared_ptr<const TokenTrie> small_trie() {
 using ConstraintResult = Result<std::shared_ptr<const Constraint>>;
 inline ConstraintResult grammar(std::string_view text) { return Constraint::from_grammar(text, small_trie()); }
 inline ConstraintResult regex(std::string_view text) { return Constraint::from_regex(text, small_trie()); }
-inline ConstraintResult schema(std::string_view text) { return Constraint::from_json_schema(text, small_trie()); }
+inline ConstraintResult schema(std::string_view text, const JsonFormat& format = {.is_compact = true}) {
+  return Constraint::from_json_schema(text, small_trie(), {}, format);
+}
 
 inline bool matches(const std::shared_ptr<const Constraint>& constraint, std::string_view text) {
   ConstraintState state(constraint);

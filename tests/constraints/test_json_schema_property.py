@@ -85,6 +85,20 @@ SCHEMAS = [
     obj({"a": False, "b": INTEGER}, ["b"]), obj({"o": obj({"p": obj({"q": {"type": "null"}})})}),
     obj({"a": INTEGER}, unevaluatedProperties=False), obj({f"p{i}": {"type": "boolean"} for i in range(30)}, ["p3", "p29"]),
     obj({"list": {"type": "array", "items": obj({"id": INTEGER, "tag": {"enum": ["x", "y"]}}), "maxItems": 3}}),
+    # Conditions and complements
+    {"type": "integer", "not": {"enum": [1, 2]}, "minimum": 0, "maximum": 9}, {"not": {"type": ["string", "array", "object", "number"]}},
+    {"type": "number", "not": {"type": "integer"}, "minimum": 0, "maximum": 3}, {"type": "string", "not": {"pattern": "^[a-m]"}, "maxLength": 5},
+    obj({"a": INTEGER, "b": INTEGER}, [], additionalProperties=False, **{"not": {"required": ["a", "b"]}}),
+    obj({"k": {"enum": ["x", "y"]}, "v": {"type": "boolean"}}, ["k"], additionalProperties=False,
+        **{"if": {"properties": {"k": {"const": "x"}}}, "then": {"required": ["v"]}, "else": {"properties": {"v": False}}}),
+    obj({"a": INTEGER, "b": INTEGER, "c": INTEGER}, [], additionalProperties=False, dependentRequired={"a": ["b"]},
+        dependentSchemas={"b": {"required": ["c"]}}),
+    {"type": "array", "items": {"type": ["integer", "null"]}, "contains": INTEGER, "minContains": 2, "maxContains": 3, "maxItems": 6},
+    {"type": "array", "items": {"enum": list("abcdefghijkl")}, "uniqueItems": True}, {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True},
+    {"type": "number", "multipleOf": 0.5, "minimum": -3, "maximum": 3}, {"oneOf": [INTEGER, {"type": "number", "minimum": 2, "maximum": 5}]},
+    {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], **obj({"a": INTEGER, "b": INTEGER}, [], additionalProperties=False)},
+    {"allOf": [obj({"a": INTEGER}, []), {"properties": {"b": INTEGER}}], "unevaluatedProperties": False},
+    {"type": "string", "pattern": "^(?!\\.)(?!.*\\.\\.)[a-z.]{1,6}@[a-z]{1,4}$"}, {"type": "string", "pattern": "\\bab\\b", "maxLength": 8},
     # Combinations
     {"anyOf": [INTEGER, {"type": "boolean"}]}, {"anyOf": [{"type": "integer", "minimum": 5}, {"type": "integer", "maximum": 2}]},
     {"anyOf": [{"minimum": 5}, {"maximum": 2}], "type": "integer"}, {"anyOf": [{"const": 1}, {"const": "x"}], "type": "string"},
@@ -106,11 +120,10 @@ SCHEMAS = [
 ]
 
 REFUSED = {
-    "not": {"not": {"type": "string"}}, "if": {"if": {}, "then": {}}, "contains": {"type": "array", "contains": INTEGER},
-    "minContains": {"minContains": 1}, "dependentRequired": {"dependentRequired": {"a": ["b"]}}, "dependentSchemas": {"dependentSchemas": {}},
-    "dependencies": {"dependencies": {}}, "$dynamicRef": {"$dynamicRef": "#x"}, "uniqueItems": {"type": "array", "items": STRING, "uniqueItems": True},
-    "multipleOf": {"type": "number", "multipleOf": 0.5}, "format": {"type": "string", "format": "idn-email"},
-    "oneOf": {"oneOf": [INTEGER, {"type": "number"}]}, "unevaluatedProperties": {"allOf": [{}], "unevaluatedProperties": False},
+    "not": {"not": {"uniqueItems": True}}, "uniqueItems": {"type": "array", "items": STRING, "uniqueItems": True},
+    "multipleOf": {"type": "number", "multipleOf": 0.123456789}, "$ref": {"$ref": "other.json"},
+    "oneOf": {"oneOf": [{"propertyNames": {"maxLength": 1}}, {"type": "object"}]},
+    "minProperties": {"type": "object", "minProperties": 3},
 }
 
 
@@ -148,8 +161,9 @@ def random_schema(rng, depth=3):
 
 
 def generate(schema, seed):
+    compact = ["--json-compact"] if seed % 2 else []
     command = [binary(), "run", MODEL, "Once", "--json", "-n", "380", "--temperature", "4", "--seed", str(seed), "-t", "1",
-               "--json-schema", json.dumps(schema, ensure_ascii=False)]
+               "--json-schema", json.dumps(schema, ensure_ascii=False), *compact]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, (schema, done.stderr)
     result = json.loads(done.stdout)

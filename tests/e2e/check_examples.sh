@@ -22,7 +22,7 @@ while IFS= read -r line; do
     code=$?
     case $code in
         0 | 3 | 137) ;;
-        6) grep -q "Connection refused\|HF_HUB_OFFLINE is set" messages || { failed=1 && echo "$line: exit code 6: $(head -1 messages)"; } ;;
+        6) grep -q "Connection refused\|HF_HUB_OFFLINE is set\|start a server with redline serve" messages || { failed=1 && echo "$line: exit code 6: $(head -1 messages)"; } ;;
         4) grep -q "oneDNN is not here\|no NVIDIA driver\|the device is the CPU" messages || { failed=1 && echo "$line: exit code 4: $(head -1 messages)"; } ;;
         *) failed=1 && echo "$line: exit code $code: $(head -1 messages)" ;;
     esac

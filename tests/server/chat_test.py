@@ -101,7 +101,10 @@ def test_parts_and_a_begun_answer(client, server):
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]}, "messages[0].content[0].type"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b.png"}}]}]},
      "messages[0].content[0].image_url"),
-    ({"messages": [{"role": "user", "content": "a", "colour": 1}]}, "messages[0].colour"),
+    ({"messages": [{"role": "user", "content": "a", "contnet": 1}]}, "messages[0].contnet"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].tool_call_id"),
+    ({"length_penalty": 2}, "length_penalty"),
     ({"response_format": {"type": "json"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.schema"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}, "response_format.json_schema.schema"),
@@ -116,7 +119,7 @@ def test_parts_and_a_begun_answer(client, server):
     ({"tools": [BROKEN], "tool_choice": "required"}, "tools"),
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"top_logprobs": 2}, "top_logprobs"),
-    ({"functions": []}, "functions"),
+    ({"functions": [{"name": "f"}]}, "functions"),
     ({"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
 ])
 def test_wrong_chats_name_the_field(server, change, param):

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -46,7 +47,9 @@ class FakeEngine final : public TextEngine {
   const ModelInfo& info() const override { return info_; }
   const SamplingOptions& default_sampling() const override { return sampling_; }
   using TextEngine::encode;
+  std::map<std::string, int32_t, std::less<>> markers;  ///< texts that are one token
   Result<std::vector<int32_t>> encode(std::string_view text, bool, bool, const EncodeLimits& limits) const override {
+    if (const auto marker = markers.find(text); marker != markers.end()) return std::vector<int32_t>{marker->second};
     if (std::ssize(text) > limits.max_tokens) return invalid_argument("more than {} tokens", limits.max_tokens);
     return std::vector<int32_t>(text.begin(), text.end());
   }
@@ -66,6 +69,10 @@ class FakeEngine final : public TextEngine {
                                           OutputConstraint::Kind constraint) const override {
     return std::make_unique<ChatOutputParser>(
         ChatOutputOptions{info_.chat_template, prompt, tools_json, content_kind(constraint)});
+  }
+  std::vector<std::string> unenforced;  ///< of every constraint
+  Result<std::vector<std::string>> unenforced_keywords(const OutputConstraint&, std::string_view) override {
+    return unenforced;
   }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string& name, const std::string&) override {

@@ -29,14 +29,14 @@ TEST(ServerJson, OfMembersOfOneNameTheLastCounts) {
   for (const auto& [name, value] : many->items()) EXPECT_EQ(value, 1) << name;
 }
 
-// With a look at all members before it for each, this would be 10^11 comparisons.
+// With a look at all members before it for each, this would be 10^9 comparisons.
 TEST(ServerJson, AnObjectOfManyMembersTakesLinearTime) {
   std::string text = "{";
-  for (int i = 0; i < 500000; ++i) text += fmt::format("\"name {}\":0,", i);
+  for (int i = 0; i < 50000; ++i) text += fmt::format("\"name {}\":0,", i);
   text.back() = '}';
   auto json = parse_json(text);
   ASSERT_TRUE(json.ok());
-  EXPECT_EQ(json->size(), 500000u);
+  EXPECT_EQ(json->size(), 50000u);
 }
 
 TEST(ServerJson, TooManyValuesAreRefusedBeforeTheyAreMade) {

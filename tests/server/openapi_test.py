@@ -13,7 +13,8 @@ import pytest
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection"
 # Their fields are those of /v1/completions, /v1/images/generations and /tokenize, or lists of messages; embeddings_test.py has its own.
 LIKE_OTHERS = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/images/edits", "/v1/predictions",
-               "/api/chat", "/api/generate", "/apply-template", "/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/rerank", "/rerank")
+               "/api/chat", "/api/generate", "/apply-template", "/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/rerank", "/rerank", "/v1/reranking", "/reranking",
+               "/chat/completions", "/completion", "/completions", "/infill", "/embedding", "/embeddings")
 NEVER = "/v1/unload_lora_adapter"  # other tests need the adapters
 
 

@@ -56,6 +56,9 @@ TEST(Schema, ListsFieldsWithoutEffect) {
   std::vector<std::string> ignored;
   EXPECT_EQ(error_of(R"({"name": "a", "note": "x"})", &ignored), "");
   EXPECT_EQ(ignored, std::vector<std::string>{"note"});
+  ignored.clear();
+  EXPECT_EQ(error_of(R"({"name": "a", "elsewhere": 1, "at": {"x": 1, "elsewhere": {}}})", &ignored), "");
+  EXPECT_EQ(ignored, (std::vector<std::string>{"elsewhere", "at.elsewhere"})) << "in nested objects as well";
 
   // Of a long list once: headers have an end.
   const Schema mark{"Mark", {{"note", kString, "", {.is_ignored = true}}}};
@@ -78,10 +81,13 @@ TEST(Schema, RemovesNullsAndMakesIntegers) {
 
 TEST(Schema, DescribesItself) {
   Json components = Json::object();
-  EXPECT_EQ(schema_reference(kShape, components)["$ref"], "#/components/schemas/Shape");
+  EXPECT_EQ(schema_reference(kShape, components, SchemaUse::kAnswer)["$ref"], "#/components/schemas/Shape");
   const Json& shape = components["Shape"];
   EXPECT_EQ(shape["required"], Json({"name"}));
   EXPECT_EQ(shape["additionalProperties"], false);
+  Json requests = Json::object();
+  schema_reference(kShape, requests, SchemaUse::kRequest);
+  EXPECT_FALSE(requests["Shape"].contains("additionalProperties")) << "unknown fields are ignored";
   EXPECT_EQ(shape["properties"]["kind"]["enum"], Json({"round", "flat", nullptr}));
   EXPECT_EQ(shape["properties"]["size"]["type"], Json({"string", "integer", "null"}));
   EXPECT_EQ(shape["properties"]["tags"]["items"]["maxLength"], 3);

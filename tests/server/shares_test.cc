@@ -1,6 +1,8 @@
 // Whose share a request takes, and that no request takes more than there is.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "server/answers.h"
 #include "server/fake_engine.h"
 
@@ -108,7 +110,9 @@ TEST(Shares, ALineOfTheLogIsOneLineWhateverTheRequestHolds) {
     App app({.log = file});
     std::string path = "/";
     for (int c = 1; c < 256; ++c) path += static_cast<char>(c);
-    for (const std::string& value : {path, "/\r\n{\"id\":1}\xe2\x80\xa8\x1b[2J", "/" + std::string(100000, '\xc3')}) {
+    const std::vector<std::string> values = {path, "/\r\n{\"id\":1}\xe2\x80\xa8\x1b[2J",
+                                             "/" + std::string(100000, '\xc3')};
+    for (const std::string& value : values) {
       HttpRequest request = make_request(value.substr(1), value);
       request.id = request.peer = request.client = value;
       app.finished(request, FixedAnswer(""), {});

@@ -142,15 +142,17 @@ TEST(Loaders, OtherModelsAreRefusedByName) {
 }
 
 TEST(Loaders, ListsNestedWithoutEndAreNoReasonToRecurse) {
-  constexpr size_t kDepth = 300000;
-  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
   const std::string model = R"("model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [)";
-  for (const auto& [json, words] :
-       {std::pair{"{\"added_tokens\": [" + deep + "], " + model + "]}}", "added_tokens: a nested array"},
-        std::pair{"{" + model + deep + "]}}", "model.merges[0] is a nested array"}}) {
-    const auto tokenizer = tokenizer_from_json(json, "");
-    ASSERT_FALSE(tokenizer.ok());
-    EXPECT_TRUE(mentions(tokenizer.status(), words)) << tokenizer.status().to_string();
+  for (const size_t depth : {size_t{10}, size_t{300000}}) {
+    const std::string deep = std::string(depth, '[') + std::string(depth, ']');
+    for (const auto& [json, words] :
+         {std::pair{"{\"added_tokens\": [" + deep + "], " + model + "]}}", "added_tokens: a nested array"},
+          std::pair{"{" + model + deep + "]}}", "model.merges[0] is a nested array"}}) {
+      const auto tokenizer = tokenizer_from_json(json, "");
+      ASSERT_FALSE(tokenizer.ok());
+      EXPECT_TRUE(mentions(tokenizer.status(), depth == 10 ? words : "JSON nested more than 64 levels deep"))
+          << tokenizer.status().to_string();
+    }
   }
 }
 

@@ -96,9 +96,8 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
           const int64_t column = c.order ? (*c.order)[static_cast<size_t>(k)] : k;
           c.sums[static_cast<size_t>(m * c.columns + column)] += double{*squares};
           if (!std::isfinite(*squares))
-            return WeightExaminer(path).explain(
-                invalid_argument("{}: chunk {}: an activation of {} is not finite", path, chunk,
-                                 c.names.empty() ? c.output : c.names[0]));
+            return WeightExaminer(path).explain(invalid_argument("{}: chunk {}: an activation of {} is not finite",
+                                                                 path, chunk, c.names.empty() ? c.output : c.names[0]));
         }
         c.counts[static_cast<size_t>(m)] += c.has_counts ? double{*squares} : static_cast<double>(options.chunk_size);
       }

@@ -2,6 +2,7 @@
 #include "server/chat.h"
 #include "base/utc_time.h"
 #include "server/app.h"
+#include "server/thinking_fields.h"
 
 namespace redline::server {
 namespace {
@@ -12,25 +13,23 @@ const Field chat_text_item{"", kString, "", {.choices = {"text"}}};
 const Schema chat_stream_options_schema{
     "ChatStreamOptions",
     {{"include_usage", kBoolean, "a last event with the usage"},
-     {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
+     {"continuous_usage_stats", kBoolean, "the last event has the usage", {.is_ignored = true}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
-const Schema variables_schema{"TemplateVariables", {}, true};
+const Field chat_document_item{"", kObject | kString, ""};
 
 const std::vector<Field>& template_fields() {
-  static const std::vector<Field> fields = {
-      {"messages",
-       kArray,
-       "the conversation",
-       {.required = true, .min_items = 1, .max_items = 10000, .items = &chat_message_item}},
-      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &chat_tool_item}},
-      {"chat_template_kwargs", kObject, "further variables of the chat template", {.object = &variables_schema}},
-      {"reasoning_effort",
-       kString,
-       "a variable of the chat template",
-       {.choices = {"none", "minimal", "low", "medium", "high", "xhigh"}}},
-      {"add_generation_prompt", kBoolean, "end the prompt where the answer begins; default: true"},
-      {"continue_final_message", kBoolean, "the answer continues the last message"},
-  };
+  static const std::vector<Field> fields = joined(
+      {
+          {"messages",
+           kArray,
+           "the conversation",
+           {.required = true, .min_items = 1, .max_items = 10000, .items = &chat_message_item}},
+          {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &chat_tool_item}},
+          {"documents", kArray, "a variable of the chat template", {.max_items = 10000, .items = &chat_document_item}},
+          {"add_generation_prompt", kBoolean, "end the prompt where the answer begins; default: true"},
+          {"continue_final_message", kBoolean, "the answer continues the last message"},
+      },
+      thinking_fields());
   return fields;
 }
 
@@ -40,30 +39,21 @@ const Schema chat_request_schema{
         joined(joined(template_fields(),
                       {{"max_tokens",
                         kInteger,
-                        "tokens to generate; default: what the context has room for",
-                        {.min = 0, .max = kMaxJsonInteger}},
-                       {"max_completion_tokens", kInteger, "the same", {.min = 0, .max = kMaxJsonInteger}},
+                        "tokens to generate; default, and -1: what the context has room for",
+                        {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
+                       {"max_completion_tokens", kInteger, "the same", {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
                        {"n", kInteger, "answers", {.min = 1, .max = 128}},
                        {"logprobs", kBoolean, "log probabilities of each token"},
                        {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
                        {"tool_choice",
                         kString | kObject,
                         "required: a tool is called; an object: this one is",
-                        {.choices = {"auto", "none", "required"}, .object = &tool_choice_schema}},
+                        {.choices = {"auto", "none", "required", "any"}, .object = &tool_choice_schema}},
                        {"parallel_tool_calls", kBoolean, "false: at most one call"},
                        {"modalities", kArray, "", {.items = &chat_text_item}},
-                       {"verbosity", kString, "", {.is_ignored = true}},
-                       {"prediction", kObject, "", {.is_ignored = true}},
                        {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
-               joined(joined(generation_fields(), beam_fields()), token_fields())),
-    .refused = [] {
-      auto refused = refused_generation_fields();
-      refused.emplace_back("functions", "is not supported; use tools");
-      refused.emplace_back("function_call", "is not supported; use tool_choice");
-      refused.emplace_back("audio", "is not supported");
-      refused.emplace_back("web_search_options", "is not supported");
-      return refused;
-    }()};
+               joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields())),
+    .refused = refused_generation_fields()};
 const Schema template_schema{
     .name = "ApplyTemplateRequest",
     .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};
@@ -99,17 +89,28 @@ const Schema chat_answer_schema{
      {"prompt_token_ids", kArray, "with return_token_ids: ids of the prompt", {.items = &chat_id_item}},
      {"prompt_logprobs", kArray, "of each token of the prompt, by token id", {.items = &chat_any_item}}}};
 
-Outcome<ChatPrompt> chat_prompt(Call& call) {
+/// 400: the messages are not whole, or a prompt that ends in two ways.
+Outcome<ChatPrompt> chat_prompt(Call& call, const TextEngine& engine) {
   const Json& body = call.body;
+  if (auto error = check_messages(body["messages"], "messages")) return *error;
   ChatPrompt prompt;
   SERVER_ASSIGN(prompt.messages, plain_messages(body["messages"]));
   SERVER_ASSIGN(prompt.client_tools, chat_tools(body.value("tools", Json::array())));
   note_ignored(call, prompt.client_tools.skipped);
   if (body.value("tool_choice", Json("auto")) != "none") prompt.tools = prompt.client_tools.for_prompt();
   prompt.several_calls = body.value("parallel_tool_calls", true);
-  if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
-  if (body.contains("reasoning_effort")) prompt.thinking = body["reasoning_effort"];
-  prompt.continues_last = body.value("continue_final_message", false);
+  prompt.variables = body.value("chat_template_kwargs", Json::object());
+  prompt.thinking = thinking_of(body);
+  if (const auto documents = body.find("documents"); documents != body.end()) {
+    if (!prompt.variables.contains("documents")) prompt.variables["documents"] = *documents;
+    if (engine.info().chat_template.find("documents") == std::string::npos) call.ignored.emplace_back("documents");
+  }
+  prompt.continues_last = body.value("continue_final_message", begins_answer(body["messages"].back()));
+  if (prompt.continues_last && body.value("add_generation_prompt", false))
+    return bad_request("add_generation_prompt",
+                       "add_generation_prompt and continue_final_message exclude each other: the prompt ends with the "
+                       "beginning of an answer, or within the last message",
+                       "invalid_value");
   prompt.adds_generation_prompt = body.value("add_generation_prompt", !prompt.continues_last);
   return prompt;
 }
@@ -254,12 +255,13 @@ AnswerOr post_chat(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  SERVER_ASSIGN(ChatPrompt prompt, chat_prompt(call));
+  SERVER_ASSIGN(ChatPrompt prompt, chat_prompt(call, choice.model->engine()));
   SERVER_ASSIGN(const ToolDemand demand, take_tool_choice(body, prompt));
   if (demand.is_forced)
     if (auto error = force_call(call, prompt, demand.name)) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
-  request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
+  const int64_t context = choice.model->info().context;
+  request.max_tokens = max_tokens_of(body, {"max_completion_tokens", "max_tokens"}, context, context);
   if (auto error = take_logprobs(body, request)) return *error;
   SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
   SERVER_ASSIGN(Json prompt_logprobs, prompt_logprobs_of(call, choice, request));
@@ -277,7 +279,7 @@ AnswerOr post_chat(Call& call) {
 
 AnswerOr post_template(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body.value("model", std::string())));
-  SERVER_ASSIGN(const ChatPrompt prompt, chat_prompt(call));
+  SERVER_ASSIGN(const ChatPrompt prompt, chat_prompt(call, choice.model->engine()));
   SERVER_ASSIGN(const std::string text, render_chat(choice.model->engine(), prompt));
   return json_answer({{"prompt", text}});
 }
@@ -285,21 +287,24 @@ AnswerOr post_template(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> chat_endpoints() {
-  return {{"POST",
-           "/v1/chat/completions",
-           "text",
-           "answer a conversation",
-           {{200, "the answers; with stream, events with their parts", &chat_answer_schema},
-            {200, "with stream", nullptr, "text/event-stream"}},
-           post_chat,
-           {.request = &chat_request_schema, .needs_models = true, .error_statuses = {404}}},
-          {"POST",
-           "/apply-template",
-           "tokens",
-           "the prompt of a conversation",
-           {{200, "the prompt", &prompt_schema}},
-           post_template,
-           {.request = &template_schema, .needs_models = true, .error_statuses = {404}}}};
+  std::vector<Endpoint> all;
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"})
+    all.push_back({"POST",
+                   path,
+                   "text",
+                   "answer a conversation",
+                   {{200, "the answers; with stream, events with their parts", &chat_answer_schema},
+                    {200, "with stream", nullptr, "text/event-stream"}},
+                   post_chat,
+                   {.request = &chat_request_schema, .needs_models = true, .error_statuses = {404}}});
+  all.push_back({"POST",
+                 "/apply-template",
+                 "tokens",
+                 "the prompt of a conversation",
+                 {{200, "the prompt", &prompt_schema}},
+                 post_template,
+                 {.request = &template_schema, .needs_models = true, .error_statuses = {404}}});
+  return all;
 }
 
 }  // namespace redline::server

@@ -5,6 +5,7 @@
 
 #include "base/utc_time.h"
 #include "server/app.h"
+#include "server/fill_in.h"
 #include "server/generation.h"
 #include "server/logprobs.h"
 #include "server/prompt_scores.h"
@@ -20,7 +21,7 @@ const Field prompt_item{
 const Schema completions_stream_options_schema{
     "StreamOptions",
     {{"include_usage", kBoolean, "a last event with the usage"},
-     {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
+     {"continuous_usage_stats", kBoolean, "the last event has the usage", {.is_ignored = true}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 
 const Schema completions_request_schema{
@@ -30,7 +31,10 @@ const Schema completions_request_schema{
           kString | kArray,
           "a text, token ids, or a list of either; default: the beginning of a text",
           {.max_items = 1 << 20, .items = &prompt_item}},
-         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = kMaxJsonInteger}},
+         {"max_tokens",
+          kInteger,
+          "tokens to generate; -1: what the context has room for",
+          {.min = kMinMaxTokens, .max = kMaxJsonInteger}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of",
           kInteger,
@@ -41,15 +45,13 @@ const Schema completions_request_schema{
           kInteger,
           "log probabilities of each token and of this many of the most likely ones",
           {.min = 0, .max = 100}},
+         {"suffix", kString, "the text that follows: the answer goes between, with models that have markers for that"},
          {"echo", kBoolean, "begin the text with the prompt"},
          {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
+         {"skip_special_tokens", kBoolean, "false: the text has the names of special tokens; default: true"},
          {"stream_options", kObject, "", {.object = &completions_stream_options_schema}}},
         joined(joined(generation_fields(), beam_fields()), token_fields())),
-    .refused = [] {
-      auto refused = refused_generation_fields();
-      refused.emplace_back("suffix", "is not supported: text is continued, not filled in");
-      return refused;
-    }()};
+    .refused = refused_generation_fields()};
 
 const Field completions_string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}},
     integer_item{"", kInteger, ""}, any_item{"", kAny, ""};
@@ -92,7 +94,8 @@ class CompletionAnswer final : public GenerationAnswer {
                    std::vector<std::string> stop, size_t n)
       : GenerationAnswer(call, choice, std::move(choices), call.body.value("stream", false)),
         prompts_(std::move(prompts)), stop_(std::move(stop)), best_of_(this->choices().size() / prompts_.size()), n_(n),
-        has_logprobs_(call.body.contains("logprobs")), fields_(call.body),
+        has_logprobs_(call.body.contains("logprobs")),
+        includes_stop_(call.body.value("include_stop_str_in_output", false)), fields_(call.body),
         is_constrained_(call.constraint.constraint.kind != OutputConstraint::Kind::kNone) {
     const auto options = call.body.find("stream_options");
     includes_usage_ = options != call.body.end() && options->value("include_usage", false);
@@ -172,7 +175,9 @@ class CompletionAnswer final : public GenerationAnswer {
   void end_choice(size_t choice, const GenerateResult& result, std::string& out) override {
     Part& p = parts_[choice];
     p.finish = openai_finish_reason(result.reason);
-    p.stop_reason = result.reason == FinishReason::kTimeout ? "timeout" : matched_stop(engine(), result, stop_);
+    const std::string stop = matched_stop(engine(), result, stop_);
+    p.stop_reason = result.reason == FinishReason::kTimeout ? "timeout" : stop;
+    if (includes_stop_) p.text += stop;
     if (streams()) send(choice, out);
   }
   void end(std::string& out) override {
@@ -216,7 +221,7 @@ class CompletionAnswer final : public GenerationAnswer {
   const std::vector<Prompt> prompts_;
   const std::vector<std::string> stop_;
   const size_t best_of_, n_;  ///< texts per prompt that are generated, and that are answered
-  const bool has_logprobs_;
+  const bool has_logprobs_, includes_stop_;
   const TokenFields fields_;
   const bool is_constrained_;
   bool includes_usage_ = false;
@@ -226,17 +231,26 @@ class CompletionAnswer final : public GenerationAnswer {
 };
 
 /// The prompts as token ids.
-Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engine) {
+Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engine, std::vector<int32_t>& stop_tokens) {
+  const std::string suffix = call.body.value("suffix", std::string());
   const bool adds_special = call.body.value("add_special_tokens", true);
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text, const std::string& path) -> std::optional<ApiError> {
     const auto& string = text.get_ref<const std::string&>();
+    if (!suffix.empty()) {
+      auto filled = fill_in_prompt(engine, {.prefix = string, .suffix = suffix, .begin = "", .files = {}}, "suffix");
+      if (!filled.ok()) return filled.error();
+      prompts.push_back({std::move(filled->tokens), string, {}});
+      stop_tokens = std::move(filled->stop_tokens);
+      return std::nullopt;
+    }
     auto tokens = encode_text(engine, string, true, adds_special, path.c_str());
     if (!tokens.ok()) return tokens.error();
     prompts.push_back({std::move(*tokens), string, {}});
     return std::nullopt;
   };
   const auto add_tokens = [&](const Json& list, const std::string& path) -> std::optional<ApiError> {
+    if (!suffix.empty()) return bad_request("suffix", "suffix needs a prompt that is a text", "unsupported_value");
     Prompt prompt;
     for (size_t i = 0; i < list.size(); ++i) {
       const auto id = list[i].is_number_integer() ? list[i].get<int64_t>() : -1;
@@ -299,10 +313,13 @@ AnswerOr post_completions(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  request.max_tokens = body.value("max_tokens", int64_t{16});
+  request.max_tokens = max_tokens_of(body, {"max_tokens"}, 16, choice.model->info().context);
+  request.special = !body.value("skip_special_tokens", true);
   request.num_logprobs = body.value("logprobs", -1);
   SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
-  SERVER_ASSIGN(std::vector<Prompt> prompts, prompts_of(call, choice.model->engine()));
+  std::vector<int32_t> stop_tokens;
+  SERVER_ASSIGN(std::vector<Prompt> prompts, prompts_of(call, choice.model->engine(), stop_tokens));
+  request.stop_tokens.insert(request.stop_tokens.end(), stop_tokens.begin(), stop_tokens.end());
   const auto n = body.value("n", size_t{1}), best_of = body.value("best_of", n);
   if (best_of < n)
     return bad_request("best_of", fmt::format("best_of is {}; it must be at least n, {}", best_of, n), "invalid_value");

@@ -1,6 +1,7 @@
 // POST /v1/embeddings (OpenAI), and /api/embed and /api/embeddings of Ollama's API.
 #include <chrono>
 
+#include "base/ascii.h"
 #include "base/base64.h"
 #include "server/app.h"
 #include "server/keep_alive.h"
@@ -8,8 +9,7 @@
 namespace redline::server {
 namespace {
 
-constexpr double kEmbeddingsMaxToken = 2147483647, kMaxDimensions = 1 << 20;
-constexpr size_t kMaxInputs = 4096;
+constexpr double kMaxDimensions = 1 << 20;
 
 const Field embeddings_any_item{"", kAny, ""};
 const Field embedding_number_item{"", kNumber, ""};
@@ -24,8 +24,17 @@ const Schema embeddings_schema{
       {.required = true, .min_items = 1, .max_items = 1 << 20, .items = &embeddings_any_item}},
      {"encoding_format", kString, "default: float; base64: little-endian float32", {.choices = {"float", "base64"}}},
      {"dimensions", kInteger, "keep this many and normalize again", {.min = 1, .max = kMaxDimensions}},
-     {"user", kString, "nothing is recorded", {.is_ignored = true}},
-     {"truncate", kBoolean, "cut texts that are too long; default: false, they are an error"},
+     keep_alive_field(),
+     {"truncate",
+      kBoolean | kString,
+      "cut texts that are too long, at their end; default: false, they are an error",
+      {.choices = {"NONE", "END", "none", "end"}}},
+     {"truncate_prompt_tokens",
+      kInteger,
+      "-1, or at least the tokens that the model reads: as truncate",
+      {.min = -1, .max = kMaxJsonInteger}},
+     {"input_type", kString, "what the texts are, as query or document", {.max_length = 1000}},
+     {"task", kString, "the same, as retrieval.query", {.max_length = 1000}},
      {"normalize", kBoolean, "default: as the model's files say"},
      {"prompt_name",
       kString,
@@ -60,7 +69,7 @@ const Schema embed_schema{
            {{"input",
              kString | kArray,
              "a text or a list of texts",
-             {.required = true, .max_items = kMaxInputs, .items = &embeddings_text_item}},
+             {.required = true, .max_items = kMaxEmbeddingInputs, .items = &embeddings_text_item}},
             {"truncate", kBoolean, "cut texts that are too long; default: true, as in Ollama"},
             {"dimensions", kInteger, "keep this many and normalize again", {.min = 1, .max = kMaxDimensions}}})};
 const Field vector_item{"", kArray, "", {.items = &embedding_number_item}};
@@ -74,52 +83,6 @@ const Schema old_embed_schema{"OllamaEmbeddingsRequest",
                               joined(ollama_fields(), {{"prompt", kString, "the text", {.required = true}}})};
 const Schema old_embed_answer_schema{"OllamaEmbeddingsAnswer",
                                      {{"embedding", kArray, "", {.required = true, .items = &embedding_number_item}}}};
-
-Outcome<std::vector<int32_t>> token_ids(const Json& list, const std::string& place) {
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Json& id = list[i];
-    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > kEmbeddingsMaxToken)
-      return bad_request(fmt::format("{}[{}]", place, i), fmt::format("{}[{}] is not a token id", place, i),
-                         "invalid_type");
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
-
-/// The four shapes of "input".
-std::optional<ApiError> read_input(const Json& input, EmbedRequest& request) {
-  if (input.is_string()) {
-    request.texts = {input.get<std::string>()};
-    return std::nullopt;
-  }
-  if (input[0].is_number()) {
-    auto ids = token_ids(input, "input");
-    if (!ids.ok()) return ids.error();
-    request.tokens = {std::move(*ids)};
-    return std::nullopt;
-  }
-  if (input.size() > kMaxInputs)
-    return bad_request("input",
-                       fmt::format("input has {} texts; at most {} go in one request", input.size(), kMaxInputs),
-                       "array_above_max_length");
-  for (size_t i = 0; i < input.size(); ++i) {
-    const std::string place = fmt::format("input[{}]", i);
-    if (input[0].is_string() ? !input[i].is_string() : !input[i].is_array())
-      return bad_request(
-          place,
-          fmt::format("{} must be {}, as input[0]", place, input[0].is_string() ? "a string" : "a list of token ids"),
-          "invalid_type");
-    if (input[i].is_string()) {
-      request.texts.push_back(input[i].get<std::string>());
-      continue;
-    }
-    auto ids = token_ids(input[i], place);
-    if (!ids.ok()) return ids.error();
-    request.tokens.push_back(std::move(*ids));
-  }
-  return std::nullopt;
-}
 
 std::string base64_of(std::span<const float> values) {
   return to_base64({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
@@ -146,14 +109,52 @@ std::string list_body(const Embeddings& e, const std::string& model, bool is_bas
                             tokens, tokens);
 }
 
+/// The model of a request, which stays loaded for as long as the request says.
+Outcome<std::shared_ptr<EmbeddingModel>> find_for(Call& call, const std::string& name) {
+  SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
+  SERVER_ASSIGN(auto model, call.app.embeddings().find(name));
+  if (keep_alive) call.app.residency().set_keep_alive(*model, *keep_alive);
+  return model;
+}
+
+/// The name of the model's prompt for texts of this kind, under the names that other services have; "": there is none.
+std::string prompt_of_kind(const EmbeddingInfo& info, std::string kind) {
+  for (char& c : kind) c = c == '_' ? '.' : ascii_lower(c);  // RETRIEVAL_QUERY, search_query, retrieval.query
+  std::vector<std::string> wanted = {kind};
+  if (kind.ends_with("query")) wanted.insert(wanted.end(), {"retrieval.query", "search_query", "query"});
+  if (kind.ends_with("passage") || kind.ends_with("document"))
+    wanted.insert(wanted.end(), {"retrieval.passage", "search_document", "document", "passage"});
+  for (const std::string& name : wanted)
+    for (const auto& [known, text] : info.prompts)
+      if (known == name) return known;
+  return "";
+}
+
 AnswerOr post_embeddings(Call& call) {
   const Json& body = call.body;
-  SERVER_ASSIGN(const auto model, call.app.embeddings().find(body.value("model", std::string())));
+  SERVER_ASSIGN(const auto model, find_for(call, body.value("model", std::string())));
   EmbedRequest request;
-  if (auto error = read_input(body["input"], request)) return *error;
+  if (auto error = read_embedding_input(body["input"], "input", request)) return *error;
   request.dimensions = body.value("dimensions", int64_t{0});
-  request.truncate = body.value("truncate", false);
+  const EmbeddingInfo& info = model->engine().info();
+  const Json truncate = body.value("truncate", Json(false));
+  request.truncate = truncate == true || truncate == "END" || truncate == "end";
+  if (const auto tokens = body.find("truncate_prompt_tokens"); tokens != body.end()) {
+    if (*tokens >= 0 && *tokens < info.max_length)
+      return bad_request("truncate_prompt_tokens",
+                         fmt::format("truncate_prompt_tokens is {}; texts are cut at the {} tokens that the model "
+                                     "reads: it must be -1, or at least that",
+                                     tokens->get<int64_t>(), info.max_length),
+                         "unsupported_value");
+    request.truncate = true;
+  }
   if (const auto named = body.find("prompt_name"); named != body.end()) request.prompt_name = named->get<std::string>();
+  for (const char* field : {"input_type", "task"}) {
+    if (!body.contains(field)) continue;
+    const std::string name = request.prompt_name ? "" : prompt_of_kind(info, body[field]);
+    if (name.empty()) call.ignored.emplace_back(field);
+    else request.prompt_name = name;
+  }
   if (const auto given = body.find("normalize"); given != body.end()) request.normalize = given->get<bool>();
   const bool is_base64 = body.value("encoding_format", "float") == "base64";
   return EmbeddingModel::embed(
@@ -166,20 +167,12 @@ AnswerOr post_embeddings(Call& call) {
       call.shape);
 }
 
-/// The model of Ollama's endpoints, which stays loaded for as long as the request says.
-Outcome<std::shared_ptr<EmbeddingModel>> find_for(Call& call, const std::string& name) {
-  SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
-  SERVER_ASSIGN(auto model, call.app.embeddings().find(name));
-  if (keep_alive) call.app.residency().set_keep_alive(*model, *keep_alive);
-  return model;
-}
-
 AnswerOr post_embed(Call& call) {
   const Json& body = call.body;
   const auto name = body["model"].get<std::string>();
   EmbedRequest request;
   if (const Json& input = body["input"]; !input.is_array() || !input.empty())
-    if (auto error = read_input(input, request)) return *error;
+    if (auto error = read_embedding_input(input, "input", request)) return *error;
   SERVER_ASSIGN(const auto model, find_for(call, name));
   request.dimensions = body.value("dimensions", int64_t{0});
   request.truncate = body.value("truncate", true);

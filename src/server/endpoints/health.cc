@@ -86,20 +86,11 @@ AnswerOr get_live(Call& call) { return json_answer({{"status", "ok"}}); }
 std::vector<Endpoint> health_endpoints() {
   const std::vector<DocumentedAnswer> answers = {{200, "every model makes steps", &health_schema},
                                                  {503, "not ready, or no step in time", &health_schema}};
-  return {{"GET",
-           "/health",
-           "operations",
-           "whether every model makes a step",
-           answers,
-           get_health,
-           {.needs_key = false, .is_quick = true}},
-          {"GET",
-           "/livez",
-           "operations",
-           "whether the process answers",
-           {answers[0]},
-           get_live,
-           {.needs_key = false, .is_quick = true}}};
+  const std::string summary = "whether every model makes a step";
+  const EndpointRules rules{.needs_key = false, .is_quick = true};
+  return {{"GET", "/health", "operations", summary, answers, get_health, rules},
+          {"GET", "/v1/health", "operations", summary, answers, get_health, rules},  // llama.cpp's
+          {"GET", "/livez", "operations", "whether the process answers", {answers[0]}, get_live, rules}};
 }
 
 }  // namespace redline::server

@@ -88,7 +88,7 @@ const Schema output_schema{"AnthropicOutputConfig",
                            {{"format", kObject, "JSON of a schema", {.object = &format_schema()}},
                             {"effort", kString, "a variable of the chat template", {.max_length = 100}}}};
 const Schema metadata_schema{"AnthropicMetadata", {{"user_id", kString, "requests of one user share their turn"}}};
-const Field messages_stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+const Field messages_stop_item{"", kString, "", {.max_length = 1000}};
 
 const std::vector<Field>& prompt_fields() {
   static const std::vector<Field> fields = {
@@ -318,11 +318,10 @@ Outcome<ChatPrompt> messages_prompt(Call& call) {
   SERVER_ASSIGN(prompt.client_tools, message_tools(body.value("tools", Json::array())));
   note_ignored(call, prompt.client_tools.skipped);
   if (choice == body.end() || (*choice)["type"] != "none") prompt.tools = prompt.client_tools.for_prompt();
-  const auto thinking = body.find("thinking");
-  const bool is_off = thinking != body.end() && (*thinking)["type"] == "disabled";
-  if (thinking != body.end()) prompt.thinking = is_off ? "off" : "on";
-  if (const auto output = body.find("output_config"); output != body.end() && output->contains("effort") && !is_off)
-    prompt.thinking = (*output)["effort"];
+  std::optional<bool> thinks;
+  if (const auto thinking = body.find("thinking"); thinking != body.end()) thinks = (*thinking)["type"] != "disabled";
+  const auto output = body.find("output_config");
+  prompt.thinking = thinking_of(thinks, output == body.end() ? "" : output->value("effort", std::string()));
   return prompt;
 }
 

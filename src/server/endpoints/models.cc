@@ -100,20 +100,28 @@ Json embedding_model_json(const Call& call, const EmbeddingModel& model) {
 
 AnswerOr list_models(Call& call) {
   Json data = Json::array();
+  const auto add = [&](const Resident& model, Json json) {
+    data.push_back(std::move(json));
+    for (const std::string& alias : model.aliases()) {
+      Json other = data.back();
+      other["id"] = alias;  // `root` has the model's own name
+      data.push_back(std::move(other));
+    }
+  };
   for (const auto& model : call.app.models().all()) {
-    data.push_back(models_model_json(call, *model));
+    add(*model, models_model_json(call, *model));
     for (const Adapter& adapter : model->adapters()) data.push_back(adapter_json(*model, adapter));
   }
-  for (const auto& model : call.app.images().all()) data.push_back(image_model_json(call, *model));
-  for (const auto& model : call.app.embeddings().all()) data.push_back(embedding_model_json(call, *model));
+  for (const auto& model : call.app.images().all()) add(*model, image_model_json(call, *model));
+  for (const auto& model : call.app.embeddings().all()) add(*model, embedding_model_json(call, *model));
   return json_answer({{"object", "list"}, {"data", std::move(data)}});
 }
 
 AnswerOr get_model(Call& call) {
   for (const auto& model : call.app.images().all())
-    if (model->name() == call.path_values[0]) return json_answer(image_model_json(call, *model));
+    if (model->is_named(call.path_values[0])) return json_answer(image_model_json(call, *model));
   for (const auto& model : call.app.embeddings().all())
-    if (model->name() == call.path_values[0]) return json_answer(embedding_model_json(call, *model));
+    if (model->is_named(call.path_values[0])) return json_answer(embedding_model_json(call, *model));
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().resolve(call.path_values[0]));
   for (const Adapter& adapter : choice.model->adapters())
     if (choice.name == adapter.name || choice.name == choice.model->name() + ":" + adapter.name)
@@ -124,13 +132,10 @@ AnswerOr get_model(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> models_endpoints() {
-  return {{"GET",
-           "/v1/models",
-           "models",
-           "the models and their adapters",
-           {{200, "all of them", &models_schema}},
-           list_models,
-           {.is_quick = true}},
+  const std::vector<DocumentedAnswer> answers = {{200, "all of them", &models_schema}};
+  const EndpointRules quick{.is_quick = true};
+  return {{"GET", "/v1/models", "models", "the models and their adapters", answers, list_models, quick},
+          {"GET", "/models", "models", "the models and their adapters", answers, list_models, quick},
           {"GET",
            "/v1/models/{model}",
            "models",

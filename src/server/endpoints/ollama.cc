@@ -8,6 +8,7 @@
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
+#include "server/fill_in.h"
 #include "server/keep_alive.h"
 #include "server/sampling_fields.h"
 
@@ -17,7 +18,7 @@ namespace {
 const Schema ollama_open_schema{"AnyObject", {}, true};
 const Field ollama_any_item{"", kAny, ""};
 const Field ollama_string_item{"", kString, ""};
-const Field ollama_stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+const Field ollama_stop_item{"", kString, "", {.max_length = 1000}};
 /// Of sampling_fields(), under Ollama's names.
 std::vector<Field> ollama_sampling_fields() {
   std::vector<Field> fields = sampling_numbers();
@@ -27,32 +28,30 @@ std::vector<Field> ollama_sampling_fields() {
 }
 
 const Schema options_schema{
-    "OllamaOptions", joined(ollama_sampling_fields(),
-                            {{"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
-                             {"num_predict",
-                              kInteger,
-                              "tokens to generate; -1, -2: what the context has room for",
-                              {.min = -2, .max = kMaxJsonInteger}},
-                             {"stop",
-                              kString | kArray,
-                              "",
-                              {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
-                             {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
-                             {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
-                             {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
-                             {"num_batch", kInteger, "", {.is_ignored = true}},
-                             {"num_gpu", kInteger, "", {.is_ignored = true}},
-                             {"main_gpu", kInteger, "", {.is_ignored = true}},
-                             {"num_thread", kInteger, "", {.is_ignored = true}},
-                             {"num_parallel", kInteger, "", {.is_ignored = true}},
-                             {"use_mmap", kBoolean, "", {.is_ignored = true}},
-                             {"use_mlock", kBoolean, "", {.is_ignored = true}},
-                             {"numa", kBoolean, "", {.is_ignored = true}},
-                             {"f16_kv", kBoolean, "", {.is_ignored = true}},
-                             {"low_vram", kBoolean, "", {.is_ignored = true}},
-                             {"logits_all", kBoolean, "", {.is_ignored = true}},
-                             {"penalize_newline", kBoolean, "", {.is_ignored = true}},
-                             {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}})};
+    "OllamaOptions",
+    joined(ollama_sampling_fields(),
+           {{"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
+            {"num_predict",
+             kInteger,
+             "tokens to generate; -1, -2: what the context has room for",
+             {.min = -2, .max = kMaxJsonInteger}},
+            {"stop", kString | kArray, "", {.max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
+            {"stop_in_reasoning", kBoolean, "it acts on the thinking, too"},
+            {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
+            {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
+            {"num_batch", kInteger, "", {.is_ignored = true}},
+            {"num_gpu", kInteger, "", {.is_ignored = true}},
+            {"main_gpu", kInteger, "", {.is_ignored = true}},
+            {"num_thread", kInteger, "", {.is_ignored = true}},
+            {"num_parallel", kInteger, "", {.is_ignored = true}},
+            {"use_mmap", kBoolean, "", {.is_ignored = true}},
+            {"use_mlock", kBoolean, "", {.is_ignored = true}},
+            {"numa", kBoolean, "", {.is_ignored = true}},
+            {"f16_kv", kBoolean, "", {.is_ignored = true}},
+            {"low_vram", kBoolean, "", {.is_ignored = true}},
+            {"logits_all", kBoolean, "", {.is_ignored = true}},
+            {"penalize_newline", kBoolean, "", {.is_ignored = true}},
+            {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}})};
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
                               {"index", kInteger, ""},
@@ -98,15 +97,16 @@ const Schema chat_schema{
             {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &ollama_tool_item}}})};
 const Schema generate_schema{
     "OllamaGenerateRequest",
-    joined(common_fields(),
-           {{"prompt", kString,
-             "a user's message, or with raw a text to continue; empty: only an answer that the model is there"},
-            {"system", kString, "the system's message"},
-            {"raw", kBoolean, "continue the prompt as it is; so it is for models without a chat template"},
-            {"suffix", kString, "", {.only = {""}, .why = "is not supported: text is continued, not filled in"}},
-            {"template", kString, "", {.only = {""}, .why = "is not supported: the model's own is used; see raw"}},
-            {"context", kArray, "", {.only = {Json::array()}, .why = "is not supported; use /api/chat"}},
-            {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}})};
+    joined(
+        common_fields(),
+        {{"prompt", kString,
+          "a user's message, or with raw a text to continue; empty: only an answer that the model is there"},
+         {"system", kString, "the system's message"},
+         {"raw", kBoolean, "continue the prompt as it is; so it is for models without a chat template"},
+         {"suffix", kString, "the text that follows: the answer goes between, with models that have markers for that"},
+         {"template", kString, "", {.only = {""}, .why = "is not supported: the model's own is used; see raw"}},
+         {"context", kArray, "", {.only = {Json::array()}, .why = "is not supported; use /api/chat"}},
+         {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}})};
 const Schema show_schema{"OllamaShowRequest",
                          {{"model", kString, "a name from /api/tags", {.max_length = 1000}},
                           {"name", kString, "the same", {.max_length = 1000}},
@@ -241,7 +241,9 @@ AnswerOr loaded_answer(const Call& call, bool is_chat, const char* reason) {
   return std::unique_ptr<Answer>(std::move(answer));
 }
 
-AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<std::string> raw, bool is_chat) {
+/// `raw`: the tokens of a prompt that is no conversation.
+AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<FillInPrompt> raw,
+               bool is_chat) {
   if (const auto format = call.body.find("format"); format != call.body.end() && *format != "") {
     if (format->is_string() && *format != "json")
       return bad_request("format", "format must be \"json\" or a JSON Schema", "invalid_value");
@@ -250,7 +252,8 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   const TextEngine& engine = choice.model->engine();
   if (raw) {
-    SERVER_ASSIGN(request.prompt, encode_text(engine, *raw, true, true, "prompt"));
+    request.prompt = std::move(raw->tokens);
+    request.stop_tokens.insert(request.stop_tokens.end(), raw->stop_tokens.begin(), raw->stop_tokens.end());
     if (auto error = check_context(engine.info(), std::ssize(request.prompt), "prompt")) return *error;
   } else {
     if (auto error = set_prompt(*choice.model, prompt, is_chat ? "messages" : "prompt", request)) return *error;
@@ -265,8 +268,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
 void add_thinking(const Json& body, ChatPrompt& prompt) {
   const auto think = body.find("think");
   if (think == body.end()) return;
-  if (think->is_boolean()) prompt.thinking = think->get<bool>() ? "on" : "off";
-  else prompt.thinking = *think;
+  prompt.thinking = think->is_boolean() ? thinking_of(think->get<bool>(), "") : thinking_of(std::nullopt, *think);
 }
 
 /// The model, loaded. Unset: the request only unloads it.
@@ -285,6 +287,7 @@ AnswerOr post_ollama_chat(Call& call) {
   SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, has_work));
   if (!has_work) return loaded_answer(call, true, choice ? "load" : "unload");
   rename_options(body);
+  if (auto error = check_messages(body["messages"], "messages")) return *error;
   ChatPrompt prompt;
   for (const Json& message : body["messages"]) {
     Json m = {{"role", message["role"]}, {"content", message.value("content", std::string())}};
@@ -313,8 +316,15 @@ AnswerOr post_generate(Call& call) {
   if (body.contains("system")) prompt.messages.push_back({{"role", "system"}, {"content", body["system"]}});
   prompt.messages.push_back({{"role", "user"}, {"content", text}});
   add_thinking(body, prompt);
-  const bool is_raw = body.value("raw", !choice->model->info().has_chat_template);
-  return start(call, *choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
+  const TextEngine& engine = choice->model->engine();
+  std::optional<FillInPrompt> raw;
+  if (const std::string suffix = body.value("suffix", std::string()); !suffix.empty()) {
+    SERVER_ASSIGN(raw, fill_in_prompt(engine, {.prefix = text, .suffix = suffix, .begin = "", .files = {}}, "suffix"));
+  } else if (body.value("raw", !engine.info().has_chat_template)) {
+    SERVER_ASSIGN(auto tokens, encode_text(engine, text, true, true, "prompt"));
+    raw = FillInPrompt{std::move(tokens), {}};
+  }
+  return start(call, *choice, prompt, std::move(raw), false);
 }
 
 /// Clients show the first twelve digits. Files are not hashed: it is that of the name.
@@ -361,8 +371,16 @@ Json tag_of(const Call& call, const Model& model) {
 
 AnswerOr get_tags(Call& call) {
   Json models = Json::array();
-  for (const auto& model : call.app.models().all()) models.push_back(tag_of(call, *model));
-  for (const auto& model : call.app.embeddings().all()) models.push_back(tag_of(call, *model));
+  const auto add = [&](const auto& model) {
+    models.push_back(tag_of(call, model));
+    for (const std::string& alias : model.aliases()) {
+      Json other = models.back();
+      other["name"] = other["model"] = alias;
+      models.push_back(std::move(other));
+    }
+  };
+  for (const auto& model : call.app.models().all()) add(*model);
+  for (const auto& model : call.app.embeddings().all()) add(*model);
   return json_answer({{"models", std::move(models)}});
 }
 
@@ -410,7 +428,7 @@ Json show_embedding(const EmbeddingModel& model) {
 AnswerOr post_show(Call& call) {
   const std::string name = call.body.value("model", call.body.value("name", std::string()));
   for (const auto& model : call.app.embeddings().all())
-    if (model->name() == name || model->name() + ":latest" == name) {
+    if (model->is_named(name)) {
       SERVER_ASSIGN(const auto loaded, call.app.embeddings().find(name));
       return json_answer(show_embedding(*loaded));
     }

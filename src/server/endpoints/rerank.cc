@@ -21,8 +21,7 @@ const Schema rerank_schema{
       {.required = true, .min_items = 1, .max_items = kMaxDocuments, .items = &document_item}},
      {"top_n", kInteger, "return the best ones only; default: all", {.min = 1, .max = kMaxJsonInteger}},
      {"return_documents", kBoolean, "with the texts; default: true"},
-     {"truncate", kBoolean, "cut documents that are too long; default: false, they are an error"},
-     {"user", kString, "nothing is recorded", {.is_ignored = true}}}};
+     {"truncate", kBoolean, "cut documents that are too long; default: false, they are an error"}}};
 const Schema result_schema{"RerankResult",
                            {{"index", kInteger, "of the document", {.required = true}},
                             {"relevance_score", kNumber, "higher is more relevant", {.required = true}},
@@ -88,7 +87,7 @@ AnswerOr post_rerank(Call& call) {
 
 std::vector<Endpoint> rerank_endpoints() {
   std::vector<Endpoint> all;
-  for (const char* path : {"/v1/rerank", "/rerank"})
+  for (const char* path : {"/v1/rerank", "/rerank", "/v1/reranking", "/reranking"})
     all.push_back({"POST",
                    path,
                    "embeddings",

@@ -81,8 +81,9 @@ std::vector<Field> request_fields() {
       {"instructions", kString, "the system's message"},
       {"max_output_tokens",
        kInteger,
-       "tokens to generate; default: what the context has room for",
-       {.min = 1, .max = kMaxJsonInteger}},
+       "tokens to generate; default, and -1: what the context has room for",
+       {.min = -1, .max = kMaxJsonInteger}},
+      {"metadata", kObject, "for the caller; the response has it", {.object = &responses_open_schema}},
       {"text", kObject, "", {.object = &responses_text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &responses_tool_item}},
@@ -113,9 +114,7 @@ std::vector<Field> request_fields() {
        {.max_length = 1000, .object = &conversation_of_response_schema}},
       {"stream_options", kObject, "", {.object = &responses_stream_options_schema}},
   };
-  for (const Field& field : generation_fields())
-    if (field.name != "store") fields.push_back(field);
-  return fields;
+  return joined(joined(std::move(fields), thinking_fields()), generation_fields());
 }
 const Schema responses_request_schema{.name = "ResponseRequest", .fields = request_fields(), .refused = [] {
                                         auto refused = refused_generation_fields();
@@ -173,6 +172,8 @@ Outcome<ChatPrompt> responses_prompt(Call& call, const Json& before) {
   SERVER_ASSIGN(prompt.client_tools, response_tools(body.value("tools", Json::array())));
   note_ignored(call, prompt.client_tools.skipped);
   if (body.value("tool_choice", Json("auto")) != "none") prompt.tools = prompt.client_tools.for_prompt();
+  prompt.variables = body.value("chat_template_kwargs", Json::object());
+  prompt.thinking = thinking_of(body);
   if (body.contains("reasoning") && body["reasoning"].contains("effort")) prompt.thinking = body["reasoning"]["effort"];
   return prompt;
 }
@@ -534,7 +535,8 @@ AnswerOr post_responses(Call& call) {
   if (demand.is_forced)
     if (auto error = force_call(call, prompt, demand.name)) return *error;
   if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
-  request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
+  const int64_t context = choice.model->info().context;
+  request.max_tokens = max_tokens_of(body, {"max_output_tokens"}, context, context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   auto answer = std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request, before);
   if (!is_background) return std::unique_ptr<Answer>(std::move(answer));

@@ -48,7 +48,7 @@ const Schema response_item_schema{
      {"tools", kArray, "", {.is_ignored = true}},
      {"execution", kString, "", {.is_ignored = true}}}};
 const Field any_response_item{"", kAny, ""};
-const Field included_with_items{"", kString, "", {.max_length = 1000}};
+const Field included_with_items{"", kString, "", {.max_length = 100}};
 
 }  // namespace
 

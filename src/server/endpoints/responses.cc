@@ -65,7 +65,7 @@ const Schema reasoning_schema{"ResponseReasoning",
                                {"generate_summary", kString, "", {.is_ignored = true}},
                                {"context", kString, "", {.is_ignored = true}},
                                {"mode", kString, "", {.is_ignored = true}}}};
-const Field include_item{"", kString, "", {.max_length = 1000}};
+const Field include_item{"", kString, "", {.max_length = 100}};
 constexpr char kIncludesLogprobs[] = "message.output_text.logprobs";
 const Schema conversation_of_response_schema{"ResponseConversation",
                                              {{"id", kString, "", {.required = true, .max_length = 1000}}}};

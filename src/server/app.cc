@@ -421,7 +421,6 @@ std::unique_ptr<Answer> App::finish(const HttpRequest& request, ErrorShape shape
 
 Admission App::admit(HttpRequest& request) {
   const Route route = route_of(request.method, request.path);
-  request.is_admitted = true;
   const bool is_preflight = request.method == "OPTIONS" && allows_origin(request);
   Admission admission{.is_quick = is_preflight || (route.endpoint && route.endpoint->rules.is_quick)};
   if (!is_preflight)
@@ -429,6 +428,7 @@ Admission App::admit(HttpRequest& request) {
       const ErrorShape shape = route.endpoint ? route.endpoint->rules.errors : shape_of(request.path);
       admission.refusal = finish(request, shape, [&]() -> AnswerOr { return *error; });
     }
+  request.is_admitted = !admission.refusal;
   admission.client = request.client.empty() ? request.peer : request.client;
   return admission;
 }

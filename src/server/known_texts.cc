@@ -70,11 +70,12 @@ std::vector<KnownTexts::Known> KnownTexts::beginnings(const std::string& scope, 
 
 Result<std::vector<int32_t>> KnownTexts::encode(const TextEngine& engine, const std::string& scope,
                                                 std::string_view text, bool add_bos, const EncodeLimits& limits) {
-  constexpr size_t kMaxTried = 4;  // each encodes the rest of the text
-  std::vector<Known> known_texts = beginnings(scope, text);
-  if (known_texts.size() > kMaxTried) known_texts.resize(kMaxTried);
-  for (const Known& known : known_texts) {
+  constexpr size_t kMaxTriedBytes = size_t{1} << 20;  // each encodes the rest of the text
+  size_t tried_bytes = 0;
+  for (const Known& known : beginnings(scope, text)) {
     if (known.length == text.size()) return *known.tokens;
+    if (tried_bytes > kMaxTriedBytes) break;
+    tried_bytes += text.size() - known.length;
     REDLINE_ASSIGN(const std::vector<int32_t> rest, engine.encode(text.substr(known.length), true, false, limits));
     if (rest.empty() || !is_control(engine, rest[0])) continue;
     std::vector<int32_t> tokens = *known.tokens;

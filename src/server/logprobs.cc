@@ -96,13 +96,14 @@ void CompletionLogprobs::add(const TextEngine& engine, int32_t token, float logp
   places_.push_back(place);
   logprobs_.push_back(is_first ? Json(nullptr) : Json(logprob));
   if (is_first) return top_.push_back(nullptr);
-  // Several tokens may have the same text. Names belong to the chosen token first, then to the most likely one.
-  Json map = {{name, logprob}};
+  // Several tokens may have the same text: the name belongs to the chosen token, else to the most likely one.
+  Json map = Json::object();
   for (const TokenLogprob& t : top) {
     std::string other = token_name(engine, t.id, names_ids);
     if (t.id != token && (other == name || map.contains(other))) other = token_name(engine, t.id, true);
     map[other] = t.logprob;
   }
+  if (!map.contains(name)) map[name] = logprob;
   top_.push_back(std::move(map));
 }
 

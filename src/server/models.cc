@@ -147,7 +147,8 @@ std::optional<ServedModel::Ticket> ServedModel::admit(const std::shared_ptr<cons
   if (left < 0) return std::nullopt;
   const auto found = model->of_client_.find(client);
   const int64_t before = found == model->of_client_.end() ? 0 : found->second;
-  if (!client.empty() && before > 0 && before + count > kShare * left) return std::nullopt;
+  const bool is_shared = !client.empty() && model->max_in_flight_ > 2 * kShare;
+  if (is_shared && before > 0 && before + count > kShare * left) return std::nullopt;
   model->in_flight_ += count;
   model->of_client_[client] += count;
   return Ticket(model, client, count);

@@ -76,8 +76,8 @@ class ServedModel final : public Resident {
     std::string client_;
     int64_t count_;
   };
-  /// nullopt: the queue is full, or what is left of it is for other clients: a client that has places may have kShare
-  /// times as many as are free after it. So clients that fill the queue one after another each leave a ninth of it.
+  /// nullopt: the queue is full, or the places that are left are for other clients: in a queue of more than 2 * kShare
+  /// places, a client may have kShare times as many as are free after it, so that it takes the last ones of no queue.
   static constexpr int64_t kShare = 8;
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count,
                                      const std::string& client = "");

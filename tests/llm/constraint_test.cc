@@ -87,7 +87,7 @@ TEST(ConstrainedGeneration, ErrorsAreThoseOfTheConstraint) {
   for (const auto& [constraint, reason] : std::vector<std::pair<OutputConstraint, const char*>>{
            {{Kind::kGrammar, "root ::= x", {}}, "line 1, column 10: rule x is not defined"},
            {{Kind::kRegex, "(a", {}}, "position 1: the group is not closed"},
-           {{Kind::kJsonSchema, R"({"not":{}})", {}}, "not is not supported"},
+           {{Kind::kJsonSchema, R"({"not":{}})", {}}, "the constraint matches no text"},
            {{Kind::kChoice, "", {}}, "there are no choices"}}) {
     const auto submitted = engine->submit(constraint_request(*engine, constraint));
     ASSERT_FALSE(submitted.ok());

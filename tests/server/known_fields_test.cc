@@ -126,7 +126,7 @@ TEST(KnownFields, ATypingErrorIsOneEditInFourCharacters) {
   EXPECT_EQ(meant("id"), "") << "a short name is not n";
   EXPECT_EQ(meant("k"), "");
   EXPECT_EQ(meant("role"), "") << "two edits from model";
-  EXPECT_EQ(meant("max_toks_sx"), "") << "three edits from max_tokens";
+  EXPECT_EQ(meant("max_batch"), "");
   EXPECT_EQ(meant(std::string(65, 'a')), "");
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What hostile requests cost the others, on this machine: delay of /livez, gaps between a stream's tokens, memory.
 
-  hostile_clients.py REDLINE MODEL [--only NAME] [--api-key]
+  hostile_clients.py REDLINE MODEL [--only NAME] [--connections N] [--seconds S]
 
 Starts REDLINE serve MODEL, sends one kind of hostile request after another, each from a few connections on the
 loopback address and at most for --seconds, and prints a table. The checks of the bounds themselves are tests
@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import multiprocessing
 import socket
 import subprocess
 import threading
@@ -117,7 +118,16 @@ class Watch:
 
 
 def attack(server, path, body, connections, seconds):
-    """Sends the request over and over from some connections; the statuses."""
+    """Sends the request over and over from some connections of a process of its own; the statuses."""
+    queue = multiprocessing.Queue()
+    process = multiprocessing.Process(target=attack_here, args=(queue, server, path, body, connections, seconds))
+    process.start()
+    statuses = queue.get()
+    process.join()
+    return statuses
+
+
+def attack_here(queue, server, path, body, connections, seconds):
     end, statuses = time.monotonic() + seconds, {}
 
     def run():
@@ -130,7 +140,7 @@ def attack(server, path, body, connections, seconds):
         thread.start()
     for thread in threads:
         thread.join()
-    return statuses
+    queue.put(statuses)
 
 
 def fill_bodies(server, connections=60, size=31 << 20):
@@ -161,6 +171,9 @@ def main():
     args = parser.parse_args()
     server = Server([args.redline, "serve", args.model, "--port", "0", "--access-log", "off"])
     try:
+        if not args.only or args.only in "bodies":
+            before, most = fill_bodies(server)
+            print(f"60 bodies of 31 MiB: {before:.0f} to {most:.0f} MiB", flush=True)
         print(f"{'request':32} {'livez max ms':>12} {'gap max ms':>11} {'MiB':>6}  statuses", flush=True)
         kinds = [("(nothing)", None, None), *hostile_requests()]
         for name, path, body in kinds:
@@ -174,9 +187,6 @@ def main():
                 statuses = {}
             liveness, gap, memory = watch.stop()
             print(f"{name:32} {liveness:12.1f} {gap:11.1f} {memory:6.0f}  {statuses}", flush=True)
-        if not args.only or args.only in "bodies":
-            before, most = fill_bodies(server)
-            print(f"60 bodies of 31 MiB: {before:.0f} to {most:.0f} MiB")
     finally:
         server.process.terminate()
         server.process.wait(60)

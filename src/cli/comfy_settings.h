@@ -1,7 +1,7 @@
 // Settings in the node graph that ComfyUI writes into its images.
 #pragma once
 
-#include "cli/image_settings.h"
+#include "cli/read_settings.h"
 
 namespace redline::cli {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cli/image_args.h"
+#include "cli/read_settings.h"
 #include "media/rgb_image.h"
 #include "redline/image.h"
 
@@ -26,12 +27,6 @@ double computed_steps(const ImageResult& result);
 /// The options of `redline image` that make this image. Absolute paths are shortened to the file's name.
 Json settings_json(const DrawnImage& image);
 ImageText image_text(const DrawnImage& image);
-
-/// Settings that were read of an image, and what of them this command does not have.
-struct ReadSettings {
-  Json options = Json::object();        ///< by option of `redline image`
-  std::vector<std::string> left_out{};  ///< "Clip skip: 2"
-};
 
 /// The settings in an image file: those of settings_json, else what A1111's "parameters" say, else ComfyUI's "prompt".
 /// not_found: it holds none. Errors as read_image.

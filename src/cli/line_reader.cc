@@ -235,7 +235,7 @@ class EditReader : public LineReader {
 
   const Options options_;
   EditLine* edit_ = nullptr;
-  History* history_ = nullptr;
+  ::History* history_ = nullptr;
   std::FILE* out_ = nullptr;
   std::string prompt_, preset_;
   bool is_interrupted_ = false;

@@ -195,8 +195,8 @@ class PipelineTokenizer final : public Tokenizer {
   void encode_long(std::string_view text, EncodeWork& work, std::vector<TokenId>& ids) const {
     PieceCache& cache = PieceCache::of_thread(owner_);
     const size_t before = ids.size();
-    constexpr size_t kBytesPerToken = 4, kMostReserved = size_t{1} << 20;
-    ids.reserve(before + std::min(text.size() / kBytesPerToken, kMostReserved));
+    constexpr size_t kBytesPerToken = 4, kMaxReserved = size_t{1} << 20;
+    ids.reserve(before + std::min(text.size() / kBytesPerToken, kMaxReserved));
     const char* const end = text.data() + text.size();
     const auto add = [&](std::string_view piece) {
       const auto encode = [&](std::string_view p) { encode_bytes(p, work, ids); };

@@ -118,15 +118,15 @@ std::string sorted_marks(std::string_view marks, int options) {
     utf8proc_int32_t value;
     utf8proc_propval_t order;
   };
-  constexpr utf8proc_ssize_t kMost = 32;  // code points of one decomposition
+  constexpr utf8proc_ssize_t kMaxApart = 32;  // code points of one decomposition
   std::vector<Mark> found;
   for (size_t pos = 0; pos < marks.size();) {
     const Utf8Char c = utf8_at(marks, pos);
     pos += c.bytes;
-    utf8proc_int32_t apart[kMost];
-    const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), apart, kMost,
+    utf8proc_int32_t apart[kMaxApart];
+    const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), apart, kMaxApart,
                                                            static_cast<utf8proc_option_t>(options), nullptr);
-    for (utf8proc_ssize_t i = 0; i < std::min(count, kMost); ++i)
+    for (utf8proc_ssize_t i = 0; i < std::min(count, kMaxApart); ++i)
       found.push_back({apart[i], utf8proc_get_property(apart[i])->combining_class});
   }
   const auto stays = [](const Mark& mark) { return mark.order == 0; };

@@ -43,6 +43,7 @@ TEST(App, RefusesWorkWhileLoadingAndDraining) {
   EXPECT_EQ(header_of(*answer, "Retry-After"), "2");
   app.set_ready();
   app.draining();
+  call = make_request("POST", "/v1/completions", "{}");
   answer = app.handle(call);
   EXPECT_EQ(answer->status, 503);
   EXPECT_EQ(error_of(*answer)["type"], "unavailable_error");

@@ -1,5 +1,5 @@
-// Any bytes as JSON: the bounds that are checked before a parser runs hold for what it gives, and the parser that builds
-// no tree takes what it takes.
+// Any bytes as JSON: the bounds that are checked before a parser runs hold for what it gives, and the parser that
+// builds no tree takes what it takes.
 #include "base/json_text.h"
 
 #include <nlohmann/json.hpp>

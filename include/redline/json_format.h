@@ -5,8 +5,8 @@ namespace redline {
 
 /// How values of a JSON Schema are written, and which of them.
 struct JsonFormat {
-  /// No white space between the tokens of JSON. Otherwise it is optional: a space after ',' and ':' and within brackets,
-  /// or a line break with an indentation of at most 64 characters.
+  /// No white space between the tokens of JSON. Otherwise it is optional: a space after ',' and ':' and within
+  /// brackets, or a line break with an indentation of at most 64 characters.
   bool is_compact = false;
   /// Where a schema has `properties` without `additionalProperties`: other members are allowed, which is JSON Schema's
   /// default. Otherwise they are not generated.

@@ -82,8 +82,8 @@ struct ModelInfo {
   int64_t vocab_size = 0;
   int64_t model_context = 0;  ///< tokens of one sequence that the model was trained for; 0: its files do not say
   int64_t context = 0;        ///< tokens of one sequence in this engine (TextEngineOptions::context)
-  /// Maximum number of bytes of text that become one token: n times as many bytes have at least n tokens. 0: there is no
-  /// maximum, because a run of unknown characters or of spaces may become one token, or there is no tokenizer.
+  /// Maximum number of bytes of text that become one token: n times as many bytes have at least n tokens. 0: there is
+  /// no maximum, because a run of unknown characters or of spaces may become one token, or there is no tokenizer.
   int64_t max_token_bytes = 0;
   std::string left_out;  ///< vision and audio parts of the model, which are not run: "439 tensors of vision_tower"
   bool has_tokenizer = false;

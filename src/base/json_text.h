@@ -1,7 +1,7 @@
 // What bounds JSON that others have written: files, answers of servers, requests.
 //
-// The parser (nlohmann-json) does not recurse and has no limits. What reads its result recurses, copies and prints it, and
-// a value takes up to 100 bytes where its text has 3. So every text is checked before it is parsed.
+// The parser (nlohmann-json) does not recurse and has no limits. What reads its result recurses, copies and prints it,
+// and a value takes up to 100 bytes where its text has 3. So every text is checked before it is parsed.
 #pragma once
 
 #include <string_view>
@@ -20,9 +20,9 @@ struct JsonBounds {
   int64_t values = kMaxJsonValues;
 };
 
-/// One pass over the text, without memory. A text that is not JSON is the parser's error: it finds the first wrong byte,
-/// and up to there the nesting is right. invalid_argument: arrays and objects that nest too deep, too many values, or a
-/// zero byte, which the parser takes for the end of the text; with `name`, byte and line.
+/// One pass over the text, without memory. A text that is not JSON is the parser's error: it finds the first wrong
+/// byte, and up to there the nesting is right. invalid_argument: arrays and objects that nest too deep, too many
+/// values, or a zero byte, which the parser takes for the end of the text; with `name`, byte and line.
 Status check_json_bounds(std::string_view text, std::string_view name, const JsonBounds& bounds = {});
 
 /// `Json` is a class of nlohmann-json. A discarded value: not JSON, or out of bounds. For texts whose form is another

@@ -11,8 +11,9 @@
 
 namespace redline::cli {
 
-/// Returns the folders in which a program in `folder` looks up a bare name: assets/ of the current folder, models/ beside
-/// the program, share/redline/ of the prefix that it was installed to, and assets/ of the source tree that it was built in.
+/// Returns the folders in which a program in `folder` looks up a bare name: assets/ of the current folder, models/
+/// beside the program, share/redline/ of the prefix that it was installed to, and assets/ of the source tree that it
+/// was built in.
 std::vector<std::filesystem::path> model_roots_of(const std::filesystem::path& folder);
 
 /// Returns the path of a model: `name` as given, else NAME in the first of these folders that has it. not_found: none

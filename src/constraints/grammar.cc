@@ -232,8 +232,8 @@ Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts, CompileDe
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   if (texts.empty()) return nothing();
   if (texts.size() == 1) return bytes(texts[0]);
-  // The minimal automaton, built from sorted texts (Daciuk, Mihov, Watson, Watson 2000): the states behind the part that
-  // a text shares with the next one are complete, and complete states with the same edges are one.
+  // The minimal automaton, built from sorted texts (Daciuk, Mihov, Watson, Watson 2000): the states behind the part
+  // that a text shares with the next one are complete, and complete states with the same edges are one.
   struct Open {
     bool accepts = false;
     std::vector<std::pair<uint8_t, uint32_t>> edges;  // the target of the last one is known when it is complete

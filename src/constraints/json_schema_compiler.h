@@ -1,5 +1,5 @@
-// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf, oneOf, `if` and
-// dependencies are its cases.
+// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf, oneOf, `if`
+// and dependencies are its cases.
 #pragma once
 
 #include <map>

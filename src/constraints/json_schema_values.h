@@ -29,8 +29,8 @@ class SchemaValues {
   /// The strings that pattern and format allow, but for the values `without`; nullopt: there is neither.
   Result<std::optional<ByteDfa>> string_language(const Schemas& schemas, RegexSyntax::Reading reading,
                                                  const std::set<const Json*>& without = {});
-  /// The strings that match a schema (kStrict), or a superset of them (kLoose). The lengths of the schemas `counted` are
-  /// left out.
+  /// The strings that match a schema (kStrict), or a superset of them (kLoose). The lengths of the schemas `counted`
+  /// are left out.
   Result<ByteDfa> strings_of(const Json& schema, RegexSyntax::Reading reading, const std::set<const Json*>& counted) {
     return strings_of(schema, reading, counted, 0);
   }

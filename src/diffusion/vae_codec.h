@@ -50,12 +50,12 @@ class VaeCodec {
   std::vector<float> blended_;  ///< of decode_rows in tiles
 };
 
-/// Pixels in -1 .. 1, [height, width, 3]. With a gray `mask`, its white pixels are 0, as inpainting networks were trained. No
-/// image: all 0.
+/// Pixels in -1 .. 1, [height, width, 3]. With a gray `mask`, its white pixels are 0, as inpainting networks were
+/// trained. No image: all 0.
 std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height);
 
-/// A gray mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated; each value is
-/// the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
+/// A gray mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated; each
+/// value is the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
 std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale);
 
 }  // namespace redline

@@ -26,8 +26,9 @@ class SafetensorsFiles {
   /// size plus 1 MiB. Errors state the path, the byte offset and the reason.
   static Result<SafetensorsFiles> open_file(const std::string& path);
   /// Opens model.safetensors, or the files of model.safetensors.index.json, in a Hugging Face folder; or the same with
-  /// the diffusers name diffusion_pytorch_model; without either, those of a variant (model.fp16.safetensors). Every file in the index must exist in the folder and contain the
-  /// tensors that the index assigns to it. not_found: the folder has neither.
+  /// the diffusers name diffusion_pytorch_model; without either, those of a variant (model.fp16.safetensors). Every
+  /// file in the index must exist in the folder and contain the tensors that the index assigns to it. not_found: the
+  /// folder has neither.
   static Result<SafetensorsFiles> open_folder(const std::string& folder);
   /// From mapped files, with their index if there is one; `index` names each by the end of its path.
   static Result<SafetensorsFiles> from_parts(std::vector<std::shared_ptr<MappedFile>> parts,

@@ -174,7 +174,7 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
         "the answer comes too slowly: {} bytes arrived, and then less than {} bytes a second "
         "for {} s (HF_HUB_DOWNLOAD_TIMEOUT)",
         received, kMinBytesPerSecond, settings_.timeout_s);
-  // A question that was being answered at a crawl would be answered so again; a file goes on where it ended.
+  // An answer that was too slow would be too slow again. The download of a file resumes from its last byte.
   answer.is_worth_another_try = (is_network_trouble(code) && !(answer.is_slow && !request.on_body)) ||
                                 (code == CURLE_OK && is_busy(answer.status));
   const std::string after = answer.header("retry-after");

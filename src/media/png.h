@@ -19,8 +19,8 @@ Status write_png(const std::string& path, const RgbImage& image, const ImageText
 /// Decodes any PNG to 8-bit RGB like Pillow's convert("RGB"): gray is replicated, palettes are looked up, alpha is
 /// dropped, 16-bit samples keep the upper 8. The orientation of an eXIf chunk is applied. `text`, if given, receives
 /// the text chunks as UTF-8: tEXt and zTXt are Latin-1. `alpha`, if given, receives the transparency [height, width],
-/// empty if the file has none. invalid_argument: corrupt, or larger than kMaxImageSide and kMaxImagePixels; the message includes libpng's reason. Extra memory is small,
-/// and nothing large is allocated for a file too small to fill it.
+/// empty if the file has none. invalid_argument: corrupt, or larger than kMaxImageSide and kMaxImagePixels; the message
+/// includes libpng's reason. Extra memory is small, and nothing large is allocated for a file too small to fill it.
 Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, ImageText* text = nullptr,
                             std::vector<uint8_t>* alpha = nullptr);
 Result<RgbImage> read_png(const std::string& path, ImageText* text = nullptr);

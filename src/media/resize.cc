@@ -92,7 +92,8 @@ RgbImage resize_columns(const RgbImage& image, int64_t height) {
   return out;
 }
 
-/// Copies `image` to a canvas at (left, top). Parts outside are cut off; pixels that it does not cover take its nearest.
+/// Copies `image` to a canvas at (left, top). Parts outside are cut off. Pixels that the image does not cover take its
+/// nearest pixel.
 RgbImage placed(const RgbImage& image, int64_t width, int64_t height, int64_t left, int64_t top) {
   RgbImage out = {width, height, std::vector<uint8_t>(static_cast<size_t>(width * height * 3))};
   uint8_t* to = out.rgb.data();

@@ -62,8 +62,8 @@ class PreTokenizer {
 
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
   /// Calls on_piece for the pieces of `text` in order, without keeping them: memory is that of one piece per step.
-  /// `at_start`: the text is at the start of the input. The bytes that the first step has passed count in `work`. False:
-  /// on_piece or `work` has ended it.
+  /// `at_start`: the text is at the start of the input. The bytes that the first step has passed count in `work`.
+  /// Returns false if on_piece or `work` has ended it.
   bool apply(std::string_view text, bool at_start, EncodeWork& work, const OnPiece& on_piece) const;
 
   /// Whether the last step is the byte level and all others only split.

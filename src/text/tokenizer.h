@@ -20,8 +20,8 @@ struct EncodeOptions {
       false;  ///< true: "<|im_end|>" in the text becomes its token; false: special tokens are plain text
 };
 
-/// Counts the work of one encode() call in slices of bytes, and stops it: at a number of tokens, or when a callback says
-/// so after a slice. Used by one thread.
+/// Counts the work of one encode() call in slices of bytes, and stops it: at a number of tokens, or when a callback
+/// says so after a slice. Used by one thread.
 class EncodeWork {
  public:
   static constexpr size_t kSliceBytes = size_t{1} << 16;

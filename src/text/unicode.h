@@ -26,8 +26,8 @@ bool is_regex_word(uint32_t c);   ///< Oniguruma's \w: also the superscripts and
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 /// Normalizes well-formed runs; ill-formed ones are passed through.
 std::string normalize_unicode(std::string_view text, NormalForm form);
-/// The first place from `pos` on at which `text` can be cut so that both parts can be normalized alone, in any form: the
-/// begin of a character that composes with none before it and that no mark moves across. The end if there is none.
+/// The first place from `pos` on at which `text` can be cut so that both parts can be normalized alone, in any form:
+/// the begin of a character that composes with none before it and that no mark moves across. The end if there is none.
 size_t normalization_cut(std::string_view text, size_t pos);
 std::string lowercase_unicode(std::string_view text);
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);

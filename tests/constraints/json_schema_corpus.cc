@@ -1,7 +1,7 @@
-// Compiles JSON Schemas and matches instances with them, for bench/constraints/schema_corpus.py: one JSON object per line of
-// standard input, {"schema", "instances": [text, ...]}, and one per line of standard output, {"error"} or {"unenforced",
-// "accepts": [...]}. Arguments: the members of JsonFormat that are set, "compact", "additional", "relaxed"; "states=N"
-// sets the limit of the automaton's states and "ms=N" that of the time to compile.
+// Compiles JSON Schemas and matches instances with them, for bench/constraints/schema_corpus.py: one JSON object per
+// line of standard input, {"schema", "instances": [text, ...]}, and one per line of standard output, {"error"} or
+// {"unenforced", "accepts": [...]}. Arguments: the members of JsonFormat that are set, "compact", "additional",
+// "relaxed"; "states=N" sets the limit of the automaton's states and "ms=N" that of the time to compile.
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>

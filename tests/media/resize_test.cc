@@ -45,7 +45,7 @@ TEST(Resize, LanczosEqualsPillow) {
     const RgbImage result = resize_lanczos(resize_source(c.from_width, c.from_height), c.to_width, c.to_height);
     EXPECT_EQ(result.width, c.to_width);
     EXPECT_EQ(result.height, c.to_height);
-    // Weights are rounded to 2^-22 in both; products of up to 255 and their sum round to the same byte, or its neighbour.
+    // Weights are rounded to 2^-22 in both; products of up to 255 and their sum round to the same byte, or the next.
     EXPECT_LE(largest_difference(result.rgb, c.pillow), 1) << c.from_width << "x" << c.from_height;
   }
 }

@@ -1,5 +1,5 @@
-// Bounded encoding: merges in windows give the tokens of the whole piece, every tokenizer works in slices and stops, and
-// its bound on the bytes of a token holds. Tests count work, never time.
+// Bounded encoding: merges in windows give the tokens of the whole piece, every tokenizer works in slices and stops,
+// and its bound on the bytes of a token holds. Tests count work, never time.
 #include <algorithm>
 #include <cmath>
 #include <limits>

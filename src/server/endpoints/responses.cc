@@ -1,4 +1,4 @@
-// /v1/responses, OpenAI's Responses API. Over 600 lines: its schemas, and the events of one answer in one place.
+// /v1/responses, OpenAI's Responses API. Its schemas, and the events of one answer in one place, take it over 600 lines.
 #include <map>
 
 #include "base/utc_time.h"

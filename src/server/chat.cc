@@ -310,7 +310,10 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
   Json chosen = Json::array();
   for (const Json& tool : prompt.tools) {
     names.push_back(tool["function"]["name"]);
-    if (name.empty() || names.back() == name) chosen.push_back(tool);
+    if (!name.empty() && names.back() != name) continue;
+    chosen.push_back(tool);
+    if (const Json grammar = prompt.client_tools.find(names.back()).grammar; !grammar.is_null())
+      chosen.back()["function"]["format"] = grammar;
   }
   if (chosen.empty())
     return bad_request("tool_choice",

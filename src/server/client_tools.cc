@@ -75,7 +75,9 @@ class ToolReader {
                            {"properties", {{kCustomInput, {{"type", "string"}}}}},
                            {"required", Json::array({kCustomInput})},
                            {"additionalProperties", false}};
-    add(std::move(shown), {*name, space, true});
+    const Json format = tool.value("format", Json());
+    const bool has_grammar = format.is_object() && text_member(format, "type") == "grammar";
+    add(std::move(shown), {*name, space, true, has_grammar ? format : Json()});
     return std::nullopt;
   }
   void skip(const std::string& what) {

@@ -17,6 +17,7 @@ struct ClientTool {
   std::string name;
   std::string space;       ///< the namespace that holds it; "": none
   bool is_custom = false;  ///< takes a text, which the model gives as the only argument `input`
+  Json grammar = nullptr;  ///< a custom tool's `format` of type grammar, which a demanded call follows; null: none
 };
 
 /// What `tools` of a request gives.

@@ -86,6 +86,19 @@ TEST(ClientTools, ResponsesSkipToolsOfTheVendorAndNameThem) {
   EXPECT_NE(prompt.find("Be brief.\\n\\nRules."), std::string::npos) << prompt;
 }
 
+TEST(ClientTools, ADemandedCustomToolFollowsItsGrammar) {
+  AgentServer server("ok");
+  Json body = codex_body(Json::array({kShell, kPatch}));
+  server.json("/v1/responses", body);
+  EXPECT_EQ(server.engine->last.constraint.kind, OutputConstraint::Kind::kNone);
+  body["tool_choice"] = {{"type", "custom"}, {"name", "apply_patch"}};
+  server.json("/v1/responses", body);
+  EXPECT_EQ(server.engine->last.constraint.kind, OutputConstraint::Kind::kToolCalls);
+  const Json demanded = Json::parse(server.engine->last.constraint.text);
+  ASSERT_EQ(demanded.size(), 1u);
+  EXPECT_EQ(demanded[0]["function"]["format"], kPatch["format"]);
+}
+
 TEST(ClientTools, CustomToolsAreCalledWithText) {
   const std::string patch = "*** Begin Patch\n\"é\"";
   AgentServer server(hermes_call("apply_patch", {{"input", patch}}));

@@ -34,7 +34,7 @@ PROMPTS = ["Once upon a time", "One day", "The little dog", "There was a big tre
 QUESTIONS = ["Tell me a story about a cat.", "Who are you?", "Write about the sea."]
 SCHEMA = {"type": "object", "properties": {"animal": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
           "required": ["animal", "age"], "additionalProperties": False}
-BAD = [("/v1/completions", {"prompt": 3}), ("/v1/completions", {"max_tokens": -1}), ("/v1/completions", {"nonsense": 1}),
+BAD = [("/v1/completions", {"prompt": 3}), ("/v1/completions", {"max_tokens": -3}), ("/v1/completions", {"maxtokens": 1}),
        ("/v1/chat/completions", {"messages": []}), ("/v1/completions", {"model": "none"}), ("/tokenize", {}), ("/nowhere", {}),
        ("/v1/completions", {"prompt": "word " * 3000}), ("/v1/completions", {"guided_regex": "("})]
 

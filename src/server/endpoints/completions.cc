@@ -266,7 +266,8 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
   };
   std::optional<ApiError> error;
   const auto found = call.body.find("prompt");
-  if (found == call.body.end()) prompts.emplace_back();
+  if (found == call.body.end() && !suffix.empty()) error = add_text("", "prompt");
+  else if (found == call.body.end()) prompts.emplace_back();
   else if (found->is_string()) error = add_text(*found, "prompt");
   else if (found->empty()) error = bad_request("prompt", "prompt is an empty list", "invalid_value");
   else if ((*found)[0].is_number()) error = add_tokens(*found, "prompt");

@@ -1,4 +1,4 @@
-// /v1/responses, OpenAI's Responses API. Its schemas, and the events of one answer in one place, take it over 600 lines.
+// /v1/responses, OpenAI's Responses API. Its schemas and the events of one answer take it over 600 lines.
 #include <map>
 
 #include "base/utc_time.h"
@@ -140,7 +140,7 @@ const Schema responses_answer_schema{
 
 const Schema responses_query_schema{
     "ResponseQuery",
-    {{"include", kArray, "", {.items = &include_item, .is_ignored = true}},
+    {{"include", kArray, "", {.max_items = 8, .items = &include_item, .is_ignored = true}},
      {"stream", kBoolean, "answer with the events of a response that was made with background and stream"},
      {"starting_after",
       kInteger,

@@ -98,7 +98,7 @@ SCHEMAS = [
     {"type": "number", "multipleOf": 0.5, "minimum": -3, "maximum": 3}, {"oneOf": [INTEGER, {"type": "number", "minimum": 2, "maximum": 5}]},
     {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], **obj({"a": INTEGER, "b": INTEGER}, [], additionalProperties=False)},
     {"allOf": [obj({"a": INTEGER}, []), {"properties": {"b": INTEGER}}], "unevaluatedProperties": False},
-    {"type": "string", "pattern": "^(?!\\.)(?!.*\\.\\.)[a-z.]{1,6}@[a-z]{1,4}$"}, {"type": "string", "pattern": "\\bab\\b", "maxLength": 8},
+    {"type": "string", "pattern": "^(?!\\.)(?!.*\\.\\.)[a-z.]{1,6}@[a-z]{1,4}$"}, {"type": "string", "pattern": "\\bab", "maxLength": 8},
     # Combinations
     {"anyOf": [INTEGER, {"type": "boolean"}]}, {"anyOf": [{"type": "integer", "minimum": 5}, {"type": "integer", "maximum": 2}]},
     {"anyOf": [{"minimum": 5}, {"maximum": 2}], "type": "integer"}, {"anyOf": [{"const": 1}, {"const": "x"}], "type": "string"},

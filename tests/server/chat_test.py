@@ -1,14 +1,16 @@
 """Conversations through the official clients of OpenAI, Anthropic and Ollama, and through litellm, unmodified."""
 import asyncio
 import json
+import os
 import time
 
-import anthropic
-import jsonschema
-import litellm
-import ollama
-import openai
-import pytest
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its package has the table that it would fetch
+import anthropic  # noqa: E402
+import jsonschema  # noqa: E402
+import litellm  # noqa: E402
+import ollama  # noqa: E402
+import openai  # noqa: E402
+import pytest  # noqa: E402
 
 ASK = [{"role": "user", "content": "Tell me a story about a cat."}]
 TALK = ASK + [{"role": "assistant", "content": "No."}, {"role": "user", "content": "Tell me a story about a boat."}]

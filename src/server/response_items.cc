@@ -53,11 +53,12 @@ const Field included_with_items{"", kString, "", {.max_length = 100}};
 }  // namespace
 
 const Field response_item{"", kObject, "", {.object = &response_item_schema}};
-const Schema items_query_schema{"ResponseInputItemsQuery",
-                                {{"limit", kInteger, "items of a page; default: 20", {.min = 1, .max = 100}},
-                                 {"after", kString, "the id of an item: those that follow it", {.max_length = 100}},
-                                 {"order", kString, "by time; default: the newest first", {.choices = {"asc", "desc"}}},
-                                 {"include", kArray, "", {.max_items = 8, .items = &included_with_items, .is_ignored = true}}}};
+const Schema items_query_schema{
+    "ResponseInputItemsQuery",
+    {{"limit", kInteger, "items of a page; default: 20", {.min = 1, .max = 100}},
+     {"after", kString, "the id of an item: those that follow it", {.max_length = 100}},
+     {"order", kString, "by time; default: the newest first", {.choices = {"asc", "desc"}}},
+     {"include", kArray, "", {.max_items = 8, .items = &included_with_items, .is_ignored = true}}}};
 const Schema items_list_schema{"ResponseItemList",
                                {{"object", kString, "", {.required = true, .choices = {"list"}}},
                                 {"data", kArray, "items", {.required = true, .items = &any_response_item}},

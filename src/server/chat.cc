@@ -112,7 +112,7 @@ std::string reasoning_of(const Json& message) {
     if (const auto found = message.find(name); found != message.end()) return *found;
   for (const char* name : {"reasoning_details", "thinking_blocks"})
     if (const auto found = message.find(name); found != message.end())
-      if (const std::string text = joined_texts(*found, {"text", "thinking", "summary"}); !text.empty()) return text;
+      if (std::string text = joined_texts(*found, {"text", "thinking", "summary"}); !text.empty()) return text;
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return "";
   std::string text;

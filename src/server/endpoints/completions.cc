@@ -350,6 +350,7 @@ AnswerOr post_completions(Call& call) {
   const auto begin = [&] {
     if (!searches) return start_choices(call, choice.model, requests);
     std::vector<std::vector<int32_t>> texts;
+    texts.reserve(prompts.size());
     for (const Prompt& prompt : prompts) texts.push_back(prompt.tokens);
     return start_search(call, choice.model, request, texts);
   };

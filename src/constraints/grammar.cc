@@ -4,7 +4,7 @@
 
 namespace redline {
 
-CharSet normalized(CharSet set) {
+CharSet normalized(const CharSet& set) {
   constexpr uint32_t kFirstSurrogate = 0xD800, kLastSurrogate = 0xDFFF;
   CharSet split;
   for (const CharRange& r : set) {

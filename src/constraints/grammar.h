@@ -22,7 +22,7 @@ struct CharRange {
 using CharSet = std::vector<CharRange>;
 inline constexpr uint32_t kMaxChar = 0x10FFFF;
 /// Sorted, without overlaps; surrogates are left out.
-CharSet normalized(CharSet set);
+CharSet normalized(const CharSet& set);
 CharSet complement(const CharSet& set);
 CharSet intersect(const CharSet& a, const CharSet& b);
 

@@ -1,4 +1,4 @@
-// What bounds JSON that others have written: files, answers of servers, requests.
+// Bounds of JSON that others have written: files, answers of servers, requests.
 //
 // The parser (nlohmann-json) does not recurse and has no limits. What reads its result recurses, copies and prints it,
 // and a value takes up to 100 bytes where its text has 3. So every text is checked before it is parsed.

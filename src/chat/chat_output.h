@@ -18,7 +18,7 @@ struct ReasoningMarkers {
   const char* skipped = "";    ///< how a prompt ends that leaves out the reasoning; "": with `close`
 };
 
-/// What turns the reasoning of a chat template off and on.
+/// The switch that turns the reasoning of a chat template off and on.
 struct ThinkingSwitch {
   const char* name = "";  ///< a variable of the template; "/no_think": this word in the system message. "": nothing
   const char* off = "";   ///< its values as JSON, or the words; "": there is none

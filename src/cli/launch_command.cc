@@ -41,7 +41,7 @@ struct Target {
   int64_t context = 0;  ///< 0: unknown
 };
 
-/// What makes a program use a server.
+/// The settings that make a program use a server.
 struct LaunchPlan {
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<std::string> setup;    ///< a command before; empty: none

@@ -23,7 +23,7 @@ class SchemaDocument {
   Status wrong(const Json& schema, std::string_view keyword, std::string_view what) const;
   /// unsupported: "`keyword` `what` not supported".
   Status refused(const Json& schema, std::string_view keyword, std::string_view what = "is") const;
-  /// Of a keyword that may be left out: refused() unless the format is relaxed, which then notes the keyword.
+  /// For a keyword that may be left out: refused() unless the format is relaxed, which then notes the keyword.
   Status leave_out(const Json& schema, std::string_view keyword, std::string_view what = "is");
   const std::set<std::string>& unenforced() const { return unenforced_; }
   bool is_relaxed() const { return is_relaxed_; }

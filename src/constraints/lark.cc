@@ -291,7 +291,7 @@ class LarkParser {
 
   // Expressions ------------------------------------------------------------------------------------------------------
 
-  /// What may stand behind a terminal.
+  /// Returns what may stand behind a terminal.
   Expr gap() { return g_.repeat(g_.call(ignored_), 0, Grammar::kUnbounded); }
   Expr terminal(Expr expr) { return in_terminal_ ? expr : g_.sequence({expr, gap()}); }
 

@@ -1,4 +1,4 @@
-// What the Hub says of a revision of a repository.
+// The Hub's answer about a revision of a repository.
 #pragma once
 
 #include <string>

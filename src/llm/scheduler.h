@@ -100,7 +100,7 @@ class Scheduler {
 
   /// The running request that is preempted next; nullopt: at most one is running.
   static std::optional<size_t> victim(std::span<const ScheduledRequest> requests);
-  /// Those with a name that have requests or are ahead of others.
+  /// Clients with a name that have requests or are ahead of others.
   size_t num_known_clients() const { return clients_.size(); }
 
  private:

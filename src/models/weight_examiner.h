@@ -24,7 +24,7 @@ class WeightExaminer {
   using Open = std::function<Result<Checkpoint>()>;
   /// `parts` open what the model was made of, in the order in which it runs.
   explicit WeightExaminer(std::vector<Open> parts) : parts_(std::move(parts)) {}
-  /// Of the checkpoint at `path`.
+  /// Examines the checkpoint at `path`.
   explicit WeightExaminer(const std::string& path);
 
   /// `failure` is of a result that is not finite. io with the tensor, if the files have such a weight; else `failure`,

@@ -106,7 +106,7 @@ std::string joined_texts(const Json& list, std::initializer_list<const char*> na
   return text;
 }
 
-/// What an assistant thought, under any of the names that clients have for it.
+/// The reasoning of an assistant's message, under any of the names that clients have for it.
 std::string reasoning_of(const Json& message) {
   for (const char* name : {"reasoning", "reasoning_content", "thinking"})
     if (const auto found = message.find(name); found != message.end()) return *found;

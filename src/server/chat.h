@@ -99,7 +99,7 @@ Json tool_call_json(const ChatToolCall& call);
 /// 400: a message without content, calls and reasoning, or the result of a tool without the id of its call. `name`: the
 /// field of the messages.
 std::optional<ApiError> check_messages(const Json& messages, const std::string& name);
-/// Whether a message is the beginning of the answer: an assistant's with `prefix` or `partial` set.
+/// True if a message is the beginning of the answer: an assistant's with `prefix` or `partial` set.
 bool begins_answer(const Json& message);
 /// `messages` of a checked body of OpenAI's shape. 400: a call of nothing.
 Outcome<Json> plain_messages(const Json& messages);

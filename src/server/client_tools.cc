@@ -35,7 +35,7 @@ Outcome<std::string> checked_name(const Json& tool, const std::string& path) {
   return found->get<std::string>();
 }
 
-/// What the model reads about the text that a custom tool takes.
+/// The description that the model reads of the text that a custom tool takes.
 std::string custom_description(const Json& custom) {
   std::string text = text_member(custom, "description");
   const Json format = custom.value("format", Json());

@@ -20,7 +20,7 @@ struct ClientTool {
   Json grammar = nullptr;  ///< a custom tool's `format` of type grammar, which a demanded call follows; null: none
 };
 
-/// What `tools` of a request gives.
+/// The result of reading `tools` of a request.
 struct ClientTools {
   Json functions = Json::array();           ///< in the shape of OpenAI's chat API, under the model's names
   std::map<std::string, ClientTool> known;  ///< by the model's name
@@ -50,7 +50,7 @@ std::string name_in_space(const std::string& space, const std::string& name);
 std::string custom_arguments(const std::string& input);
 std::string custom_input(const std::string& arguments);
 
-/// What `tool_choice` demands.
+/// The demand of `tool_choice`.
 struct ToolDemand {
   bool is_forced = false;
   std::string name;  ///< the model's name of the tool that must be called; "": any

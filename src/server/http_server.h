@@ -38,7 +38,7 @@ struct Served {
   bool is_complete = false;  ///< false: the client left, or was too slow
 };
 
-/// What the head of a request decides.
+/// The decisions that are made at the head of a request.
 struct Admission {
   std::unique_ptr<Answer> refusal;  ///< not null: it is answered instead, and the body is not read
   bool is_quick = false;            ///< handle() takes no time: it does not wait for what takes some

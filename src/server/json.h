@@ -18,7 +18,7 @@ inline constexpr double kMaxJsonInteger = 9007199254740991.0;
 /// Invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string to_text(const Json& json);
 
-/// What reading a text may take.
+/// Limits of reading a text.
 struct JsonLimits {
   size_t max_values = size_t{4} << 20;
   /// Asked for so many bytes before the values are made; false: there is no room. Empty: there is.

@@ -53,7 +53,7 @@ struct KnownField {
 std::span<const KnownField> known_fields();
 /// The row of a field of the object whose schema has this name (Schema::name); null: the table has none for it.
 const KnownField* find_known_field(std::string_view schema, std::string_view name);
-/// Whether a row has this name in any place.
+/// True if a row has this name in any place.
 bool is_known_anywhere(std::string_view name);
 /// All names of the rows of a schema.
 const std::vector<std::string_view>& known_names(std::string_view schema);

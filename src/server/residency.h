@@ -23,7 +23,7 @@ class Resident {
   /// Further names that requests may have for it. Set before it is served.
   const std::vector<std::string>& aliases() const { return aliases_; }
   void set_aliases(std::vector<std::string> aliases) { aliases_ = std::move(aliases); }
-  /// Whether a request means this model: by its name, an alias, or either with Ollama's ":latest".
+  /// True if a request means this model: by its name, an alias, or either with Ollama's ":latest".
   bool is_named(std::string_view name) const;
   /// What it is for, and where: "images; see /v1/images/generations".
   virtual std::string_view purpose() const { return ""; }

@@ -11,7 +11,7 @@ namespace redline::server {
 const std::vector<Field>& thinking_fields();
 /// The thinking that a checked body with these fields asks for, as ChatInput::thinking has it.
 std::string thinking_of(const Json& body);
-/// The same of a switch and an effort. `effort`: "" or "auto": none is given.
+/// Returns the same for a switch and an effort. `effort`: "" or "auto": none is given.
 std::string thinking_of(std::optional<bool> is_enabled, const std::string& effort);
 
 /// Where an answer has its reasoning.

@@ -70,7 +70,7 @@ class PreTokenizer {
   bool splits_bytes() const;
   /// The steps before that one. Pieces are parts of `text`.
   bool split(std::string_view text, EncodeWork& work, const OnPiece& on_piece) const;
-  /// Whether no step removes a part of the text.
+  /// True if no step removes a part of the text.
   bool keeps_text() const;
   /// The expression at whose matches these are cut, if it is the only step before the byte level.
   const Regex* only_regex() const;

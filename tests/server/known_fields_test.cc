@@ -473,7 +473,7 @@ TEST(FillIn, AModelWithoutMarkersSaysSo) {
   }
 }
 
-// What llama.cpp's own server answers.
+// The answers of llama.cpp's own server.
 TEST(LlamaCpp, Completion) {
   FieldServer server;
   const Json one =

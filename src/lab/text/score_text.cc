@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of a score that is not finite.
+/// The error for a score that is not finite.
 Status broken_score(const TextEngine& model, std::string_view place) {
   return WeightExaminer(model.info().path).explain(internal("{}: the logits are not finite", place));
 }

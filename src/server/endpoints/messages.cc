@@ -154,7 +154,7 @@ const Schema messages_answer_schema{
 /// Brings the messages of a body to those of OpenAI's chat API.
 class MessageReader {
  public:
-  /// What is left out is added to `ignored`.
+  /// Adds what is left out to `ignored`.
   explicit MessageReader(std::vector<std::string>& ignored) : ignored_(ignored) {}
 
   /// One message of Anthropic's may be several of OpenAI's: results of tools are messages there.

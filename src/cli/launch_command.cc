@@ -323,6 +323,7 @@ void print_plan(const Program& program, const LaunchPlan& plan, const Target& ta
 
 Status start_program(const Program& program, const std::vector<std::string>& words) {
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
   ::execvp(pointers[0], pointers.data());

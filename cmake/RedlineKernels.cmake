@@ -86,9 +86,10 @@ endfunction()
 
 # redline_linear_q8_parts(SOURCES ISA): adds the sources that linear_q8.inc is compiled into (kernels/cpu/linear_q8_parts.h),
 # each with two formats: half a minute of one core at most.
-set(REDLINE_LINEAR_Q8_PARTS 8)
 function(redline_linear_q8_parts sources isa)
-  math(EXPR last "${REDLINE_LINEAR_Q8_PARTS} - 1")
+  file(STRINGS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_q8_parts.h parts REGEX "kLinearQ8Parts = [0-9]+")
+  string(REGEX REPLACE ".* = ([0-9]+).*" "\\1" parts "${parts}")
+  math(EXPR last "${parts} - 1")
   foreach(part RANGE ${last})
     set(source ${PROJECT_BINARY_DIR}/kernels/linear_q8_${part}.${isa}.kernel.cc)
     file(CONFIGURE OUTPUT ${source} CONTENT "#define REDLINE_LINEAR_Q8_PART ${part}
@@ -146,8 +147,7 @@ function(redline_add_cpu_kernels target)
     endif()
     add_library(kernels_${isa} OBJECT ${own})
     target_include_directories(kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-    target_compile_definitions(kernels_${isa} PRIVATE REDLINE_ISA_NS=isa_${isa} REDLINE_SIMD="kernels/cpu/simd_${simd}.inc"
-                                                      REDLINE_LINEAR_Q8_PARTS=${REDLINE_LINEAR_Q8_PARTS})
+    target_compile_definitions(kernels_${isa} PRIVATE REDLINE_ISA_NS=isa_${isa} REDLINE_SIMD="kernels/cpu/simd_${simd}.inc")
     list(JOIN REDLINE_FEATURES_${isa} " " features)
     string(APPEND rows "REDLINE_ISA(${isa}, \"${features}\")\n")
     # Optimised in every build type: the kernels are the product, and a debug build must stay usable. Under sanitizers less

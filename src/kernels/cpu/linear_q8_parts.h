@@ -6,8 +6,8 @@
 
 namespace redline::REDLINE_ISA_NS {
 
-/// Number of sources, also known to cmake/RedlineKernels.cmake.
-inline constexpr int kLinearQ8Parts = REDLINE_LINEAR_Q8_PARTS;
+/// Number of sources. cmake/RedlineKernels.cmake reads it from this line.
+inline constexpr int kLinearQ8Parts = 8;
 
 /// Fills in the entries of every kLinearQ8Parts-th format, from DType `part` on. Each source instantiates one part.
 template <int part>

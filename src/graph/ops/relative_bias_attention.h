@@ -1,3 +1,4 @@
+// Attention with T5's relative position bias.
 #pragma once
 
 #include "graph/graph.h"

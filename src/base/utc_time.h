@@ -6,9 +6,9 @@
 
 namespace redline {
 
-/// Seconds since 1970-01-01 UTC.
+/// Returns seconds since 1970-01-01 UTC.
 double unix_now();
-/// The same, whole seconds.
+/// Returns whole seconds since 1970-01-01 UTC.
 int64_t unix_time();
 
 /// "2026-11-23T03:11:44Z" (RFC 3339)

@@ -69,7 +69,7 @@ class Dim {
 };
 
 using Shape = std::vector<Dim>;
-/// Product of the sizes; 1 for a scalar.
+/// Returns the product of the sizes; 1 for a scalar.
 Dim num_elements(const Shape& shape);
 /// "[tokens, 512]"
 std::string to_string(const Shape& shape);

@@ -5,8 +5,8 @@
 
 namespace redline {
 
-/// y[r] = sum_p softmax_p(scale * q[r] . k[p] + bias[p - t]) v[p],  t = first_row + r,  p in [0, keys) Without keys y
-/// is zero. y may not overlap the operands. head_dim is at most 512.
+/// Arguments of y[r] = sum_p softmax_p(scale * q[r] . k[p] + bias[p - t]) v[p], t = first_row + r, p in [0, keys).
+/// Without keys y is zero. y may not overlap the operands. head_dim is at most 512.
 struct RelativeBiasAttentionArgs {
   const float* q;  ///< row r at q + r * q_stride, head_dim elements
   int64_t q_stride;

@@ -38,7 +38,7 @@ int64_t clear_cache(const std::string& folder);
 /// write the same file at once; the last to commit wins.
 class CacheWriter {
  public:
-  /// io: the folder or the file cannot be created.
+  /// Creates the temporary file. io: the folder or the file cannot be created.
   static Result<CacheWriter> create(const std::string& folder, const std::string& name);
   /// Removes the file unless it was committed.
   ~CacheWriter();

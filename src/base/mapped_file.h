@@ -13,8 +13,8 @@ namespace redline {
 /// A read-only view of a file, mapped or in private memory.
 class MappedFile {
  public:
-  /// not_found: no such file. invalid_argument: a folder or device. io: any other system error. An empty file maps to
-  /// an empty view.
+  /// Maps a file. An empty file maps to an empty view. not_found: no such file. invalid_argument: a folder or device.
+  /// io: any other system error.
   static Result<std::shared_ptr<MappedFile>> open(const std::string& path);
   /// Copies a buffer, under a name for errors; for tests and fuzzing. The copy has exactly the size of the bytes, so
   /// that an address sanitizer detects reads past the end.
@@ -54,7 +54,7 @@ class MappedFile {
   /// Returns a hash of device, inode, size and modification time, which changes with the file behind the name and with
   /// its content. 0: not on disk.
   uint64_t identity() const { return identity_; }
-  /// True when both are the same file on disk, whatever their names (links).
+  /// Returns true if both are the same file on disk, whatever their names (links).
   bool same_file(const MappedFile& other) const;
 
  private:

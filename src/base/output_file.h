@@ -13,7 +13,7 @@ namespace redline {
 /// appears.
 class OutputFile {
  public:
-  /// invalid_argument: `path` is a folder or device. io: the file cannot be created.
+  /// Creates the temporary file. invalid_argument: `path` is a folder or device. io: the file cannot be created.
   static Result<OutputFile> create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;

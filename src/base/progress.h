@@ -64,7 +64,7 @@ class Progress {
   bool is_over_ = false;
 };
 
-/// "12 ms", "1.24 s", "3 min 20 s", "1 h 12 min".
+/// Returns "12 ms", "1.24 s", "3 min 20 s" or "1 h 12 min".
 std::string duration_text(double seconds);
 
 /// Progress of work that is reported as a fraction from 0 to 1.

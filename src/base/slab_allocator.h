@@ -21,7 +21,7 @@ class SlabAllocator {
 
   /// Returns the lowest free slot, or nullopt when none is left.
   std::optional<int64_t> allocate();
-  /// `slot` must be allocated: a double free aborts, before two owners can share the slot.
+  /// Frees a slot, which must be allocated: a double free aborts, before two owners can share the slot.
   void free(int64_t slot);
 
   bool is_allocated(int64_t slot) const;

@@ -11,7 +11,7 @@
 
 namespace redline {
 
-/// One iteration of a spin-wait loop.
+/// Pauses for one iteration of a spin-wait loop.
 inline void spin_pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -23,8 +23,8 @@ inline void spin_pause() {
 /// (base/topology.h); the caller is pinned only inside run().
 class WorkerTeam {
  public:
-  /// May start fewer than `workers` threads when the system refuses more; see size(). `hooks.first` runs on every
-  /// worker before its first task, `hooks.second` after its last (tile configuration).
+  /// Starts the workers. Fewer than `workers` threads start if the system refuses more; see size(). `hooks.first` runs
+  /// on every worker before its first task, `hooks.second` after its last (tile configuration).
   explicit WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks = {nullptr, nullptr});
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;

@@ -30,8 +30,7 @@ struct OptionRule {
   std::vector<std::string> choices;
   bool optional = false;      ///< the positional argument may be missing
   bool names_file = false;    ///< completion offers files
-  std::string shown_default;  ///< in --help, for a default that is not a fixed
-                              ///< value ("the model's own")
+  std::string shown_default;  ///< default shown in --help when it is not a fixed value ("the model's own")
   /// Names of the option in other programs, with their dashes: "-p", "--n-predict". For an argument: flags that set it.
   std::vector<std::string> aliases;
   std::string hint;                   ///< ends the error message for a wrong value

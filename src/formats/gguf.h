@@ -16,7 +16,7 @@ namespace redline {
 
 enum class GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 inline constexpr uint32_t kNumGgufTypes = 13;
-/// "u32", "string", ...; "?" for an unknown type number.
+/// Returns "u32", "string", ...; "?" for an unknown type number.
 std::string_view gguf_value_type_name(GgufType type);
 
 /// A lazy view of a string array that decodes strings during iteration, so a vocabulary needs no memory until it is

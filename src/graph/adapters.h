@@ -23,7 +23,7 @@ struct AdapterSite {
   int64_t kernel = 1;                          ///< kernel size of a convolution; 1 for a matrix
   bool is_lookup = false;                      ///< the op is an embedding; in_features is then the number of table rows
   Dim rows;                                    ///< rows of the op's output
-  Symbol unit = Symbol::kTokens;               ///< what segments for this site count
+  Symbol unit = Symbol::kTokens;               ///< unit in which segments for this site count rows
   std::function<int64_t(int64_t)> source_row;  ///< row order of the weight (WeightSource)
   std::shared_ptr<const std::vector<int32_t>> columns;   ///< column order of the weight (WeightSource)
   int64_t max_rank = 0;                                  ///< upper limit of the sum of ranks of a row's adapters

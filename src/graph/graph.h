@@ -31,17 +31,17 @@ struct Value {
 /// address is its identity.
 struct OpDef {
   std::string_view name;
-  /// Plain loops in float64: the definition of the op. Device implementations are registered with their back end
-  /// (backends/cpu/lower/).
+  /// Computes the op by plain loops in float64, which define it. Device implementations are registered with their back
+  /// end (backends/cpu/lower/).
   Status (*reference)(ReferenceContext& context);
-  /// One line that describes the attributes, or nullptr.
+  /// Returns one line that describes the attributes. nullptr: there is nothing to describe.
   std::string (*describe)(const std::any& attrs) = nullptr;
   /// Inputs 1 .. num_matrices are the matrices that input 0 is multiplied with.
   int num_matrices = 0;
   /// True if the op can write its output in the activation layouts of linear ops (ValueInfo::layouts).
   bool prepares_output = false;
-  /// Floating-point operations of the op's matrix products (a multiply-add counts two). nullptr: none, or the number
-  /// depends on more than the sizes of its values (attention over a cache).
+  /// Returns the floating-point operations of the op's matrix products (a multiply-add counts two). nullptr: none, or
+  /// the number depends on more than the sizes of its values (attention over a cache).
   Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
   /// True if the op's builder function reorders x to the order of a matrix's columns (WeightSource::columns).
   bool takes_columns = false;
@@ -115,7 +115,7 @@ struct Graph {
   /// broke the graph.
   Status check() const;
   std::string to_string() const;
-  /// Sum over all ops that define `flops`.
+  /// Returns the sum over all ops that define `flops`.
   Dim flops() const;
 };
 
@@ -141,7 +141,7 @@ class GraphBuilder {
   Value fail(Status status);
   const ValueInfo& info(Value value) const { return graph_.value(value.id); }
 
-  /// Prefix of the names of all ops added from here on.
+  /// Sets the prefix of the names of all ops added from here on.
   void set_scope(std::string scope) { scope_ = std::move(scope); }
 
   Result<Graph> finish();

@@ -14,7 +14,7 @@ namespace redline {
 /// value is then not reused within its own recurrence and the next one.
 ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds, bool reuse,
                      int64_t alignment = 64, std::span<const int> waves = {});
-/// internal: two values with overlapping live ranges share bytes and are not a declared in-place pair.
+/// Checks a plan. internal: two values with overlapping live ranges share bytes and are not a declared in-place pair.
 Status check_arena(const ArenaPlan& plan, std::span<const StagePlan> stages);
 /// Fills the schedule of `program` from program.stages and program.arena_plan.
 Status plan_events(Program& program);

@@ -87,7 +87,7 @@ struct TaskSchedule {
   std::vector<Wait> waits;
   std::vector<uint32_t> notifies;
   uint32_t num_events = 0;
-  std::vector<std::string> event_names;  ///< for debug dumps
+  std::vector<std::string> event_names;  ///< names for debug dumps
 };
 
 /// A second schedule of the same stages for steps of many rows. Stages around a recurrence are cut at rows, so that
@@ -131,7 +131,7 @@ struct Program : TaskSchedule {
   const TaskSchedule& schedule_of(const StepContext& step) const;
   const Port* find_input(std::string_view port_name) const;
   const Port* find_output(std::string_view port_name) const;
-  /// Human-readable list of stages, tasks, events and memory.
+  /// Returns a human-readable list of stages, tasks, events and memory.
   std::string to_string() const;
 };
 
@@ -169,7 +169,7 @@ class BufferMath {
   };
   /// Identifies the device: parts of buffers with the same device may be used in one call.
   virtual const void* device() const = 0;
-  /// to = base + sum of weights[k] * tensors[k], in the order of k.
+  /// Computes to = base + sum of weights[k] * tensors[k], in the order of k.
   virtual Status weighted_sum(Part to, Part base, std::span<const float> weights, std::span<const Part> tensors,
                               int64_t elements) = 0;
   /// Returns the sum of |a - b|. Differences are float32, sums float64, in an order that depends on `elements` only.
@@ -202,7 +202,7 @@ struct StageTime {
   int64_t rows = 0, cols = 0;
   int64_t count = 0;           ///< number of stages of the kind in a step
   bool is_by_library = false;  ///< the device's library runs the product
-  double seconds = 0;          ///< of each stage
+  double seconds = 0;          ///< time of each stage
   double bytes = 0;            ///< bytes that each stage reads and writes; 0: depends on the data
   double flops = 0;            ///< floating-point operations of the matrix products of each stage
 };
@@ -231,7 +231,7 @@ class Runner {
   virtual Status step(const StepContext& context) = 0;
   /// Allocates a buffer whose pages are mapped on first use. out_of_memory: states the bytes.
   virtual Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const = 0;
-  /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
+  /// Returns the host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;
   /// Returns the tokens that the last step sampled as requested by StepContext::samples, one per row of logits. -1: the

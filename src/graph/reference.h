@@ -16,7 +16,7 @@ struct HostTensor {
   std::vector<double> data;
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
-  /// Number of elements per index of the first axis.
+  /// Returns the number of elements per index of the first axis.
   int64_t cols() const {
     int64_t n = 1;
     for (size_t i = 1; i < shape.size(); ++i) n *= shape[i];
@@ -76,9 +76,9 @@ class ReferenceContext {
     const ValueId id = op_.inputs[i];
     return {graph_.value(id).state, states_.kv_place(graph_, id), step_.states[states_.place(id).group]};
   }
-  /// The sequences of the step, for ops on states.
+  /// Returns the sequences of the step, for ops on states.
   std::span<const SequenceRows> sequences() const { return step_.sequences; }
-  /// Symbol values of this step, for sizes that the shapes do not give.
+  /// Returns the symbol values of this step, for sizes that the shapes do not give.
   const SymbolValues& sizes() const { return step_.sizes; }
   std::span<const AdapterSegment> adapters() const { return step_.adapters; }
 

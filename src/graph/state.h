@@ -41,7 +41,7 @@ struct StatePlan {
   StateStorage storage = StateStorage::kDevice;
   std::vector<StateGroup> groups;
 
-  /// `id` must be a state of the planned graph.
+  /// Returns the place of `id`, which must be a state of the planned graph.
   StatePlace place(ValueId id) const { return places[static_cast<size_t>(id)]; }
   KvPlace kv_place(const Graph& graph, ValueId id) const;
   /// Bytes per token of all kKeyValue groups.

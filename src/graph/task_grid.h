@@ -47,7 +47,7 @@ struct TaskGrid {
   int64_t row_grain = 1;  ///< grain of row cuts; used by kFractions
   int64_t cols = 1;
   std::vector<int64_t> col_begin = {0, 1};  ///< [col_tiles + 1]
-  int tiles_per_worker = 1;                 ///< for `partition`
+  int tiles_per_worker = 1;                 ///< tiles per worker, read by `partition`
   Partition partition = nullptr;            ///< depends on the grid and the sizes only: equal grids have equal tiles
 
   /// Returns a grid of one task; the caller sets row parts and column tiles afterwards.
@@ -58,14 +58,14 @@ struct TaskGrid {
 
   int col_tiles() const { return static_cast<int>(col_begin.size()) - 1; }
   int num_tasks() const { return row_parts * col_tiles(); }
-  /// `rows_now` is rows.eval(sizes). A tile without rows or without columns has no work.
+  /// Returns the tile of a task. `rows_now` is rows.eval(sizes). A tile without rows or without columns has no work.
   Tile tile(int32_t index, int64_t rows_now, const SymbolValues& sizes) const;
   /// Returns true if both grids cut the same rows, and each part of one lies within a part of the other.
   bool cuts_like(const TaskGrid& other) const;
   /// Returns the row parts [first, second) of this grid that tasks in row part `part` of `consumer` need if they read
   /// as `reads` says.
   std::pair<int, int> needed_parts(const TaskGrid& consumer, int part, Reads reads) const;
-  /// "rows tokens / 4, cols 512 / 2"
+  /// Returns "rows tokens / 4, cols 512 / 2".
   std::string to_string() const;
 
   friend bool operator==(const TaskGrid&, const TaskGrid&) = default;

@@ -36,7 +36,7 @@ class Timeline {
     if (to.used < to.records.size() || grow(to)) to.records[to.used++] = record;
     else ++to.dropped;
   }
-  /// Number of tasks dropped because the buffer was full.
+  /// Returns the number of tasks dropped because the buffer was full.
   int64_t dropped() const;
   /// Writes the JSON: one track per worker and per unit of a device, one slice per task and per wait longer than 1 us.
   /// io: the file cannot be written.
@@ -66,11 +66,11 @@ class Timeline {
 /// A timeline with its output file, for engines that write it on close.
 class TimelineFile {
  public:
-  /// io: the file cannot be created or opened. Checked before the run, because a failure at its end would lose the
-  /// data.
+  /// Creates the file. It is checked before the run, because a failure at its end would lose the data. io: the file
+  /// cannot be created or opened.
   static Result<TimelineFile> open(const std::string& path, int workers, int64_t capacity);
   TimelineFile() = default;
-  /// Null when tracing is off.
+  /// Returns null when tracing is off.
   Timeline* timeline() const { return timeline_.get(); }
   /// Writes the file. Errors go to stderr, because the caller is a destructor.
   void write() const;

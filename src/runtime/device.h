@@ -48,7 +48,7 @@ auto open_on_device(const std::string& device, const Open& open) {
 /// Returns the device of an engine, as choose_device(); the CPU for an interpreted engine.
 Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter);
 
-/// "cpu", "emu" or "cuda:0".
+/// Returns "cpu", "emu" or "cuda:0".
 std::string device_name(const DeviceChoice& choice);
 
 /// Opens a tile device (not kCpu). `team` runs the blocks of the emulated device and must outlive it. unsupported: the

@@ -37,7 +37,7 @@ struct ExecutableOptions {
 /// A graph ready to run. Not thread-safe; executables of one runtime take turns on its workers.
 class Executable {
  public:
-  /// `runtime` must outlive the executable.
+  /// Compiles the graph, or prepares to interpret it. `runtime` must outlive the executable.
   static Result<Executable> make(Graph graph, const ExecutableOptions& options, RuntimeResources& runtime);
   Executable() = default;
   bool empty() const { return !runner_; }

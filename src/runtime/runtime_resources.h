@@ -46,8 +46,8 @@ class RuntimeResources final : public Runtime {
   void set_device(const DeviceChoice& choice, const std::shared_ptr<OpenDevice>& device);
 
   double hang_seconds;                              ///< see ExecutorOptions
-  StepMode step_mode = StepMode::kAuto;             ///< of tile devices
-  WeightCacheOptions weight_cache;                  ///< disabled unless set
+  StepMode step_mode = StepMode::kAuto;             ///< step mode of tile devices
+  WeightCacheOptions weight_cache;                  ///< caching is disabled unless this is set
   std::optional<PlacementSpeeds> placement_speeds;  ///< for tests: used instead of measured speeds
   std::optional<KvFormats> kv_formats;              ///< for tests: used instead of chosen formats
 

@@ -89,20 +89,20 @@ class ChatAnswer : public GenerationAnswer {
   const std::vector<int32_t> prompt_;
 };
 
-/// The content of a message as text: a string, or a list of parts of type text.
+/// Returns the content of a message as text: a string, or a list of parts of type text.
 std::string text_of_parts(const Json& content);
-/// Fields of parts of a message that are not text, for Schema::refused.
+/// Returns the fields of message parts that are not text, for Schema::refused.
 std::vector<std::pair<std::string, std::string>> refused_parts();
-/// Schemas of messages and tools, for the endpoints.
+/// The schemas of messages and tools, for the endpoints.
 extern const Schema chat_message_schema, chat_tool_schema;
-/// {"id", "type", "function": {"name", "arguments"}}
+/// Returns {"id", "type", "function": {"name", "arguments"}}.
 Json tool_call_json(const ChatToolCall& call);
-/// 400: a message without content, calls and reasoning, or the result of a tool without the id of its call. `name`: the
-/// field of the messages.
+/// Checks messages. 400: a message without content, calls and reasoning, or the result of a tool without the id of its
+/// call. `name`: the field of the messages.
 std::optional<ApiError> check_messages(const Json& messages, const std::string& name);
-/// True if a message is the beginning of the answer: an assistant's with `prefix` or `partial` set.
+/// Returns true if a message is the beginning of the answer: an assistant's with `prefix` or `partial` set.
 bool begins_answer(const Json& message);
-/// `messages` of a checked body of OpenAI's shape. 400: a call of nothing.
+/// Converts `messages` of a checked body in OpenAI's shape. 400: a call without a function.
 Outcome<Json> plain_messages(const Json& messages);
 
 }  // namespace redline::server

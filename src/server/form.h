@@ -15,7 +15,7 @@ struct FormFile {
 };
 
 struct Form {
-  Json fields = Json::object();  ///< as in the JSON body of the same request
+  Json fields = Json::object();  ///< the fields in the form of a JSON body
   std::vector<FormFile> files;
 };
 

@@ -20,9 +20,9 @@ struct HttpServerOptions {
   int64_t max_header_bytes = 16 << 10;
   int64_t max_connections = 4096;
   int64_t max_connections_per_address = 0;  ///< 0: three quarters of max_connections
-  double header_timeout_s = 10;             ///< from the first byte of a request to the end of its header
-  double body_timeout_s = 60;               ///< for reading the body
-  double idle_timeout_s = 75;               ///< between two requests
+  double header_timeout_s = 10;             ///< limit from the first byte of a request to the end of its header
+  double body_timeout_s = 60;               ///< limit for reading the body
+  double idle_timeout_s = 75;               ///< limit between two requests
   /// Maximum time without progress in writing, whether the server waits to write or written bytes wait to be read. A
   /// slower reader loses its connection.
   double write_timeout_s = 30;

@@ -110,7 +110,7 @@ constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows,
   return rows * cols * 4;
 }
 
-/// "f32", "q8", "tiles", "i8".
+/// Returns "f32", "q8", "tiles" or "i8".
 const char* activation_layout_name(ActivationLayout layout);
 
 /// The layout of an activation by number of rows: at[i] applies from at[i].min_rows up to at[i + 1].min_rows.

@@ -61,17 +61,17 @@ class Layout {
   /// Splits iters so that consecutive runs multiply to each extent of `shape`. invalid_argument when an extent does not
   /// divide.
   Result<std::vector<std::vector<Iter>>> group(const std::vector<int64_t>& shape) const;
-  /// `this` over tiles of `inner`: the logical shape is outer_shape[i] * inner_shape[i] per axis; strides of `this` are
-  /// multiplied by inner's span on the same axis.
+  /// Returns `this` over tiles of `inner`: the logical shape is outer_shape[i] * inner_shape[i] per axis; strides of
+  /// `this` are multiplied by inner's span on the same axis.
   Result<Layout> tile(const std::vector<int64_t>& outer_shape, const Layout& inner,
                       const std::vector<int64_t>& inner_shape) const;
-  /// The sub-box [begin, begin + extent) of the logical `shape`. nullopt when a side of the box cuts through an iter
-  /// (it is then not a single layout), or when shape, begin and extent do not fit this layout.
+  /// Returns the sub-box [begin, begin + extent) of the logical `shape`. nullopt when a side of the box cuts through an
+  /// iter (it is then not a single layout), or when shape, begin and extent do not fit this layout.
   std::optional<Layout> slice(const std::vector<int64_t>& shape, const std::vector<int64_t>& begin,
                               const std::vector<int64_t>& extent) const;
-  /// Number of trailing logical elements that are contiguous in memory, in the same order.
+  /// Returns the number of trailing logical elements that are contiguous in memory, in the same order.
   int64_t contiguous_run() const;
-  /// "(64:16@m, 16:1@m) + 0"
+  /// Returns "(64:16@m, 16:1@m) + 0".
   std::string to_string() const;
 
   /// Compares canonical() forms: true if both map elements in the same way.

@@ -17,7 +17,7 @@ class AttentionScratch {
   /// the bytes.
   Status reserve(const AttentionWork& work);
 
-  /// [splits]: number of finished pieces; zero between layers
+  /// Returns [splits]: the number of finished pieces, which is zero between layers.
   std::atomic<int32_t>* finished() const { return finished_.get(); }
   float* partials() const { return static_cast<float*>(partials_.data()); }
 

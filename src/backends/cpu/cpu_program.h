@@ -61,7 +61,7 @@ struct CpuStage {
   FirstBytes (*first_weights)(const CpuStage& stage, const Tile& tile) = nullptr;
   std::shared_ptr<void> params;  ///< parameters of the lowering: kernels, sizes, weights and operands
   struct Use {
-    OperandAddress* operand;  ///< in `params`
+    OperandAddress* operand;  ///< an operand in `params`
     ValueId value;
   };
   std::vector<Use> operands;

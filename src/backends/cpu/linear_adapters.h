@@ -16,7 +16,7 @@ namespace redline {
 struct AdapterExpand {
   DType type = DType::kF32;  ///< type of packed up matrices; kI8: tensor/lora_up.h
   void (*by_rows)(const LinearArgs&) = nullptr;
-  void (*by_tiles)(const LinearArgs&) = nullptr;  ///< for x in a tiled layout, or nullptr
+  void (*by_tiles)(const LinearArgs&) = nullptr;  ///< kernel for x in a tiled layout, or nullptr
   void (*prepare_tiles)(const PrepareXArgs&) = nullptr;
 
   /// Chooses the kernels. Up matrices are stored in 8 bits (tensor/lora_up.h) unless exact_f32 is set or a tile unit
@@ -79,7 +79,7 @@ class LinearAdapters {
   /// Adds the up projection when x down^T is complete.
   void expand(const Place& place, const LinearArgs& args, int64_t first_row, WorkerContext& worker) const;
 
-  std::vector<Place> places_;  ///< by matrix
+  std::vector<Place> places_;  ///< place of each matrix
   AdapterExpand expand_;
   std::shared_ptr<AdapterShrink> shrink_;  ///< nullptr: no sites
   int64_t buffer_at_ = 0;

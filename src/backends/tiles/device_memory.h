@@ -152,7 +152,7 @@ Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view w
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// out_of_device_memory: states the bytes. internal: the device has failed.
+  /// Allocates the memory. out_of_device_memory: states the bytes. internal: the device has failed.
   static Result<DeviceMemory> make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant = false);
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }

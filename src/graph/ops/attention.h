@@ -8,7 +8,7 @@ namespace redline {
 struct AttentionAttrs {
   int64_t num_heads = 0;
   int64_t window = 0;  ///< number of positions that a token attends to, including itself; 0: all earlier ones
-  float scale = 0;     ///< of q . k; usually 1 / sqrt(head_dim)
+  float scale = 0;     ///< factor of q . k; usually 1 / sqrt(head_dim)
   float soft_cap = 0;  ///< scores become soft_cap tanh(score / soft_cap); 0: scores are not capped
 };
 

@@ -33,7 +33,8 @@ struct GroupNormOpAttrs {
   Dim batch, pixels;
 };
 
-/// The norm of item `item` is x * scale[c] + shift[c]. `sums` holds the statistics of all items.
+/// Computes scale and shift of item `item`: its norm is x * scale[c] + shift[c]. `sums` holds the statistics of all
+/// items.
 void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
                       const float* weight, const float* bias, float* scale, float* shift);
 struct HostTensor;

@@ -19,7 +19,7 @@ struct KeySegment {
 
 struct JointAttentionAttrs {
   int64_t num_heads = 0, head_dim = 0;
-  float scale = 0;      ///< of q . k; usually 1 / sqrt(head_dim)
+  float scale = 0;      ///< factor of q . k; usually 1 / sqrt(head_dim)
   bool causal = false;  ///< row t of an item attends to keys [0, t]; only when queries and keys are the same stream
   int64_t window = 0;   ///< row t attends to keys [t - window, t + window]; 0: all. Not with causal
 };

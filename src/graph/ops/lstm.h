@@ -15,8 +15,8 @@ struct LstmAttrs {
   bool has_bias = true;
 
   int64_t num_layers() const { return std::ssize(dilation); }
-  /// Number of elements of the state. By layer: h of the last `dilation` tokens, where position p is stored at index p
-  /// % dilation, then c in the same way.
+  /// Returns the number of elements of the state. By layer: h of the last `dilation` tokens, where position p is stored
+  /// at index p % dilation, then c in the same way.
   int64_t state_elements() const { return state_offset(num_layers()); }
   int64_t state_offset(int64_t layer) const;
 };

@@ -19,7 +19,7 @@ namespace redline::REDLINE_ISA_NS {
 class AttentionDots {
   using Job = bf16_tiled::Job;
   static constexpr int64_t kQueryRows = bf16_tiled::kQueryRows, kStep = bf16_tiled::kStep;
-  static constexpr int kRows = 8;  // by 32 query rows: 16 sums, which share two loads and each a broadcast
+  static constexpr int kRows = 8;  // rows by 32 query rows: 16 sums, which share two loads and each a broadcast
   static constexpr int64_t kRowBytes = 64;
   static_assert(bf16_tiled::kScoreUnit == 1, "exponents are computed from scores as they are");
 

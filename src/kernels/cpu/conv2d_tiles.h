@@ -106,7 +106,7 @@ class ConvTilesRun {
     int64_t image_row, image_rows;
     uint8_t* buffer;
     int64_t per_line, item_panels, panels;
-    int64_t item_bytes;  // in a plane
+    int64_t item_bytes;  // bytes of an item in a plane
     bool is_flat;
   };
 

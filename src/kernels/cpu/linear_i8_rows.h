@@ -38,11 +38,10 @@ struct I8Scratch {
 /// A tile of products: rows of x by two row panels, over a chunk of K.
 template <class W>
 struct I8Tile {
-  const uint8_t* x;  // the first row in its panel, at the first element of the chunk
-  const uint8_t*
-      numbers;  // of the first row for the first elements that share a scale: it, and the sum 64 bytes further
+  const uint8_t* x;        // the first row in its panel, at the first element of the chunk
+  const uint8_t* numbers;  // scale of the first row for the first elements that share one; the sum is 64 bytes further
   const I8Scratch<W>* scratch;
-  float* sums;    // of the first row and row panel; the next panel's are kI8PanelRows further
+  float* sums;    // sums of the first row and row panel; the next panel's are kI8PanelRows further
   int64_t count;  // pieces of kI8TileColumns elements
   bool is_begin;  // K begins here: there are no sums yet
 };
@@ -93,7 +92,7 @@ template <class W, int kRows>
 [[gnu::noinline]] void multiply_fine_steps(const uint8_t* x, const uint8_t* codes, const uint8_t* numbers,
                                            int64_t pieces, float* values) {
   constexpr int kCols = kI8TileRowPanels * kRowPanelVecs;
-  alignas(64) int32_t sums[kRows * kCols * kWidth];  // in units of 2^-kI8ShiftUnit
+  alignas(64) int32_t sums[kRows * kCols * kWidth];  // unit: 2^-kI8ShiftUnit
   for (int r = 0; r < kRows; ++r) {
     const int32_t start = start_of(numbers, r);
     const bool is_fine = (start & kI8IsFine) != 0;

@@ -35,7 +35,7 @@ struct I8Scratch {
       64) float sums[kI8MaxRowPanels / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
   alignas(64) int32_t products[2][kI8SumsFloats];                           // current and previous product
   alignas(64) float done[kI8SumsFloats];
-  alignas(64) float firsts[kI8MaxRows * kRowPanelRows];  // for TilesEnd
+  alignas(64) float firsts[kI8MaxRows * kRowPanelRows];  // memory for TilesEnd
 };
 
 template <class Unit>
@@ -76,8 +76,8 @@ class LinearI8Tiles {
   struct Fold {
     int64_t line = 0, lines = 0;
     const int32_t* products;
-    const float* x_scales[2];  // of its x panels
-    const float* w_scales[2];  // of its W panels at the end of K, else nullptr
+    const float* x_scales[2];  // scales of its x panels
+    const float* w_scales[2];  // scales of its W panels at the end of K, else nullptr
     const float* sums_in;      // nullptr: the first chunk
     float* sums_out;
     int64_t row, row_in_range, n;

@@ -15,7 +15,7 @@ struct Ahead {
 
   const uint8_t *at = nullptr, *end = nullptr;
   const LinearPrefetch::Piece *next = nullptr, *last = nullptr;
-  int64_t lines = 0;  ///< for every 32 elements of K
+  int64_t lines = 0;  ///< cache lines to prefetch for every 32 elements of K
 
   /// Starts a LinearPrefetch. `steps`: number of calls of prefetch().
   static Ahead of(const LinearArgs& a, int64_t steps) {

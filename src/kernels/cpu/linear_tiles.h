@@ -26,7 +26,7 @@ namespace {
 
 inline constexpr int64_t kStepsOfRound = 16;
 inline constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-inline constexpr int64_t kMaxRows = 512, kMaxRowPanels = 64;  // with accumulators in scratch
+inline constexpr int64_t kMaxRows = 512, kMaxRowPanels = 64;  // limits with accumulators in scratch
 inline constexpr int64_t kPanelPairs = kMaxRows / (2 * kXTileRows);
 inline constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
 inline constexpr int64_t kLine = 64;
@@ -36,7 +36,7 @@ struct TilesScratch {
   alignas(64) float sums[kMaxRowPanels / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
   alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];             // tiles of this round and the next
   alignas(64) float done[2][kSumsFloats];                                 // sums in the epilogue, and the next ones
-  alignas(64) float firsts[kMaxRows * kRowPanelRows];                     // for TilesEnd
+  alignas(64) float firsts[kMaxRows * kRowPanelRows];                     // memory for TilesEnd
 };
 
 template <class Unit, class Weight>

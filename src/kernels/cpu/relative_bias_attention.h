@@ -18,8 +18,9 @@ struct RelativeBiasAttentionArgs {
   int64_t rows, first_row;
   int64_t keys, head_dim;
   float scale;
-  const float* bias;  ///< at distance 0; distances -(first_row + rows - 1) .. keys - 1 - first_row are stored around it
-  void* scratch;      ///< kScratchBytes
+  /// Bias at distance 0. Distances -(first_row + rows - 1) .. keys - 1 - first_row are stored around it.
+  const float* bias;
+  void* scratch;  ///< kScratchBytes
 };
 
 }  // namespace redline

@@ -106,7 +106,7 @@ inline void mma_i8(Warp&, const FragmentA& a, const FragmentB& b, FragmentSums& 
       const int row = lane / 4 + 8 * (i / 2), col = 2 * (lane % 4) + i % 2;
       int32_t& sum = c.c[i].v[lane];
       for (int k = 0; k < 32; ++k) {
-        const int half = k / 16, t = k % 16 / 4;  // of K
+        const int half = k / 16, t = k % 16 / 4;  // half and quad of K
         sum += code(a.a[row / 8 + 2 * half].v[row % 8 * 4 + t], k % 4) * code(b.b[half].v[col * 4 + t], k % 4);
       }
     }

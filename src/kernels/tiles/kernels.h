@@ -237,7 +237,7 @@ struct ProgramTables {
 /// Distance of counters, so that each has a cache line of its own.
 inline constexpr int kCounterStride = 16;
 
-/// Record the begin and the end of a consumer warp's part of a launch.
+/// Records that a consumer warp begins its part of a launch; trace_end() records the end.
 TILE_FN void trace_begin(const ProgramTables& p, int32_t stage, Warp& w) {
   if (p.stage_times != nullptr && w.index() == 0) w.raise(&p.stage_times[stage].not_begin, ~w.now());
 }

@@ -8,7 +8,7 @@
 namespace redline::tiles {
 
 /// Number of bytes of a row of an atom.
-enum class MatrixSwizzle : uint8_t { k16, k128, k64, k32 };  ///< in the order of the field; k16: no swizzle
+enum class MatrixSwizzle : uint8_t { k16, k128, k64, k32 };  ///< values are in the order of the field; k16: no swizzle
 
 struct MatrixDescriptor {
   uint32_t begin = 0;       ///< address in shared memory

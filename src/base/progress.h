@@ -13,7 +13,7 @@
 namespace redline {
 
 struct ProgressOptions {
-  /// "step": units are counted, with the time of one; "byte": shown with their rate; "": a percentage
+  /// "step": units are counted, with the time of one; "byte": shown with their rate; "": a percentage.
   std::string unit;
   int descriptor = 2;
   double redraw_s = 0.1;  ///< minimum time between two redraws

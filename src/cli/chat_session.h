@@ -22,6 +22,7 @@ struct ChatTurn {
   int64_t reasoning_tokens = 0;
 };
 
+/// A conversation with a model.
 class ChatSession {
  public:
   /// `variables_json`: variables of the template, as in ChatInput.

@@ -11,6 +11,7 @@
 
 namespace redline::cli {
 
+/// A command of the program.
 struct Command {
   const char* name;
   const char* summary;                ///< one line, lower case, no full stop

@@ -39,6 +39,7 @@ struct OptionRule {
   std::vector<std::string> not_with;  ///< options that cannot be combined with this one
 };
 
+/// An option or positional argument of a command.
 struct Option {
   std::string name;   ///< "max-tokens"; "MODEL" for an argument
   std::string value;  ///< placeholder ("N"); "" for a flag without a value

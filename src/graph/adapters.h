@@ -56,6 +56,7 @@ struct Adapter {
   std::shared_ptr<const void> storage;
 };
 
+/// An adapter and the factor that a request applies it with.
 struct WeightedAdapter {
   std::shared_ptr<const Adapter> adapter;
   float weight = 1;

@@ -81,6 +81,7 @@ struct StateAttrs {
   int64_t elements = 0;                 ///< number of float32 elements of a kRecurrent state
 };
 
+/// A value of a graph. Its id is its index in Graph::values.
 struct ValueInfo {
   std::string name;
   DType dtype = DType::kF32;
@@ -91,6 +92,7 @@ struct ValueInfo {
   ActivationLayouts layouts;  ///< storage of an activation that only linear ops read; set by passes/prepare_activations
 };
 
+/// An operation on values, with the attributes that its op file defines.
 struct Op {
   const OpDef* def = nullptr;
   std::string name;  ///< "layers.3.attn_norm"
@@ -99,6 +101,7 @@ struct Op {
   std::any attrs;
 };
 
+/// A computation as a list of ops.
 struct Graph {
   std::string name;
   std::vector<ValueInfo> values;

@@ -21,16 +21,17 @@
 
 namespace redline {
 
+/// A value that a stage reads, and how its tasks read it.
 struct StageRead {
   ValueId value;
   Reads reads;
 };
 
-/// Where the rows of a kFractions grid may be cut into parts that give the same bits as all rows at once.
+/// Positions at which the rows of a kFractions grid may be cut into parts that give the same bits as all rows at once.
 enum class RowCuts : uint8_t {
   kNone,
   kAtRows,       ///< at multiples of kWaveGrain rows
-  kAtPositions,  ///< there, except within a sequence where the position is not a multiple of kWaveGrain as well
+  kAtPositions,  ///< kAtRows, and within a sequence only where the position is also a multiple of kWaveGrain
 };
 
 /// The description of one lowered op, or a part of one, for planning: a grid of tasks and the values they read and
@@ -61,15 +62,17 @@ struct Task {
   uint32_t notify_begin, notify_end;
 };
 
+/// A wait of a task for an event.
 struct Wait {
   uint32_t event;
   uint32_t count;  ///< notifications per step
 };
 
+/// The place of a value in the arena.
 struct ArenaBlock {
   ValueId value;
   int64_t offset, bytes;
-  /// The value is live in stages [first_stage, last_stage]; inputs from -1 on, outputs to the end
+  /// The value is live in stages [first_stage, last_stage]; inputs from -1 on, outputs to the end.
   int first_stage, last_stage;
 };
 
@@ -115,6 +118,7 @@ struct Program : TaskSchedule {
   StatePlan states;
   int64_t weight_bytes = 0;
 
+  /// A named input or output of the program.
   struct Port {
     std::string name;
     DType dtype;

@@ -10,7 +10,7 @@
 namespace redline {
 
 struct DeviceRecord {
-  /// "NVIDIA H200", "cuBLASLt 13.0.2": the GPU and library that own_rows was measured with
+  /// "NVIDIA H200", "cuBLASLt 13.0.2": the GPU and library that own_rows was measured with.
   std::string model, library;
   int64_t own_rows = 0;  ///< value for OpenDevice::set_own_rows()
 };

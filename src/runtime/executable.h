@@ -42,6 +42,7 @@ class Executable {
   Executable() = default;
   bool empty() const { return !runner_; }
 
+  /// A named input or output.
   struct Port {
     std::string name;
     DType dtype = DType::kF32;

@@ -15,6 +15,7 @@ namespace redline::server {
 
 class PendingLoad;
 
+/// An error of the API.
 struct ApiError {
   int status = 400;
   std::string type = "invalid_request_error";

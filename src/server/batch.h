@@ -21,6 +21,7 @@
 
 namespace redline::server {
 
+/// One line of a batch file.
 struct BatchLine {
   int64_t number = 0;     ///< line number in the file, from 1
   std::string_view text;  ///< a view into the file

@@ -17,6 +17,7 @@ namespace redline::server {
 /// The generations of one API request and their unread output. The destructor cancels them.
 class Choices {
  public:
+  /// Text of a choice, or its end.
   struct Event {
     size_t choice = 0;
     bool is_end = false;  ///< the last event of its choice; result() has the rest

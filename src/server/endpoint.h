@@ -52,6 +52,7 @@ struct EndpointRules {
   std::vector<int> error_statuses = {};  ///< 404 and other errors that this endpoint gives
 };
 
+/// An endpoint: its route, its documentation and its handler.
 struct Endpoint {
   std::string method, path;  ///< "/v1/models/{model}"; a {name} at the end also takes slashes
   std::string tag, summary;

@@ -16,6 +16,7 @@ namespace redline::server {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+/// A request as it was read.
 struct HttpRequest {
   std::string method, path, query;  ///< path: percent-decoded, without the query
   std::string body;

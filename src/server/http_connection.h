@@ -719,7 +719,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
   std::string peer_;
   std::unique_ptr<Answer> sent_;
   WorkShare handler_share_;
-  /// Bytes; bytes that are no longer in the kernel's buffer have been read by the other end
+  /// Bytes; bytes that are no longer in the kernel's buffer have been read by the other end.
   int64_t num_written_ = 0, max_taken_ = 0;
   Clock::time_point taken_at_ = Clock::now();
   std::atomic<bool> is_signalled_{false};

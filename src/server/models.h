@@ -17,6 +17,7 @@
 
 namespace redline::server {
 
+/// A LoRA adapter of a served model.
 struct Adapter {
   int64_t id = 0;  ///< number of the adapter in llama.cpp's API
   std::string name, path;
@@ -96,10 +97,10 @@ class ServedModel final : public Resident {
   const int64_t created_, max_in_flight_;
   void leave(const std::string& client, int64_t count) const;
   Status check_adapter_count() const;
-  mutable std::mutex counting_;  ///< guards the next two
+  mutable std::mutex counting_;  ///< guards the next two members
   mutable int64_t in_flight_ = 0;
   mutable std::map<std::string, int64_t> of_client_;  ///< clients that have places in the queue
-  std::mutex changing_;       // held while an adapter is loaded or unloaded, so that adapters_ has those of the engine
+  std::mutex changing_;       // held while an adapter is loaded or unloaded, so that adapters_ matches the engine
   mutable std::mutex mutex_;  // guards the members below; engine_ changes only while it is not in use
   std::shared_ptr<TextEngine> engine_;
   std::optional<ModelInfo> info_;

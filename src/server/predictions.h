@@ -27,7 +27,7 @@ struct ImageJob {
   ImageRequest request;
   std::vector<std::pair<std::string, double>> adapters;
   ImageFormat format = ImageFormat::kPng;
-  /// Size in pixels of the previews, which are made only while someone listens; 0: no previews
+  /// Size in pixels of the previews, which are made only while someone listens; 0: no previews.
   int64_t preview_side = 0;
   int64_t num_previews = 0;  ///< number of previews, spread evenly over the steps; 0: one after each step
   std::string client;        ///< name of the API key

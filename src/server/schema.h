@@ -10,6 +10,7 @@
 
 namespace redline::server {
 
+/// JSON types, as flags.
 enum Type : unsigned {
   kAny = 0,
   kString = 1,
@@ -38,6 +39,7 @@ struct FieldRules {
   bool is_nullable = false;  ///< an answer may have null here
 };
 
+/// A member of a JSON object.
 struct Field {
   std::string name;
   unsigned types = kAny;
@@ -45,6 +47,7 @@ struct Field {
   FieldRules rules = {};
 };
 
+/// A JSON object.
 struct Schema {
   std::string name;  ///< name in /openapi.json
   std::vector<Field> fields;

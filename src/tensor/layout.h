@@ -27,6 +27,7 @@ std::string_view axis_name(Axis axis);
 /// A coordinate on every axis.
 using Place = std::array<int64_t, kNumAxes>;
 
+/// One digit of an index: its extent, and the axis and stride that it is mapped to.
 struct Iter {
   int64_t extent = 1;
   int64_t stride = 0;

@@ -14,7 +14,7 @@ namespace redline {
 
 struct WeightCacheOptions {
   CacheSettings cache;
-  /// Models below this size are not cached: packing them takes less than the file is worth
+  /// Models below this size are not cached: packing them takes less than the file is worth.
   int64_t min_bytes = int64_t{64} << 20;
   std::string kernels;  ///< name of the instruction set in use, which determines the packed order
 };

@@ -189,6 +189,7 @@ void TileStageBuilder<Kernel>::add() {
   context_.add_stage(std::move(stage_));
 }
 
+/// The tile implementation of one op: adds its stages.
 struct TileLowering {
   const OpDef* op;
   Status (*lower)(TileLowerContext& context);

@@ -37,7 +37,7 @@ struct TileProgram : ProgramPayload {
   int64_t library_x = 0, library_y = 0;  ///< offsets of x and y in library_memory; the weight comes first
   DeviceMemory constants;                ///< the arguments of all stages, with their addresses
   std::vector<uint8_t> host_constants;
-  /// Offsets in the constants of the addresses of bound values
+  /// Offsets in the constants of the addresses of bound values.
   std::map<std::string, std::vector<size_t>, std::less<>> bound;
   DeviceMemory stage_tables;
   // Tables of persistent steps.

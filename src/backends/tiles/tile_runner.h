@@ -131,6 +131,7 @@ class TileRunner final : public Runner {
     int64_t last_step = 0;
   };
   std::map<const Adapter*, DeviceAdapter> adapters_;
+  /// A captured graph of launches and the step that used it last.
   struct StepGraph {
     void* graph = nullptr;
     int64_t last_step = 0;

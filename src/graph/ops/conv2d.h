@@ -32,7 +32,7 @@ FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value 
 struct Conv2dOpAttrs : Conv2dAttrs {
   Dim batch, in_height, in_width, out_height, out_width;
   bool has_bias = false, has_item_bias = false;
-  /// The last input, of the output's shape, is added to the output; set by passes/fuse_residual
+  /// The last input, of the output's shape, is added to the output; set by passes/fuse_residual.
   bool has_residual = false;
   /// If true, x is group-normalized first. The op then has three more inputs: the statistics of x, the norm's weight
   /// and its bias. Set by passes/fuse_group_norm.

@@ -32,7 +32,7 @@ struct ExpertLinearAttrs {
 ///
 /// x        [tokens, in_features]                              f32
 /// returns  [tokens * experts_per_token, features], by expert  f32
-/// `attrs`  must set activation and limit; this function sets the other members
+/// `attrs` must set activation and limit; this function sets the other members.
 Value expert_gated_linear(GraphBuilder& g, Value x, const Routing& routing, const ExpertMatrices& gate,
                           const ExpertMatrices& up, ExpertLinearAttrs attrs);
 

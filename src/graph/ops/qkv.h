@@ -13,7 +13,7 @@ struct QkvAttrs {
   bool has_q_norm = false;  ///< RMS norm of each query head before rope
   bool has_k_norm = false;  ///< RMS norm of each key head before rope
   float q_norm_eps = 0, k_norm_eps = 0;
-  /// Adapters of q, k and v, applied before norm and rope; nullptr: no site
+  /// Adapters of q, k and v, applied before norm and rope; nullptr: no site.
   std::array<std::shared_ptr<AdapterSite>, 3> adapters;
 };
 /// Indices of the optional inputs of kQkv; 0 for absent ones.

@@ -156,7 +156,7 @@ REDLINE_INLINE void add_values_at(const ValuePages& pages, int64_t begin, int64_
 }
 template <int lanes>
 [[gnu::noinline]] void add_values(const ValuePages& pages, const int32_t* weights, int64_t head_dim, float* sums) {
-  // With few lanes a page is read whole before the next one, in the order in which memory has it.
+  // With few lanes a page is read whole before the next one, which is the order of memory.
   const int64_t at_once = lanes == kMaxLanes ? kChunkPages : 1;
   constexpr int dims = kTileSums<lanes>;
   for (int64_t page = pages.begin; page < pages.end; page += at_once) {

@@ -28,7 +28,7 @@ struct Arithmetic {
   static constexpr bool kIsNarrow = is_narrow;  ///< scales are integers
   static constexpr bool kHasStart = has_start;  ///< integer sums start at a multiple of the sum of x codes
   static constexpr bool kHasCorrections = has_corrections;
-  /// Magnitude and sign are multiplied, because vpmaddubsw saturates above 127
+  /// Magnitude and sign are multiplied, because vpmaddubsw saturates above 127.
   static constexpr bool kIsSigned = is_signed;
   static constexpr int kLines16 = lines16;  ///< lines whose products are added in 16 bits
 };

@@ -86,7 +86,7 @@ struct WaitFor {
   int barrier = 0;
   uint32_t parity = 0;
   const uint64_t* counter = nullptr;
-  /// Awaited count of kEvent; for kGroup, the number of products that all four warps must have issued
+  /// Awaited count of kEvent; for kGroup, the number of products that all four warps must have issued.
   uint64_t target = 0;
 };
 
@@ -97,6 +97,7 @@ struct Grid {
   void (*prepare)(Block& block) = nullptr;  ///< initializes mbarriers, before any warp of the block runs
 };
 
+/// Runs kernels warp by warp and checks the rules of the device.
 class Machine {
  public:
   /// `memory` must outlive the machine.

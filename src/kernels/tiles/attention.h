@@ -2,7 +2,7 @@
 // rounded up to 2], each row of a token dense.
 //
 // A warp computes one query row: a token and a head. Its lanes are the 32 tokens of a page for the scores, then
-// elements of head_dim for the sums. Chunks of kKvChunk positions are summed by themselves with an online softmax and
+// elements of head_dim for the sums. Chunks of kKvChunk positions are summed separately with an online softmax and
 // folded in order of position, so a query row has the same bits whether or not the plan has split its positions.
 #pragma once
 

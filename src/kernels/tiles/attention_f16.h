@@ -1,11 +1,11 @@
 // Attention over a cache in float16 by tensor cores: the tasks, the arguments and the partial results of attention.h.
 //
 // Queries and weights are rounded to float16, sums are float32. The warps of a block compute 16 query rows of one head
-// of keys together, a chunk of kKvChunk positions at a time: each has the scores of one page, then, when all know the
-// largest score of a row and the weights of all pages, the sums of some elements of the head. So a page is read once
-// for all query heads that share it, and what a row gets does not depend on the rows beside it: scores that it does not
-// see have weight zero, and chunks are folded as in attention.h. Keys and values are finite (docs/numerics.md):
-// an infinite one makes a NaN of every row of a tile.
+// of keys together, a chunk of kKvChunk positions at a time. Each warp computes the scores of one page. When all know
+// the largest score of a row and the weights of all pages, each computes the sums of some elements of the head. So a
+// page is read once for all query heads that share it, and the bits of a row do not depend on the other rows: scores
+// that it does not see have weight zero, and chunks are folded as in attention.h. Keys and values must be finite
+// (docs/numerics.md): an infinite one makes a NaN of every row of a tile.
 #pragma once
 
 #include "kernels/tiles/attention.h"

@@ -45,7 +45,7 @@ class WaitTime {
   }
 
  private:
-  /// A unit is about a millisecond, so that 32 bits suffice: a warp has few registers
+  /// A unit is about a millisecond, so that 32 bits suffice: a warp has few registers.
   static constexpr int kUnitBits = 20;
   uint32_t last_ = 0, passed_ = 0;  ///< last_ 0: the wait has not begun
 };

@@ -105,7 +105,7 @@ struct MoeRouter {
   }
 
   static TILE_FN void choose(const Args& a, int t, Warp& w) {
-    // NaN counts as this value, which is above that of excluded experts
+    // NaN counts as this value, which is above that of excluded experts.
     constexpr float kLowest = -3.4028234663852886e38f;
     const int parts = (a.num_experts + kWarpLanes - 1) / kWarpLanes, n = a.num_experts;
     const float* logits = a.logits + int64_t{t} * n;

@@ -85,6 +85,7 @@ struct Sample {
   static constexpr uint64_t kInvalid = ~uint64_t{0};
   static constexpr uint32_t kLowestKey = 0x00800000;  ///< key of the lowest finite logit
 
+  /// Samples one row of logits with all warps of a block.
   class RowSampler {
    public:
     TILE_FN RowSampler(const float* logits, int32_t vocab_size, Warp& w) : logits_(logits), w_(w) { deal(vocab_size); }

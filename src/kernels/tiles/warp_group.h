@@ -9,9 +9,11 @@
 namespace redline::tiles {
 
 inline constexpr int kGroupWarps = 4, kGroupCols = 64;
+/// The C operand of a warp group with bfloat16 factors: the 64 columns of this warp's 16 rows.
 struct GroupC {
   FragmentC tiles[kGroupCols / 8];
 };
+/// The C operand with int8 factors.
 struct GroupSums {
   FragmentSums tiles[kGroupCols / 8];
 };

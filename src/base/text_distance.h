@@ -24,7 +24,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
 
 /// Returns " (the nearest is NAME)", or "" when no name is near. For unsupported kinds rather than misspellings.
 std::string the_nearest(std::string_view word, std::span<const std::string_view> candidates);
-/// Takes the candidates as one text, "NFC, NFD, Lowercase".
+/// Does the_nearest() for candidates in one text, "NFC, NFD, Lowercase".
 std::string the_nearest(std::string_view word, std::string_view candidates);
 
 }  // namespace redline

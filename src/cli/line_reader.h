@@ -17,8 +17,7 @@ struct TypedLine {
   };
   Kind kind = Kind::kLine;
   std::string
-      text;  ///< what was typed, also before Ctrl-C; without the line break at its end; lines that were pasted together
-             ///< are one text
+      text;  ///< typed text, also that before Ctrl-C, without the final line break; lines pasted together are one text
 };
 
 class LineReader {

@@ -34,7 +34,7 @@ struct AppOptions {
   std::string webhook_secret;          ///< secret for signing events; "": events are not signed
   double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
   double drain_timeout_s = 0;          ///< maximum time from the begin of draining to the end; 0: unlimited
-  ResidencyOptions residency = {};     ///< which models stay in memory
+  ResidencyOptions residency = {};     ///< limits and choice of the models in memory
   double load_timeout_s = 300;         ///< maximum time that a request waits for its model
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
   MachineLimitsOf machine_limits;      ///< source of bound_seconds in /v1/engine; empty: the field is omitted

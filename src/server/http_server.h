@@ -70,7 +70,7 @@ class HttpServer {
   virtual int port() const = 0;
   /// Serves until stop(), or until the last answer after drain() was sent.
   virtual void wait() = 0;
-  // Thread-safe functions.
+  // These two functions are thread-safe.
   virtual void drain() = 0;
   virtual void stop() = 0;
   virtual int64_t connections() const = 0;

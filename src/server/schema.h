@@ -28,10 +28,11 @@ struct Field;
 struct FieldRules {
   bool required = false;  ///< if false, the field may be absent or null
   std::optional<double> min, max;
-  std::optional<size_t> min_length, max_length, min_items, max_items;  ///< of strings in characters; of arrays in items
-  std::vector<std::string> choices;                                    ///< allowed strings
-  const Schema* object = nullptr;                                      ///< schema of an object
-  const Field* items = nullptr;                                        ///< field that describes the items of an array
+  /// Limits of strings in characters and of arrays in items.
+  std::optional<size_t> min_length, max_length, min_items, max_items;
+  std::vector<std::string> choices;  ///< allowed strings
+  const Schema* object = nullptr;    ///< schema of an object
+  const Field* items = nullptr;      ///< field that describes the items of an array
   /// The accepted values; any other is refused with the reason `why`.
   std::vector<Json> only = {};
   std::string why = {};

@@ -7,7 +7,8 @@
 namespace redline {
 namespace {
 
-/// Returns true if the time of a kernel does not depend on the values of its inputs in the arena.
+/// Returns true if a kernel accepts any values of its inputs in the arena, because it makes no choice that depends on
+/// them.
 bool reads_any_numbers(tiles::KernelId kernel) {
   using tiles::KernelId;
   switch (kernel) {

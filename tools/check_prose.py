@@ -8,6 +8,9 @@
 Default paths: sources, tests, tools, the web pages, the Python packages and the documents. Never searched: docs/history. Phrases
 are searched in comments, string literals and Markdown; identifiers in C++ sources as a whole. A word with ordinary uses ("line", "strip",
 "page") is only searched where it has the private one.
+
+In C++ below src, include and fuzz it also finds comments that begin with a word whose noun is elsewhere ("Of", "Those", "What"),
+and headers without a comment at their head.
 """
 import argparse
 import collections
@@ -96,6 +99,16 @@ IDENTIFIERS = [
     (r"\b(?:Lap|laps_?)\b(?!\")", "Iteration, iterations", ""),
 ]
 
+# First words of a comment that leaves out its noun or its verb. They count at the beginning of a comment and of its paragraphs.
+OPENING = re.compile(r"(?:Of|Those|What|Whether|Beside|As the|The same)\b")
+COMPLETE_SENTENCE = "begin with a verb or with the noun that is described"
+HEAD_COMMENT = "a first line that says what the header holds"
+CPP_ROOTS = ("src/", "include/", "fuzz/")
+HEADERS = (".h", ".cuh", ".inc")
+# Literals and comments; an apostrophe after a digit separates digits.
+CPP_TOKEN = re.compile(r"""R"([^()\\ ]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"""
+                       r"""|//[^\n]*|/\*.*?\*/""", re.S)
+
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 SCRIPT_PROSE = re.compile(r'"""(?:\\.|[^\\])*?"""|"(?:\\.|[^"\\\n])*"|(?<![\w$&{\'])#[^\n]*', re.S)
 WEB_PROSE = re.compile(r"""(?<![:\w"'`])//[^\n]*|/\*.*?\*/""", re.S)
@@ -135,6 +148,37 @@ def occurrences(name, text):
                 yield where.count("\n", 0, found.start()) + 1, found.group(), replacement
 
 
+def openings(text):
+    """(line, first words) of each comment paragraph of C++ that begins with one of OPENING."""
+    previous = None  # line, column, marker and text of the comment before
+    line, counted = 1, 0
+    for token in CPP_TOKEN.finditer(text):
+        if not token.group().startswith("//"):
+            continue
+        marker, words = re.match(r"(///<|///|//) ?(.*)", token.group()).groups()
+        line_begin = text.rfind("\n", 0, token.start()) + 1
+        line, counted = line + text.count("\n", counted, token.start()), token.start()
+        column = token.start() - line_begin
+        # A line continues the comment above it if nothing else stands in it, in the same column and with the same marker;
+        # the continuation of "///<" has the marker "//" or "///<".
+        continues = (previous is not None and not text[line_begin:token.start()].strip() and previous[0] == line - 1 and
+                     previous[1] == column and previous[2] in (marker, "///<") and previous[3])
+        found = OPENING.match(words)
+        if found and not continues:
+            yield line, found.group()
+        previous = line, column, marker if not continues else previous[2], words
+
+
+def incomplete(name, text):
+    """(line, first words or "no head comment", what to write) of the comments of one C++ file that are refused."""
+    if not name.startswith(CPP_ROOTS) or not name.endswith(SOURCES):
+        return
+    if name.endswith(HEADERS) and not text.startswith(("//", "/*")):
+        yield 1, "no head comment", HEAD_COMMENT
+    for line, words in openings(text):
+        yield line, words, COMPLETE_SENTENCE
+
+
 def files(paths):
     listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths], cwd=ROOT,
                              capture_output=True, check=True).stdout.decode().split("\0")
@@ -156,7 +200,7 @@ def main():
     by_folder, by_term, total = collections.Counter(), collections.Counter(), 0
     for name in files(args.paths or DEFAULT):
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
-        for line, term, replacement in sorted(occurrences(name, text)):
+        for line, term, replacement in sorted([*occurrences(name, text), *incomplete(name, text)]):
             parts = name.split("/")
             by_folder["/".join(parts[:2]) if parts[0] == "src" else parts[0]] += 1
             by_term[replacement] += 1
@@ -169,7 +213,7 @@ def main():
             for key, count in counter.most_common():
                 print(f"  {count:5}  {key}")
     if total:
-        print(f"{total} occurrences of private vocabulary", file=sys.stderr)
+        print(f"{total} occurrences of private vocabulary or incomplete sentences", file=sys.stderr)
     return 1 if total else 0
 
 

@@ -1,4 +1,4 @@
-// Memory of the CPU and of the interpreter: state pages and buffers of external values.
+// Host memory for the CPU back end and the interpreter: state pages and buffers of external values.
 #pragma once
 
 #include "graph/program.h"

@@ -1,4 +1,4 @@
-// The lowerings of a back end, by op.
+// A table that finds the lowering of an op in one back end.
 #pragma once
 
 #include <initializer_list>
@@ -16,7 +16,7 @@ class LoweringTable {
     for (const std::span<const Lowering>& file : files)
       for (const Lowering& lowering : file) by_op_[lowering.op] = &lowering;
   }
-  /// nullptr: the op has none.
+  /// Returns nullptr if the op has no lowering.
   const Lowering* find(const OpDef* op) const {
     const auto found = by_op_.find(op);
     return found == by_op_.end() ? nullptr : found->second;

@@ -12,7 +12,7 @@ namespace redline {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  /// out_of_memory: the message states the requested bytes.
+  /// Allocates a buffer. out_of_memory: the message states the requested bytes.
   static Result<AlignedBuffer> make(int64_t bytes);
   ~AlignedBuffer();
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }

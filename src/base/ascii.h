@@ -1,4 +1,4 @@
-// ASCII only: the C library's versions depend on the locale.
+// ASCII-only versions of character functions. The C library's versions depend on the locale.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How much memory the process may still take.
+// The memory that the process can still allocate.
 #pragma once
 
 #include <cstdint>

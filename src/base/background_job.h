@@ -25,7 +25,8 @@ class BackgroundJob {
     if (thread_.joinable()) thread_.join();
   }
 
-  /// Runs `job` on the thread, or at once if the system has no thread. The job before it has been waited for.
+  /// Runs `job` on the thread, or in the caller if the system cannot start a thread. The caller must have waited for
+  /// the previous job.
   void start(std::function<void()> job) {
     try {
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -38,7 +39,7 @@ class BackgroundJob {
     }
     changed_.notify_all();
   }
-  /// Returns when the job is done; at once if there is none.
+  /// Returns when the job is done, or at once if there is none.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !job_; });
@@ -60,7 +61,7 @@ class BackgroundJob {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> job_;  ///< changed only without a job, or by the thread when it is done
+  std::function<void()> job_;  ///< changed only while no job runs, or by the thread when the job is done
   bool stops_ = false;
   std::thread thread_;
 };

@@ -9,7 +9,8 @@
 namespace redline {
 
 std::string to_base64(std::string_view bytes);
-/// Line breaks and missing padding are accepted. nullopt: another character, or a length that no bytes have.
+/// Decodes Base64. Accepts line breaks and missing padding. nullopt: the text has another character or an impossible
+/// length.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace redline

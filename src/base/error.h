@@ -48,7 +48,7 @@ Status as_status(Result<T> result) {
   if (!result.ok()) return std::move(result).status(); \
   target = std::move(result).value()
 
-/// For internal bugs, never for bad input: prints the location and aborts.
+/// Aborts with file and line if the condition is false. For internal bugs, never for bad input.
 #define REDLINE_CHECK(condition) \
   ((condition) ? void(0) : ::redline::detail::check_failed(__FILE__, __LINE__, #condition))
 #ifdef NDEBUG

@@ -8,8 +8,8 @@
 
 namespace redline {
 
-/// For locks that are held for milliseconds and taken again at once: std::mutex lets the same thread in again and again
-/// while others wait.
+/// A fair mutex for locks that are held for milliseconds and locked again at once: std::mutex would often give the lock
+/// to the same thread while others wait.
 class FairMutex {
  public:
   void lock() {
@@ -19,9 +19,9 @@ class FairMutex {
     turn_.wait(inner, [&] { return serving_ == ticket; });
     waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
-  /// Does not lock anything: for the holder, which may let others go first.
+  /// Returns true if threads wait for the lock. For the holder, which may then let them go first.
   bool has_waiters() const { return waiting_.load(std::memory_order_relaxed) > 0; }
-  /// Fails also while others wait.
+  /// Returns false if the mutex is locked, and also if other threads wait for it.
   bool try_lock() {
     std::lock_guard inner(mutex_);
     if (next_ != serving_) return false;

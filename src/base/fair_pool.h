@@ -1,4 +1,4 @@
-// Threads for work that takes long, shared fairly between those who ask for it.
+// A thread pool for long jobs that shares its threads fairly among clients.
 #pragma once
 
 #include <condition_variable>
@@ -15,35 +15,37 @@
 
 namespace redline {
 
-/// For whom a job runs: a client, and a user of this client.
+/// The owner of a job: a client, and a user of this client.
 struct WorkShare {
   std::string client, user;
 };
 
-/// The next job is one of the client that has been served the least, of this client's user that has been served the
-/// least, and of this user the one that came first. Service is the time of the jobs. A client or a user without jobs
-/// is forgotten, and begins at the least counter of the others. Thread-safe.
+/// A thread pool with fair scheduling. The next job belongs to the client that has been served least, among its jobs to
+/// the user that has been served least, and among that user's jobs it is the oldest. Service is measured as the time of
+/// jobs. A client or user without jobs is forgotten; it later starts at the smallest counter of the others.
+/// Thread-safe.
 class FairPool {
  public:
   using Job = std::function<void()>;
   struct Options {
     size_t threads = 1;
-    const char* name = "worker";  ///< of the threads, at most 15 bytes
-    /// Jobs of one client that run at once; 0: all threads but one, which waits for the others' jobs.
+    const char* name = "worker";  ///< name of the threads, at most 15 bytes
+    /// Limit of jobs of one client that run at the same time. 0: all threads but one, which stays free for other
+    /// clients.
     size_t max_of_client = 0;
-    std::function<double()> now;  ///< seconds of work of the calling thread; empty: its time on the CPU
+    std::function<double()> now;  ///< returns seconds of work of the calling thread; empty: its CPU time
   };
   explicit FairPool(const Options& options);
   ~FairPool() { close(); }
   FairPool(const FairPool&) = delete;
   FairPool& operator=(const FairPool&) = delete;
 
-  /// A number that withdraw() knows; 0: the pool is closed, and the job has been dropped. The threads start with the
-  /// first job. std::system_error: the system has none. A job throws nothing.
+  /// Adds a job and returns a number for withdraw(). 0: the pool is closed and the job has been dropped. The first job
+  /// starts the threads. A job must not throw. std::system_error: the system cannot start a thread.
   uint64_t push(const WorkShare& share, Job job);
-  /// True: the job had not begun, and is dropped.
+  /// Drops a job that has not started. Returns false if it has started.
   bool withdraw(uint64_t number);
-  /// Drops the jobs that have not begun, and returns when the others have ended.
+  /// Drops the jobs that have not started, and returns when the running ones have ended.
   void close();
   size_t num_waiting() const;
 
@@ -70,7 +72,7 @@ class FairPool {
   const size_t max_of_client_;
   mutable std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
-  std::map<std::string, Client> clients_;  ///< those with jobs
+  std::map<std::string, Client> clients_;  ///< clients that have jobs
   std::map<uint64_t, WorkShare> waiting_;
   uint64_t next_number_ = 1;
   bool is_closing_ = false;

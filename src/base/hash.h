@@ -1,4 +1,4 @@
-// A fast hash of bytes, the same in every process: names of files, checksums. Not against an adversary.
+// A fast hash of bytes, the same in every process, for file names and checksums. Not secure against an adversary.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// One more word of a hash (splitmix64).
+/// Adds one word to a hash (splitmix64).
 inline uint64_t hash_word(uint64_t hash, uint64_t value) {
   uint64_t x = hash + 0x9e3779b97f4a7c15u + value;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

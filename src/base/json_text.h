@@ -1,7 +1,7 @@
-// Bounds of JSON that others have written: files, answers of servers, requests.
+// Limits for JSON texts from outside: files, answers of servers, requests.
 //
-// The parser (nlohmann-json) does not recurse and has no limits. What reads its result recurses, copies and prints it,
-// and a value takes up to 100 bytes where its text has 3. So every text is checked before it is parsed.
+// The parser (nlohmann-json) does not recurse and has no limits. Code that reads, copies or prints its result does
+// recurse, and a value takes up to 100 bytes where its text has 3. So every text is checked before it is parsed.
 #pragma once
 
 #include <string_view>
@@ -10,9 +10,9 @@
 
 namespace redline {
 
-/// Far above what configs, tokenizers, schemas and requests have.
+/// Maximum nesting depth, far above that of configs, tokenizers, schemas and requests.
 inline constexpr int kMaxJsonDepth = 64;
-/// The largest tokenizers have 2 million: ids, and pairs of strings for merges.
+/// Maximum number of values. The largest tokenizers have 2 million: ids, and pairs of strings for merges.
 inline constexpr int64_t kMaxJsonValues = int64_t{8} << 20;
 
 struct JsonBounds {
@@ -20,13 +20,15 @@ struct JsonBounds {
   int64_t values = kMaxJsonValues;
 };
 
-/// One pass over the text, without memory. A text that is not JSON is the parser's error: it finds the first wrong
-/// byte, and up to there the nesting is right. invalid_argument: arrays and objects that nest too deep, too many
-/// values, or a zero byte, which the parser takes for the end of the text; with `name`, byte and line.
+/// Checks nesting depth and number of values in one pass over the text, without allocating. A text that is not JSON is
+/// not an error here: the parser reports its first wrong byte, and up to there the depth is right. invalid_argument:
+/// too deep nesting, too many values, or a zero byte, which the parser would take for the end of the text. The message
+/// has byte and line if `name` is given.
 Status check_json_bounds(std::string_view text, std::string_view name, const JsonBounds& bounds = {});
 
-/// `Json` is a class of nlohmann-json. A discarded value: not JSON, or out of bounds. For texts whose form is another
-/// program's, such as lines of its output; parse_json (text/json_reader.h) says what is wrong.
+/// Parses a text. Returns a discarded value if it is not JSON or exceeds the limits. `Json` is a class of
+/// nlohmann-json. For texts of other programs, such as lines of their output; parse_json (text/json_reader.h) reports
+/// errors.
 template <class Json>
 Json parse_json_or_discard(std::string_view text) {
   if (!check_json_bounds(text, "").ok()) return Json(Json::value_t::discarded);

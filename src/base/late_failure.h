@@ -3,7 +3,7 @@
 
 namespace redline {
 
-/// Remembers that something failed, which has been reported on standard error.
+/// Records a failure that has already been reported on standard error.
 void note_late_failure();
 bool has_late_failure();
 

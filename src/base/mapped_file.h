@@ -10,35 +10,36 @@
 
 namespace redline {
 
+/// A read-only view of a file, mapped or in private memory.
 class MappedFile {
  public:
-  /// not_found: no such file. invalid_argument: a folder or device. io: any other system error. An empty file maps to
-  /// an empty view.
+  /// Maps a file. An empty file maps to an empty view. not_found: no such file. invalid_argument: a folder or device.
+  /// io: any other system error.
   static Result<std::shared_ptr<MappedFile>> open(const std::string& path);
-  /// A buffer under a name used in errors, for tests and fuzzing. The bytes are copied into an allocation of exactly
-  /// their size, so that an address sanitizer detects reads past the end.
+  /// Copies a buffer, under a name for errors; for tests and fuzzing. The copy has exactly the size of the bytes, so
+  /// that an address sanitizer detects reads past the end.
   static std::shared_ptr<MappedFile> from_bytes(std::string path, std::string_view bytes);
-  /// Private memory filled by `fill`, under a name used in errors. release() discards its pages permanently.
-  /// out_of_memory: `bytes` cannot be allocated.
+  /// Allocates private memory that `fill` initializes, under a name for errors. release() discards its pages
+  /// permanently. out_of_memory: `bytes` cannot be allocated.
   static Result<std::shared_ptr<MappedFile>> make(std::string path, int64_t bytes,
                                                   const std::function<void(uint8_t*)>& fill);
-  /// How the bytes of make_lazily come to be.
+  /// How make_lazily computes its bytes.
   struct Maker {
-    int64_t piece = 0;  ///< bytes that are made at a time
-    /// Writes bytes [begin, end), a piece; called from several threads for different pieces.
+    int64_t piece = 0;  ///< bytes that one call of `fill` computes
+    /// Writes the piece [begin, end) to `out`. Called from several threads for different pieces.
     std::function<void(int64_t begin, int64_t end, uint8_t* out)> fill;
-    std::function<void()> release;  ///< what `fill` reads will not be read again soon
+    std::function<void()> release;  ///< states that the inputs of `fill` will not be read again soon
     uint64_t identity = 0;          ///< identity() of the file
   };
-  /// Private memory whose pieces are made when need() asks for them, for files that are read in another form than they
-  /// have. release() discards pieces, which the next need() makes again. Errors as make().
+  /// Allocates private memory whose pieces are computed when need() first requests them, for files that are read in
+  /// another format than stored. release() discards pieces, and the next need() computes them again. Errors as make().
   static Result<std::shared_ptr<MappedFile>> make_lazily(std::string path, int64_t bytes, Maker maker);
-  /// [offset, offset + bytes) may be read from now on, until it is released. Costs nothing but for make_lazily. Threads
-  /// that need the same piece wait for the first of them.
+  /// Makes [offset, offset + bytes) readable until it is released. Does nothing unless the file is from make_lazily.
+  /// Threads that need the same piece wait for the first of them.
   void need(int64_t offset, int64_t bytes) const {
     if (lazy_) make_pieces(offset, bytes);
   }
-  /// Bytes that are needed again after release() are made again, from files; those of make() are lost.
+  /// Returns true if released bytes can be computed again from files; those of make() are lost.
   bool is_made_lazily() const { return lazy_ != nullptr; }
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -50,19 +51,19 @@ class MappedFile {
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
   /// Hints that [offset, offset + bytes) will not be read again soon, so its whole pages may be dropped.
   void release(int64_t offset, int64_t bytes) const;
-  /// Changes with the file behind the name and with its content: a hash of device, inode, size and modification time.
-  /// 0: not on disk.
+  /// Returns a hash of device, inode, size and modification time, which changes with the file behind the name and with
+  /// its content. 0: not on disk.
   uint64_t identity() const { return identity_; }
-  /// True when both are the same file on disk, whatever their names (links).
+  /// Returns true if both are the same file on disk, whatever their names (links).
   bool same_file(const MappedFile& other) const;
 
  private:
   struct Lazy;
   MappedFile();
   void make_pieces(int64_t offset, int64_t bytes) const;
-  /// Whole pages in [begin, end).
+  /// Releases the whole pages in [begin, end).
   void release_pages(int64_t begin, int64_t end) const;
-  /// Pieces begin to end - 1.
+  /// Releases pieces begin to end - 1.
   void release_pieces(int64_t begin, int64_t end) const;
 
   std::string path_;
@@ -70,8 +71,8 @@ class MappedFile {
   int64_t size_ = 0;
   uint64_t device_ = 0, inode_ = 0;  ///< 0, 0: not on disk
   uint64_t identity_ = 0;
-  std::unique_ptr<uint8_t[]> owned_;  ///< from_bytes
-  std::unique_ptr<Lazy> lazy_;        ///< make_lazily
+  std::unique_ptr<uint8_t[]> owned_;  ///< memory of from_bytes
+  std::unique_ptr<Lazy> lazy_;        ///< pieces of make_lazily
 };
 
 /// Reads a whole small text file (configs). invalid_argument when it is larger than `max_bytes`.

@@ -7,8 +7,8 @@
 
 namespace redline {
 
-/// Each row behind the one whose name it gives as `after`, those with the same `after` in the order given;
-/// rows that give none come first. A row whose `after` is no row's name comes last, so that none is lost.
+/// Sorts rows so that each follows the row whose name it gives as `after`; rows with the same `after` keep their order,
+/// and rows without `after` come first. A row whose `after` is no row's name comes last, so that no row is lost.
 template <class Row, class Name, class After>
 std::vector<Row> order_after(const std::vector<Row>& rows, const Name& name_of, const After& after_of) {
   std::vector<Row> order;

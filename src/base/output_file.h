@@ -9,10 +9,11 @@
 
 namespace redline {
 
-/// Written under a temporary name next to the final one and renamed by close(): never a partial file.
+/// A file that is written under a temporary name next to the final one and renamed by close(), so that no partial file
+/// appears.
 class OutputFile {
  public:
-  /// invalid_argument: `path` is a folder or device. io: the file cannot be created.
+  /// Creates the temporary file. invalid_argument: `path` is a folder or device. io: the file cannot be created.
   static Result<OutputFile> create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -21,7 +22,7 @@ class OutputFile {
 
   Status write(std::string_view bytes);
   Status close();
-  /// The final name, links resolved.
+  /// Returns the final name, with links resolved.
   const std::string& path() const { return path_; }
 
  private:
@@ -29,17 +30,17 @@ class OutputFile {
   Status failed() const;
   std::string path_, temporary_;
   std::FILE* file_ = nullptr;
-  int unfinished_ = -1;  ///< place in the list that remove_unfinished_files reads
+  int unfinished_ = -1;  ///< index in the list that remove_unfinished_files reads
 };
 
-/// Writes a whole file. Errors as OutputFile's.
+/// Writes a whole file. Errors as OutputFile.
 Status write_file(const std::string& path, std::string_view bytes);
 
-/// Whether a file can be written later: its folder is created if it is missing. Called before work whose result would
-/// be lost. Errors as OutputFile::create and create_folder.
+/// Checks that a file can be written later, and creates its folder if it is missing. Called before work whose result
+/// would otherwise be lost. Errors as OutputFile::create and create_folder.
 Status prepare_output(const std::string& path);
 
-/// Creates a folder and those around it, if they are missing. io: it cannot be created, or is not writable.
+/// Creates a folder and its missing parents. io: the folder cannot be created, or is not writable.
 Status create_folder(const std::string& path);
 
 /// Removes the temporary files of all instances. For the handler of a signal that ends the process: async-signal-safe.

@@ -7,9 +7,9 @@
 
 namespace redline {
 
-/// `path` with links resolved, for writers that create a temporary file and rename it: a rename would replace a link or
-/// a device (/dev/full, /dev/stdout) instead of writing to it. invalid_argument: `path` exists and is not a regular
-/// file.
+/// Returns `path` with links resolved, for writers that create a temporary file and rename it: a rename would replace a
+/// link or a device (/dev/full, /dev/stdout) instead of writing to it. invalid_argument: `path` exists and is not a
+/// regular file.
 Result<std::string> output_path(const std::string& path);
 
 }  // namespace redline

@@ -13,26 +13,28 @@
 namespace redline {
 
 struct ProgressOptions {
-  std::string unit;  ///< "step": they are counted, with the time of one; "byte": with their rate; "": a percentage
+  /// "step": units are counted, with the time of one; "byte": shown with their rate; "": a percentage.
+  std::string unit;
   int descriptor = 2;
-  double redraw_s = 0.1;  ///< least time between two drawings
-  /// Where the descriptor is not a terminal: the first text line after this time, the others at this interval.
+  double redraw_s = 0.1;  ///< minimum time between two redraws
+  /// Times for descriptors that are not a terminal: until the first text line, and between the following ones.
   double first_line_s = 10, next_line_s = 30;
 };
 
-/// On a terminal one line, "label [=====     ] step 3 of 28, 1.24 s a step, 31 s left", which fits its width and is
-/// erased at the end; elsewhere a text line now and then. advance() may be called from several threads.
+/// Shows progress. On a terminal it is one line, "label [=====     ] step 3 of 28, 1.24 s a step, 31 s left", which
+/// fits the width and is erased at the end; elsewhere a text line at intervals. advance() may be called from several
+/// threads.
 class Progress {
  public:
-  /// `total` 0: unknown, as while a model is loaded. The line then shows the time that has passed.
+  /// Starts showing progress. `total` 0: unknown, as while a model is loaded; the line then shows the elapsed time.
   Progress(std::string label, int64_t total, ProgressOptions options = {});
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void advance(int64_t amount = 1);
-  /// Erases the line of the one that is shown, if any, so that other output begins on an empty line. Its next advance()
-  /// draws it again.
+  /// Erases the line that is shown, if any, so that other output begins on an empty line. The next advance() draws it
+  /// again.
   static void hide_shown();
 
  private:
@@ -41,8 +43,8 @@ class Progress {
   void show(bool is_first);
   void draw(int64_t done, double seconds);
   void erase();
-  /// What is done and what is left, in at most `max_size` characters if the first part fits; "" while nothing can be
-  /// said.
+  /// Returns the done and remaining parts as text of at most `max_size` characters if the first part fits; "" while
+  /// nothing is known.
   std::string text_of(int64_t done, double seconds, size_t max_size) const;
   void tick();
 
@@ -52,17 +54,17 @@ class Progress {
   const bool is_terminal_;
   const Clock::time_point begin_ = Clock::now();
   std::atomic<int64_t> done_ = 0;
-  std::atomic<double> first_s_ = -1;  ///< when the first unit was done
-  std::atomic<double> due_s_ = 0;     ///< of the next drawing or line
-  bool is_drawn_ = false;             ///< guarded by the drawing mutex, as is the list of instances
-  Progress* outer_ = nullptr;         ///< the one that was shown before
+  std::atomic<double> first_s_ = -1;  ///< time at which the first unit was done
+  std::atomic<double> due_s_ = 0;     ///< time of the next redraw or text line
+  bool is_drawn_ = false;             ///< guarded by the drawing mutex, like the list of instances
+  Progress* outer_ = nullptr;         ///< the instance that was shown before this one
   std::thread ticker_;
   std::mutex tick_mutex_;
   std::condition_variable tick_;
   bool is_over_ = false;
 };
 
-/// "12 ms", "1.24 s", "3 min 20 s", "1 h 12 min".
+/// Returns "12 ms", "1.24 s", "3 min 20 s" or "1 h 12 min".
 std::string duration_text(double seconds);
 
 /// Progress of work that is reported as a fraction from 0 to 1.

@@ -25,8 +25,8 @@ struct Settings {
   double cache_gb = 16;                     ///< REDLINE_CACHE_GB
 };
 
-/// The current settings from the environment; an empty variable counts as unset. invalid_argument states the variable,
-/// its value and the allowed values.
+/// Returns the current settings from the environment; an empty variable counts as unset. invalid_argument states the
+/// variable, its value and the allowed values.
 Result<Settings> read_settings();
 
 /// Description of one variable, for `redline devices` and the documentation.
@@ -38,8 +38,8 @@ struct SettingInfo {
 };
 std::vector<SettingInfo> list_settings();
 
-/// One warning for each environment variable that starts with REDLINE_ but is unknown, with the nearest known name: a
-/// misspelled variable would silently have no effect.
+/// Returns one warning for each environment variable that starts with REDLINE_ but is unknown, with the nearest known
+/// name: a misspelled variable would silently have no effect.
 std::vector<std::string> warn_unknown_settings();
 
 }  // namespace redline

@@ -1,7 +1,8 @@
-// Slots by number, allocated lowest first: the pages of a state pool.
+// Allocates slot numbers, lowest first: the pages of a state pool.
 //
-// A tree of 64-wide bitmaps: a set bit on the lowest level is a free slot; above, a set bit is a word below that has a
-// free slot. Finding the lowest free slot is one count-trailing-zeros per level; 3 levels hold 262144 slots.
+// The data structure is a tree of 64-wide bitmaps. On the lowest level a set bit is a free slot; above, a set bit is a
+// word below that has a free slot. Finding the lowest free slot takes one count-trailing-zeros per level; 3 levels hold
+// 262144 slots.
 #pragma once
 
 #include <array>
@@ -12,15 +13,15 @@
 
 namespace redline {
 
-/// The numbers 0 .. capacity - 1. All memory is allocated at construction; each call costs O(log64 capacity). Not
-/// thread-safe.
+/// Allocates the numbers 0 .. capacity - 1. All memory is allocated at construction; each call costs O(log64 capacity).
+/// Not thread-safe.
 class SlabAllocator {
  public:
   explicit SlabAllocator(int64_t capacity);
 
-  /// The lowest free slot; nullopt when none is left.
+  /// Returns the lowest free slot, or nullopt when none is left.
   std::optional<int64_t> allocate();
-  /// `slot` must be allocated: a double free aborts, before two owners can share the slot.
+  /// Frees a slot, which must be allocated: a double free aborts, before two owners can share the slot.
   void free(int64_t slot);
 
   bool is_allocated(int64_t slot) const;

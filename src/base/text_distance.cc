@@ -22,7 +22,7 @@ std::pair<size_t, int> beginnings(std::string_view a, std::string_view b) {
   return {same, is_end ? 0 : std::abs(ascii_lower(a[same]) - ascii_lower(b[same]))};
 }
 
-/// Whether `a` begins more like `word` than `b` does.
+/// Returns true if `a` begins more like `word` than `b` does.
 bool begins_nearer(std::string_view word, std::string_view a, std::string_view b) {
   const auto [same_a, step_a] = beginnings(word, a);
   const auto [same_b, step_b] = beginnings(word, b);

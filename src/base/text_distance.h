@@ -1,4 +1,4 @@
-// The nearest name to a misspelled one: for flags, commands, types, models.
+// Finds the nearest name to a misspelled one: for flags, commands, types, models.
 #pragma once
 
 #include <span>
@@ -7,22 +7,24 @@
 
 namespace redline {
 
-/// Edit distance of `a` and `b`: insertions, deletions, substitutions and transpositions of adjacent characters,
-/// ignoring case (restricted Damerau-Levenshtein). Cost: the product of the lengths.
+/// Returns the edit distance of `a` and `b`: insertions, deletions, substitutions and transpositions of adjacent
+/// characters, ignoring case (restricted Damerau-Levenshtein). Cost: the product of the lengths.
 int text_distance(std::string_view a, std::string_view b);
 
-/// The likely intended candidate: the smallest distance, at most a third of the longer word or two edits; of equals the
-/// one that begins most like `word` (q4_kk: Q4_K_M, not Q6_K; gemma4: gemma3), then the first. A candidate that starts
-/// with `word` (three letters or more) counts as one edit. Without a likely one, the first candidate that starts with
-/// `word`, else "".
+/// Returns the candidate that was probably meant: the one with the smallest distance, if that is at most a third of the
+/// longer word or two edits. A candidate that starts with `word` (three letters or more) counts as one edit. Of equally
+/// near ones, the one whose beginning is most like `word` wins (q4_kk: Q4_K_M, not Q6_K; gemma4: gemma3), then the
+/// first. If none is near, returns the first candidate that starts with `word`, else "".
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> candidates);
 
-/// "; did you mean \"NAME\"?", or "" when no name is near. For the end of an error message.
+/// Returns "; did you mean
+/// "NAME
+/// "?", or "" when no name is near. For the end of an error message.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
-/// " (the nearest is NAME)", or "" when no name is near. For what is no slip but a kind that is not supported.
+/// Returns " (the nearest is NAME)", or "" when no name is near. For unsupported kinds rather than misspellings.
 std::string the_nearest(std::string_view word, std::span<const std::string_view> candidates);
-/// The same for candidates in one text: "NFC, NFD, Lowercase".
+/// Does the_nearest() for candidates in one text, "NFC, NFD, Lowercase".
 std::string the_nearest(std::string_view word, std::string_view candidates);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// Processor time of the calling thread: unlike wall time it does not count what other programs take.
+// Processor time of the calling thread. Unlike wall time it excludes the time that other programs use.
 #pragma once
 
 #include <ctime>

@@ -6,14 +6,14 @@
 
 namespace redline {
 
-/// Seconds since 1970-01-01 UTC.
+/// Returns seconds since 1970-01-01 UTC.
 double unix_now();
-/// The same, whole seconds.
+/// Returns whole seconds since 1970-01-01 UTC.
 int64_t unix_time();
 
-/// "2026-11-23T03:11:44Z" (RFC 3339)
+/// Returns "2026-11-23T03:11:44Z" (RFC 3339).
 std::string utc_text(int64_t seconds);
-/// "2026-11-23T03:11:44.123Z"
+/// Returns "2026-11-23T03:11:44.123Z".
 std::string utc_text_ms(double seconds);
 
 }  // namespace redline

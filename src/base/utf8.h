@@ -15,16 +15,17 @@ struct Utf8Char {
   uint8_t bytes = 1;
   bool valid = false;
 };
-/// Requires pos < text.size().
+/// Decodes the character at `pos`, which must be less than text.size().
 Utf8Char utf8_at(std::string_view text, size_t pos);
 void append_utf8(std::string& out, uint32_t code_point);
 /// Replaces ill-formed sequences by U+FFFD.
 std::string repair_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
-/// The first position from `pos` on, up to the end, of a byte that is not ASCII.
+/// Returns the first position from `pos` on of a byte that is not ASCII, or the end of the text.
 size_t end_of_ascii(std::string_view text, size_t pos);
-bool is_utf8(std::string_view text);  ///< well-formed throughout
-/// Number of bytes (0 to 3) at the end of `text` that are an incomplete sequence which more bytes could complete.
+bool is_utf8(std::string_view text);  ///< true if the whole text is well-formed
+/// Returns the number of bytes (0 to 3) at the end of `text` that are an incomplete sequence which more bytes could
+/// complete.
 size_t incomplete_utf8_tail(std::string_view text);
 
 /// Calls visit(run, valid) for the maximal well-formed and ill-formed runs in order; together they are `text`.

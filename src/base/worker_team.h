@@ -11,37 +11,37 @@
 
 namespace redline {
 
-/// One iteration of a spin-wait loop.
+/// Pauses for one iteration of a spin-wait loop.
 inline void spin_pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #endif
 }
 
-/// Worker 0 is the calling thread; the others are threads that sleep between runs. When there are at least as many
-/// allowed hardware threads as workers, each worker is pinned to its own, cores before SMT siblings (base/topology.h);
-/// the caller only inside run().
+/// A team of workers. Worker 0 is the calling thread; the others are threads that sleep between runs. If there are at
+/// least as many allowed hardware threads as workers, each worker is pinned to its own, cores before SMT siblings
+/// (base/topology.h); the caller is pinned only inside run().
 class WorkerTeam {
  public:
-  /// May start fewer than `workers` threads when the system refuses more; see size(). `hooks.first` runs on every
-  /// worker before its first task, `hooks.second` after its last (tile configuration).
+  /// Starts the workers. Fewer than `workers` threads start if the system refuses more; see size(). `hooks.first` runs
+  /// on every worker before its first task, `hooks.second` after its last (tile configuration).
   explicit WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks = {nullptr, nullptr});
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int size() const { return size_; }
-  /// More workers than cores, or REDLINE_SPIN_COUNT=0: waits should yield instead of spinning, since a core can run
-  /// only one spinning thread.
+  /// Returns true if there are more workers than cores, or REDLINE_SPIN_COUNT is 0. Waits should then yield instead of
+  /// spinning, since a core can run only one spinning thread.
   bool oversubscribed() const { return oversubscribed_; }
   /// Calls fn(worker) once on every worker and returns when all are done. No allocations. One run at a time. `fn` does
   /// not throw.
   void run(const std::function<void(int)>& fn);
-  /// Splits [0, count) into pieces of `grain` that idle workers take dynamically: fn(begin, end). The first exception
-  /// of one is thrown here, when all workers are done; no further pieces are taken.
+  /// Splits [0, count) into pieces of `grain` that idle workers take dynamically and pass to fn(begin, end). If a piece
+  /// throws, no further pieces are taken, and the first exception is thrown here when all workers are done.
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
-  /// Scratch memory for a run: `bytes` per worker, contiguous. Shared by all programs on the team; its contents do not
-  /// outlive a run, and a larger request reallocates it. out_of_memory: states the requested bytes.
+  /// Returns scratch memory for a run: `bytes` per worker, contiguous. All programs on the team share it; its contents
+  /// do not outlive a run, and a larger request reallocates it. out_of_memory: states the requested bytes.
   Result<uint8_t*> scratch(int64_t bytes);
 
  private:

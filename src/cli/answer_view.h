@@ -1,4 +1,4 @@
-// How an answer appears while it is written: reasoning dimmed, folded into one line, or left out.
+// Displays an answer while it is generated. Reasoning is dimmed, folded into one line, or hidden.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 namespace redline::cli {
 
 enum class ReasoningView : uint8_t {
-  kShow,  ///< dimmed on a terminal
-  kFold,  ///< its length, in one line that is drawn again and again; on a terminal only
+  kShow,  ///< reasoning is dimmed on a terminal
+  kFold,  ///< shows the length of the reasoning in one line that is redrawn; on a terminal only
   kHide,
 };
 
@@ -20,7 +20,7 @@ class AnswerView {
  public:
   AnswerView(Terminal& terminal, ReasoningView reasoning);
 
-  /// False: the reader has closed the output.
+  /// Shows a part of the answer. Returns false if the reader has closed the output.
   bool take(const ChatDelta& delta);
   /// Ends the answer with a line break.
   void finish();

@@ -333,7 +333,7 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
   for (ServeRow& row : rows) {
     if (row.way == Way::kPlain) plain = &row;
     if (row.way == Way::kPlain && row.server == &servers.front()) ++number;
-    // The same texts for all servers, and other ones for each way: nothing of them is in a cache yet.
+    // All servers get the same texts. Each way gets other ones, so that none of them is in a cache yet.
     constexpr uint64_t kWays = 3;
     lab::LoadOptions load =
         load_of(args, *words, row.streams, row.rate, kWays * number + static_cast<uint64_t>(row.way));

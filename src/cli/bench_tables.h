@@ -1,4 +1,4 @@
-// Human-readable output of `redline bench`: each row is printed when it is done.
+// The human-readable output of `redline bench`: each row is printed when it is done.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ namespace redline::cli {
 class TextBenchTable {
  public:
   explicit TextBenchTable(Terminal& terminal) : terminal_(terminal) {}
-  /// The first row comes with the model, the machine and the header.
+  /// Prints a row; the first row is preceded by the model, the machine and the header.
   void add(const lab::BenchReport& report, const lab::BenchRow& row);
-  /// Notes for all rows; the rows again if their bounds have changed.
+  /// Prints notes on all rows, and the rows again if their bounds have changed.
   void finish(const lab::BenchReport& report);
 
  private:
@@ -30,7 +30,7 @@ class ImageBenchTable {
  public:
   explicit ImageBenchTable(Terminal& terminal) : terminal_(terminal) {}
   void add(const lab::ImageBenchReport& report, const lab::ImageSizeRow& row);
-  /// `was_asked_to_check`: without --no-check.
+  /// Prints the notes. `was_asked_to_check`: --no-check was not given.
   void finish(const lab::ImageBenchReport& report, bool was_asked_to_check);
 
  private:
@@ -50,7 +50,7 @@ class KernelBenchTable {
 };
 
 void print_network_bench(const lab::NetworkBenchReport& report, Terminal& terminal);
-/// `--kernel help`.
+/// Prints the answer to `--kernel help`.
 void print_kernel_kinds(Terminal& terminal);
 
 }  // namespace redline::cli

@@ -24,7 +24,7 @@ namespace {
 
 const std::vector<std::string> kOnOff = {"on", "off"};
 
-/// What /set changes.
+/// The settings that /set changes.
 struct ChatSettings {
   int64_t max_tokens = -1;
   SamplingArgs sampling;

@@ -1,4 +1,4 @@
-// Hints for chat-trained models, and reading of templates and their variables.
+// Hints for chat-trained models, and readers of templates and their variables.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace redline::cli {
 
-/// `prompt` as the first message of a conversation, for the kinds of chat template that are common; "" for others.
+/// Returns `prompt` as the first message of a conversation, for common kinds of chat template; "" for others.
 std::string in_chat_format(const std::string& chat_template, const std::string& prompt);
 
-/// The command line that sends `prompt` in the model's format, or where to find the template: for a model whose
+/// Returns the command line that sends `prompt` in the model's format, or where to find the template. For models whose
 /// template is not empty.
 std::string chat_advice(const std::string& chat_template, const std::string& model, const std::string& prompt);
 
-/// A JSON object from assignments "NAME=JSON" of the flag --var. invalid_argument: malformed JSON.
+/// Builds a JSON object from assignments "NAME=JSON" of the flag --var. invalid_argument: malformed JSON.
 Result<std::string> variables_json(const std::vector<std::string>& assignments);
 
 }  // namespace redline::cli

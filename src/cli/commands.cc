@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kGroups = {"generate", "models",  "look inside",
                                                      "measure",  "prepare", "this program"};
 
-/// Those whose names have two words, or one.
+/// Returns the commands whose names have two words, or those with one.
 std::vector<Command> in_order(bool has_two_words) {
   std::vector<Command> all = {
 #define REDLINE_ROW(make) make(),

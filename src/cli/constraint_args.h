@@ -1,4 +1,4 @@
-// The flags that say what a text must match.
+// The flags that constrain the generated text.
 #pragma once
 
 #include <optional>
@@ -16,13 +16,14 @@ struct ConstraintArgs {
   std::vector<std::string> choices;
   bool json_compact = false, json_additional = false, json_relaxed = false;
 
-  /// `letter`: of --json-schema; 0: none.
+  /// Lists the flags. `letter`: one-letter name of --json-schema; 0: none.
   void visit(OptionList& v, char letter = 'j');
-  /// not_found, io: a file after '@' that cannot be read.
+  /// Returns the constraint. not_found, io: a file after '@' that cannot be read.
   Result<OutputConstraint> constraint() const;
 };
 
-/// A warning that names the keywords that a relaxed constraint leaves out. Errors as TextEngine::unenforced_keywords().
+/// Prints a warning that names the keywords that a relaxed constraint ignores. Errors as
+/// TextEngine::unenforced_keywords().
 Status note_unenforced(TextEngine& engine, const OutputConstraint& constraint, Terminal& terminal);
 
 }  // namespace redline::cli

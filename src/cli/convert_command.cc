@@ -29,7 +29,7 @@ struct ConvertArgs {
   }
 };
 
-/// What the writer contains.
+/// Contents of the written file.
 struct Converted {
   size_t tensors = 0;
   int64_t vocab_size = 0;

@@ -1,4 +1,4 @@
-// --device, which all commands that open a model share.
+// The option --device, which all commands that open a model share.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline void add_device(OptionList& v, std::string& device) {
     "cpu");
 }
 
-/// invalid_argument: --interpreter with a device.
+/// Checks that --interpreter is not combined with a device. invalid_argument: it is.
 inline Status check_reference(bool interpreter, const std::string& device) {
   if (interpreter && device != "auto")
     return invalid_argument("--interpreter is a reference of its own: it has no --device {}", device);

@@ -16,8 +16,8 @@
 
 namespace redline::cli {
 
-/// TextEngineOptions::max_slowdown of servers: gaps between tokens shall stay below three times the usual one, and
-/// steps of the same work differ by a fifth and more.
+/// TextEngineOptions::max_slowdown of servers. Gaps between tokens should stay below three times the usual one, and the
+/// time of equal steps varies by a fifth and more.
 inline constexpr float kServedSlowdown = 2;
 
 struct EngineArgs {
@@ -77,7 +77,7 @@ inline void note_left_out(const ModelInfo& info, Terminal& terminal) {
   if (!info.left_out.empty()) terminal.note("redline: the model's text part runs; {} are left out", info.left_out);
 }
 
-/// Opens the model while the terminal shows that it is loading, and says when the context is longer than the model's.
+/// Opens the model while the terminal shows the progress, and notes a context longer than the model's.
 inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options,
                                                        Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(model));

@@ -28,9 +28,10 @@ struct FileReport {
 
   struct Entry {
     std::string key;
-    /// With the file's type. An array of more than kMaxElements is {"count", "type", "first"}.
+    /// The value in its JSON form, with the file's type. An array of more than kMaxElements is {"count", "type",
+    /// "first"}.
     Json value;
-    std::string shown;  ///< the value in at most some 120 characters
+    std::string shown;  ///< the value as text of about 120 characters at most
     static constexpr size_t kMaxElements = 64;
   };
   /// A component of a diffusers folder.
@@ -42,20 +43,20 @@ struct FileReport {
 
   FileKind kind = FileKind::kGguf;
   std::string format;          ///< "GGUF v3, 2 parts"
-  std::string pipeline_class;  ///< of a diffusers folder: "FluxPipeline"
+  std::string pipeline_class;  ///< class of a diffusers folder: "FluxPipeline"
   std::string
-      adapter_names;       ///< of an adapter, whose names its tensors have: "PEFT", "diffusers", "kohya", "llama.cpp"
-  std::string base_model;  ///< of an adapter: what its file calls the model that it is for; "": nothing
+      adapter_names;       ///< program whose names an adapter's tensors have: "PEFT", "diffusers", "kohya", "llama.cpp"
+  std::string base_model;  ///< base model that an adapter's file names; "": none
   std::vector<std::pair<std::string, int64_t>> files;  ///< path, bytes
   std::vector<Entry> metadata;                         ///< in the file's order
   std::vector<Component> components;
-  std::vector<Tensor> tensors;  ///< of a diffusers folder: "transformer/NAME"
+  std::vector<Tensor> tensors;  ///< names in a diffusers folder are "transformer/NAME"
 
-  /// Largest first.
+  /// Returns the bytes and parameters of each type, largest first.
   std::vector<TypeTotal> totals() const;
 };
 
-/// Errors of the readers.
+/// Reads a file with the reader of its kind, whose errors it returns.
 Result<FileReport> read_file_report(const std::string& path, FileKind kind);
 
 }  // namespace redline::cli

@@ -8,7 +8,7 @@
 namespace redline::cli {
 namespace {
 
-/// Beside those of sampling_parameters(), whose flags have their names.
+/// Flags of members that are not in sampling_parameters(), whose flags have the names of the members.
 struct FlagName {
   std::string_view member, flag;
 };

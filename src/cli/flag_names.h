@@ -1,11 +1,11 @@
-// Messages of the library name members of its API; on the command line they are flags.
+// Replaces member names of the API, which messages of the library use, by flags of the command line.
 #pragma once
 
 #include <string>
 
 namespace redline::cli {
 
-/// "top_p is 0" -> "--top-p is 0", for the members that have a flag. Other words, paths for one, stay.
+/// Converts "top_p is 0" to "--top-p is 0", for the members that have a flag. Other words, such as paths, stay.
 std::string with_flag_names(const std::string& message);
 
 }  // namespace redline::cli

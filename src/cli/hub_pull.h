@@ -1,4 +1,5 @@
-// Fetching models for commands: notes on standard error, and Ctrl-C, which keeps what is there for the next pull.
+// Downloads models for commands: with notes on standard error, and Ctrl-C, which keeps finished parts for the next
+// pull.
 #pragma once
 
 #include <string>
@@ -7,10 +8,11 @@
 
 namespace redline::cli {
 
-/// pull_model() with its progress and notes on standard error. cancelled: Ctrl-C.
+/// Calls pull_model() with progress and notes on standard error. cancelled: Ctrl-C.
 Result<PullResult> pull_for_command(const HubName& name, const HubSettings& settings, PullOptions options);
 
-/// The path of a model of the Hub: that in the cache, else it is fetched. Errors as parse_hub_name's and pull_model's.
+/// Returns the path of a model of the Hub: in the cache, after downloading it if it is missing. Errors as
+/// parse_hub_name and pull_model.
 Result<std::string> find_hub_model(const std::string& name);
 
 }  // namespace redline::cli

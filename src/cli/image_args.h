@@ -25,11 +25,11 @@ struct ImageArgs {
   int64_t batch = 1;
   bool split_guidance = false, quiet = false, verbose = false, json = false;
   ImageEngineArgs engine;
-  std::set<std::string> given;  ///< names of the options and arguments
+  std::set<std::string> given;  ///< names of the options and arguments that were given
 
   void visit(OptionList& v);
-  /// Reads the options of `settings` (cli/image_settings.h) that have not been given, so that the command repeats an
-  /// image. invalid_argument: an unknown option, or a value that it does not take.
+  /// Reads the options of `settings` (cli/image_settings.h) that were not given, so that the command repeats an image.
+  /// invalid_argument: an unknown option, or a value that it does not accept.
   Status repeat(const Json& settings);
 };
 

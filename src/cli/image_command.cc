@@ -373,7 +373,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   for (const std::string& text : args.lora) {
     auto& [file, weight] = adapters.emplace_back(parse_lora(text));
     file = image_adapter_file(file);
-    // The same file twice is loaded once, and applies with the sum of the weights.
+    // A file that is given twice is loaded once, and applies with the sum of the weights.
     if (std::any_of(adapters.begin(), adapters.end() - 1, [&](const auto& other) { return other.first == file; }))
       continue;
     const Result<int64_t> rank = adapter_rank(file);

@@ -1,4 +1,4 @@
-// The settings of an image, as its file holds them: under "redline" the options that repeat it, and for other programs
+// The settings that an image file stores: under "redline" the options that repeat the image, and for other programs
 // "parameters" (A1111's web UI) and "prompt" (ComfyUI).
 #pragma once
 
@@ -12,7 +12,7 @@ namespace redline::cli {
 /// One image of a run.
 struct DrawnImage {
   const ImageArgs& args;
-  const ImageRequest& request;  ///< as it was run
+  const ImageRequest& request;  ///< the request as it was run
   const ImageResult& result;
   bool is_guidance_distilled = false;
   size_t index = 0;
@@ -21,17 +21,17 @@ struct DrawnImage {
   uint64_t seed() const { return request.seed + index; }
 };
 
-/// Steps that were computed and not forecast; with several images their mean.
+/// Returns the number of steps that were computed rather than forecast; with several images their mean.
 double computed_steps(const ImageResult& result);
 
-/// The options of `redline image` that make this image. Absolute paths are shortened to the file's name.
+/// Returns the options of `redline image` that make this image. Absolute paths are shortened to the file's name.
 Json settings_json(const DrawnImage& image);
 ImageText image_text(const DrawnImage& image);
 
-/// The settings in an image file: those of settings_json, else what A1111's "parameters" say, else ComfyUI's "prompt".
-/// not_found: it holds none. Errors as read_image.
+/// Reads the settings in an image file: those of settings_json, else A1111's "parameters", else ComfyUI's "prompt".
+/// not_found: the file holds none. Errors as read_image.
 Result<ReadSettings> read_settings(const std::string& path);
-/// The same from "parameters" alone; no options if there is nothing to read.
+/// Parses "parameters" alone; returns no options if there are none.
 ReadSettings parse_parameters(const std::string& text);
 
 }  // namespace redline::cli

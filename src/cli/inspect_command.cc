@@ -53,7 +53,7 @@ struct Verdict {
   ExpertCounts experts;
 };
 
-/// Whether Redline supports the classes of a diffusers folder: of the pipeline and of its components.
+/// Checks that Redline supports the pipeline class of a diffusers folder and the classes of its components.
 Status judge_pipeline(const FileReport& report) {
   REDLINE_TRY(find_pipeline(report.pipeline_class));
   const std::vector<std::string_view> known = image_component_classes();
@@ -331,7 +331,7 @@ Status print_chat_template(const std::string& path, Terminal& terminal) {
   return {};
 }
 
-/// What --program shows.
+/// The output of --program.
 struct CompiledModel {
   std::vector<std::pair<std::string, int64_t>> memory;  ///< bytes by use
   std::string program;

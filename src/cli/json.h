@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 
 std::string to_text(const Json& json, int indent = 2);
 
-/// `indent` -1: on one line, for long lists.
+/// Prints JSON. `indent` -1: on one line, for long lists.
 Status print_json(const Json& json, Terminal& terminal, int indent = 2);
 
 }  // namespace redline::cli

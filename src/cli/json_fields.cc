@@ -1,5 +1,5 @@
-// What --json prints. A field that is added to a command's output is added here: the end-to-end tests compare every
-// document that they print. It is over 600 lines: one table.
+// The table of all fields that --json prints. A field that is added to a command's output must be added here: the
+// end-to-end tests compare every document that they print. The file is over 600 lines because it is one table.
 #include "cli/json_fields.h"
 
 #include <fmt/format.h>

@@ -16,7 +16,7 @@ struct KernelBenchArgs {
   float seconds = 1;
 
   void visit(OptionList& v);
-  /// invalid_argument: shapes that are not numbers, or a record of a baseline library.
+  /// Returns the benchmark request. invalid_argument: shapes that are not numbers, or a record of a baseline library.
   Result<lab::KernelBenchRequest> request(int threads) const;
 };
 

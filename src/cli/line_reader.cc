@@ -209,7 +209,7 @@ class EditReader : public LineReader {
       if (size <= sizeof bytes) text.append(bytes, size);
     }
     if (text.ends_with(kEnd)) text.resize(text.size() - kEnd.size());
-    // What is pasted is text, not keys.
+    // Pasted bytes are text, not keys.
     std::erase_if(text, [](char b) { return static_cast<unsigned char>(b) < 0x20 && b != '\n' && b != '\t'; });
     return text;
   }

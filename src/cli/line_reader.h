@@ -1,4 +1,4 @@
-// Lines that a person types, or that a pipe brings.
+// Reads lines that a person types, or that come from a pipe.
 #pragma once
 
 #include <memory>
@@ -12,35 +12,34 @@ namespace redline::cli {
 struct TypedLine {
   enum class Kind : uint8_t {
     kLine,
-    kEnd,          ///< of the input: Ctrl-D, or the end of a pipe
+    kEnd,          ///< end of the input: Ctrl-D, or the end of a pipe
     kInterrupted,  ///< Ctrl-C
   };
   Kind kind = Kind::kLine;
   std::string
-      text;  ///< what was typed, also before Ctrl-C; without the line break at its end; lines that were pasted together
-             ///< are one text
+      text;  ///< typed text, also that before Ctrl-C, without the final line break; lines pasted together are one text
 };
 
 class LineReader {
  public:
   struct Options {
     std::string history_file;        ///< "": the history is not kept
-    std::vector<std::string> words;  ///< that Tab completes at the beginning of a line
+    std::vector<std::string> words;  ///< words that Tab completes at the beginning of a line
   };
-  /// An editor with arrow keys and history where standard input and a standard output are terminals and the program was
-  /// built with libedit; plain lines elsewhere.
+  /// Opens an editor with arrow keys and history if standard input and a standard output are terminals and the program
+  /// was built with libedit; otherwise a reader of plain lines.
   static std::unique_ptr<LineReader> open(Terminal& terminal, const Options& options);
   virtual ~LineReader() = default;
 
-  /// `preset`: text to begin with, which can be edited; an editor only.
+  /// Reads a line. `preset`: initial text, which can be edited; in an editor only.
   virtual TypedLine read(const std::string& prompt, const std::string& preset = "") = 0;
   /// Adds an entry to the history and to its file.
   virtual void remember(const std::string& entry) = 0;
-  /// Whether input is interactive, so that a question can be repeated.
+  /// Returns true if input is interactive, so that a question can be repeated.
   virtual bool is_interactive() const = 0;
 };
 
-/// $XDG_STATE_HOME/redline/NAME, else ~/.local/state/redline/NAME; "": there is no such folder.
+/// Returns $XDG_STATE_HOME/redline/NAME, else ~/.local/state/redline/NAME; "" if there is no such folder.
 std::string state_file(const std::string& name);
 
 }  // namespace redline::cli

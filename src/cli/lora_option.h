@@ -9,10 +9,10 @@
 
 namespace redline::cli {
 
-/// "style.safetensors:0.8" -> file and weight; 1 without a weight.
+/// Splits "style.safetensors:0.8" into file and weight; the weight is 1 if it is missing.
 std::pair<std::string, double> parse_lora(const std::string& text);
-/// Text adapters with their weights; their ranks are added to `max_adapter_rank`. Errors as text_adapter_rank; a file
-/// of another kind is named with the command that takes it.
+/// Opens text adapters with their weights, and adds their ranks to `max_adapter_rank`. Errors as text_adapter_rank; for
+/// a file of another kind the error names the command that accepts it.
 Result<AdapterWeights> read_text_adapters(const std::vector<std::string>& lora, int64_t& max_adapter_rank);
 
 }  // namespace redline::cli

@@ -34,7 +34,7 @@ std::optional<int64_t> number_in_file(const std::string& path, std::string_view 
   return std::atoll(text.c_str() + digits);
 }
 
-/// What the control group of this process leaves; file pages that it can drop are free.
+/// Returns the memory that the control group of this process leaves. File pages that it can drop count as free.
 std::optional<int64_t> left_in_group() {
   const std::string groups = system_file("/proc/self/cgroup");
   if (!groups.starts_with("0::")) return std::nullopt;
@@ -71,7 +71,7 @@ Weights weights_of(const std::string& path) {
   return weights;
 }
 
-/// What is left when the file and its packed form, and stacks and scratch of the threads, have their room.
+/// Returns the memory that is left besides the file and its packed form, and the stacks and scratch of the threads.
 int64_t beside_weights(int64_t available, int64_t weights) { return available - 2 * weights - (int64_t{128} << 20); }
 
 /// Size of a file, or of all files in a folder.

@@ -16,18 +16,18 @@ namespace redline::cli {
 /// was built in.
 std::vector<std::filesystem::path> model_roots_of(const std::filesystem::path& folder);
 
-/// Returns the path of a model: `name` as given, else NAME in the first of these folders that has it. not_found: none
-/// has; the message gives the closest name in the intended folder, the bundled models, or the folders searched.
-/// "hf:owner/name" is the model in the cache of the Hub, which is fetched if it is not there (cli/hub_pull.h).
+/// Returns the path of a model: `name` as given, else NAME in the first of these folders that has it. "hf:owner/name"
+/// is the model in the cache of the Hub, which is downloaded if it is missing (cli/hub_pull.h). not_found: no folder
+/// has it; the message gives the closest name in the intended folder, the bundled models, or the folders searched.
 Result<std::string> find_model(const std::string& name);
 
 /// Returns the paths of everything in the folders in which a bare name is looked up.
 std::vector<std::string> bundled_models();
 
-/// The last component of a path, or the name of a model in the cache of the Hub, for progress and captions.
+/// Returns the last component of a path, or the name of a model in the cache of the Hub, for progress and captions.
 std::string short_name(const std::string& path);
 
-/// Of "NAME=PATH" both; of a path its last component without ".gguf", and the path.
+/// Returns name and path: both parts of "NAME=PATH", or for a path its last component without ".gguf" and the path.
 std::pair<std::string, std::string> name_and_path(const std::string& text);
 
 }  // namespace redline::cli

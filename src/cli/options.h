@@ -1,5 +1,5 @@
-// The arguments of a command: listed once by its Args struct, read by the
-// parser, --help, the docs and the completion.
+// The arguments of a command, listed once by its Args struct. The parser, --help, the docs and the completion read that
+// list.
 //
 //   struct RunArgs {
 //     std::string model;
@@ -28,18 +28,18 @@ struct OptionRule {
   char letter = 0;  ///< one-letter name; 0 for none
   std::optional<double> min, max;
   std::vector<std::string> choices;
-  bool optional = false;      ///< an optional positional argument
+  bool optional = false;      ///< the positional argument may be missing
   bool names_file = false;    ///< completion offers files
-  std::string shown_default;  ///< in --help, for a default that is not a fixed
-                              ///< value ("the model's own")
-  /// The option's names in other programs, with their dashes: "-p", "--n-predict". Of an argument, flags that give it.
+  std::string shown_default;  ///< default shown in --help when it is not a fixed value ("the model's own")
+  /// Names of the option in other programs, with their dashes: "-p", "--n-predict". For an argument: flags that set it.
   std::vector<std::string> aliases;
-  std::string hint;                   ///< ends the message about a wrong value
-  bool is_required = false;           ///< a flag that must be given
-  std::vector<std::string> needs;     ///< without any of these flags, this one would have no effect
-  std::vector<std::string> not_with;  ///< not together with any of these
+  std::string hint;                   ///< ends the error message for a wrong value
+  bool is_required = false;           ///< the flag must be given
+  std::vector<std::string> needs;     ///< the option has no effect unless one of these flags is given
+  std::vector<std::string> not_with;  ///< options that cannot be combined with this one
 };
 
+/// An option or positional argument of a command.
 struct Option {
   std::string name;   ///< "max-tokens"; "MODEL" for an argument
   std::string value;  ///< placeholder ("N"); "" for a flag without a value
@@ -49,15 +49,15 @@ struct Option {
   bool is_repeatable = false;
   std::string default_text;                           ///< "" if there is none worth showing
   std::string group;                                  ///< heading in --help; "": "options"
-  std::function<Status(std::string_view text)> read;  ///< sets the field; its message does not name the option
+  std::function<Status(std::string_view text)> read;  ///< sets the field; its errors do not name the option
 };
 
-/// Flags of other programs that have no equal here.
+/// Flags of other programs that have no equivalent here.
 struct ForeignFlags {
   enum class Kind : uint8_t {
-    kImplied,  ///< requests what Redline does anyway: accepted
+    kImplied,  ///< requests Redline's default behaviour: accepted
     kIgnored,  ///< has no effect on the result: accepted, with `answer` on stderr
-    kRefused,  ///< the result would be another: an error that gives `answer`
+    kRefused,  ///< would change the result: an error with `answer`
   };
   Kind kind = Kind::kRefused;
   std::vector<std::string> names;  ///< with their dashes
@@ -81,16 +81,16 @@ class OptionList {
     add(field, std::move(name), "", std::move(help), std::move(rule), true);
   }
 
-  /// The heading of the options that follow, in --help; "": "options".
+  /// Sets the heading of the options that follow, in --help; "": "options".
   void group(std::string name) { group_ = std::move(name); }
 
   void foreign(ForeignFlags flags) { foreign_.push_back(std::move(flags)); }
 
   const std::vector<Option>& all() const { return options_; }
   const Option* find(std::string_view name) const;
-  /// The same for a one-letter name.
+  /// Finds an option by its one-letter name.
   const Option* find_letter(char letter) const;
-  /// The same for a name in another program, with its dashes.
+  /// Finds an option by its name in another program, with its dashes.
   const Option* find_alias(std::string_view name) const;
   const ForeignFlags* find_foreign(std::string_view name) const;
 
@@ -104,12 +104,11 @@ class OptionList {
 
 struct ParsedOptions {
   bool wants_help = false;         ///< -h or --help before any "--"; nothing was read then
-  std::vector<std::string> notes;  ///< about flags that were accepted and have no effect
+  std::vector<std::string> notes;  ///< notes on flags that were accepted and have no effect
   std::set<std::string> given;     ///< names of the options and arguments that were given
 };
 
-/// Reads `arguments` (without the command's name) into the fields behind
-/// `options`.
+/// Reads `arguments` (without the command's name) into the fields of `options`.
 /// --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE; in a long name '_' is read as '-'; "--" ends the flags; "-" is an
 /// ordinary argument. Arguments fill the places that no flag has filled, in their order. invalid_argument: an unknown
 /// flag (with the closest match), a value missing, malformed or out of range (flag, value and what is allowed), a flag
@@ -118,10 +117,10 @@ struct ParsedOptions {
 Result<ParsedOptions> parse_options(const OptionList& options, std::span<const std::string> arguments,
                                     std::string_view program = "redline");
 
-/// "PROGRAM [options] MODEL [PROMPT]".
+/// Returns "PROGRAM [options] MODEL [PROMPT]".
 std::string usage_of(const OptionList& options, std::string_view program);
 
-/// "; did you mean X?" for the candidate nearest to `word`, or "" if none is close.
+/// Returns "; did you mean X?" for the candidate nearest to `word`, or "" if none is close.
 std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view prefix = "");
 

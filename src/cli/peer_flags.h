@@ -1,5 +1,5 @@
-// Flags of llama.cpp, ollama and stable-diffusion.cpp that have no equal here. Names of options that have one are the
-// aliases of the option (cli/options.h).
+// Flags of llama.cpp, ollama and stable-diffusion.cpp that have no equivalent here. Flags with an equivalent are
+// aliases of that option (cli/options.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 namespace redline::cli {
 
-/// Flags of llama.cpp's programs that concern the engine.
+/// Adds flags of llama.cpp's programs that concern the engine.
 inline void add_text_engine_peers(OptionList& v) {
   using Kind = ForeignFlags::Kind;
   v.foreign({.kind = Kind::kIgnored,
@@ -40,7 +40,7 @@ inline void add_text_engine_peers(OptionList& v) {
              .answer = "write hf:owner/name or hf:owner/name:Q4_K_M as MODEL"});
 }
 
-/// Flags of llama-cli and of `ollama run` that concern the text.
+/// Adds flags of llama-cli and of `ollama run` that concern the text.
 inline void add_run_peers(OptionList& v) {
   using Kind = ForeignFlags::Kind;
   v.foreign({.kind = Kind::kImplied,
@@ -78,7 +78,7 @@ inline void add_run_peers(OptionList& v) {
              .answer = "is not supported for language models"});
 }
 
-/// Flags of llama-cli and of `ollama run` that concern a conversation.
+/// Adds flags of llama-cli and of `ollama run` that concern a conversation.
 inline void add_chat_peers(OptionList& v) {
   using Kind = ForeignFlags::Kind;
   v.foreign({.kind = Kind::kImplied,
@@ -103,12 +103,12 @@ inline void add_chat_peers(OptionList& v) {
              .answer = "is not supported for language models"});
 }
 
-/// A flag of an earlier version, with its name of today.
+/// Adds a flag of an earlier version, which reports its present name.
 inline void add_renamed(OptionList& v, std::string before, std::string_view now) {
   v.foreign({.names = {std::move(before)}, .takes_value = true, .answer = fmt::format("was renamed; write {}", now)});
 }
 
-/// Flags of stable-diffusion.cpp's sd-cli.
+/// Adds flags of stable-diffusion.cpp's sd-cli.
 inline void add_image_peers(OptionList& v) {
   using Kind = ForeignFlags::Kind;
   add_renamed(v, "--init-picture", "--init-image");

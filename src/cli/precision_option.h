@@ -1,4 +1,4 @@
-// --dtype of image and embedding models.
+// The option --dtype of image and embedding models.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace redline::cli {
 
-/// The names of precision_from_name().
+/// Returns the names that precision_from_name() accepts.
 inline std::vector<std::string> precision_names() { return {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }
 
 inline void add_precision(OptionList& v, std::string& precision) {

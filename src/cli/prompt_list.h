@@ -1,4 +1,4 @@
-// Shared by commands that generate many images: the prompts and the request for each of them.
+// Prompts and requests of commands that generate many images.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace redline::cli {
 
-/// A JSON list of texts or of objects with "prompt", or one prompt per line (empty lines are skipped).
+/// Reads a JSON list of texts or of objects with "prompt", or one prompt per line (empty lines are skipped).
 /// invalid_argument: no file given, no prompts in it, or other JSON.
 Result<std::vector<std::string>> read_prompts(const std::string& path);
 
@@ -38,9 +38,9 @@ struct DrawnPromptsArgs {
     v(seed, "seed", "S", "seed of the first prompt; the following use S + 1, S + 2, ..", {.min = 0});
   }
 
-  /// The first `count` prompts. Errors as read_prompts.
+  /// Returns the first `count` prompts. Errors as read_prompts.
   Result<std::vector<std::string>> list() const;
-  /// The request from the flags; unset ones take the model's defaults. invalid_argument: a malformed size.
+  /// Returns the request from the flags; unset ones take the model's defaults. invalid_argument: a malformed size.
   Result<ImageRequest> request() const;
 };
 

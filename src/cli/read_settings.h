@@ -1,4 +1,4 @@
-// Settings that were read from an image file, of whatever program wrote it.
+// Settings read from an image file of any program.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace redline::cli {
 
-/// Settings that were read of an image, and what of them this command does not have.
+/// Settings from an image, and those that this command does not support.
 struct ReadSettings {
   Json options = Json::object();        ///< by option of `redline image`
-  std::vector<std::string> left_out{};  ///< "Clip skip: 2"
+  std::vector<std::string> left_out{};  ///< settings without an option, such as "Clip skip: 2"
 };
 
 }  // namespace redline::cli

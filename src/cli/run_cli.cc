@@ -76,7 +76,7 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
                           hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint);
 }
 
-/// What a command meets outside the places that expect it: memory that a step does not need, but a table or a text.
+/// Runs a command. Catches bad_alloc thrown outside the engine, for example while a command builds a table.
 Status dispatch_guarded(std::span<const std::string> arguments, Terminal& terminal) {
   try {
     return dispatch(arguments, terminal);

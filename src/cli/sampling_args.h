@@ -1,4 +1,4 @@
-// The flags that say how tokens are sampled.
+// The flags of sampling parameters.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace redline::cli {
 
 struct SamplingArgs {
-  /// A value of one of sampling_parameters(), in the type of the member.
+  /// A given value of one of sampling_parameters(), in the type of the member.
   struct Given {
     std::optional<float> number;
     std::optional<int64_t> integer;
@@ -23,14 +23,14 @@ struct SamplingArgs {
   std::vector<std::string> dry_breakers, logit_bias, bad_words;
 
   void visit(OptionList& v);
-  /// The values that were given, over the model's own. invalid_argument: a malformed bias, or an unknown sampler.
+  /// Returns the model's options with the given values. invalid_argument: a malformed bias, or an unknown sampler.
   Result<SamplingOptions> options(const SamplingOptions& defaults) const;
-  /// Flags that turn something on and have no effect at temperature 0.
+  /// Returns the given flags that have no effect at temperature 0.
   std::vector<std::string> unused_by_greedy() const;
 };
 
-/// "penalties (repetition_penalty 1.1), temperature 0.8, top_k 40, draw": the samplers that have an effect, in their
-/// order, with the parameters that matter.
+/// Returns "penalties (repetition_penalty 1.1), temperature 0.8, top_k 40, draw": the samplers that have an effect, in
+/// their order, with their parameters.
 std::string samplers_text(const SamplingOptions& options);
 
 }  // namespace redline::cli

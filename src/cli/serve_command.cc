@@ -125,7 +125,7 @@ struct ToOpen {
   int64_t adapter_ranks = 0;  ///< of these together
 };
 
-/// What the kinds of models differ in.
+/// The functions that differ between kinds of models.
 struct Kind {
   const char* name;
   bool (*is_it)(const std::string& path);

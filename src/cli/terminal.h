@@ -1,5 +1,4 @@
-// Where a command reads and writes: results to stdout, everything else to
-// stderr.
+// The input and output of a command: results go to stdout, everything else to stderr.
 #pragma once
 
 #include <cstdio>
@@ -15,29 +14,30 @@ class Terminal {
   /// The files are borrowed; tests pass their own.
   Terminal(std::FILE* in, std::FILE* out, std::FILE* err) : in_(in), out_(out), err_(err) {}
 
-  /// Writes results. False: the reader closed the pipe (`redline ... | head`); the command should stop quietly.
+  /// Writes results. Returns false if the reader has closed the pipe (`redline ... | head`); the command should then
+  /// stop quietly.
   bool write(std::string_view text);
   template <class... A>
   bool print(fmt::format_string<A...> text, A&&... args) {
     return write(fmt::format(text, std::forward<A>(args)...));
   }
-  /// Flushes what was printed so far, for streaming text.
+  /// Flushes the output so far, for streaming text.
   bool flush();
-  /// io: stdout could not be written (a full disk). A closed pipe is not an error.
+  /// Flushes and checks stdout. io: it could not be written (a full disk). A closed pipe is not an error.
   Status finish();
   bool reader_is_gone() const { return reader_is_gone_; }
-  /// The result stream, to query its properties.
+  /// Returns the result stream, to query its properties.
   std::FILE* output() const { return out_; }
   std::FILE* input() const { return in_; }
   std::FILE* errors() const { return err_; }
 
-  /// A line of information, warning or error on stderr.
+  /// Writes a line of information, warning or error to stderr.
   template <class... A>
   void note(fmt::format_string<A...> text, A&&... args) {
     write_note(fmt::format(text, std::forward<A>(args)...));
   }
 
-  /// Whether stdin is a pipe or a file, that is, whether someone wrote `... | redline` or `redline ... < FILE`.
+  /// Returns true if stdin is a pipe or a file, as in `... | redline` or `redline ... < FILE`.
   bool has_piped_input() const;
   /// Reads all of stdin. invalid_argument: more than `max_bytes`.
   Result<std::string> read_input(size_t max_bytes = size_t{64} << 20);
@@ -52,10 +52,10 @@ class Terminal {
   int error_ = 0;
 };
 
-/// Signals that end the process remove its unfinished files first. Called by main().
+/// Installs handlers for signals that end the process: they remove its unfinished files first. Called by main().
 void clean_up_on_signals();
 
-/// From now on these signals also restore the modes that the terminal has at this call.
+/// Makes these handlers also restore the modes that the terminal has at this call.
 void keep_terminal_modes(int descriptor);
 
 /// While an instance exists, the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process at once.

@@ -23,19 +23,20 @@ enum class ImageProtocol : uint8_t {
 struct Screen {
   bool is_terminal = false;
   int64_t columns = 80, rows = 24;
-  std::function<std::string(const char*)> variable;  ///< an environment variable; "" if unset
+  std::function<std::string(const char*)> variable;  ///< returns an environment variable; "" if unset
 
   static Screen of(std::FILE* output);
 };
 
-/// Chosen by the environment. kNone if the output is not a terminal, NO_COLOR is set (no-color.org), TERM is dumb, or
-/// there are too few colours. Inside tmux and screen, which do not pass images through, at most half blocks.
+/// Chooses a protocol from the environment. kNone if the output is not a terminal, NO_COLOR is set (no-color.org), TERM
+/// is dumb, or there are too few colours. Inside tmux and screen, which do not pass images through, at most half
+/// blocks.
 ImageProtocol choose_image_protocol(const Screen& screen);
-/// The value of a flag: auto (as above), kitty, iterm, sixel, blocks, none. invalid_argument: anything else.
+/// Reads the value of a flag: auto (as above), kitty, iterm, sixel, blocks, none. invalid_argument: anything else.
 Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& screen);
 
-/// The bytes that show the image, at most as wide as the screen, followed by a line feed; "" for kNone.
-/// Errors as encode_png.
+/// Returns the bytes that show the image, at most as wide as the screen, followed by a line feed; "" for kNone. Errors
+/// as encode_png.
 Result<std::string> terminal_image(const RgbImage& image, ImageProtocol protocol, const Screen& screen);
 
 }  // namespace redline::cli

@@ -42,9 +42,10 @@ class ByteReader {
     offset_ += bytes;
     return {};
   }
-  /// What is being read, for errors: set_place("tensor", "blk.0.attn_q.weight"). `name` must be a view into the file.
+  /// Sets what is being read, for error messages: set_place("tensor", "blk.0.attn_q.weight"). `name` must be a view
+  /// into the file.
   void set_place(std::string_view kind = {}, std::string_view name = {}) { place_kind_ = kind, place_name_ = name; }
-  /// "PATH: at byte N: tensor "blk.0.attn_q.weight": reason"
+  /// Returns the error "PATH: at byte N: tensor "blk.0.attn_q.weight": reason".
   template <class... A>
   Status error_at(uint64_t offset, fmt::format_string<A...> text, A&&... args) const {
     const std::string place = place_kind_.empty() ? "" : fmt::format("{} {}: ", place_kind_, in_quotes(place_name_));
@@ -68,7 +69,7 @@ class ListBudget {
  public:
   static constexpr uint64_t kConstant = uint64_t{1} << 20;
   explicit ListBudget(uint64_t file_bytes) : left_(file_bytes + kConstant) {}
-  /// False when the budget is exceeded.
+  /// Takes memory from the budget; returns false when it is exceeded.
   bool spend(uint64_t count, uint64_t bytes_each) {
     if (bytes_each != 0 && count > left_ / bytes_each) return false;
     left_ -= count * bytes_each;

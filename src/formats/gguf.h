@@ -16,7 +16,7 @@ namespace redline {
 
 enum class GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 inline constexpr uint32_t kNumGgufTypes = 13;
-/// "u32", "string", ...; "?" for an unknown type number.
+/// Returns "u32", "string", ...; "?" for an unknown type number.
 std::string_view gguf_value_type_name(GgufType type);
 
 /// A lazy view of a string array that decodes strings during iteration, so a vocabulary needs no memory until it is
@@ -72,31 +72,33 @@ class GgufStrings {
 class GgufValue {
  public:
   GgufType type = GgufType::kU32;
-  GgufType element_type = GgufType::kU32;  ///< of an array
-  uint64_t count = 1;                      ///< elements of an array, else 1
+  GgufType element_type = GgufType::kU32;  ///< type of the elements of an array
+  uint64_t count = 1;                      ///< number of elements of an array, else 1
   std::string_view payload;                ///< as stored: the scalar, the text, or the elements of the array
 
-  /// nullopt for a value of another kind. Integers of any signedness convert if they fit.
+  /// Returns nullopt for a value of another kind. Integers of any signedness convert if they fit.
   std::optional<int64_t> as_int() const;
-  std::optional<double> as_double() const;  ///< integers too
+  std::optional<double> as_double() const;  ///< accepts integers too
   std::optional<bool> as_bool() const;
   std::optional<std::string_view> as_string() const;
   std::optional<GgufStrings> as_strings() const;
-  /// Arrays of integers (or bools as 0 and 1), of floats or integers, and of anything. Allocates `count` elements.
+  /// Return an array of integers (or bools as 0 and 1), of floats or integers, or of values of any kind. They allocate
+  /// `count` elements.
   std::optional<std::vector<int64_t>> as_ints() const;
   std::optional<std::vector<double>> as_doubles() const;
   std::optional<std::vector<GgufValue>> as_array() const;
-  /// One element of a numeric array, without copying the array.
+  /// Returns one element of a numeric array, without copying the array.
   std::optional<int64_t> int_at(uint64_t index) const;
   std::optional<double> double_at(uint64_t index) const;
-  /// Short form for display: long arrays as "[32000 strings: "<unk>", "<s>", ...]". Control bytes are escaped.
+  /// Returns a short form for display: long arrays as "[32000 strings: "<unk>", "<s>", ...]". Control bytes are
+  /// escaped.
   std::string to_string(size_t max_length = 120) const;
 };
 
 struct GgufTensor {
   std::string name;
   uint32_t gguf_type = 0;  ///< as stored; see gguf_type_name
-  TensorView view;         ///< shape outermost first; data is nullptr for an unsupported type
+  TensorView view;         ///< the shape is outermost first; data is nullptr for an unsupported type
   int part = 0;            ///< file index within a split
   int64_t file_offset = 0;
   int64_t bytes = 0;  ///< 0 for a type number unknown to ggml
@@ -109,20 +111,20 @@ class GgufFile {
   /// Errors state the path, the byte offset and the reason. Tensors of an unsupported type are listed with data ==
   /// nullptr; callers must check before using one (see require_readable).
   static Result<GgufFile> open(const std::string& path);
-  /// The same from mapped files: one, or all parts of a split in order.
+  /// Parses mapped files: one file, or all parts of a split in order.
   static Result<GgufFile> from_parts(std::vector<std::shared_ptr<MappedFile>> parts);
 
   const std::string& path() const { return path_; }
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
-  /// In file order; for a split, those of the first part.
+  /// Returns the metadata in file order; for a split, that of the first part.
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }
-  /// In file order, part after part.
+  /// Returns the tensors in file order, part after part.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufValue* find(std::string_view key) const;
   const GgufTensor* tensor(std::string_view name) const;
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
-  /// unsupported: states the first tensor of an unsupported type.
+  /// Checks that all tensors can be read. unsupported: states the first tensor of an unsupported type.
   Status require_readable() const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// Bytes of a scalar type; 0 for strings and arrays.
+/// Returns the bytes of a scalar type; 0 for strings and arrays.
 uint64_t gguf_fixed_bytes(GgufType type);
 
 /// Maximum depth of nested arrays. No known file nests arrays.

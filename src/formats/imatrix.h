@@ -11,21 +11,21 @@
 namespace redline {
 
 struct ImportanceMatrix {
-  /// The sums of one tensor, which has one matrix, or one for each expert.
+  /// The sums of one tensor, which holds one matrix, or one per expert.
   struct Entry {
-    std::vector<float> sums;    ///< of squares: [matrices, columns]
-    std::vector<float> counts;  ///< [matrices]: rows of activations
-    /// [matrices, columns]: sums / counts; 1 for a matrix that has seen nothing.
+    std::vector<float> sums;    ///< sums of squares: [matrices, columns]
+    std::vector<float> counts;  ///< [matrices]: number of activation rows
+    /// Returns sums / counts, [matrices, columns]; 1 for a matrix without rows.
     std::vector<float> means() const;
   };
-  std::map<std::string, Entry> entries;  ///< by the tensor's name in GGUF files: "blk.0.attn_q.weight"
-  std::vector<std::string> datasets;     ///< what the activations come from: names of files
-  int64_t chunks = 0, chunk_size = 0;    ///< how much of it; 0 where the file does not say
+  std::map<std::string, Entry> entries;  ///< by the tensor's name in GGUF files, such as "blk.0.attn_q.weight"
+  std::vector<std::string> datasets;     ///< names of the text files that the activations come from
+  int64_t chunks = 0, chunk_size = 0;    ///< number and tokens of the text chunks used; 0 where the file does not say
 
-  /// Either format. invalid_argument: another kind of file, or one that is damaged; values that are negative or not
-  /// finite (the message names the tensor). Errors of MappedFile::open.
+  /// Reads either format. invalid_argument: another kind of file, a damaged file, or values that are negative or not
+  /// finite (the message names the tensor). Other errors as MappedFile::open.
   static Result<ImportanceMatrix> read(const std::string& path);
-  /// As GGUF. Errors of GgufWriter::write.
+  /// Writes a GGUF file. Errors as GgufWriter::write.
   Status write(const std::string& path) const;
 };
 

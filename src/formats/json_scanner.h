@@ -19,7 +19,7 @@ class JsonScanner {
   JsonScanner(const std::string& path, std::string_view text, uint64_t base = 0)
       : path_(&path), text_(text), base_(base) {}
 
-  /// on_member(key) must consume the value. Keys are unescaped, at most `max_key` bytes.
+  /// Reads an object. on_member(key) must consume the value. Keys are unescaped, at most `max_key` bytes.
   template <class F>
   Status object(F&& on_member, size_t max_key = kMaxName) {
     REDLINE_TRY(expect('{'));
@@ -31,7 +31,7 @@ class JsonScanner {
     } while (accept(','));
     return expect('}');
   }
-  /// on_element() must consume the value.
+  /// Reads an array. on_element() must consume the value.
   template <class F>
   Status array(F&& on_element) {
     REDLINE_TRY(expect('['));
@@ -40,9 +40,9 @@ class JsonScanner {
     while (accept(','));
     return expect(']');
   }
-  /// A string of at most `max_bytes` bytes in the file.
+  /// Reads a string of at most `max_bytes` bytes in the file.
   Result<std::string> string(size_t max_bytes = kMaxName);
-  /// An integer from 0 to 2^63 - 1 without fraction or exponent.
+  /// Reads an integer from 0 to 2^63 - 1 without fraction or exponent.
   Result<int64_t> natural();
   /// Skips any value, however large; arrays and objects nest at most kMaxDepth deep.
   Status skip();

@@ -10,9 +10,10 @@
 
 namespace redline {
 
-/// Seven int32 (dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len; a negative vocab_size means an
-/// untied classifier), then float32 weights in a fixed order. Tensors get GGUF names ("blk.0.attn_q.weight") and shapes
-/// outermost first; attention q and k rows are in the interleaved rope order, which GGUF's llama uses as well.
+/// A parsed checkpoint. The file has seven int32 (dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len;
+/// a negative vocab_size means an untied classifier), then float32 weights in a fixed order. Tensors get GGUF names
+/// ("blk.0.attn_q.weight") and shapes outermost first; attention q and k rows are in the interleaved rope order, which
+/// GGUF's llama uses as well.
 struct Llama2cFile {
   int64_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, vocab_size, context_length;
   bool tied;
@@ -21,7 +22,8 @@ struct Llama2cFile {
 
   int64_t head_dim() const { return hidden_size / num_heads; }
 
-  /// invalid_argument: an implausible size or one that contradicts the file length; the message states both.
+  /// Opens a checkpoint. invalid_argument: an implausible size or one that contradicts the file length; the message
+  /// states both.
   static Result<Llama2cFile> open(const std::string& path);
   static Result<Llama2cFile> from_file(std::shared_ptr<MappedFile> file);
 };

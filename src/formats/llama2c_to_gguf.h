@@ -15,8 +15,8 @@ struct Llama2cVocab {
 };
 
 /// Adds metadata, vocabulary and tensors to `writer`; `name` becomes general.name. Tensors are views into `model`,
-/// which must stay alive until the file is written. invalid_argument: list lengths differ from the model's vocabulary.
-/// llama2.c stores neither the rope base (10000) nor the norm epsilon (1e-5) of its run.c; they are written here.
+/// which must stay alive until the file is written. llama2.c stores neither the rope base (10000) nor the norm epsilon
+/// (1e-5) of its run.c; they are written here. invalid_argument: list lengths differ from the model's vocabulary.
 Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const Llama2cVocab& vocab,
                        GgufWriter& writer);
 

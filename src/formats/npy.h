@@ -12,17 +12,18 @@
 namespace redline {
 
 struct NpyArray {
-  std::vector<int64_t> shape;  ///< {}: a scalar
+  std::vector<int64_t> shape;  ///< {} for a scalar
   std::vector<float> values;   ///< in C order
 };
 
-/// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: not an .npy file,
-/// corrupt, or more than `max_values`. unsupported: another type or order; the message says how to save it instead.
+/// Reads an array of float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: not
+/// an .npy file, corrupt, or more than `max_values`. unsupported: another type or order; the message says how to save
+/// it instead.
 Result<NpyArray> read_npy(const std::string& path, int64_t max_values = int64_t{1} << 28);
-/// The same from the bytes of a whole file; `name` is for messages.
+/// Parses the bytes of a whole file; `name` is for messages.
 Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t max_values = int64_t{1} << 28);
 
-/// The header, and the bytes that follow.
+/// The parsed header, and the bytes that follow it.
 struct NpyHeader {
   std::string type;            ///< "<f4"
   std::vector<int64_t> shape;  ///< non-negative, product below 2^62
@@ -34,12 +35,12 @@ Result<NpyHeader> parse_npy_header(std::string_view bytes, const std::string& na
 /// Writes a float32 array of any rank, version 1.0.
 class NpyWriter {
  public:
-  /// Errors as in OutputFile::create.
+  /// Creates the file. Errors as OutputFile::create.
   static Result<NpyWriter> create(const std::string& path, std::span<const int64_t> shape);
 
   /// Appends values in C order. internal: more values than the shape holds.
   Status append(std::span<const float> values);
-  /// internal: fewer values than the shape holds.
+  /// Finishes the file. internal: fewer values than the shape holds.
   Status close();
 
  private:

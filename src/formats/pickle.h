@@ -25,9 +25,9 @@ struct PickleValue {
     kPersistent,  ///< items: the id of an object stored elsewhere
   };
   Kind kind = kNone;
-  int64_t number = 0;             ///< of kBool, kInt
-  double real = 0;                ///< of kFloat
-  std::string_view text, module;  ///< text of kText; module and name of kGlobal: views into the pickle
+  int64_t number = 0;             ///< value of kBool and kInt
+  double real = 0;                ///< value of kFloat
+  std::string_view text, module;  ///< text of kText; module and name of kGlobal; both are views into the pickle
   std::vector<uint32_t> items;    ///< indices of values; may form a cycle
 };
 
@@ -39,8 +39,9 @@ struct Pickle {
 
   const PickleValue& at(uint32_t i) const { return values[i]; }
 
-  /// `path` names the file in errors and `offset` is the position of the pickle in it. invalid_argument: corrupt.
-  /// unsupported: opcodes that dictionaries of tensors do not use, or more than kMaxBytes or kMaxValues.
+  /// Reads a pickle. `path` names the file in errors and `offset` is the position of the pickle in it.
+  /// invalid_argument: corrupt. unsupported: opcodes that dictionaries of tensors do not use, or more than kMaxBytes or
+  /// kMaxValues.
   static Result<Pickle> read(const std::string& path, int64_t offset, std::string_view bytes);
 };
 

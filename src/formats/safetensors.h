@@ -25,23 +25,23 @@ class SafetensorsFiles {
   /// Opens one file. The header is validated before anything is allocated for it; memory stays below twice the file
   /// size plus 1 MiB. Errors state the path, the byte offset and the reason.
   static Result<SafetensorsFiles> open_file(const std::string& path);
-  /// Opens model.safetensors, or the files of model.safetensors.index.json, in a Hugging Face folder; or the same with
-  /// the diffusers name diffusion_pytorch_model; without either, those of a variant (model.fp16.safetensors). Every
-  /// file in the index must exist in the folder and contain the tensors that the index assigns to it. not_found: the
-  /// folder has neither.
+  /// Opens the weights in a Hugging Face folder. Looks for model.safetensors, then for the files of
+  /// model.safetensors.index.json, then for both under the diffusers name diffusion_pytorch_model. Without any of these
+  /// it opens the files of a variant (model.fp16.safetensors). Every file in the index must exist in the folder and
+  /// contain the tensors that the index assigns to it. not_found: the folder has no such file.
   static Result<SafetensorsFiles> open_folder(const std::string& folder);
-  /// From mapped files, with their index if there is one; `index` names each by the end of its path.
+  /// Parses mapped files, with their index if there is one; `index` names each by the end of its path.
   static Result<SafetensorsFiles> from_parts(std::vector<std::shared_ptr<MappedFile>> parts,
                                              const MappedFile* index = nullptr);
 
-  /// In header order, file after file.
+  /// Returns the tensors in header order, file after file.
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
   const SafetensorsTensor* tensor(std::string_view name) const;
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
-  /// The text under `key` in the first file's __metadata__; "" if it has none. invalid_argument: no string, or one of
-  /// more than a MiB.
+  /// Returns the text under `key` in the first file's __metadata__; "" if it has none. invalid_argument: the value is
+  /// not a string, or has more than a MiB.
   Result<std::string> metadata(std::string_view key) const;
-  /// unsupported: states the first tensor of an unsupported type.
+  /// Checks that all tensors can be read. unsupported: states the first tensor of an unsupported type.
   Status require_readable() const;
 
  private:
@@ -51,8 +51,8 @@ class SafetensorsFiles {
   std::vector<std::shared_ptr<MappedFile>> files_;
 };
 
-/// The files in an index, in order of first mention. invalid_argument: no "weight_map", or a file that is not a plain
-/// name ("../x", "/x", "a/b").
+/// Returns the files named in an index, in order of first mention. invalid_argument: no "weight_map", or a file that is
+/// not a plain name ("../x", "/x", "a/b").
 Result<std::vector<std::string>> safetensors_index_files(const MappedFile& index);
 
 }  // namespace redline

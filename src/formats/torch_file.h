@@ -20,14 +20,14 @@ struct TorchTensor {
 
 class TorchFile {
  public:
-  /// A dictionary of tensors, or one that holds such a dictionary as "state_dict". Everything is validated against the
-  /// file before use. invalid_argument: corrupt, or no such dictionary. unsupported: compressed or encrypted members,
-  /// the format before PyTorch 1.6, non-dense tensors, and values other than tensors and plain ones; the message states
-  /// which.
+  /// Opens a file that holds a dictionary of tensors, or a dictionary with such a one as "state_dict". Everything is
+  /// validated against the file before use. invalid_argument: corrupt, or no such dictionary. unsupported: compressed
+  /// or encrypted members, the format before PyTorch 1.6, non-dense tensors, and values other than tensors and plain
+  /// ones; the message states which.
   static Result<TorchFile> open(const std::string& path);
   static Result<TorchFile> from_file(std::shared_ptr<MappedFile> file);
 
-  /// In dictionary order. Plain values (epochs, version numbers) are omitted.
+  /// Returns the tensors in dictionary order. Plain values (epochs, version numbers) are omitted.
   const std::vector<TorchTensor>& tensors() const { return tensors_; }
   const std::shared_ptr<MappedFile>& file() const { return file_; }
   const std::string& path() const { return file_->path(); }

@@ -16,17 +16,17 @@ namespace redline {
 
 /// A place for adapters: the product of an op with one matrix or convolution kernel, or rows of a table.
 struct AdapterSite {
-  size_t index = 0;                                      ///< in Adapter::factors
-  std::string op;                                        ///< name of the op, before passes
-  std::string weight;                                    ///< name of the weight
-  int64_t out_features = 0, in_features = 0;             ///< of a convolution: channels * kernel * kernel
-  int64_t kernel = 1;                                    ///< of a convolution
-  bool is_lookup = false;                                ///< of an embedding, whose in_features are its rows
-  Dim rows;                                              ///< of the output
-  Symbol unit = Symbol::kTokens;                         ///< what segments for this site count
-  std::function<int64_t(int64_t)> source_row;            ///< row order of the weight (WeightSource)
+  size_t index = 0;                            ///< index of this site's factors in Adapter::factors
+  std::string op;                              ///< name of the op, before passes
+  std::string weight;                          ///< name of the weight
+  int64_t out_features = 0, in_features = 0;   ///< in_features of a convolution: channels * kernel * kernel
+  int64_t kernel = 1;                          ///< kernel size of a convolution; 1 for a matrix
+  bool is_lookup = false;                      ///< the op is an embedding; in_features is then the number of table rows
+  Dim rows;                                    ///< rows of the op's output
+  Symbol unit = Symbol::kTokens;               ///< unit in which segments for this site count rows
+  std::function<int64_t(int64_t)> source_row;  ///< row order of the weight (WeightSource)
   std::shared_ptr<const std::vector<int32_t>> columns;   ///< column order of the weight (WeightSource)
-  int64_t max_rank = 0;                                  ///< sum over the adapters of a row
+  int64_t max_rank = 0;                                  ///< upper limit of the sum of ranks of a row's adapters
   DType down_type = DType::kF32, up_type = DType::kF32;  ///< types of packed factors; set when the program is compiled
 
   std::vector<int64_t> down_shape(int64_t rank) const {
@@ -44,18 +44,19 @@ struct AdapterFactors {
   const void* down = nullptr;  ///< AdapterSite::down_shape packed as its down_type (tensor/packed_weight.h)
   const void* up = nullptr;    ///< [out_features, rank] packed as its up_type; kI8: tensor/lora_up.h
   float scale = 1;
-  /// The same matrices, row-major float32, for the interpreter.
+  /// `down` and `up` as row-major float32, for the interpreter.
   const float* plain_down = nullptr;
   const float* plain_up = nullptr;
 };
 
-/// An adapter for the sites of one model. What it points to lives as long as the adapter.
+/// An adapter for the sites of one model. `storage` keeps the memory of the factors alive.
 struct Adapter {
   std::vector<AdapterFactors> factors;  ///< by AdapterSite::index
   uint64_t identity = 0;                ///< a hash of the factors; 0: unknown
   std::shared_ptr<const void> storage;
 };
 
+/// An adapter and the factor that a request applies it with.
 struct WeightedAdapter {
   std::shared_ptr<const Adapter> adapter;
   float weight = 1;
@@ -63,7 +64,8 @@ struct WeightedAdapter {
 
 /// The adapters of rows [row_begin, row_end) of a step, which are added up. Rows count `unit`: tokens or logit rows of
 /// a language model, items of a batch of images; they may extend past the end of the step. Segments of one unit do not
-/// overlap; rows in none have no adapter. At every site the ranks of a segment's adapters sum to at most max_rank.
+/// overlap; rows in no segment have no adapter. At every site the ranks of a segment's adapters sum to at most
+/// max_rank.
 struct AdapterSegment {
   Symbol unit = Symbol::kTokens;
   int64_t row_begin = 0, row_end = 0;
@@ -81,11 +83,11 @@ AdapterSites add_lookup_sites(Graph& graph, int64_t max_rank, size_t first_index
 /// Rows [begin, end) of a site's output that share their adapters.
 struct AdaptedRows {
   int64_t begin = 0, end = 0;
-  int64_t segment_rows = 0;  ///< of the whole segment in this step
+  int64_t segment_rows = 0;  ///< rows of the whole segment in this step
   std::span<const WeightedAdapter> adapters;
 };
 
-/// The factors at a site; nullptr: none.
+/// Returns the adapter's factors at a site, or nullptr if it has none there.
 inline const AdapterFactors* factors_at(const WeightedAdapter& adapter, const AdapterSite& site) {
   const std::vector<AdapterFactors>& factors = adapter.adapter->factors;
   return site.index < factors.size() && factors[site.index].rank > 0 ? &factors[site.index] : nullptr;
@@ -111,7 +113,7 @@ void for_adapted_rows(std::span<const AdapterSegment> segments, const AdapterSit
   }
 }
 
-/// Whether any row of the step has an adapter at the site.
+/// Returns true if any row of the step has an adapter at the site.
 bool is_adapted(std::span<const AdapterSegment> segments, const AdapterSite* site, const SymbolValues& sizes);
 
 }  // namespace redline

@@ -154,7 +154,7 @@ class EventPlanner {
   std::vector<int64_t> stage_event_;                          // of the whole stage; -1: none yet
 };
 
-// What stage c needs because it reads values.
+// Adds the needs of stage c that come from reading values.
 Status EventPlanner::add_values(size_t c, Needs& needs) const {
   for (const StageRead& read : stages_[c].reads) {
     const auto at = producer_.find(read.value);
@@ -166,7 +166,7 @@ Status EventPlanner::add_values(size_t c, Needs& needs) const {
   return {};
 }
 
-// What stage c needs because it overwrites bytes that earlier stages read or write.
+// Adds the needs of stage c that come from overwriting bytes that earlier stages read or write.
 void EventPlanner::add_memory(size_t c, Needs& needs) const {
   const int stage = static_cast<int>(c);
   for (const ArenaBlock& born : program_.arena_plan.blocks) {
@@ -202,8 +202,8 @@ std::vector<ValueId> EventPlanner::values_under(size_t c, const ArenaBlock& born
   return values;
 }
 
-// What a tile that is written over its own place in a value needs of a stage that reads the value: the tiles of the
-// same rows, if those read no others.
+// Returns the tiles of stage `reader` that must be complete before another stage overwrites a tile of the value in
+// place: the tiles of the same rows (kRows) if the reader reads no other rows of the value, else kAll.
 Reads EventPlanner::rows_read(size_t reader, ValueId value) const {
   Reads all = Reads::kTile;
   for (const StageRead& read : stages_[reader].reads)

@@ -27,22 +27,23 @@ struct Value {
   bool valid() const { return id >= 0; }
 };
 
-/// What an op file provides besides its builder function. One constant per op; its address is its identity.
+/// The definition of an op, which an op file provides besides its builder function. There is one constant per op; its
+/// address is its identity.
 struct OpDef {
   std::string_view name;
-  /// Plain loops in float64: the definition of the op. Device implementations are registered with their back end
-  /// (backends/cpu/lower/).
+  /// Computes the op by plain loops in float64, which define it. Device implementations are registered with their back
+  /// end (backends/cpu/lower/).
   Status (*reference)(ReferenceContext& context);
-  /// One line that describes the attributes, or nullptr.
+  /// Returns one line that describes the attributes. nullptr: there is nothing to describe.
   std::string (*describe)(const std::any& attrs) = nullptr;
   /// Inputs 1 .. num_matrices are the matrices that input 0 is multiplied with.
   int num_matrices = 0;
-  /// Can write its output in the activation layouts of linear ops (ValueInfo::layouts).
+  /// True if the op can write its output in the activation layouts of linear ops (ValueInfo::layouts).
   bool prepares_output = false;
-  /// Floating-point operations of the op's matrix products (a multiply-add counts two). nullptr: none, or the number
-  /// depends on more than the sizes of its values (attention over a cache).
+  /// Returns the floating-point operations of the op's matrix products (a multiply-add counts two). nullptr: none, or
+  /// the number depends on more than the sizes of its values (attention over a cache).
   Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
-  /// The function that adds it brings x into the order of a matrix's columns (WeightSource::columns).
+  /// True if the op's builder function reorders x to the order of a matrix's columns (WeightSource::columns).
   bool takes_columns = false;
 };
 
@@ -52,13 +53,13 @@ struct WeightSource {
   TensorView view;
   std::function<int64_t(int64_t)> source_row;
   std::shared_ptr<const MappedFile> file;  ///< keeps view.data alive; its pages are released once the weight is packed
-  bool is_shared = false;                  ///< other weights read the same bytes, which are not released therefore
-  /// Element k of a row multiplies element columns[k] of x; nullptr: element k. Products of matrices whose columns are
-  /// grouped in another order than x has (ops/linear.h).
+  bool is_shared = false;                  ///< other weights read the same bytes, so they are not released
+  /// Column order for products of matrices whose columns are grouped in another order than x has (ops/linear.h):
+  /// element k of a row multiplies element columns[k] of x. nullptr: element k of x.
   std::shared_ptr<const std::vector<int32_t>> columns;
 
-  /// Before rows [begin, begin + count) of the value are read from `view` (of a vector: elements): files may make their
-  /// bytes when they are needed.
+  /// Must be called before rows [begin, begin + count) of the value are read from `view` (for a vector: elements),
+  /// because some files compute their bytes on demand.
   void need_rows(int64_t begin, int64_t count) const;
   void need_all() const;
 };
@@ -74,22 +75,24 @@ enum class StateKind : uint8_t {
 /// How a state is stored.
 struct StateAttrs {
   StateKind kind = StateKind::kKeyValue;
-  int64_t num_heads = 0, head_dim = 0;  ///< of kKeyValue: the key-value heads
-  int64_t window = 0;                   ///< of kKeyValue: number of positions that a token may read; 0: all
-  KvFormat format = KvFormat::kF32;     ///< of kKeyValue
-  int64_t elements = 0;                 ///< of kRecurrent
+  int64_t num_heads = 0, head_dim = 0;  ///< key-value heads of a kKeyValue state
+  int64_t window = 0;                   ///< number of positions that a token may read from a kKeyValue state; 0: all
+  KvFormat format = KvFormat::kF32;     ///< storage format of a kKeyValue state
+  int64_t elements = 0;                 ///< number of float32 elements of a kRecurrent state
 };
 
+/// A value of a graph. Its id is its index in Graph::values.
 struct ValueInfo {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   ValueKind kind = ValueKind::kComputed;
-  WeightSource weight;        ///< of kWeight
-  StateAttrs state;           ///< of kState
+  WeightSource weight;        ///< set if kind is kWeight
+  StateAttrs state;           ///< set if kind is kState
   ActivationLayouts layouts;  ///< storage of an activation that only linear ops read; set by passes/prepare_activations
 };
 
+/// An operation on values, with the attributes that its op file defines.
 struct Op {
   const OpDef* def = nullptr;
   std::string name;  ///< "layers.3.attn_norm"
@@ -98,6 +101,7 @@ struct Op {
   std::any attrs;
 };
 
+/// A computation as a list of ops.
 struct Graph {
   std::string name;
   std::vector<ValueInfo> values;
@@ -106,7 +110,7 @@ struct Graph {
   std::vector<ValueId> outputs;
 
   const ValueInfo& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  /// -1 if no input has this name.
+  /// Returns -1 if no input has this name.
   ValueId find_input(std::string_view input_name) const;
   /// For each value, the indices of the ops that read it, in order.
   std::vector<std::vector<int>> readers() const;
@@ -114,7 +118,7 @@ struct Graph {
   /// broke the graph.
   Status check() const;
   std::string to_string() const;
-  /// Sum over all ops that define `flops`.
+  /// Returns the sum over all ops that define `flops`.
   Dim flops() const;
 };
 
@@ -131,16 +135,16 @@ class GraphBuilder {
 
   /// For op files: adds an op with one output.
   Value add(const OpDef& def, const std::vector<Value>& inputs, DType dtype, Shape shape, std::any attrs = {});
-  /// For op files: one more output of the op that computes `first`, its newest one.
+  /// For op files: adds one more output to the op that computes `first`, which must be the newest op.
   Value add_output(Value first, std::string_view part, DType dtype, Shape shape);
-  /// For op files: the first output of an op of one input that was added before and whose attributes `is_same` accepts;
-  /// invalid: there is none.
+  /// For op files: returns the first output of an existing op of kind `def` whose only input is x and whose attributes
+  /// `is_same` accepts. Returns an invalid value if there is no such op.
   Value find(const OpDef& def, Value x, const std::function<bool(const std::any& attrs)>& is_same) const;
   /// For op files: records the first error and returns an invalid value.
   Value fail(Status status);
   const ValueInfo& info(Value value) const { return graph_.value(value.id); }
 
-  /// Prefix of the names of all ops added from here on.
+  /// Sets the prefix of the names of all ops added from here on.
   void set_scope(std::string scope) { scope_ = std::move(scope); }
 
   Result<Graph> finish();

@@ -12,7 +12,7 @@
 namespace redline {
 
 struct HoistOptions {
-  std::string name;                 ///< of the resulting graph; also part of the names of its outputs
+  std::string name;                 ///< name of the resulting graph; also part of the names of its outputs
   std::set<std::string> constants;  ///< external inputs that stay constant over the steps
   SymbolValues sizes;               ///< sizes used to compare memory
   /// Outputs with this name prefix are read only by later graphs, so they need not be kept for the caller.
@@ -21,7 +21,7 @@ struct HoistOptions {
 
 struct HoistedGraphs {
   Graph once;  ///< has no ops if nothing is worth storing. Outputs are named "external.NAME.0", "external.NAME.1", ..
-  /// Outputs of the given graphs that are now outputs of `once`, by their old names.
+  /// Outputs of the given graphs that are now outputs of `once`: old name to new name.
   std::map<std::string, std::string> moved_outputs;
 };
 
@@ -29,8 +29,8 @@ struct HoistedGraphs {
 /// the ops that read them. `graphs` run one after the other: an input of one is the output of that name of the latest
 /// earlier graph, or else external.
 ///
-/// Stored are results of matmuls, attention and norms, and values derived from them that take no more memory. Values
-/// that a cheap op widens, or computes from the constants directly, are recomputed in every step.
+/// The graph `once` stores results of matmuls, attention and norms, and values derived from them that take no more
+/// memory. Values that a cheap op widens, or computes from the constants directly, are recomputed in every step.
 /// internal: the graphs fail Graph::check.
 Result<HoistedGraphs> hoist_invariants(std::span<Graph* const> graphs, const HoistOptions& options);
 

@@ -12,28 +12,28 @@ namespace redline {
 /// Phases run in this order. Passes of one phase give the same graph in any order.
 enum class PassPhase : uint8_t {
   kCleanUp,
-  kFusion,        ///< on every machine
-  kTargetFusion,  ///< as the Target asks
-  kLayout,        ///< layouts of activations, once all readers of a value are known
+  kFusion,        ///< runs on every machine
+  kTargetFusion,  ///< depends on the properties of the Target
+  kLayout,        ///< chooses layouts of activations, once all readers of a value are known
 };
 
 /// One constant per file, which the build finds: passes/fuse_qkv.cc defines kFuseQkv.
 struct GraphPass {
   std::string_view name;
   PassPhase phase;
-  // One of the two: the later phases have a Target.
+  // Exactly one of the two is set. Passes of the phases from kTargetFusion on have `rewrite_for`.
   Status (*rewrite)(Graph& graph) = nullptr;
   Status (*rewrite_for)(Graph& graph, const Target& target) = nullptr;
 };
-/// In the order in which they run: by phase, then by name.
+/// Returns all passes in the order in which they run: by phase, then by name.
 std::span<const GraphPass* const> graph_passes();
 
-/// Phases kCleanUp and kFusion.
+/// Runs the phases kCleanUp and kFusion.
 Status run_passes(Graph& graph);
-/// The other phases; compile_cpu() runs them.
+/// Runs the other phases. Called by compile_cpu().
 Status run_target_passes(Graph& graph, const Target& target);
 
-/// A single pass, for tests. not_found: no pass has this name; invalid_argument: it needs a target.
+/// Runs a single pass, for tests. not_found: no pass has this name; invalid_argument: the pass needs a target.
 Status run_pass(std::string_view name, Graph& graph);
 Status run_pass(std::string_view name, Graph& graph, const Target& target);
 

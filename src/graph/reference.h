@@ -16,7 +16,7 @@ struct HostTensor {
   std::vector<double> data;
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
-  /// Number of elements per index of the first axis.
+  /// Returns the number of elements per index of the first axis.
   int64_t cols() const {
     int64_t n = 1;
     for (size_t i = 1; i < shape.size(); ++i) n *= shape[i];
@@ -33,14 +33,14 @@ class ReferenceState {
       : attrs_(attrs), place_(place), step_(step) {}
 
   const StateAttrs& attrs() const { return attrs_; }
-  /// Keys and values of one head at a position of a sequence of the step, [head_dim].
+  /// Returns keys or values of one head at a position of a sequence of the step, [head_dim].
   double* key(size_t sequence, int64_t position, int64_t head) const {
     return at(place_.keys, sequence, position, head);
   }
   double* value(size_t sequence, int64_t position, int64_t head) const {
     return at(place_.values, sequence, position, head);
   }
-  /// kRecurrent: what the step reads, and what it leaves, [elements].
+  /// kRecurrent: before() is the state that the step reads, after() the one that it writes; both have [elements].
   const double* before(size_t sequence) const { return recurrent(step_.pages[sequence][0]); }
   double* after(size_t sequence) const { return recurrent(step_.pages[sequence][1]); }
 
@@ -65,20 +65,20 @@ class ReferenceContext {
       : graph_(graph), states_(states), op_(op), values_(values), step_(step) {}
   const HostTensor& in(size_t i) const { return values_[static_cast<size_t>(op_.inputs[i])]; }
   size_t num_inputs() const { return op_.inputs.size(); }
-  /// Zero-initialized, in its final shape.
+  /// Returns output i, zero-initialized and in its final shape.
   HostTensor& out(size_t i = 0) { return values_[static_cast<size_t>(op_.outputs[i])]; }
   template <class T>
   const T& attrs() const {
     return *std::any_cast<T>(&op_.attrs);
   }
-  /// Input i, a state.
+  /// Returns input i, which must be a state.
   ReferenceState state(size_t i) const {
     const ValueId id = op_.inputs[i];
     return {graph_.value(id).state, states_.kv_place(graph_, id), step_.states[states_.place(id).group]};
   }
-  /// The sequences of the step, for ops on states.
+  /// Returns the sequences of the step, for ops on states.
   std::span<const SequenceRows> sequences() const { return step_.sequences; }
-  /// Symbol values of this step, for sizes that the shapes do not give.
+  /// Returns the symbol values of this step, for sizes that the shapes do not give.
   const SymbolValues& sizes() const { return step_.sizes; }
   std::span<const AdapterSegment> adapters() const { return step_.adapters; }
 
@@ -90,8 +90,8 @@ class ReferenceContext {
   const StepContext& step_;
 };
 
-/// Adds the step's adapters at a site to y, the product of x with rows [first_feature, first_feature + y.cols()) of the
-/// site's matrix. nullptr: no site.
+/// Adds the step's adapters at a site to y, where y is the product of x with rows [first_feature, first_feature +
+/// y.cols()) of the site's matrix. nullptr: there is no site.
 void add_adapters_reference(const ReferenceContext& c, const AdapterSite* site, const HostTensor& x, HostTensor& y,
                             int64_t first_feature = 0);
 

@@ -41,13 +41,13 @@ struct StatePlan {
   StateStorage storage = StateStorage::kDevice;
   std::vector<StateGroup> groups;
 
-  /// `id` must be a state of the planned graph.
+  /// Returns the place of `id`, which must be a state of the planned graph.
   StatePlace place(ValueId id) const { return places[static_cast<size_t>(id)]; }
   KvPlace kv_place(const Graph& graph, ValueId id) const;
   /// Bytes per token of all kKeyValue groups.
   int64_t bytes_per_token() const;
 
-  std::vector<StatePlace> places;  ///< by value; only those of states mean anything
+  std::vector<StatePlace> places;  ///< [values]; only the entries of states are valid
 };
 
 StatePlan plan_states(const Graph& graph, StateStorage storage);
@@ -55,11 +55,12 @@ StatePlan plan_states(const Graph& graph, StateStorage storage);
 /// Sets the storage format of every kKeyValue state.
 void set_kv_format(Graph& graph, KvFormat format);
 
-/// Of cached keys and values, where a device runs the first layers and the CPU the others; or one of them all.
+/// KV cache formats of the layers on the device and on the CPU. With one device only one of them is used.
 struct KvFormats {
   KvFormat device, cpu;
 };
-/// Of states that ops from `first_cpu_op` on read, that of the CPU.
+/// Sets the format of every kKeyValue state: formats.cpu for states that ops from `first_cpu_op` on read,
+/// formats.device for the others.
 void set_kv_formats(Graph& graph, const KvFormats& formats, size_t first_cpu_op);
 
 }  // namespace redline

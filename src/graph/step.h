@@ -1,4 +1,5 @@
-// What changes from step to step: sizes, the sequences of the batch, and where the state of each sequence lies.
+// The values that change from step to step: sizes, the sequences of the batch, and the location of each sequence's
+// state.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +18,34 @@ struct SequenceRows {
   int64_t first_position;
 };
 
-/// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances. Or the
-/// rows of a group of sequences over the positions that they share.
+/// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances. If
+/// is_group, the item holds rows of several sequences that share positions.
 struct AttentionItem {
-  int32_t sequence;  ///< whose page table is read
+  int32_t sequence;  ///< sequence whose page table is read
   int32_t kv_head;
-  int32_t row_begin, row_end;  ///< of a group: indices into AttentionWork::group_rows
-  int64_t first_position;      ///< position of row_begin in its sequence; of a group: kv_end
+  int32_t row_begin, row_end;  ///< for a group: indices into AttentionWork::group_rows
+  int64_t first_position;      ///< position of row_begin in its sequence; for a group: kv_end
   int64_t kv_begin = 0;        ///< first cached position read; the item covers all positions or one piece of a split
   int64_t kv_end = INT64_MAX;
-  int32_t split = -1;          ///< index into AttentionWork::splits, -1 when whole; of a group: its first one
-  int32_t num_splits = 1;      ///< of a group: one per sequence, in the order of its rows
+  int32_t split = -1;          ///< index into AttentionWork::splits, -1 when whole; for a group: its first split
+  int32_t num_splits = 1;      ///< for a group: one split per sequence, in the order of its rows
   int64_t partials = 0;        ///< offset of the piece's partial results, in floats (AttentionWork::partial_floats)
   bool is_group = false;       ///< rows of several sequences
-  bool has_few_rows = false;   ///< of a group: each sequence alone is below AttentionLimits::row_threshold
+  bool has_few_rows = false;   ///< for a group: each sequence alone is below AttentionLimits::row_threshold
   bool merges_chunks = false;  ///< the item has one partial result for all of its chunks
 };
 
-/// Rows whose positions are split among items. The worker that finishes the last piece reduces all pieces in order of
-/// position: those of the group first, if the sequence is in one.
+/// Rows whose positions are split among several items. The worker that finishes the last piece reduces all pieces in
+/// order of position. If the sequence is in a group, the group's pieces come first.
 struct AttentionSplit {
   int32_t pieces;
   int32_t row_begin, row_end;
-  int64_t chunks, partials;  ///< number and offset of their own partial results
-  /// Number, offset and stride of the partial results of the group, from this sequence's first query row.
+  int64_t chunks, partials;  ///< number and offset of the partial results of these rows alone
+  /// Number, offset and stride of the group's partial results, from this sequence's first query row on.
   int64_t num_shared = 0, shared = 0, shared_stride = 0;
 };
 
-/// What the attention kernels of a program ask of its plans.
+/// Limits that the attention kernels of a program set for attention plans.
 struct AttentionLimits {
   int partitions = 0;         ///< tasks of each attention stage: work partitions of the plan
   int64_t row_threshold = 0;  ///< query rows of one KV head from which another kernel is used; 0: there is one kernel
@@ -72,24 +73,24 @@ struct StateStep {
   AttentionWork attention;         ///< kKeyValue
 };
 
-/// What bias and penalties do to the logit of one token: adds `bias`; then, if `repetition` is not 0, divides a
-/// positive logit by it, multiplies another one, and subtracts `penalty`.
+/// Change of one token's logit by bias and penalties. Adds `bias`. Then, if `repetition` is not 0, divides a positive
+/// logit by it and multiplies any other by it. Then subtracts `penalty`.
 struct LogitEdit {
   int32_t token;
   float bias = 0, repetition = 0, penalty = 0;
 };
 
-/// How a back end samples the token after one row of logits, with the bits of the CPU's sampler (llm/sampler.h), which
-/// makes it.
+/// How a back end samples the token after one row of logits. The result has the bits of the CPU's sampler
+/// (llm/sampler.h), which creates this description.
 struct SampleRow {
   enum class Kind : uint8_t {
-    kHost,  ///< not at all: the host reads the logits
+    kHost,  ///< the back end does not sample; the host reads the logits
     kGreedy,
     kDraw,
   };
   Kind kind = Kind::kHost;
-  std::vector<LogitEdit> edits;  ///< no two of one token
-  // Of kDraw, in this order.
+  std::vector<LogitEdit> edits;  ///< at most one edit per token
+  // Parameters of kDraw, applied in this order.
   float scale = 1;    ///< 1 / temperature
   int64_t top_k = 0;  ///< 0: off
   float top_p = 1;    ///< 1: off
@@ -102,7 +103,7 @@ struct StepContext {
   SymbolValues sizes;
   std::span<const SequenceRows> sequences;
   std::span<const StateStep> states;         ///< one per group of Program::states
-  std::span<const AdapterSegment> adapters;  ///< of the rows
+  std::span<const AdapterSegment> adapters;  ///< adapters of the step's rows
   std::span<const SampleRow> samples;        ///< [rows of logits], for Runner::sampled(); empty: the host samples all
 };
 

@@ -12,12 +12,12 @@ namespace redline {
 
 /// The part of a stage that one task computes.
 struct Tile {
-  int64_t row_begin, row_end;  ///< of TaskGrid::Kind::kWork: [i, i + 1) for work partition i
+  int64_t row_begin, row_end;  ///< for TaskGrid::Kind::kWork: [i, i + 1) for work partition i
   int64_t col_begin, col_end;
   int32_t index;  ///< index of the task in its stage
 };
 
-/// How a task reads an input value. Two needs together are their union, a bitwise or.
+/// How a task reads an input value. The union of two needs is their bitwise or.
 enum class Reads : uint8_t {
   kTile = 0,  ///< the rows and columns that it writes
   kRows = 1,  ///< all columns of the rows that it writes
@@ -41,16 +41,16 @@ struct TaskGrid {
   using Partition = Tile (*)(const TaskGrid& grid, int32_t index, const SymbolValues& sizes);
 
   Kind kind = Kind::kFractions;
-  Dim rows = 1;      ///< of the output; not used by kWork
+  Dim rows = 1;      ///< rows of the output; not used by kWork
   Dim row_unit = 1;  ///< for `partition`: rows that stay together, such as the pixels of an image row
   int row_parts = 1;
-  int64_t row_grain = 1;  ///< of kFractions
+  int64_t row_grain = 1;  ///< grain of row cuts; used by kFractions
   int64_t cols = 1;
   std::vector<int64_t> col_begin = {0, 1};  ///< [col_tiles + 1]
-  int tiles_per_worker = 1;                 ///< for `partition`
+  int tiles_per_worker = 1;                 ///< tiles per worker, read by `partition`
   Partition partition = nullptr;            ///< depends on the grid and the sizes only: equal grids have equal tiles
 
-  /// One task; row parts and column tiles are set afterwards.
+  /// Returns a grid of one task; the caller sets row parts and column tiles afterwards.
   static TaskGrid of(const Dim& rows, int64_t cols) { return {.rows = rows, .cols = cols, .col_begin = {0, cols}}; }
   static TaskGrid work_partitions(int count, int64_t cols) {
     return {.kind = Kind::kWork, .row_parts = count, .cols = cols, .col_begin = {0, cols}};
@@ -58,13 +58,14 @@ struct TaskGrid {
 
   int col_tiles() const { return static_cast<int>(col_begin.size()) - 1; }
   int num_tasks() const { return row_parts * col_tiles(); }
-  /// `rows_now` is rows.eval(sizes). A tile without rows or without columns has no work.
+  /// Returns the tile of a task. `rows_now` is rows.eval(sizes). A tile without rows or without columns has no work.
   Tile tile(int32_t index, int64_t rows_now, const SymbolValues& sizes) const;
-  /// Whether both have parts of the same rows, and one cuts those of the other.
+  /// Returns true if both grids cut the same rows, and each part of one lies within a part of the other.
   bool cuts_like(const TaskGrid& other) const;
-  /// The row parts [first, second) of this grid that tasks in row part `part` of `consumer` need if they read this way.
+  /// Returns the row parts [first, second) of this grid that tasks in row part `part` of `consumer` need if they read
+  /// as `reads` says.
   std::pair<int, int> needed_parts(const TaskGrid& consumer, int part, Reads reads) const;
-  /// "rows tokens / 4, cols 512 / 2"
+  /// Returns "rows tokens / 4, cols 512 / 2".
   std::string to_string() const;
 
   friend bool operator==(const TaskGrid&, const TaskGrid&) = default;

@@ -24,18 +24,19 @@ class Timeline {
     int64_t wait_ns, begin_ns, end_ns;  ///< start of the wait, start and end of the task; steady clock
   };
   static int64_t now_ns();
-  /// Keeps what write() shows of the program; the program may be destroyed first. Not thread-safe, except for add().
+  /// Copies the names that write() prints, so the program may be destroyed first. Not thread-safe, except for add().
   uint32_t add_program(const Program& program);
-  /// The lane of a unit of a device, "SM 3" of "cuda:0"; the same one for the same names. Records that are added to it
-  /// come from one thread at a time, and it grows with them. Not thread-safe, except for add() to other lanes.
+  /// Returns the lane of one unit of a device, such as "SM 3" of "cuda:0"; the same names give the same lane. The lane
+  /// grows with its records, which must come from one thread at a time. Not thread-safe, except for add() to other
+  /// lanes.
   int device_lane(const std::string& device, const std::string& unit);
-  /// `lane`: a worker, or a device_lane().
+  /// Adds a record. `lane` is a worker, or a result of device_lane().
   void add(int lane, const Record& record) {
     Lane& to = lanes_[static_cast<size_t>(lane)];
     if (to.used < to.records.size() || grow(to)) to.records[to.used++] = record;
     else ++to.dropped;
   }
-  /// Number of tasks dropped because the buffer was full.
+  /// Returns the number of tasks dropped because the buffer was full.
   int64_t dropped() const;
   /// Writes the JSON: one track per worker and per unit of a device, one slice per task and per wait longer than 1 us.
   /// io: the file cannot be written.
@@ -43,7 +44,7 @@ class Timeline {
 
  private:
   struct alignas(64) Lane {
-    std::string device, name;  ///< device "": a worker of the CPU
+    std::string device, name;  ///< device "": the lane is a worker of the CPU
     std::vector<Record> records;
     size_t used = 0;
     int64_t dropped = 0;
@@ -57,19 +58,19 @@ class Timeline {
     std::vector<StageName> stages;
   };
   bool grow(Lane& lane) const;
-  int64_t capacity_;        ///< of a lane
-  std::deque<Lane> lanes_;  ///< which stay where they are when a device adds more
+  int64_t capacity_;        ///< maximum number of records per lane
+  std::deque<Lane> lanes_;  ///< a deque, so that lanes do not move when a device adds more
   std::vector<ProgramNames> programs_;
 };
 
 /// A timeline with its output file, for engines that write it on close.
 class TimelineFile {
  public:
-  /// io: the file cannot be created or opened. Checked before the run, because a failure at its end would lose the
-  /// data.
+  /// Creates the file. It is checked before the run, because a failure at its end would lose the data. io: the file
+  /// cannot be created or opened.
   static Result<TimelineFile> open(const std::string& path, int workers, int64_t capacity);
   TimelineFile() = default;
-  /// Null when tracing is off.
+  /// Returns null when tracing is off.
   Timeline* timeline() const { return timeline_.get(); }
   /// Writes the file. Errors go to stderr, because the caller is a destructor.
   void write() const;

@@ -23,21 +23,22 @@ struct CudaDriver {
 /// Minimum CUDA version of the driver (driver 580) and minimum compute capability.
 inline constexpr int kMinCudaVersion = 13000, kMinCapability = 80;
 
-/// Whether there is an NVIDIA driver at all, old or broken ones and those without their library included.
+/// Returns true if there is any NVIDIA driver, including old or broken ones and those without their library.
 bool has_cuda_driver();
 
-/// Why libcuda.so.1 cannot be loaded. `kernel_driver`: what the driver in the kernel shows, in containers too.
+/// Explains why libcuda.so.1 cannot be loaded. `kernel_driver`: path whose presence shows a kernel driver, in
+/// containers too.
 std::string missing_driver_text(const char* kernel_driver);
 
-/// unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the message says which,
-/// with both versions.
+/// Queries the driver. unsupported: there is no driver, it is too old, or it finds no GPU that can run the kernels; the
+/// message says which, with the found and the required version.
 Result<CudaDriver> find_cuda_driver();
 
-/// A context of a GPU, which everything on it needs and which takes some memory.
+/// A CUDA context of a GPU. Every use of the GPU needs one, and it takes some memory.
 class CudaContext {
  public:
-  /// out_of_memory: another program has the memory of the GPU; states what is free and what is needed. unsupported: the
-  /// driver makes no context for another reason.
+  /// Creates the context. out_of_memory: another program uses the memory of the GPU; states free and needed bytes.
+  /// unsupported: the driver cannot create a context for another reason.
   static Result<CudaContext> open(int index, const CudaGpu& gpu);
   ~CudaContext();
   CudaContext(CudaContext&& other) noexcept : device_(std::exchange(other.device_, -1)) {}
@@ -48,8 +49,8 @@ class CudaContext {
   int device_;  ///< -1: none
 };
 
-/// The module with the CUDA kernels, "redline_cuda.so": `setting` (REDLINE_CUDA_MODULE), else beside the program or the
-/// library, or where an installation has it (lib/redline). "": this build has none.
+/// Returns the path of "redline_cuda.so", the module with the CUDA kernels: `setting` (REDLINE_CUDA_MODULE), else next
+/// to the program or the library, else where an installation has it (lib/redline). "": this build has none.
 std::string find_cuda_module(const std::string& setting);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// Where the libraries of CUDA are on this machine.
+// Finds the CUDA libraries on this machine.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace redline {
 
-/// Folders of `file` among the packages of the Pythons on this machine (nvidia/cu13/lib): of the virtual environment,
-/// of those that PATH names, and of the user.
+/// Returns the folders that contain `file` among the Python packages on this machine (nvidia/cu13/lib): those of the
+/// virtual environment, of the interpreters in PATH, and of the user.
 std::vector<std::string> find_python_libraries(std::string_view file);
 
-/// Where to look for cuBLASLt, as the CUDA module takes it: folders with a colon between, of which an empty one is the
-/// loader's own; or "none". `setting`: REDLINE_CUDA_LIBS.
+/// Returns where the CUDA module looks for cuBLASLt: folders separated by colons, of which an empty one stands for the
+/// loader's own search; or "none". `setting`: REDLINE_CUDA_LIBS.
 std::string matrix_library_folders(const std::string& setting);
 
 }  // namespace redline

@@ -33,7 +33,7 @@ Result<DeviceChoice> parse_device(std::string_view name) {
   return invalid_argument("unknown device \"{}\"; expected one of auto, cpu, emu, cuda, cuda:N", name);
 }
 
-/// Whether the kernels run on a GPU, and there is a module that has them.
+/// Checks that the GPU can run the kernels, and that the build has a module with them.
 Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
   if (10 * gpu.major + gpu.minor < kMinCapability)
     return unsupported("cuda:{}: {} has compute capability {}.{}; the kernels need {}.{}", index, gpu.name, gpu.major,
@@ -44,7 +44,7 @@ Status check_gpu(const CudaGpu& gpu, int index, const std::string& module) {
   return {};
 }
 
-/// Takes what was measured of the device.
+/// Applies earlier measurements of this device, if there are any.
 void use_record(OpenDevice& device) {
   const Result<CacheSettings> cache = read_cache_settings();
   if (!cache.ok() || device.table().library == nullptr) return;
@@ -139,7 +139,7 @@ class AutomaticGpu {
   std::shared_ptr<OpenDevice> opened_;
 };
 
-/// Of `auto`, what REDLINE_DEVICE names; "": nothing.
+/// Returns the name itself, or for `auto` the value of REDLINE_DEVICE; "" if that is not set.
 Result<std::string> automatic_name(std::string_view name) {
   if (!name.empty() && name != "auto") return std::string(name);
   REDLINE_ASSIGN(const Settings settings, read_settings());

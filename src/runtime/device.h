@@ -13,27 +13,28 @@ namespace redline {
 
 enum class DeviceKind : uint8_t {
   kCpu,
-  kEmulated,  ///< the kernels of GPUs on the CPU, slowly: for tests and to look into programs
+  kEmulated,  ///< emulates the GPU kernels on the CPU, slowly; for tests and for inspecting programs
   kCuda,
 };
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
-  int index = 0;  ///< of kCuda
+  int index = 0;  ///< GPU number; read for kCuda only
 };
 
-/// "auto" ("" is the same), "cpu", "emu", "cuda" or "cuda:N". `auto` is what REDLINE_DEVICE names, else the first GPU
-/// that opens and passes check_device(), else the CPU; the reason is a notice (redline/device_notice.h) unless there is
-/// no NVIDIA driver at all. invalid_argument: another name.
+/// Parses a device name: "auto" (or ""), "cpu", "emu", "cuda" or "cuda:N". `auto` is the device that REDLINE_DEVICE
+/// names, else the first GPU that opens and passes check_device(), else the CPU. The reason for falling back to the CPU
+/// is a notice (redline/device_notice.h) unless there is no NVIDIA driver at all. invalid_argument: another name.
 Result<DeviceChoice> choose_device(std::string_view name);
 
-/// Whether choose_device(name) is a GPU that the user has not asked for.
+/// Returns true if choose_device(name) is a GPU that the user has not named.
 bool is_automatic_gpu(std::string_view name);
 
-/// Calls the function of on_device_notice() with this sentence, unless it has had it before.
+/// Calls the function of on_device_notice() with this sentence, once per sentence.
 void note_device(const std::string& sentence);
 
-/// open(device), and where `auto` has chosen a GPU that cannot run the model (unsupported, out_of_memory), open("cpu").
+/// Returns open(device). If `auto` has chosen a GPU that cannot run the model (unsupported, out_of_memory), returns
+/// open("cpu").
 template <class Open>
 auto open_on_device(const std::string& device, const Open& open) {
   auto opened = open(device);
@@ -44,14 +45,14 @@ auto open_on_device(const std::string& device, const Open& open) {
   return on_cpu;
 }
 
-/// The device of an engine, as choose_device(); of an interpreted one, the CPU.
+/// Returns the device of an engine, as choose_device(); the CPU for an interpreted engine.
 Result<DeviceChoice> choose_engine_device(std::string_view name, bool use_interpreter);
 
-/// "cpu", "emu" or "cuda:0".
+/// Returns "cpu", "emu" or "cuda:0".
 std::string device_name(const DeviceChoice& choice);
 
-/// Opens a tile device (not kCpu). `team` runs the blocks of the emulated one and must outlive it.
-/// unsupported: says what is missing: driver, GPU, or the module of this build; or that the GPU computes wrong numbers.
+/// Opens a tile device (not kCpu). `team` runs the blocks of the emulated device and must outlive it. unsupported: the
+/// message says whether driver, GPU, or the module of this build is missing, or that the GPU computes wrong numbers.
 Result<std::shared_ptr<OpenDevice>> open_device(const DeviceChoice& choice, WorkerTeam& team);
 
 }  // namespace redline

@@ -26,7 +26,7 @@ constexpr int64_t kMaxRows = kOwnRows + 4;
 /// Kernels round the inputs of products to bfloat16, so each term of a sum is off by at most 2^-9 of itself, and down
 /// adds the errors of gate and up. A kernel that computes something else is off by about the largest element.
 constexpr double kTolerance = 0.03;
-/// Of a persistent step, which takes some microseconds.
+/// Time limit of a persistent step, which takes some microseconds.
 constexpr double kHangSeconds = 2;
 
 class Random {
@@ -58,7 +58,7 @@ std::vector<uint8_t> q8_0_matrix(int64_t rows, int64_t cols, Random& random) {
   return bytes;
 }
 
-/// What the weights of the graph point to.
+/// The weights of the graph.
 struct Weights {
   Random random;
   std::vector<float> norm = std::vector<float>(kHidden);
@@ -144,7 +144,7 @@ Status check_device(const std::shared_ptr<OpenDevice>& device, WorkerTeam& team)
   if (const Status persistent = run_check(device, team, true); !persistent.ok()) {
     note_device(fmt::format("{}: no step is persistent: {}", device->name(), persistent.message()));
     device->drop_persistent("the check of the device failed");
-    // Whether the device still works.
+    // Checks that the device still works by launches.
     if (status = run_check(device, team); !status.ok()) return unsupported("{}", status.message());
   }
   return {};

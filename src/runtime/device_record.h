@@ -1,4 +1,5 @@
-// What was measured of a GPU, in a file of the cache folder: which of its products are those of its library.
+// Measurements of a GPU in a file of the cache folder: up to how many rows Redline's own kernels are used instead of
+// the library.
 #pragma once
 
 #include <optional>
@@ -9,15 +10,17 @@
 namespace redline {
 
 struct DeviceRecord {
-  std::string model, library;  ///< "NVIDIA H200", "cuBLASLt 13.0.2": what the number depends on
-  int64_t own_rows = 0;        ///< OpenDevice::own_rows()
+  /// "NVIDIA H200", "cuBLASLt 13.0.2": the GPU and library that own_rows was measured with.
+  std::string model, library;
+  int64_t own_rows = 0;  ///< value for OpenDevice::set_own_rows()
 };
 
-/// nullopt: nothing is recorded of this GPU with this library, or the file cannot be read. `folder`: of the cache
-/// (base/cache_folder.h); "": there is none.
+/// Reads the record of a GPU and library. `folder`: the cache folder (base/cache_folder.h); "": there is none. nullopt:
+/// no record, or the file cannot be read.
 std::optional<DeviceRecord> read_device_record(const std::string& folder, const std::string& model,
                                                const std::string& library);
-/// Replaces what is recorded of the same GPU and library. Returns the path of the file. unsupported: no folder. io.
+/// Replaces the record of the same GPU and library. Returns the path of the file. unsupported: no folder. io: the file
+/// cannot be written.
 Result<std::string> write_device_record(const std::string& folder, const DeviceRecord& record);
 
 }  // namespace redline

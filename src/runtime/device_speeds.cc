@@ -172,7 +172,7 @@ Result<double> measure_peak(const std::shared_ptr<OpenDevice>& device, const Pea
   return kProducts * 2.0 * static_cast<double>(count) * static_cast<double>(size) / seconds;
 }
 
-/// The same of the kernel that multiplies W8A8, which rounds x too.
+/// Returns the rate of the own kernel for W8A8, whose time includes rounding x.
 Result<double> measure_own_i8(const std::shared_ptr<OpenDevice>& device, int64_t size, WorkerTeam& team) {
   std::vector<float> row(static_cast<size_t>(size));
   std::vector<uint8_t> codes(static_cast<size_t>(size * row_bytes(DType::kW8A8, size)));

@@ -76,7 +76,7 @@ void move_experts_to_sums(Graph& graph) {
   }
 }
 
-/// Of each op, whether it runs on the device. If any does, the first one does.
+/// Returns for each op whether it runs on the device. If any does, the first one does.
 std::vector<bool> place_ops(const Graph& graph, const ExecutableOptions& options) {
   std::vector<bool> on_device(graph.ops.size(), options.device.kind != DeviceKind::kCpu);
   if (options.device_layers)

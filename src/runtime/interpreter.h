@@ -16,10 +16,10 @@ class Interpreter {
   /// each op that reads them, in every step.
   static Result<Interpreter> make(Graph graph);
   const Graph& graph() const { return graph_; }
-  /// Layout of the states: float64.
+  /// Returns the layout of the states, which are float64.
   const StatePlan& states() const { return states_; }
 
-  /// Runs one step. `inputs` by name; every graph input must be present. Returns the outputs by name.
+  /// Runs one step. `inputs` are by name and must include every graph input. Returns the outputs by name.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
                                                 const StepContext& step);
   /// Runs a graph without states.
@@ -34,7 +34,7 @@ class Interpreter {
   std::vector<HostTensor> values_;
 };
 
-/// The interpreter with the interface of compiled programs. `bounds`: upper bounds of the sizes of a step.
+/// Returns the interpreter with the interface of compiled programs. `bounds`: upper bounds of the sizes of a step.
 Result<std::unique_ptr<Runner>> make_interpreter_runner(Graph graph, const SymbolValues& bounds);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// How fast a device and the CPU run the products of a model, for the choice of what runs where.
+// Measures how fast a device and the CPU run the products of a model, to choose which layers run where.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace redline {
 
 class RuntimeResources;
 
-/// Measured: bytes of weights that the products of one row read in a second, and what a program takes besides.
+/// Measured speed of one side: bytes of weights per second in products of one row, and the fixed time of a program.
 struct PlacementSpeed {
   double bytes_per_second = 0, step_seconds = 0;
 };
@@ -18,12 +18,12 @@ struct PlacementSpeeds {
   PlacementSpeed device, cpu;
 };
 
-/// Of the layers, the largest matrix and others that a product can read after it, of its type: until they take
-/// `wanted_bytes`, or all. Empty: there is none.
+/// Returns the largest weight matrix of the layers and further matrices of the same type and width, up to
+/// `wanted_bytes` in total. Empty if the layers have no matrix.
 std::vector<const ValueInfo*> matrices_to_time(const Graph& graph, int64_t wanted_bytes);
 
-/// Times the products of one row with matrices like the largest of the layers, of as many as exceed all caches, and a
-/// program that does next to nothing, on both sides.
+/// Times two programs on both sides: products of one row with as many large matrices of the layers as exceed all
+/// caches, and a program with almost no work.
 Result<PlacementSpeeds> measure_placement_speeds(const Graph& graph, const DeviceChoice& device,
                                                  RuntimeResources& runtime);
 

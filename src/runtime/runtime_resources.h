@@ -1,4 +1,4 @@
-// The implementation of include/redline/runtime.h: what the engines use of a runtime.
+// The implementation of include/redline/runtime.h, and the parts of a runtime that engines use.
 #pragma once
 
 #include <map>
@@ -22,9 +22,9 @@ namespace redline {
 
 class RuntimeResources final : public Runtime {
  public:
-  /// `timeline` may be empty.
+  /// Starts the workers. `timeline` may be empty.
   RuntimeResources(int threads, const CpuKernels& kernels, TimelineFile timeline = {});
-  /// Writes the timeline.
+  /// Writes the timeline file.
   ~RuntimeResources() override;
   RuntimeResources(const RuntimeResources&) = delete;
   RuntimeResources& operator=(const RuntimeResources&) = delete;
@@ -35,20 +35,21 @@ class RuntimeResources final : public Runtime {
   const CpuKernels& kernels() const { return kernels_; }
   Timeline* timeline() { return timeline_.timeline(); }
   StepWatchdog& watchdog() { return watchdog_; }
-  /// Held while a program is compiled or runs: the workers and their scratch memory serve one at a time.
+  /// Returns the lock that is held while a program is compiled or runs: the workers and their scratch memory serve one
+  /// at a time.
   FairMutex& mutex() { return mutex_; }
 
-  /// The tile device, which all executables of the runtime share: their values stay on it from one to the next. As
-  /// open_device() (runtime/device.h).
+  /// Returns the tile device that all executables of the runtime share. Values of one executable stay on it for the
+  /// next. Errors as open_device() (runtime/device.h).
   Result<std::shared_ptr<OpenDevice>> device(const DeviceChoice& choice);
-  /// For tests: device(choice) is this one, while it lives.
+  /// For tests: makes device(choice) return `device` as long as it lives.
   void set_device(const DeviceChoice& choice, const std::shared_ptr<OpenDevice>& device);
 
   double hang_seconds;                              ///< see ExecutorOptions
-  StepMode step_mode = StepMode::kAuto;             ///< of tile devices
-  WeightCacheOptions weight_cache;                  ///< disabled unless set
-  std::optional<PlacementSpeeds> placement_speeds;  ///< for tests: instead of measured ones
-  std::optional<KvFormats> kv_formats;              ///< for tests: instead of chosen ones
+  StepMode step_mode = StepMode::kAuto;             ///< step mode of tile devices
+  WeightCacheOptions weight_cache;                  ///< caching is disabled unless this is set
+  std::optional<PlacementSpeeds> placement_speeds;  ///< for tests: used instead of measured speeds
+  std::optional<KvFormats> kv_formats;              ///< for tests: used instead of chosen formats
 
  private:
   const CpuKernels& kernels_;
@@ -61,11 +62,11 @@ class RuntimeResources final : public Runtime {
   std::map<std::string, std::weak_ptr<OpenDevice>> devices_;
 };
 
-/// Every Runtime is one of these.
+/// Casts a Runtime to its only implementation.
 RuntimeResources& resources_of(Runtime& runtime);
 
-/// `shared`, or a runtime of the engine's own. invalid_argument: `own` has a setting that the shared runtime has
-/// decided.
+/// Returns `shared`, or a new runtime for one engine. invalid_argument: `own` has a setting that the shared runtime
+/// already fixes.
 Result<std::shared_ptr<Runtime>> choose_runtime(std::shared_ptr<Runtime> shared, const RuntimeOptions& own);
 
 }  // namespace redline

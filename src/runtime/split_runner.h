@@ -1,4 +1,4 @@
-// Runs a graph in parts, one after the other, on different devices.
+// Runs the parts of a graph one after the other on different devices.
 #pragma once
 
 #include "graph/program.h"
@@ -6,11 +6,11 @@
 
 namespace redline {
 
-/// State groups are those of the first part, then those of the next; tokens are not sampled. What crosses from part to
-/// part passes through the host.
+/// A runner of several parts. Its state groups are those of the first part, then those of the next. It does not sample
+/// tokens. Values that cross from part to part are copied through the host.
 class SplitRunner final : public Runner {
  public:
-  /// `graphs`: of split_graph(), with a runner for each.
+  /// `graphs` are results of split_graph(), with one runner each.
   SplitRunner(const std::vector<Graph>& graphs, std::vector<std::unique_ptr<Runner>> parts);
 
   const Program* program() const override { return nullptr; }
@@ -27,16 +27,16 @@ class SplitRunner final : public Runner {
   int64_t resident_arena_bytes() const override;
   bool bind(std::string_view name, void* data) override { return parts_[0]->bind(name, data); }
   std::string describe() const override;
-  /// Of the first part: those of the CPU have none.
+  /// Describes the steps of the first part; the CPU's parts have no description.
   std::string steps_text() const override { return parts_[0]->steps_text(); }
 
  private:
-  /// An input of part `to`.
+  /// A value that part `to` reads from part `from`.
   struct Port {
     std::string name;
     Shape shape;
     size_t from, to;
-    bool is_input;  ///< of `from` too; else it makes it
+    bool is_input;  ///< the value is an input of `from` too; false: `from` computes it
   };
   void copy(const Port& port, const SymbolValues& sizes);
 

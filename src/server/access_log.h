@@ -1,4 +1,4 @@
-// The access log: lines that a thread of its own writes, so that whoever reads them holds up no answer.
+// The access log. A thread of its own writes the lines, so that a slow reader of the log delays no answer.
 #pragma once
 
 #include <atomic>
@@ -14,26 +14,26 @@
 
 namespace redline::server {
 
-/// Thread-safe.
+/// The access log. Thread-safe.
 class AccessLog {
  public:
-  /// Lines that wait for a reader; further ones are lost, and counted.
+  /// Maximum number of lines waiting to be written; further ones are dropped and counted.
   static constexpr size_t kMaxWaiting = 8192;
-  /// Each text of an entry is cut to so many bytes.
+  /// Maximum bytes of each text of an entry; longer ones are cut.
   static constexpr size_t kMaxText = 256;
 
-  /// `file` must outlive this object; it is written through its descriptor.
+  /// `file` must outlive this object; the log writes to its descriptor.
   explicit AccessLog(std::FILE* file);
-  /// Writes what waits, as long as the file takes it: for at most a second.
+  /// Writes the waiting lines as long as the file accepts them, for at most a second.
   ~AccessLog();
-  /// As one line of ASCII, whatever the texts of the object hold.
+  /// Adds an entry as one line of ASCII, whatever bytes its texts hold.
   void write(const Json& entry);
-  /// Returns when the lines before it are written or lost, or the file takes none for a second.
+  /// Returns when the lines before it are written or dropped, or when the file has accepted none for a second.
   void flush();
-  /// Lines that could not be written.
+  /// Returns the number of lines that could not be written.
   int64_t num_lost() const { return num_lost_.load(std::memory_order_relaxed); }
 
-  /// The line of an entry, without its end.
+  /// Returns the line of an entry, without its end.
   static std::string line_of(const Json& entry);
 
  private:
@@ -47,8 +47,8 @@ class AccessLog {
   std::condition_variable changed_;
   std::deque<std::string> lines_;
   bool is_closing_ = false, is_writing_ = false, is_stalled_ = false;
-  bool has_told_ = false;     ///< of the thread: that lines are lost
-  int64_t num_reported_ = 0;  ///< of the thread: lost lines that the log itself tells of
+  bool has_told_ = false;     ///< used by the thread: it has reported on standard error that lines are lost
+  int64_t num_reported_ = 0;  ///< used by the thread: lost lines that the log itself has reported
   std::thread thread_;
 };
 

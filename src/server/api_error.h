@@ -15,15 +15,16 @@ namespace redline::server {
 
 class PendingLoad;
 
+/// An error of the API.
 struct ApiError {
   int status = 400;
   std::string type = "invalid_request_error";
   std::string message;
-  std::string param;         ///< the field at fault: "messages[2].role"; "": none
+  std::string param;         ///< the field with the error: "messages[2].role"; "": none
   std::string code;          ///< "context_length_exceeded"; "": none
-  double retry_after_s = 0;  ///< of 429 and 503; 0: no header
-  std::string allow = {};    ///< of 405: the header Allow
-  /// The model is being loaded: the request is handled again after that.
+  double retry_after_s = 0;  ///< set for 429 and 503; 0: no header
+  std::string allow = {};    ///< value of the header Allow, set for 405
+  /// Set if the model is being loaded: the request is handled again after that.
   std::shared_ptr<PendingLoad> load = nullptr;
 };
 
@@ -49,10 +50,10 @@ inline ApiError not_loaded(std::shared_ptr<PendingLoad> load) {
   error.load = std::move(load);
   return error;
 }
-/// The API error of an engine error, about `param`.
+/// Converts an engine error to the API error; `param` is the field it is about.
 ApiError api_error(const Status& status, std::string param = "");
 
-/// A value, or the error that is answered instead.
+/// A value, or the error to answer instead.
 template <class T>
 class [[nodiscard]] Outcome {
  public:
@@ -78,7 +79,7 @@ std::string error_body(const ApiError& error, ErrorShape shape);
 
 #define SERVER_CONCAT_(a, b) a##b
 #define SERVER_CONCAT(a, b) SERVER_CONCAT_(a, b)
-/// SERVER_ASSIGN(auto x, f()): the value of an Outcome, or its error is returned.
+/// SERVER_ASSIGN(auto x, f()): assigns the value of an Outcome, or returns its error.
 #define SERVER_ASSIGN(target, expr) SERVER_ASSIGN_(SERVER_CONCAT(server_outcome_, __LINE__), target, expr)
 #define SERVER_ASSIGN_(outcome, target, expr) \
   auto outcome = (expr);                      \

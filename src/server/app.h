@@ -26,17 +26,18 @@
 namespace redline::server {
 
 struct AppOptions {
-  std::vector<std::string> origins;    ///< whose pages may call; "*": any. Pages from the server itself always may
+  /// Origins whose pages may call the server; "*": any. Pages of the server itself always may.
+  std::vector<std::string> origins;
   bool is_loopback = true;             ///< bound to a loopback address: the Host header must name one too
-  bool allows_adapter_loading = true;  ///< clients may have files of this machine read as adapters
+  bool allows_adapter_loading = true;  ///< clients may have files of this machine loaded as adapters
   bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
-  std::string webhook_secret;          ///< signs them; "": they are not signed
+  std::string webhook_secret;          ///< secret for signing events; "": events are not signed
   double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
   double drain_timeout_s = 0;          ///< maximum time from the begin of draining to the end; 0: unlimited
-  ResidencyOptions residency = {};     ///< which models are in memory
+  ResidencyOptions residency = {};     ///< limits and choice of the models in memory
   double load_timeout_s = 300;         ///< maximum time that a request waits for its model
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
-  MachineLimitsOf machine_limits;      ///< for bound_seconds of /v1/engine; empty: it is left out
+  MachineLimitsOf machine_limits;      ///< source of bound_seconds in /v1/engine; empty: the field is omitted
 };
 
 class App final : public HttpApplication {
@@ -56,35 +57,35 @@ class App final : public HttpApplication {
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
-  /// The models are there.
+  /// Marks the models as loaded.
   void set_ready();
-  /// For the metrics.
+  /// Sets the server that the metrics describe.
   void watch(const HttpServer& server) { server_ = &server; }
   double uptime_s() const;
-  /// The text of /metrics.
+  /// Returns the text of /metrics.
   std::string metrics_text();
-  /// Counts a generation that has ended.
-  /// An ended text, and times between its tokens.
+  /// Adds a finished generation and its inter-token times to the metrics.
   void count(const ServedModel& model, const GenerateResult& result, std::span<const double> gaps_s);
 
-  /// Finishes predictions that report to webhooks, and their reports, until the end of the drain time.
+  /// Finishes predictions that report to webhooks, and their reports, within the drain time.
   void close_predictions();
 
-  /// Checks what the head decides: path, method, origin, host, key and its rate, and whether there are models.
+  /// Checks everything that the request's header decides: path, method, origin, host, key and its rate limit, and
+  /// whether there are models.
   Admission admit(HttpRequest& request) override;
-  /// Of a request that has been admitted; else it is admitted first.
+  /// Answers a request; admits it first if that was not done before.
   std::unique_ptr<Answer> handle(HttpRequest& request) override;
   std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) override;
   void finished(const HttpRequest& request, const Answer& answer, const Served& served) override;
   void draining() override;
-  /// Returns when the access log has what was served before.
+  /// Returns when the access log has written the requests served before.
   void flush_log();
 
  private:
   struct Route {
     const Endpoint* endpoint = nullptr;
     std::vector<std::string> path_values;
-    std::vector<std::string> allowed;  ///< methods of the path
+    std::vector<std::string> allowed;  ///< allowed methods of the path
   };
   static Route route_of(const std::string& method, const std::string& path);
   static Route route_of_exactly(const std::string& method, const std::string& path);
@@ -92,9 +93,10 @@ class App final : public HttpApplication {
   bool allows_host(std::string_view host) const;
   std::optional<ApiError> check_head(HttpRequest& request, const Route& route);
   AnswerOr answer(HttpRequest& request, const Route& route);
-  /// Calls the endpoint. If its model has to be loaded first, the answer waits for that and calls it again.
+  /// Calls the endpoint. If its model has to be loaded first, returns an answer that waits for that and calls the
+  /// endpoint again.
   AnswerOr call_endpoint(const Endpoint& endpoint, Call call, std::chrono::steady_clock::time_point begin);
-  /// An answer, or the error in its place, with the headers that every answer has.
+  /// Calls `make` and adds the common headers to the answer, or to its error.
   std::unique_ptr<Answer> finish(const HttpRequest& request, ErrorShape shape, const std::function<AnswerOr()>& make);
   class LoadingAnswer;
   void set_residency_metrics(const Resident& model);
@@ -112,7 +114,7 @@ class App final : public HttpApplication {
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
   std::unique_ptr<AccessLog> log_;        ///< null: no access log
-  std::atomic<int64_t> drain_end_ms_{0};  ///< by the steady clock; 0: not draining
+  std::atomic<int64_t> drain_end_ms_{0};  ///< end of draining by the steady clock; 0: not draining
   std::atomic<State> state_{State::kLoading};
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

@@ -1,4 +1,4 @@
-// The memory of the bodies of all requests, and of the values that are made from them.
+// A memory budget for the bodies of all requests and for the values parsed from them.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace redline::server {
 
-/// Gives out bytes up to a limit. When they are used up, the client that has the most loses its largest body that is
-/// still being read, unless that is the client that asks: a client that fills the budget with bodies that never end
-/// does not keep the bodies of others from being read. Thread-safe; shared by its leases.
+/// Grants bytes up to a limit. When they are used up, the client that has the most loses its largest body that is still
+/// being read, unless it is itself the one that requests bytes. So a client that fills the budget with bodies that
+/// never end does not block the bodies of others. Thread-safe; its leases share it.
 class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
  public:
-  /// The bytes of one request, from its head to the end of its answer.
+  /// The bytes of one request, from its header to the end of its answer.
   class Lease {
    public:
     Lease(std::shared_ptr<BodyBudget> budget, uint64_t number) : budget_(std::move(budget)), number_(number) {}
     ~Lease() { budget_->give_back(number_); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    /// False: there is no room for so many more bytes, or they have been taken away.
+    /// Adds bytes. Returns false if there is no room, or if the lease was revoked.
     [[nodiscard]] bool grow(int64_t bytes) { return budget_->grow(number_, bytes); }
-    /// The body has been read: it is not taken away any more. False: it has been taken away.
+    /// Protects the lease from revocation, because the body has been read. Returns false if it was already revoked.
     [[nodiscard]] bool keep() { return budget_->keep(number_); }
     bool is_taken_away() const { return budget_->is_taken_away(number_); }
 
@@ -37,7 +37,7 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   explicit BodyBudget(int64_t max_bytes) : max_bytes_(max_bytes) {}
   int64_t max_bytes() const { return max_bytes_; }
   int64_t used() const;
-  /// `taken_away` is called once from any thread, without a lock, when the bytes go to another client.
+  /// Opens a lease. `taken_away` is called once from any thread, without a lock, when it is revoked for another client.
   std::shared_ptr<Lease> open(const std::string& client, std::function<void()> taken_away);
 
  private:
@@ -51,8 +51,8 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   bool keep(uint64_t number);
   bool is_taken_away(uint64_t number) const;
   void give_back(uint64_t number);
-  /// Takes the largest body from the client that has the most, if that is more than `own`, and returns what is to be
-  /// called then. nullopt: there is none.
+  /// Revokes the largest body of the client that has the most, if that is more than `own`, and returns the function to
+  /// call then. nullopt: there is none.
   std::optional<std::function<void()>> take_from_largest(const std::string& except, int64_t own);
   void add(Entry& entry, int64_t bytes);
 
@@ -60,7 +60,7 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   mutable std::mutex mutex_;  ///< guards the members below
   int64_t used_ = 0;
   std::map<uint64_t, Entry> entries_;
-  std::map<std::string, int64_t> of_client_;  ///< those that have any
+  std::map<std::string, int64_t> of_client_;  ///< clients that hold bytes
   uint64_t next_number_ = 0;
 };
 

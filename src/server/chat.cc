@@ -214,7 +214,7 @@ class PromptWriter {
     messages_ = std::move(merged);
     return again;
   }
-  /// As the template has written them.
+  /// Returns the messages as the template has written them.
   const Json& messages() const { return messages_; }
 
  private:

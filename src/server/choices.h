@@ -1,4 +1,4 @@
-// Between the engine, whose step thread must not wait, and an answer, whose reader may be slow.
+// The queue between the engine, whose step thread must not wait, and an answer, whose reader may be slow.
 #pragma once
 
 #include <deque>
@@ -14,37 +14,38 @@
 
 namespace redline::server {
 
-/// The generations of one API request and their output that has not been read yet. Destroying it cancels them.
+/// The generations of one API request and their unread output. The destructor cancels them.
 class Choices {
  public:
+  /// Text of a choice, or its end.
   struct Event {
     size_t choice = 0;
-    bool is_end = false;  ///< the last of its choice; result() has the rest
+    bool is_end = false;  ///< the last event of its choice; result() has the rest
     std::string text;
     int32_t token = -1;
     float logprob = 0;
     std::vector<TokenLogprob> top;
-    double gap_s = -1;  ///< since the token before; -1: there is none
+    double gap_s = -1;  ///< seconds since the previous token; -1: it is the first
   };
 
-  /// 429 when the queue is full; the engine's errors for invalid requests.
+  /// Starts generations. 429: the queue is full. Other errors are the engine's for invalid requests.
   static Outcome<std::unique_ptr<Choices>> start(const std::shared_ptr<ServedModel>& model,
                                                  const std::vector<GenerateRequest>& requests);
-  /// The texts of beam searches, beam_width for each request, the best first; each comes whole. They end after
-  /// `timeout_ms`, unless 0.
+  /// Starts beam searches, which give beam_width texts for each request, the best first. Each text is one event. The
+  /// searches end after `timeout_ms`, unless it is 0.
   static Outcome<std::unique_ptr<Choices>> search(const std::shared_ptr<ServedModel>& model,
                                                   const std::vector<BeamSearchRequest>& requests, double timeout_ms,
                                                   const std::string& client);
   ~Choices();
 
-  /// `wake` is called from the step thread when next() has something after it had nothing.
+  /// Sets a function that is called from the step thread when next() has an event after it had none.
   void on_ready(std::function<void()> wake);
   std::optional<Event> next();
-  /// After the end of the choice.
+  /// Returns the result of a choice. Must be called after its end.
   const Result<GenerateResult>& result(size_t choice) const { return *results_[choice]; }
   size_t size() const { return generations_.size(); }
   bool all_ended() const { return num_ended_ == generations_.size(); }
-  /// The request was aborted because its output queue was full (slow reader).
+  /// Returns true if the request was aborted because its output queue was full (slow reader).
   bool has_overflowed() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the API keeps for its clients in memory, found by id.
+// An in-memory store of objects that the API keeps for its clients, found by id.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 
 namespace redline::server {
 
-/// Of values with `id`, `client` (the name of the API key that made them) and bytes(). Thread-safe. Beyond either limit
-/// those that have not changed for the longest time are evicted. A value that is larger than max_bytes() is not kept.
+/// A store of values with `id`, `client` (the name of the API key that made them) and bytes(). Beyond either limit the
+/// values that have not changed for the longest time are evicted. A value larger than max_bytes() is not stored.
+/// Thread-safe.
 template <class T>
 class ClientStore {
  public:
@@ -21,7 +22,7 @@ class ClientStore {
       : max_kept_(max_kept), max_bytes_(max_bytes) {}
 
   size_t max_bytes() const { return max_bytes_; }
-  /// False: it is too large, and nothing has changed.
+  /// Stores a value. Returns false if it is too large; nothing has changed then.
   bool keep(T value) {
     const size_t bytes = value.bytes();
     if (bytes > max_bytes_) return false;
@@ -29,13 +30,13 @@ class ClientStore {
     keep_locked(std::move(value), bytes);
     return true;
   }
-  /// nullptr: unknown id, another client's, or evicted.
+  /// Returns nullptr if the id is unknown, belongs to another client, or was evicted.
   std::shared_ptr<const T> find(const std::string& id, const std::string& client) const {
     const std::lock_guard lock(mutex_);
     const auto place = place_of(id, client);
     return place != kept_.end() ? place->value : nullptr;
   }
-  /// All values of a client, the one that changed last first.
+  /// Returns all values of a client, the latest changed first.
   std::vector<std::shared_ptr<const T>> all(const std::string& client) const {
     std::vector<std::shared_ptr<const T>> values;
     const std::lock_guard lock(mutex_);
@@ -46,9 +47,9 @@ class ClientStore {
   enum class Updated : uint8_t { kYes, kNotFound, kTooLarge };
   struct Update {
     Updated result;
-    std::shared_ptr<const T> value;  ///< of kYes
+    std::shared_ptr<const T> value;  ///< set for kYes
   };
-  /// The value after change(T&). kNotFound: as find(). kTooLarge: it stays as it was.
+  /// Applies change(T&) and returns the new value. kNotFound: see find(). kTooLarge: the value stays unchanged.
   template <class Change>
   Update update(const std::string& id, const std::string& client, const Change& change) {
     const std::lock_guard lock(mutex_);
@@ -61,7 +62,7 @@ class ClientStore {
     erase_locked(place);
     return {Updated::kYes, keep_locked(std::move(changed), bytes)};
   }
-  /// False: as nullptr of find().
+  /// Erases a value. Returns false where find() returns nullptr.
   bool erase(const std::string& id, const std::string& client) {
     const std::lock_guard lock(mutex_);
     const auto place = place_of(id, client);
@@ -94,7 +95,7 @@ class ClientStore {
 
   const size_t max_kept_, max_bytes_;
   mutable std::mutex mutex_;  ///< guards the members below
-  std::deque<Entry> kept_;    ///< the one that changed last at the end
+  std::deque<Entry> kept_;    ///< the latest changed at the end
   size_t bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Fields that constrain the text, under the names of OpenAI, vLLM and llama.cpp.
+// Fields that constrain the generated text, under the names of OpenAI, vLLM and llama.cpp.
 #pragma once
 
 #include "redline/text.h"
@@ -8,19 +8,20 @@ namespace redline::server {
 
 const std::vector<Field>& constraint_fields();
 
-/// A format {"type": "text" | "json_object" | "json_schema", ...}, the schema being in `json_schema` (chat) or in the
-/// format itself (Responses, Anthropic).
+/// Returns the schema of a format {"type": "text" | "json_object" | "json_schema", ...}. The JSON schema is in
+/// `json_schema` (chat) or in the format itself (Responses, Anthropic).
 const Schema& format_schema();
 
 struct NamedConstraint {
   OutputConstraint constraint;
-  std::string field;  ///< that errors name; "": there is no constraint
+  std::string field;  ///< field that errors name; "": there is no constraint
 };
-/// The constraint of a checked body. 400: more than one field, or a format without its schema.
+/// Returns the constraint of a checked body. 400: more than one field, or a format without its schema.
 Outcome<NamedConstraint> constraint_of(const Json& body);
-/// The constraint of a format. `field`: its path.
+/// Returns the constraint of a format. `field` is its path.
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field);
-/// The text is JSON of this schema. Strict: a keyword that cannot be enforced is an error, and is not left out.
+/// Returns a constraint to JSON of this schema. Strict: a keyword that cannot be enforced is an error instead of being
+/// ignored.
 NamedConstraint json_constraint(const Json& schema, std::string field, bool is_strict = false);
 
 }  // namespace redline::server

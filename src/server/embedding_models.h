@@ -1,4 +1,4 @@
-// The served embedding models, by name, each with a queue of requests and a thread that computes them.
+// The served embedding models, by name. Each has a queue of requests and a thread that computes them.
 #pragma once
 
 #include <condition_variable>
@@ -18,13 +18,13 @@
 
 namespace redline::server {
 
-/// Its engine may come and go. Thread-safe.
+/// An embedding model. Its engine may be unloaded and loaded again. Thread-safe.
 class EmbeddingModel final : public Resident {
  public:
   using Opener = std::function<redline::Result<std::unique_ptr<EmbeddingEngine>>()>;
-  /// Opened by load(). `max_waiting`: requests beyond the one that is computed.
+  /// Serves an engine that load() opens. `max_waiting`: number of requests beyond the one that is computed.
   EmbeddingModel(std::string name, Opener open, int64_t max_waiting);
-  /// Ends when the request in progress is finished; those that wait get an error.
+  /// Waits for the request in progress; waiting requests get an error.
   ~EmbeddingModel() override;
   const std::string& name() const override { return name_; }
   std::string_view purpose() const override { return "embeddings and ranking; see /v1/embeddings"; }
@@ -32,28 +32,29 @@ class EmbeddingModel final : public Resident {
   void unload() override;
   /// Requires a loaded model obtained from EmbeddingModels::find().
   const EmbeddingEngine& engine() const { return *engine_; }
-  /// nullopt: it was never loaded.
+  /// Returns the info of the last load; nullopt if it was never loaded.
   std::optional<EmbeddingInfo> known_info() const;
   int64_t created() const { return created_; }
-  /// Waits for the request in progress; those that wait get an error. The owner calls it before letting go: a request
-  /// in progress must not be the last to hold the model, whose thread computes it.
+  /// Waits for the request in progress; waiting requests get an error. The owner must call it before releasing the
+  /// model: a request in progress must not hold the last reference, because the model's own thread would then destroy
+  /// it.
   void close();
 
-  /// What a request computes: the body of its answer, and the tokens that it took.
+  /// The result of a request: the body of its answer, and the number of tokens processed.
   struct Result {
     std::string body;
     int64_t tokens = 0;
   };
-  /// `goes_on`: false when the client is gone.
+  /// Computes a request. `goes_on` returns false when the client is gone.
   using Work = std::function<Outcome<Result>(EmbeddingEngine& engine, const std::function<bool()>& goes_on)>;
-  /// `model`: as EmbeddingModels::find() gives it; it is kept loaded until the work is done.
-  /// An answer that waits for its turn; without a client that waits for it, the work ends with its step.
-  /// 429: the queue is full.
+  /// Queues work and returns an answer that waits for it. `model` must come from EmbeddingModels::find(); it stays
+  /// loaded until the work is done. If the client leaves, the work ends after its current step. 429: the queue is full.
   static Outcome<std::unique_ptr<Answer>> submit(const std::shared_ptr<EmbeddingModel>& model, Work work,
                                                  ErrorShape errors);
-  /// Makes the answer of the embeddings, or of the error.
+  /// Makes the answer from the embeddings, or from the error.
   using Finish = std::function<Outcome<Result>(redline::Result<Embeddings> embeddings)>;
-  /// The same for a request whose texts share steps with those of other clients: all that wait are computed together.
+  /// Queues texts and returns an answer that waits for them. All waiting texts, also of other clients, are computed
+  /// together and share steps.
   static Outcome<std::unique_ptr<Answer>> embed(const std::shared_ptr<EmbeddingModel>& model, EmbedRequest request,
                                                 Finish finish, ErrorShape errors);
 
@@ -62,7 +63,7 @@ class EmbeddingModel final : public Resident {
   class TaskAnswer;
   static Outcome<std::unique_ptr<Answer>> queue(const std::shared_ptr<EmbeddingModel>& model,
                                                 const std::shared_ptr<Task>& task, ErrorShape errors);
-  /// Those that are computed next: one, or all embeddings that wait.
+  /// Returns the batch to compute next: all waiting embeddings, or one other request.
   std::vector<std::shared_ptr<Task>> take_next();
   void run();
 
@@ -79,16 +80,16 @@ class EmbeddingModel final : public Resident {
   std::thread thread_;
 };
 
-/// Thread-safe.
+/// The table of served embedding models. Thread-safe.
 class EmbeddingModels {
  public:
   explicit EmbeddingModels(Residency& residency) : residency_(residency) {}
   ~EmbeddingModels();
-  /// `expected_bytes`: as Residency::add().
+  /// Adds a model. `expected_bytes` as for Residency::add().
   void add(std::shared_ptr<EmbeddingModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<EmbeddingModel>> all() const;
-  /// "": the only model. Also Ollama's NAME:latest. 404 model_not_found with the names there are. The pointer
-  /// keeps the model loaded; not_loaded() if it is not.
+  /// Finds a loaded model; the pointer keeps it loaded. Accepts "" for the only model, and Ollama's NAME:latest. 404
+  /// model_not_found lists the existing names. The error is not_loaded() if the model is not loaded.
   Outcome<std::shared_ptr<EmbeddingModel>> find(const std::string& name) const;
 
  private:
@@ -97,12 +98,13 @@ class EmbeddingModels {
   std::vector<std::shared_ptr<EmbeddingModel>> models_;
 };
 
-/// "[0.1,-0.25]", with as many digits as identify the float.
+/// Appends "[0.1,-0.25]", with as many digits as identify each float.
 void append_numbers(std::string& text, std::span<const float> values);
 
-/// Texts or lists of token ids of one request.
+/// Maximum number of texts or lists of token ids in one request.
 inline constexpr size_t kMaxEmbeddingInputs = 4096;
-/// Reads a text, a list of texts, a list of token ids, or a list of such lists, which is not empty. `name`: its field.
+/// Reads a non-empty input: a text, a list of texts, a list of token ids, or a list of such lists. `name` is the
+/// field's name.
 std::optional<ApiError> read_embedding_input(const Json& input, const std::string& name, EmbedRequest& request);
 
 }  // namespace redline::server

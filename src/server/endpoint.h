@@ -1,4 +1,4 @@
-// An endpoint describes itself: its row is what routes to it, checks its requests and documents it in /openapi.json.
+// The description of an endpoint. Its row routes requests to it, checks them and documents it in /openapi.json.
 //
 // To add one: a file endpoints/NAME.cc that defines `std::vector<Endpoint> NAME_endpoints()`, and its test. The build
 // finds the file.
@@ -21,17 +21,18 @@ class App;
 struct Call {
   App& app;
   const HttpRequest& http;
-  Json body;                             ///< checked, without nulls: of the body, or of the query; null without schema
-  std::vector<std::string> path_values;  ///< of the {names} in the path
+  /// The checked body or query, without nulls; null without a schema.
+  Json body;
+  std::vector<std::string> path_values;  ///< values of the {names} in the path
   ErrorShape shape = ErrorShape::kOpenAi;
-  std::vector<FormFile> files = {};       ///< of a form
-  NamedConstraint constraint = {};        ///< of the text; see generation_request()
+  std::vector<FormFile> files = {};       ///< files of a form
+  NamedConstraint constraint = {};        ///< constraint of the text; see generation_request()
   std::vector<std::string> ignored = {};  ///< fields for the header X-Redline-Ignored
 };
 
 using AnswerOr = Outcome<std::unique_ptr<Answer>>;
 
-/// An answer that /openapi.json promises. Errors that any endpoint may give are added to these.
+/// An answer that /openapi.json documents. Errors that any endpoint may give are added.
 struct DocumentedAnswer {
   int status = 200;
   std::string description;
@@ -40,16 +41,18 @@ struct DocumentedAnswer {
 };
 
 struct EndpointRules {
-  const Schema* request = nullptr;  ///< of a JSON body; nullptr: none
-  const Schema* query = nullptr;    ///< of the URL's query, where there is no body; nullptr: any, without effect
+  const Schema* request = nullptr;  ///< schema of a JSON body; nullptr: no body
+  /// Schema of the URL's query, if there is no body; nullptr: any query, without effect
+  const Schema* query = nullptr;
   ErrorShape errors = ErrorShape::kOpenAi;
-  bool takes_form = false;  ///< multipart/form-data too
+  bool takes_form = false;  ///< accepts multipart/form-data too
   bool needs_key = true;
-  bool is_quick = false;                 ///< takes no time: it is answered beside what does
-  bool needs_models = false;             ///< answered with 503 while models are loaded or the server drains
-  std::vector<int> error_statuses = {};  ///< 404 and others that this endpoint gives
+  bool is_quick = false;                 ///< fast: it does not wait for slow requests
+  bool needs_models = false;             ///< answers 503 while models are loaded or the server drains
+  std::vector<int> error_statuses = {};  ///< 404 and other errors that this endpoint gives
 };
 
+/// An endpoint: its route, its documentation and its handler.
 struct Endpoint {
   std::string method, path;  ///< "/v1/models/{model}"; a {name} at the end also takes slashes
   std::string tag, summary;
@@ -58,10 +61,10 @@ struct Endpoint {
   EndpointRules rules = {};
 };
 
-/// The endpoints of all files in endpoints/.
+/// Returns the endpoints of all files in endpoints/.
 const std::vector<Endpoint>& endpoints();
 
-/// The description of all endpoints, OpenAPI 3.1. `asks_for_key`: API keys are set.
+/// Returns the description of all endpoints in OpenAPI 3.1. `asks_for_key`: API keys are set.
 Json openapi(bool asks_for_key);
 
 inline std::unique_ptr<Answer> json_answer(const Json& json, int status = 200) {

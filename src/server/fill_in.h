@@ -12,7 +12,7 @@ namespace redline::server {
 
 struct FillInRequest {
   std::string prefix, suffix;
-  std::string begin;                                       ///< of the text between them, which the answer continues
+  std::string begin;  ///< beginning of the text between prefix and suffix, which the answer continues
   std::vector<std::pair<std::string, std::string>> files;  ///< names and texts of other files of the project
 };
 
@@ -21,10 +21,10 @@ struct FillInPrompt {
   std::vector<int32_t> stop_tokens;  ///< markers that end the text
 };
 
-/// Bavarian et al. 2022, arXiv:2207.14255. The format is that of the markers in the vocabulary: Qwen2.5-Coder,
-/// CodeGemma, Granite, StarCoder 2, CodeLlama, DeepSeek-Coder, Codestral, Seed-Coder, GLM-4. Other files come first,
-/// each after the marker of a file where the vocabulary has one. unsupported: the vocabulary has no such markers.
-/// `param`: the field that its error is about.
+/// Builds a fill-in-the-middle prompt (Bavarian et al. 2022, arXiv:2207.14255). The markers in the vocabulary decide
+/// the format: Qwen2.5-Coder, CodeGemma, Granite, StarCoder 2, CodeLlama, DeepSeek-Coder, Codestral, Seed-Coder, GLM-4.
+/// Other files come first, each after a file marker if the vocabulary has one. `param`: the field that errors name.
+/// unsupported: the vocabulary has no such markers.
 Outcome<FillInPrompt> fill_in_prompt(const TextEngine& engine, const FillInRequest& request,
                                      const std::string& param = "");
 

@@ -15,15 +15,15 @@ struct FormFile {
 };
 
 struct Form {
-  Json fields = Json::object();  ///< as the JSON body of the same request would have them
+  Json fields = Json::object();  ///< the fields in the form of a JSON body
   std::vector<FormFile> files;
 };
 
 bool is_form(std::string_view content_type);
-/// Text fields become values of the types that `schema` gives them; "name[]", and a name that comes more than once,
+/// Parses a form. Text fields get the types that `schema` gives them; "name[]", and a name that occurs more than once,
 /// become arrays. Parts with a file name are files. invalid_request_error: no boundary, or a malformed part.
 Outcome<Form> parse_form(std::string_view content_type, std::string_view body, const Schema& schema);
-/// "a=1&b[]=x" of a URL, by the same rules. invalid_request_error: malformed percent-encoding.
+/// Parses the query "a=1&b[]=x" of a URL by the same rules. invalid_request_error: malformed percent-encoding.
 Outcome<Json> parse_query(std::string_view query, const Schema& schema);
 
 }  // namespace redline::server

@@ -341,7 +341,7 @@ Progress GenerationAnswer::poll(std::string& body) {
     has_begun_ = true;
     begin(body);
   }
-  // What a slow reader has not taken waits in the queue, where it is small and bounded, not as text of events.
+  // Output that a slow reader has not taken stays in the queue, where it is small and bounded, not as text of events.
   constexpr size_t kMaxPart = size_t{64} << 10;
   const size_t begin_size = body.size();
   while (!is_stream || body.size() - begin_size < kMaxPart) {

@@ -1,4 +1,4 @@
-// A request and the answer to it, without sockets.
+// A request and its answer, independent of sockets.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@ namespace redline::server {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+/// A request as it was read.
 struct HttpRequest {
   std::string method, path, query;  ///< path: percent-decoded, without the query
   std::string body;
@@ -24,10 +25,10 @@ struct HttpRequest {
   std::string peer;  ///< address of the other end
   bool is_tls = false;
   std::string client;        ///< name of the API key; "" without keys
-  bool is_admitted = false;  ///< its head has been checked
-  /// What the body and what is made from it take of the server's budget; null: there is none.
+  bool is_admitted = false;  ///< App::admit() has accepted it
+  /// The bytes of the server's budget that the body and its parsed form take; null: there is no budget.
   std::shared_ptr<BodyBudget::Lease> lease = nullptr;
-  /// The client has gone while the answer is made; null: that is not known.
+  /// Set to true when the client disconnects while the answer is computed; null: this is not observed.
   std::shared_ptr<const std::atomic<bool>> abandoned = nullptr;
   bool is_abandoned() const { return abandoned && abandoned->load(std::memory_order_relaxed); }
   std::string_view header(std::string_view name) const {
@@ -37,7 +38,7 @@ struct HttpRequest {
   }
 };
 
-/// The request that the calling thread handles: work that takes long asks whether its client still waits.
+/// The request that the calling thread handles. Long work checks it to see whether the client still waits.
 class HandledRequest {
  public:
   explicit HandledRequest(const HttpRequest& request) : before_(current()) { current() = &request; }
@@ -54,7 +55,7 @@ class HandledRequest {
   const HttpRequest* const before_;
 };
 
-/// Properties of an answer for the access log and the metrics, besides its status.
+/// Facts about an answer for the access log and the metrics, besides its status.
 struct AnswerFacts {
   std::string model, finish;
   int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
@@ -62,12 +63,12 @@ struct AnswerFacts {
 };
 
 enum class Progress : uint8_t {
-  kWaiting,  ///< nothing yet; wake() will be called
-  kMore,     ///< something was appended, more follows
+  kWaiting,  ///< nothing was appended; wake() will be called
+  kMore,     ///< something was appended, and more follows
   kDone,     ///< this was the last part
 };
 
-/// A response in the making. Used by one thread at a time; destroying it cancels the work behind it.
+/// A response that is being computed. Used by one thread at a time; the destructor cancels its work.
 class Answer {
  public:
   virtual ~Answer() = default;
@@ -75,22 +76,23 @@ class Answer {
   std::string content_type = "application/json";
   Headers headers;
   AnswerFacts facts;
-  /// Sent part by part as poll() gives them, the head at once. Otherwise head and body are sent when poll() is done,
-  /// and poll() may change the head until then.
+  /// If true, the head is sent at once and the parts as poll() appends them. If false, head and body are sent when
+  /// poll() is done, and poll() may change the head until then.
   bool is_stream = false;
-  /// Of an answer that is not a stream: poll() may take long, and runs on a handler thread.
+  /// For answers that are not streams: if true, poll() may take long and runs on a handler thread.
   bool is_made_apart = false;
 
-  /// `wake` may be called from any thread, when poll() has something new. It must not be called before this.
+  /// Sets a function that is called from any thread when poll() has something new. It is not called before on_ready()
+  /// is.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
   virtual void on_ready(std::function<void()> wake) {}
   virtual Progress poll(std::string& body) = 0;
-  /// After the last poll(), of an answer that is not a stream: makes the answer that is sent instead. Runs on a handler
-  /// thread.
+  /// For answers that are not streams, called after the last poll(): returns a function that makes the answer to send
+  /// instead, or an empty one. The function runs on a handler thread.
   virtual std::function<std::unique_ptr<Answer>()> continuation() { return {}; }
-  /// Sent when a stream has been silent for its tick_s; "": nothing.
+  /// Returns the text to send when a stream has been silent for tick_s(); "": none.
   virtual std::string_view ping() const { return {}; }
-  /// poll() is called at least this often.
+  /// Returns the maximum time between two calls of poll().
   virtual double tick_s() const { return 15; }
 };
 
@@ -107,14 +109,14 @@ class FixedAnswer final : public Answer {
   std::string body_;
 };
 
-/// Printable ASCII without spaces, so that it is safe in a header and in a log line.
+/// Returns true for printable ASCII without spaces, which is safe in a header and in a log line.
 bool is_request_id(std::string_view id);
 std::string new_request_id();
 
-/// "Bad Request" of 400.
+/// Returns "Bad Request" for 400.
 std::string_view reason_phrase(int status);
 
-/// Replaces %XX; nullopt: a malformed escape or a zero byte.
+/// Replaces %XX. Returns false for a malformed escape or a zero byte.
 bool percent_decode(std::string_view text, std::string& decoded);
 
 }  // namespace redline::server

@@ -1,5 +1,6 @@
 // One connection of the HTTP server: reads requests and sends the parts of their answers. Only http_server.cc includes
-// it; over 600 lines: its coroutines share the state of the connection, and a second class would only pass it around.
+// it. It is over 600 lines because its coroutines share the state of the connection, and a second class would only pass
+// it around.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
-#include <utility>  // boost/asio/awaitable.hpp of Boost 1.74 lacks it
+#include <utility>  // boost/asio/awaitable.hpp of Boost 1.74 does not include it
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -53,21 +54,21 @@ inline std::chrono::milliseconds seconds_of(double s) {
   return std::chrono::milliseconds(static_cast<int64_t>(s * 1e3));
 }
 
-/// The way from other threads to the socket thread, which may be gone when they call.
+/// The access of other threads to the socket thread, which may have ended when they call.
 struct Gate {
   std::mutex mutex;
   asio::io_context* io = nullptr;
 };
 
-/// A connection of any stream, on the thread of the sockets.
+/// A connection of any stream type. Runs on the socket thread.
 class AnyConnection {
  public:
   virtual ~AnyConnection() = default;
-  /// Closes it if its other end has taken nothing for write_timeout_s of what waits for it in the kernel.
+  /// Closes the connection if the other end has read no written bytes for write_timeout_s.
   virtual void end_if_unread(Clock::time_point now) = 0;
 };
 
-/// What the connections share. It outlives them: they end with `io`, the last member.
+/// State that all connections share. It outlives them: they are destroyed with `io`, the last member.
 struct Shared {
   Shared(const HttpServerOptions& o, HttpApplication& app) : options(o), application(app) {
     gate->io = &io;
@@ -79,32 +80,33 @@ struct Shared {
   HttpServerOptions options;
   HttpApplication& application;
   std::atomic<int64_t> connections{0};
-  int64_t answering = 0;  // of the socket thread, as the next
+  int64_t answering = 0;  // number of responses in progress; used by the socket thread only, like is_draining
   bool is_draining = false;
-  std::function<void()> on_idle;  // no answer is in the making
+  std::function<void()> on_idle;  // called when no response is in progress
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
   std::set<AnyConnection*> open;
-  std::map<std::string, int64_t> of_address;  // open connections
+  std::map<std::string, int64_t> of_address;  // number of open connections by address
   std::shared_ptr<BodyBudget> budget;
-  /// What is quick does not wait for what takes long.
+  /// Threads for requests; quick requests have their own, so that they do not wait for long ones.
   FairPool handlers{{.threads = static_cast<size_t>(options.handler_threads), .name = "http-handler"}};
   FairPool quick_handlers{{.threads = 1, .name = "http-quick"}};
   asio::io_context io{1};
 };
 
-/// How long, and how much of what a client still sends is read after the last answer.
+/// Limits of reading what a client still sends after the last answer: total time, time without data, bytes.
 constexpr double kLingerSeconds = 10, kLingerSilenceSeconds = 1;
 constexpr int64_t kLingerBytes = int64_t{256} << 20;
 
-/// The buffer of a connection has this much more than the head of a request. A line that has to be there as a whole,
-/// as the first one of a chunk, is no longer.
+/// Size of the read buffer after the header. Upper limit for anything that must be contiguous, such as a chunk-size
+/// line.
 constexpr int64_t kBufferBytes = 32 << 10;
 /// Bodies are read in parts of this size.
 constexpr size_t kPartBytes = 64 << 10;
-/// A body that is refused by its head is dropped up to this size, and the connection goes on.
+/// The body of a request that is refused by its header is read and dropped up to this size, and the connection stays
+/// open. Larger bodies end it.
 constexpr uint64_t kDroppedBytes = 64 << 10;
 
-/// The status in the log of an answer whose client has gone.
+/// Status in the log of an answer whose client has disconnected.
 constexpr int kClientGone = 499;
 
 /// Runs a function at the end of a scope.
@@ -118,7 +120,7 @@ AtEnd(F) -> AtEnd<F>;
 
 inline const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/// For top, perf and /proc.
+/// Sets the thread's name for top, perf and /proc.
 inline bool name_thread(const char* name) { return pthread_setname_np(pthread_self(), name) == 0; }
 
 inline std::string http_date() {
@@ -129,7 +131,7 @@ inline std::string http_date() {
   return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
 }
 
-/// Why a head that Beast accepts is refused all the same: what a proxy in front might read in another way.
+/// The reason to refuse a header that Beast accepts, because a proxy in front might read it in another way.
 struct HeadProblem {
   const char* param = nullptr;
   const char* message = nullptr;
@@ -143,7 +145,7 @@ HeadProblem problem_of(const Head& head) {
   if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
   if (count(http::field::content_length) > 1)
     return {"content-length", "the header Content-Length is given more than once"};
-  // Beast takes a list of equal numbers too.
+  // Beast accepts a list of equal numbers too.
   const auto length = head[http::field::content_length];
   if (std::find(length.begin(), length.end(), ',') != length.end())
     return {"content-length", "the header Content-Length is a list"};
@@ -159,7 +161,7 @@ HeadProblem problem_of(const Head& head) {
   return {};
 }
 
-/// The header that a parse error is about, if one.
+/// Returns the header that a parse error is about, or "".
 inline std::string param_of(const ErrorCode& error) {
   if (error == http::error::bad_content_length) return "content-length";
   if (error == http::error::bad_transfer_encoding || error == http::error::bad_chunk ||
@@ -226,7 +228,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
       return;
     }
     if (now - taken_at_ < seconds_of(shared_->options.write_timeout_s)) return;
-    // What the other end does not take is dropped with the connection, instead of waiting in the kernel.
+    // Drops unread output when the socket is closed, instead of keeping it in the kernel.
     ErrorCode ignored;
     socket().set_option(asio::socket_base::linger(true, 0), ignored);
     socket().close(ignored);
@@ -319,7 +321,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
   }
 
-  /// Reads a body part by part, as the budget of all bodies allows; asio::error::no_memory: it does not.
+  /// Reads a body part by part, as far as the budget of all bodies allows. asio::error::no_memory: the budget is used
+  /// up.
   asio::awaitable<ErrorCode> read_body(Parser& parser, HttpRequest& request, const std::string& client) {
     ErrorCode error;
     request.lease = shared_->budget->open(client, [weak = this->weak_from_this(), gate = shared_->gate] {
@@ -383,7 +386,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     if (error) is_last_ = true;
   }
 
-  /// Begins to watch whether the client is still there.
+  /// Starts watching whether the client is still connected.
   void watch_anew() {
     is_signalled_ = false;
     is_gone_ = is_refused_;
@@ -391,7 +394,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     needs_probe_ = is_half_closed_ && !is_probed_;
   }
 
-  /// Runs `make` on another thread; the answer comes back as an event. Null: the client has gone before.
+  /// Runs `make` on another thread; the answer arrives as an event. Null: the client disconnected before.
   asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make, bool is_quick) {
     auto made = std::make_shared<std::optional<std::unique_ptr<Answer>>>();
     FairPool& pool = is_quick ? shared_->quick_handlers : shared_->handlers;
@@ -413,8 +416,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
         pool.withdraw(number);
         co_return nullptr;
       }
-      // Readability says nothing while there is something unread. A client that has only stopped sending is asked
-      // whether it is there if its answer takes a while; one of HTTP/1.0 cannot be asked.
+      // Readability says nothing while input is unread. If its answer takes long, a client that has only stopped
+      // sending is probed; one of HTTP/1.0 cannot be probed.
       if (has_unread_ || needs_probe_) event_.expires_after(seconds_of(1));
       else event_.expires_at(Clock::time_point::max());
       const bool probes = needs_probe_;
@@ -451,12 +454,12 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     return request;
   }
 
-  /// Answers a request that could not be read, if its sender still listens.
+  /// Answers a request that could not be read, if the client is still connected.
   asio::awaitable<void> refuse_unread(ErrorCode error, Clock::time_point begin) {
     is_last_ = true;
     std::unique_ptr<Answer> answer;
     if (error == beast::error::timeout) {
-      // The stream is closed by then.
+      // The stream is already closed.
     } else if (error == http::error::header_limit) {
       answer = shared_->application.refuse(
           431, "", fmt::format("the head of the request has more than {} bytes", shared_->options.max_header_bytes));
@@ -490,7 +493,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     sent_.reset();
   }
 
-  /// Sends an answer, which is kept in sent_. Returns the size of the body, -1 if it was cut.
+  /// Sends an answer, which is stored in sent_. Returns the size of the body, or -1 if it was cut.
   asio::awaitable<int64_t> send(std::unique_ptr<Answer> answer, std::string id) {
     const bool was_gone = is_gone_ && answer->status == kClientGone;
     sent_ = std::move(answer);
@@ -561,14 +564,14 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     }
   }
 
-  /// poll() of an answer that may take long, on another thread.
+  /// Runs poll() of a slow answer on another thread.
   asio::awaitable<Progress> poll_on_handlers(std::string& body) {
     struct Polled {
       std::unique_ptr<Answer> answer;
       std::string body;
       Progress progress = Progress::kWaiting;
     };
-    // The answer goes along: if the client leaves meanwhile, it is destroyed there.
+    // The other thread owns the answer: if the client disconnects meanwhile, it is destroyed there.
     const auto polled = std::make_shared<Polled>(Polled{std::move(sent_), std::move(body)});
     const auto poll = [polled] {
       polled->progress = polled->answer->poll(polled->body);
@@ -584,8 +587,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     co_return polled->progress;
   }
 
-  /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took
-  /// nothing.
+  /// Writes all bytes. The client has write_timeout_s for each part, not for the whole text. Returns false if the
+  /// client is gone or read nothing in that time.
   asio::awaitable<bool> write_all(std::string_view rest) {
     while (!rest.empty()) {
       ErrorCode error;
@@ -604,7 +607,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     return body.empty() ? "" : fmt::format("{:x}\r\n{}\r\n", body.size(), body);
   }
 
-  /// `size` -1: chunked; -2: until the connection ends.
+  /// Returns the header. `size` -1: chunked; -2: the body ends with the connection.
   std::string head_of(const Answer& a, std::string_view id, int64_t size) const {
     std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status,
                                    reason_phrase(a.status), http_date());
@@ -619,13 +622,14 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     return head + "\r\n";
   }
 
-  /// Any thread, behind the gate: poll() has something new.
+  /// Signals that poll() has something new. Called on any thread, through the gate.
   void signal() {
     if (is_signalled_.exchange(true)) return;
     asio::post(shared_->io, [self = this->shared_from_this()] { self->event_.cancel(); });
   }
 
-  /// True: nothing came in `tick_s`. Sets is_gone_ when the client has gone, needs_probe_ when it may have.
+  /// Waits for an event. Returns true if none came in `tick_s`. Sets is_gone_ when the client has disconnected,
+  /// needs_probe_ when it may have.
   asio::awaitable<bool> wait_for_event(double tick_s) {
     watch_client();
     if (is_signalled_.exchange(false) || needs_probe_ || is_gone_) co_return false;
@@ -638,7 +642,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     co_return error != asio::error::operation_aborted && !asks_often;
   }
 
-  /// While an answer is in the making, a readable socket means the end of the client, or its next request.
+  /// Watches the socket while an answer is computed: readable means that the client disconnected or sent its next
+  /// request.
   void watch_client() {
     if (is_watching_ || has_unread_ || is_half_closed_) return;
     if (buffer_.size() > 0) {
@@ -655,7 +660,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     });
   }
 
-  /// True: its side is open. The state of the connection also tells when bytes that are still to be read hide its end.
+  /// Returns true if the client's sending side is open. The TCP state also shows a closed side behind bytes that are
+  /// still unread.
   bool look_at_client() {
     tcp_info info{};
     socklen_t size = sizeof info;
@@ -671,10 +677,10 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     return false;
   }
 
-  /// A client that has closed its sending side may wait for its answer, or be gone: both look the same until something
-  /// is sent, which the kernel of one that is gone refuses. Streams have their pings for that. Other answers have the
-  /// interim ones of HTTP/1.1, of which every client knows this one; HTTP/1.0 has none, and its clients count as gone.
-  /// A stream of another kind has to wait for its next part. False: the client is gone.
+  /// Finds out whether a client that has closed its sending side still waits for its answer. The two cases look the
+  /// same until something is sent, which the kernel of a client that is gone refuses. Streams send their pings. Other
+  /// answers send an interim response of HTTP/1.1, of which every client knows this one; HTTP/1.0 has none, and its
+  /// clients count as gone. A stream without pings has to wait for its next part. Returns false if the client is gone.
   asio::awaitable<bool> probe(std::string_view ping, bool has_head, bool is_chunked) {
     if (!has_head && is_http10_) co_return false;
     const std::string text = !has_head ? kContinue : is_chunked ? chunk_of(ping) : std::string(ping);
@@ -686,12 +692,12 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
       self->is_gone_ = self->is_refused_ = true;
       self->event_.cancel();
     });
-    look_at_client();  // for what came before it
+    look_at_client();  // for earlier events
     co_return !is_gone_;
   }
 
-  /// Closing a socket with unread input resets the connection, and a client that is still sending a body that was
-  /// refused may lose the answer. What it sends is read and dropped, within limits.
+  /// Reads and drops input before closing, within limits. Closing a socket with unread input resets the connection, and
+  /// a client that is still sending a refused body may then lose the answer.
   asio::awaitable<void> linger(double max_s) {
     ErrorCode error;
     socket().shutdown(Tcp::socket::shutdown_send, error);
@@ -700,7 +706,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     for (int64_t dropped = 0; !error && dropped < kLingerBytes;) {
       lowest().expires_at(std::min(end, Clock::now() + seconds_of(kLingerSilenceSeconds)));
       scrap.resize(dropped == 0 ? 4096 : 64 << 10);  // few have more to say
-      // Below TLS: what the bytes mean does not matter any more.
+      // Reads below TLS, because the content no longer matters.
       dropped += static_cast<int64_t>(
           co_await lowest().async_read_some(asio::buffer(scrap), asio::redirect_error(asio::use_awaitable, error)));
     }
@@ -713,7 +719,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
   std::string peer_;
   std::unique_ptr<Answer> sent_;
   WorkShare handler_share_;
-  int64_t num_written_ = 0, max_taken_ = 0;  ///< bytes; what the kernel does not hold any more has been taken
+  /// Bytes; bytes that are no longer in the kernel's buffer have been read by the other end.
+  int64_t num_written_ = 0, max_taken_ = 0;
   Clock::time_point taken_at_ = Clock::now();
   std::atomic<bool> is_signalled_{false};
   bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,

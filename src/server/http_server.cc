@@ -143,8 +143,8 @@ class AsioServer final : public HttpServer {
       if (shared_->connections >= 2 * shared_->options.max_connections) continue;
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);
-      // What a slow reader has not taken waits in its queue, where it is bounded, rather than in megabytes of the
-      // kernel.
+      // Output that a slow reader has not taken stays in its queue, where it is bounded, rather than in megabytes of
+      // the kernel.
       socket.set_option(asio::socket_base::send_buffer_size(256 << 10), error);
       const int idle_s = 30;
       const int unacknowledged_ms = static_cast<int>(seconds_of(shared_->options.write_timeout_s).count());

@@ -1,4 +1,4 @@
-// What the APIs for images have in common: the fields of a request, and answers that wait for a prediction.
+// Parts shared by the APIs for images: the fields of a request, and answers that wait for a prediction.
 #pragma once
 
 #include <memory>
@@ -10,24 +10,25 @@
 
 namespace redline::server {
 
-/// The `input` of a prediction.
+/// Returns the schema of a prediction's `input`.
 const Schema& image_input_schema();
 
-/// How a mask marks the part to draw.
+/// How a mask marks the area to draw.
 enum class MaskForm : uint8_t {
-  kWhite,        ///< it is white there
-  kTransparent,  ///< OpenAI's: it, or without a mask the image, is transparent there; an opaque mask is white there
+  kWhite,  ///< the area is white
+  /// OpenAI's: the area is transparent in the mask, or without a mask in the image. An opaque mask is white there.
+  kTransparent,
 };
 
-/// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
+/// Converts a checked `input` to a job for a model. Files of a form replace `image` and `mask`.
 Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input, MaskForm masks = MaskForm::kWhite);
 
-std::string_view image_format_name(ImageFormat format);  ///< "png", "jpeg" or "webp"
-std::string image_content_type(ImageFormat format);      ///< "image/png"
-/// "data:image/png;base64,..."
+std::string_view image_format_name(ImageFormat format);  ///< returns "png", "jpeg" or "webp"
+std::string image_content_type(ImageFormat format);      ///< returns "image/png"
+/// Returns "data:image/png;base64,...".
 std::string data_url(ImageFormat format, std::string_view bytes);
 
-/// An answer about a prediction; the client's end cancels the prediction if `owns_it`.
+/// An answer about a prediction. If `owns_it`, the prediction is cancelled when the client disconnects.
 class PredictionAnswer : public Answer {
  public:
   PredictionAnswer(std::shared_ptr<Prediction> prediction, bool owns_it);

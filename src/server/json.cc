@@ -10,7 +10,7 @@ constexpr int kMaxDepth = 64;
 
 /// An object with more members finds those of the same name by a table.
 constexpr size_t kFewMembers = 32;
-/// What a value takes besides its text, at most: of an object, with its name and the growth of the list that it is in.
+/// Maximum memory of a value besides its text: for an object, with its name and the growth of the list that it is in.
 constexpr int64_t kValueBytes = 96;
 constexpr size_t kValuesBetweenLooks = size_t{1} << 14;
 

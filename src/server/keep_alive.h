@@ -10,8 +10,8 @@ namespace redline::server {
 
 const Field& keep_alive_field();
 
-/// Seconds; 0: the model is unloaded, negative: it stays. Unset: the request has none, or models are never unloaded,
-/// which the answer reports. 400: not a duration.
+/// Returns seconds; 0: the model is unloaded, negative: it stays. Unset: the request has none, or models are never
+/// unloaded, which the answer reports. 400: not a duration.
 Outcome<std::optional<double>> keep_alive_of(Call& call);
 
 }  // namespace redline::server

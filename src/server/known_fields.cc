@@ -277,7 +277,7 @@ constexpr KnownField kTable[] = {
      "routed_dp_rank backend_sampling n_indent t_max_prompt_ms",
      "vLLM, SGLang, llama.cpp", kTexts, Use::kIgnored, kServerNote},
 
-    // What an answer has besides its text.
+    // Parts of an answer besides its text.
     {"logprobs", "OpenAI", kInOpenAi, Use::kHonoured, ""},
     {"top_logprobs", "OpenAI", kInChat, Use::kHonoured, ""},
     {"return_token_ids return_tokens_as_token_ids prompt_logprobs", "vLLM", kInOpenAi, Use::kHonoured, ""},

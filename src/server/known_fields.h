@@ -1,5 +1,5 @@
-// The fields that programs send to servers of these APIs, and the effect of each. The objects of requests have their
-// own schemas; this table has the names that other servers and clients use beside them.
+// The table of fields that programs send to servers of these APIs, and the effect of each. Schemas describe the fields
+// that this server documents; this table adds the names that other servers and clients use.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace redline::server {
 
-/// Objects of requests, as flags.
+/// Request objects in which a field may occur, as flags.
 enum FieldPlace : unsigned {
   kInChat = 1,                ///< /v1/chat/completions, /apply-template
   kInCompletion = 2,          ///< /v1/completions
@@ -30,45 +30,46 @@ enum FieldPlace : unsigned {
 };
 
 enum class FieldUse : uint8_t {
-  kHonoured,  ///< the schema of each place has it
-  kMapped,    ///< read as a field of the schema
-  kMembers,   ///< an object, whose members are read as fields of the object that holds it
-  kIgnored,   ///< no effect, and named in the header X-Redline-Ignored
-  kRefused,   ///< it would change the answer: 400, unless its value asks for nothing (see asks_for_nothing)
+  kHonoured,  ///< in the schema of each place
+  kMapped,    ///< read as another field of the schema
+  kMembers,   ///< an object whose members are read as fields of the object that holds it
+  kIgnored,   ///< without effect, and listed in the header X-Redline-Ignored
+  /// Refused with 400, because it would change the answer, unless its value has no effect (see asks_for_nothing).
+  kRefused,
 };
 
-/// Fields that have the same effect.
+/// A row: fields that have the same effect.
 struct KnownField {
   std::string_view names;    ///< separated by spaces
-  std::string_view senders;  ///< whose field it is
+  std::string_view senders;  ///< programs or APIs that define it
   unsigned places = 0;
   FieldUse use = FieldUse::kIgnored;
-  /// kMapped: the field that it becomes. kRefused: the end of a sentence "NAME ...". Otherwise a reason.
+  /// kMapped: the field that it is read as. kRefused: the end of a sentence "NAME ...". Otherwise a reason.
   std::string_view note;
-  /// kMapped: sets in `instead` the fields that the object has then, and lists parts of the value without effect.
-  /// Returns an empty text, or the end of the sentence "NAME must be ...". Null: the value gets the name `note`.
+  /// kMapped: sets in `instead` the resulting fields of the object, and lists parts of the value without effect.
+  /// Returns "", or the end of the sentence "NAME must be ...". Null: the value moves to the field `note`.
   std::string_view (*convert)(const Json& value, Json& instead, std::vector<std::string>& without_effect) = nullptr;
 };
 
 std::span<const KnownField> known_fields();
-/// The row of a field of the object whose schema has this name (Schema::name); null: the table has none for it.
+/// Returns the row of a field in the object whose schema has this name (Schema::name); null if the table has none.
 const KnownField* find_known_field(std::string_view schema, std::string_view name);
-/// True if a row has this name in any place.
+/// Returns true if a row has this name in any place.
 bool is_known_anywhere(std::string_view name);
-/// All names of the rows of a schema.
+/// Returns all names that the table has for a schema.
 const std::vector<std::string_view>& known_names(std::string_view schema);
-/// The places of a schema; 0: none.
+/// Returns the places of a schema; 0: none.
 unsigned places_of(std::string_view schema);
 
-/// Null, false, "", "none", [] and {}: a field of that value demands nothing.
+/// Returns true for null, false, "", "none", [] and {}: a field with such a value has no effect.
 bool asks_for_nothing(const Json& value);
 
-/// The known name that `name` is a typing error of, or "". One edit is a typing error in four characters of the longer
-/// name, and two at most: with more, any short name is near some other ("n" and "id", "mode" and "role"). The
-/// distance ignores case.
+/// Returns the known name that `name` is probably a misspelling of, or "". Allows one edit per four characters of the
+/// longer name, and two at most: with more, any short name is near some other ("n" and "id", "mode" and "role").
+/// Ignores case.
 std::string_view misspelled_name(std::string_view name, std::span<const std::string_view> known);
 
-/// docs/fields.md.
+/// Returns the text of docs/fields.md.
 std::string known_fields_markdown();
 
 }  // namespace redline::server

@@ -15,20 +15,21 @@
 
 namespace redline::server {
 
-/// Generated tokens often differ from the tokenization of the same text. A conversation therefore continues from
-/// the tokens themselves: they are what the model has written, and their cached state is found. Thread-safe.
+/// A cache of texts with their tokens. Generated tokens often differ from the tokenization of the same text. A
+/// conversation therefore continues from the tokens themselves: the model wrote these tokens, so their cached state is
+/// found. Thread-safe.
 class KnownTexts {
  public:
-  /// Keeps texts and tokens of at most `max_bytes`; those that were used least recently go first.
+  /// Keeps texts and tokens of at most `max_bytes`; the least recently used are evicted first.
   explicit KnownTexts(size_t max_bytes = size_t{16} << 20) : max_bytes_(max_bytes) {}
 
-  /// `text` was read and written as `tokens`. Texts are found within their `scope` only.
+  /// Adds a text that was read and written as `tokens`. Texts are found within their `scope` only.
   void add(const std::string& scope, std::string text, std::vector<int32_t> tokens);
   void clear();
 
-  /// The tokens of `text`, a rendered conversation: those of the longest known text that it begins with, then those of
-  /// the rest. A known text counts if nothing or a control token follows, across which no token can reach. Without one,
-  /// that is engine.encode(text, true, add_bos), whose errors it returns.
+  /// Returns the tokens of `text`, a rendered conversation: the tokens of the longest known text that it begins with,
+  /// then those of the rest. A known text is used only if nothing or a control token follows it, because no token can
+  /// reach across that. Without a known text, returns engine.encode(text, true, add_bos) with its errors.
   Result<std::vector<int32_t>> encode(const TextEngine& engine, const std::string& scope, std::string_view text,
                                       bool add_bos, const EncodeLimits& limits = {});
 
@@ -44,16 +45,16 @@ class KnownTexts {
     size_t length = 0;
     std::shared_ptr<const std::vector<int32_t>> tokens;
   };
-  /// Known texts that `text` begins with, the longest first.
+  /// Returns the known texts that `text` begins with, longest first.
   std::vector<Known> beginnings(const std::string& scope, std::string_view text);
   void remove(Entries::iterator entry);
 
   const size_t max_bytes_;
   std::mutex mutex_;  ///< guards the members below
   size_t bytes_ = 0;
-  Entries entries_;  ///< used most recently first
+  Entries entries_;  ///< the most recently used first
   std::unordered_map<uint64_t, Entries::iterator> by_hash_;
-  std::map<size_t, size_t> lengths_;  ///< of the texts; how many have each
+  std::map<size_t, size_t> lengths_;  ///< lengths of the texts, with the number of texts of each
 };
 
 }  // namespace redline::server

@@ -11,11 +11,11 @@
 
 namespace redline::server {
 
-/// Values by name and labels. Thread-safe.
+/// Metrics by name and labels. Thread-safe.
 class Metrics {
  public:
   enum class Kind : uint8_t { kCounter, kGauge, kHistogram };
-  /// Labels as they are printed: `model_name="tales"`; see label().
+  /// Declares a metric. Labels are passed as they are printed: `model_name="tales"`; see label().
   void declare(std::string name, Kind kind, std::string help, std::vector<double> buckets = {});
   void add(const std::string& name, const std::string& labels, double amount = 1);
   void set(const std::string& name, const std::string& labels, double value);
@@ -25,13 +25,13 @@ class Metrics {
   }
   std::string text() const;
 
-  /// name="value", with escapes.
+  /// Returns name="value", with escapes.
   static std::string label(std::string_view name, std::string_view value);
 
  private:
   struct Series {
-    double value = 0;              ///< of a histogram: the sum
-    std::vector<uint64_t> counts;  ///< of a histogram, per bucket and above the last
+    double value = 0;              ///< value; for a histogram the sum
+    std::vector<uint64_t> counts;  ///< counts of a histogram, per bucket and above the last
   };
   struct Family {
     Kind kind = Kind::kCounter;

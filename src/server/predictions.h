@@ -1,4 +1,4 @@
-// Image requests, the queue of each image model, and results.
+// Image requests, the queue of each image model, and their results.
 #pragma once
 
 #include <array>
@@ -27,13 +27,14 @@ struct ImageJob {
   ImageRequest request;
   std::vector<std::pair<std::string, double>> adapters;
   ImageFormat format = ImageFormat::kPng;
-  int64_t preview_side = 0;  ///< pixels of the previews, which are made while somebody listens; 0: none
-  int64_t num_previews = 0;  ///< evenly over the steps; 0: after each
+  /// Size in pixels of the previews, which are made only while someone listens; 0: no previews.
+  int64_t preview_side = 0;
+  int64_t num_previews = 0;  ///< number of previews, spread evenly over the steps; 0: one after each step
   std::string client;        ///< name of the API key
-  Json input;                ///< as the answer shows it
+  Json input;                ///< the request's input, as the answer repeats it
   std::optional<Webhook> webhook;
 
-  /// Memory that it takes while it is kept: its images and texts.
+  /// Returns the memory that the stored job takes: its images and texts.
   size_t bytes() const;
 };
 
@@ -42,16 +43,16 @@ std::string_view prediction_status_name(PredictionStatus status);  ///< "queued"
 
 class ImageModel;
 
-/// One request for images on its way. Thread-safe.
+/// The state of one request for images, from the queue to its results. Thread-safe.
 class Prediction {
  public:
-  /// What is known of it.
+  /// A snapshot of the prediction.
   struct State {
     PredictionStatus status = PredictionStatus::kQueued;
     int64_t step = 0, steps = 0, computed = 0;
     double step_ms = 0;
     double started = 0, completed = 0;                         ///< seconds since 1970; 0: not yet
-    Status error;                                              ///< of kFailed
+    Status error;                                              ///< set if status is kFailed
     std::vector<std::shared_ptr<const std::string>> previews;  ///< JPEG, one per image
     std::vector<std::shared_ptr<const std::string>> outputs;   ///< files in the job's format
     std::vector<uint64_t> seeds;
@@ -61,27 +62,27 @@ class Prediction {
     bool is_over() const { return status >= PredictionStatus::kSucceeded; }
   };
 
-  /// `model`: as ImageModels::find() gives it; it is kept loaded until this is over.
+  /// `model` must come from ImageModels::find(); it stays loaded until the prediction is over.
   Prediction(std::string id, const std::shared_ptr<ImageModel>& model, ImageJob job);
   const std::string& id() const { return id_; }
   const ImageJob& job() const { return job_; }
   const ImageModel& model() const { return *model_; }
   double created() const { return created_; }
   State state() const;
-  /// Requests before it, 0 when it is next.
+  /// Returns the number of requests before it; 0 when it is next.
   int64_t queue_position() const;
-  /// Takes effect at once in the queue, else after the step in progress.
+  /// Cancels the prediction: at once while it is queued, else after the current step.
   void cancel();
-  /// `changed` is called from another thread after every change of the state, until unlisten() with the number
-  /// returned.
+  /// Sets a listener: `changed` is called from another thread after every change of the state, until unlisten() with
+  /// the returned number.
   uint64_t listen(std::function<void()> changed);
-  /// No call runs after it.
+  /// Removes a listener. It is not called after this returns.
   void unlisten(uint64_t number);
 
-  // For the model that runs it.
-  /// Has no effect once it is over.
+  // Functions for the model that runs the prediction.
+  /// Changes the state. Has no effect when the prediction is over.
   void update(const std::function<void(State&)>& change);
-  /// Calls the listeners: the state or the place in the queue has changed.
+  /// Calls the listeners, because the state or the place in the queue has changed.
   void notify();
   bool has_listeners();
   bool is_canceled() const;
@@ -100,12 +101,12 @@ class Prediction {
   uint64_t next_listener_ = 0;
 };
 
-/// A served image model: one request at a time, the others wait in order of arrival. Its engine may be
-/// unloaded and reloaded. Thread-safe.
+/// A served image model. It runs one request at a time; the others wait in order of arrival. Its engine may be unloaded
+/// and loaded again. Thread-safe.
 class ImageModel final : public Resident, public std::enable_shared_from_this<ImageModel> {
  public:
   using Opener = std::function<Result<std::unique_ptr<ImageEngine>>()>;
-  /// Opened by load(). `adapters`: names and paths, which are loaded with it.
+  /// Serves an engine that load() opens. `adapters`: names and paths, loaded together with it.
   ImageModel(std::string name, Opener open, const ImageOptions& options, int64_t max_waiting,
              std::vector<std::pair<std::string, std::string>> adapters);
   ~ImageModel() override;
@@ -120,18 +121,19 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   int64_t created() const { return created_; }
   std::vector<std::string> adapters() const;
 
-  /// Of the jobs that wait, besides the first.
+  /// Maximum bytes of the waiting jobs, not counting the first.
   static constexpr size_t kMaxWaitingBytes = size_t{512} << 20;
-  /// To a model from ImageModels::find(). 429: the queue is full, by number or by bytes. invalid_request_error: an
-  /// adapter that is not there.
+  /// Queues a job for a model from ImageModels::find(). 429: the queue is full, by number or by bytes.
+  /// invalid_request_error: the model has no such adapter.
   static Outcome<std::shared_ptr<Prediction>> submit(const std::shared_ptr<ImageModel>& model, ImageJob job);
-  /// Requests before this one, 0 when it is next or does not wait.
+  /// Returns the number of requests before this one; 0 when it is next or not queued.
   int64_t queue_position(const Prediction& prediction) const;
-  /// Takes it out of the queue; false: it did not wait.
+  /// Removes a prediction from the queue. Returns false if it was not queued.
   bool withdraw(const Prediction& prediction);
-  /// Requests that wait or run.
+  /// Returns the number of requests that wait or run.
   int64_t in_flight() const;
-  /// Cancels what has no webhook, waits so long for the rest, cancels that too, and accepts no more.
+  /// Accepts no more requests and cancels those without a webhook. Waits up to `seconds` for the others, then cancels
+  /// them too.
   void close(double seconds = 1e6);
 
  private:
@@ -147,7 +149,7 @@ class ImageModel final : public Resident, public std::enable_shared_from_this<Im
   bool was_loaded_ = false;
   std::vector<std::pair<std::string, std::string>> adapters_;
   std::deque<std::shared_ptr<Prediction>> waiting_;
-  size_t waiting_bytes() const;  ///< of waiting_; with the mutex
+  size_t waiting_bytes() const;  ///< size of waiting_; requires the mutex
   std::shared_ptr<Prediction> running_;
   bool is_closing_ = false;
   std::thread thread_;
@@ -158,21 +160,21 @@ class ImageModels {
  public:
   explicit ImageModels(Residency& residency) : residency_(residency) {}
   ~ImageModels() { close(); }
-  /// See Residency::add.
+  /// Adds a model; see Residency::add.
   void add(std::shared_ptr<ImageModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ImageModel>> all() const;
-  /// "": the only model. 404 model_not_found with the names there are. The pointer keeps the model loaded; an error
-  /// with `load`: it is not.
+  /// Finds a loaded model; the pointer keeps it loaded. "" is the only model. 404 model_not_found lists the existing
+  /// names. If the model is not loaded, the error has `load`.
   Outcome<std::shared_ptr<ImageModel>> find(const std::string& name) const;
 
-  /// Keeps a prediction until there are kMaxKept, or until its images and files and those of later ones exceed
+  /// Stores a prediction. The oldest are dropped when there are more than kMaxKept, or when images and files exceed
   /// kMaxKeptBytes.
   void keep(std::shared_ptr<Prediction> prediction);
-  /// 404: this client has no prediction of that id, or no longer.
+  /// Finds a prediction. 404: this client has no prediction of that id, or it has been dropped.
   Outcome<std::shared_ptr<Prediction>> prediction(const std::string& id, const std::string& client) const;
-  /// A client's own, newest first.
+  /// Returns the predictions of a client, newest first.
   std::vector<std::shared_ptr<Prediction>> predictions(const std::string& client) const;
-  /// ImageModel::close of all, with so long for all together.
+  /// Closes all models as ImageModel::close; `seconds` is the limit for all together.
   void close(double seconds = 1e6);
 
  private:
@@ -186,7 +188,7 @@ class ImageModels {
   std::deque<std::shared_ptr<Prediction>> kept_;  ///< oldest first
 };
 
-/// The state of a prediction as the predictions API and its webhooks give it.
+/// Returns the state of a prediction as the predictions API and its webhooks show it.
 Json prediction_json(const Prediction& prediction);
 
 }  // namespace redline::server

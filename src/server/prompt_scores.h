@@ -9,12 +9,12 @@ namespace redline::server {
 
 struct TokenScore {
   float logprob = 0;
-  int64_t rank = 1;               ///< one more than the number of tokens that are more likely
+  int64_t rank = 1;               ///< one more than the number of more likely tokens
   std::vector<TokenLogprob> top;  ///< the most likely tokens at this position, best first
 };
 
-/// One per token of the prompt but the first, which nothing predicts. Errors as TextEngine::new_sequence and
-/// Sequence::append; cancelled: the client has gone.
+/// Scores each token of the prompt but the first, which nothing predicts. Errors as TextEngine::new_sequence and
+/// Sequence::append; cancelled: the client has disconnected.
 Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
                                              const AdapterWeights& adapters, size_t num_top);
 

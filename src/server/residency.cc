@@ -156,7 +156,7 @@ struct Residency::Shared {
   }
 };
 
-/// What keeps a model in memory.
+/// The handle that keeps a model in memory.
 struct Residency::Use {
   Use(std::shared_ptr<Shared> all, Slot& s, bool is_renewal) : shared(std::move(all)), slot(&s), renews(is_renewal) {
     ++slot->uses;  // under the mutex

@@ -1,4 +1,4 @@
-// The events of a streamed response, which clients may follow, leave and come back to.
+// The events of a streamed response, which clients may read, leave and resume.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace redline::server {
 
-/// Server-sent text, whose events are numbered from 0 on. Thread-safe.
+/// The text of server-sent events, which are numbered from 0 on. Thread-safe.
 class ResponseEvents {
  public:
-  /// As the next event: its type, its number, and what `json` has.
+  /// Appends the next event: its type, its number, and the members of `json`.
   void append(std::string_view type, const Json& json);
-  /// No more events follow; nothing has an effect any more.
+  /// Ends the stream; further calls of append() have no effect.
   void close();
-  /// The same, and those there are get lost: there is no room for them.
+  /// Ends the stream and deletes its events, because there is no room for them.
   void drop();
 
   size_t bytes() const;
-  /// drop() was called.
+  /// Returns true after drop().
   bool is_dropped() const;
   enum class Rest : uint8_t { kSome, kComes, kNone, kDropped };
-  /// Appends events from number `next` on, the first and as many as follow it within `max_bytes`, and moves `next`
-  /// behind them. The rest: more are there, more may come, that was the last, or they are dropped.
+  /// Appends events from number `next` on to `out`, at least one and as many as fit into `max_bytes`, and sets `next`
+  /// to the following number. Returns what remains: more events, more that may come, none, or dropped events.
   Rest read(size_t& next, size_t max_bytes, std::string& out) const;
 
-  /// `changed` is called from any thread when there is more to read, also once after unlisten() with the number that is
-  /// returned.
+  /// Sets a listener: `changed` is called from any thread when there is more to read. It may be called once more after
+  /// unlisten() with the returned number.
   uint64_t listen(std::function<void()> changed);
   void unlisten(uint64_t number);
 
@@ -44,13 +44,16 @@ class ResponseEvents {
 
   mutable std::mutex mutex_;  ///< guards the members below; listeners are called without it
   std::string text_;
-  std::vector<size_t> ends_;  ///< of each event in text_
+  std::vector<size_t> ends_;  ///< end of each event in text_
   bool is_over_ = false, is_dropped_ = false;
   std::map<uint64_t, Listener> listeners_;
   uint64_t next_listener_ = 0;
 };
 
-/// "event: NAME\ndata: {...}\n\n", with type and number before what `json` has.
+/// Returns "event: NAME
+/// ndata: {...}
+/// n
+/// n", with type and number before the members of `json`.
 std::string numbered_event(std::string_view type, size_t number, const Json& json);
 
 }  // namespace redline::server

@@ -1,4 +1,4 @@
-// Fields that say how tokens are sampled, under the names of OpenAI, vLLM and llama.cpp.
+// Fields for sampling parameters, under the names of OpenAI, vLLM and llama.cpp.
 #pragma once
 
 #include "redline/sampling_parameters.h"
@@ -6,14 +6,14 @@
 
 namespace redline::server {
 
-/// The fields of sampling_parameters(): all, or one.
+/// Return the fields of sampling_parameters(): all, or one.
 std::vector<Field> sampling_numbers();
 Field sampling_number(std::string_view name);
-/// These and the lists: biases, excluded words, samplers.
+/// Returns these fields and the lists: biases, excluded words, samplers.
 const std::vector<Field>& sampling_fields();
 
-/// The fields of a checked body over the model's own values. 400: a value that only shows as a whole to be wrong, such
-/// such as a bias that is not a number, or an invalid order of samplers.
+/// Returns the sampling options: the fields of a checked body over the model's defaults. 400: a value that the schema
+/// cannot check, such as a bias that is not a number, or an invalid order of samplers.
 Outcome<SamplingOptions> sampling_of(const Json& body, const SamplingOptions& defaults, int64_t vocab_size);
 
 }  // namespace redline::server

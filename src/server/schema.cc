@@ -102,7 +102,7 @@ class Validator {
     return others;
   }
 
-  /// The same field of all items of an array is one: "tools[].strict".
+  /// Returns one name for a field of all items of an array: "tools[].strict".
   static std::string header_name(const std::string& path) {
     std::string name;
     for (size_t i = 0; i < path.size() && name.size() < kMaxHeaderName; ++i) {

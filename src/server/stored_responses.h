@@ -1,4 +1,4 @@
-// Answers of /v1/responses that later requests continue.
+// Responses of /v1/responses that later requests can continue.
 #pragma once
 
 #include <set>
@@ -11,10 +11,10 @@ namespace redline::server {
 
 struct StoredResponse {
   std::string id, client;
-  Json response;               ///< as it was answered
+  Json response;               ///< the response as answered
   Json messages;               ///< the conversation up to its end, without instructions (ChatPrompt::messages)
-  Json input = Json::array();  ///< the items that it was made from, those of earlier responses first
-  /// Of a response that was made in the background and streamed; else null. They grow until its end.
+  Json input = Json::array();  ///< the input items, those of earlier responses first
+  /// Events of a response that was made in the background and streamed; else null. They grow until its end.
   std::shared_ptr<ResponseEvents> events = nullptr;
 
   size_t bytes() const {
@@ -22,32 +22,33 @@ struct StoredResponse {
   }
 };
 
-/// Thread-safe.
+/// The stored responses of all clients. Thread-safe.
 class StoredResponses : public ClientStore<StoredResponse> {
  public:
   using ClientStore::ClientStore;
-  /// As of any ClientStore. Where there is no room for its events, it is kept without them.
+  /// Stores a response as ClientStore. If there is no room for its events, it is stored without them.
   bool keep(StoredResponse response) {
     if (response.events && (response.events->is_dropped() || response.bytes() > max_bytes())) response.events.reset();
     return ClientStore::keep(std::move(response));
   }
 
-  /// A client knows the id of a response that is streamed before the response is kept, and may erase() it until then.
+  /// Registers a response whose id the client knows already, because it is being streamed. The client may erase() it
+  /// before it is stored.
   void expect(const std::string& id, const std::string& client) {
     const std::lock_guard lock(expecting_);
     expected_.emplace(id, client);
   }
-  /// It will not be kept.
+  /// Cancels expect(): the response will not be stored.
   void stop_expecting(const std::string& id, const std::string& client) {
     const std::lock_guard lock(expecting_);
     expected_.erase({id, client});
   }
-  /// keep() of an expected response, unless it has been erased.
+  /// Stores an expected response, unless it has been erased.
   bool keep_expected(StoredResponse response) {
     const std::lock_guard lock(expecting_);
     return expected_.erase({response.id, response.client}) > 0 && keep(std::move(response));
   }
-  /// False: neither kept nor expected, or another client's.
+  /// Erases a response. Returns false if it is neither stored nor expected, or belongs to another client.
   bool erase(const std::string& id, const std::string& client) {
     const std::lock_guard lock(expecting_);
     const bool was_expected = expected_.erase({id, client}) > 0;

@@ -1,4 +1,4 @@
-// The page at /: what web/dist holds, compiled into the program by cmake/EmbedWeb.cmake.
+// The web page at /: the files of web/dist, compiled into the program by cmake/EmbedWeb.cmake.
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@ namespace redline::server {
 
 struct WebFile {
   std::string_view path;          ///< "/" for index.html, else "/app.js"
-  std::string_view content_type;  ///< with the charset of text
-  std::string_view encoding;      ///< value of Content-Encoding: "gzip"; "": none, the bytes are the file
-  std::string_view etag;          ///< with its quotes; the same bytes have the same one
-  std::string_view bytes;         ///< as they are sent
+  std::string_view content_type;  ///< with a charset for text
+  std::string_view encoding;      ///< value of Content-Encoding: "gzip"; "": `bytes` are the file
+  std::string_view etag;          ///< with its quotes; a hash of the bytes
+  std::string_view bytes;         ///< the bytes as sent
 };
 
-/// In order of path.
+/// Returns the files in order of path.
 std::span<const WebFile> web_files();
 
 /// Content-Security-Policy of every file. The page loads nothing from elsewhere, runs no script but its own file, has

@@ -1,4 +1,4 @@
-// Work that takes long and blocks: one thread runs it, piece after piece.
+// A queue of long, blocking jobs, which one thread runs in order.
 #pragma once
 
 #include <atomic>
@@ -10,19 +10,19 @@
 
 namespace redline::server {
 
-/// Thread-safe.
+/// The queue. Thread-safe.
 class WorkQueue {
  public:
-  /// `goes_on()`: false when the queue is closed; the job ends soon then. It throws nothing.
+  /// A job. `goes_on()` returns false when the queue is closed; the job should then end soon. It must not throw.
   using Job = std::function<void(const std::function<bool()>& goes_on)>;
   WorkQueue() = default;
   ~WorkQueue() { close(); }
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// The thread starts with the first job. std::system_error: the system has none.
+  /// Adds a job. The first one starts the thread. std::system_error: the system cannot start a thread.
   void push(Job job);
-  /// Returns when every job has ended. Later ones run at once, on the thread that brings them.
+  /// Returns when every job has ended. Later jobs run at once, on the thread that adds them.
   void close();
 
  private:

@@ -7,51 +7,56 @@
 namespace redline {
 
 enum class ActivationLayout : uint8_t {
-  kF32,            ///< row-major float32, any stride
-  kI8Grouped,      ///< int8 codes in groups of 256 with one scale each, for integer dot products
-  kBf16Tiled,      ///< bfloat16 in tile order
-  kI8Tiled,        ///< int8 in tile order, one scale per 1024 elements of a row
-  kI8TiledGroups,  ///< int8 in tile order, one scale per 128 elements of a row, finer steps beside large elements
+  kF32,        ///< row-major float32, any stride
+  kI8Grouped,  ///< int8 codes in groups of 256 with one scale each, for integer dot products
+  kBf16Tiled,  ///< bfloat16 in tile order
+  kI8Tiled,    ///< int8 in tile order, one scale per 1024 elements of a row
+  /// int8 in tile order, one scale per 128 elements of a row, finer steps for groups with few large elements
+  kI8TiledGroups,
 };
 inline constexpr int kNumActivationLayouts = 5;
 
-/// Which weight types have one kernel for any number of rows, so that the bits of a row do not depend on the others.
+/// Selects the weight types that use one kernel for any number of rows, so that the bits of a row do not depend on
+/// other rows.
 enum class BatchInvariance : uint8_t {
-  kNone,       ///< the fastest kernel for each number of rows
-  kWhereFree,  ///< those where it costs no speed
+  kNone,       ///< no type: the fastest kernel for each number of rows
+  kWhereFree,  ///< the types for which it costs no speed
   kAlways,
 };
 
-/// kI8Grouped: elements that share a scale; the last group of a row may have fewer. The scale is max |x| / 127 / 2^3,
-/// and each 32 elements have it times a power of two from 1 to 2^3, the smallest that keeps their codes, round(x /
-/// scale), within 127: few large elements do not take the precision of all others. cols must be a multiple of kQ8Step.
+/// Constants of kI8Grouped. kQ8Group elements share a scale; the last group of a row may have fewer. The scale is max
+/// |x| / 127 / 2^3. Each kQ8Step elements multiply it by a power of two from 1 to 2^3, the smallest that keeps their
+/// codes, round(x / scale), within 127. So a few large elements do not reduce the precision of the others. cols must be
+/// a multiple of kQ8Step.
 inline constexpr int64_t kQ8Group = 256, kQ8Step = 32;
 inline constexpr int kQ8MaxShift = 3;
-/// What belongs to a group besides its codes: a cache line. Weight formats have a minimum for each 16 or 32 elements.
+/// Scale, shifts and sums of a group, one cache line. The sums serve weight formats with a minimum for each 16 or 32
+/// elements.
 struct alignas(64) Q8Numbers {
   float scale;
-  uint8_t shifts[kQ8Group / kQ8Step];  ///< 32 elements have the scale times 2^shift
-  int32_t packed_shifts;               ///< the same, two bits each
-  int16_t sums32[kQ8Group / 32];       ///< of the codes of each 32 elements, shifted; zero past the end of the row
+  uint8_t shifts[kQ8Group / kQ8Step];  ///< each 32 elements have the scale times 2^shift
+  int32_t packed_shifts;               ///< `shifts` with two bits each
+  int16_t sums32[kQ8Group / 32];       ///< sums of the codes of each 32 elements, shifted; zero past the end of the row
   int16_t sums16[kQ8Group / 16];
 };
 static_assert(sizeof(Q8Numbers) == 64);
-/// A row of kI8Grouped: [cols] int8 codes, padded to 64 bytes, and a Q8Numbers for each group.
+/// Sizes of a row of kI8Grouped: [cols] int8 codes, padded to 64 bytes, then a Q8Numbers for each group.
 constexpr int64_t q8_groups(int64_t cols) { return (cols + kQ8Group - 1) / kQ8Group; }
 constexpr int64_t q8_numbers_at(int64_t cols) { return (cols + 63) / 64 * 64; }
 constexpr int64_t q8_row_bytes(int64_t cols) {
   return q8_numbers_at(cols) + q8_groups(cols) * static_cast<int64_t>(sizeof(Q8Numbers));
 }
 
-/// kBf16Tiled: [rows / 16][cols / 32][16 rows][32 columns] bfloat16: 1 KiB tiles, contiguous along K. Rows and columns
-/// are padded to whole tiles, columns with zeros; padding rows are undefined (they never mix with other rows).
+/// Constants of kBf16Tiled: [rows / 16][cols / 32][16 rows][32 columns] bfloat16, that is 1 KiB tiles, contiguous along
+/// K. Rows and columns are padded to whole tiles, columns with zeros; padding rows are undefined (they never mix with
+/// other rows).
 inline constexpr int64_t kXTileRows = 16;
 inline constexpr int64_t kXTileBytes = 64;  ///< bytes of K per row of a tile
 constexpr int64_t tiles_panel_bytes(int64_t cols) { return (cols + 31) / 32 * kXTileRows * kXTileBytes; }
 
-/// kI8Tiled: a panel of 16 rows is [cols / 64][16 rows][64 columns] int8, columns padded with zeros, then for each
-/// kI8Chunk columns 16 float32 scales and 16 int32 sums of codes. scale = max |x| / 127, code = round(x / scale). Code
-/// sums of a chunk stay below 2^24: they are exact in float32 too.
+/// Constants of kI8Tiled. A panel of 16 rows is [cols / 64][16 rows][64 columns] int8, columns padded with zeros. Then
+/// follow, for each kI8Chunk columns, 16 float32 scales and 16 int32 sums of codes. scale = max |x| / 127, code =
+/// round(x / scale). Sums of a chunk's codes stay below 2^24, so they are exact in float32 too.
 inline constexpr int64_t kI8Chunk = 1024, kI8TileColumns = 64;
 constexpr int64_t i8_scales_at(int64_t cols) {
   return (cols + kI8TileColumns - 1) / kI8TileColumns * kXTileRows * kXTileBytes;
@@ -61,26 +66,27 @@ inline constexpr int64_t kI8ChunkScaleBytes = 2 * 64;  ///< bytes of the scales 
 constexpr int64_t i8_panel_bytes(int64_t cols, int64_t group = kI8Chunk) {
   return i8_scales_at(cols) + (cols + group - 1) / group * kI8ChunkScaleBytes;
 }
-/// kI8TiledGroups: the same with scales for kI8Group columns, and instead of sums of codes starts: those times -128,
-/// where sums of products with unsigned weights begin. If the largest of some kQ8Step columns is not zero and at most a
-/// quarter of the group's, steps are finer: columns have the scale over 2^shift, the largest shift up to kQ8MaxShift
-/// with which their codes fit (0 where all are zero). The start is then in units of 2^-kI8ShiftUnit, and its last 8
-/// bits are the shifts, two for each kQ8Step columns, with the upper bit first: the last 7 (kI8IsFine) are not all 0.
-/// They are zero in other groups.
+/// Constants of kI8TiledGroups: like kI8Tiled, with scales for kI8Group columns and with start values instead of sums
+/// of codes. A start is the sum times -128: sums of products with unsigned weights begin there.
+/// Steps are finer if the largest of some kQ8Step columns is not zero and at most a quarter of the group's largest.
+/// Columns then have the scale over 2^shift, with the largest shift up to kQ8MaxShift at which their codes fit (0 where
+/// all are zero). The start is then in units of 2^-kI8ShiftUnit, and its last 8 bits are the shifts: two bits for each
+/// kQ8Step columns, the upper bit first. The last 7 bits (kI8IsFine) are not all 0 in such a group, and are zero in
+/// other groups.
 inline constexpr int64_t kI8Group = 128;
 inline constexpr int kI8ShiftUnit = kQ8MaxShift + 1;
 inline constexpr int32_t kI8ShiftBits = 255, kI8IsFine = 127;
-/// The shift of kQ8Step columns, the step-th of a group.
+/// Returns the shift of the step-th kQ8Step columns of a group.
 constexpr int i8_shift(int32_t start, int64_t step) {
   const int32_t bits = start >> (2 * step);
   return (start & kI8IsFine) == 0 ? 0 : (bits >> 1 & 1) | (bits & 1) << 1;
 }
 
-/// Rows that a layout interleaves: a batch item must start at a multiple of it.
+/// Returns the number of rows that a layout interleaves; a batch item must start at a multiple of it.
 constexpr int64_t activation_layout_panel(ActivationLayout layout) {
   return layout == ActivationLayout::kF32 || layout == ActivationLayout::kI8Grouped ? 1 : kXTileRows;
 }
-/// Column granularity at which the conversion of a row can be split among tasks.
+/// Returns the column granularity at which the conversion of a row can be split among tasks.
 constexpr int64_t activation_layout_grain(ActivationLayout layout) {
   switch (layout) {
     case ActivationLayout::kI8Grouped: return kQ8Group;
@@ -92,7 +98,7 @@ constexpr int64_t activation_layout_grain(ActivationLayout layout) {
   return 32;
 }
 
-/// Bytes of x in a layout; float32 rows are dense.
+/// Returns the bytes of x in a layout; float32 rows are dense.
 constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows, int64_t cols) {
   switch (layout) {
     case ActivationLayout::kI8Grouped: return rows * q8_row_bytes(cols);
@@ -104,7 +110,7 @@ constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows,
   return rows * cols * 4;
 }
 
-/// "f32", "q8", "tiles", "i8".
+/// Returns "f32", "q8", "tiles" or "i8".
 const char* activation_layout_name(ActivationLayout layout);
 
 /// The layout of an activation by number of rows: at[i] applies from at[i].min_rows up to at[i + 1].min_rows.
@@ -117,13 +123,13 @@ struct ActivationLayouts {
   } at[kMax];
   int count = 1;
 
-  /// Index into `at` for this number of rows.
+  /// Returns the index into `at` for this number of rows.
   int index_for_rows(int64_t rows) const;
   ActivationLayout for_rows(int64_t rows) const { return at[index_for_rows(rows)].layout; }
   bool only_f32() const { return count == 1 && at[0].layout == ActivationLayout::kF32; }
-  /// Column granularity at which tasks can split a row in any of these layouts.
+  /// Returns the column granularity at which tasks can split a row in any of these layouts.
   int64_t grain() const;
-  /// Bytes of the largest of these layouts for up to `rows` rows.
+  /// Returns the bytes of the largest of these layouts for up to `rows` rows.
   int64_t bytes(int64_t rows, int64_t cols) const;
   bool operator==(const ActivationLayouts& other) const;
 };

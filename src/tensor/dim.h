@@ -51,7 +51,7 @@ class Dim {
   /// Requires is_constant().
   int64_t constant() const;
   int64_t eval(const SymbolValues& values) const;
-  /// "tokens*512 + 3"
+  /// Returns "tokens*512 + 3".
   std::string to_string() const;
 
   friend Dim operator+(const Dim& a, const Dim& b);
@@ -69,9 +69,9 @@ class Dim {
 };
 
 using Shape = std::vector<Dim>;
-/// Product of the sizes; 1 for a scalar.
+/// Returns the product of the sizes; 1 for a scalar.
 Dim num_elements(const Shape& shape);
-/// "[tokens, 512]"
+/// Returns "[tokens, 512]".
 std::string to_string(const Shape& shape);
 
 }  // namespace redline

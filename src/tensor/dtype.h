@@ -1,4 +1,4 @@
-// Element types and weight block formats: one row each.
+// The table of element types and weight block formats, with one row for each.
 #pragma once
 
 #include <cstddef>
@@ -38,20 +38,20 @@ struct DTypeInfo {
   int32_t block_elements;  ///< elements of one row in a block
   int32_t block_bytes;
   int32_t gguf_type;  ///< ggml's type number in GGUF files; -1: not a GGUF type
-  bool is_float;      ///< f64, f32, f16, bf16
-  bool is_block;      ///< quantized
-  int32_t row_bytes;  ///< bytes of a row after its blocks: its scale, float32; 0: none
+  bool is_float;      ///< f64, f32, f16 or bf16
+  bool is_block;      ///< a quantized format
+  int32_t row_bytes;  ///< bytes of a row after its blocks: its float32 scale; 0: none
 };
 
 const DTypeInfo& dtype_info(DType dtype);
-/// not_found: no such name; the message suggests the nearest.
+/// Finds a type by its lower-case name. not_found: no such name; the message suggests the nearest.
 Result<DType> dtype_from_name(std::string_view name);
-/// nullptr for an unsupported or unknown ggml type number.
+/// Returns nullptr for an unsupported or unknown ggml type number.
 const DTypeInfo* dtype_from_gguf(uint32_t gguf_type);
-/// ggml's name of a type number, also of unsupported types ("IQ1_S"); "" when ggml has none.
+/// Returns ggml's name of a type number, also of unsupported types ("IQ1_S"); "" when ggml has none.
 std::string_view gguf_type_name(uint32_t gguf_type);
 
-/// Bytes of one row; `elements` must be a multiple of the block.
+/// Returns the bytes of one row; `elements` must be a multiple of the block.
 inline int64_t row_bytes(DType dtype, int64_t elements) {
   const DTypeInfo& t = dtype_info(dtype);
   return elements / t.block_elements * t.block_bytes + t.row_bytes;
@@ -65,7 +65,7 @@ uint16_t f32_to_bf16(float value);  ///< round to nearest even; NaN stays NaN
 /// Unpacks `elements` (whole blocks; one whole row where a row has a scale) of any type to float32, bit-identical to
 /// ggml. For code that is not performance-critical: inspect, tests, the interpreter, packing.
 void unpack_row(DType dtype, const void* source, float* target, int64_t elements);
-/// The reverse, rounded to nearest, where can_round_to(dtype).
+/// Rounds float32 to the nearest values of a type, which must satisfy can_round_to(dtype).
 void round_row(DType dtype, const float* source, int64_t elements, void* target);
 bool can_round_to(DType dtype);
 

@@ -1,4 +1,4 @@
-// How the pixels of an item are divided for the statistics of a group norm.
+// Partition of an item's pixels for the statistics of a group norm.
 #pragma once
 
 #include <cstdint>

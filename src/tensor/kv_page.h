@@ -10,16 +10,16 @@ enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
 inline constexpr int kNumKvFormats = 3;
 constexpr int64_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
 
-/// Tokens per KV page, and per block of keys within a page.
+/// Number of tokens per KV page, and per block of keys within a page.
 inline constexpr int64_t kKvPageTokens = 32;
 inline constexpr int64_t kv_pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
 inline constexpr int64_t kKvBlockTokens = 16;
-/// Attention accumulates chunks of this many positions, aligned to multiples of it, and merges the partial results in
-/// order of position: workers can split the positions of a head and the bits stay the same (except for tile products of
-/// kBF16; see AttentionMergeArgs).
+/// Chunk of positions, aligned to multiples of it, over which attention accumulates. Partial results of chunks are
+/// merged in order of position: workers can split the positions of a head and the bits stay the same (except for tile
+/// products of kBF16; see AttentionMergeArgs).
 inline constexpr int64_t kKvChunk = 256;
 
-/// Elements of a head in a page: head_dim rounded up to even.
+/// Returns the elements of a head in a page: head_dim rounded up to even.
 constexpr int64_t kv_head_width(int64_t head_dim) { return (head_dim + 1) / 2 * 2; }
 
 /// One KV head of the paged cache as kernels see it. Page p of K is at k + p * page_stride elements. Pages are in tile
@@ -33,8 +33,8 @@ struct KvHeadView {
   int64_t page_stride;
 };
 
-/// Floats of one row of partial results: sums over the chunk's positions [head_dim rounded up to 16], the largest
-/// score, the sum of weights.
+/// Returns the floats of one row of partial results: sums over the chunk's positions [head_dim rounded up to 16], the
+/// largest score, the sum of weights.
 [[gnu::always_inline]] inline constexpr int64_t attention_partial_floats(int64_t head_dim) {
   return (head_dim + 15) / 16 * 16 + 16;
 }

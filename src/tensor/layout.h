@@ -27,6 +27,7 @@ std::string_view axis_name(Axis axis);
 /// A coordinate on every axis.
 using Place = std::array<int64_t, kNumAxes>;
 
+/// One digit of an index: its extent, and the axis and stride that it is mapped to.
 struct Iter {
   int64_t extent = 1;
   int64_t stride = 0;
@@ -38,22 +39,22 @@ class Layout {
  public:
   Layout() = default;
   Layout(std::vector<Iter> shard, std::vector<Iter> replica = {}, Place offset = {});
-  /// Dense row-major in memory.
+  /// Returns the dense row-major layout in memory.
   static Layout row_major(const std::vector<int64_t>& extents);
 
   const std::vector<Iter>& shard() const { return shard_; }
   const std::vector<Iter>& replica() const { return replica_; }
   const Place& offset() const { return offset_; }
 
-  /// Number of logical elements: the product of the shard extents.
+  /// Returns the number of logical elements, the product of the shard extents.
   int64_t size() const;
-  /// 1 + the largest coordinate on `axis`, replicas and offset included; 0 for an empty layout.
+  /// Returns 1 + the largest coordinate on `axis`, replicas and offset included; 0 for an empty layout.
   int64_t span(Axis axis) const;
-  /// First copy of logical element `index` (row-major). Costs one division per iter.
+  /// Returns the first copy of logical element `index` (row-major). Costs one division per iter.
   Place apply(int64_t index) const;
-  /// All copies.
+  /// Returns all copies of a logical element.
   std::vector<Place> apply_all(int64_t index) const;
-  /// Memory coordinate only.
+  /// Returns the memory coordinate of the first copy.
   int64_t memory(int64_t index) const { return apply(index)[0]; }
 
   /// Drops iters of extent 1 and fuses adjacent ones with outer.stride == inner.extent * inner.stride on one axis.
@@ -61,20 +62,20 @@ class Layout {
   /// Splits iters so that consecutive runs multiply to each extent of `shape`. invalid_argument when an extent does not
   /// divide.
   Result<std::vector<std::vector<Iter>>> group(const std::vector<int64_t>& shape) const;
-  /// `this` over tiles of `inner`: the logical shape is outer_shape[i] * inner_shape[i] per axis; strides of `this` are
-  /// multiplied by inner's span on the same axis.
+  /// Returns `this` over tiles of `inner`: the logical shape is outer_shape[i] * inner_shape[i] per axis; strides of
+  /// `this` are multiplied by inner's span on the same axis.
   Result<Layout> tile(const std::vector<int64_t>& outer_shape, const Layout& inner,
                       const std::vector<int64_t>& inner_shape) const;
-  /// The sub-box [begin, begin + extent) of the logical `shape`. nullopt when a side of the box cuts through an iter
-  /// (it is then not a single layout), or when shape, begin and extent do not fit this layout.
+  /// Returns the sub-box [begin, begin + extent) of the logical `shape`. nullopt when a side of the box cuts through an
+  /// iter (it is then not a single layout), or when shape, begin and extent do not fit this layout.
   std::optional<Layout> slice(const std::vector<int64_t>& shape, const std::vector<int64_t>& begin,
                               const std::vector<int64_t>& extent) const;
-  /// Number of trailing logical elements that are contiguous in memory, in the same order.
+  /// Returns the number of trailing logical elements that are contiguous in memory, in the same order.
   int64_t contiguous_run() const;
-  /// "(64:16@m, 16:1@m) + 0"
+  /// Returns "(64:16@m, 16:1@m) + 0".
   std::string to_string() const;
 
-  /// Same mapping: compares canonical() forms.
+  /// Compares canonical() forms: true if both map elements in the same way.
   friend bool operator==(const Layout& a, const Layout& b);
 
  private:
@@ -87,9 +88,9 @@ class Layout {
 struct CopyRun {
   int64_t source_offset, target_offset, length;
 };
-/// The runs that rearrange `source` into `target` in logical order, each the longest that is contiguous on both sides.
-/// Reads the first copy of the source and writes every copy of the target, one full pass per copy. invalid_argument
-/// when the sizes differ or an axis other than memory is used.
+/// Plans the runs that rearrange `source` into `target` in logical order, each as long as both sides are contiguous.
+/// Reads the first copy of the source and writes every copy of the target, one full pass per copy. invalid_argument:
+/// the sizes differ, or a layout uses an axis other than memory.
 Result<std::vector<CopyRun>> plan_copy(const Layout& source, const Layout& target);
 /// Executes plan_copy on elements of `element_bytes` without materializing the plan.
 Status convert(const Layout& source, const void* source_data, const Layout& target, void* target_data,

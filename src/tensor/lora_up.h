@@ -17,7 +17,7 @@ inline constexpr int64_t kLoraGroup = 16, kLoraLineRanks = 4;
 inline constexpr int64_t kLoraLineBytes = kRowPanelRows * kLoraLineRanks;
 inline constexpr int64_t kLoraScaleBytes = kRowPanelRows * 2;
 
-/// Lines of the group that begins at a rank.
+/// Returns the number of lines of the group that begins at a rank.
 constexpr int64_t lora_group_lines(int64_t rank, int64_t begin) {
   const int64_t ranks = rank - begin < kLoraGroup ? rank - begin : kLoraGroup;
   return (ranks + kLoraLineRanks - 1) / kLoraLineRanks;
@@ -26,15 +26,15 @@ constexpr int64_t lora_panel_bytes(int64_t rank) {
   return (rank + kLoraGroup - 1) / kLoraGroup * kLoraScaleBytes +
          (rank + kLoraLineRanks - 1) / kLoraLineRanks * kLoraLineBytes;
 }
-/// Bytes of a packed matrix with `rows` rows, padded to whole row panels.
+/// Returns the bytes of a packed matrix with `rows` rows, padded to whole row panels.
 constexpr int64_t lora_up_bytes(int64_t rows, int64_t rank) {
   return (rows + kRowPanelRows - 1) / kRowPanelRows * lora_panel_bytes(rank);
 }
 
-/// Rounds `up` [rows, rank], row-major, to the nearest codes. A group with a value that is not finite becomes NaN; one
-/// below 2^-100, zeros.
+/// Rounds `up` [rows, rank], row-major, to the nearest codes. A group with a value that is not finite becomes NaN; a
+/// group below 2^-100 becomes zeros.
 void pack_lora_up(const float* up, int64_t rows, int64_t rank, uint8_t* packed);
-/// The reverse, exactly.
+/// Unpacks to float32, exactly.
 void unpack_lora_up(const uint8_t* packed, int64_t rows, int64_t rank, float* up);
 
 }  // namespace redline

@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// Row panels of 16 output rows, each streamed by a kernel in order.
+/// Returns the layout of a packed matrix: row panels of 16 output rows, each streamed by a kernel in order.
 ///   plain types   unit = element: [N/16][K/e][16][e] with e = 4 / element bytes (f32 1, f16 and bf16 2): each 64-byte
 ///                 line is 16 rows x 4 bytes of K, the operand order of vpdpbusd, vpdpbf16ps and the AMX tiles alike
 ///   block types   unit = panel block, 16 rows x one block of K: [N/16][K/block]. Inside, the scales of the 16 rows
@@ -22,12 +22,12 @@ namespace redline {
 /// N is padded to whole row panels and K to whole 64-byte lines, with zeros.
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features);
 int64_t packed_unit_bytes(DType dtype);
-/// Bytes of the packed matrix, padding included.
+/// Returns the bytes of the packed matrix, padding included.
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
 
-/// The matrix that a weight is packed as: itself; for a convolution [out, in, kernel, kernel], which must be of a plain
-/// type, [out, kernel * kernel * in] in the order of im2col patches (kernels/cpu/conv2d.h): [in / 32][kernel *
-/// kernel][32] where `in` is a multiple of 32, else [kernel * kernel][in].
+/// The size of the matrix that a weight is packed as. A matrix is packed as it is. A convolution [out, in, kernel,
+/// kernel] must be of a plain type and becomes [out, kernel * kernel * in] in the order of im2col patches
+/// (kernels/cpu/conv2d.h): [in / 32][kernel * kernel][32] where `in` is a multiple of 32, else [kernel * kernel][in].
 struct MatrixSize {
   int64_t out_features, in_features;
 };

@@ -8,8 +8,8 @@
 
 namespace redline {
 
-/// Row-major, dense, last axis fastest. The owner of `data` (a MappedFile, a vector) must outlive the view; `data` may
-/// be unaligned.
+/// A tensor in memory that the view does not own: row-major, dense, last axis fastest. The owner of `data` (a
+/// MappedFile, a vector) must outlive the view; `data` may be unaligned.
 struct TensorView {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;

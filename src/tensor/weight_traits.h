@@ -1,4 +1,4 @@
-// How kernels may read weights of a type, beside its layout (dtype.h).
+// Properties of weight types that kernels depend on, besides the layout (dtype.h).
 #pragma once
 
 #include "tensor/dtype.h"
@@ -6,10 +6,11 @@
 namespace redline {
 
 struct WeightTraits {
-  /// Instructions that multiply pairs of bfloat16 read the weight as it is stored; other types are expanded for them.
+  /// True if instructions that multiply pairs of bfloat16 read the weight as it is stored. Other types are expanded for
+  /// them.
   bool is_bf16_pairs = false;
-  /// Matrices of the type are the factors of adapters, packed with scales of their own (lora_up.h): `linear` has no
-  /// weights of it.
+  /// True if matrices of the type are factors of adapters, packed with scales of their own (lora_up.h). `linear` has no
+  /// weights of such a type.
   bool is_adapter_factor = false;
 };
 const WeightTraits& weight_traits(DType type);

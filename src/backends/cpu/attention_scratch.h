@@ -9,14 +9,16 @@
 
 namespace redline {
 
-/// Used by one layer after the other: a layer reduces its partial results before the next one begins.
+/// Memory for partial results. The layers use it one after the other: a layer reduces its partial results before the
+/// next one begins.
 class AttentionScratch {
  public:
-  /// Before a step with this plan; allocates only if it needs more than all plans before.
-  /// out_of_memory: states the bytes.
+  /// Prepares for a step with this plan. Allocates only if it needs more than all plans before. out_of_memory: states
+  /// the bytes.
   Status reserve(const AttentionWork& work);
 
-  std::atomic<int32_t>* finished() const { return finished_.get(); }  ///< [splits] pieces; zero between layers
+  /// Returns [splits]: the number of finished pieces, which is zero between layers.
+  std::atomic<int32_t>* finished() const { return finished_.get(); }
   float* partials() const { return static_cast<float*>(partials_.data()); }
 
  private:

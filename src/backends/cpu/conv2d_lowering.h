@@ -1,4 +1,4 @@
-// Shared by the two lowerings of conv2d: im2col patches for products of `linear`, and direct convolution on the tile
+// Helpers of the two lowerings of conv2d: im2col patches for products of `linear`, and direct convolution on the tile
 // unit (AMX), by bfloat16 dot products or in float32.
 #pragma once
 
@@ -10,23 +10,25 @@
 
 namespace redline {
 
-/// A task's place: whole image rows of all items, columns in panels of 16. Convolutions of one output shape have equal
-/// grids, whichever kernels they use, so that one waits for the other tile by tile.
+/// Returns the grid of a convolution: tasks have whole image rows of all items, and columns in panels of 16.
+/// Convolutions of one output shape have equal grids, whichever kernels they use, so that one waits for the other tile
+/// by tile.
 TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op);
 
 /// Buffer space and kernels for the adapters of a convolution.
 struct Conv2dAdapters {
   AdapterExpand up;
   int64_t at = 0;     ///< offset in WorkerContext::buffer of x down^T for some rows; its prepared copy follows
-  int64_t bytes = 0;  ///< of the float32 copy
+  int64_t bytes = 0;  ///< size of the float32 copy of x down^T
 
-  /// For at most `max_rows` rows at a time. The space follows the first `buffer_bytes` bytes of the buffer, which
-  /// become the bytes of both.
+  /// Reserves space for at most `max_rows` rows at a time. It starts after the first `buffer_bytes` bytes of the
+  /// buffer; `buffer_bytes` becomes the size of both together.
   void reserve(const LowerContext& c, AdapterSite& site, int64_t max_rows, int64_t& buffer_bytes);
   float* rows(const WorkerContext& worker) const {
     return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + at);
   }
-  /// y += (t scale) up^T for `num_rows` rows starting at `y`, columns of the tile; t is rows(), which it scales.
+  /// Computes y += (t scale) up^T for `num_rows` rows starting at `y`, columns of the tile. t is rows(), which this
+  /// function multiplies by `scale`.
   void add_up(const AdapterFactors& factors, float scale, const Tile& tile, int64_t num_rows, int64_t segment_rows,
               int64_t out_features, float* y, WorkerContext& worker) const;
 };
@@ -44,13 +46,13 @@ struct Conv2dParams {
   Operand<const float> x, item_bias, residual;  ///< the last two null if absent
   Operand<float> y;
 
-  /// Sets what does not depend on the kernels.
+  /// Sets the members that do not depend on the kernels.
   Status init(LowerContext& c);
-  /// Declares the operands and the buffer; block_bytes is set.
+  /// Declares the operands and the buffer; block_bytes must be set.
   void add_operands(const LowerContext& c, LoweredStage& stage);
-  /// The bias of the rows of `count` items, [count, out_features]; or of all items, if there is no item bias.
+  /// Returns the bias of the rows of `count` items, [count, out_features]; without an item bias, the bias of all items.
   const float* bias_of_items(int64_t item, int64_t count, const WorkerContext& worker) const;
-  /// Kernel arguments of an item's input.
+  /// Returns the kernel arguments for an item's input.
   ConvPatchesArgs input_of(const Conv2dGeometry& s, int64_t item) const;
   float* item_buffer(const WorkerContext& worker) const {
     return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + block_bytes);

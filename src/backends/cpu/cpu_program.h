@@ -18,23 +18,23 @@
 
 namespace redline {
 
-/// How long a worker that waits for another spins, long enough for the rest of a tile, and then sleeps at a time. With
-/// a core per worker it does not yield: another process scheduled on the core would keep it for its whole time slice,
-/// milliseconds, and the other workers would then wait for this one (docs/performance.md, "Waits beside other
+/// How long a waiting worker spins, long enough for the rest of a tile, and how long each of its sleeps after that is.
+/// With a core per worker it does not yield: another process scheduled on the core would keep it for its whole time
+/// slice, milliseconds, and the other workers would then wait for this one (docs/performance.md, "Waits beside other
 /// programs").
 inline constexpr int kWaitSpins = 8000;
 inline constexpr timespec kWaitNap = {0, 50'000};
 
-/// Per worker thread.
+/// The context of one worker thread.
 struct WorkerContext {
   int worker = 0;
-  uint64_t step = 0;         ///< its number, from 1 on
-  bool shares_core = false;  ///< there are more workers than cores: what waits yields
+  uint64_t step = 0;         ///< number of the step, from 1 on
+  bool shares_core = false;  ///< there are more workers than cores, so waiting workers yield
   void* scratch = nullptr;   ///< kScratchBytes, used inside kernels
   void* buffer = nullptr;    ///< CpuProgram::buffer_bytes, for data that a task keeps between kernels
 };
 
-/// The bytes that a task reads first, in reading order.
+/// Addresses of the bytes that a task reads first, in reading order.
 struct FirstBytes {
   const void* data[2] = {nullptr, nullptr};
   int64_t bytes[2] = {0, 0};
@@ -54,13 +54,14 @@ struct Operand : OperandAddress {
 };
 
 struct CpuStage {
-  const StagePlan* plan = nullptr;  ///< of Program::stages
+  const StagePlan* plan = nullptr;  ///< element of Program::stages
   TaskFn run = nullptr;
-  /// Weights that the tile reads first, prefetched while the task waits for its events; or nullptr.
+  /// Returns the weights that the tile reads first, which are prefetched while the task waits for its events. nullptr:
+  /// none.
   FirstBytes (*first_weights)(const CpuStage& stage, const Tile& tile) = nullptr;
-  std::shared_ptr<void> params;  ///< StageParams of the lowering: kernels, sizes, weights and operands
+  std::shared_ptr<void> params;  ///< parameters of the lowering: kernels, sizes, weights and operands
   struct Use {
-    OperandAddress* operand;  ///< in `params`
+    OperandAddress* operand;  ///< an operand in `params`
     ValueId value;
   };
   std::vector<Use> operands;
@@ -70,7 +71,8 @@ struct CpuStage {
 /// A stage made by a lowering: the plan for scheduling and the code for workers. Each operand is declared together with
 /// the way in which tasks read or write its value.
 struct LoweredStage : StagePlan, CpuStage {
-  /// Tasks call kRun(parameters, tile, step, worker); kFirstWeights(parameters, tile) is CpuStage::first_weights.
+  /// Creates a stage. Tasks call kRun(parameters, tile, step, worker); kFirstWeights(parameters, tile) is
+  /// CpuStage::first_weights.
   template <auto kRun, auto kFirstWeights = nullptr, class Params>
   static LoweredStage make(TaskGrid grid, std::shared_ptr<Params> params) {
     LoweredStage stage;
@@ -87,7 +89,8 @@ struct LoweredStage : StagePlan, CpuStage {
   }
   void read(ValueId value, Reads how) { reads.push_back({value, how}); }
   void write(ValueId value) { writes.push_back(value); }
-  /// `operand` is in the parameters that the stage was made with, and stays where it is.
+  /// Declares an operand that is read. `operand` must be in the parameters that the stage was made with, and must not
+  /// move.
   template <class T>
   void read(Operand<const T>& operand, ValueId value, Reads how) {
     read(value, how);
@@ -100,7 +103,7 @@ struct LoweredStage : StagePlan, CpuStage {
   }
 };
 
-/// KV head `index` of the state at `place` (KvHeadView has the order of elements).
+/// Returns KV head `index` of the state at `place` (KvHeadView has the order of elements).
 inline KvHeadView kv_head(const KvPlace& place, const StateStep& step, int64_t index) {
   uint8_t* base = step.memory + index * place.head_bytes;
   return {base + place.keys, base + place.values, step.page_bytes / place.element_bytes};
@@ -112,10 +115,11 @@ struct CpuProgram : ProgramPayload {
   /// Called before the tasks of a step whose rows have adapters.
   std::vector<std::function<void(const StepContext&)>> before_steps;
   AlignedBuffer arena;
-  std::vector<void*> inputs, outputs;  ///< where the ports of Program::inputs and outputs lie in the arena
-  std::vector<std::shared_ptr<AttentionScratch>> attention;  ///< by state group; null where no stage attends
+  std::vector<void*> inputs, outputs;  ///< addresses in the arena of the ports in Program::inputs and outputs
+  std::vector<std::shared_ptr<AttentionScratch>> attention;  ///< by state group; null where no stage uses attention
   std::vector<AlignedBuffer> weights;
-  /// Reads `weights`, so it is destroyed first; null if there is no file to write.
+  /// Writes the cache file of `weights`; null if there is no file to write. Declared after them because it must be
+  /// destroyed first.
   std::unique_ptr<WeightCacheWriter> weight_writer;
 
   static CpuProgram& of(Program& program) { return static_cast<CpuProgram&>(*program.payload); }

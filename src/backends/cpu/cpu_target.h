@@ -27,8 +27,8 @@ class CpuTarget final : public Target {
   int workers_;
 };
 
-/// How a conv2d runs: as products of `linear` with im2col patches, or directly over regions of the feature map, in
-/// bfloat16 on the tile unit (AMX) or by fast dot products, or in float32.
+/// The implementation of a conv2d: `linear` with im2col patches, or direct convolution over regions of the feature map,
+/// in bfloat16 on the tile unit (AMX) or by fast dot products, or in float32.
 enum class ConvMethod { kPatches, kBf16, kF32 };
 ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels,
                               int64_t kernel);

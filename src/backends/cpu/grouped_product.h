@@ -1,5 +1,5 @@
-// For lowerings whose tasks multiply groups of rows, each with a matrix of its own: the kernels of one matrix per
-// group, the conversion of a group's rows inside a task, and the queue that tasks take their work from.
+// Helpers of lowerings whose tasks multiply groups of rows, each with a matrix of its own: the kernels of one matrix
+// per group, the conversion of a group's rows inside a task, and the queue from which tasks take work.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,13 @@
 
 namespace redline {
 
-/// Numbers 0, 1, 2, .., which the tasks of one stage take until there is no work for a number. Where the amount of work
-/// depends on the data, tasks cannot be assigned to workers before.
+/// A counter from which the tasks of one stage take the numbers 0, 1, 2, .. until no work is left. Where the amount of
+/// work depends on the data, tasks cannot be assigned to workers beforehand.
 class WorkQueue {
  public:
   int64_t next() const { return next_.fetch_add(1, std::memory_order_relaxed); }
-  /// Each of the `tasks` calls it once in a step, at its end; the last one resets the queue for the next step.
+  /// Must be called once by each of the `tasks` tasks of a step, at its end. The last call resets the queue for the
+  /// next step.
   void leave(int tasks) const {
     if (left_.fetch_add(1, std::memory_order_acq_rel) + 1 < tasks) return;
     next_.store(0, std::memory_order_relaxed);
@@ -29,19 +30,19 @@ class WorkQueue {
   mutable std::atomic<int> left_{0};
 };
 
-/// Rows that are multiplied at once. A multiple of kXTileRows.
+/// Number of rows that are multiplied at once. A multiple of kXTileRows.
 inline constexpr int64_t kGroupBlockRows = 256;
 
-/// One matrix [features, in_features] for each group, of one type.
+/// The matrices [features, in_features] of all groups, which have one type.
 struct GroupMatrices {
   LinearKernels kernels;
   std::vector<const void*> weights;
   const float* bias = nullptr;  ///< [groups, features]
   int64_t features = 0, in_features = 0;
-  int64_t col_bytes = 0;  ///< of a packed weight
+  int64_t col_bytes = 0;  ///< bytes of a column of features in a packed weight
   void (*prepare[kNumActivationLayouts])(const PrepareXArgs&) = {};
 
-  /// Of `groups` inputs from input `first` on.
+  /// Collects the matrices of `groups` inputs from input `first` on.
   static Result<GroupMatrices> make(LowerContext& c, size_t first, size_t groups) {
     GroupMatrices m;
     const ValueInfo& w = c.in(first);
@@ -62,7 +63,7 @@ struct GroupMatrices {
     return m;
   }
 
-  /// Bytes of prepared() for up to `rows` rows, a multiple of a cache line.
+  /// Returns the bytes of prepared() for up to `rows` rows, rounded up to cache lines.
   int64_t prepared_bytes(int64_t rows) const {
     int64_t bytes = activation_layout_bytes(ActivationLayout::kF32, rows, in_features);
     for (int i = 0; i < kernels.layouts.count; ++i)
@@ -70,8 +71,9 @@ struct GroupMatrices {
     return (bytes + 63) / 64 * 64;
   }
 
-  /// Rows in the layout of the kernel for a group of `group_rows`: of a float32 layout the rows themselves if they are
-  /// `stride` elements apart (0: they are not), else in `buffer`. row_of(r): row r < rows.
+  /// Converts rows to the layout of the kernel for a group of `group_rows` rows. If that is float32 and the rows are
+  /// `stride` elements apart, returns the rows themselves (stride 0: they are not evenly spaced); otherwise converts to
+  /// `buffer`. row_of(r) is row r < rows.
   struct Prepared {
     const void* x;
     int64_t stride;
@@ -98,7 +100,7 @@ struct GroupMatrices {
     return {buffer, in_features};
   }
 
-  /// y: where column 0 of the first row would be.
+  /// Multiplies rows of a group. `y` is the address that column 0 of the first row would have.
   void multiply(size_t group, int64_t group_rows, const Prepared& x, int64_t rows, int64_t begin, int64_t end, float* y,
                 int64_t y_stride, void* scratch) const {
     kernels.for_rows(group_rows)({.x = x.x,
@@ -117,7 +119,7 @@ struct GroupMatrices {
   }
 };
 
-/// Column tile i of n, cut at row panels of the packed weight.
+/// Columns of column tile i of n, cut at row panels of the packed weight.
 struct ColumnRange {
   int64_t begin, end;
 };
@@ -125,7 +127,7 @@ inline ColumnRange column_tile(int64_t features, int64_t i, int64_t n) {
   const int64_t panels = (features + kRowPanelRows - 1) / kRowPanelRows;
   return {std::min(features, panels * i / n * kRowPanelRows), std::min(features, panels * (i + 1) / n * kRowPanelRows)};
 }
-/// Number of column tiles that are worth a task of their own.
+/// Returns the maximum number of column tiles that are large enough for a task of their own.
 inline int64_t max_column_tiles(int64_t features, int64_t col_bytes) {
   constexpr int64_t kMinBytes = 32 << 10;
   return std::clamp<int64_t>(features * col_bytes / kMinBytes, 1, (features + kRowPanelRows - 1) / kRowPanelRows);

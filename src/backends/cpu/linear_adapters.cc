@@ -83,11 +83,11 @@ struct AdapterShrink {
   void begin_step(const StepContext& step);
   void compute(const Part& part, float* products, WorkerContext& worker) const;
   void compute(int share, float* products, WorkerContext& worker) const;
-  /// Computes a share unless it is taken. `products`: kShrinkBytes.
+  /// Computes a share unless another task has taken it. `products`: kShrinkBytes.
   void take(int share, float* products, WorkerContext& worker) const;
-  /// Whether t is complete.
+  /// Returns true when t is complete.
   bool is_finished(const WorkerContext& worker) const;
-  /// Returns when it is.
+  /// Waits until t is complete; computes shares that are left.
   void finish(float* products, WorkerContext& worker) const;
 };
 
@@ -276,7 +276,7 @@ bool LinearAdapters::active(const StepContext& step) const {
   return shrink_ && !step.adapters.empty() && !shrink_->parts.empty();
 }
 
-/// What a product prefetches, in the order in which it is read after it.
+/// The factors that a kernel prefetches, in the order in which they are read after it.
 struct LinearAdapters::Factors {
   static constexpr int64_t kMaxPieces = 128;
   std::array<LinearPrefetch::Piece, kMaxPieces> pieces;

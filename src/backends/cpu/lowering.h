@@ -16,10 +16,10 @@ struct CpuCompileOptions {
   const CpuKernels* kernels = nullptr;
   bool exact_f32 = false;  ///< never round activations: float32 kernels for every weight type
   BatchInvariance batch_invariance = BatchInvariance::kNone;
-  KvFormat pack_kv_format = KvFormat::kF32;  ///< of keys and values within a step (pack_kv)
+  KvFormat pack_kv_format = KvFormat::kF32;  ///< format of keys and values within a step (pack_kv)
   bool reuse_memory = true;
-  /// Tokens of a chunk of the wavefront of recurrent layers; 0: none. Not set: 128 if a recurrence has fewer tasks than
-  /// there are workers, else none.
+  /// Tokens of a chunk of the wavefront of recurrent layers; 0: no wavefront. Not set: 128 if a recurrence has fewer
+  /// tasks than there are workers, else 0.
   std::optional<int64_t> wave_tokens;
   WeightCacheOptions weight_cache;
 };
@@ -40,27 +40,27 @@ class LowerContext {
   const CpuCompileOptions& options() const { return *options_; }
   int workers() const { return workers_; }
 
-  /// Input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). The data is valid after
-  /// compile_cpu().
+  /// Returns input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). The data is valid
+  /// after compile_cpu().
   Result<const void*> packed_weight(size_t i);
-  /// Input i as a dense float32 vector (norm weights, biases, frequencies).
+  /// Returns input i as a dense float32 vector (norm weights, biases, frequencies).
   Result<const float*> dense_weight(size_t i);
-  /// Input i, a kKeyValue state.
+  /// Returns the place of input i, which must be a kKeyValue state.
   KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
-  /// Shared by the attention stages of a state group.
+  /// Returns the scratch that the attention stages of a state group share.
   std::shared_ptr<AttentionScratch> attention_scratch(size_t group);
 
-  /// A stage over the rows and columns of output 0 as a single tile; the lowering adds tiles and operands.
+  /// Returns a stage over the rows and columns of output 0 as a single tile; the lowering adds tiles and operands.
   template <auto kRun, auto kFirstWeights = nullptr, class Params>
   LoweredStage output_stage(std::shared_ptr<Params> params) const {
     return LoweredStage::make<kRun, kFirstWeights>(TaskGrid::of(out().shape[0], out().shape[1].constant()),
                                                    std::move(params));
   }
-  /// A float32 value in the arena that one stage of the op hands to another.
+  /// Adds a float32 value in the arena that one stage of the op passes to another.
   ValueId add_temporary(std::string name, Shape shape);
   /// Adds a stage. Name and op are filled in if omitted.
   void add_stage(LoweredStage stage);
-  /// For CpuProgram::before_steps.
+  /// Adds a function to CpuProgram::before_steps.
   void before_steps(std::function<void(const StepContext&)> prepare);
   /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
@@ -79,9 +79,9 @@ struct CpuLowering {
   const OpDef* op;
   Status (*lower)(LowerContext& context);
 };
-/// Those of a file in lower/, which the build finds: lower/linear.cc defines kLinearLowerings.
+/// The lowerings of a file in lower/, which the build finds: lower/linear.cc defines kLinearLowerings.
 using CpuLowerings = std::span<const CpuLowering>;
-/// nullptr: the CPU has no lowering for this op.
+/// Returns nullptr if the CPU has no lowering for this op.
 const CpuLowering* find_cpu_lowering(const OpDef* op);
 
 /// Compiles `graph` for `team.size()` workers and packs the weights on the team. The graph and its weight files are not

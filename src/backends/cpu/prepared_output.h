@@ -1,5 +1,5 @@
-// For lowerings whose output only linear ops read: they compute float32 rows in scratch and store them in the output's
-// activation layouts (ValueInfo::layouts), without another pass over memory.
+// Helper of lowerings whose output only linear ops read. They compute float32 rows in scratch and store them in the
+// output's activation layouts (ValueInfo::layouts), without another pass over memory.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct PreparedOutput {
   Dim rows = 1;
   int64_t cols = 0;
 
-  /// For output 0 of the op. unsupported: the kernel table lacks one of the layouts.
+  /// Returns the object for output 0 of the op. unsupported: the kernel table lacks one of the layouts.
   static Result<PreparedOutput> make(const LowerContext& c) {
     PreparedOutput p;
     const ValueInfo& out = c.out();
@@ -30,8 +30,8 @@ struct PreparedOutput {
     return p;
   }
 
-  /// Stores the tile whose first element is at `x`, rows `x_stride` apart. `rows_now`: rows of this step, which
-  /// determine the layout.
+  /// Stores the tile whose first element is at `x`, with rows `x_stride` apart. `rows_now`: number of rows of this
+  /// step, which determines the layout.
   void write(const float* x, int64_t x_stride, int64_t rows_now, const Tile& tile, void* out) const {
     if (auto* store = prepare[layouts.index_for_rows(rows_now)]) {
       store({.x = x,
@@ -51,7 +51,7 @@ struct PreparedOutput {
   }
 
   /// Stores a tile that is computed in scratch, a few rows at a time: fill(part, x) writes the rows and columns of
-  /// `part` to x; rows are as far apart as `part` has columns.
+  /// `part` to x, with a row stride of the number of columns of `part`.
   template <class Fill>
   void write_parts(const Tile& tile, int64_t rows_now, void* scratch, void* out, const Fill& fill) const {
     const int64_t width = tile.col_end - tile.col_begin;

@@ -1,4 +1,4 @@
-// Where a kRecurrent state lies in the pages of its group.
+// The location of a kRecurrent state in the pages of its group.
 #pragma once
 
 #include "backends/cpu/lowering.h"
@@ -9,12 +9,12 @@ struct RecurrentPlace {
   size_t group = 0;
   int64_t offset = 0;
 
-  /// Of input i, a kRecurrent state.
+  /// Returns the place of input i, which must be a kRecurrent state.
   static RecurrentPlace of(const LowerContext& c, size_t i) {
     const KvPlace place = c.kv_state(i);
     return {place.group, place.keys};
   }
-  /// What a sequence of the step has before it, and what the step writes.
+  /// Return the state of a sequence before the step, and the memory to which the step writes it.
   const float* before(const StepContext& step, size_t sequence) const { return data(step, sequence, 0); }
   float* after(const StepContext& step, size_t sequence) const { return data(step, sequence, 1); }
 

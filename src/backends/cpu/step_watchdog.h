@@ -10,15 +10,15 @@
 
 namespace redline {
 
-/// Workers that wait for another one notice by themselves that it does not come back (Executor). Nobody does while the
-/// only worker, or the last one of a step, is stuck in a kernel. A thread looks at the step in progress once in a while
-/// and writes a dump of it to standard error, once per stall. It cannot end the step.
+/// A thread that detects stalled steps. Workers that wait for another worker notice a stall themselves (Executor), but
+/// nothing does if the only worker, or the last one of a step, is stuck in a kernel. The thread checks the running step
+/// at intervals and writes a dump to standard error, once per stall. It cannot end the step.
 class StepWatchdog {
  public:
   class Step {
    public:
     virtual ~Step() = default;
-    /// Changes whenever a task ends. Thread-safe, like dump().
+    /// Returns a value that changes whenever a task ends. Thread-safe, like dump().
     virtual int64_t progress() const = 0;
     virtual std::string dump() const = 0;
   };
@@ -28,10 +28,11 @@ class StepWatchdog {
   StepWatchdog(const StepWatchdog&) = delete;
   StepWatchdog& operator=(const StepWatchdog&) = delete;
 
-  /// `step` runs until end(). It is stalled when it makes no progress for `seconds`. Starts the thread the first time.
+  /// Watches `step` until end(). A step is stalled when it makes no progress for `seconds`. The first call starts the
+  /// thread.
   void begin(const Step& step, double seconds);
   void end();
-  /// Thread-safe.
+  /// Returns true while the step is stalled. Thread-safe.
   bool is_stalled() const { return is_stalled_.load(std::memory_order_relaxed); }
 
  private:

@@ -14,8 +14,9 @@ namespace redline {
 
 struct WeightCacheOptions {
   CacheSettings cache;
-  int64_t min_bytes = int64_t{64} << 20;  ///< smaller models are packed faster than a file is worth
-  std::string kernels;                    ///< instruction set in use, which determines the packed order
+  /// Models below this size are not cached: packing them takes less than the file is worth.
+  int64_t min_bytes = int64_t{64} << 20;
+  std::string kernels;  ///< name of the instruction set in use, which determines the packed order
 };
 
 /// A packed weight and its position in the region of all weights.
@@ -28,7 +29,7 @@ struct PackedWeight {
 class WeightCacheWriter {
  public:
   virtual ~WeightCacheWriter() = default;
-  /// Waits for the writer to finish; true if the file exists.
+  /// Waits for the writer to finish. Returns true if the file exists.
   virtual bool wait() = 0;
 };
 
@@ -40,10 +41,10 @@ class WeightCache {
  public:
   WeightCache(WeightCacheOptions options, std::vector<PackedWeight> weights);
 
-  /// False: the region is not to be cached, or there is no complete and valid file for it; an invalid file is removed.
-  /// True: `region` (its pages up to the last weight) is now a read-only mapping of the file.
+  /// Maps the file. True: `region` (its pages up to the last weight) is now a read-only mapping of the file. False: the
+  /// region is not to be cached, or there is no complete and valid file for it; an invalid file is removed.
   bool load(void* region, WorkerTeam& team) const;
-  /// Starts writing the file; null if there is no disk space for it. `region` must outlive the writer.
+  /// Starts writing the file; returns null if there is no disk space for it. `region` must outlive the writer.
   std::unique_ptr<WeightCacheWriter> store(const void* region) const;
 
   bool enabled() const { return enabled_; }
@@ -55,7 +56,7 @@ class WeightCache {
 
   WeightCacheOptions options_;
   std::vector<PackedWeight> weights_;
-  int64_t bytes_ = 0;  // of the region
+  int64_t bytes_ = 0;  // size of the region
   bool enabled_ = false;
   std::string name_;
 };

@@ -10,12 +10,13 @@ class DeviceBufferMath final : public BufferMath {
  public:
   explicit DeviceBufferMath(std::shared_ptr<OpenDevice> device) : device_(std::move(device)) {}
   const void* device() const override { return device_.get(); }
-  /// Allocates what all launches share. Called by the first one, if not before. out_of_memory.
+  /// Allocates the memory that all launches share. The first launch calls it if nothing did before. out_of_memory: none
+  /// is free.
   Status prepare();
   Status weighted_sum(Part to, Part base, std::span<const float> weights, std::span<const Part> tensors,
                       int64_t elements) override;
   Result<double> distance(Part a, Part b, int64_t elements) override;
-  /// distance() of memory of the device.
+  /// Computes distance() of two addresses in device memory.
   Result<double> compare(const void* a, const void* b, int64_t elements);
   Result<double> product(Part a, Part b, Part c, Part d, int64_t elements) override;
 

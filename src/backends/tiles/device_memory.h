@@ -1,4 +1,4 @@
-// Memory of a tile device, and its functions as Status.
+// Memory of a tile device, and the device's functions with Status results.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,18 @@
 
 namespace redline {
 
-/// Left free on a device: for the driver's own structures, and for what a step allocates when it is larger than any
-/// before.
+/// Device memory that stays unused: for the driver's own structures, and for allocations of a step that is larger than
+/// all steps before.
 inline constexpr int64_t kDeviceReserve = int64_t{512} << 20;
 
-/// For messages.
+/// Converts bytes to GiB, for messages.
 inline double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-/// A device that runs tile programs. Programs, buffers and states of the device share it; it is closed with the last
-/// one. Its functions are called by one thread at a time.
+/// A device that runs tile programs. Programs, buffers and states of the device share it; the last of them closes it.
+/// Its functions are called by one thread at a time.
 class OpenDevice {
  public:
-  /// Takes the table.
+  /// Takes ownership of the table.
   explicit OpenDevice(tiles::TileDevice* table) : table_(table) {}
   ~OpenDevice() { table_->close(table_->self); }
   OpenDevice(const OpenDevice&) = delete;
@@ -39,7 +39,7 @@ class OpenDevice {
   /// Bytes that can still be allocated, and all bytes of the device.
   struct Memory {
     int64_t free = 0, total = 0;
-    /// Left free; tests have devices smaller than kDeviceReserve.
+    /// Returns the bytes that stay unused; tests have devices smaller than kDeviceReserve.
     int64_t reserve() const { return std::min(kDeviceReserve, total / 16); }
     int64_t usable() const { return std::max<int64_t>(0, free - reserve()); }
   };
@@ -58,7 +58,7 @@ class OpenDevice {
   Status download(void* to, const void* from, int64_t bytes) {
     return call([&] { return table_->download(table_->self, to, from, bytes); });
   }
-  /// See StagedUpload.
+  /// Staging functions; see StagedUpload.
   Status stage(int64_t total, void** memory, int64_t* bytes) {
     return call([&] { return table_->stage(table_->self, total, memory, bytes); });
   }
@@ -77,7 +77,7 @@ class OpenDevice {
   Status launch(const tiles::ProgramTables& program, int32_t stage, tiles::KernelId kernel, int32_t blocks) {
     return call([&] { return table_->launch(table_->self, &program, stage, kernel, blocks); });
   }
-  /// Whether products of the sizes are the library's.
+  /// Returns true if the library multiplies matrices of these sizes.
   bool can_multiply(int32_t rows, int32_t cols, int32_t k, tiles::ProductType type = tiles::ProductType::kBF16) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     return table_->library != nullptr && table_->can_multiply(table_->self, rows, cols, k, type) != 0;
@@ -85,13 +85,13 @@ class OpenDevice {
   Status multiply(const tiles::MatrixProduct& product) {
     return call([&] { return table_->multiply(table_->self, &product); });
   }
-  /// Products of more rows are the library's: kOwnRows, or what was measured on the machine. Of programs that are
-  /// compiled from now on.
+  /// Number of rows up to which programs compiled from now on use own kernels instead of the library: kOwnRows, or the
+  /// value measured on this machine.
   int64_t own_rows() const { return own_rows_; }
   void set_own_rows(int64_t rows) { own_rows_ = rows; }
-  /// From now on there is no library.
+  /// Removes the library for all later products.
   void drop_library() { table_->library = nullptr; }
-  /// Keeps other threads away, whose calls would become a part of a graph.
+  /// Locks out other threads during a capture, because their calls would become part of the graph.
   std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(mutex_); }
   Status begin_capture() {
     return call([&] { return table_->begin_capture(table_->self); });
@@ -106,22 +106,22 @@ class OpenDevice {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     table_->release_graph(table_->self, graph);
   }
-  /// unsupported: the device refuses the launch, and nothing of it has run.
+  /// Runs a persistent step. unsupported: the device refuses the launch, and no part of it has run.
   Status run_program(const tiles::ProgramTables& program, int32_t blocks) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     const int32_t result = table_->run_program(table_->self, &program, blocks);
     if (result == 0) return {};
     return Status(result == tiles::kNotLaunched ? Code::unsupported : Code::internal, table_->last_error(table_->self));
   }
-  /// Why no step is persistent; "": they can be.
+  /// Returns why no step can be persistent; "" if steps can be.
   std::string persistent_obstacle() const {
     if (!dropped_.empty()) return dropped_;
     if (table_->persistent_blocks > 0) return "";
     return table_->persistent_obstacle != nullptr ? table_->persistent_obstacle : "the device has no persistent step";
   }
-  /// From now on no step of programs that are compiled is persistent.
+  /// Makes no step of programs compiled from now on persistent.
   void drop_persistent(std::string why) { dropped_ = std::move(why); }
-  /// As TileDevice::synchronize().
+  /// Waits as TileDevice::synchronize().
   Status synchronize(uint64_t limit_ns = 0) {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     const int32_t result = table_->synchronize(table_->self, limit_ns);
@@ -144,14 +144,15 @@ class OpenDevice {
   std::string dropped_;  ///< why drop_persistent() was called
 };
 
-/// out_of_device_memory: `bytes` and the reserve are more than what is free; the message has all numbers.
+/// Checks free memory. out_of_device_memory: `bytes` and the reserve exceed the free bytes; the message has all
+/// numbers.
 Status check_device_memory(OpenDevice& device, int64_t bytes, std::string_view what);
 
-/// Zeroed memory of a device.
+/// A zeroed allocation in the memory of a device.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// out_of_device_memory: states the bytes. internal: the device has failed.
+  /// Allocates the memory. out_of_device_memory: states the bytes. internal: the device has failed.
   static Result<DeviceMemory> make(std::shared_ptr<OpenDevice> device, int64_t bytes, bool is_constant = false);
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
@@ -173,22 +174,22 @@ class DeviceMemory {
   int64_t size_ = 0;
 };
 
-/// Fills memory of a device through host memory from which the device copies: the host does not copy what is written
-/// there again, and one buffer is filled while the device reads the other. One at a time for a device.
+/// Fills device memory through host buffers that the device reads directly, so the host does not copy the data a second
+/// time. One buffer is filled while the device reads the other. A device has one such upload at a time.
 class StagedUpload {
  public:
-  /// `total`: bytes that will be copied.
+  /// `total` is the number of bytes that will be copied.
   StagedUpload(OpenDevice& device, int64_t total) : device_(device), total_(total) {}
   ~StagedUpload();
   StagedUpload(const StagedUpload&) = delete;
   StagedUpload& operator=(const StagedUpload&) = delete;
 
-  /// Host memory to fill, whose contents are undefined: of `least` to `most` bytes, as much as a buffer has. Empty:
-  /// a buffer is smaller than `least`.
+  /// Returns host memory to fill, whose contents are undefined: between `least` and `most` bytes, as much as a buffer
+  /// holds. Empty: a buffer is smaller than `least`.
   Result<std::span<uint8_t>> place(int64_t least, int64_t most);
-  /// Copies the first `bytes` of the last place to the device, at `to`.
+  /// Copies the first `bytes` of the latest place() to address `to` on the device.
   Status upload(void* to, int64_t bytes);
-  /// What is launched later comes after all copies.
+  /// Orders later launches after all copies.
   Status finish();
 
  private:

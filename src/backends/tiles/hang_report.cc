@@ -54,7 +54,7 @@ std::string TileRunner::describe_hang(const tiles::HangReport& hang, bool is_per
 }
 
 Result<std::string> TileRunner::list_missing_events() {
-  // What other lists have not got either.
+  // Events that have not reached their counts, whichever task list waits for them.
   std::string text;
   std::vector<uint64_t> counters(size_t{program_.num_events} * tiles::kCounterStride);
   REDLINE_TRY(code_.device->download(counters.data(), code_.counters.data(), std::ssize(counters) * 8));

@@ -1,4 +1,4 @@
-// Weight types as the kernels of tile devices decode them.
+// Maps weight types to the formats that kernels of tile devices decode.
 #pragma once
 
 #include "base/error.h"
@@ -7,7 +7,7 @@
 
 namespace redline {
 
-/// unsupported: a type that no kernel decodes.
+/// Returns the format of a type. unsupported: no kernel decodes the type.
 Result<tiles::PanelFormat> panel_format(DType dtype);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// What several lowerings share.
+// Functions that several lowerings share.
 #pragma once
 
 #include <optional>
@@ -7,14 +7,15 @@
 
 namespace redline {
 
-/// Sizes and chunks of `matrix`, one of those that the kernel multiplies with. unsupported: its type has no kernel.
+/// Sets sizes and chunks for `matrix`, one of those that the kernel multiplies with. unsupported: its type has no
+/// kernel.
 Status set_product(tiles::LinearArgs& args, const ValueInfo& matrix);
 
-/// Whether products with the type are in float32: asked for, or because rounding float16 or float32 weights to bfloat16
-/// would lose bits that the model has.
+/// Returns true if products with the type use float32: by option, or because rounding float16 or float32 weights to
+/// bfloat16 would lose bits of the model.
 bool multiplies_in_f32(const TileLowerContext& c, DType weight);
 
-/// Adds the stage y = op(a, b), in place of a. `b`: absent for ops of one operand.
+/// Adds the stage y = op(a, b), in place of a. `b` is nullopt for ops of one operand.
 void add_elementwise(TileLowerContext& c, tiles::Elementwise::Op op, ValueId a, std::optional<ValueId> b, float number,
                      Activation activation);
 

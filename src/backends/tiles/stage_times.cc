@@ -7,7 +7,8 @@
 namespace redline {
 namespace {
 
-/// Whether a kernel takes whatever numbers its inputs in the arena hold: it chooses nothing by them.
+/// Returns true if a kernel accepts any values of its inputs in the arena, because it makes no choice that depends on
+/// them.
 bool reads_any_numbers(tiles::KernelId kernel) {
   using tiles::KernelId;
   switch (kernel) {
@@ -68,7 +69,7 @@ Result<std::vector<StageTime>> TileRunner::time_stages(double seconds) {
     t.count = std::ssize(kinds[kind]);
     t.is_by_library = std::get<bool>(kind);
     t.seconds = spent / static_cast<double>(rounds * std::ssize(stages));
-    // What of these is read depends on the data.
+    // The bytes that these kernels read depend on the data.
     const bool chooses = stage.kernel == tiles::KernelId::kExpertLinear ||
                          stage.kernel == tiles::KernelId::kExpertLinearF32 ||
                          stage.kernel == tiles::KernelId::kEmbedding;

@@ -1,5 +1,5 @@
-// How a tile device runs the steps of a program: of few rows as one persistent launch, or all of them by a launch for
-// each stage. Both give the same bits.
+// Chooses how a tile device runs the steps of a program: steps of few rows as one persistent launch, or all steps with
+// a launch for each stage. Both give the same bits.
 #pragma once
 
 #include <string>
@@ -9,28 +9,28 @@
 
 namespace redline {
 
-/// Steps of a language model up to this size are persistent. The task form of products computes so many rows at a
-/// time: more would read the weights again.
+/// Maximum number of rows of a persistent step of a language model. The task form of products computes this many rows
+/// at a time; more rows would read the weights again.
 inline constexpr int64_t kPersistentRows = 16;
 
 enum class StepMode : uint8_t {
   kAuto,        ///< persistent where device and program allow it
-  kPersistent,  ///< the same, and a language model that cannot is refused
+  kPersistent,  ///< persistent; a language model that cannot run so is refused
   kGraphs,      ///< never persistent
 };
-/// REDLINE_DEVICE_STEPS: "", "persistent" or "graphs".
+/// Parses REDLINE_DEVICE_STEPS: "", "persistent" or "graphs".
 Result<StepMode> parse_step_mode(std::string_view text);
 
 struct StepChoice {
-  /// Steps of at most so many tokens are persistent. 0: none, and `obstacle` says why.
+  /// Maximum number of tokens of a persistent step. 0: no step is persistent, and `obstacle` says why.
   int64_t persistent_rows = 0;
   std::string obstacle;
-  /// "up to 16 rows in one launch, more by graphs of launches", or "graphs of launches: " and the obstacle.
+  /// Returns "up to 16 rows in one launch, more by graphs of launches", or "graphs of launches: " and the obstacle.
   std::string text() const;
 };
-/// `obstacle`: why no step can be persistent; empty: nothing stands against it.
+/// Chooses from the mode. `obstacle`: why no step can be persistent; empty: steps can be.
 StepChoice choose_steps(StepMode mode, std::string obstacle);
-/// Of a tile program on its device. unsupported: kPersistent, and a model with states cannot.
+/// Chooses for a tile program on its device. unsupported: mode is kPersistent and a model with states cannot be.
 Result<StepChoice> choose_steps(StepMode mode, const Program& program);
 
 }  // namespace redline

@@ -11,8 +11,8 @@
 namespace redline {
 namespace {
 
-/// Of arguments, weights and values of the arena: what bulk copies and vector loads need, and a cache line of 128
-/// bytes.
+/// Alignment of arguments, weights and values of the arena: sufficient for bulk copies, vector loads and cache lines of
+/// 128 bytes.
 constexpr int64_t kDeviceAlignment = 256;
 int64_t round_up_device(int64_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment; }
 

@@ -17,40 +17,40 @@ namespace redline {
 
 struct TileCompileOptions {
   SymbolValues bounds;
-  bool exact_f32 = false;  ///< products in float32 for every weight type
+  bool exact_f32 = false;  ///< products use float32 for every weight type
   bool reuse_memory = true;
   int multiprocessors = 0;  ///< task lists; 0: as many as the device has
-  /// Whether a library of the device may multiply: a row then has other bits in a step of many rows.
+  /// True if a library of the device may multiply. The bits of a row then depend on whether the step has many rows.
   bool may_use_library = true;
-  std::string sample_from;  ///< output of which rows are sampled (StepContext::samples); empty: none
+  std::string sample_from;  ///< output whose rows are sampled (StepContext::samples); empty: none
 };
 
 class TileLowerContext;
 
-/// A stage made by a lowering.
+/// A stage as a lowering adds it.
 struct TileStage {
   StagePlan plan;
   tiles::StageTable table = {};
   std::vector<uint8_t> args;
   struct Address {
     int32_t at;           ///< offset in `args`
-    ValueId value = -1;   ///< in the arena, or
-    int64_t weight = -1;  ///< offset in the weights
+    ValueId value = -1;   ///< value in the arena, or -1
+    int64_t weight = -1;  ///< offset in the weights, or -1
   };
   std::vector<Address> addresses;
   struct RowDim {
-    int32_t at;  ///< offset in `args` of the number
+    int32_t at;  ///< offset in `args` of the index of `dim` in StepTables::rows
     Dim dim;
   };
   std::vector<RowDim> row_dims;
-  int64_t weight_bytes = 0, weight_elements = 0;  ///< of packed weights
+  int64_t weight_bytes = 0, weight_elements = 0;  ///< size of the packed weights
 
-  /// `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every `row_tile` rows; a
-  /// persistent step cuts all rows into `row_parts`.
+  /// Sets a grid over `rows` x `cols` of output 0, cut into columns of `col_tile`. A launch has a block for every
+  /// `row_tile` rows; a persistent step cuts all rows into `row_parts`.
   void set_grid(const Dim& rows, int64_t cols, int64_t col_tile, int row_tile, int row_parts);
   void set_work_partitions(int count, int64_t cols);
-  /// As set_work_partitions(count), of which a launch has a block for each. In a persistent step each of `lists` has
-  /// one task, which draws partitions until none is left: they take unequal times.
+  /// Sets `count` work partitions, for each of which a launch has a block. In a persistent step each of `lists` has one
+  /// task, which takes partitions until none is left, because partitions take unequal times.
   void set_shared_partitions(int count, int lists, int64_t cols);
 };
 
@@ -64,7 +64,7 @@ class TileStageBuilder {
   Args args = {};
   StagePlan& plan() { return stage_.plan; }
   TileStage& stage() { return stage_; }
-  /// The argument is the address of a value of the arena.
+  /// Sets an argument to the address of a value of the arena that the kernel reads.
   template <class T, class Part>
   void read(T* Part::*member, ValueId value, Reads how) {
     stage_.plan.reads.push_back({value, how});
@@ -75,13 +75,14 @@ class TileStageBuilder {
     stage_.plan.writes.push_back(value);
     stage_.addresses.push_back({offset<T>(member), value, -1});
   }
-  /// Of input `i`, packed, or as a dense float32 vector.
+  /// Sets an argument to the address of input `i`: packed weight, packed weights of several inputs, or a dense float32
+  /// vector.
   Status packed_weight(const uint8_t* Args::*member, size_t i);
   Status packed_weights(const uint8_t* Args::*member, size_t first, size_t count, int64_t Args::*stride);
   Status dense_weight(const float* Args::*member, size_t i);
-  /// Of numbers that the lowering makes.
+  /// Sets an argument to the address of numbers that the lowering computes.
   Status constant(const float* Args::*member, std::span<const float> numbers);
-  /// The argument, a part of `args`, is the number of a Dim among StepTables::rows.
+  /// Sets the argument `number`, a part of `args`, to the index of a Dim among StepTables::rows.
   void row_dim(int32_t& number, Dim dim) {
     stage_.row_dims.push_back(
         {static_cast<int32_t>(reinterpret_cast<const uint8_t*>(&number) - reinterpret_cast<const uint8_t*>(&args)),
@@ -111,7 +112,7 @@ class TileLowerContext {
   TileLowerContext(const Op& op, Graph& graph, const TileCompileOptions& options, const StatePlan& states,
                    TileCompiler& compiler)
       : op_(&op), graph_(&graph), options_(&options), states_(&states), compiler_(&compiler) {}
-  /// For stages of no op: there is no op(), graph() or state, and stages bring their names.
+  /// For stages that belong to no op: there is no op(), graph() or state, and stages bring their names.
   TileLowerContext(const TileCompileOptions& options, TileCompiler& compiler)
       : options_(&options), compiler_(&compiler) {}
   const Op& op() const { return *op_; }
@@ -120,21 +121,22 @@ class TileLowerContext {
   const ValueInfo& out(size_t i = 0) const { return graph_->value(op_->outputs[i]); }
   const TileCompileOptions& options() const { return *options_; }
   int multiprocessors() const { return options_->multiprocessors; }
-  /// Parts of the rows of an op that computes rows by themselves: a persistent step has few rows.
+  /// Returns the number of row parts of an op that computes rows independently: a persistent step has few rows.
   int row_parts() const { return std::min(multiprocessors(), 16); }
-  /// Input i, a kKeyValue state.
+  /// Returns the place of input i, which must be a kKeyValue state.
   KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
-  /// A value in the arena that one stage of the op hands to another; without rows, it only orders them.
+  /// Adds a value in the arena that one stage of the op passes to another; without rows, it only orders the stages.
   ValueId add_temporary(std::string name, Shape shape);
 
-  /// The number of a site of adapters, whose factors are float32 from now on.
+  /// Returns the number of an adapter site, whose factors are float32 from now on.
   int32_t adapter_site(std::shared_ptr<AdapterSite> site);
-  /// Attention writes this many floats of partial results for a row and a chunk.
+  /// States that attention writes this many floats of partial results for a row and a chunk.
   void need_partials(int64_t floats_per_row);
 
-  // For TileStageBuilder. Offsets in the weights.
+  // Functions for TileStageBuilder. They return offsets in the weights.
   Result<int64_t> packed_weight(size_t i);
-  /// Of inputs first .. first + count - 1, which have one shape and type: they lie `stride` bytes apart.
+  /// Returns the offset of input `first`. The `count` inputs from it on must have one shape and type; they lie `stride`
+  /// bytes apart.
   Result<int64_t> packed_weights(size_t first, size_t count, int64_t& stride);
   Result<int64_t> dense_weight(size_t i);
   Result<int64_t> constant(std::span<const float> numbers);
@@ -187,17 +189,18 @@ void TileStageBuilder<Kernel>::add() {
   context_.add_stage(std::move(stage_));
 }
 
+/// The tile implementation of one op: adds its stages.
 struct TileLowering {
   const OpDef* op;
   Status (*lower)(TileLowerContext& context);
 };
-/// Those of a file in lower/, which the build finds: lower/linear.cc defines kLinearTileLowerings.
+/// The lowerings of a file in lower/, which the build finds: lower/linear.cc defines kLinearTileLowerings.
 using TileLowerings = std::span<const TileLowering>;
-/// nullptr: the op has none.
+/// Returns nullptr if the op has no lowering.
 const TileLowering* find_tile_lowering(const OpDef* op);
 
-/// unsupported: an op or a weight type that has no kernel; the message names the op. `team` packs the weights. The
-/// graph has been through run_passes().
+/// Compiles a graph that has been through run_passes(). `team` packs the weights. unsupported: an op or a weight type
+/// has no kernel; the message names the op.
 Result<Program> compile_tiles(Graph graph, const TileCompileOptions& options, std::shared_ptr<OpenDevice> device,
                               WorkerTeam& team);
 

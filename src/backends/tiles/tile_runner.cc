@@ -66,7 +66,7 @@ class DeviceBuffer final : public BackendBuffer {
     (void)device_->copy(address(true) + to, from.address(false) + begin, bytes);
   }
   Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) override {
-    // What a step must allocate finds its reserve. A step cache that has no room here keeps its tensors on the host.
+    // Keeps the reserve free for allocations of a step. A step cache without room here keeps its tensors on the host.
     REDLINE_TRY(check_device_memory(*device_, bytes, "tensors of a step cache"));
     // Arithmetic with the new buffer must not fail for want of memory: its callers drop errors.
     REDLINE_TRY(math_->prepare());

@@ -18,15 +18,16 @@ namespace redline {
 
 struct TileRunnerOptions {
   StepChoice steps;
-  /// Launches of steps of like sizes become a graph: of text, with up to 256 rows, by the next larger of some sizes; of
-  /// images, of one size. It is captured when the sizes come a second time.
+  /// If true, the launches of a step are captured as a graph and replayed. Text steps of up to 256 rows share the graph
+  /// of the next larger of some sizes; image steps share one only with equal sizes. A graph is captured when its sizes
+  /// occur a second time.
   bool graphs = true;
-  double hang_seconds = 60;  ///< a kernel that waits for longer is abandoned, and its step; 0: never
-  /// Gets a sentence when a persistent step is abandoned or refused, and it and all later ones run by launches. Without
-  /// it, such a step fails.
+  double hang_seconds = 60;  ///< a kernel that waits for longer is aborted together with its step; 0: never
+  /// Called with a sentence when a persistent step is aborted or refused, after which it and all later steps run by
+  /// launches. If empty, such a step fails.
   std::function<void(const std::string&)> on_notice;
   Timeline* timeline = nullptr;  ///< must outlive the runner
-  std::string device_name;       ///< what the timeline calls the device
+  std::string device_name;       ///< name of the device in the timeline
 };
 
 class TileRunner final : public Runner {
@@ -34,13 +35,14 @@ class TileRunner final : public Runner {
   explicit TileRunner(Program program, TileRunnerOptions options = {});
   ~TileRunner() override;
 
-  /// Graphs that are kept.
+  /// Returns the number of stored graphs.
   size_t num_graphs() const {
     return static_cast<size_t>(
         std::count_if(graphs_.begin(), graphs_.end(), [](const auto& g) { return g.second.graph != nullptr; }));
   }
 
-  /// Whether the library of the device has given an error, and how many weights are kept in its order.
+  /// has_failed_products() returns true if the library has reported an error; num_kept_weights() returns the number of
+  /// weights that are kept in the library's order.
   bool has_failed_products() const { return !failed_products_.empty(); }
   size_t num_kept_weights() const {
     return static_cast<size_t>(std::count_if(kept_weights_.begin(), kept_weights_.end(),
@@ -71,10 +73,10 @@ class TileRunner final : public Runner {
   std::vector<HostPort> host_ports(const std::vector<Program::Port>& ports, const std::vector<void*>& addresses) const;
   Status check_sizes(const StepContext& context) const;
   Status upload_step(const StepContext& context);
-  /// Appends a state group's tables to step_bytes_, which then holds their offsets; `needed_partials` grows to the
+  /// Appends a state group's tables to step_bytes_; the result holds their offsets. Raises `needed_partials` to the
   /// number that they need.
   tiles::StateTables group_tables(const StepContext& context, size_t group, int64_t& needed_partials);
-  /// The parts of the step's adapters, with their factors in the memory of the device.
+  /// Appends the parts of the step's adapters, with their factors in the memory of the device.
   Status append_adapters(const StepContext& context, tiles::StepTables& tables);
   Result<const float*> upload_factor(const Adapter& adapter, const void* factor, int64_t rows, int64_t cols);
   template <class T>
@@ -82,45 +84,46 @@ class TileRunner final : public Runner {
   void append_samples(const StepContext& context, tiles::StepTables& tables);
   Status run(const StepContext& context);
   Status download_outputs(const StepContext& context);
-  /// Sizes whose launches serve the step; nullopt: there is no graph for it.
+  /// Returns the sizes whose graph serves the step; nullopt: there is no graph for it.
   std::optional<SymbolValues> graph_sizes(const SymbolValues& sizes) const;
   Status run_graph(const tiles::ProgramTables& tables, const SymbolValues& sizes);
-  /// A launch for each stage.
+  /// Launches each stage.
   Status launch_stages(const tiles::ProgramTables& tables, const SymbolValues& sizes);
   Status launch_stage(const tiles::ProgramTables& tables, size_t stage, const SymbolValues& sizes);
-  /// Whether the library multiplies for a stage of so many rows.
+  /// Returns true if the library computes a stage of `rows` rows.
   bool is_by_library(size_t stage, int64_t rows);
-  /// The launches and the product of a stage that the library computes.
+  /// Launches the kernels and the library product of a stage that the library computes.
   Status multiply_by_library(const tiles::ProgramTables& tables, size_t stage, int32_t rows);
-  /// Before the first step in which the library multiplies: copies of its weights in its order, of as many as there is
-  /// memory for. The others are written again in every step.
+  /// Copies weights to the library's order, as many as memory allows, before the first step in which the library
+  /// multiplies. The other weights are copied again in every step.
   void keep_weights(const tiles::ProgramTables& tables, const SymbolValues& sizes);
-  /// nullptr: the weight of the stage is not kept.
+  /// Returns nullptr if the weight of the stage is not kept.
   const uint8_t* kept_weight(size_t stage) const {
     return stage < kept_weights_.size() ? kept_weights_[stage].data() : nullptr;
   }
   void drop_graphs();
   Result<tiles::ProgramTables> program_tables();
-  /// Why there is no result: the device has refused the step, or it was abandoned. "": there is one.
+  /// Runs a persistent step. Returns "" on success, else the reason why there is no result: the device refused the
+  /// step, or it was aborted.
   Result<std::string> run_persistent();
   using Clock = std::chrono::steady_clock;
-  /// Waits for the end of what was launched from `begin` on; what it waits for itself, if it is abandoned; "": it has
-  /// ended.
+  /// Waits for the end of the launches since `begin`. Returns "" when they have ended, or, if they are aborted, a
+  /// description of what they wait for.
   Result<std::string> await(bool is_persistent, Clock::time_point begin);
   std::string describe_hang(const tiles::HangReport& hang, bool is_persistent) const;
-  /// The events whose counts are too low.
+  /// Returns the events whose counts are too low.
   Result<std::string> list_missing_events();
 
   Program program_;
   TileProgram& code_;
   TileRunnerOptions options_;
   std::unique_ptr<TileTrace> trace_;
-  std::vector<HostPort> inputs_, outputs_;  ///< without bound ones
-  std::span<const int32_t> sampled_;        ///< in outputs_
-  bool has_new_addresses_ = false;          ///< of bound values: the constants go to the device again
+  std::vector<HostPort> inputs_, outputs_;  ///< ports that are not bound
+  std::span<const int32_t> sampled_;        ///< part of outputs_
+  bool has_new_addresses_ = false;          ///< bound values have new addresses: the constants must be uploaded again
   std::vector<uint8_t> step_bytes_;         ///< StepTables, then the tables that they point to
   DeviceMemory step_memory_, partials_;
-  mutable std::shared_ptr<DeviceBufferMath> math_;  ///< of the buffers that make_buffer() has made
+  mutable std::shared_ptr<DeviceBufferMath> math_;  ///< shared by the buffers that make_buffer() has made
   /// Device copies of recently used adapters. An adapter that no step has used for kIdleSteps is dropped.
   struct DeviceAdapter {
     std::shared_ptr<const Adapter> adapter;
@@ -128,18 +131,19 @@ class TileRunner final : public Runner {
     int64_t last_step = 0;
   };
   std::map<const Adapter*, DeviceAdapter> adapters_;
+  /// A captured graph of launches and the step that used it last.
   struct StepGraph {
     void* graph = nullptr;
     int64_t last_step = 0;
   };
-  std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes
-  std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty: the library has not multiplied yet
-  std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k, for which the library has given an error
+  std::map<std::vector<int64_t>, StepGraph> graphs_;  ///< by sizes of a step
+  std::vector<DeviceMemory> kept_weights_;  ///< parallel to the stages; empty until the library first multiplies
+  std::set<std::array<int64_t, 3>> failed_products_;  ///< rows, columns, k for which the library has reported an error
   int64_t own_rows_ = 0;                              ///< OpenDevice::own_rows() when the program was compiled
-  SymbolValues last_sizes_;                           ///< of the last step
+  SymbolValues last_sizes_;                           ///< sizes of the last step
   int64_t steps_ = 0;
   uint64_t epoch_ = 0;
-  Status failed_;  ///< an error of the device: further steps are refused
+  Status failed_;  ///< an error of the device, after which further steps are refused
 };
 
 }  // namespace redline

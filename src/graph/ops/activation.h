@@ -1,3 +1,4 @@
+// Activation functions as ops: plain and gated.
 #pragma once
 
 #include "graph/graph.h"
@@ -10,11 +11,11 @@ std::string_view activation_name(Activation kind);  ///< "gelu_tanh"
 /// relu, tanh. unsupported: any other name; the message lists these.
 Result<Activation> activation_from_name(std::string_view name);
 
-double activation_of(Activation kind, double x);  ///< the formula, for references
+double activation_of(Activation kind, double x);  ///< evaluates the formula, for references
 
 struct ActivationAttrs {
   Activation kind;
-  bool halves = false;  ///< one input holds both: [up, gate]
+  bool halves = false;  ///< one input holds both [up, gate]
 };
 
 /// y = f(x), elementwise (tensor/activation.h has the formulas).

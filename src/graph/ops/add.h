@@ -1,3 +1,4 @@
+// Elementwise addition of two values, and of a row to every row.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,3 +1,4 @@
+// Short causal convolution over the tokens of a sequence, whose last inputs are a recurrent state.
 #pragma once
 
 #include "graph/graph.h"
@@ -15,12 +16,12 @@ struct CausalConvAttrs {
 ///
 /// x        [tokens, channels]  f32
 /// weight   [taps, channels]    f32, f16 or bf16
-/// bias     [channels]          the same; optional
+/// bias     [channels]          f32, f16 or bf16; optional
 /// state    a kRecurrent state of (taps - 1) * channels elements: the last inputs
 /// returns  [tokens, channels]  f32
 Value causal_conv(GraphBuilder& g, Value x, Value weight, Value bias, Value state, CausalConvAttrs attrs);
 
-/// Inputs: x, weight, state, bias.
+/// The op behind causal_conv(). Inputs: x, weight, state, bias.
 extern const OpDef kCausalConv;
 
 }  // namespace redline

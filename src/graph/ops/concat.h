@@ -1,3 +1,4 @@
+// Concatenation of rows or columns, and slices of rows.
 #pragma once
 
 #include "graph/graph.h"
@@ -11,7 +12,7 @@ namespace redline {
 /// returns  [batch * (a_rows + b_rows), cols]
 Value concat_rows(GraphBuilder& g, Value a, Value b, const Dim& batch, const Dim& a_rows, const Dim& b_rows);
 
-/// The inverse: rows [skip, skip + rows) of every item of x.
+/// The inverse of concat_rows: returns rows [skip, skip + rows) of every item of x.
 ///
 /// x  [batch * item_rows, cols]  f32
 /// returns  [batch * rows, cols]
@@ -24,8 +25,8 @@ struct RowsOpAttrs {
   std::vector<Dim> rows, item_rows, skip;  ///< [inputs]
 };
 
-/// Calls copy(k, from, to, rows) for each run of rows of input k, starting at row `from`, that becomes rows of y
-/// starting at `to`. Together the runs cover rows [begin, end) of y.
+/// Calls copy(k, from, to, rows) for each run of rows that y takes from one input: rows [from, from + rows) of input k
+/// become rows [to, to + rows) of y. Together the runs cover rows [begin, end) of y.
 template <class Copy>
 void for_row_runs(const RowsOpAttrs& op, const SymbolValues& sizes, int64_t begin, int64_t end, const Copy& copy) {
   int64_t y_item_rows = 0;

@@ -1,3 +1,4 @@
+// Two-dimensional convolution of feature maps.
 #pragma once
 
 #include "graph/adapters.h"
@@ -11,7 +12,7 @@ struct Conv2dAttrs {
   int64_t stride = 1;
   /// Zero padding. Output sizes are floor((in + before + after - kernel) / stride) + 1.
   int64_t pad_before = 1, pad_after = 1;
-  bool upsample = false;  ///< nearest-neighbour resize of the input to the output's size first (stride 1)
+  bool upsample = false;  ///< resizes the input to the output's size first, by nearest neighbour (stride 1)
 };
 
 /// y[i, y, x, n] = sum_{dy, dx, c} x[i, stride y + dy - pad, stride x + dx - pad, c] * weight[n, c, dy, dx] + bias[n]
@@ -20,7 +21,7 @@ struct Conv2dAttrs {
 /// weight     [out_channels, in_channels, kernel, kernel]  of a plain type, in the order of checkpoints
 /// bias       [out_channels], optional
 /// item_bias  [batch, out_channels]  f32, optional: the time embedding added to each item
-/// height, width: of the output: the sizes above, or with `upsample` any size
+/// height, width  size of the output: as given by the formula of Conv2dAttrs, or any size with `upsample`
 /// The weight is packed as [out_channels, kernel * kernel * in_channels]. A backend multiplies im2col patches with the
 /// kernels and activation layouts of `linear`, or regions of the feature map directly (kernels/cpu/conv2d.h). A kernel
 /// of 1 with stride 1 is `linear`.
@@ -31,15 +32,16 @@ FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value 
 struct Conv2dOpAttrs : Conv2dAttrs {
   Dim batch, in_height, in_width, out_height, out_width;
   bool has_bias = false, has_item_bias = false;
-  bool has_residual = false;  ///< shape of the output, added to it; set by passes/fuse_residual
-  /// x is group-normalized first: three inputs, its statistics, the norm's weight and its bias. Set by
-  /// passes/fuse_group_norm.
+  /// The last input, of the output's shape, is added to the output; set by passes/fuse_residual.
+  bool has_residual = false;
+  /// If true, x is group-normalized first. The op then has three more inputs: the statistics of x, the norm's weight
+  /// and its bias. Set by passes/fuse_group_norm.
   bool has_norm = false;
   GroupNormAttrs norm;
-  std::shared_ptr<AdapterSite> adapters;  ///< added to the output; nullptr: no site
+  std::shared_ptr<AdapterSite> adapters;  ///< added to the output; nullptr: the op has no site
 };
 
-/// Sizes of one step.
+/// Sizes of a convolution in one step.
 struct Conv2dGeometry {
   int64_t batch, in_height, in_width, out_height, out_width;
 
@@ -53,7 +55,7 @@ struct Conv2dGeometry {
 /// Indices of the optional inputs; 0: absent.
 struct Conv2dInputs {
   size_t bias = 0, item_bias = 0, residual = 0;
-  size_t norm = 0;  ///< the first of three
+  size_t norm = 0;  ///< index of the statistics; weight and bias of the norm follow
 
   explicit Conv2dInputs(const Conv2dOpAttrs& a) {
     size_t next = 2;

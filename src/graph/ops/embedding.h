@@ -1,3 +1,4 @@
+// Embedding lookup.
 #pragma once
 
 #include "graph/adapters.h"
@@ -5,7 +6,7 @@
 namespace redline {
 
 struct EmbeddingAttrs {
-  std::shared_ptr<AdapterSite> adapters;  ///< added to the rows; nullptr: no site
+  std::shared_ptr<AdapterSite> adapters;  ///< added to the rows; nullptr: the op has no site
 };
 
 /// Embedding lookup: y[t] = weight[tokens[t]].

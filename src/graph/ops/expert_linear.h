@@ -1,3 +1,4 @@
+// Linear ops of a mixture of experts, and the weighted sum of their results.
 #pragma once
 
 #include <span>
@@ -17,9 +18,9 @@ struct ExpertLinearAttrs {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
   bool has_bias = false;
-  Activation activation = Activation::kSilu;  ///< of expert_gated_linear
-  /// The clamped SwiGLU of gpt-oss (arXiv:2508.10925): gate = min(gate, limit), up = clamp(up, -limit, limit) + 1. 0:
-  /// not.
+  Activation activation = Activation::kSilu;  ///< read by expert_gated_linear only
+  /// Limit of gpt-oss's clamped SwiGLU (arXiv:2508.10925): gate = min(gate, limit), up = clamp(up, -limit, limit) + 1.
+  /// 0: values are not clamped.
   float limit = 0;
 };
 
@@ -31,7 +32,7 @@ struct ExpertLinearAttrs {
 ///
 /// x        [tokens, in_features]                              f32
 /// returns  [tokens * experts_per_token, features], by expert  f32
-/// `attrs`: activation and limit; the rest is set here.
+/// `attrs` must set activation and limit; this function sets the other members.
 Value expert_gated_linear(GraphBuilder& g, Value x, const Routing& routing, const ExpertMatrices& gate,
                           const ExpertMatrices& up, ExpertLinearAttrs attrs);
 
@@ -53,7 +54,7 @@ Value expert_sum(GraphBuilder& g, Value x, Value weights, Value shared = {}, Val
 /// Inputs: x, offsets, order, the matrices by expert (gates, then ups), biases.
 extern const OpDef kExpertGatedLinear, kExpertLinear;
 extern const OpDef kExpertSum;
-/// Whether an op multiplies by the matrices of experts.
+/// Returns true if an op multiplies by the matrices of experts.
 inline bool is_expert_product(const Op& op) { return op.def == &kExpertGatedLinear || op.def == &kExpertLinear; }
 
 }  // namespace redline

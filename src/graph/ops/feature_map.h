@@ -1,3 +1,4 @@
+// A batch of two-dimensional feature maps as one graph value.
 #pragma once
 
 #include "graph/graph.h"

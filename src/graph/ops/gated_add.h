@@ -1,11 +1,12 @@
+// Addition of a value that is multiplied by a column range of a modulation table.
 #pragma once
 
 #include "graph/graph.h"
 
 namespace redline {
 
-/// y[r, c] = a[r, c] + table[i, column + c] * b[r, c],  i the item of row r: the gated residual of adaLN-Zero (Peebles
-/// and Xie 2022, arXiv:2212.09748).
+/// y[r, c] = a[r, c] + table[i, column + c] * b[r, c], where i is the item of row r: the gated residual of adaLN-Zero
+/// (Peebles and Xie 2022, arXiv:2212.09748).
 ///
 /// a, b     [rows, cols]      f32
 /// table    [batch, columns]  f32; rows [i * rows_per_item, (i + 1) * rows_per_item) of a belong to item i

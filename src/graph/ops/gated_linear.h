@@ -1,3 +1,4 @@
+// Two linear ops and a gated activation as one op.
 #pragma once
 
 #include <array>
@@ -8,10 +9,10 @@
 namespace redline {
 
 struct GatedLinearAttrs {
-  bool has_bias = false;  ///< of both linears
+  bool has_bias = false;  ///< both linears have a bias
   Activation activation = Activation::kSilu;
-  /// Adapters of gate and up, before the activation; nullptr: no site. A matrix may be part of the site's: rows from
-  /// first_feature on.
+  /// Adapters of gate and up, which are added before the activation. nullptr: no site. The matrix may be a part of the
+  /// site's matrix, from row first_feature on.
   struct Adapters {
     std::shared_ptr<AdapterSite> site;
     int64_t first_feature = 0;

@@ -1,3 +1,4 @@
+// RMS norm with a gate, as state-space models and gated delta networks use it.
 #pragma once
 
 #include "graph/graph.h"

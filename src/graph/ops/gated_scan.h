@@ -1,3 +1,4 @@
+// Recurrent scan with a matrix state per head: Mamba-2 and gated delta networks.
 #pragma once
 
 #include <limits>
@@ -6,15 +7,16 @@
 
 namespace redline {
 
-/// Tokens after which the state of a scan is replaced; until then their keys and values are stored with it.
+/// Number of tokens after which the state of a scan is updated. Until then their keys and values are stored with the
+/// state.
 inline constexpr int64_t kScanChunkTokens = 32;
 
 struct GatedScanAttrs {
   bool is_delta = false;                  ///< false: Mamba-2's state-space dual; true: the gated delta rule
-  int64_t num_heads = 0, num_groups = 0;  ///< heads of values; those of a group share keys and queries
-  int64_t key_dim = 0, value_dim = 0;     ///< of a head
+  int64_t num_heads = 0, num_groups = 0;  ///< value heads; the heads of a group share keys and queries
+  int64_t key_dim = 0, value_dim = 0;     ///< sizes of one head
   float step_min = 0, step_max = std::numeric_limits<float>::infinity();
-  bool groups_alternate = false;  ///< head h is of group h % num_groups; false: the heads of a group are neighbours
+  bool groups_alternate = false;  ///< head h belongs to group h % num_groups; false: the heads of a group are adjacent
 
   int64_t group_of(int64_t head) const {
     return groups_alternate ? head % num_groups : head / (num_heads / num_groups);
@@ -40,9 +42,9 @@ struct GatedScanInputs {
   Value x;      ///< [tokens, columns]  f32: values, keys, queries; with is_delta queries, keys, values
   Value step;   ///< [tokens, num_heads]  f32
   Value decay;  ///< [num_heads]: negative
-  Value bias;   ///< [num_heads]: of the step
-  Value skip;   ///< [num_heads]: without is_delta
-  Value beta;   ///< [tokens, num_heads]  f32: with is_delta
+  Value bias;   ///< [num_heads]: added to `step`
+  Value skip;   ///< [num_heads]: only without is_delta
+  Value beta;   ///< [tokens, num_heads]  f32: only with is_delta
   Value state;  ///< a kRecurrent state of state_elements()
 };
 /// returns  [tokens, num_heads * value_dim]  f32

@@ -1,3 +1,4 @@
+// Selection of columns in a given order.
 #pragma once
 
 #include "graph/graph.h"
@@ -8,7 +9,7 @@ struct GatherColumnsAttrs {
   std::shared_ptr<const std::vector<int32_t>> columns;  ///< each in [0, cols of x)
 };
 
-/// y[i][k] = x[i][columns[k]]. The same columns of the same x are gathered once.
+/// y[i][k] = x[i][columns[k]]. A second call with the same x and columns returns the first op's value.
 ///
 /// x        [rows, cols]            f32
 /// returns  [rows, columns.size()]

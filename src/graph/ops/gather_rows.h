@@ -1,10 +1,11 @@
+// Selection of rows, such as those whose logits are computed.
 #pragma once
 
 #include "graph/graph.h"
 
 namespace redline {
 
-/// y[i] = x[rows[i]]: selects the rows whose logits are computed.
+/// y[i] = x[rows[i]]. Selects the rows whose logits are computed.
 ///
 /// x     [n, cols]     f32
 /// rows  [logit_rows]  i32, in [0, n)

@@ -1,3 +1,4 @@
+// Group normalization of feature maps.
 #pragma once
 
 #include "graph/ops/feature_map.h"
@@ -20,9 +21,9 @@ struct GroupNormAttrs {
 /// x             [batch * height * width, channels]  f32; groups divide channels
 /// weight, bias  [channels]
 /// returns like x; can be stored in the layouts that linear ops read
-/// Two ops. The first computes statistics of an item's pixels in up to 64 parts; the number of parts depends only on
-/// the item's size, so results are bit-identical for any number of workers. The second merges the parts in order and
-/// normalizes.
+/// The function adds two ops. The first computes statistics of an item's pixels in up to 64 parts; the number of parts
+/// depends only on the item's size, so results are bit-identical for any number of workers. The second merges the parts
+/// in order and normalizes.
 Value group_norm(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias,
                  GroupNormAttrs attrs);
 
@@ -32,11 +33,12 @@ struct GroupNormOpAttrs {
   Dim batch, pixels;
 };
 
-/// The norm of item `item` is x * scale[c] + shift[c]. `sums` holds the statistics of all items.
+/// Computes scale and shift of item `item`: its norm is x * scale[c] + shift[c]. `sums` holds the statistics of all
+/// items.
 void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
                       const float* weight, const float* bias, float* scale, float* shift);
 struct HostTensor;
-/// The same for references: y = norm(x), computed from x.
+/// Computes y = norm(x) with statistics of x, for references.
 void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, const GroupNormAttrs& norm,
                           const HostTensor& weight, const HostTensor& bias, HostTensor& y);
 

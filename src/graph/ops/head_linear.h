@@ -1,3 +1,4 @@
+// Linear ops with one matrix per head, and concatenation within heads.
 #pragma once
 
 #include <span>
@@ -25,7 +26,7 @@ struct HeadAttrs {
   int64_t num_heads = 0;
 };
 
-/// Inputs: x, the matrices by head.
+/// The op behind head_linear(). Inputs: x, then one matrix per head.
 extern const OpDef kHeadLinear;
 extern const OpDef kConcatHeads;
 

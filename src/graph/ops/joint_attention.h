@@ -1,3 +1,4 @@
+// Bidirectional or causal attention without a cache, over items or sequences of the step.
 #pragma once
 
 #include <vector>
@@ -10,7 +11,7 @@ namespace redline {
 /// Padding rows after the last key of an item in the packed value's shape: its last page may be nearly empty.
 inline constexpr int64_t kSpareKeys = kKvPageTokens - 1;
 
-/// Keys and values of one stream: text, image, or both.
+/// Keys and values of one stream of tokens: text, image, or both.
 struct KeySegment {
   Value k, v;  ///< [batch * tokens, num_heads * head_dim]  f32
   Dim tokens;  ///< per batch item
@@ -18,7 +19,7 @@ struct KeySegment {
 
 struct JointAttentionAttrs {
   int64_t num_heads = 0, head_dim = 0;
-  float scale = 0;      ///< of q . k; usually 1 / sqrt(head_dim)
+  float scale = 0;      ///< factor of q . k; usually 1 / sqrt(head_dim)
   bool causal = false;  ///< row t of an item attends to keys [0, t]; only when queries and keys are the same stream
   int64_t window = 0;   ///< row t attends to keys [t - window, t + window]; 0: all. Not with causal
 };
@@ -27,7 +28,7 @@ struct JointAttentionAttrs {
 /// [offsets[s], offsets[s + 1]). No row is padding.
 struct PackedSequences {
   Value offsets;    ///< [sequences + 1]  i32, ascending from 0 to the number of rows
-  Dim rows, count;  ///< of all sequences; of sequences
+  Dim rows, count;  ///< total number of rows; number of sequences
 };
 
 /// Packs the keys and values of all segments of each item, in the given order, into the tiled layout that attention
@@ -47,7 +48,8 @@ Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Di
 Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys,
                       JointAttentionAttrs attrs, Value key_lengths = {});
 
-/// The same for sequences: each row attends to keys of its own sequence, with bits that do not depend on the others.
+/// Packs the keys and values of sequences. Each row attends to keys of its own sequence, with bits that do not depend
+/// on the other sequences.
 ///
 /// k, v     [rows, num_heads * head_dim]  f32
 Value pack_kv(GraphBuilder& g, Value k, Value v, const PackedSequences& sequences, int64_t num_heads, int64_t head_dim);
@@ -61,7 +63,7 @@ Value joint_attention(GraphBuilder& g, Value q, const PackedSequences& sequences
 /// passes/fuse_joint_heads.
 struct HeadSteps {
   bool has_norm = false, has_rope = false;
-  float eps = 0;  ///< of the norm
+  float eps = 0;  ///< epsilon of the norm
 
   bool any() const { return has_norm || has_rope; }
 };
@@ -69,11 +71,11 @@ struct HeadSteps {
 /// Inputs: k and v of each segment; the offsets of sequences; then, for each segment that has them, the norm's weight
 /// [head_dim] and the rope table [batch * tokens, rotary_dim] f32
 struct PackKvAttrs {
-  std::vector<Dim> tokens;       ///< of each segment
-  std::vector<HeadSteps> steps;  ///< of each segment's keys
+  std::vector<Dim> tokens;       ///< rows per item of each segment
+  std::vector<HeadSteps> steps;  ///< steps applied to each segment's keys
   Dim keys, batch;
   int64_t num_heads = 0, head_dim = 0;
-  bool has_offsets = false;  ///< sequences: one segment, whose tokens are all rows
+  bool has_offsets = false;  ///< the op packs sequences: it has one segment, whose tokens are all rows
 };
 
 /// Inputs: q, keys, then optional key_lengths or offsets, the norm's weight and the rope table.
@@ -81,7 +83,7 @@ struct JointAttentionOpAttrs {
   JointAttentionAttrs a;
   Dim batch, tokens;
   bool has_lengths = false, has_offsets = false;
-  HeadSteps steps;  ///< of the queries
+  HeadSteps steps;  ///< steps applied to the queries
 };
 
 extern const OpDef kPackKv;

@@ -1,3 +1,4 @@
+// Appends keys and values to the KV cache.
 #pragma once
 
 #include "graph/graph.h"

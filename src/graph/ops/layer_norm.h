@@ -1,3 +1,4 @@
+// Layer normalization, plain and modulated.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,3 +1,4 @@
+// Matrix product with a weight.
 #pragma once
 
 #include "graph/adapters.h"
@@ -27,7 +28,7 @@ struct LinearAttrs {
 Value linear(GraphBuilder& g, Value x, Value weight, Value bias = {});
 
 struct HostTensor;
-/// The same for references, in float64. bias may be nullptr.
+/// Computes linear() in float64, for references. bias may be nullptr.
 void linear_reference(const HostTensor& x, const HostTensor& weight, const HostTensor* bias, HostTensor& y);
 
 extern const OpDef kLinear;

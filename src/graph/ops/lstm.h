@@ -1,3 +1,4 @@
+// Stacked LSTM layers whose h and c are a recurrent state.
 #pragma once
 
 #include <span>
@@ -14,7 +15,8 @@ struct LstmAttrs {
   bool has_bias = true;
 
   int64_t num_layers() const { return std::ssize(dilation); }
-  /// Elements of the state: h of the last `dilation` tokens, the one of position p at p % dilation, then c, by layer.
+  /// Returns the number of elements of the state. By layer: h of the last `dilation` tokens, where position p is stored
+  /// at index p % dilation, then c in the same way.
   int64_t state_elements() const { return state_offset(num_layers()); }
   int64_t state_offset(int64_t layer) const;
 };
@@ -23,11 +25,11 @@ struct LstmAttrs {
 struct LstmLayer {
   Value weight_ih;         ///< [4 * hidden_size, columns of x, or hidden_size after the first layer]
   Value weight_hh;         ///< [4 * hidden_size, hidden_size]
-  Value bias_ih, bias_hh;  ///< [4 * hidden_size]; none without has_bias
+  Value bias_ih, bias_hh;  ///< [4 * hidden_size]; invalid without has_bias
 };
 
-/// Layers of long short-term memory (Hochreiter and Schmidhuber 1997), each over the h of the one before. With d the
-/// dilation of a layer, and h and c zero before the first token,
+/// Stacked layers of long short-term memory (Hochreiter and Schmidhuber 1997); each layer reads the h of the layer
+/// below. With d the dilation of a layer, and h and c zero before the first token,
 ///   i, f, g, o = split(weight_ih x[t] + bias_ih + weight_hh h[t-d] + bias_hh)
 ///   c[t] = sigmoid(f) c[t-d] + sigmoid(i) tanh(g),  h[t] = sigmoid(o) tanh(c[t])
 ///

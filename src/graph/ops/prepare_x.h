@@ -1,3 +1,4 @@
+// Conversion of an activation to the layouts that linear ops read.
 #pragma once
 
 #include "graph/graph.h"

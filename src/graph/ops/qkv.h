@@ -1,3 +1,4 @@
+// Q, K and V projections with norms, rope and cache append as one op.
 #pragma once
 
 #include <array>
@@ -8,11 +9,12 @@ namespace redline {
 
 struct QkvAttrs {
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  bool has_bias = false;    ///< of all three projections
+  bool has_bias = false;    ///< all three projections have a bias
   bool has_q_norm = false;  ///< RMS norm of each query head before rope
   bool has_k_norm = false;  ///< RMS norm of each key head before rope
   float q_norm_eps = 0, k_norm_eps = 0;
-  std::array<std::shared_ptr<AdapterSite>, 3> adapters;  ///< of q, k and v, before norm and rope; nullptr: no site
+  /// Adapters of q, k and v, applied before norm and rope; nullptr: no site.
+  std::array<std::shared_ptr<AdapterSite>, 3> adapters;
 };
 /// Indices of the optional inputs of kQkv; 0 for absent ones.
 struct QkvInputs {

@@ -1,3 +1,4 @@
+// Attention with T5's relative position bias.
 #pragma once
 
 #include "graph/graph.h"
@@ -7,7 +8,7 @@ namespace redline {
 struct RelativeBiasAttentionAttrs {
   int64_t num_heads = 0, head_dim = 0;
   int64_t num_buckets = 32, max_distance = 128;
-  float scale = 1;  ///< of q . k; T5 does not scale
+  float scale = 1;  ///< factor of q . k; T5 does not scale
 };
 
 /// Attention with T5's relative position bias (Raffel et al. 2019, arXiv:1910.10683, section 2.1), both directions:
@@ -22,7 +23,7 @@ struct RelativeBiasAttentionAttrs {
 Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch,
                               const Dim& tokens, RelativeBiasAttentionAttrs attrs, Value key_lengths = {});
 
-/// Row of the table for a key `distance` positions after the query, rounded as in T5.
+/// Returns the row of the table for a key `distance` positions after the query, rounded as in T5.
 int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance);
 struct RelativeBiasAttentionOpAttrs {
   RelativeBiasAttentionAttrs a;

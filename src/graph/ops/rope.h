@@ -1,3 +1,4 @@
+// Rotary position embedding: the table of a step and the rotation.
 #pragma once
 
 #include <cmath>
@@ -18,7 +19,7 @@ struct RopeTableAttrs {
     double base = 10000, factor = 1;
     int64_t original_context = 0;  ///< 0: off
   } dynamic;
-  /// LongRoPE (Ding et al. 2024, arXiv:2402.13753): a sequence longer than `original_context` has these frequencies.
+  /// LongRoPE (Ding et al. 2024, arXiv:2402.13753): sequences longer than `original_context` use these frequencies.
   struct Long {
     std::vector<float> inverse_frequencies;
     int64_t original_context = 0;  ///< 0: off
@@ -45,9 +46,9 @@ struct RopeAttrs {
 /// returns like x
 Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs);
 
-/// y = rope(x) in float64.
+/// Computes y = rope(x) in float64, for references.
 void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_dim, HostTensor& y);
-// One row of the table: out[0, h) cosines, out[h, 2h) sines.
+// Computes one row of the table: out[0, h) are cosines, out[h, 2h) sines, with h = rotary_dim / 2.
 template <class T>
 void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T* out) {
   const size_t half = a.inverse_frequencies.size();

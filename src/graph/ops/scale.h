@@ -1,3 +1,4 @@
+// Multiplication by a constant.
 #pragma once
 
 #include "graph/graph.h"

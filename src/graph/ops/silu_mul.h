@@ -1,3 +1,4 @@
+// Product of a value with the SiLU of another.
 #pragma once
 
 #include "graph/graph.h"

@@ -1,3 +1,4 @@
+// Soft limit of logits.
 #pragma once
 
 #include "graph/graph.h"

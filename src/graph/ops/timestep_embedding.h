@@ -1,3 +1,4 @@
+// Sinusoidal embedding of diffusion timesteps.
 #pragma once
 
 #include "graph/graph.h"

@@ -20,7 +20,7 @@ REDLINE_INLINE VecF32 silu(VecF32 x) { return x / (set1(1.0f) + exp(negative(x))
 
 // gelu_tanh: (1 + tanh z) / 2 = 1 / (1 + e^(-2 z)), so nothing cancels.
 #if defined(__AVX512F__)
-/// x / (1 + 2^t), zero from t = 125 on.
+/// Returns x / (1 + 2^t), zero from t = 125 on.
 // 2^t to 1.04 u: a polynomial of degree 6 on [0, 1), fitted by reweighted least squares to 1.9e-9 relative, then
 // scalef. The quotient uses a reciprocal to 2^-14 and one Newton step: a division alone takes as long as all of this.
 REDLINE_INLINE VecF32 over_one_plus_exp2(VecF32 x, VecF32 t) {
@@ -48,9 +48,9 @@ REDLINE_INLINE VecF32 gelu_tanh(VecF32 x) {
 }
 #endif
 
-// x Phi(x). The tail Q(t) = Phi(-t), t >= 0, is e^(-t^2 / 2) R(t) with a smooth R: u P(u), u = 1 / (1 + 0.35 t), P of
-// degree 8, fitted by reweighted least squares to 3.3e-8 relative over t in [0, 15] (the form of Hastings 1955, also
-// Abramowitz and Stegun 7.1.26). Using the tail for negative x keeps the relative accuracy there.
+// Returns x Phi(x). The tail Q(t) = Phi(-t), t >= 0, is e^(-t^2 / 2) R(t) with a smooth R: u P(u), u = 1 / (1 + 0.35
+// t), P of degree 8, fitted by reweighted least squares to 3.3e-8 relative over t in [0, 15] (the form of Hastings
+// 1955, also Abramowitz and Stegun 7.1.26). Using the tail for negative x keeps the relative accuracy there.
 REDLINE_INLINE VecF32 gelu(VecF32 x) {
   const VecF32 t = min(set1(20.0f), magnitude(x));  // this order keeps a NaN; the tail is zero from 15 on
   const VecF32 u = set1(1.0f) / fma(t, set1(0.35f), set1(1.0f));
@@ -62,7 +62,7 @@ REDLINE_INLINE VecF32 gelu(VecF32 x) {
   p = fma(p, u, set1(0x1.eac418p-4f));
   p = fma(p, u, set1(0x1.1e712ap-3f));
   p = fma(p, u, set1(0x1.1df1c0p-3f));
-  // t^2 in two parts: its rounding error would be a relative error of the exponential.
+  // t^2 is kept in two parts, because its rounding error would be a relative error of the exponential.
   const VecF32 square = t * t, lost = fma(t, t, negative(square));
   VecF32 tail = p * u * exp(square * set1(-0.5f));
   tail = fma(tail, lost * set1(-0.5f), tail);

@@ -29,7 +29,7 @@ constexpr int64_t kPagePairs = kPage / 2, kLineBytes = 64;
 constexpr int kMaxLanes = 32, kFewLanes = 8;
 static_assert(kPage * sizeof(BF16) == kLineBytes, "a cache line holds the values of one element of head_dim of a page");
 
-/// One float32 sum for each of `lanes` query rows, and as many words of two bfloat16.
+/// One float32 sum for each of `lanes` query rows. Words holds two bfloat16 for each of them.
 template <int lanes>
 struct Sums {
   VecF32 v[lanes / kWidth];
@@ -69,7 +69,7 @@ REDLINE_INLINE void store_lanes(float* p, const Sums<lanes>& sums) {
   if constexpr (lanes < kWidth) __builtin_memcpy(p, &sums.v, sizeof(sums.v));
   else unroll<lanes / kWidth>([&](auto i) REDLINE_LAMBDA { store(p + i * kWidth, sums.v[i], Full{}); });
 }
-/// sums += pair[0] words[0] + pair[1] words[1], for two bfloat16 at `pair`.
+/// Adds pair[0] words[0] + pair[1] words[1] to sums, for two bfloat16 at `pair`.
 template <int lanes>
 REDLINE_INLINE void add_products(Sums<lanes>& sums, const char* pair, const Words<lanes>& words) {
   int32_t both;
@@ -95,12 +95,12 @@ REDLINE_INLINE void add_products(Sums<lanes>& sums, const char* pair, const Word
   }
 }
 
-/// Sums of one register tile: few enough that they stay in registers, and enough to hide the latency of a product.
+/// Number of sums of one register tile: few enough to stay in registers, and enough to hide the latency of a product.
 template <int lanes>
 constexpr int kTileSums = lanes > kWidth ? 8 : 16;
 
-/// scores = keys . queries for 16 positions of a page. `width`: head_dim in whole pairs; `whole`: it is whole steps.
-/// Meanwhile as much data is prefetched at each of `soon`.
+/// Computes scores = keys . queries for 16 positions of a page. `width`: head_dim in whole pairs; `whole`: it is a
+/// whole number of steps. Meanwhile as much data is prefetched at each address of `soon`.
 template <int lanes, bool whole>
 [[gnu::noinline]] void score_block(const int32_t* q, const BF16* keys, int64_t width, float* scores,
                                    const char* const* soon) {
@@ -128,14 +128,14 @@ template <int lanes, bool whole>
   }
 }
 
-/// The pages of a chunk whose values are summed, and what is prefetched meanwhile, as many bytes.
+/// The pages of a chunk whose values are summed, and addresses from which as many bytes are prefetched meanwhile.
 struct ValuePages {
   const BF16* values[kChunkPages];
   const char* soon[kChunkPages];
   int64_t begin, end;
 };
 
-/// sums[d] += weights . values for `dims` elements of head_dim from d on, over pages [begin, end).
+/// Adds sums[d] += weights . values for `dims` elements of head_dim from d on, over pages [begin, end).
 template <int lanes, int dims>
 REDLINE_INLINE void add_values_at(const ValuePages& pages, int64_t begin, int64_t end, const int32_t* weights,
                                   int64_t d, float* sums) {
@@ -156,7 +156,7 @@ REDLINE_INLINE void add_values_at(const ValuePages& pages, int64_t begin, int64_
 }
 template <int lanes>
 [[gnu::noinline]] void add_values(const ValuePages& pages, const int32_t* weights, int64_t head_dim, float* sums) {
-  // With few lanes a page is read whole before the next one, in the order in which memory has it.
+  // With few lanes a page is read whole before the next one, which is the order of memory.
   const int64_t at_once = lanes == kMaxLanes ? kChunkPages : 1;
   constexpr int dims = kTileSums<lanes>;
   for (int64_t page = pages.begin; page < pages.end; page += at_once) {
@@ -167,12 +167,13 @@ template <int lanes>
   }
 }
 
-/// 2^x for x <= 0, -inf or NaN, to 7.5e-5 and rounded to bfloat16 in the upper half; the lower half is undefined.
+/// Returns 2^x for x <= 0, -inf or NaN, to 7.5e-5 and rounded to bfloat16 in the upper half; the lower half is
+/// undefined.
 REDLINE_INLINE VecI32 weight_bits(VecF32 x) {
 #if defined(__AVX512F__)
   // Degree 3 on [0, 1); the constant includes half a unit in the last place of bfloat16 in [1, 2), for rounding. The
   // exponent is added as an integer, which takes no slot of a multiplication. -127 gives the upper half of zero.
-  x = max(set1(-127.0f), x);  // a NaN stays
+  x = max(set1(-127.0f), x);  // this order keeps a NaN
   const VecF32 floor = {_mm512_roundscale_ps(x.v, 0x09)}, r = x - floor;
   const VecF32 p =
       fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r, set1(0x1.00fb18p0f));
@@ -182,12 +183,12 @@ REDLINE_INLINE VecI32 weight_bits(VecF32 x) {
 #endif
 }
 
-/// Scores of positions [0, 2 * pairs) become weights 2^(score - top), two positions a word; sets the maxima and the
+/// Turns scores of positions [0, 2 * pairs) into weights 2^(score - top), two positions a word; sets the maxima and the
 /// sums of weights of the query rows.
 template <int lanes>
 [[gnu::noinline]] void soften(const float* scores, int64_t pairs, int32_t* weights, float* top, float* total) {
   const VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
-  const VecF32 lowest = set1(-0x1.fffffep127f);  // where all are -inf, they stay so
+  const VecF32 lowest = set1(-0x1.fffffep127f);  // where all are -inf, scores stay -inf
 #if defined(__AVX512F__)
   if constexpr (lanes < kWidth) {  // a vector holds both positions of a pair
     VecF32 high[2] = {set1(-__builtin_inff()), set1(-__builtin_inff())};
@@ -238,29 +239,30 @@ struct Buffers {
   int32_t* q;        ///< [pairs of head_dim][lanes], scaled by log2(e) scale
   float* scores;     ///< [kKvChunk][lanes]
   int32_t* weights;  ///< [kKvChunk / 2][lanes]
-  float* sums;       ///< [head_dim][lanes], and the same for one query row at a time
+  float* sums;       ///< [head_dim][lanes]; lone_sums has them for one query row at a time
   float* lone_sums;
   float* part;    ///< [lanes][width], sums of the current chunk
-  float* folded;  ///< [lanes][width], of all chunks so far
+  float* folded;  ///< [lanes][width], sums of all chunks so far
   BF16* values;   ///< copies of pages that not all query rows see whole
   int64_t width;  ///< head_dim rounded up to a multiple of 16
 };
-/// Query rows of a call begin within kMaxLanes positions of each other, and so do the ends.
+/// Maximum number of page copies. The query rows of a call begin within kMaxLanes positions of each other, and end so
+/// too.
 constexpr int64_t kMaxCopies = 6;
 
-/// Positions that query rows attend to, relative to a chunk.
+/// The positions that query rows attend to, relative to a chunk.
 struct LaneSpans {
   alignas(64) int32_t begin[kMaxLanes], end[kMaxLanes];
 };
 
-/// Up to `lanes` query rows.
+/// A group of up to `lanes` query rows.
 template <int lanes>
 struct Rows {
   const AttentionArgs& a;
   const Buffers& b;
   int64_t first, count;
   Span seen[lanes] = {};     ///< lanes beyond `count` are copies of the last query row
-  Span some = {}, all = {};  ///< positions that some query row attends to, that all do
+  Span some = {}, all = {};  ///< positions that some query row attends to; positions that all attend to
 
   const BF16* page(const void* base, int64_t position) const {
     return static_cast<const BF16*>(base) + a.pages[position / kPage] * a.cache.page_stride;
@@ -327,7 +329,7 @@ struct Rows {
     }
   }
 
-  /// Copies the values of a page, with zeros where a query row of the span does not attend. Returns whether any value
+  /// Copies the values of a page, with zeros where a query row of the span does not attend. Returns true if any value
   /// is infinite or NaN.
   bool copy_values(const BF16* from, int64_t position, Span span, BF16* to) const {
     alignas(64) uint32_t mask[kPagePairs];
@@ -352,7 +354,7 @@ struct Rows {
     for (const int32_t x : any) bits |= static_cast<uint32_t>(x);
     return (bits & 0x80008000u) != 0;
   }
-  /// Values of the pages of a chunk, as the query rows of `span` see them.
+  /// Sets the values of the pages of a chunk, as the query rows of `span` see them.
   bool set_values(int64_t chunk, Span span, ValuePages& pages) const {
     bool not_finite = false;
     BF16* copy = b.values;
@@ -367,7 +369,7 @@ struct Rows {
     return not_finite;
   }
 
-  /// Partial results of one chunk, into b.part, top and total.
+  /// Computes partial results of one chunk, into b.part, top and total.
   void chunk_step(int64_t chunk, bool is_first, bool more, float* top, float* total) const {
     const int64_t begin = max_i64(some.begin, chunk), end = min_i64(some.end, chunk + kKvChunk);
     for (int64_t l = 0; l < lanes; ++l) top[l] = -__builtin_inff(), total[l] = 0;
@@ -407,7 +409,8 @@ struct Rows {
     };
     const bool not_finite = set_values(chunk, some, pages);
     sum_into(b.sums);
-    // Such a value times a weight of zero is NaN: each query row takes only what it attends to.
+    // An infinite or NaN value times a weight of zero is NaN, so each query row uses only the positions that it attends
+    // to.
     for (int64_t l = 0; not_finite && l < count; ++l) {
       set_values(chunk, seen[l], pages);
       sum_into(b.lone_sums);
@@ -416,9 +419,10 @@ struct Rows {
     for (int64_t l = 0; l < lanes; ++l) {
       top[l] = top[l] * kLn2;
       if (top[l] != -__builtin_inff() || total[l] != 0) continue;
-      for (int64_t d = 0; d < a.head_dim; ++d) b.sums[d * lanes + l] = 0;  // not zero times an infinite value
+      // Clears the sums, because zero times an infinite value is NaN.
+      for (int64_t d = 0; d < a.head_dim; ++d) b.sums[d * lanes + l] = 0;
     }
-    // From [head_dim][lanes] to query rows.
+    // Transposes [head_dim][lanes] to query rows.
     for (int64_t l = 0; l < count; l += kWidth) {
       for (int64_t d = 0; d < a.head_dim; d += kWidth) {
         VecF32 block[kWidth];
@@ -455,7 +459,7 @@ struct Rows {
 
 }  // namespace bf16_chunks
 
-/// Attention over bfloat16 pages.
+/// Computes attention over bfloat16 pages.
 inline void attention_by_bf16_chunks(const AttentionArgs& a) {
   using namespace bf16_chunks;
   char* free = static_cast<char*>(a.scratch);

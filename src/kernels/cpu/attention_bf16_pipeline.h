@@ -1,4 +1,4 @@
-// Inner loops of attention_bf16_tiles.h: the products of a pass, interleaved with vector work. What follows is about
+// Inner loops of attention_bf16_tiles.h: the products of a pass, interleaved with vector work. This comment describes
 // tiles; attention_dots.h has the products without them.
 //
 // After each tile product, some scores of an earlier block are turned into weights. The core overlaps both: during one
@@ -18,30 +18,32 @@ constexpr int64_t kTile = 16, kTileElements = 512;
 constexpr int64_t kStep = 32;                             ///< reduction elements of one product; positions of a block
 constexpr int64_t kQueryRows = 32, kQueryRowBytes = 128;  ///< query rows of a pass; bytes of a row of them
 constexpr int64_t kBlocks = kKvChunk / kStep;
-constexpr int64_t kAhead = 1;                         ///< blocks of the next pass that may be scored early
-constexpr int64_t kSlots = kAhead + 1;                ///< blocks of scores that are not yet weights
-constexpr int64_t kScores = kStep * kQueryRows;       ///< of a block: [32 positions][query rows]
-constexpr int64_t kWeights = kStep / 2 * kQueryRows;  ///< of a block, a word per two positions: [16 pairs][query rows]
+constexpr int64_t kAhead = 1;                    ///< blocks of the next pass that may be scored early
+constexpr int64_t kSlots = kAhead + 1;           ///< blocks of scores that are not yet weights
+constexpr int64_t kScores = kStep * kQueryRows;  ///< size of a block: [32 positions][query rows]
+/// Size of a block, a word per two positions: [16 pairs][query rows].
+constexpr int64_t kWeights = kStep / 2 * kQueryRows;
 constexpr int64_t kWeightSlots = kBlocks + kAhead;
 constexpr int64_t kQueries = kStep / 2 * kQueryRows * 2;  ///< a step of head_dim: [16 pairs][query rows][2]
 constexpr int64_t kColumn = kTile * kQueryRows;           ///< sums of a tile of head_dim: [16][query rows]
 constexpr int64_t kJobPairs = kTile / 2;
 static_assert(kStep == kKvPageTokens);
 
-/// Scores are exponents of 2. Where Weighing::Quick computes with them they are scaled by 2^-13: a float near 2 then
-/// resolves exponents in steps of 2^-9.
+/// Unit of scores, which are exponents of 2. Where Weighing::Quick computes with them they are scaled by 2^-13: a float
+/// near 2 then resolves exponents in steps of 2^-9.
 #if defined(__AVX512FP16__)
 constexpr float kScoreUnit = 0x1p13f;
 #else
 constexpr float kScoreUnit = 1.0f;
 #endif
-/// A score equal to the reference of its query row has weight 2^-32.
+/// Headroom of weights in powers of two: a score equal to the reference of its query row has weight 2^-32.
 constexpr float kHeadroom = 32.0f;
-/// In the middle of its error range, Weighing::Quick computes 2^(x + kQuickGain) for 2^x; exact weights use the same
-/// gain.
+/// Exponent of the gain of Weighing::Quick: in the middle of its error range it computes 2^(x + kQuickGain) for 2^x.
+/// Exact weights use the same gain.
 constexpr float kQuickGain = -0x1.32p-9f;
 
-/// 2^x to 7.5e-5. The upper half of the result is the rounded bfloat16, the lower half is undefined. -inf gives 0.
+/// Computes 2^x to 7.5e-5. The upper half of the result is the rounded bfloat16, the lower half is undefined. -inf
+/// gives 0.
 struct Exponential {
 #if defined(__AVX512F__)
   // Degree 3 on [0, 1); c0 includes half a unit in the last place of bfloat16 in [1, 2), for rounding.
@@ -56,15 +58,15 @@ struct Exponential {
 #endif
 };
 
-/// Reference scores of 32 query rows, relative to which weights are computed.
+/// The reference scores of 32 query rows, relative to which weights are computed.
 struct Reference {
   float quick[kQueryRows];  ///< score + quick = 2 + (exponent - reference + 95) 2^-13
   float exact[kQueryRows];  ///< exponent + exact = log2(weight), exponent = score * kScoreUnit
-  float total[kQueryRows];  ///< sums of weights, where no column of ones adds them
+  float total[kQueryRows];  ///< sums of weights, if no column of ones adds them
   bool has_no_score;        ///< some query row has not seen a score yet
 };
 
-/// 16 positions of scores of a pass, to be turned into weights.
+/// Scores of 16 positions of a pass that are to be turned into weights.
 struct Job {
   const float* scores;  ///< [16][kQueryRows]
   int32_t* weights;     ///< [8][kQueryRows]
@@ -90,7 +92,7 @@ REDLINE_INLINE void store_lanes(int32_t* to, VecI32 from, uint32_t lanes) {
 #endif
 }
 
-/// Weights of a job and their totals, in float32, for the query rows in the bit mask.
+/// Computes weights of a job and their totals, in float32, for the query rows in the bit mask.
 [[gnu::noinline]] inline void weigh_exactly(Job job, uint32_t query_rows) {
   const Exponential exponential;
   const VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
@@ -115,11 +117,11 @@ struct Weighing {
   Job job = {};
   const float* scores = nullptr;
   int32_t* weights = nullptr;
-  int64_t left = 0;  ///< pairs of positions left
+  int64_t left = 0;  ///< remaining pairs of positions
 
 #if defined(__AVX512FP16__)
-  /// 2^score of two positions at once, as 16-bit integers: 7 bits of exponent and 9 bits of fraction f, minus a
-  /// polynomial of degree 2 in float16 for 1 + f - 2^f; the lowest two bits are rounded off. Weights have an error of
+  /// Computes 2^score of two positions at once, as 16-bit integers: 7 bits of exponent and 9 bits of fraction f, minus
+  /// a polynomial of degree 2 in float16 for 1 + f - 2^f; the lowest two bits are rounded off. Weights have an error of
   /// at most 5.9e-3, 2.1e-3 rms; rounding to bfloat16 alone has 3.9e-3 and 1.7e-3.
   struct Quick {
     __m512h c2, c1, c0;
@@ -202,14 +204,14 @@ struct Weighing {
 #endif
 };
 
-/// Addresses of the tiles of one chunk.
+/// The addresses of the tiles of one chunk.
 struct Chunk {
-  int64_t first;                  ///< its first position
+  int64_t first;                  ///< first position of the chunk
   const BF16* keys[2 * kBlocks];  ///< tiles of 16 positions each
   const BF16* values[kBlocks];    ///< tiles of 32 positions each
 };
 
-/// 32 query rows over blocks [begin, end) of a chunk.
+/// A pass of 32 query rows over blocks [begin, end) of a chunk.
 struct Pass {
   const Chunk* chunk;
   int64_t query_row, count;  ///< query rows of the scratch
@@ -219,7 +221,8 @@ struct Pass {
   int64_t last_job;
 };
 
-/// `pairs`: position pairs turned into weights after each product of scores. With `summed` the weights are added up.
+/// The products of passes with interleaved vector work. `pairs`: position pairs turned into weights after each product
+/// of scores. With `summed` the weights are added up.
 template <class Unit, int pairs, bool summed>
 struct Pipeline {
   using Weighing = bf16_tiled::Weighing<summed>;
@@ -227,7 +230,7 @@ struct Pipeline {
   Unit& unit;
   int64_t head_dim, steps, columns;  ///< steps, columns: head_dim in units of kStep and of kTile
   JobQueue queue = {};
-  // Data of the next chunk to prefetch into L2 during this one.
+  // Data of the next chunk, prefetched into L2 during this one.
   const char* wanted[2 * kBlocks] = {};
   int64_t piece_bytes = 0, pieces = 0, piece_at = 0, bytes_at_once = 0;
 
@@ -248,8 +251,8 @@ struct Pipeline {
     }
   }
 
-  /// One reduction step: 2 x 16 query rows times tile x into tiles 0 and 1, times tile y into 2 and 3. After each
-  /// product, `work` pairs of positions are turned into weights.
+  /// Multiplies one reduction step: 2 x 16 query rows times tile x into tiles 0 and 1, times tile y into 2 and 3. After
+  /// each product, `work` pairs of positions are turned into weights.
   template <bool with_x, bool with_y, int work>
   REDLINE_INLINE void round(const void* query_rows, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
     unit.template load<6>(query_rows, kQueryRowBytes);
@@ -282,7 +285,7 @@ struct Pipeline {
     unit.template store<first + 1>(to + kTile, kQueryRowBytes);
   }
 
-  /// Reduction steps [begin, end) of scores, interleaved with one job.
+  /// Multiplies reduction steps [begin, end) of scores, interleaved with one job.
   template <bool with_x, bool with_y>
   REDLINE_INLINE void score_steps(const BF16* q, const BF16* x, const BF16* y, int64_t begin, int64_t end,
                                   Quick& quick) {
@@ -297,16 +300,16 @@ struct Pipeline {
     weighing.end(quick);
   }
 
-  /// Scores of blocks [begin, end) of a pass. slot(b) returns the buffer of block b; stored(b, i, scores) is called
-  /// after its i-th 16 positions are stored.
+  /// Computes scores of blocks [begin, end) of a pass. slot(b) returns the buffer of block b; stored(b, i, scores) is
+  /// called after its i-th 16 positions are stored.
   template <class Slot, class Stored>
   REDLINE_INLINE void score_blocks(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                    Stored&& stored) {
     if constexpr (Unit::kIsDots) score_by_dots(q, chunk, begin, end, slot, stored);
     else score_by_tiles(q, chunk, begin, end, slot, stored);
   }
-  /// The second half of a block runs half a block later and starts in the middle of head_dim, so that two tiles are
-  /// stored while two others accumulate: four stores in a row would stall the products.
+  /// Computes scores with tiles. The second half of a block runs half a block later and starts in the middle of
+  /// head_dim, so that two tiles are stored while two others accumulate: four stores in a row would stall the products.
   template <class Slot, class Stored>
   REDLINE_INLINE void score_by_tiles(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                      Stored&& stored) {
@@ -336,7 +339,7 @@ struct Pipeline {
     }
   }
 
-  /// The same without tiles: 16 positions at a time.
+  /// Computes scores without tiles, 16 positions at a time.
   template <class Slot, class Stored>
   REDLINE_INLINE void score_by_dots(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                     Stored&& stored) {
@@ -352,15 +355,15 @@ struct Pipeline {
     }
   }
 
-  /// Stores the sums of tile `tile` to `at`; with `more`, loads those of two columns further.
+  /// Stores the sums of tile `tile` to `at`; with `more`, loads the sums of two columns further.
   template <int tile>
   REDLINE_INLINE void exchange(float* at, bool more) {
     unit.template store<tile>(at, kQueryRowBytes);
     if (more) unit.template load<tile>(at + 2 * kColumn, kQueryRowBytes);
   }
-  /// into += values . weights of a pass; [column][16 of head_dim][kQueryRows]. The order of blocks does not depend on
-  /// which of them the pass has, so the bits of a query row do not either. Meanwhile sums are prefetched from L2: those
-  /// of the following columns, then the first ones at `next`.
+  /// Adds values . weights of a pass to `into`, [column][16 of head_dim][kQueryRows]. The order of blocks does not
+  /// depend on which of them the pass has, so the bits of a query row do not either. Meanwhile sums are prefetched from
+  /// L2: those of the following columns, then the first ones at `next`.
   void add_values(const Pass& p, float* into, const float* next) {
     if constexpr (Unit::kIsDots)
       unit.add_values(p.chunk->values + p.begin, p.weights + p.begin, p.end - p.begin, head_dim, into, next);

@@ -37,28 +37,29 @@
 namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
 
-/// A sum of weights beyond this means that the reference of a query row is too low.
+/// Maximum sum of weights. A larger one means that the reference of a query row is too low.
 constexpr float kMaxTotal = 0x1p100f;
-/// Query rows with fewer visible positions use exact weights: there is little time to gain, and each weight matters
-/// more.
+/// Number of visible positions below which a query row uses exact weights: there is little time to gain, and each
+/// weight matters more.
 constexpr int64_t kFewPositions = 256;
 
 /// The scratch of one call, sized for its head_dim.
 struct Buffers {
   BF16* q;  ///< [32 query rows][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
-  /// [32 query rows][16 of head_dim][16][32 query rows]; of tiles, a partial last 16 holds the sum of weights.
+  /// [32 query rows][16 of head_dim][16][32 query rows]. With tiles, a partial last 16 holds the sum of weights.
   float* sums;
-  float* top;                  ///< [query rows], exponent of 2; -inf: none yet
+  float* top;                  ///< [query rows], exponent of 2; -inf: no score yet
   Reference* reference;        ///< per 32 query rows
   Span* seen;                  ///< [query rows]
   int64_t* visible_positions;  ///< [query rows], visible positions over all calls
-  float* scores;               ///< kSlots
-  int32_t* weights;            ///< kWeightSlots
-  BF16* keys;                  ///< copies of a chunk
+  float* scores;               ///< kSlots blocks of scores
+  int32_t* weights;            ///< kWeightSlots blocks of weights
+  BF16* keys;                  ///< copies of the keys and values of a chunk
   BF16* values;
 };
 
-/// Transposes [16 of head_dim][kQueryRows] to query rows: `width` elements of `count` rows, times their scale if given.
+/// Transposes [16 of head_dim][kQueryRows] to query rows: `width` elements of `count` rows, times their scale if it is
+/// given.
 template <class Row>
 REDLINE_INLINE void write_rows(const float* tile, const float* scale, int64_t width, int64_t count, Row&& row) {
   for (int64_t l = 0; l < count; l += kWidth) {
@@ -77,14 +78,14 @@ REDLINE_INLINE void write_rows(const float* tile, const float* scale, int64_t wi
   }
 }
 
-/// One call over as many query rows as scratch holds.
+/// One call over as many query rows as the scratch holds.
 template <class Unit, int pairs, bool summed>
 struct Call {
   const AttentionArgs& a;
   const Buffers& b;
   Pipeline<Unit, pairs, summed> pipe;
   int64_t first, query_rows;  ///< query rows of the call
-  Span span;                  ///< positions that any of them attends to
+  Span span;                  ///< positions that any of the query rows attends to
   int64_t position = 0;
   int64_t first_group = 0, end_group = 0, group = 0;  ///< groups of 32 query rows; the next pass
   Chunk chunks[2];
@@ -226,7 +227,7 @@ struct Call {
     pipe.bytes_at_once = round_up(pipe.pieces * pipe.piece_bytes / ((end_group - first_group) * kBlocks) + 1, 64);
   }
 
-  /// The next pass with work to do; false at the end.
+  /// Finds the next pass with work to do. Returns false at the end.
   bool next(Pass& p) {
     for (; position < span.end; position += kKvChunk, group = first_group) {
       if (group == first_group && span.begin < position + kKvChunk && span.end > position) open_chunk();
@@ -292,7 +293,7 @@ struct Call {
     return summed ? b.reference[query_row / kQueryRows].total : sums_of(query_row) + a.head_dim * kQueryRows;
   }
 
-  /// All passes of groups [from, to) of 32 query rows.
+  /// Computes all passes of groups [from, to) of 32 query rows.
   void sweep(int64_t from, int64_t to) {
     first_group = group = from, end_group = to;
     position = span.begin / kKvChunk * kKvChunk;
@@ -408,7 +409,7 @@ void attend(Unit& unit, const AttentionArgs& a) {
   }
 }
 
-/// With partials, one call per chunk.
+/// Computes attention; with partials, one call per chunk.
 template <int pairs, class Unit>
 void attend_in_parts(Unit& unit, AttentionArgs a) {
   const auto attend_one = [&] {
@@ -425,10 +426,10 @@ void attend_in_parts(Unit& unit, AttentionArgs a) {
 
 }  // namespace bf16_tiled
 
-/// Attention over bfloat16 pages.
+/// Computes attention over bfloat16 pages.
 template <class Unit>
 void attention_by_bf16_tiles(Unit& unit, const AttentionArgs& a) {
-  // Sized so that a job, 8 pairs of positions, fits into half the steps of head_dim.
+  // The number of pairs is chosen so that a job, 8 pairs of positions, fits into half the steps of head_dim.
   if constexpr (!Unit::kIsDots) {
     if (a.head_dim <= 96) return bf16_tiled::attend_in_parts<2>(unit, a);
   }

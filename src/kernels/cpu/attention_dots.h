@@ -1,5 +1,5 @@
-// The products of attention_bf16_pipeline.h by vdpbf16ps, without tiles: sums are registers, over all of head_dim or
-// all positions of a pass, and both operands are read where they lie.
+// The products of attention_bf16_pipeline.h by vdpbf16ps, without tiles. Sums are registers, over all of head_dim or
+// all positions of a pass, and both operands are read in place.
 //
 // Between the products of scores, earlier scores become weights. On Zen 4 only multiplications compete with dot
 // products: additions, maxima, rounding and integers have ports of their own (docs/performance.md), so 2^x takes its
@@ -19,15 +19,15 @@ namespace redline::REDLINE_ISA_NS {
 class AttentionDots {
   using Job = bf16_tiled::Job;
   static constexpr int64_t kQueryRows = bf16_tiled::kQueryRows, kStep = bf16_tiled::kStep;
-  static constexpr int kRows = 8;  // by 32 query rows: 16 sums, which share two loads and each a broadcast
+  static constexpr int kRows = 8;  // rows by 32 query rows: 16 sums, which share two loads and each a broadcast
   static constexpr int64_t kRowBytes = 64;
   static_assert(bf16_tiled::kScoreUnit == 1, "exponents are computed from scores as they are");
 
  public:
   static constexpr bool kIsDots = true;
 
-  /// scores = keys . queries for 16 positions. Meanwhile a job is done, if there is one, and the first keys of the next
-  /// call are prefetched.
+  /// Computes scores = keys . queries for 16 positions. Meanwhile a job is done, if there is one, and the first keys of
+  /// the next call are prefetched.
   static void score(const BF16* q, const BF16* keys, const BF16* next, int64_t head_dim, float* scores,
                     const Job* job) {
     const int64_t pairs = (head_dim + 1) / 2;
@@ -41,7 +41,7 @@ class AttentionDots {
     }
   }
 
-  /// into += values . weights, [head_dim][query rows].
+  /// Adds values . weights to `into`, [head_dim][query rows].
   static void add_values(const BF16* const* values, const int32_t* const* weights, int64_t blocks, int64_t head_dim,
                          float* into, const float* next) {
     for (int64_t d = 0; d < head_dim; d += kRows, into += kRows * kQueryRows)
@@ -49,7 +49,7 @@ class AttentionDots {
   }
 
  private:
-  /// 16 query rows of a job.
+  /// Half of a job: 16 query rows.
   struct HalfJob {
     const Job* job = nullptr;
     int64_t query_row = 0;
@@ -61,11 +61,11 @@ class AttentionDots {
     return set1_i32(both);
   }
 
-  /// The bits of Exponential::bits for x in [-126, 127): whether a job is done here or by weigh_exactly depends on the
-  /// other rows of the call. Less gives zero or a subnormal, which products take for zero.
+  /// Returns the bits of Exponential::bits for x in [-126, 127), because the other rows of the call decide whether a
+  /// job is done here or by weigh_exactly. Smaller x give zero or a subnormal, which products treat as zero.
   REDLINE_INLINE static VecI32 exponential(VecF32 x) {
     const bf16_tiled::Exponential e;
-    x = max(set1(-127.0f), x);  // a NaN stays
+    x = max(set1(-127.0f), x);  // this order keeps a NaN
     const VecF32 whole = {_mm512_roundscale_ps(x.v, 0x09)}, r = x - whole;
     const VecF32 p = fma(fma(fma(r, e.c3, e.c2), r, e.c1), r, e.c0);
     return bits_i32(p) + shl<23>(to_i32(whole));
@@ -137,7 +137,7 @@ class AttentionDots {
     for (int64_t b = 0; b < blocks; ++b) {
       const auto* left = reinterpret_cast<const char*>(values[b] + at);
       const int32_t* right = weights[b];
-      // The rows that follow.
+      // Prefetches the following rows.
       unroll<kRows>([&](auto r) REDLINE_LAMBDA { __builtin_prefetch(left + (kRows + r) * kRowBytes, 0, 3); });
       for (int pair = 0; pair < 16; ++pair, left += 4, right += kQueryRows) {
         const VecI32 x = load_i32(right), y = load_i32(right + kWidth);

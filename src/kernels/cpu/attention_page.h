@@ -1,4 +1,4 @@
-// Shared by attention and kv_append: element offsets in a KV page, sums over pairs, and the merge of chunks.
+// Helpers of attention and kv_append: element offsets in a KV page, sums over pairs, and the merge of chunks.
 //
 // Vector lanes hold pairs, as they lie in memory: two elements of head_dim of one token (K), or one element of head_dim
 // of two tokens (V). A multiply-add broadcasts a pair of the other operand; the two sums of a pair are added at the
@@ -16,7 +16,7 @@ constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// The next `count` elements of scratch, which begin on a cache line of their own.
+/// Returns the next `count` elements of scratch, which begin on a cache line of their own, and advances `from`.
 template <class T>
 REDLINE_INLINE T* take(char*& from, int64_t count) {
   char* at = from;
@@ -24,9 +24,9 @@ REDLINE_INLINE T* take(char*& from, int64_t count) {
   return reinterpret_cast<T*>(at);
 }
 
-/// head_dim padded to whole pairs, as stored in a page.
+/// Returns head_dim padded to whole pairs, as stored in a page.
 REDLINE_INLINE int64_t even(int64_t head_dim) { return (head_dim + 1) & ~int64_t{1}; }
-/// Offset of an element of K; `token` is its index in the page.
+/// Returns the offset of an element of K; `token` is its index in the page.
 template <class Element>
 REDLINE_INLINE int64_t key_place(int64_t token, int64_t d, int64_t head_dim) {
   constexpr int64_t block = kKvBlockTokens;
@@ -78,7 +78,7 @@ REDLINE_INLINE VecF32 add_pairs(VecF32 a, VecF32 b) {
 }
 #endif
 
-/// Contribution of some positions to one query row: sums[d] = sum_p e^(score[p] - max) v[p][d]; total is the sum of
+/// The contribution of some positions to one query row: sums[d] = sum_p e^(score[p] - max) v[p][d]; total is the sum of
 /// weights.
 struct Partial {
   float* sums;  ///< head_dim rounded up to a multiple of 16
@@ -86,7 +86,7 @@ struct Partial {
 };
 REDLINE_INLINE bool saw_nothing(const Partial& p) { return p.max == -__builtin_inff() && p.total == 0.0f; }
 
-/// into += part, which covers later positions. Adding to an empty partial result gives the bits of part.
+/// Adds `part`, which covers later positions, to `into`. Adding to an empty partial result gives the bits of part.
 REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
   if (saw_nothing(part)) return;
   const float top = part.max > into.max ? part.max : into.max;
@@ -99,19 +99,19 @@ REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
   }
 }
 
-/// The query of a row and head of the group.
+/// Returns the query of a row and head of the group.
 REDLINE_INLINE const float* query_of(const AttentionArgs& a, int64_t query_row) {
   const int64_t row = query_row / a.group;
   return a.q + (a.row_places != nullptr ? a.row_places[row] : row) * a.q_stride + query_row % a.group * a.head_dim;
 }
-/// The sink of a query row, or nullptr.
+/// Returns the sink of a query row, or nullptr.
 REDLINE_INLINE const float* sink_of(const float* sinks, int64_t group, int64_t query_row) {
   return sinks == nullptr ? nullptr : sinks + query_row % group;
 }
-/// Whether the results of chunks are merged by the call, not by attention_merge.
+/// Returns true if the call itself merges the results of chunks, rather than attention_merge.
 REDLINE_INLINE bool merges(const AttentionArgs& a) { return a.partials == nullptr || a.merges_chunks; }
 
-/// One query row of AttentionArgs::partials.
+/// Returns one query row of AttentionArgs::partials.
 REDLINE_INLINE Partial partial_at(const float* query_row, int64_t head_dim) {
   const float* tail = query_row + attention_partial_floats(head_dim) - 16;
   return {const_cast<float*>(query_row), tail[0], tail[1]};
@@ -130,26 +130,26 @@ REDLINE_INLINE void write_partial(const Partial& p, int64_t head_dim, float* out
   for (int64_t d = 0; d < head_dim; d += kWidth) store(out + d, load(p.sums + d, Full{}), Full{});
   store_tail({out, p.max, p.total}, head_dim);
 }
-/// The reciprocal of the divisor, with e^sink added to it.
+/// Returns the reciprocal of the divisor, with e^sink added to it.
 REDLINE_INLINE float share_beside_sink(const Partial& p, float sink) {
   const float top = max_f32(p.max, sink), own = exp_f32(p.max - top);
   return own / (p.total * own + exp_f32(sink - top));
 }
-/// `sink`: the logit that is added to the divisor, or nullptr.
+/// Writes a row of y. `sink`: the logit that is added to the divisor, or nullptr.
 REDLINE_INLINE void write_row(const Partial& p, int64_t head_dim, float* y, const float* sink) {
   const VecF32 scale = set1(sink == nullptr ? 1.0f / p.total : share_beside_sink(p, *sink));
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
 }
 
-/// Takes the part of a chunk, the `index`-th of the call: added to `all` or, if the call does not merge, stored for
-/// attention_merge.
+/// Processes the partial result of the call's `index`-th chunk: adds it to `all` or, if the call does not merge, stores
+/// it for attention_merge.
 REDLINE_INLINE void keep_chunk(const AttentionArgs& a, const Partial& part, int64_t index, int64_t query_row,
                                Partial& all) {
   if (merges(a)) return fold(all, part, a.head_dim);
   write_partial(part, a.head_dim,
                 a.partials + (index * a.rows * a.group + query_row) * attention_partial_floats(a.head_dim));
 }
-/// Stores what a call that merges has of a query row.
+/// Stores the merged partial result of a query row, if the call has partials.
 REDLINE_INLINE void keep_row(const AttentionArgs& a, const Partial& all, int64_t query_row) {
   if (a.partials != nullptr)
     return write_partial(all, a.head_dim, a.partials + query_row * attention_partial_floats(a.head_dim));
@@ -157,7 +157,7 @@ REDLINE_INLINE void keep_row(const AttentionArgs& a, const Partial& all, int64_t
             sink_of(a.sinks, a.group, query_row));
 }
 
-/// Positions [begin, end) that a query row attends to, within those of the call.
+/// The positions [begin, end) that a query row attends to, within those of the call.
 struct Span {
   int64_t begin, end;
 };

@@ -5,9 +5,9 @@
 
 namespace redline::REDLINE_ISA_NS {
 
-/// cap tanh(x / cap) for |x| >= 2^-70, relative error below 10 u, u = 2^-24; infinities give +-cap, NaN stays. The
-/// relative bound is what a softmax needs: the error of a score is a relative one of its weight, and scores far below
-/// the cap must stay what they are. tanh is x P(x^2) / Q(x^2) with the coefficients of Eigen's ptanh.
+/// Returns cap tanh(x / cap) for |x| >= 2^-70, relative error below 10 u, u = 2^-24; infinities give +-cap, NaN stays.
+/// A softmax needs a relative bound: the error of a score is a relative error of its weight, and scores far below the
+/// cap must not change. tanh is x P(x^2) / Q(x^2) with the coefficients of Eigen's ptanh.
 REDLINE_INLINE VecF32 soft_cap(VecF32 x, VecF32 cap, VecF32 inverse) {
   const VecF32 bound = set1(7.90531111f);
   const VecF32 t = max(set1(-7.90531111f), min(bound, x * inverse));  // this order keeps a NaN
@@ -24,7 +24,7 @@ REDLINE_INLINE VecF32 soft_cap(VecF32 x, VecF32 cap, VecF32 inverse) {
   return cap * (t * p / q);
 }
 
-/// `count`, a multiple of kWidth, scores in place.
+/// Caps `count` scores in place; `count` is a multiple of kWidth.
 [[gnu::noinline]] inline void cap_scores(float* scores, int64_t count, float cap) {
   const VecF32 most = set1(cap), inverse = set1(1.0f / cap);
   for (int64_t i = 0; i < count; i += kWidth)

@@ -33,7 +33,7 @@ constexpr int64_t kPassRows = 32;  ///< query rows of one pass over a chunk
 constexpr int64_t kSpan = 64;
 constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassRows * kScoreStride;
 constexpr int64_t kWeightStride = kKvChunk + 32;
-/// Sums of weights beyond this mean that the reference of a query row was far too low.
+/// Maximum sum of weights. A larger one means that the reference of a query row was far too low.
 constexpr float kMaxWeight = 0x1p64f;
 
 /// Stores two vectors, rounded to nearest even.
@@ -47,13 +47,14 @@ REDLINE_INLINE void store_bf16(BF16* p, VecF32 a, VecF32 b) {
 #endif
 }
 
-/// The same, and the rounding error in `rest`, itself rounded: together 16 bits.
+/// Stores two vectors rounded, and the rounding errors, themselves rounded, in `rest`: together 16 bits.
 REDLINE_INLINE void store_bf16_twice(BF16* p, BF16* rest, VecF32 a, VecF32 b) {
   store_bf16(p, a, b);
   store_bf16(rest, a - load(p, Full{}), b - load(p + kWidth, Full{}));
 }
 
-/// 2^x for x <= 0 to 7.5e-5, negligible compared with the rounding of the result to bfloat16; -inf gives 0, NaN stays.
+/// Returns 2^x for x <= 0 to 7.5e-5, negligible compared with the rounding of the result to bfloat16; -inf gives 0, NaN
+/// stays.
 REDLINE_INLINE VecF32 exp2_weight(VecF32 x) {
 #if defined(__AVX512F__)
   const VecF32 r = {_mm512_reduce_ps(x.v, 0x09)};  // x - floor(x), no exception; 0 for -inf
@@ -74,8 +75,8 @@ struct Buffers {
   float* scores;  ///< two of [kPassRows][kSpan]
   BF16* weights;  ///< [kPassRows][kKvChunk]
   float* totals;  ///< [kPassRows][kWidth]
-  float* sums;    ///< of one chunk, [kPassRows][head_dim rounded up to 16]
-  float* folded;  ///< the same over all chunks, [query rows]
+  float* sums;    ///< sums of one chunk, [kPassRows][head_dim rounded up to 16]
+  float* folded;  ///< sums over all chunks, [query rows][head_dim rounded up to 16]
   float* max;     ///< over all chunks, [query rows]
   float* total;
   Span* seen;  ///< [query rows]
@@ -128,7 +129,7 @@ void convert_chunk(const AttentionArgs& a, int64_t chunk, Span span, const Buffe
   }
 }
 
-/// The maximum of scores [0, count).
+/// Returns the maximum of scores [0, count).
 REDLINE_INLINE float top_score(const float* row, int64_t count) {
   VecF32 high = load(row, Full{});
   for (int64_t i = kWidth; i < count; i += kWidth) high = max(load(row + i, Full{}), high);
@@ -149,8 +150,8 @@ REDLINE_INLINE void weigh(const float* scores, int64_t count, float reference, B
   store(totals, total[0] + total[1], Full{});
 }
 
-/// Some query rows over one chunk of positions. `tall`: they are at most `tall` x 16. Passed by value to functions that
-/// are not inlined, so that members stay in registers.
+/// One pass: some query rows over one chunk of positions. `tall` in its functions: there are at most `tall` x 16 rows.
+/// Passed by value to functions that are not inlined, so that members stay in registers.
 template <class Unit>
 struct Pass {
   Unit& unit;
@@ -166,7 +167,7 @@ struct Pass {
 
   int64_t wide() const { return columns * kTileRows; }
 
-  /// Scores for positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
+  /// Computes scores for positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
   template <int tall>
   REDLINE_INLINE void score(int64_t begin, int64_t end, float* scores) const {
     const int64_t q_bytes = 2 * steps * kStep * 2, score_bytes = kScoreStride * 4, rest = kKvChunk * steps * kStep;
@@ -208,7 +209,7 @@ struct Pass {
     }
   }
 
-  /// sums = weights . v over positions [low, high), for all of head_dim.
+  /// Computes sums = weights . v over positions [low, high), for all of head_dim.
   template <int tall>
   REDLINE_INLINE void add_values() const {
     const int64_t weight_bytes = kWeightStride * 2, sum_bytes = wide() * 4, num_columns = columns;
@@ -247,8 +248,8 @@ struct Pass {
     }
   }
 
-  /// Weights of the scores of positions [at, at + size) of the chunk. The reference of a row is its largest score in
-  /// the first kStep positions with a visible one; with `exact` it is already set.
+  /// Computes the weights of the scores of positions [at, at + size) of the chunk. The reference of a row is its
+  /// largest score in the first kStep positions with a visible one; with `exact` it is already set.
   REDLINE_INLINE void weigh_rows(float* scores, int64_t at, int64_t size, bool exact, float* reference) const {
     const float none = -__builtin_inff();
     const Span* seen = b.seen + query_row;
@@ -267,8 +268,8 @@ struct Pass {
       weigh(scores + l * kScoreStride, size, reference[l], b.weights + l * kWeightStride + at, b.totals + l * kWidth);
   }
 
-  /// Weights and their sums. The products of the next kSpan positions are issued before the exponentials of these, so
-  /// that both units work.
+  /// Computes weights and their sums. The products of the next kSpan positions are issued before the exponentials of
+  /// these, so that both units work.
   template <int tall>
   REDLINE_INLINE void find_weights(bool exact, float* reference, float* total) const {
     for (int64_t l = 0; l < count; ++l) store(b.totals + l * kWidth, zero_f32(), Full{});
@@ -282,7 +283,7 @@ struct Pass {
     for (int64_t l = 0; l < count; ++l) total[l] = reduce_add(load(b.totals + l * kWidth, Full{}));
   }
 
-  /// The true maximum of each query row, for the rare chunk whose first scores gave too low a reference.
+  /// Finds the true maximum of each query row, for the rare chunk whose first scores gave too low a reference.
   template <int tall>
   [[gnu::noinline]] static void find_exact_references(Pass p, float* reference) {
     const Buffers& b = p.b;
@@ -299,7 +300,7 @@ struct Pass {
     for (int64_t l = 0; l < p.count; ++l) reference[l] = reference[l] == -__builtin_inff() ? 0.0f : reference[l];
   }
 
-  /// Weights, with their sums in `total` and their references in `top`, then the weighted values.
+  /// Computes weights, with their sums in `total` and their references in `top`, then the weighted values.
   template <int tall>
   REDLINE_INLINE void attend(float* top, float* total) const {
     for (int64_t l = 0; l < count; ++l) top[l] = 0.0f;
@@ -320,8 +321,8 @@ struct Pass {
     add_values<tall>();
   }
 
-  /// fold() of attention_page.h for the query rows of the pass, with the same bits; their exponentials are computed
-  /// together.
+  /// Computes fold() of attention_page.h for the query rows of the pass, with the same bits; their exponentials are
+  /// computed together.
   REDLINE_INLINE void fold(const float* top, const float* total) const {
     alignas(64) float old_scale[kPassRows] = {}, scale[kPassRows] = {};
     const float none = -__builtin_inff();

@@ -12,9 +12,9 @@ namespace redline {
 
 struct ConvTiles;
 
-/// im2col: out[r, column(dy, dx, c)] = x[stride oy + dy - pad, stride ox + dx - pad, c], zero outside the feature map,
-/// for the output pixels r = oy * out_width + ox in [row_begin, row_end) of one item. With t = dy * kernel + dx,
-/// column(t, c) is
+/// Arguments of im2col: out[r, column(dy, dx, c)] = x[stride oy + dy - pad, stride ox + dx - pad, c], zero outside the
+/// feature map, for the output pixels r = oy * out_width + ox in [row_begin, row_end) of one item. With t = dy * kernel
+/// + dx, column(t, c) is
 ///   ((c / 32) * kernel * kernel + t) * 32 + c % 32   where channels are a multiple of 32
 ///   t * channels + c                                 otherwise
 /// With `upsample` (stride 1) x is first resized to out_height x out_width by nearest neighbour: pixel (y, x) is input
@@ -29,8 +29,8 @@ struct ConvPatchesArgs {
   ActivationLayout form;  ///< kF32 or kBf16Tiled
   int64_t out_row;        ///< row of `out` that row_begin is written to
   void* out;              ///< kernel * kernel * channels per row; zeros pad the last tile of kBf16Tiled
-  /// If set: compute the whole convolution, no patches; the fields above from row_begin on are not read. (Not a table
-  /// entry of its own, so that a table has either both or none.) conv_f32 does nothing else.
+  /// If set, the whole convolution is computed, without patches, and the fields above from row_begin on are not read.
+  /// (It is not a table entry of its own, so that a table has either both or none.) conv_f32 does nothing else.
   const ConvTiles* tiles = nullptr;
 };
 
@@ -58,18 +58,19 @@ struct ConvTiles {
   void* buffer;                      ///< conv_buffer_bytes, aligned to 64 bytes
   void* scratch;                     ///< kScratchBytes
   DType weight_type = DType::kBF16;  ///< or kF16 or kF32, for conv_f32
-  int64_t items = 1;                 ///< contiguous in x too, at most conv_items_at_once; more than one: all their rows
+  /// Contiguous in x too, at most conv_items_at_once; if more than one, all their rows are computed
+  int64_t items = 1;
 };
 inline constexpr int64_t kConvMaxKernel = 7;
 
-/// Output pixels computed in one pass over the weight: items x rows x width. Their input is buffered as bfloat16, or as
-/// float32 for conv_f32, in [channels / 32][items][input rows][pitch][32].
+/// The output pixels computed in one pass over the weight: items x rows x width. Their input is buffered as bfloat16,
+/// or as float32 for conv_f32, in [channels / 32][items][input rows][pitch][32].
 struct ConvRegion {
   int64_t width, image_rows;
   int64_t plane_bytes, bytes;
 };
 inline constexpr int64_t kConvRegionPixels = 512, kConvRegionRows = 64;
-/// Input bytes of a region. L2, less what streams through it, holds two regions; or one with many channels, whose
+/// Input bytes of a region. L2, less the part for streamed data, holds two regions; or one with many channels, whose
 /// weights are so large that reading them less often matters more.
 inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 << 16, kConvWideChannels = 1024;
 [[gnu::always_inline]] inline constexpr int64_t conv_region_limit(int64_t channels) {
@@ -88,7 +89,8 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
   const int64_t plane = (pixels | 1) * pixel_bytes, past = (16 + kernel) * stride * pixel_bytes;
   return {width, image_rows, plane, channels / kConvBlock * plane + past};
 }
-/// Depends only on these arguments, so that the partition, and with it the result, does not depend on the workers.
+/// Returns the region. It depends only on these arguments, so that the partition, and with it the result, does not
+/// depend on the workers.
 [[gnu::always_inline]] inline constexpr ConvRegion conv_region(int64_t out_width, int64_t channels, int64_t kernel,
                                                                int64_t stride, int64_t element_bytes = 2) {
   int64_t width = out_width <= 96 ? out_width : 64;
@@ -102,8 +104,8 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
   }
   return region;
 }
-/// Number of items with so few pixels that they share one pass over the weight, which is read from memory: one item
-/// alone would use it for few pixels.
+/// Maximum number of items with so few pixels that they share one pass over the weight. The weight is read from memory,
+/// and one item alone would use it for few pixels.
 inline constexpr int64_t kConvMaxItems = 8;
 [[gnu::always_inline]] inline constexpr int64_t conv_items_at_once(int64_t out_width, int64_t out_height,
                                                                    int64_t channels, int64_t kernel, int64_t stride,
@@ -119,7 +121,7 @@ inline constexpr int64_t kConvMaxItems = 8;
     ++items;
   return items;
 }
-/// Buffer size for two regions of any width.
+/// Returns the buffer size for two regions of any width.
 [[gnu::always_inline]] inline constexpr int64_t conv_buffer_bytes(int64_t channels, int64_t kernel, int64_t stride,
                                                                   int64_t element_bytes = 2) {
   const int64_t least = conv_region_of(16, 1, channels, kernel, stride, 1, element_bytes).bytes;

@@ -1,5 +1,5 @@
-// The products of conv2d_tiles.h for cores without a tile unit: sums are registers, and both operands are read where
-// they lie.
+// The products of conv2d_tiles.h for cores without a tile unit: sums are registers, and both operands are read in
+// place.
 //
 // ConvDots, by vdpbf16ps: pairs of channels are summed in the order of the weight, the order of linear_bf16_dot over
 // im2col patches. ConvF32, by float32 multiply-adds, channel after channel: weights of other types are expanded into L1
@@ -32,14 +32,14 @@ struct ConvF32 {
   REDLINE_INLINE static VecF32 product(VecF32 sum, VecF32 w, VecF32 x) { return fma(w, x, sum); }
 };
 
-// 32 channels of a tap between spills of the sums: two row panels of bfloat16 weights stay in L1. Half as many of
-// float32.
+// Steps of 32 channels of a tap between spills of the sums: two row panels of bfloat16 weights stay in L1. Half as many
+// with float32.
 constexpr int64_t kConvDotSteps = 12;
-// Lines of 16 float32 weights of a row panel in such a step of K, which has all taps at least.
+// Lines of 16 float32 weights of a row panel in such a step of K, which has at least all taps.
 constexpr int64_t kConvF32Lines = kConvMaxKernel * kConvMaxKernel * kConvBlock;
 static_assert(kConvF32Lines >= kConvDotSteps / 2 * kConvBlock);
 
-/// `lines` channels of a row panel in float32: where they are, or expanded into `to`.
+/// Returns `lines` channels of a row panel in float32: in place, or expanded into `to`.
 REDLINE_INLINE const uint8_t* conv_weights_f32(DType type, const uint8_t* packed, int64_t lines, float* to) {
   if (type == DType::kF32) return packed;
   const VecI32 high = set1_i32(static_cast<int32_t>(0xffff0000u));
@@ -54,7 +54,7 @@ REDLINE_INLINE const uint8_t* conv_weights_f32(DType type, const uint8_t* packed
   return reinterpret_cast<const uint8_t*>(to);
 }
 
-/// Pixels of one pixel panel by one or two row panels.
+/// A tile of products: the pixels of one pixel panel by one or two row panels.
 struct ConvDotTile {
   const uint8_t* x;  // the first pixel, of the first tap and channel block
   const uint8_t* w[2];
@@ -66,14 +66,14 @@ struct ConvDotTile {
   float* to;
 };
 
-// Between row panels in `from` and `to`.
+// Distance between row panels in `from` and `to`.
 constexpr int64_t kConvDotPanel = 16 * kRowPanelRows;
 
 template <class Unit, int kPixels, int kRowPanels, bool kIsDense>
 [[gnu::noinline]] void conv_dots(const ConvDotTile& t) {
   constexpr int kVecs = kRowPanels * kRowPanelVecs;
   const int64_t pixel_bytes = kIsDense ? Unit::kSteps * 4 : t.pixel_bytes;
-  // Of vector s of the row panels.
+  // Returns the offset of the sums of vector s of the row panels.
   const auto sums_at = [](int r, int s) REDLINE_LAMBDA {
     return s / kRowPanelVecs * kConvDotPanel + r * kRowPanelRows + s % kRowPanelVecs * kWidth;
   };
@@ -116,8 +116,8 @@ REDLINE_INLINE void conv_dots_pixels(ConvDotTile& t) {
   t.to += kPixels * kRowPanelRows;
 }
 
-/// All 16 pixels. With 32 registers two row panels are 16 sums that share a broadcast, or one; with 16 registers one
-/// row panel at a time takes 12 or 10 of them, or 8 where vectors are short.
+/// Multiplies all 16 pixels. With 32 registers two row panels have 16 sums that share a broadcast, or one; with 16
+/// registers one row panel at a time uses 12 or 10 of them, or 8 where vectors are short.
 template <class Unit, int kRowPanels>
 void conv_dots_panel(ConvDotTile t) {
   if constexpr (kWidth == 16) {

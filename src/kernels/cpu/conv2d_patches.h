@@ -11,7 +11,7 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// One row of kF32.
+/// A writer of one row of kF32.
 struct PlainRow {
   float* out;
 
@@ -27,7 +27,8 @@ struct PlainRow {
   REDLINE_INLINE void end() {}
 };
 
-/// One row of kBf16Tiled. Runs need not be multiples of 32 elements: the remainder is kept until it fills a tile row.
+/// A writer of one row of kBf16Tiled. Runs need not be multiples of 32 elements: the remainder is kept until it fills a
+/// tile row.
 struct TileRow {
   static constexpr int64_t kLine = kXTileBytes / 2, kTile = kXTileRows * kLine;
   BF16* out;

@@ -41,10 +41,10 @@ constexpr int64_t kConvPixels = 2 * kConvPanel;  // pixels of a block of product
 constexpr int64_t kConvPrefetchPixels = 8;       // pixels of y prefetched before they are written
 
 #if defined(__AVX512F__)
-/// Without -mprfchw the builtin would prefetch the cache line in shared state.
+/// Prefetches a cache line for writing. Without -mprfchw the builtin would prefetch it in shared state.
 REDLINE_INLINE void prefetch_for_write(const float* image_row) { asm volatile("prefetchw %0" : : "m"(*image_row)); }
-/// silu to 2^-12 relative, for results that are rounded to bfloat16 (2^-9), in half the instructions: 2^t to 7.5e-5 as
-/// in attention_bf16_pipeline.h, the reciprocal to 2^-14. -inf gives NaN, as the formula does.
+/// Computes silu to 2^-12 relative, for results that are rounded to bfloat16 (2^-9), in half the instructions: 2^t to
+/// 7.5e-5 as in attention_bf16_pipeline.h, the reciprocal to 2^-14. -inf gives NaN, as the formula does.
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
   const VecF32 t = x * set1(-1.44269504f), r = {_mm512_reduce_ps(t.v, 0x09)};  // t - floor(t)
   const VecF32 p = fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r,
@@ -59,9 +59,10 @@ REDLINE_INLINE VecF32 rough_silu(VecF32 x) { return silu(x); }
 
 struct ConvTilesScratch {
   alignas(64) float sums[kConvMaxPanels / 2][kConvSumsFloats];
-  alignas(64) float done[2][kConvSumsFloats];       // of the previous block and of the current one
-  alignas(64) float bias[2][2][2 * kRowPanelRows];  // of each, per pixel panel: its item may have its own bias
-  alignas(64) float weights[2][kConvF32Lines * kRowPanelRows];  // of a step, for ConvF32
+  alignas(64) float done[2][kConvSumsFloats];  // sums of the previous block and of the current one
+  // Biases of both blocks, per pixel panel: its item may have its own bias
+  alignas(64) float bias[2][2][2 * kRowPanelRows];
+  alignas(64) float weights[2][kConvF32Lines * kRowPanelRows];  // weights of a step, for ConvF32
 };
 static_assert(sizeof(ConvTilesScratch) <= kScratchBytes);
 
@@ -105,7 +106,7 @@ class ConvTilesRun {
     int64_t image_row, image_rows;
     uint8_t* buffer;
     int64_t per_line, item_panels, panels;
-    int64_t item_bytes;  // in a plane
+    int64_t item_bytes;  // bytes of an item in a plane
     bool is_flat;
   };
 
@@ -131,7 +132,7 @@ class ConvTilesRun {
     if (r.image_row + r.image_rows < a_.image_row_end) return region(r.x0, r.image_row + r.image_rows, side);
     return region(r.x0 + size_.width, a_.image_row_begin, side);
   }
-  /// Offset of a pixel panel in a plane.
+  /// Returns the offset of a pixel panel in a plane.
   int64_t panel_at(const Region& r, int64_t panel) const {
     const int64_t item_at = panel / r.item_panels * r.item_bytes;
     panel %= r.item_panels;
@@ -141,7 +142,7 @@ class ConvTilesRun {
 
   // Loading of input rows.
 
-  /// Progress of loading a region's input rows, 32 channels of a pixel at a time.
+  /// The progress of loading a region's input rows, 32 channels of a pixel at a time.
   struct Loading {
     bool there;
     const Region* region;
@@ -261,14 +262,14 @@ class ConvTilesRun {
     float* sums;
     float* out;
     const uint8_t* prefetch[2];  // weights to prefetch
-    int64_t prefetch_lines;      // cache lines of each per step, or with dots per block
+    int64_t prefetch_lines;      // cache lines of each per step; with dots per block
     int64_t load_per_step;       // pixel blocks
     int64_t store_per_step;      // pixels
   };
 
   void multiply_all(const Region& r, Loading& loading) {
     for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kPixelBytes;
-    // Packed weights of 32 channels of a tap.
+    // Number of bytes of the packed weights of 32 channels of a tap.
     const int64_t tile_bytes = kIsF32 && a_.weight_type == DType::kF32 ? 2 * kConvTileBytes : kConvTileBytes;
     const int64_t row_panel_bytes = blocks_ * taps_ * tile_bytes, pairs = (r.panels + 1) / 2;
     const int64_t max_blocks = !kHasTiles ? max_i64(1, kConvDotSteps * 2 / kElementBytes / taps_)
@@ -289,7 +290,7 @@ class ConvTilesRun {
         block.w[0] = w + b * taps_ * tile_bytes;
         block.w[1] = alone ? block.w[0] : block.w[0] + row_panel_bytes;
         const bool last = b + block.blocks == blocks_;
-        // The following weights are prefetched meanwhile, a share with every step.
+        // Prefetches the following weights meanwhile, a share with every step.
         const int64_t steps = block.blocks * taps_;
         const bool more = !last || n + 4 * kRowPanelRows <= a_.n_end;
         const uint8_t* next = last ? w + 2 * row_panel_bytes : block.w[0] + steps * tile_bytes;
@@ -397,13 +398,13 @@ class ConvTilesRun {
 
   // Epilogue: bias, residual, store.
 
-  /// Sums of a finished block, [pixel panel][row panel][16 pixels][16 columns], to be written to y.
+  /// The sums of a finished block, [pixel panel][row panel][16 pixels][16 columns], that are to be written to y.
   struct Pending {
     const float* sums;
     const float* bias;  // [2 pixel panels][2 row panels][16]
-    int64_t lanes;      // columns of y that exist
+    int64_t lanes;      // number of columns of y that exist
     int64_t next = 0, count = 0, prefetched = 0;
-    int64_t of_first = 0;  // those of the first pixel panel
+    int64_t of_first = 0;  // pixels of the first pixel panel
     int64_t y_at[kConvPixels];
     int64_t sums_at[kConvPixels];
   };
@@ -437,7 +438,7 @@ class ConvTilesRun {
       x = panel * kConvPanel % r.pitch;
       rows = kConvPanel;
     }
-    // A run of pixels of one row, then the padding between rows.
+    // A run of pixels of one row, followed by the padding between rows.
     for (int64_t count; rows > 0 && image_row < r.image_rows;
          rows -= count, sums_at += count * kRowPanelRows, ++image_row) {
       const int64_t there = min_i64(rows, r.width - x);
@@ -453,7 +454,7 @@ class ConvTilesRun {
       x = 0;
     }
   }
-  /// Prefetches what finish() reads and writes: stores that miss the cache would delay those of tiles.
+  /// Prefetches the memory that finish() reads and writes: stores that miss the cache would delay those of tiles.
   REDLINE_INLINE void prefetch_result(int64_t i) const {
     const int64_t y_at = pending_.y_at[i];
     for (int64_t row_panel = 0; row_panel < 2; ++row_panel) {

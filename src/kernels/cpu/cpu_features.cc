@@ -38,7 +38,8 @@ bool request_tile_state() {
 #endif
 }
 
-/// What cpuid reports and the operating system saves on a context switch (Intel SDM 1, 13.2; XCR0).
+/// Returns the features that cpuid reports and the operating system saves on a context switch (Intel SDM 1, 13.2;
+/// XCR0).
 std::vector<Feature> detect() {
   uint32_t a, b, c, d;
   const auto has = [](uint32_t reg, std::initializer_list<int> bits) {

@@ -1,11 +1,11 @@
-// What the CPU and the operating system support, in the groups that kernels are compiled for.
+// The features that the CPU and the operating system support, in the groups that kernels are compiled for.
 #pragma once
 
 #include <string_view>
 
 namespace redline {
 
-/// Names, each of what its kernels need together:
+/// Returns true if a feature is supported. Names, each for the features that its kernels need together:
 ///   avx2         AVX2, FMA, F16C, BMI2, POPCNT
 ///   avx512       F, BW, DQ, VL
 ///   avx512_vnni, avx512_bf16, avx512_fp16, avx512_vbmi

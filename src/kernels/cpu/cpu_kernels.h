@@ -21,9 +21,9 @@
 
 namespace redline {
 
-/// Per-worker scratch, 64-byte aligned.
+/// Size of the scratch memory per worker, which is aligned to 64 bytes.
 inline constexpr int64_t kScratchBytes = 3 << 20;
-/// y[r, c] = x[r, c] * weight[c] / sqrt(mean_c x[r, c]^2 + eps). Rows dense, y may be x.
+/// Arguments of y[r, c] = x[r, c] * weight[c] / sqrt(mean_c x[r, c]^2 + eps). Rows dense, y may be x.
 struct RmsNormArgs {
   const float* x;
   const float* weight;  ///< [cols]
@@ -32,7 +32,8 @@ struct RmsNormArgs {
   float eps;
 };
 
-/// Rotates pairs (i, i + rotary_dim/2) of every head (the half-split order of Hugging Face checkpoints):
+/// Arguments of rope, which rotates pairs (i, i + rotary_dim/2) of every head (the half-split order of Hugging Face
+/// checkpoints):
 ///   y[i] = x[i] cos[i] - x[i + h] sin[i];  y[i + h] = x[i + h] cos[i] + x[i] sin[i];  h = rotary_dim/2
 /// Elements from rotary_dim on are copied. y may be x.
 struct RopeArgs {
@@ -43,7 +44,7 @@ struct RopeArgs {
   int64_t rows, heads, head_dim, rotary_dim;
 };
 
-/// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). y may be gate or up.
+/// Arguments of y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). y may be gate or up.
 struct SiluMulArgs {
   const float* gate;
   const float* up;
@@ -51,7 +52,7 @@ struct SiluMulArgs {
   int64_t count;
 };
 
-/// y = a + b. y may be a or b.
+/// Arguments of y = a + b. y may be a or b.
 struct AddArgs {
   const float* a;
   const float* b;
@@ -59,14 +60,14 @@ struct AddArgs {
   int64_t count;
 };
 
-/// y = e^x, relative error below 1.2e-7; -inf gives 0, overflow +inf, NaN stays. y may be x.
+/// Arguments of y = e^x, relative error below 1.2e-7; -inf gives 0, overflow +inf, NaN stays. y may be x.
 struct ExpArgs {
   const float* x;
   float* y;
   int64_t count;
 };
 
-/// y = cap tanh(x / cap), relative error below 6e-7; infinities give +-cap, NaN stays. y may be x.
+/// Arguments of y = cap tanh(x / cap), relative error below 6e-7; infinities give +-cap, NaN stays. y may be x.
 struct SoftCapArgs {
   const float* x;
   float* y;
@@ -74,24 +75,24 @@ struct SoftCapArgs {
   float cap;
 };
 
-/// Converts rows [row_begin, row_end) and columns [col_begin, col_end) of x to an activation layout
-/// (tensor/activation_layout.h). Column ranges are split at multiples of activation_grain. Zeros pad the last tile of
-/// all but kI8Grouped when col_end == cols. Elements that share a scale of 8 bits, all below 2^-100, become zero;
-/// one with an infinity or NaN makes all products of its row NaN.
+/// Arguments of prepare_x, which converts rows [row_begin, row_end) and columns [col_begin, col_end) of x to an
+/// activation layout (tensor/activation_layout.h). Column ranges are split at multiples of activation_grain. Zeros pad
+/// the last tile of all layouts but kI8Grouped when col_end == cols. Elements that share a scale of 8 bits become zero
+/// if all are below 2^-100; an infinity or NaN among them makes all products of its row NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin
   int64_t x_stride;  ///< elements between rows
-  int64_t cols;      ///< of the whole x
+  int64_t cols;      ///< columns of the whole x
   int64_t row_begin, row_end, col_begin, col_end;
-  void* out;  ///< of the whole x: activation_bytes
+  void* out;  ///< start of the output for the whole x: activation_bytes
 };
 
 struct LinearEnd;  // linear_end.h
 
-/// y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in [n_begin, n_end). `weight` is
-/// packed (tensor/packed_weight.h); n_begin is a multiple of kRowPanelRows. Every output element is summed in one fixed
-/// order that does not depend on rows, n_begin or n_end: one kernel gives the same bits for any chunks of rows and any
-/// number of workers.
+/// Arguments of the linear kernels: y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in
+/// [n_begin, n_end). `weight` is packed (tensor/packed_weight.h); n_begin is a multiple of kRowPanelRows. Every output
+/// element is summed in one fixed order that does not depend on rows, n_begin or n_end: one kernel gives the same bits
+/// for any chunks of rows and any number of workers.
 struct LinearArgs {
   const void* x;     ///< in the kernel's activation layout (tensor/activation_layout.h)
   int64_t x_stride;  ///< elements between rows; kF32 only
@@ -106,10 +107,10 @@ struct LinearArgs {
   int64_t y_stride;
   void* scratch;
   const float* gate = nullptr;     ///< [N], or nullptr for ones
-  const LinearEnd* end = nullptr;  ///< epilogue of the tile unit and its emulation; of linear_q8, a LinearPrefetch
+  const LinearEnd* end = nullptr;  ///< epilogue of the tile unit and its emulation; for linear_q8 a LinearPrefetch
 };
 
-/// y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.
+/// Arguments of y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.
 struct EmbeddingArgs {
   const int32_t* tokens;
   int64_t rows;
@@ -118,9 +119,9 @@ struct EmbeddingArgs {
   float* y;  ///< [rows, hidden_size]
 };
 
-/// Writes rows of k and v of one KV head into KV pages: row r goes to page slots[r] / kKvPageTokens, token slots[r] %
-/// kKvPageTokens. Rows with a negative slot are skipped. Whole aligned blocks of consecutive tokens are written much
-/// faster than single ones.
+/// Arguments of kv_append, which writes rows of k and v of one KV head into KV pages: row r goes to page slots[r] /
+/// kKvPageTokens, token slots[r] % kKvPageTokens. Rows with a negative slot are skipped. Whole aligned blocks of
+/// consecutive tokens are written much faster than single ones.
 struct KvAppendArgs {
   const float* k;  ///< [rows, row_stride apart], head_dim elements each
   const float* v;
@@ -130,13 +131,13 @@ struct KvAppendArgs {
   KvHeadView cache;
 };
 
-/// On CPUs with a tile unit, query rows (rows * group of AttentionArgs) from which attention uses it: fewer rows are
-/// faster with vectors (docs/performance.md). The plan sets the rows of a call, so the choice does not depend on the
-/// number of workers.
+/// Minimum number of query rows (rows * group of AttentionArgs) for which attention uses the tile unit, on CPUs that
+/// have one: fewer rows are faster with vectors (docs/performance.md). The plan sets the rows of a call, so the choice
+/// does not depend on the number of workers.
 inline constexpr int64_t kAttentionTileRows = 9;
 
-/// Softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads that share one
-/// KV head:
+/// Arguments of softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads
+/// that share one KV head:
 ///   y[r, g] = sum_p softmax_p(cap(scale * q[r, g] . k[p])) v[p],  p in (position(r) - window, position(r)],
 ///   position(r) = first_position + r;  window 0 means all p in [0, position(r)];
 ///   cap(s) = soft_cap tanh(s / soft_cap), or s where soft_cap is 0; e^sinks[g] is added to the softmax's divisor.
@@ -162,29 +163,30 @@ struct AttentionArgs {
   int64_t kv_begin, kv_end;  ///< kv_end may exceed the last position
   float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
   void* scratch;
-  /// kv_begin is the first position that the rows attend to: `partials` takes one result of all chunks, merged.
+  /// True if kv_begin is the first position that the rows attend to: `partials` then takes one merged result of all
+  /// chunks.
   bool merges_chunks = false;
   const int32_t* row_places = nullptr;  ///< row r of q: q + row_places[r] * q_stride; nullptr: r. With partials only
   float soft_cap = 0;
   const float* sinks = nullptr;  ///< [group] or nullptr; partials do not contain them
 };
-/// Merges the partials of all chunks into y, in order of position: first the shared ones, then the rows' own. The same
-/// bits as a single call over all positions.
-/// (For attention_tiles of kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within
+/// Arguments of attention_merge, which merges the partials of all chunks into y, in order of position: first the shared
+/// ones, then the rows' own. The bits are those of a single call over all positions.
+/// (For attention_tiles of kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, they agree within
 /// the rounding of these sums.)
 struct AttentionMergeArgs {
   const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
   int64_t chunks, rows, group, head_dim;
   float* y;  ///< layout as in AttentionArgs
   int64_t y_stride;
-  /// Partials of rows of several sequences, from the first query row of these: [num_shared], shared_stride floats
-  /// apart. The first one may be of many chunks (AttentionArgs::merges_chunks).
+  /// Partials of rows of several sequences, from the first query row of these on: [num_shared], shared_stride floats
+  /// apart. The first one may be the result of many chunks (AttentionArgs::merges_chunks).
   const float* shared = nullptr;
   int64_t num_shared = 0, shared_stride = 0;
   const float* sinks = nullptr;  ///< as in AttentionArgs
 };
 
-/// c += a . b for one tile product (kernels/cpu/tiles.h), 64-byte rows. For tests of the tile unit.
+/// Arguments of c += a . b for one tile product (kernels/cpu/tiles.h), 64-byte rows. For tests of the tile unit.
 struct TileProductArgs {
   enum Kind : uint8_t { kS8S8, kU8S8, kBF16 } kind;
   const void* a;  ///< [16][64] bytes
@@ -192,27 +194,27 @@ struct TileProductArgs {
   void* c;        ///< [16][16] int32 or float32
 };
 
-// Kernels of image models and encoders: their Args are in headers of their own.
+// Arguments of kernels of image models and encoders, in headers of their own.
 struct LayerNormArgs;              // layer_norm.h
 struct ActivationArgs;             // activation.h
 struct GatedAddArgs;               // gated_add.h
 struct GroupNormArgs;              // group_norm.h
 struct ConvPatchesArgs;            // conv2d.h
 struct RelativeBiasAttentionArgs;  // relative_bias_attention.h
-// Recurrent layers.
+// Arguments of recurrent layers.
 struct CausalConvArgs;  // recurrence.h
 struct GatedScanArgs;   // recurrence.h
 struct LstmCellArgs;    // recurrence.h
-// Block formats of files.
+// Arguments of conversions to block formats of files.
 struct QuantizeArgs;  // quantize.h
-// Samplers of language models.
+// Arguments of samplers of language models.
 struct BlockMaxArgs;     // logit_blocks.h
 struct BlockExpSumArgs;  // logit_blocks.h
 
-/// Register-resident loop that measures a peak: returns the number of operations done (2 per multiply-add).
+/// A register-resident loop that measures a peak. It returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
 
-/// A thread that calls kernels calls worker_begin first and worker_end last; either may be nullptr.
+/// The table. A thread that calls kernels must call worker_begin first and worker_end last; either may be nullptr.
 #define REDLINE_CPU_KERNELS(K)                                                                  \
   K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                                             \
   K(void (*rope)(const RopeArgs&), rope)                                                        \
@@ -247,51 +249,53 @@ struct CpuKernels {
 #define REDLINE_FIELD(declaration, name) declaration = nullptr;
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
-  // By weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
-  void (*linear[kNumDTypes])(const LinearArgs&) = {};              ///< x in kF32: float32 products; kI8: lora_up.h
-  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};           ///< x in kI8Grouped: integer dots
-  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};        ///< x in kBf16Tiled: bfloat16 tile products
-  void (*linear_i8[kNumDTypes])(const LinearArgs&) = {};           ///< x in kI8Tiled: integer dots or tile products
-  void (*linear_i8_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< the same, always by tile products: for tests
+  // Kernels by weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};           ///< x in kF32: float32 products; kI8: lora_up.h
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Grouped: integer dots
+  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< x in kBf16Tiled: bfloat16 tile products
+  void (*linear_i8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Tiled: integer dots or tile products
+  void (*linear_i8_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kI8Tiled, always by tile products: for tests
   void (*linear_requantized[kNumDTypes])(const LinearArgs&) = {};  ///< x in kI8TiledGroups: weights rounded to int8
   bool has_tile_unit = false;      ///< if false, linear_tiles is only an emulation for tests
   bool has_fast_bf16_dot = false;  ///< vdpbf16ps beats float32 fma: linear_tiles serves bf16 weights
   void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
-  bool (*quantize[kNumDTypes])(const QuantizeArgs&) = {};  ///< nullptr: no block format
-  const char* linear_isa[kNumDTypes] = {};  ///< the set that the linear kernels of a type are of; "": emulated
+  bool (*quantize[kNumDTypes])(const QuantizeArgs&) = {};  ///< nullptr: not a block format
+  const char* linear_isa[kNumDTypes] = {};  ///< instruction set of the linear kernels of a type; "": emulated
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
-  void (*attention_vectors[kNumKvFormats])(const AttentionArgs&) = {};     ///< without the tile unit
+  void (*attention_vectors[kNumKvFormats])(const AttentionArgs&) = {};     ///< attention without the tile unit
   void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< tile products; kBF16 also by dots
   void (*attention_with_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< `attention` on CPUs with a tile unit
 };
 
 #ifndef REDLINE_ISA_NS  // The rest is for the host side only; kernel sources see pointers and Args.
 
-/// One instruction set of cmake/RedlineKernels.cmake, and its table entries. Ordered from the most basic to the
-/// highest.
+/// One instruction set of cmake/RedlineKernels.cmake, and its table entries. Sets are ordered from the most basic to
+/// the highest.
 struct CpuIsa {
   const char* name;
-  const char* features;             ///< names of cpu_features.h, by spaces
-  void (*fill)(CpuKernels& table);  ///< overwrites the entries that this set has
-  /// Whether the CPU and the operating system have its features.
+  const char* features;             ///< names of cpu_features.h, separated by spaces
+  void (*fill)(CpuKernels& table);  ///< overwrites the entries that this set provides
+  /// Returns true if the CPU and the operating system have its features.
   bool supported() const;
 };
-/// generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; only generic if not built for x86-64.
+/// Returns generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; only generic if not built for
+/// x86-64.
 const CpuIsa* cpu_isas(int* count);
 
-/// The table in use: generic overlaid by every supported set up to the one named by REDLINE_CPU_ISA (default: all).
-/// Read once, at the first call. invalid_argument: an unknown or unsupported name; the message lists the valid ones.
+/// Returns the table in use: generic overlaid by every supported set up to the one named by REDLINE_CPU_ISA (default:
+/// all). Read once, at the first call. invalid_argument: an unknown or unsupported name; the message lists the valid
+/// ones.
 Result<const CpuKernels*> cpu_kernels();
-/// The table of a named set ("" for all), for tests and `devices --kernels`. A suffix selects the code path of another
-/// kind of CPU, so that every path is tested on every machine, slowly: "avx2+tiles" runs bfloat16 and int8 tile
+/// Returns the table of a named set ("" for all), for tests and `devices --kernels`. A suffix selects the code path of
+/// another kind of CPU, so that every path is tested on every machine, slowly: "avx2+tiles" runs bfloat16 and int8 tile
 /// products on their portable emulation, "avx512+bf16_dot" bfloat16 dot products (in portable C++ where the set lacks
 /// them).
 Result<CpuKernels> cpu_kernels_for(std::string_view isa);
-/// Name of the table in use: its highest set, with the suffix; "" when REDLINE_CPU_ISA is invalid.
+/// Returns the name of the table in use: its highest set, with the suffix; "" when REDLINE_CPU_ISA is invalid.
 std::string_view cpu_isa_in_use();
-/// The set that provides each kernel of `table`, found by comparison with each set's own entries; isa is "none" for an
+/// The set that provides a kernel of a table, found by comparison with each set's own entries; isa is "none" for an
 /// absent kernel. Kernels of one type are called NAME.TYPE: "linear.q4_k", "attention.bf16".
 struct KernelOrigin {
   std::string kernel;

@@ -5,7 +5,7 @@
 
 namespace redline {
 
-/// y[r, c] = a[r, c] + gate[c] * b[r, c]. Rows dense; y may be a or b.
+/// Arguments of y[r, c] = a[r, c] + gate[c] * b[r, c]. Rows dense; y may be a or b.
 struct GatedAddArgs {
   const float* a;
   const float* b;

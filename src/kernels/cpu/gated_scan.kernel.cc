@@ -98,7 +98,7 @@ REDLINE_INLINE float inverse_length(const float* x, int64_t count) {
   return 1.0f / __builtin_sqrtf(reduce_add(sum) + 1e-6f);
 }
 
-/// What the heads of a group share: keys and queries of the new rows, and their products.
+/// Computes the values that the heads of a group share: keys and queries of the new rows, and their products.
 void prepare_group(const GatedScanArgs& a, Scratch& s) {
   const bool is_delta = a.kind == GatedScanArgs::kDelta;
   if (a.filled > 0) copy(a.keys_before, s.keys, a.key_dim * C);

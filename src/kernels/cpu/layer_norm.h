@@ -5,7 +5,8 @@
 
 namespace redline {
 
-/// y[r, c] = norm(x[r])[c] * (weight[c]) * (1 + scale[c]) + (bias[c]) + (shift[c]); nullptr operands are omitted.
+/// Arguments of y[r, c] = norm(x[r])[c] * (weight[c]) * (1 + scale[c]) + (bias[c]) + (shift[c]); nullptr operands are
+/// omitted.
 ///   norm  (x - mean) / sqrt(variance + eps), or with `centred` false x / sqrt(mean of squares + eps)
 /// y may be x.
 struct LayerNormArgs {

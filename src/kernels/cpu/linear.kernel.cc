@@ -286,7 +286,8 @@ struct BlockWeight : UnpackedWeight {
   }
 };
 
-/// The same weights expanded to float32 once for all rows of a panel: their shifts take slots of the multiplications.
+/// A weight expanded to float32 once for all rows of a panel, because its shifts would take slots of the
+/// multiplications.
 template <class Plain>
 struct ExpandedWeight : UnpackedWeight {
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int row_panels, int64_t k_begin, int64_t k,

@@ -119,7 +119,7 @@ template <int kRows>
     unroll<kDotRowPanels>([&](auto s) REDLINE_LAMBDA {
       float* at = t.sums + (r * kDotRowPanels + s) * kRowPanelRows;
       sum[r][s] = t.first ? zero_f32() : load(at, Full{});
-      // Those of the next tile of rows.
+      // Prefetches the sums of the next tile of rows.
       __builtin_prefetch(at + kRows * kTileColumns, 0, 3);
     });
   });

@@ -1,11 +1,11 @@
-// Epilogue of every linear kernel: bias, gate, residual and the store of one row by one row panel.
+// The epilogue of every linear kernel: bias, gate, residual and the store of one row by one row panel.
 #pragma once
 
 #include "kernels/cpu/simd_row_panel.h"
 
 namespace redline::REDLINE_ISA_NS {
 
-/// Columns from n_end on are not written; a row panel entirely past n_end stores nothing.
+/// Stores a row of a row panel. Columns from n_end on are not written; a row panel entirely past n_end stores nothing.
 REDLINE_INLINE void finish_row_panel(const LinearArgs& a, int64_t row, int64_t n, RowPanelF32 y) {
   const int64_t lanes = a.n_end - n, at = row * a.y_stride + n;
   if (lanes <= 0) return;
@@ -29,15 +29,15 @@ REDLINE_INLINE void finish_row_panel(const LinearArgs& a, int64_t row, int64_t n
 
 REDLINE_INLINE void prefetch_to_write(const void* at) {
 #ifdef __x86_64__
-  // Without -mprfchw the builtin fetches to read. A CPU without the instruction ignores it.
+  // Without -mprfchw the builtin prefetches for reading. A CPU without the instruction ignores it.
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
 #else
   __builtin_prefetch(at, 1);
 #endif
 }
 
-/// Fetches what finish_row_panel will read and write while a tile is multiplied. The rows of y are so far apart that no
-/// hardware prefetcher finds them, and memory is rarely in the first two caches.
+/// Prefetches the memory that finish_row_panel will read and write, while a tile is multiplied. The rows of y are so
+/// far apart that no hardware prefetcher finds them, and they are rarely in the first two caches.
 REDLINE_INLINE void prefetch_finish(const LinearArgs& a, int64_t row, int64_t rows, int64_t n, int64_t row_panels) {
   for (int64_t r = row; r < row + rows; ++r) {
     for (int64_t at = n; at < min_i64(n + row_panels * kRowPanelRows, a.n_end); at += kRowPanelRows) {

@@ -1,2 +1,2 @@
-// The same source compiled with vpdpbusd.
+// linear_i8.inc compiled with vpdpbusd.
 #include "kernels/cpu/linear_i8.inc"

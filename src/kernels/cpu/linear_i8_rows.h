@@ -35,26 +35,25 @@ struct I8Scratch {
   alignas(64) float sums[kI8GroupRowPanels][kI8PanelRows * kRowPanelRows];
 };
 
-/// Rows of x by two row panels, a chunk of K.
+/// A tile of products: rows of x by two row panels, over a chunk of K.
 template <class W>
 struct I8Tile {
-  const uint8_t* x;  // the first row in its panel, at the first element of the chunk
-  const uint8_t*
-      numbers;  // of the first row for the first elements that share a scale: it, and the sum 64 bytes further
+  const uint8_t* x;        // the first row in its panel, at the first element of the chunk
+  const uint8_t* numbers;  // scale of the first row for the first elements that share one; the sum is 64 bytes further
   const I8Scratch<W>* scratch;
-  float* sums;    // of the first row and row panel; the next panel's are kI8PanelRows further
+  float* sums;    // sums of the first row and row panel; the next panel's are kI8PanelRows further
   int64_t count;  // pieces of kI8TileColumns elements
-  bool is_begin;  // of K: there are no sums yet
+  bool is_begin;  // K begins here: there are no sums yet
 };
 
-/// The start of a row of kI8TiledGroups.
+/// Returns the start value of a row of kI8TiledGroups.
 REDLINE_INLINE int32_t start_of(const uint8_t* numbers, int row) {
   int32_t start;
   __builtin_memcpy(&start, numbers + 64 + row * 4, 4);
   return start;
 }
-/// Looks at two rows at a time: with what is broadcast, the compiler would broadcast from registers, which takes the
-/// port of the products.
+/// Returns true if a row has finer steps. Checks two rows at a time: if it used the broadcast values, the compiler
+/// would broadcast from registers, which takes the port of the products.
 template <int kRows>
 REDLINE_INLINE bool has_fine_steps(const uint8_t* numbers) {
   uint64_t any = 0;
@@ -67,7 +66,7 @@ REDLINE_INLINE bool has_fine_steps(const uint8_t* numbers) {
   return (any & (uint64_t{kI8IsFine} << 32 | kI8IsFine)) != 0;
 }
 
-/// dot += products of kElements of K.
+/// Adds products of kElements of K to dot.
 template <class W, int64_t kElements, int kRows, int kCols>
 REDLINE_INLINE void add_products(const uint8_t* x, const uint8_t* codes, VecI32 (&dot)[kRows][kCols]) {
   for (int64_t k = 0; k < kElements; k += 4, codes += kRowPanelRows * 4) {
@@ -86,13 +85,14 @@ REDLINE_INLINE void add_products(const uint8_t* x, const uint8_t* codes, VecI32 
   }
 }
 
-/// Sums of a group where some row of x has finer steps for some of its kQ8Step elements, in units of the coarsest: the
-/// sums of each step are shifted before they are added. A row without finer steps gets those of multiply_i8_tile.
+/// Computes sums of a group where some row of x has finer steps for some of its kQ8Step elements, in units of the
+/// coarsest: the sums of each step are shifted before they are added. A row without finer steps gets the sums of
+/// multiply_i8_tile.
 template <class W, int kRows>
 [[gnu::noinline]] void multiply_fine_steps(const uint8_t* x, const uint8_t* codes, const uint8_t* numbers,
                                            int64_t pieces, float* values) {
   constexpr int kCols = kI8TileRowPanels * kRowPanelVecs;
-  alignas(64) int32_t sums[kRows * kCols * kWidth];  // in units of 2^-kI8ShiftUnit
+  alignas(64) int32_t sums[kRows * kCols * kWidth];  // unit: 2^-kI8ShiftUnit
   for (int r = 0; r < kRows; ++r) {
     const int32_t start = start_of(numbers, r);
     const bool is_fine = (start & kI8IsFine) != 0;
@@ -131,7 +131,7 @@ template <class W, int kRows>
   const auto place = [](int r, int c) REDLINE_LAMBDA {
     return (c / kRowPanelVecs * kI8PanelRows + r) * kRowPanelRows + c % kRowPanelVecs * kWidth;
   };
-  // Sums of elements that share a scale of w. 16 registers are taken by the integer sums; these stay in L1.
+  // Sums of elements that share a scale of w. The 16 registers are taken by the integer sums, so these stay in L1.
   alignas(64) float parts[kRows][kCols * kWidth];
   const uint8_t *x = t.x, *numbers = t.numbers, *codes = t.scratch->codes[0];
   bool is_begin = t.is_begin;
@@ -199,7 +199,7 @@ void multiply_i8_rows(int64_t rows, const I8Tile<W>& t) {
   multiply_i8_tile<W, kRows>(t);
 }
 
-/// The sums of K of some rows and row panels are rows of y.
+/// Finishes some rows and row panels, whose sums over K are rows of y.
 template <class W>
 void finish_i8_rows(const LinearArgs& a, const W& w, int64_t row, int64_t rows, int64_t n, int64_t row_panels,
                     const float* sums) {
@@ -215,7 +215,7 @@ void finish_i8_rows(const LinearArgs& a, const W& w, int64_t row, int64_t rows, 
   }
 }
 
-/// K > 0.
+/// Multiplies all rows. K must be above 0.
 template <class W>
 void linear_i8_rows(const LinearArgs& a, const W& w) {
   constexpr int64_t kColumns = kI8TileRowPanels * kRowPanelRows;

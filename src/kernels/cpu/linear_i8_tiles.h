@@ -35,7 +35,7 @@ struct I8Scratch {
       64) float sums[kI8MaxRowPanels / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
   alignas(64) int32_t products[2][kI8SumsFloats];                           // current and previous product
   alignas(64) float done[kI8SumsFloats];
-  alignas(64) float firsts[kI8MaxRows * kRowPanelRows];  // for TilesEnd
+  alignas(64) float firsts[kI8MaxRows * kRowPanelRows];  // memory for TilesEnd
 };
 
 template <class Unit>
@@ -72,12 +72,12 @@ class LinearI8Tiles {
     const int64_t whole = kI8WholeBytes / max_i64(in_features, 1) / (2 * kXTileRows) * (2 * kXTileRows);
     return whole < kI8WholeRows ? kI8MaxRows : min_i64(whole, kI8MaxRows);
   }
-  /// A product whose int32 sums remain to be scaled and accumulated: `lines` vectors of 16.
+  /// A product whose int32 sums are to be scaled and accumulated: `lines` vectors of 16.
   struct Fold {
     int64_t line = 0, lines = 0;
     const int32_t* products;
-    const float* x_scales[2];  // of its x panels
-    const float* w_scales[2];  // of its W panels at the end of K, else nullptr
+    const float* x_scales[2];  // scales of its x panels
+    const float* w_scales[2];  // scales of its W panels at the end of K, else nullptr
     const float* sums_in;      // nullptr: the first chunk
     float* sums_out;
     int64_t row, row_in_range, n;
@@ -120,7 +120,7 @@ class LinearI8Tiles {
         min_i64(codes_bytes_ - at, kI8Chunk / Weight::kTileElements * Weight::kTileBytes) / Weight::kTileBytes;
     const uint8_t* const w[2] = {row_panel(column, 0) + at,
                                  alone ? row_panel(column, 0) + at : row_panel(column, 1) + at};
-    // Prefetch the row panels of the next round, a share per step.
+    // Prefetches the row panels of the next round, a share per step.
     const uint8_t* prefetch[2] = {w[0] + steps * Weight::kTileBytes, w[1] + steps * Weight::kTileBytes};
     if (column + end_.columns() < n_end || last) {
       const int64_t next = column + end_.columns();
@@ -163,7 +163,7 @@ class LinearI8Tiles {
     return sums;
   }
 
-  /// With one panel of x or of W, the accumulators of the missing one are not touched.
+  /// Multiplies panels. With one panel of x or of W, the accumulators of the missing one are not touched.
   template <int kPanels, int kRowPanels>
   [[gnu::noinline]] void multiply(const uint8_t* x, const uint8_t* const* w, int64_t steps, int32_t* products,
                                   const uint8_t* const* prefetch, int64_t prefetch_lines) {
@@ -175,7 +175,7 @@ class LinearI8Tiles {
     const uint8_t *w0 = w[0], *w1 = w[1], *prefetch0 = prefetch[0], *prefetch1 = prefetch[1];
     const int64_t panel_bytes = panel_bytes_;
     Fold fold = fold_;
-    // finish_fold() handles what is left after the last step.
+    // finish_fold() handles the lines that remain after the last step.
     constexpr int kLinesOfProduct = 1;
     const auto some = [&]() REDLINE_LAMBDA {
       for (int i = 0; i < kLinesOfProduct; ++i)

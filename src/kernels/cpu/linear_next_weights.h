@@ -1,16 +1,16 @@
-// The weights that are multiplied after these, brought into L2 meanwhile: a few cache lines with each tile of rows.
+// Prefetches the weights that are multiplied next into L2: a few cache lines with each tile of rows.
 #pragma once
 
 #include "kernels/cpu/simd_row_panel.h"
 
 namespace redline::REDLINE_ISA_NS {
 
-/// A chunk of weights: its first column, and where it begins in K, in units of the kernel.
+/// The position of a chunk of weights: its first column, and its start in K, in units of the kernel.
 struct ChunkPlace {
   int64_t n, k;
 };
-/// The chunk that follows where all columns of a group are multiplied by `chunk` of K before its next chunk: the next
-/// columns of the group [begin, end), its first columns further in K, or the first ones of the next group.
+/// Returns the chunk that follows `at` if all columns of a group are multiplied by `chunk` of K before its next chunk:
+/// the next columns of the group [begin, end), its first columns further in K, or the first ones of the next group.
 REDLINE_INLINE ChunkPlace chunk_after(ChunkPlace at, int64_t columns, int64_t begin, int64_t end, int64_t chunk,
                                       int64_t k_end) {
   if (at.n + columns < end) return {at.n + columns, at.k};
@@ -18,10 +18,10 @@ REDLINE_INLINE ChunkPlace chunk_after(ChunkPlace at, int64_t columns, int64_t be
   return {end, 0};
 }
 
-/// Fetched where they are needed, weights would wait for memory.
+/// A prefetcher of weights, which would otherwise wait for memory where they are needed.
 class NextWeights {
  public:
-  /// `bytes` of each of `row_panels` row panels, spread over `tiles` calls of prefetch().
+  /// Prefetches `bytes` of each of `row_panels` row panels, spread over `tiles` calls of prefetch().
   REDLINE_INLINE NextWeights(const void* first, int64_t row_panel_bytes, int64_t row_panels, int64_t bytes,
                              int64_t tiles)
       : at_(static_cast<const char*>(first)), end_(at_ + bytes), to_next_(row_panel_bytes - bytes), bytes_(bytes),

@@ -1,12 +1,12 @@
-// Memory that is read after a product, which is prefetched while the product computes.
+// Memory that is read after a product and prefetched while the product computes.
 #pragma once
 
 #include "kernels/cpu/linear_end.h"
 
 namespace redline {
 
-/// LinearArgs::end of linear_q8, which has no epilogue: with several rows it leaves memory idle, so it prefetches these
-/// pieces into the L2 cache, spread over all of it.
+/// The LinearArgs::end of linear_q8, which has no epilogue. With several rows linear_q8 leaves memory idle, so it
+/// prefetches these pieces into the L2 cache, spread over the whole product.
 struct LinearPrefetch : LinearEnd {
   struct Piece {
     const uint8_t* data;

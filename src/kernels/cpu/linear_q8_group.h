@@ -7,17 +7,17 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// The rest of a LinearPrefetch. It is spread over the product: a burst would occupy the buffers of the product's own
-/// loads.
+/// The unfinished part of a LinearPrefetch. It is spread over the product: a burst would occupy the buffers of the
+/// product's own loads.
 struct Ahead {
-  // More than memory delivers besides the product's own weights.
+  // Maximum of lines, more than memory delivers besides the product's own weights.
   static constexpr int64_t kMaxLines = 8;
 
   const uint8_t *at = nullptr, *end = nullptr;
   const LinearPrefetch::Piece *next = nullptr, *last = nullptr;
-  int64_t lines = 0;  ///< for every 32 elements of K
+  int64_t lines = 0;  ///< cache lines to prefetch for every 32 elements of K
 
-  /// `steps`: calls of prefetch().
+  /// Starts a LinearPrefetch. `steps`: number of calls of prefetch().
   static Ahead of(const LinearArgs& a, int64_t steps) {
     Ahead ahead;
     const auto* list = static_cast<const LinearPrefetch*>(a.end);
@@ -45,9 +45,9 @@ struct Ahead {
   }
 };
 
-// When the scales of 256 elements are read: before their codes,
+// The time when the scales of 256 elements are read: before their codes,
 struct ScalesFirst {};
-// with the codes of their block, which need no others then,
+// with the codes of their block, which then need no others,
 template <class Head>
 struct ScalesBeside {};
 // or after the codes, by find().
@@ -58,13 +58,12 @@ struct ScalesAfter {
 template <class Find>
 ScalesAfter(Find) -> ScalesAfter<Find>;
 
-/// Codes as they are in packed row panels, or unpacked, of 256 elements: lines of 32 elements (`step`) of column vector
-/// c.
+/// The codes of 256 elements in packed row panels, or unpacked: lines of 32 elements (`step`) of column vector c.
 template <class T, class Codes, bool kPrefetches>
 struct PackedLines {
   const uint8_t* block;
   int64_t row_panel_bytes, first_step, step_bytes;
-  int64_t ahead;  ///< bytes from codes to the data that is prefetched with them
+  int64_t ahead;  ///< bytes from the codes to the data that is prefetched with them
   Ahead* others;
 
   REDLINE_INLINE void begin_step() const { others->prefetch(); }
@@ -77,14 +76,14 @@ struct PackedLines {
   REDLINE_INLINE void prefetch(const uint8_t* codes, int l, int c) const {
     if (!kPrefetches || c % kRowPanelVecs != 0 || l * kRowPanelRows * 4 >= Codes::kBytes) return;
     __builtin_prefetch(codes + l * kRowPanelRows * 4 + ahead, 0, 2);
-    // Behind the scales of a small block, codes end in a cache line of their own.
+    // After the scales of a small block, codes end in a cache line of their own.
     if ((l + 1) * kRowPanelRows * 4 >= Codes::kBytes) __builtin_prefetch(codes + Codes::kBytes - 1 + ahead, 0, 2);
   }
   template <class Head>
   REDLINE_INLINE VecI32 scale_beside(const ScalesBeside<Head>&, int step, int c) const {
     return bits_i32(floats_f32(Head::scale(block + step * step_bytes, 0, c)));
   }
-  /// The scales of the group that codes are prefetched of. Those of a small block share their cache lines.
+  /// Prefetches the scales of the group whose codes are prefetched. Scales of a small block share its cache lines.
   REDLINE_INLINE void prefetch_heads(int row_panels) const {
     for (int s = 0; kPrefetches && s < row_panels; ++s)
       for (int64_t at = 0; at + 64 <= first_step; at += 64)
@@ -125,8 +124,9 @@ struct UnpackedLines {
   }
 };
 
-// 256 elements of K: kRows rows of x by kRowPanels row panels. place(r, c) is where the float32 sums are. Scales are
-// kept for kShifts shifts; if for one, powers has the powers of two of each row. The loops over registers are unrolled.
+// Multiplies 256 elements of K: kRows rows of x by kRowPanels row panels. place(r, c) is the address of the float32
+// sums. Scales are kept for kShifts shifts; if for one, powers has the powers of two of each row. The loops over
+// registers are unrolled.
 template <class T, int kShifts, int kRows, int kRowPanels, class Lines, class Place, class Reads = ScalesFirst>
 REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t codes_at, int64_t numbers_at,
                                    const int32_t* starts, int64_t starts_stride, const int32_t* powers,
@@ -137,7 +137,7 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
     unroll<kCols>([&](auto c) REDLINE_LAMBDA { unroll<kRows>([&](auto r) REDLINE_LAMBDA { body(r, c); }); });
   };
   const auto scale_at = [&](const auto& of, auto c) REDLINE_LAMBDA { return of + c % kRowPanelVecs * kWidth; };
-  // One of these.
+  // One of the two is used.
   VecI32 whole[kRows][kCols];
   VecF32 real[kRows][kCols];
   for_all([&](auto r, auto c) REDLINE_LAMBDA {
@@ -188,7 +188,7 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
           });
         });
       };
-      const auto add_lines = [&](int l) REDLINE_LAMBDA {  // two where there are registers for them
+      const auto add_lines = [&](int l) REDLINE_LAMBDA {  // two lines at a time where there are registers for them
         VecI32 even[kCols], odd[kCols];
         if constexpr (kWidth == 16) {
           unroll<kCols>([&](auto c)
@@ -227,7 +227,7 @@ REDLINE_INLINE void multiply_group(const uint8_t* const (&row)[kRows], int64_t c
       scale_dots(group / kGroups, group, dot_of, dot_of);
     }
   }
-  // Sums of x codes, of two weight groups at once.
+  // Adds sums of x codes, of two weight groups at once.
   const auto add_pairs = [&](VecI32(&sum)[kRows][kCols], const auto& pairs_of) REDLINE_LAMBDA {
     constexpr auto kSumsAt = static_cast<int64_t>(T::kGroup == 32 ? __builtin_offsetof(Q8Numbers, sums32)
                                                                   : __builtin_offsetof(Q8Numbers, sums16));

@@ -1,4 +1,4 @@
-// Scales of block formats as linear_q8 takes them: of 256 elements of a row panel, and of x.
+// Scales of block formats in the form that linear_q8 reads: of 256 elements of a row panel, and of x.
 #pragma once
 
 #include "kernels/cpu/linear_finish.h"
@@ -7,20 +7,20 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// Without vpdpbusd (the first CPUs with AVX-512 only) a product is several instructions.
+// True if the set has vpdpbusd. Without it (the first CPUs with AVX-512 only) a product is several instructions.
 #ifdef __AVX512VNNI__
 inline constexpr bool kHasVnni = true;
 #else
 inline constexpr bool kHasVnni = false;
 #endif
-// Products of narrow codes are summed in 16 bits.
+// True if products of narrow codes are summed in 16 bits.
 inline constexpr bool kSumsPairs = kWidth > 4 && !kHasVnni;
 
-// Scales are kept times 2^shift for so many shifts: several tiles of rows look theirs up, a single one multiplies by
-// it (keeps_one_shift).
+// Number of shifts for which scales are kept times 2^shift: several tiles of rows look theirs up, a single one
+// multiplies by it (keeps_one_shift).
 inline constexpr int kOneShift = 1, kAllShifts = kQ8MaxShift + 1;
 
-/// What the arithmetic depends on: formats share their loops.
+/// The properties that the arithmetic depends on: formats with equal ones share their loops.
 template <int group, bool has_mins, bool is_narrow, bool has_start, bool has_corrections, bool is_signed, int lines16>
 struct Arithmetic {
   static constexpr int kGroup = group;
@@ -28,12 +28,13 @@ struct Arithmetic {
   static constexpr bool kIsNarrow = is_narrow;  ///< scales are integers
   static constexpr bool kHasStart = has_start;  ///< integer sums start at a multiple of the sum of x codes
   static constexpr bool kHasCorrections = has_corrections;
-  static constexpr bool kIsSigned = is_signed;  ///< vpmaddubsw saturates above 127: magnitude and sign
-  static constexpr int kLines16 = lines16;      ///< lines whose products are added in 16 bits
+  /// Magnitude and sign are multiplied, because vpmaddubsw saturates above 127.
+  static constexpr bool kIsSigned = is_signed;
+  static constexpr int kLines16 = lines16;  ///< lines whose products are added in 16 bits
 };
 
-// d of unsigned codes below 16 fits in 16 bits: as sums of pairs, 32 / 2 * 127 * 15 each; as a sum of 32, if the middle
-// of the codes is subtracted.
+// True if d of unsigned codes below 16 fits in 16 bits: as sums of pairs, 32 / 2 * 127 * 15 each; as a sum of 32, if
+// the middle of the codes is subtracted.
 template <class Format>
 constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16;
 template <class Format>
@@ -51,7 +52,7 @@ constexpr int lines16() {
   while (lines > 1 && lines * kLargestPair > 32767) lines /= 2;
   return lines;
 }
-// Codes without a table: formats share these too.
+// The type that reads codes. Formats without a table share these types too.
 template <class Format, bool kHasTable = blocks::RowPanel<Format>::kHasTable>
 struct CodesOf {
   using Type = typename Format::Planes;
@@ -66,7 +67,7 @@ struct CodesOf<Format, true> {
   };
 };
 
-// What is not a product of codes: the sums of x codes times `kCorrection` times the integer scale.
+// Factor of the part that is not a product of codes: the sums of x codes times `kCorrection` times the integer scale.
 template <class Format>
 constexpr int kCorrection = kIsNarrow<Format> ? kMiddle<Format> - (kSumsPairs ? Format::kOffset : 0) : 0;
 
@@ -77,23 +78,23 @@ template <class Format>
 using ArithmeticOf = Arithmetic<Format::kGroup, Format::kHasMins, kIsNarrow<Format>, kStartOffset<Format> != 0,
                                 kCorrection<Format> != 0, kIsSigned<Format>, lines16<Format>()>;
 
-// Scales of 256 elements of a row panel. Pairs are of two weight groups, as dot2_i16 takes them.
+// Scales of 256 elements of a row panel. A pair has the values of two weight groups, as dot2_i16 reads them.
 template <int kGroup, int kShifts>
 struct alignas(64) Scales {
   /// Scale of each weight group, times 2^shift: float32, or an integer as dot2_i16 takes it.
   int32_t scale[kQ8Group / kGroup * kShifts][kRowPanelRows];
   int32_t corrections[kQ8Group / kGroup / 2][kRowPanelRows];  ///< pairs of kCorrection * scale
   int32_t mins[kQ8Group / kGroup / 2][kRowPanelRows];         ///< pairs of integers
-  float unit[kRowPanelRows], min_unit[kRowPanelRows];         ///< of integers; negative for minimums
+  float unit[kRowPanelRows], min_unit[kRowPanelRows];         ///< unit of the integers; negative for minimums
 };
-// Magnitudes of integers: up to 2^9 for scales, so that |d| <= 256 * 127 * 15 over all groups and a shift by 3 give
+// Bits of integer magnitudes: up to 2^9 for scales, so that |d| <= 256 * 127 * 15 over all groups and a shift by 3 give
 // sums below 2^31; up to 2^12 for minimums.
 inline constexpr int kScaleBits = 8, kMinBits = 11;
 inline constexpr float kSmallestScale = 0x1p-100f;
 inline constexpr int64_t kNumbersBytes = sizeof(Q8Numbers);
 
-/// Integers in proportion to `count` values, the largest of 2^kBits to 2^(kBits + 1), in the lower 16 bits of each
-/// lane, and their unit, a power of two. Values that are not finite make it infinite.
+/// Converts `count` values to integers in proportion, the largest of 2^kBits to 2^(kBits + 1), in the lower 16 bits of
+/// each lane. Returns their unit, a power of two. Values that are not finite make it infinite.
 template <int kBits, int kMax>
 REDLINE_INLINE VecF32 to_factors(const VecF32 (&values)[kMax], int count, VecI32 (&factors)[kMax]) {
   VecI32 bits = bits_i32(set1(kSmallestScale));
@@ -104,7 +105,7 @@ REDLINE_INLINE VecF32 to_factors(const VecF32 (&values)[kMax], int count, VecI32
   for (int g = 0; g < count; ++g) factors[g] = bits_i32(fma(values[g], inverse, set1(0x1.8p23f)));
   return bits_f32(exponent) * set1(1.0f / (1 << kBits));
 }
-/// factors[g] and factors[g + 1] as int16 of one lane, for every even g.
+/// Stores factors[g] and factors[g + 1] as int16 of one lane, for every even g.
 template <int kMax>
 REDLINE_INLINE void store_pairs(const VecI32 (&factors)[kMax], int count, int32_t (*pairs)[kRowPanelRows], int at) {
   for (int g = 0; g < count; g += 2) {
@@ -168,7 +169,7 @@ REDLINE_INLINE void find_scales_part(const uint8_t* block, int count, int v, Sca
     store_pairs(factors, count, out.mins, at);
   }
 }
-/// Of `count` weight groups of some row panels, from the beginning of a block.
+/// Finds the scales of `count` weight groups of some row panels, from the beginning of a block.
 template <class Format, int kShifts>
 [[gnu::noinline]] void find_scales(const uint8_t* block, int64_t row_panel_bytes, int row_panels, int count,
                                    void* scales) {
@@ -185,13 +186,14 @@ template <class Format, int kShifts>
 // Prefetch distance in each row panel, in 256 elements.
 inline constexpr int64_t kPrefetchGroups = 3;
 
-/// How the packed row panels of a format are laid out.
+/// The layout of the packed row panels of a format.
 struct Panels {
-  int64_t row_panel_bytes, group_bytes;  ///< of a row panel; of 256 elements of it
-  int64_t ahead;  ///< prefetch distance: what is prefetched with a group is in its row panel, or all of it is past it
-  int64_t first_step, step_bytes;  ///< where the codes of 32 elements begin
+  int64_t row_panel_bytes, group_bytes;  ///< bytes of a row panel; of 256 elements of it
+  /// Prefetch distance. Data prefetched with a group is either in its row panel, or entirely past it.
+  int64_t ahead;
+  int64_t first_step, step_bytes;  ///< offset and size of the codes of 32 elements
   int32_t offset;                  ///< kStartOffset
-  /// Scales<Format::kGroup, kShifts> of each row panel.
+  /// Finds Scales<Format::kGroup, kShifts> of each row panel.
   void (*find_scales)(const uint8_t* block, int64_t row_panel_bytes, int row_panels, int count, void* scales);
 
   template <class Format, int kShifts>
@@ -224,7 +226,7 @@ REDLINE_INLINE const uint8_t* shifts_of(const uint8_t* numbers) {
   return numbers + __builtin_offsetof(Q8Numbers, shifts);
 }
 
-/// Where Q8Numbers::packed_shifts has the shifts of weight groups.
+/// The position of the shifts of weight groups in Q8Numbers::packed_shifts.
 template <int kGroup>
 struct ShiftBits {
   alignas(64) int32_t at[16];
@@ -234,14 +236,14 @@ struct ShiftBits {
 };
 template <int kGroup>
 constexpr ShiftBits<kGroup> kShiftBits;
-/// The shifts of weight groups g, g + 1, ... of 256 elements.
+/// Returns the shifts of weight groups g, g + 1, ... of 256 elements.
 template <int kGroup>
 REDLINE_INLINE VecI32 shifts_of_groups(const Q8Numbers& numbers, int g) {
   return sar(set1_i32(numbers.packed_shifts), load_i32(kShiftBits<kGroup>.at + g)) & set1_i32(3);
 }
 
-/// The start of each integer sum, -offset * (sum of x codes), for one row and `groups` groups of x. A vector may write
-/// past the last.
+/// Computes the start of each integer sum, -offset * (sum of x codes), for one row and `groups` groups of x. A vector
+/// may write past the last.
 template <int kGroup>
 REDLINE_INLINE void find_starts(const Q8Numbers* numbers, int64_t groups, int32_t offset, int32_t* starts) {
   constexpr int kCount = kQ8Group / kGroup;
@@ -252,13 +254,15 @@ REDLINE_INLINE void find_starts(const Q8Numbers* numbers, int64_t groups, int32_
     }
 }
 
-// An integer scale times 2^shift. Zen 4 shifts beside products; a multiplication takes the place of one.
+// Multiplies an integer scale by 2^shift. Zen 4 shifts at the same time as products; a multiplication would take the
+// place of one.
 #ifdef __AVX512VNNI__
 REDLINE_INLINE VecI32 times_power(VecI32 scale, VecI32 shift) { return shl_i16(scale, shift); }
 #else
 REDLINE_INLINE VecI32 times_power(VecI32 scale, VecI32 power) { return mul_i16(scale, power); }
 #endif
-/// 2^shift of each 32 elements of a row's group: float32, or as times_power takes it. A vector may write past the last.
+/// Computes 2^shift of each 32 elements of a row's group: float32, or in the form that times_power reads. A vector may
+/// write past the last.
 template <class T>
 REDLINE_INLINE void find_powers(const Q8Numbers& numbers, int32_t* powers) {
   for (int step = 0; step < kQ8Group / kQ8Step; step += kWidth) {
@@ -268,7 +272,7 @@ REDLINE_INLINE void find_powers(const Q8Numbers& numbers, int32_t* powers) {
   }
 }
 
-/// Room for vectors that hold one number for each 32 elements.
+/// Size of arrays for vectors that hold one number for each 32 elements.
 inline constexpr int kPowers = kQ8Group / kQ8Step > kWidth ? kQ8Group / kQ8Step : kWidth;
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace {
 
 inline constexpr int64_t kStepsOfRound = 16;
 inline constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-inline constexpr int64_t kMaxRows = 512, kMaxRowPanels = 64;  // with accumulators in scratch
+inline constexpr int64_t kMaxRows = 512, kMaxRowPanels = 64;  // limits with accumulators in scratch
 inline constexpr int64_t kPanelPairs = kMaxRows / (2 * kXTileRows);
 inline constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
 inline constexpr int64_t kLine = 64;
@@ -34,9 +34,9 @@ inline constexpr int64_t kXBytesAtHand = 1 << 20, kMinPrefetchRowPanels = 32;
 
 struct TilesScratch {
   alignas(64) float sums[kMaxRowPanels / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
-  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];             // of this round and the next
-  alignas(64) float done[2][kSumsFloats];                                 // one in its epilogue, and the next
-  alignas(64) float firsts[kMaxRows * kRowPanelRows];                     // for TilesEnd
+  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];             // tiles of this round and the next
+  alignas(64) float done[2][kSumsFloats];                                 // sums in the epilogue, and the next ones
+  alignas(64) float firsts[kMaxRows * kRowPanelRows];                     // memory for TilesEnd
 };
 
 template <class Unit, class Weight>
@@ -80,7 +80,7 @@ class LinearTiles {
   }
   Round first_round() const { return {0, a_.n_begin, 0, 0, true}; }
   int64_t panels(const Round& r) const { return (min_i64(range_rows_, a_.rows - r.row) + kXTileRows - 1) / kXTileRows; }
-  /// For a gated product, row panels of the two matrices alternate.
+  /// Returns the number of row panels. For a gated product, row panels of the two matrices alternate.
   int64_t row_panels(const Round& r) const {
     const int64_t of_matrix = (a_.n_end - r.n + kRowPanelRows - 1) / kRowPanelRows;
     return min_i64(range_row_panels_, end_.is_gated() ? 2 * of_matrix : of_matrix);
@@ -96,14 +96,14 @@ class LinearTiles {
              column(r) / kRowPanelRows * row_panel_bytes_;
     return static_cast<const uint8_t*>(a_.weight) + (column(r) / kRowPanelRows + which) * row_panel_bytes_;
   }
-  /// First column of a round.
+  /// Returns the first column of a round.
   int64_t column(const Round& r) const { return r.n + r.row_panel / 2 * end_.columns(); }
   bool is_alone(const Round& r) const { return r.row_panel + 1 == row_panels(r); }
-  /// W is read directly, without conversion.
+  /// Returns true if W is read directly, without conversion.
   bool in_place(const Round& r) const { return Weight::kIsInTileOrder && elements(r) % kStepElements == 0; }
 
-  /// Prefetch the next range of x when x is too large for L2 and there are enough row panels to spread the prefetch
-  /// over.
+  /// Returns true if the next range of x is prefetched: when x is too large for L2 and there are enough row panels to
+  /// spread the prefetch over.
   bool prefetches_x(const Round& r) const {
     return a_.rows > kMaxRows ||
            (a_.rows * a_.in_features * 2 > kXBytesAtHand && row_panels(r) >= kMinPrefetchRowPanels);
@@ -124,13 +124,13 @@ class LinearTiles {
     return r;
   }
 
-  /// The first round that reads other elements of x than r.
+  /// Returns the first round that reads other elements of x than r.
   Round after_range(Round r) const {
     r.row_panel = row_panels(r);
     return after(r);
   }
 
-  /// Conversion of a round's row panels to tile order, [step][panel], one part at a time.
+  /// The conversion of a round's row panels to tile order, [step][panel], one part at a time.
   struct Expansion {
     const uint8_t* row_panel[2];
     int64_t step, count;  // elements of K from this step on
@@ -170,16 +170,16 @@ class LinearTiles {
     finish_expansion(e);
   }
 
-  // Prefetch for later rounds, the same number of lines at every step: the row panels of one round, then a share of the
-  // next range of x. Two streams at a time, which memory serves faster than one.
+  // Prefetches for later rounds, the same number of lines at every step: the row panels of one round, then a share of
+  // the next range of x. Two streams at a time, which memory serves faster than one.
   struct Lines {
-    const uint8_t *next, *end;  // of the first stream
+    const uint8_t *next, *end;  // rest of the first stream
     int64_t second;             // offset of the second stream in bytes
   };
   struct Wanted {
     const uint8_t *row_panel[2], *x;
-    int64_t row_panel_lines;         // of each; 0: already prefetched
-    int64_t x_bytes, x_line, x_end;  // of an x panel; in lines
+    int64_t row_panel_lines;         // cache lines of each; 0: already prefetched
+    int64_t x_bytes, x_line, x_end;  // bytes of an x panel; positions in lines
   };
   void prefetch_next(const Round& row_panels_of, const Round& r, int64_t steps_here) {
     wanted_ = {};
@@ -215,7 +215,7 @@ class LinearTiles {
       const uint8_t* line = w.x + byte / w.x_bytes * panel_bytes_ + in_panel;
       return {line, line + half, half};
     }
-    return {scratch_.tiles[0][0][0], scratch_.tiles[0][0][0] + sizeof(scratch_.tiles), 0};  // none
+    return {scratch_.tiles[0][0][0], scratch_.tiles[0][0][0] + sizeof(scratch_.tiles), 0};  // an empty range
   }
 
   void multiply_round(const Round& r, const Round& next, const Round& later, int side) {
@@ -285,7 +285,7 @@ class LinearTiles {
     const float* sums_next;  // initial accumulators of the next product; nullptr: zeros
     const float* soon;       // accumulators to prefetch, 64 per step
     const float* rest;       // residual to prefetch for the epilogue, two rows per step
-    int64_t parts;           // of the next tiles, converted per step
+    int64_t parts;           // parts of the next tiles that are converted per step
   };
 
   /// Stores one accumulator tile and loads the next while the other tiles are being multiplied.
@@ -296,7 +296,8 @@ class LinearTiles {
     else unit_.template zero<tile>();
   }
 
-  /// Initial accumulators are already in the tiles. With one panel of x or W, those of the missing one are undefined.
+  /// Multiplies a block. The initial accumulators must be in the tiles. With one panel of x or W, the accumulators of
+  /// the missing one are undefined.
   template <int kPanels, int kRowPanels, bool kLast = false>
   [[gnu::noinline]] void multiply(const Block& b, Expansion& expansion) {
     Unit& t = unit_;
@@ -304,7 +305,7 @@ class LinearTiles {
     const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, parts = b.parts;
     const int64_t prefetches = prefetches_;
     Lines prefetched = prefetched_;
-    // Accumulators of the next products are prefetched from L2 meanwhile.
+    // Prefetches accumulators of the next products from L2 meanwhile.
     const float* soon = b.soon;
     const float* rest = b.rest;
     const int64_t y_stride = a_.y_stride;

@@ -1,5 +1,5 @@
-// Epilogue of linear_tiles: the accumulators of 2 panels of x by 2 row panels of W, as the tile unit stores them,
-// become y while they are in L1.
+// The epilogue of linear_tiles: turns the accumulators of 2 panels of x by 2 row panels of W, as the tile unit stores
+// them, into y while they are in L1.
 //
 // A large y is written with non-temporal stores: it is written once and exceeds the caches, and a regular store would
 // first read the cache line, doubling the traffic.
@@ -23,7 +23,7 @@ REDLINE_INLINE void stream(float* line, VecF32 v) { store(line, v, Full{}); }
 REDLINE_INLINE void stream_fence() {}
 #endif
 
-/// Two row panels of a row as one 64-byte tile row, rounded to nearest even.
+/// Stores two row panels of a row as one 64-byte tile row, rounded to nearest even.
 REDLINE_INLINE void store_tile_line(uint8_t* line, const RowPanelF32& first, const RowPanelF32& second, bool streams) {
 #if defined(__AVX512BF16__)
   const auto both = (__m512i)_mm512_cvtne2ps_pbh(second.v[0].v, first.v[0].v);
@@ -51,22 +51,22 @@ class TilesEnd {
   static constexpr int64_t kTileFloats = kXTileRows * kRowPanelRows, kPanelFloats = kRowPanels * kTileFloats;
   static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 x panels][2 W panels][16][16]
 
-  /// firsts: room for 16 columns of `max_rows` rows.
+  /// `firsts`: room for 16 columns of `max_rows` rows.
   TilesEnd(const LinearArgs& args, float* firsts)
       : a_(args), end_(args.end ? *args.end : LinearEnd{}), firsts_(firsts), streams_(streams()) {}
 
   bool is_gated() const { return end_.up_weight != nullptr; }
-  /// Non-temporal stores; a few rows at a time do not stall the products.
+  /// Returns true if stores are non-temporal; a few rows of them at a time do not stall the products.
   bool is_streaming() const { return streams_; }
-  /// Columns of y per block.
+  /// Returns the number of columns of y per block.
   int64_t columns() const { return is_gated() ? kRowPanelRows : kRowPanels * kRowPanelRows; }
 
-  /// Accumulators of rows [row, row + 32) and columns from n on; for a gated product the second row panel is that of
-  /// the second matrix. row_in_range: index of the first row in the current range of rows.
+  /// Finishes the accumulators of rows [row, row + 32) and columns from n on; for a gated product the second row panel
+  /// is that of the second matrix. row_in_range: index of the first row in the current range of rows.
   void block(int64_t row, int64_t row_in_range, int64_t n, float* sums) const {
     part(row, row_in_range, n, sums, 0, min_i64(kPanels * kXTileRows, a_.rows - row));
   }
-  /// Rows [row + begin, row + end) of that block.
+  /// Finishes rows [row + begin, row + end) of that block.
   void part(int64_t row, int64_t row_in_range, int64_t n, float* sums, int64_t begin, int64_t end) const {
     const bool is_plain = !end_.tiles && !end_.activation && !is_gated() && n + columns() <= a_.n_end;
     if (is_plain && !streams_) return plain_rows(row, n, begin, end, sums);
@@ -88,7 +88,7 @@ class TilesEnd {
       }
     }
   }
-  /// The residual that block() reads from row `row` on, y_stride apart; nullptr for none.
+  /// Returns the residual that block() reads from row `row` on, y_stride apart; nullptr: there is none.
   const float* reads(int64_t row, int64_t n) const {
     return a_.residual ? a_.residual + row * a_.y_stride + n : nullptr;
   }
@@ -108,9 +108,9 @@ class TilesEnd {
     return kHasStreams && bytes >= kMinBytes && whole_lines && a_.residual != a_.y;
   }
 
-  /// Biases, activation and second matrix, in place; results of a gated product go into the first row panel. Rows and
-  /// panels past the last are skipped: values left there would be reprocessed until they become subnormal, which costs
-  /// hundreds of cycles.
+  /// Applies biases, activation and second matrix, in place; results of a gated product go into the first row panel.
+  /// Rows and panels past the last are skipped: values left there would be reprocessed until they become subnormal,
+  /// which costs hundreds of cycles.
   void values(int64_t n, int64_t begin, int64_t end, float* sums) const {
     if (!a_.bias && !end_.activation && !is_gated()) return;
     if (end_.activation)
@@ -143,8 +143,8 @@ class TilesEnd {
     }
   }
 
-  /// finish_row_panel for two whole row panels, with few enough instructions per row that the next products begin while
-  /// these wait for the tile unit's stores.
+  /// Does finish_row_panel for two whole row panels, with few enough instructions per row that the next products begin
+  /// while these wait for the tile unit's stores.
   void plain_rows(int64_t row, int64_t n, int64_t begin, int64_t end, const float* sums) const {
     if (a_.gate || (a_.bias && a_.residual)) return plain_rows_of<true, true, true>(row, n, begin, end, sums);
     if (a_.residual) return plain_rows_of<false, false, true>(row, n, begin, end, sums);
@@ -205,7 +205,8 @@ class TilesEnd {
       store_tile_line(tile_line(row + r, n), keep(load_row_panel(at(sums, r, 0)), columns),
                       keep(load_row_panel(at(sums, r, 1)), columns - kRowPanelRows), streams_);
   }
-  /// A 64-byte row of a tile takes two blocks: the first is kept until the second is there.
+  /// Stores tile rows of a gated product. A 64-byte row of a tile takes two blocks: the first is kept until the second
+  /// is complete.
   void gated_tile_lines(int64_t row, int64_t row_in_range, int64_t n, int64_t begin, int64_t end, float* sums) const {
     const int64_t columns = a_.out_features - n;
     for (int64_t r = begin; r < end; ++r) {

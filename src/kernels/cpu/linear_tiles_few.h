@@ -24,7 +24,7 @@ class FewTiles {
         panel_bytes_(tiles_panel_bytes(args.in_features)), row_panel_bytes_(Weight::row_panel_bytes(args.in_features)),
         steps_((args.in_features + kStepElements - 1) / kStepElements), end_(args, scratch_.firsts) {}
 
-  /// Whether this kernel handles the call. (The last step of an odd K is not in tile order.)
+  /// Returns true if this kernel handles the call. (The last step of an odd K is not in tile order.)
   static bool takes(const LinearArgs& a) {
     return a.rows > 0 && a.rows <= kMaxPanels * kXTileRows && a.n_begin < a.n_end && a.in_features > 0 &&
            (!Weight::kIsInTileOrder || a.in_features % kStepElements == 0);
@@ -59,8 +59,8 @@ class FewTiles {
     int64_t which, step, slot;
   };
 
-  /// For a gated product the second row panel is that of the second matrix. An unpaired last panel is passed twice and
-  /// converted once; the second one's tiles are ignored.
+  /// Returns a row panel. For a gated product the second row panel is that of the second matrix. An unpaired last panel
+  /// is passed twice and converted once; the second one's tiles are ignored.
   const uint8_t* row_panel(int64_t n, int which) const {
     const void* weight = a_.weight;
     if (end_.is_gated()) {
@@ -89,7 +89,7 @@ class FewTiles {
     for (int64_t byte = 0; byte < Weight::kStepBytes; byte += kLine) __builtin_prefetch(at + byte, 0, 2);
   }
 
-  /// One tile, converted in four parts; a no-op when nothing is left to convert.
+  /// A tile that is converted in four parts; a no-op when nothing is left to convert.
   struct Tile {
     Weight weight;
     uint8_t* tile;
@@ -130,16 +130,17 @@ class FewTiles {
     if (++feed_.step == steps_) next_pair();
   }
 
-  /// Epilogue of the pending pair, if any. Not inlined, so that the constants of the loops stay in registers.
+  /// Applies the epilogue of the pending pair, if any. Not inlined, so that the constants of the loops stay in
+  /// registers.
   [[gnu::noinline]] void end_pair() {
     if (due_n_ < 0) return;
     end_.block(0, 0, due_n_, scratch_.done[0]);
     due_n_ = -1;
   }
 
-  /// The products of a pair, split where the conversion beside them moves on to the next pair. With two panels of x
-  /// also split at the epilogue of the previous pair: by then its accumulators are in L1, while an immediate epilogue
-  /// would stall. (With one panel that split costs more than it saves.)
+  /// Multiplies a pair. The products are split where the conversion moves on to the next pair. With two panels of x
+  /// they are also split at the epilogue of the previous pair: by then its accumulators are in L1, while an immediate
+  /// epilogue would stall. (With one panel that split costs more than it saves.)
   template <int kPanels>
   [[gnu::noinline]] void multiply_pair(int64_t n, const Constants& all_constants) {
     Unit& t = unit_;
@@ -188,8 +189,8 @@ class FewTiles {
       if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
     }
   }
-  /// kRowPanels: row panels being converted, from step feed_.step on. The loop uses local copies only: it stores
-  /// through uint8_t*, after which the compiler would reload members.
+  /// Multiplies `count` steps from `first` on. kRowPanels: row panels being converted, from step feed_.step on. The
+  /// loop uses local copies only: it stores through uint8_t*, after which the compiler would reload members.
   template <int kPanels, int kRowPanels>
   REDLINE_INLINE void multiply_steps(int64_t first, int64_t count, const Constants& constants) {
     Unit& t = unit_;

@@ -1,5 +1,5 @@
-// Block formats to bfloat16 tiles with float16 arithmetic: 32 elements per instruction, while float32 has 16 and needs
-// two more instructions to interleave them.
+// Converts block formats to bfloat16 tiles with float16 arithmetic: 32 elements per instruction, while float32 has 16
+// and needs two more instructions to interleave them.
 //
 // value = scale * code + base, rounded to 11 bits once; what remains is rounding to 8 bits, by an integer multiply that
 // shifts, and fixing the exponent:
@@ -30,14 +30,14 @@ REDLINE_INLINE __m512i kept(__m512i v) {
   asm("" : "+v"(v));
   return v;
 }
-/// 16 halves, each duplicated to the adjacent lane.
+/// Returns 16 halves, each duplicated to the adjacent lane.
 REDLINE_INLINE __m512i twice(__m256i halves) {
   const __m512i low = _mm512_cvtepu16_epi32(halves);
   return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
 }
 REDLINE_INLINE __m256i halves_of(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
-/// Values of the 16 nibble codes, twice: the fifth index bit is the lowest bit of the adjacent code.
+/// Values of the 16 nibble codes, stored twice: the fifth index bit is the lowest bit of the adjacent code.
 template <class Format>
 struct NibbleNumbers {
   alignas(64) _Float16 of[32];
@@ -52,12 +52,12 @@ struct NibbleNumbers {
 template <class Format>
 constexpr NibbleNumbers<Format> kNibbleNumbers;
 
-/// Values of the 16 rows, each duplicated to the adjacent lane.
+/// Scale and base of the 16 rows, each duplicated to the adjacent lane.
 struct HalfRows {
   __m512i scale, base;
 };
 
-/// Holds only constants; construct it before a loop over tiles.
+/// The converter. It holds only constants; construct it before a loop over tiles.
 template <class Format>
 class HalfExpander {
  public:
@@ -87,20 +87,21 @@ class HalfExpander {
     }
   }
 
-  /// Setup shared by the parts of a tile. False when the exponents of a row's scale and min do not fit.
+  /// Prepares the rows for all parts of a tile. Returns false if the exponents of a row's scale and min do not fit.
   REDLINE_INLINE bool begin(const uint8_t* block, int step, HalfRows (&rows)[kGroups]) const {
     bool all = true;
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) all &= compute_rows(block, step * kGroups + g, rows[g]);
     return all;
   }
-  /// 64-byte rows [4 part, 4 part + 4) of a tile.
+  /// Converts 64-byte rows [4 part, 4 part + 4) of a tile.
   REDLINE_INLINE void expand(const uint8_t* codes, const HalfRows (&rows)[kGroups], int64_t part, uint8_t* tile) const {
     expand_part(codes, rows[kGroups == 2 ? part / 2 : 0], part, tile, [&](__m512i rounded) REDLINE_LAMBDA {
       return _mm512_ternarylogic_epi32(rounded, sign_and_number_, exponent_, 0xea);  // (a & b) | c
     });
   }
-  /// A whole tile that begin() rejected. False when a scale or min is too large or too small, or not finite.
+  /// Converts a whole tile that begin() rejected. Returns false if a scale or min is too large or too small, or not
+  /// finite.
   bool expand_scaled(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) const {
     HalfRows rows[kGroups];
     __m512i exponents[kGroups];
@@ -118,20 +119,20 @@ class HalfExpander {
  private:
   using RowPanel = blocks::RowPanel<Format>;
   static constexpr bool kIsNibbles = Format::Planes::kBytes == blocks::Planes4::kBytes;
-  /// Values come signed from a table, so there is no base to add.
+  /// True if values come signed from a table, so that there is no base to add.
   static constexpr bool kIsProduct = kIsNibbles && !Format::kHasMins;
-  /// The head is one half per row.
+  /// True if the head is one half per row.
   static constexpr bool kIsOneHalf = Format::Head::kBytes == 32 && !Format::kHasMins;
   static constexpr int log2_up(int n) { return n <= 1 ? 0 : 1 + log2_up((n + 1) / 2); }
-  /// Codes of kBits bits with 0 in the middle of the range, shifted to the top of a mantissa.
+  /// True for codes of kBits bits with 0 in the middle of the range, which are shifted to the top of a mantissa.
   static constexpr bool kIsFraction =
       kIsOneHalf && !RowPanel::kHasTable && Format::kOffset >= 8 && (Format::kOffset & (Format::kOffset - 1)) == 0;
   static constexpr int kBits = log2_up(2 * Format::kOffset), kShifts = kIsNibbles ? 4 : 2;
-  /// Scales up to this float16 give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4, so
+  /// Largest float16 scale whose values stay below 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4, so
   /// rounding to 9 bits keeps it.)
   static constexpr int kMaxScale = ((30 - 16 - kBits) << 10) + 0x150;
-  /// vpmultishiftqb control: the start bit of each 8-bit field, for the 4 bytes of two rows. Vector i of a part, as
-  /// 16-bit words, each with its code in the upper bits of ten.
+  /// Returns the vpmultishiftqb control: the start bit of each 8-bit field, for the 4 bytes of two rows. It is for
+  /// vector i of a part, as 16-bit words, each with its code in the upper bits of ten.
   static constexpr uint64_t shift_control(int i) {
     uint64_t control = 0;
     for (int word = 0; word < 4; ++word) {
@@ -141,7 +142,7 @@ class HalfExpander {
     }
     return control;
   }
-  /// The float16 exponent of a scale whose values are below 1.
+  /// Largest float16 exponent of a scale whose values are below 1.
   static constexpr int kMaxExponent = 14 - log2_up(Format::kMaxCode);
 
   template <class Finish>
@@ -149,7 +150,7 @@ class HalfExpander {
                                   const Finish& finish) const {
     tile += 4 * part * kXTileBytes;
     if constexpr (kIsFraction) {
-      // Loaded once: half of these vectors cross a cache line.
+      // The vectors are loaded once, because half of them cross a cache line.
       __m512i four[2];
       if constexpr (kIsNibbles) {
         four[0] = four[1] = kept(_mm512_loadu_si512(codes + part * 64));
@@ -206,7 +207,7 @@ class HalfExpander {
       row.base = base_of(row.scale);
     }
   }
-  /// Maximum of |scale * code|, or |min|.
+  /// Returns the maximum of |scale * code| or |min|.
   REDLINE_INLINE static __m512i largest_of(const uint8_t* block, int group, __m512& scale, __m512& min) {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     scale = (__m512)Format::Head::scale(block, group, 0), min = _mm512_setzero_ps();
@@ -225,8 +226,8 @@ class HalfExpander {
       if constexpr (kIsFraction || !kIsProduct) row.base = base_of(row.scale);
       return _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(exponent, least_), range_) == 0;
     } else {
-      // Values below 1; where there are both, scale and min together. One that rounds to 1 becomes the float16
-      // infinity, whose bits are correct here.
+      // Bounds for values below 1; where there are both, for scale and min together. A value that rounds to 1 becomes
+      // the float16 infinity, whose bits are correct here.
       constexpr int kMin = 127 - 11, kMax = Format::kHasMins ? 127 - 1 : 127;
       __m512 scale, min;
       const __m512i largest = largest_of(block, group, scale, min);

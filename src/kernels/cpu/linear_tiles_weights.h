@@ -13,8 +13,9 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// Adjacent elements of 16 rows as 64 bytes, rounded to nearest, ties away from zero: one instruction fewer than ties
-/// to even. Values are finite, infinite or the NaN made by clean(): adding half a unit must not turn a NaN into zero.
+/// Stores adjacent elements of 16 rows as 64 bytes, rounded to nearest, ties away from zero: one instruction fewer than
+/// ties to even. Values are finite, infinite or the NaN made by clean(): adding half a unit must not turn a NaN into
+/// zero.
 REDLINE_INLINE void store_pair(uint8_t* line, const RowPanelF32& even, const RowPanelF32& odd) {
   const VecI32 half = set1_i32(0x8000), high = set1_i32(static_cast<int32_t>(0xffff0000u));
 #pragma GCC unroll 4
@@ -34,7 +35,7 @@ REDLINE_INLINE VecF32 clean(VecF32 v) {
 }
 
 inline constexpr int64_t kTileBytes = kXTileRows * kXTileBytes;
-inline constexpr int64_t kStepElements = 32;  // of K in a tile
+inline constexpr int64_t kStepElements = 32;  // elements of K in a tile
 inline constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 
 // A weight type and its conversion to tiles, a few tens of vector instructions at a time:
@@ -49,7 +50,8 @@ inline constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 
 struct NoConstants {};
 
-// Two bytes per element: already in tile row order. The packed row panel includes the padding of an odd K.
+// Weights of two bytes per element, which are already in tile row order. The packed row panel includes the padding of
+// an odd K.
 struct HalfLines {
   using Constants = NoConstants;
   static int64_t row_panel_bytes(int64_t in_features) { return (in_features + 1) / 2 * kXTileBytes; }
@@ -125,7 +127,7 @@ struct BlockTiles {
 #else
   using Constants = NoConstants;
 #endif
-  /// A step is complete: K is a multiple of 32.
+  /// Starts a tile. A step is complete because K is a multiple of 32.
   REDLINE_INLINE bool begin(const Constants& constants, const uint8_t* row_panel, int64_t step, int64_t,
                             uint8_t* tile) {
     block_ = row_panel + step / RowPanel::kSteps * RowPanel::kBytes;

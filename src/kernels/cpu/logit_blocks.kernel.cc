@@ -32,7 +32,7 @@ REDLINE_INLINE VecF32 exp2_polynomial(VecF32 f) {
 /// 2^(y + 20) for y <= 0, below -126 as at -126.
 REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) { return exp2_by(y, 12582932.0f, exp2_polynomial<0>); }
 
-/// The same bits, but that below y = -126 anything less than 2^-105 will do.
+/// Returns the bits of scaled_exp2, except that below y = -126 anything less than 2^-105 will do.
 REDLINE_INLINE VecF32 scaled_exp2_for_sums(VecF32 y) {
 #if defined(__AVX512DQ__)
   const VecF32 f = from_nearest(y);
@@ -70,7 +70,7 @@ struct WeightOf {
   explicit WeightOf(const BlockExpSumArgs& a) : best(set1(a.best)), scale(set1(a.scale * 1.44269504f)) {}
   /// 2^20 times the weight.
   REDLINE_INLINE VecF32 operator()(VecF32 x) const { return scaled_exp2((x - best) * scale); }
-  /// The same as far as sums see.
+  /// Returns 2^20 times the weight as accurately as sums need it.
   REDLINE_INLINE VecF32 for_sums(VecF32 x) const { return scaled_exp2_for_sums((x - best) * scale); }
 };
 
@@ -140,7 +140,7 @@ struct BlockMaximum {
   REDLINE_INLINE bool has_nan() const { return count(nans) != 0; }
 };
 
-/// Of exponents (x - best) * scale, where no x is above `best`.
+/// Returns the sum of the exponentials of (x - best) * scale, where no x is above `best`.
 REDLINE_INLINE float near_sum(const float* x, float best, VecF32 scale) {
   const VecF32 top = set1(max_f32(best, -3.40282347e38f));
   VecF32 even = zero_f32(), odd = zero_f32();

@@ -1,2 +1,2 @@
-// The same source compiled with vpdpbusd, a 4-byte dot product in one instruction (simd_avx512.inc).
+// lora_expand.inc compiled with vpdpbusd, a 4-byte dot product in one instruction (simd_avx512.inc).
 #include "kernels/cpu/lora_expand.inc"

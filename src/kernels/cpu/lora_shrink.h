@@ -10,10 +10,10 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// Matrices lie in L2, where the product before has prefetched them.
+// Prefetch distance. Matrices are in L2, because the product before has prefetched them.
 constexpr int64_t kShrinkPrefetchBytes = 2048;
 
-/// Columns [n, n + kRowPanelRows) of one row.
+/// Computes columns [n, n + kRowPanelRows) of one row.
 REDLINE_INLINE void shrink_row_panel(const LinearArgs& a, int64_t row, int64_t n) {
   using Format = blocks::Q8_0;
   using Panel = blocks::RowPanel<Format>;

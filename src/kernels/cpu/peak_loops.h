@@ -1,4 +1,5 @@
-// Register-resident multiply-add loops, for the sets whose dot products differ. Each returns the operations done.
+// Register-resident multiply-add loops, for the sets whose dot products differ. Each returns the number of operations
+// done.
 #pragma once
 
 #include "kernels/cpu/simd.h"
@@ -20,7 +21,7 @@ REDLINE_INLINE void change(VecI32& value) {
 #endif
 }
 
-/// Independent chains: more than latency 4 or 5 times 2 ports; with two operands they fit into 16 registers.
+/// Number of independent chains: more than latency 4 or 5 times 2 ports; with two operands they fit into 16 registers.
 inline constexpr int kPeakChains = 12;
 
 REDLINE_INLINE double peak_f32_loop(int64_t iterations) {
@@ -52,7 +53,7 @@ REDLINE_INLINE double peak_i8_loop(int64_t iterations) {
   const VecI32 b = set1_i32(0x04030201);
   for (int64_t i = 0; i < iterations; ++i) {
     for (int c = 0; c < kPeakChains; ++c) {
-      change(a);  // otherwise multi-instruction dot products would share their multiplication across chains
+      change(a);  // without this, multi-instruction dot products would share their multiplication across chains
       sum[c] = dot4_u7s8(sum[c], a, b);
     }
   }

@@ -1,5 +1,5 @@
-// Operands of the tile unit's peak loops. They are random: on zeros, bfloat16 products run at a higher clock, a fifth
-// faster, which no real model reaches.
+// Operands of the tile unit's peak loops. They are random because bfloat16 products of zeros run at a higher clock, a
+// fifth faster, which no real model reaches.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace redline::REDLINE_ISA_NS {
 struct PeakOperands {
   alignas(64) uint16_t tiles[4][512];
 
-  /// Each 16-bit value has the bits `always` and, each with probability 1/2, the bits `random`.
+  /// Fills the tiles. Each 16-bit value has the bits `always` and, each with probability 1/2, the bits `random`.
   PeakOperands(uint16_t always, uint16_t random) {
     uint32_t state = 1;
     for (auto& tile : tiles)

@@ -5,15 +5,17 @@
 
 namespace redline {
 
-/// Rows of a matrix as blocks of another type: the same bits on every instruction set, those of llama.cpp's quantizer.
+/// Arguments of the conversion of a matrix's rows to blocks of another type. All instruction sets give the same bits,
+/// those of llama.cpp's quantizer.
 struct QuantizeArgs {
-  DType source;          ///< kF32, kF16, kBF16
-  const void* x;         ///< [rows, cols] dense; cols is a multiple of the block
-  const float* weights;  ///< [cols]: how much an error in a column counts; nullptr: judged by the elements themselves
+  DType source;   ///< kF32, kF16, kBF16
+  const void* x;  ///< [rows, cols] dense; cols is a multiple of the block
+  /// [cols]: weight of an error in each column; nullptr: weights are derived from the elements themselves.
+  const float* weights;
   void* out;
   int64_t rows, cols;
 };
-/// Returns false: an element is not finite, and its block is undefined.
+/// Returns false if an element is not finite; its block is then undefined.
 using QuantizeFn = bool (*)(const QuantizeArgs&);
 
 }  // namespace redline

@@ -31,7 +31,7 @@ REDLINE_INLINE void choose_codes(const Floats* x, Floats scale, Floats low, int 
   for (int i = 0; i < kCount; ++i)
     codes[i] = pick(is_zero, codes[i], clamp_code(nearest((x[i] + low) / scale), 0, static_cast<float>(most)));
 }
-/// The same for x ~ scale (code - most), codes 0 .. 2 most - 1.
+/// Chooses codes for x ~ scale (code - most), codes 0 .. 2 most - 1.
 template <int kCount>
 REDLINE_INLINE void choose_signed_codes(const Floats* x, Floats scale, int most, Floats* codes) {
   const Ints is_zero = scale == 0.0f;

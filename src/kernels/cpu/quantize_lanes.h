@@ -16,7 +16,7 @@ using blocks::Floats;
 using Ints [[gnu::vector_size(blocks::kVecBytes)]] = int32_t;
 static_assert(kWidth == blocks::kPartRows);
 
-/// A group below this is all zeros (GROUP_MAX_EPS of ggml).
+/// Maximum magnitude below which a group is all zeros (GROUP_MAX_EPS of ggml).
 inline constexpr float kMinGroup = 1e-15f;
 
 REDLINE_INLINE Floats splat(float value) { return value - Floats{}; }
@@ -25,14 +25,14 @@ REDLINE_INLINE Ints pick(Ints mask, Ints a, Ints b) { return mask ? a : b; }
 REDLINE_INLINE Floats lesser(Floats a, Floats b) { return pick(a < b, a, b); }
 REDLINE_INLINE Floats greater(Floats a, Floats b) { return pick(a > b, a, b); }
 REDLINE_INLINE Floats absolute(Floats a) { return (Floats)((Ints)a & 0x7fffffff); }
-/// To the nearest integer, ties to even; |a| < 2^22.
+/// Rounds to the nearest integer, ties to even; |a| < 2^22.
 REDLINE_INLINE Floats nearest(Floats a) { return (a + 12582912.0f) - 12582912.0f; }
 REDLINE_INLINE Floats clamp_code(Floats a, float low, float high) {
   return greater(lesser(a, splat(high)), splat(low));
 }
 REDLINE_INLINE Ints to_int(Floats a) { return __builtin_convertvector(a, Ints); }
 REDLINE_INLINE Floats to_float(Ints a) { return __builtin_convertvector(a, Floats); }
-/// Halves away from zero, as roundf.
+/// Rounds halves away from zero, as roundf.
 REDLINE_INLINE Floats round_away(Floats a) {
   const Floats whole = to_float(to_int(a)), rest = a - whole;
   return whole + pick(rest >= 0.5f, splat(1), pick(rest <= -0.5f, splat(-1), Floats{}));
@@ -53,7 +53,7 @@ REDLINE_INLINE bool any_lane(Ints mask) {
   return any != 0;
 }
 
-/// Floats as stored in a half, and the halves' bits.
+/// Returns floats as a half stores them, and the halves' bits.
 REDLINE_INLINE Floats round_to_half(Floats a, Ints& bits) {
   Floats stored;
   for (int i = 0; i < kWidth; ++i) {
@@ -64,7 +64,7 @@ REDLINE_INLINE Floats round_to_half(Floats a, Ints& bits) {
   return stored;
 }
 
-/// The bytes of kWidth blocks while they are made: byte b of all blocks is one row.
+/// The bytes of kWidth blocks while they are computed: byte b of all blocks is one row.
 template <int kBytes>
 struct BlockBytes {
   alignas(64) uint8_t rows[kBytes][kWidth];
@@ -84,7 +84,7 @@ struct BlockBytes {
   }
 };
 
-/// max |x| and the first x with that size, sign included.
+/// Returns the first x with the largest magnitude, sign included, and sets `size` to that magnitude.
 template <int kCount>
 REDLINE_INLINE Floats signed_peak(const Floats* x, Floats& size) {
   Floats peak = {};
@@ -98,8 +98,8 @@ REDLINE_INLINE Floats signed_peak(const Floats* x, Floats& size) {
   return peak;
 }
 
-/// x ~ scale (code - kMaxCode), codes 0 .. 2 kMaxCode - 1 (make_qx_quants with rmse_type 1): the best of 19 scales by
-/// the weighted error. `w` nullptr: x^2. A group of zeros has scale 0 and codes 0.
+/// Finds x ~ scale (code - kMaxCode), codes 0 .. 2 kMaxCode - 1 (make_qx_quants with rmse_type 1): the best of 19
+/// scales by the weighted error. `w` nullptr: x^2. A group of zeros has scale 0 and codes 0.
 template <int kCount>
 REDLINE_INLINE Floats search_scale(const Floats* x, const Floats* w, int most, Floats* codes) {
   Floats size;
@@ -132,8 +132,8 @@ REDLINE_INLINE Floats search_scale(const Floats* x, const Floats* w, int most, F
   return pick(is_zero, Floats{}, scale);
 }
 
-/// x ~ scale code - min, codes 0 .. most, min >= 0 (make_qkx2_quants, make_qkx3_quants): the best of `steps` + 2 scales
-/// by weighted error, squared or (kAbsolute) absolute.
+/// The scales that a search for x ~ scale code - min tries, codes 0 .. most, min >= 0 (make_qkx2_quants,
+/// make_qkx3_quants). It takes the best of `steps` + 2 scales by weighted error, squared or (kAbsolute) absolute.
 struct ScaleSteps {
   float first, delta;
   int steps;
@@ -194,8 +194,8 @@ REDLINE_INLINE Floats search_scale_min(const Floats* x, const Floats* w, int mos
   return pick(is_flat, Floats{}, scale);
 }
 
-/// x ~ scale code for x >= 0, codes 0 .. most (make_qp_quants): a search, then single codes are moved while the
-/// weighted error falls.
+/// Finds x ~ scale code for x >= 0, codes 0 .. most (make_qp_quants): a search, after which single codes are moved
+/// while the weighted error falls.
 template <int kCount>
 REDLINE_INLINE Floats search_positive(const Floats* x, const Floats* w, int most, Floats* codes) {
   const auto top = static_cast<float>(most);
@@ -249,15 +249,15 @@ REDLINE_INLINE Floats search_positive(const Floats* x, const Floats* w, int most
 // Blocks of a row, kWidth at a time
 // ------------------------------------------------------------------------------------
 
-/// kWidth blocks with one lane each. `w`: weights of their columns, or nullptr. `row_mean_square`: of the row of each
-/// block, where weights are given.
+/// kWidth blocks with one lane each. `w`: weights of their columns, or nullptr. `row_mean_square`: mean square of the
+/// row of each block, where weights are given.
 struct LaneBlocks {
   const Floats* x;
   const Floats* w;
   Floats row_mean_square;
 };
 
-/// Elements [0, kCount) of kWidth sources, transposed. Adds what shows that some are not finite to `checks`.
+/// Loads elements [0, kCount) of kWidth sources, transposed. Adds values to `checks` that show if some are not finite.
 template <int kCount, class T>
 REDLINE_INLINE void load_lanes(const T* const* sources, Floats* target, Floats* checks) {
   for (int e = 0; e < kCount; e += kWidth) {

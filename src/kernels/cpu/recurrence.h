@@ -5,9 +5,9 @@
 
 namespace redline {
 
-/// y[t, c] = f(bias[c] + sum_i weight[i, c] x[t - taps + 1 + i, c]), f is silu or nothing. The taps - 1 inputs before
-/// the first row are `before`, those before the next row go to `after`, oldest first. x, weight, bias, before and after
-/// point at the first of `channels` neighbouring channels.
+/// Arguments of y[t, c] = f(bias[c] + sum_i weight[i, c] x[t - taps + 1 + i, c]), where f is silu or the identity.
+/// `before` holds the taps - 1 inputs before the first row; `after` gets those before the next row, oldest first. x,
+/// weight, bias, before and after point to the first of `channels` adjacent channels.
 struct CausalConvArgs {
   const float* x;
   const float* weight;
@@ -22,11 +22,11 @@ struct CausalConvArgs {
 };
 inline constexpr int64_t kMaxConvTaps = 4;
 
-/// Tokens of a chunk. Chunks begin at multiples of it in the sequence, however a prompt is cut into steps.
+/// Number of tokens of a chunk. Chunks begin at multiples of it in the sequence, however a prompt is cut into steps.
 inline constexpr int64_t kScanChunk = 32;
 inline constexpr int64_t kMaxScanKeyDim = 512, kMaxScanValueDim = 512;
 
-/// Rows of one chunk of a recurrence with one decay per head and token,
+/// Arguments for the rows of one chunk of a recurrence with one decay per head and token,
 ///   S[t] = e^log_decay[t] S[t-1] + k[t] u[t]^T,  y[t] = S[t]^T q[t] (+ skip v[t]),
 /// for neighbouring heads that share q and k. u is scale[t] v[t] (kSelective: Mamba-2's state-space dual, Dao and Gu
 /// 2024, arXiv:2405.21060), or scale[t] (v[t] - e^log_decay[t] S[t-1]^T k[t]) (kDelta: the gated delta rule, Yang,
@@ -41,11 +41,11 @@ struct GatedScanArgs {
   const float* v;      ///< [rows][heads * value_dim], `stride` apart
   int64_t stride;
   int64_t key_dim, value_dim, heads;
-  int64_t filled, rows;            ///< tokens of the chunk before this call, and in it
+  int64_t filled, rows;            ///< tokens of the chunk before this call, and in this call
   float query_scale;               ///< factor of q
   const float *log_decay, *scale;  ///< [heads][kScanChunk]: of row r at r
   const float* skip;               ///< [heads] or nullptr
-  // State, read and written. An `after` may be its `before`. Keys and values of whole chunks are not written.
+  // The state, read and written. An `after` may be its `before`. Keys and values of whole chunks are not written.
   const float* state_before;  ///< [heads][key_dim][value_dim]
   float* state_after;
   const float* keys_before;    ///< [key_dim][kScanChunk]
@@ -59,7 +59,7 @@ struct GatedScanArgs {
   void* scratch;
 };
 
-/// One token of long short-term memory (Hochreiter and Schmidhuber 1997), its products done: c becomes
+/// Arguments of one token of long short-term memory (Hochreiter and Schmidhuber 1997) after its products: c becomes
 /// sigmoid(forget) c + sigmoid(input) tanh(cell), h and y sigmoid(output) tanh(c).
 struct LstmCellArgs {
   const float* gates;  ///< [4][hidden]: input, forget, cell, output

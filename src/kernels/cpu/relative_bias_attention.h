@@ -5,8 +5,8 @@
 
 namespace redline {
 
-/// y[r] = sum_p softmax_p(scale * q[r] . k[p] + bias[p - t]) v[p],  t = first_row + r,  p in [0, keys) Without keys y
-/// is zero. y may not overlap the operands. head_dim is at most 512.
+/// Arguments of y[r] = sum_p softmax_p(scale * q[r] . k[p] + bias[p - t]) v[p], t = first_row + r, p in [0, keys).
+/// Without keys y is zero. y may not overlap the operands. head_dim is at most 512.
 struct RelativeBiasAttentionArgs {
   const float* q;  ///< row r at q + r * q_stride, head_dim elements
   int64_t q_stride;
@@ -18,8 +18,9 @@ struct RelativeBiasAttentionArgs {
   int64_t rows, first_row;
   int64_t keys, head_dim;
   float scale;
-  const float* bias;  ///< at distance 0; distances -(first_row + rows - 1) .. keys - 1 - first_row are stored around it
-  void* scratch;      ///< kScratchBytes
+  /// Bias at distance 0. Distances -(first_row + rows - 1) .. keys - 1 - first_row are stored around it.
+  const float* bias;
+  void* scratch;  ///< kScratchBytes
 };
 
 }  // namespace redline

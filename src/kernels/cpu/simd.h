@@ -1,4 +1,5 @@
-// Thin vector layer used by all kernels. One .inc file per instruction set; only these contain intrinsics.
+// The thin vector layer that all kernels use. There is one .inc file per instruction set; only these contain
+// intrinsics.
 //
 //   VecF32, VecI32      kWidth lanes of float32 or int32: 4 (generic), 8 (avx2), 16 (avx512)
 //   load, store         pointer and lane count: Full{} for a whole vector, Tail{n} for n lanes (0 <= n <= kWidth). A
@@ -51,7 +52,7 @@ struct Tail {
 
 namespace redline::REDLINE_ISA_NS {
 
-/// body(i, lanes) for i = 0, kWidth, ... below count; lanes is Full{} for whole vectors and Tail{n} for the rest.
+/// Calls body(i, lanes) for i = 0, kWidth, ... below count; lanes is Full{} for whole vectors and Tail{n} for the rest.
 template <class Body>
 REDLINE_INLINE void for_lanes(int64_t count, Body&& body) {
   int64_t i = 0;
@@ -63,7 +64,7 @@ REDLINE_INLINE float max_f32(float a, float b) { return a > b ? a : b; }
 REDLINE_INLINE int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 REDLINE_INLINE int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/// e^x, relative error below kExpError wherever the result is a normal float (below that, one unit of the last
+/// Returns e^x, relative error below kExpError wherever the result is a normal float (below that, one unit of the last
 /// subnormal place). -inf and everything below -104 give 0, everything above 88.73 gives +inf, NaN gives NaN.
 ///
 /// x = n ln 2 + r with |r| <= ln 2 / 2, then 1 + r + r^2 P(r) with P of degree 4, fitted by reweighted least squares to
@@ -91,7 +92,7 @@ REDLINE_INLINE VecF32 exp(VecF32 x) {
   return y * scale_a * scale_b;
 }
 
-/// Scalar e^x: the same code on lane 0, so that scalars and vectors agree bit for bit.
+/// Returns e^x of a scalar: the same code on lane 0, so that scalars and vectors agree bit for bit.
 REDLINE_INLINE float exp_f32(float x) {
   float out[kWidth];
   store(out, exp(set1(x)), Full{});

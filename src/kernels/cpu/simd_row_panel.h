@@ -18,8 +18,8 @@ struct RowPanelI32 {
   VecI32 v[kRowPanelVecs];
 };
 
-/// body(Int<0>{}), body(Int<1>{}), ... unrolled by the front end: indices are constants from the start, so arrays of
-/// sums become registers. With loops unrolled later by a pragma, GCC 12 leaves stores of the arrays behind.
+/// Calls body(Int<0>{}), body(Int<1>{}), ... unrolled by the front end: indices are constants from the start, so arrays
+/// of sums become registers. With loops unrolled later by a pragma, GCC 12 leaves stores of the arrays behind.
 template <int n>
 struct Int {
   constexpr operator int() const { return n; }
@@ -70,13 +70,13 @@ REDLINE_INLINE RowPanelF32 zero_row_panel() {
   for (int i = 0; i < kRowPanelVecs; ++i) s.v[i] = zero_f32();
   return s;
 }
-/// c + a * b, with the same b for all rows.
+/// Returns c + a * b, with the same b for all rows.
 REDLINE_INLINE RowPanelF32 fma(const RowPanelF32& a, VecF32 b, RowPanelF32 c) {
 #pragma GCC unroll 4
   for (int i = 0; i < kRowPanelVecs; ++i) c.v[i] = fma(a.v[i], b, c.v[i]);
   return c;
 }
-/// Only rows [0, lanes); memory of the other rows is not accessed.
+/// Loads only rows [0, lanes); memory of the other rows is not accessed.
 REDLINE_INLINE RowPanelF32 load_row_panel(const float* p, int64_t lanes) {
   if (lanes >= kRowPanelRows) return load_row_panel(p);
   RowPanelF32 s;
@@ -103,17 +103,17 @@ typedef double double_in_floats __attribute__((may_alias, aligned(4)));
 
 #if defined(__AVX512F__)
 
-/// float16 in the low 16 bits of each lane, widened.
+/// Widens the float16 in the low 16 bits of each lane.
 REDLINE_INLINE VecF32 low_half_f32(VecI32 a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
-/// kWidth float16 numbers that follow each other, widened.
+/// Widens kWidth consecutive float16 numbers.
 REDLINE_INLINE VecF32 halves_f32(const uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-/// p[0], p[1], p[0], p[1], ...
+/// Returns p[0], p[1], p[0], p[1], ...
 REDLINE_INLINE VecF32 set1_pair(const float* p) {
   return {_mm512_castpd_ps(_mm512_set1_pd(*reinterpret_cast<const double_in_floats*>(p)))};
 }
-/// a[0] + a[1], a[2] + a[3], ..., b[0] + b[1], ...
+/// Returns a[0] + a[1], a[2] + a[3], ..., b[0] + b[1], ...
 REDLINE_INLINE VecF32 add_neighbours(VecF32 a, VecF32 b) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -129,7 +129,7 @@ REDLINE_INLINE VecF32 set1_pair(const float* p) {
   return {_mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double_in_floats*>(p)))};
 }
 REDLINE_INLINE VecF32 add_neighbours(VecF32 a, VecF32 b) {
-  const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a.v, b.v));  // of a, b, a, b: two each
+  const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a.v, b.v));  // two sums each of a, b, a, b
   return {_mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xd8))};
 }
 

@@ -20,32 +20,32 @@ REDLINE_INLINE Lanes less(VecF32 a, VecF32 b) { return _mm512_cmp_ps_mask(a.v, b
 REDLINE_INLINE Lanes both(Lanes a, Lanes b) { return static_cast<Lanes>(a & b); }
 REDLINE_INLINE int count(Lanes lanes) { return __builtin_popcount(lanes); }
 REDLINE_INLINE Lanes either(Lanes a, Lanes b) { return static_cast<Lanes>(a | b); }
-/// Where a or b is NaN.
+/// Returns the lanes where a or b is NaN.
 REDLINE_INLINE Lanes unordered(VecF32 a, VecF32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_UNORD_Q); }
-/// y less the integer below it; and p times 2 to the power of that integer.
+/// Two functions of floor(y): above_floor returns y minus it, and scale_by_floor returns p times 2 to that power.
 REDLINE_INLINE VecF32 above_floor(VecF32 y) {
   return {_mm512_reduce_ps(y.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
 }
 REDLINE_INLINE VecF32 scale_by_floor(VecF32 p, VecF32 y) { return {_mm512_scalef_ps(p.v, y.v)}; }
-/// y less the nearest integer, the even one of two.
+/// Returns y minus the nearest integer, the even one of two.
 REDLINE_INLINE VecF32 from_nearest(VecF32 y) {
   return {_mm512_reduce_ps(y.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-/// a + b in the chosen lanes, a in the others.
+/// Returns a + b in the chosen lanes, a in the others.
 REDLINE_INLINE VecI32 add_where(Lanes lanes, VecI32 a, VecI32 b) {
   return {_mm512_mask_add_epi32(a.v, lanes, a.v, b.v)};
 }
-/// Compress-store of the selected lanes. Writes kWidth values; those after the selected ones are undefined.
+/// Stores the selected lanes one after the other. Writes kWidth values; those after the selected ones are undefined.
 REDLINE_INLINE void store_chosen(float* p, VecF32 a, Lanes lanes) {
   _mm512_storeu_ps(p, _mm512_maskz_compress_ps(lanes, a.v));
 }
-/// first + their indices.
+/// Stores first + the indices of the selected lanes.
 REDLINE_INLINE void store_indices(int32_t* p, int32_t first, Lanes lanes) {
   const __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i all = _mm512_add_epi32(_mm512_set1_epi32(first), index);
   _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(lanes, all));
 }
-/// Sums over the lanes, which wrap around.
+/// Returns sums over the lanes, which wrap around.
 REDLINE_INLINE LaneSums reduce_add(VecI32 a, VecI32 b) {
   const __m512i z = _mm512_add_epi32(_mm512_unpacklo_epi32(a.v, b.v), _mm512_unpackhi_epi32(a.v, b.v));
   const __m256i y = _mm256_add_epi32(_mm512_castsi512_si256(z), _mm512_extracti64x4_epi64(z, 1));
@@ -53,15 +53,15 @@ REDLINE_INLINE LaneSums reduce_add(VecI32 a, VecI32 b) {
   x = _mm_add_epi32(x, _mm_unpackhi_epi64(x, x));
   return {_mm_cvtsi128_si32(x), _mm_extract_epi32(x, 1)};
 }
-/// a * b + c, rounded once.
+/// Returns a * b + c, rounded once.
 REDLINE_INLINE VecF32 fused(VecF32 a, VecF32 b, VecF32 c) { return fma(a, b, c); }
 
 #else
 
 struct Lanes {
-  VecI32 v;  ///< all bits of a chosen lane
+  VecI32 v;  ///< all bits are set in a chosen lane
 };
-/// y less the nearest integer, the even one of two; |y| <= 2^22.
+/// Returns y minus the nearest integer, the even one of two; |y| <= 2^22.
 REDLINE_INLINE VecF32 from_nearest(VecF32 y) {
   const VecF32 magic = set1(12582912.0f);
   return y - ((y + magic) - magic);
@@ -110,9 +110,9 @@ REDLINE_INLINE LaneSums reduce_add(VecI32 a, VecI32 b) {
   }
   return {static_cast<int32_t>(sums[0]), static_cast<int32_t>(sums[1])};
 }
-/// In float64 the product is exact, and the sum is rounded to 53 bits. Rounding that to 24 bits is wrong only where it
-/// lies halfway between two of these and was itself rounded: then it is moved by a unit towards the exact sum. For
-/// results that are normal numbers.
+/// Returns a * b + c, rounded once. In float64 the product is exact, and the sum is rounded to 53 bits. Rounding that
+/// to 24 bits is wrong only if it lies halfway between two of these and was itself rounded: then it is moved by a unit
+/// towards the exact sum. For results that are normal numbers.
 REDLINE_INLINE VecF32 fused(VecF32 a, VecF32 b, VecF32 c) {
   constexpr uint64_t kBelow = (uint64_t{1} << 29) - 1, kHalf = uint64_t{1} << 28;
   VecF32 result;

@@ -50,9 +50,10 @@ template <class Left>
   }
 }
 
-/// The emulation. Products follow the definition of the instructions (Intel SDM, TDPBSSD and TDPBF16PS) bit for bit,
-/// except that subnormal float inputs and results are kept where the instruction flushes them to zero, and that the
-/// generic set rounds products below the normal floats. Not inlined: it is for compiling and testing.
+/// The emulation of the tile unit. Products follow the definition of the instructions (Intel SDM, TDPBSSD and
+/// TDPBF16PS) bit for bit, except that subnormal float inputs and results are kept where the instruction flushes them
+/// to zero, and that the generic set rounds products below the normal floats. Not inlined: it is for compiling and
+/// testing.
 struct PlainTiles {
   static constexpr bool kIsDots = false;
   alignas(64) uint8_t bytes[8][16][64];
@@ -66,7 +67,7 @@ struct PlainTiles {
     for (int r = 0; r < 16; ++r)
       __builtin_memcpy(bytes[tile][r], static_cast<const char*>(rows) + r * stride_bytes, 64);
   }
-  /// The same for data that is used once and then evicted from L1.
+  /// Loads data that is used once and then evicted from L1.
   template <int tile>
   void load_once(const void* rows, int64_t stride_bytes) {
     load<tile>(rows, stride_bytes);
@@ -75,17 +76,17 @@ struct PlainTiles {
   [[gnu::noinline]] void store(void* rows, int64_t stride_bytes) const {
     for (int r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(rows) + r * stride_bytes, bytes[tile][r], 64);
   }
-  /// C[m][n] += sum_k A[m][k] B[k][n]; signed bytes, wrapping int32.
+  /// Adds C[m][n] += sum_k A[m][k] B[k][n] with signed bytes, wrapping int32.
   template <int c, int a, int b>
   void dot_s8s8() {
     plain_dot_bytes<int8_t>(bytes[a], bytes[b], bytes[c]);
   }
-  /// The same with unsigned A.
+  /// Adds these products with unsigned A.
   template <int c, int a, int b>
   void dot_u8s8() {
     plain_dot_bytes<uint8_t>(bytes[a], bytes[b], bytes[c]);
   }
-  /// bfloat16 pairs: even and odd K in separate sums, fused multiply-add, both added to C at the end.
+  /// Adds products of bfloat16 pairs: even and odd K in separate sums, fused multiply-add, both added to C at the end.
   template <int c, int a, int b>
   void dot_bf16() {
     plain_dot_bf16(bytes[a], bytes[b], bytes[c]);
@@ -93,8 +94,8 @@ struct PlainTiles {
 };
 
 #if defined(__AMX_TILE__) || defined(__AMXTILE__)  // GCC and Clang spell it differently
-/// The instructions. Inline assembly, because GCC 12's intrinsics take tile numbers only as literal tokens and declare
-/// neither the memory that a load reads nor that of a configuration; "memory" orders them with plain stores.
+/// The AMX unit. It uses inline assembly, because GCC 12's intrinsics take tile numbers only as literal tokens and
+/// declare neither the memory that a load reads nor that of a configuration; "memory" orders them with plain stores.
 struct AmxTiles {
   static constexpr bool kIsDots = false;  ///< see AttentionDots
 
@@ -129,7 +130,7 @@ struct AmxTiles {
 };
 #endif
 
-/// One product on any unit: implements the table's tile_product.
+/// Computes one product on any unit: implements the table's tile_product.
 template <class Unit>
 void tile_product(Unit& unit, const TileProductArgs& args) {
   unit.template load<0>(args.c, 64);

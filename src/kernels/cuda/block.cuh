@@ -1,4 +1,4 @@
-// What every kernel begins with.
+// The start of every kernel: warps, the ring, and dependencies between launches.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -9,7 +9,7 @@ __device__ __forceinline__ Warp make_warp(uint8_t* shared) {
   return Warp(shared, static_cast<int>(threadIdx.x) / kWarpLanes);
 }
 
-/// The mbarriers are initialized by one warp and seen by all, the engine of bulk copies included.
+/// Initializes the mbarriers by one warp and makes them visible to all, including the engine of bulk copies.
 __device__ __forceinline__ void init_ring(Warp& w) {
   if (w.index() == 0) Ring::init(w);
 #if REDLINE_HAS_SM90
@@ -18,13 +18,13 @@ __device__ __forceinline__ void init_ring(Warp& w) {
   __syncthreads();
 }
 
-/// Results of the kernel before: none may be read earlier (programmatic dependent launch).
+/// Waits for the results of the previous kernel; none may be read earlier (programmatic dependent launch).
 __device__ __forceinline__ void wait_for_previous() {
 #if REDLINE_HAS_SM90
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// The next kernel may begin, up to where it waits. Before sm_90, kernels begin when the one before them has ended.
+/// Lets the next kernel begin and run up to its wait. Before sm_90, a kernel begins when the previous one has ended.
 __device__ __forceinline__ void begin_next() {
 #if REDLINE_HAS_SM90
   asm volatile("griddepcontrol.launch_dependents;");
@@ -34,7 +34,7 @@ __device__ __forceinline__ void begin_next() {
 static_assert(shared_bytes_of(4) <= 227 * 1024 && shared_bytes_of(3) <= 163 * 1024 && shared_bytes_of(1) <= 99 * 1024,
               "the shared memory of a block on sm_90, sm_80 and the others");
 
-/// Threads per block; without a loader, warps have more registers.
+/// Number of threads per block; without a loader, warps have more registers.
 template <class Kernel>
 inline constexpr int kThreads = (Kernel::kLoads ? kBlockWarps : kConsumerWarps) * kWarpLanes;
 
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads<Kernel>, 1) run_stage(ProgramTables p
     w.at_task(static_cast<uint32_t>(stage));
     init_ring(w);
     if (w.index() == kConsumerWarps) {
-      // Weights are read before the kernel before has ended, unless its results select them.
+      // Weights are read before the previous kernel has ended, unless its results select them.
       if constexpr (Kernel::kLoaderWaits) wait_for_previous();
       return Kernel::load(args, tile, w, ring);
     }

@@ -24,11 +24,11 @@ namespace {
 class PinnedBuffers {
  public:
   ~PinnedBuffers() { close(); }
-  /// Of each; 0: not open.
+  /// Returns the size of each buffer; 0: not open.
   size_t bytes() const { return bytes_; }
   uint8_t* memory() const { return static_cast<uint8_t*>(halves_[now_].memory); }
-  /// Not cudaSuccess: there is no memory. `may_be_pageable`: where a machine limits pinned memory, other memory, from
-  /// which copies are slower.
+  /// Allocates the buffers. Any result other than cudaSuccess: there is no memory. `may_be_pageable`: uses pageable
+  /// memory, with slower copies, where a machine limits pinned memory.
   cudaError_t open(size_t bytes, bool may_be_pageable) {
     cudaError_t error = cudaSuccess;
     for (Half& half : halves_) {
@@ -104,7 +104,7 @@ class PinnedUploads {
   }
 
  private:
-  // Of inputs and tables of steps.
+  // Size and alignment of the buffer for inputs and tables of steps.
   static constexpr size_t kBytes = size_t{4} << 20, kAlignment = 256;
   PinnedBuffers buffers_;
   size_t used_ = 0;
@@ -263,7 +263,7 @@ class CudaDevice {
         cudaLaunchCooperativeKernel(persistent_step().function, dim3(static_cast<unsigned>(blocks)),
                                     dim3(persistent_step().threads), args, static_cast<size_t>(shared_bytes_), stream_);
     const int32_t failed = check(error, "launch of a persistent step");
-    // What other programs on the GPU leave (MPS) may be less than open() has found.
+    // Other programs on the GPU (MPS) may leave less than open() has found.
     if (error != cudaErrorCooperativeLaunchTooLarge && error != cudaErrorLaunchOutOfResources &&
         error != cudaErrorNotSupported)
       return failed;
@@ -299,7 +299,7 @@ class CudaDevice {
     return 1;
   }
 
-  /// What `later` gets from now on comes after what `earlier` has got.
+  /// Orders all later work of stream `later` after the present work of `earlier`.
   cudaError_t wait_for(cudaStream_t later, cudaStream_t earlier) {
     const cudaError_t error = cudaEventRecord(order_, earlier);
     return error == cudaSuccess ? cudaStreamWaitEvent(later, order_, 0) : error;

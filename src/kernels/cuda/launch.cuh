@@ -1,4 +1,4 @@
-// The kernels of the module as the host launches them. They are compiled in several sources, side by side.
+// The kernels of the module as the host launches them. Several sources compile them in parallel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,12 +13,12 @@ struct CudaKernel {
   bool needs_shared;
 };
 
-/// A block for each tile of a stage. Arguments: ProgramTables, number of the stage.
+/// Returns the kernel that runs a block for each tile of a stage. Arguments: ProgramTables, number of the stage.
 const CudaKernel& stage_kernel(KernelId kernel);
-/// The same of products and of the other kernels; nullptr: not one of them.
+/// Return the kernel from the source of products and from the other source; nullptr if the source does not have it.
 const CudaKernel* product_kernel(KernelId kernel);
 const CudaKernel* other_kernel(KernelId kernel);
-/// A block for each list of tasks. Argument: ProgramTables.
+/// Returns the kernel that runs a block for each list of tasks. Argument: ProgramTables.
 const CudaKernel& persistent_step();
 
 }  // namespace redline::tiles

@@ -1,5 +1,5 @@
-// cuBLASLt, which is loaded at run time where it is installed. Its functions and numbers are those of cublasLt.h; the
-// build needs neither the header nor the library.
+// cuBLASLt, loaded at run time where it is installed. The declarations and numbers follow cublasLt.h, so that the build
+// needs neither the header nor the library.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,8 +15,8 @@ namespace redline::tiles {
 
 class MatrixLibrary {
  public:
-  /// nullptr: there is none. `folders`: where to look, with colons between; an empty one is the loader's own. "none":
-  /// not wanted.
+  /// Opens the library. `folders` are searched in order, separated by colons; an empty one stands for the loader's own
+  /// search; "none" disables the library. nullptr: not found.
   static std::unique_ptr<MatrixLibrary> open(const char* folders, cudaStream_t stream);
   ~MatrixLibrary();
   MatrixLibrary(const MatrixLibrary&) = delete;
@@ -24,11 +24,11 @@ class MatrixLibrary {
 
   const char* name() const { return name_.c_str(); }
   bool can_multiply(int32_t rows, int32_t cols, int32_t k, ProductType type) { return plan(rows, cols, k, type).found; }
-  /// A status of the library; 0: the product is in the stream.
+  /// Adds the product to the stream and returns the status of the library; 0: success.
   int multiply(const MatrixProduct& product);
 
  private:
-  /// cublasLtMatmulHeuristicResult_t.
+  /// The layout of cublasLtMatmulHeuristicResult_t.
   struct Heuristic {
     uint64_t algorithm[8];
     size_t workspace_bytes;
@@ -54,7 +54,7 @@ class MatrixLibrary {
                     void* b_layout, const void* beta, const void* c, void* c_layout, void* d, void* d_layout,
                     const void* algorithm, void* workspace, size_t workspace_bytes, cudaStream_t stream) = nullptr;
   };
-  /// Of one product's sizes.
+  /// The plan for products of one size.
   struct Plan {
     Plan() = default;
     Plan(const Plan&) = delete;
@@ -79,7 +79,7 @@ class MatrixLibrary {
   cudaStream_t stream_ = nullptr;
   void *handle_ = nullptr, *workspace_ = nullptr;
   std::string name_;
-  /// Prompts have any number of rows, and a model some tens of matrix shapes.
+  /// Limit of the plan cache. Prompts have any number of rows, and a model some tens of matrix shapes.
   static constexpr size_t kMaxPlans = 1024;
   PlanCache<std::tuple<int32_t, int32_t, int32_t, ProductType>, Plan> plans_{kMaxPlans};
 };

@@ -1,4 +1,4 @@
-// A map that holds the plans of the sizes that were used last.
+// A map that keeps the most recently used plans.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace redline::tiles {
 
-/// `Plan` frees what it owns when it is destroyed.
+/// A cache of plans. `Plan` frees its resources in its destructor.
 template <class Key, class Plan>
 class PlanCache {
  public:
   explicit PlanCache(size_t most) : most_(most) {}
-  /// The plan of a key, which make(plan) fills in if it is not there; the one that was used least recently makes room.
+  /// Returns the plan of a key. If it is missing, make(plan) fills it in and the least recently used plan is dropped.
   /// Valid until the next call.
   template <class Make>
   Plan& get(const Key& key, const Make& make) {
@@ -37,7 +37,7 @@ class PlanCache {
   }
 
  private:
-  using Plans = std::list<std::pair<Key, Plan>>;  // the last used first
+  using Plans = std::list<std::pair<Key, Plan>>;  // most recently used first
   size_t most_;
   Plans plans_;
   std::map<Key, typename Plans::iterator> places_;

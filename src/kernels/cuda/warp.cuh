@@ -1,5 +1,5 @@
-// Warps of kernel bodies on NVIDIA GPUs (sm_80 and newer): the interface of kernels/tiles/warp.h in PTX. What only
-// sm_90 has, older code does without: bulk copies, and waits that suspend the thread.
+// Warps of kernel bodies on NVIDIA GPUs (sm_80 and newer): the interface of kernels/tiles/warp.h in PTX. Code for GPUs
+// before sm_90 avoids their missing features: bulk copies, and waits that suspend the thread.
 #pragma once
 
 #include "kernels/tiles/lanes.h"
@@ -16,22 +16,22 @@ namespace redline::tiles {
 
 class Warp {
  public:
-  /// `shared`: of the block, aligned to 1024; nullptr: the kernel uses none.
+  /// `shared`: shared memory of the block, aligned to 1024; nullptr: the kernel uses none.
   TILE_FN Warp(uint8_t* shared, int index)
       : shared_(shared), index_(index), lane_(static_cast<int>(threadIdx.x % kWarpLanes)) {}
 
   TILE_FN int index() const { return index_; }
   TILE_FN Lanes<int> lane() const { return lane_; }
 
-  /// A new task of a persistent step: what kernels compute from the numbers of lane and warp is computed again. The
-  /// compilers would keep all of it from task to task, in more registers than there are. They know nothing of what a
-  /// shuffle returns.
+  /// Begins a new task of a persistent step: values that kernels derive from the numbers of lane and warp are computed
+  /// again. The compilers would otherwise keep all of them from task to task, in more registers than there are. The
+  /// shuffle prevents that, because compilers know nothing of its result.
   TILE_FN void begin_task() {
     lane_ = __shfl_sync(0xffffffffu, lane_, lane_);
     index_ = __shfl_sync(0xffffffffu, index_, 0);
   }
 
-  // Plain loads: a persistent step reads what other blocks of the same launch have written.
+  // Loads are plain ones, because a persistent step reads values that other blocks of the same launch have written.
   template <class T>
   TILE_FN T load_uniform(const T* from) {
     return *from;
@@ -78,7 +78,7 @@ class Warp {
     if (is_first()) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address(barrier)), "r"(count) : "memory");
   }
   TILE_FN void barrier_arrive(int barrier) {
-    __syncwarp();  // the reads of all lanes come before
+    __syncwarp();  // all lanes have finished their reads
     [[maybe_unused]] uint64_t state;
     if (is_first())
       asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(address(barrier)) : "memory");
@@ -103,8 +103,8 @@ class Warp {
           : "r"(address(barrier)), "r"(parity)
           : "memory");
       if (done != 0) return;
-      // Copies depend on nothing but the memory of the GPU; a loader waits for consumers, which wait for events, whose
-      // waits are to be reported first.
+      // This limit is longer than that of event waits. Copies depend only on the GPU's memory; a loader waits for
+      // consumers, which wait for events, and those waits should be reported first.
       if (polls % 1024 == 0 && report_ != nullptr && is_late(waited, limit_ns_ + limit_ns_ / 4)) {
         abandoned_ = true;
         report_hang(
@@ -153,14 +153,14 @@ class Warp {
 #endif
   }
 
-  /// A wait that takes longer than `limit_ns` is abandoned. `report` nullptr: none.
+  /// Sets a time limit: a wait that takes longer than `limit_ns` is aborted. `report` nullptr: no limit.
   TILE_FN void watch(HangReport* report, uint64_t limit_ns, int) {
     report_ = report;
     limit_ns_ = limit_ns;
   }
   TILE_FN void at_task(uint32_t task) { task_ = task; }
   TILE_FN bool is_abandoned() const { return abandoned_; }
-  /// The first report stays.
+  /// Records a hang. The first report is kept.
   TILE_FN void report_hang(const HangReport& what) {
     if (!is_first() || atomicCAS(&report_->kind, uint32_t{HangReport::kNothing}, what.kind) != 0) return;
     report_->block = what.block;
@@ -169,8 +169,8 @@ class Warp {
     report_->count = what.count;
   }
 
-  /// Polls without ordering, so that the first-level cache is not invalidated each time, and acquires once at the end.
-  /// Returns the count that it has seen.
+  /// Waits for a counter. Polls without ordering, so that the first-level cache is not invalidated each time, and
+  /// acquires once at the end. Returns the observed count.
   TILE_FN uint64_t event_wait(const uint64_t* counter, uint64_t target) {
     uint64_t count = 0;
     WaitTime waited;
@@ -191,10 +191,11 @@ class Warp {
                    : "memory");
     }
     if (__shfl_sync(0xffffffffu, gives_up, 0) != 0) abandoned_ = true;
-    __syncwarp();  // a shuffle orders no memory: what lane 0 has acquired is for all lanes
+    __syncwarp();  // a shuffle orders no memory; this makes lane 0's acquire valid for all lanes
     return count;
   }
-  /// Orders nothing: what a drawn tile reads is ordered by the events of its task.
+  /// Draws the next number of a counter. Does not order memory: the events of the task order the data of the drawn
+  /// tile.
   TILE_FN uint64_t draw(uint64_t* counter) {
     uint64_t number = 0;
     if (is_first())
@@ -204,7 +205,7 @@ class Warp {
                    : "memory");
     return __shfl_sync(0xffffffffu, number, 0);
   }
-  /// Nanoseconds, of one clock for all multiprocessors.
+  /// Returns the time in nanoseconds, of one clock for all multiprocessors.
   TILE_FN uint64_t now() const {
     uint64_t ns = 0;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
@@ -224,7 +225,7 @@ class Warp {
   }
 
  private:
-  /// Whether another warp has timed out, or this wait has.
+  /// Returns true if another warp has timed out, or this wait has.
   TILE_FN bool is_late(WaitTime& waited, uint64_t limit_ns) const {
     uint32_t kind = 0;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(kind) : "l"(__cvta_generic_to_global(&report_->kind)));

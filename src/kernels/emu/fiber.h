@@ -1,4 +1,4 @@
-// Cooperative threads on stacks of their own: the warps of the emulated device.
+// Cooperative threads with stacks of their own: the warps of the emulated device.
 #pragma once
 
 #include <ucontext.h>
@@ -9,7 +9,7 @@
 
 namespace redline::emu {
 
-/// Runs a function that can pause. Resumed and paused on one thread at a time.
+/// Runs a function that can pause. One thread at a time resumes and pauses it.
 class Fiber {
  public:
   Fiber();
@@ -17,11 +17,11 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Prepares `body` to run from its beginning; the fiber must not be in the middle of another.
+  /// Prepares `body` to run from its beginning; the fiber must not be inside another body.
   void start(std::function<void()> body);
-  /// Runs until pause() or the end. True: it has ended.
+  /// Runs until pause() or the end of the body. Returns true if the body has ended.
   bool resume();
-  /// Called by the body: returns to resume().
+  /// Returns control to resume(). Called by the body.
   void pause();
   bool has_ended() const { return ended_; }
 
@@ -35,7 +35,7 @@ class Fiber {
   ucontext_t own_ = {}, caller_ = {};
   std::function<void()> body_;
   bool ended_ = true;
-  // State of the sanitizers, which track stacks.
+  // State for the sanitizers, which track stacks.
   void *own_fake_ = nullptr, *caller_fake_ = nullptr, *own_thread_ = nullptr, *caller_thread_ = nullptr;
   const void* caller_stack_ = nullptr;
   size_t caller_bytes_ = 0;

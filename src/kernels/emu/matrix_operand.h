@@ -1,4 +1,4 @@
-// What a product of a warp group reads through a descriptor (kernels/tiles/matrix_descriptor.h).
+// Reads the operand that a product of a warp group finds through a descriptor (kernels/tiles/matrix_descriptor.h).
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace redline::emu {
 
-/// bytes[row]: the 32 bytes of K of each of the 64 rows of the operand. False: the descriptor has bits that must be
-/// zero, or names bytes that do not exist.
+/// Reads bytes[row], 32 bytes of K for each of the 64 rows of the operand. Returns false if the descriptor has bits
+/// that must be zero, or points to bytes that do not exist.
 inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor, uint8_t (&bytes)[64][32]) {
   const auto field = [&](int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3fff) << 4; };
   const uint32_t begin = field(0), k_stride = field(16), row_stride = field(32);
   const auto mode = static_cast<uint32_t>(descriptor >> 62);
-  // Bits between the fields, and the offset of atoms that do not begin at a multiple of their size.
+  // Reserved bits between the fields, and the offset of atoms that do not begin at a multiple of their size.
   if ((descriptor & 0x3fffc000c000c000u) != 0) return false;
   const uint32_t xor_bits = mode == 0 ? 0 : 4 - mode, row_bytes = 16u << xor_bits;
   for (uint32_t row = 0; row < 64; ++row)
@@ -26,7 +26,7 @@ inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor
   return true;
 }
 
-/// right[k][row] = element k of row `row` of the operand, bfloat16.
+/// Reads right[k][row], element k of row `row` of the operand, in bfloat16.
 inline bool read_operand(const std::vector<uint8_t>& shared, uint64_t descriptor, float (&right)[16][64]) {
   uint8_t bytes[64][32];
   if (!read_operand(shared, descriptor, bytes)) return false;

@@ -7,8 +7,8 @@
 
 namespace redline::emu {
 
-/// A device promises that stores are visible to other blocks only after a release. The log holds them until then, so
-/// that a missing release shows. Reads of the block itself see its own stores.
+/// A log of stores. A device makes stores visible to other blocks only after a release, so the log holds them until
+/// then, and a missing release shows. A block's own reads see its stores.
 class StoreLog {
  public:
   template <class T>
@@ -36,7 +36,8 @@ class StoreLog {
   void flush() {
     for (const uint32_t slot : used_) {
       const Word& word = table_[slot];
-      // Words are found by their address, and the log is small: nothing is lost to alias analysis.
+      // Words are found by their address. Conversion to a pointer hinders alias analysis, which does not matter in a
+      // small log.
       auto* to = reinterpret_cast<uint8_t*>(word.number * kWordBytes);  // NOLINT(performance-no-int-to-ptr)
       for (size_t i = 0; i < kWordBytes; ++i)
         if (word.written >> i & 1) to[i] = word.bytes[i];

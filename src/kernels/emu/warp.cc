@@ -35,7 +35,7 @@ void Warp::issue(GroupProduct product, const Lanes<uint32_t> (&a)[4], uint64_t d
   std::copy_n(a, 4, product.a);
   product.descriptor = descriptor;
   product.accumulate = accumulate;
-  // What the group's other warps multiply with in the same place.
+  // The group's other warps must use the same descriptor in their product of this index.
   auto& own = block_.products[static_cast<size_t>(index_)];
   for (size_t w = static_cast<size_t>(index_) / 4 * 4; w < static_cast<size_t>(index_) / 4 * 4 + 4; ++w)
     if (w < block_.products.size() && block_.products[w].size() > own.size() &&

@@ -24,7 +24,7 @@ class Warp {
     machine_.may_switch(block_, index_);
     return block_.log.read(from);
   }
-  /// `index`: int or int64_t.
+  /// Loads from[index]. `index` is of int or int64_t.
   template <class T, class Index>
   Lanes<T> load(const T* from, const Lanes<Index>& index, const Lanes<bool>& mask = true) {
     machine_.may_switch(block_, index_);
@@ -39,7 +39,7 @@ class Warp {
       if (mask.v[i]) block_.log.write(to + index.v[i], value.v[i]);
   }
 
-  /// `offset` in bytes, a multiple of sizeof(T).
+  /// Loads from shared memory. `offset` is in bytes, a multiple of sizeof(T).
   template <class T>
   Lanes<T> load_shared(const Lanes<uint32_t>& offset) {
     Lanes<T> r;
@@ -76,7 +76,7 @@ class Warp {
     for (int i = 0; i < kWarpLanes; ++i) bits |= static_cast<uint32_t>(x.v[i]) << i;
     return bits;
   }
-  /// The value of one lane.
+  /// Returns the value of one lane to all lanes.
   template <class T>
   T broadcast(const Lanes<T>& x, int lane) {
     return x.v[lane];
@@ -108,13 +108,14 @@ class Warp {
 
   uint32_t shared_address(uint32_t offset) const { return offset; }
   void publish_shared() { block_.unpublished[static_cast<size_t>(index_)] = 0; }
-  /// c (32 registers) = a b, or += : issued now, and done in group_wait(). Until then the registers hold NaNs.
+  /// Issues c (32 registers) = a b, or c += a b. The product is done after group_wait(); until then the registers hold
+  /// NaNs.
   void group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<float>* const* c, bool accumulate);
-  /// The same of int8, in int32; until then the registers hold numbers that no sum of a row has.
+  /// Issues an int8 product with int32 sums. Until group_wait() the registers hold numbers that no sum of a row has.
   void group_multiply(const Lanes<uint32_t> (&a)[4], uint64_t descriptor, Lanes<int32_t>* const* c, bool accumulate);
   void group_wait();
 
-  /// The limit passes when no thread can run.
+  /// Sets a time limit for waits, which passes when no thread can run.
   void watch(HangReport* report, uint64_t limit_ns, int block) {
     report_ = report;
     block_number_ = static_cast<uint32_t>(block);
@@ -122,7 +123,7 @@ class Warp {
   }
   void at_task(uint32_t task) { task_ = task; }
   bool is_abandoned() const { return abandoned_; }
-  /// The first report stays: blocks of a launch run on several threads.
+  /// Records a hang. The first report is kept, since blocks of a launch run on several threads.
   void report_hang(const HangReport& what);
   uint64_t event_wait(const uint64_t* counter, uint64_t target) {
     machine_.wait(block_, index_, {.kind = emu::WaitFor::kEvent, .counter = counter, .target = target});
@@ -134,12 +135,12 @@ class Warp {
     if (machine_.plants(emu::Fault::kLostTicket)) ++*counter;
     return (*counter)++;
   }
-  /// Nanoseconds.
+  /// Returns the time in nanoseconds.
   uint64_t now() const {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   }
   void stamp(uint64_t* to) { block_.log.write(to, now()); }
-  /// The larger of the two stays, whatever blocks of other machines do.
+  /// Sets *to to the larger of *to and `value`, atomically.
   void raise(uint64_t* to, uint64_t value) {
     std::atomic_ref<uint64_t> largest(*to);
     for (uint64_t seen = largest.load(); seen < value && !largest.compare_exchange_weak(seen, value);) continue;
@@ -161,10 +162,10 @@ class Warp {
     Lanes<uint32_t> a[4];
     uint64_t descriptor;
     Lanes<float>* c[32];
-    Lanes<int32_t>* sums[32];  ///< of int8; c is null then
+    Lanes<int32_t>* sums[32];  ///< sums of an int8 product; c is null then
     bool accumulate;
   };
-  /// Of a product that has its sums.
+  /// Issues a product whose sums are set.
   void issue(GroupProduct product, const Lanes<uint32_t> (&a)[4], uint64_t descriptor, bool accumulate);
   void multiply(const GroupProduct& product);
   void multiply_i8(const GroupProduct& product);
@@ -173,7 +174,7 @@ class Warp {
   emu::Machine& machine_;
   int index_;
   std::vector<GroupProduct> issued_;
-  // Registers of issued products, before them.
+  // Values that the result registers had before the products were issued.
   std::vector<std::pair<Lanes<float>*, Lanes<float>>> sums_;
   std::vector<std::pair<Lanes<int32_t>*, Lanes<int32_t>>> integer_sums_;
   HangReport* report_ = nullptr;

@@ -6,7 +6,7 @@
 
 namespace redline::tiles {
 
-/// Element (row, k) of a packed float32 matrix of `cols` columns.
+/// Returns the index of element (row, k) in a packed float32 matrix of `cols` columns.
 TILE_FN Lanes<int> panel_element(const Lanes<int>& row, const Lanes<int>& k, int cols) {
   return ((row / 16) * cols + k) * 16 + row % 16;
 }
@@ -28,7 +28,7 @@ TILE_FN Patch adapter_row(const ConvAdapterDownArgs& a, const StepTables& step, 
 }
 }  // namespace detail
 
-/// t[row, t_begin + r] = scale x[row] . down[r] for the parts of a site: task i takes every n-th row.
+/// Computes t[row, t_begin + r] = scale x[row] . down[r] for the adapters of a site. Task i computes every n-th row.
 template <class DownArgs>
 struct BasicAdapterDown {
   using Args = DownArgs;
@@ -56,7 +56,7 @@ struct BasicAdapterDown {
 using AdapterDown = BasicAdapterDown<AdapterDownArgs>;
 using ConvAdapterDown = BasicAdapterDown<ConvAdapterDownArgs>;
 
-/// y = x + t up^T; y may be x.
+/// Computes y = x + t up^T; y may be x.
 struct AdapterUp {
   struct Args {
     const float* x;

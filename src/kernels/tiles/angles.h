@@ -1,5 +1,5 @@
-// Sines and cosines of large angles. The library functions of CUDA reduce them with a table in local memory, which a
-// kernel would need a stack frame for.
+// Sines and cosines of large angles. CUDA's library functions reduce such angles with a table in local memory, for
+// which a kernel would need a stack frame.
 #pragma once
 
 #include "kernels/tiles/lanes.h"
@@ -10,7 +10,7 @@ struct SineCosine {
   Lanes<float> sine, cosine;
 };
 
-/// Both are within 2^-24 of the exact values for |angle| < 2^31. The angle is reduced to [-pi/4, pi/4] in double
+/// Returns both within 2^-24 of the exact values for |angle| < 2^31. The angle is reduced to [-pi/4, pi/4] in double
 /// precision (Cody and Waite 1980), where the Taylor series ends below 2^-37.
 TILE_FN SineCosine sine_cosine(const Lanes<float>& angle) {
   constexpr double kHalfPi = 0x1.921fb54442d18p+0, kHalfPiRest = 0x1.1a62633145c07p-54;

@@ -2,7 +2,7 @@
 // rounded up to 2], each row of a token dense.
 //
 // A warp computes one query row: a token and a head. Its lanes are the 32 tokens of a page for the scores, then
-// elements of head_dim for the sums. Chunks of kKvChunk positions are summed by themselves with an online softmax and
+// elements of head_dim for the sums. Chunks of kKvChunk positions are summed separately with an online softmax and
 // folded in order of position, so a query row has the same bits whether or not the plan has split its positions.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace redline::tiles {
 
-/// Where the heads of a state lie in a page of its group.
+/// The location of the heads of a state in a page of its group.
 struct KvAddress {
-  int32_t group;  ///< of StepTables::groups
+  int32_t group;  ///< index in StepTables::groups
   int32_t width;  ///< elements of a row
   int64_t keys, values, head_bytes;
   KvFormat format;
 };
 
-/// Elements of the cache as float32.
+/// Loads elements of the cache as float32.
 TILE_FN Lanes<float> load_kv(KvFormat format, const uint8_t* from, const Lanes<int>& index, const Lanes<bool>& mask,
                              Warp& w) {
   if (format == KvFormat::kF32) return w.load(reinterpret_cast<const float*>(from), index, mask);
@@ -66,7 +66,7 @@ struct AttentionArgs {
   float* y;
   const float* sinks;  ///< [num_heads] or nullptr
   int32_t num_heads, num_kv_heads, head_dim;
-  int32_t window;  ///< 0: all
+  int32_t window;  ///< number of visible positions; 0: all
   float scale, soft_cap;
   KvAddress cache;
 };
@@ -75,18 +75,19 @@ namespace detail {
 
 inline constexpr int kMaxHeadDim = 640, kHeadParts = kMaxHeadDim / kWarpLanes;
 
-/// x a + y b, rounded in one way wherever it stands.
+/// Returns x a + y b, always with the same rounding.
 TILE_FN Lanes<float> fold_of(const Lanes<float>& x, const Lanes<float>& a, const Lanes<float>& y,
                              const Lanes<float>& b) {
   return fma_of(x, a, y * b);
 }
 
-/// sums[d] = sum_p e^(score[p] - max) v[p][d] of some positions; lane l of part i has d = 32 i + l.
+/// The partial result of some positions: sums[d] = sum_p e^(score[p] - max) v[p][d]. Lane l of part i holds d = 32 i +
+/// l.
 struct Partial {
   Lanes<float> sums[kHeadParts];
-  Lanes<float> max, total;  ///< the same in all lanes
+  Lanes<float> max, total;  ///< equal in all lanes
 
-  /// f(i) of the parts that a head has, with constant i: sums are registers.
+  /// Calls f(i) for each part of a head. i is constant, so that sums stay in registers.
   template <class F>
   static TILE_FN void each(int parts, const F& f) {
     TILE_UNROLL
@@ -95,13 +96,14 @@ struct Partial {
   }
   static TILE_FN int parts_of(int head_dim) { return (head_dim + kWarpLanes - 1) / kWarpLanes; }
 
-  /// All parts: what is not written in a task would stay in a register through all tasks of a persistent step.
+  /// Clears all parts: a part that a task does not write would keep its register through all tasks of a persistent
+  /// step.
   TILE_FN void clear() {
     each(kHeadParts, [&](int i) { sums[i] = 0.0f; });
     max = -INFINITY;
     total = 0.0f;
   }
-  /// Adds `part`, of later positions. To an empty one, that gives the bits of `part`.
+  /// Adds `part`, of later positions. Adding to an empty result gives the bits of `part`.
   TILE_FN void fold(const Partial& part, int parts) {
     const Lanes<float> top = max_of(max, part.max);
     const Lanes<float> a = exp_or_zero(max, top), b = exp_or_zero(part.max, top);
@@ -109,12 +111,12 @@ struct Partial {
     each(parts, [&](int i) { sums[i] = fold_of(sums[i], a, part.sums[i], b); });
     max = top;
   }
-  /// e^(x - top), of which both may be -inf.
+  /// Returns e^(x - top), where both may be -inf.
   static TILE_FN Lanes<float> exp_or_zero(const Lanes<float>& x, const Lanes<float>& top) {
     const Lanes<bool> seen = x > Lanes<float>(-INFINITY);
     return select(seen, exp_of(select(seen, x - top, Lanes<float>(0.0f))), Lanes<float>(0.0f));
   }
-  /// In memory: attention_partial_floats() per query row, max and total after the sums.
+  /// Stores the result: attention_partial_floats() per query row, max and total after the sums.
   TILE_FN void store(float* to, int head_dim, Warp& w) const {
     each(parts_of(head_dim), [&](int i) {
       const Lanes<int> at = w.lane() + i * kWarpLanes;
@@ -147,7 +149,7 @@ struct Partial {
   }
 };
 
-/// Positions [begin, end) of one chunk, for one query.
+/// Computes positions [begin, end) of one chunk for one query row.
 TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, const int32_t* pages, int kv_head,
                           const float* q, int begin, int end, Warp& w, Partial& out) {
   const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
@@ -186,7 +188,7 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
 
 }  // namespace detail
 
-/// Task i computes the items that the attention plan assigns to work partition i.
+/// Computes attention. Task i computes the items that the attention plan assigns to work partition i.
 struct Attention {
   using Args = AttentionArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
@@ -207,7 +209,7 @@ struct Attention {
       const int row = task.is_group ? w.load_uniform(state.group_rows + task.row_begin + query_row / group)
                                     : task.row_begin + query_row / group;
       const int64_t at = (int64_t{row} * a.num_heads + head) * a.head_dim;
-      const int position = task.first_position + query_row / group;  // of a group: all of its positions are visible
+      const int position = task.first_position + query_row / group;  // for a group, all of its positions are visible
       const int visible_end = task.is_group || task.kv_end <= position ? task.kv_end : position + 1;
       const int visible_begin = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
       constexpr int kChunk = static_cast<int>(kKvChunk);
@@ -231,7 +233,7 @@ struct Attention {
   }
 };
 
-/// Merges the partial results of rows whose positions were split: task i takes every n-th of them.
+/// Merges the partial results of rows whose positions were split. Task i merges every n-th of these rows.
 struct AttentionMerge {
   using Args = AttentionArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;

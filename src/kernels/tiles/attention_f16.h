@@ -1,11 +1,11 @@
 // Attention over a cache in float16 by tensor cores: the tasks, the arguments and the partial results of attention.h.
 //
 // Queries and weights are rounded to float16, sums are float32. The warps of a block compute 16 query rows of one head
-// of keys together, a chunk of kKvChunk positions at a time: each has the scores of one page, then, when all know the
-// largest score of a row and the weights of all pages, the sums of some elements of the head. So a page is read once
-// for all query heads that share it, and what a row gets does not depend on the rows beside it: scores that it does not
-// see have weight zero, and chunks are folded as in attention.h. Keys and values are finite (docs/numerics.md):
-// an infinite one makes a NaN of every row of a tile.
+// of keys together, a chunk of kKvChunk positions at a time. Each warp computes the scores of one page. When all know
+// the largest score of a row and the weights of all pages, each computes the sums of some elements of the head. So a
+// page is read once for all query heads that share it, and the bits of a row do not depend on the other rows: scores
+// that it does not see have weight zero, and chunks are folded as in attention.h. Keys and values must be finite
+// (docs/numerics.md): an infinite one makes a NaN of every row of a tile.
 #pragma once
 
 #include "kernels/tiles/attention.h"
@@ -41,17 +41,18 @@ struct AttentionF16 {
   static constexpr uint32_t kTotals = kMaxima + kConsumerWarps * kRows * 4;
   static_assert(kTotals + kConsumerWarps * kRows * 4 <= kActivationBytes);
 
-  /// Rows g and g + 8 of the tile, of each lane (g, t).
+  /// The query rows g and g + 8 of the tile that lane (g, t) holds.
   struct LaneRows {
-    Lanes<int> query_row[2], begin[2], end[2];  ///< positions that they see
+    Lanes<int> query_row[2], begin[2], end[2];  ///< visible positions of the rows
     Lanes<bool> is_there[2];
   };
-  /// Positions that some row of the tile sees, and those of a chunk.
+  /// The positions that some row of the tile sees, or those of a chunk.
   struct Range {
     int begin, end;
     TILE_FN bool has_page(int first) const { return first < end && first + kPage > begin; }
   };
-  /// Sums of a warp: element 16 u + 2 (2t + c % 2) + j of the head is c of sums[i][j], u = index + i kConsumerWarps.
+  /// The sums of a warp. Element 16 u + 2 (2t + c % 2) + j of the head, with u = index + i kConsumerWarps, is c of
+  /// sums[i][j].
   struct Sums {
     FragmentC units[kUnits][2];
     Lanes<float> max[2], total[2];
@@ -81,7 +82,7 @@ struct AttentionF16 {
       for (int c = 0; c < 4; ++c)
         units[i][j].c[c] = detail::fold_of(units[i][j].c[c], old[c / 2], part.units[i][j].c[c], more[c / 2]);
     }
-    /// f(half, element of the head, sum) of the warp's elements.
+    /// Calls f(half, element of the head, sum) for the warp's elements.
     template <class F>
     TILE_FN void each(int head_dim, Warp& w, const F& f) const {
       const Lanes<int> t = fragment_thread(w.lane());
@@ -119,7 +120,7 @@ struct AttentionF16 {
     return rows;
   }
 
-  /// Query rows [first, first + kRows) of a task.
+  /// Computes query rows [first, first + kRows) of a task.
   static TILE_FN void attend(const Args& a, const StateTables& state, const AttentionTask& task, int first,
                              int query_rows, Warp& w) {
     const int group = a.num_heads / a.num_kv_heads;
@@ -133,7 +134,7 @@ struct AttentionF16 {
     const int32_t* pages = state.pages + state.page_begin[task.sequence];
     const LaneRows rows = lane_rows(a, task, first, query_rows, w);
 
-    w.consumer_sync();  // what was in shared memory is no longer needed
+    w.consumer_sync();  // shared memory is no longer read
     stage_queries(a, state, task, first, last, w);
     w.consumer_sync();
     Sums all, chunk;
@@ -172,7 +173,7 @@ struct AttentionF16 {
     }
   }
 
-  /// A chunk from position `begin` on, of which the rows see some of `range`.
+  /// Computes a chunk that begins at position `begin` and overlaps `range`.
   static TILE_FN void attend_chunk(const Args& a, const StateTables& state, const int32_t* pages, int kv_head,
                                    int begin, const Range& range, const LaneRows& rows, Warp& w, Sums& out) {
     const Lanes<int> g = fragment_group(w.lane()), t = fragment_thread(w.lane());
@@ -232,14 +233,15 @@ struct AttentionF16 {
                         out);
   }
 
-  /// Keys or values of the page that begins at position `first`.
+  /// Returns the keys or values of the page that begins at position `first`.
   static TILE_FN const uint8_t* head_of(const Args& a, const StateTables& state, const int32_t* pages, int first,
                                         int64_t offset, int kv_head, Warp& w) {
     return state.memory + w.load_uniform(pages + first / kPage) * state.page_bytes + offset +
            kv_head * a.cache.head_bytes;
   }
 
-  /// Lane (g, t) has elements 4t .. 4t+3 of each 16 of the key g of a tile, as of the queries.
+  /// Multiplies queries and keys. Lane (g, t) holds elements 4t .. 4t+3 of each 16 of the key g of a tile, and of the
+  /// queries.
   static TILE_FN void multiply_keys(const Args& a, const uint8_t* keys, int first, const Range& range, Warp& w,
                                     FragmentC (&scores)[kKeyTiles]) {
     const auto* fours = reinterpret_cast<const uint64_t*>(keys);  // rows are multiples of 32 bytes
@@ -252,14 +254,15 @@ struct AttentionF16 {
       TILE_UNROLL
       for (int n = 0; n < kKeyTiles; ++n) {
         const Lanes<int> key = g + 8 * n;
-        const Lanes<bool> mask = key + first < Lanes<int>(range.end);  // later slots hold anything
+        const Lanes<bool> mask = key + first < Lanes<int>(range.end);  // later slots are undefined
         const Lanes<uint64_t> four = w.load(fours, key * (a.cache.width / 4) + (t + s / 4), mask);
         mma_f16(w, q, {{convert<uint32_t>(four), convert<uint32_t>(four >> uint64_t{32})}}, scores[n]);
       }
     }
   }
 
-  /// Lane (g, t) has elements 2g and 2g + 1 of each 16 of values, of four keys: a tile has every other element.
+  /// Multiplies weights and values. Lane (g, t) holds elements 2g and 2g + 1 of each 16 of values, of four keys: a tile
+  /// has every other element.
   static TILE_FN void multiply_values(const Args& a, const uint8_t* values, int first, int within, const Range& range,
                                       Warp& w, Sums& out) {
     const auto* words = reinterpret_cast<const uint32_t*>(values);
@@ -288,7 +291,7 @@ struct AttentionF16 {
     }
   }
 
-  /// As Partial::store(), of all rows.
+  /// Stores the results of all rows as Partial::store().
   static TILE_FN void store(const Args& a, const Sums& sums, const LaneRows& rows, float* to, Warp& w) {
     const int64_t size = attention_partial_floats(a.head_dim);
     sums.each(a.head_dim, w, [&](int h, const Lanes<int>& element, const Lanes<float>& sum) {
@@ -304,7 +307,7 @@ struct AttentionF16 {
     }
   }
 
-  /// As Partial::finish().
+  /// Finishes all rows as Partial::finish().
   static TILE_FN void finish(const Args& a, const StateTables& state, const AttentionTask& task, const Sums& sums,
                              const LaneRows& rows, Warp& w) {
     const int group = a.num_heads / a.num_kv_heads;

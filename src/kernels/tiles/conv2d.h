@@ -1,5 +1,5 @@
-// conv2d (graph/ops/conv2d.h): a product whose rows of x are patches of a feature map, which are gathered where the
-// product stages its rows, so no patch is ever stored. The weight is packed in the order of patches
+// conv2d (graph/ops/conv2d.h) as a product whose rows of x are patches of a feature map. The patches are gathered when
+// the product stages its rows, so no patch is ever stored. The weight is packed in the order of patches
 // (tensor/packed_weight.h).
 #pragma once
 
@@ -7,20 +7,20 @@
 
 namespace redline::tiles {
 
-/// Sizes of a step are numbers of StepTables::rows.
+/// Sizes of patches. Sizes that change from step to step are indices into StepTables::rows.
 struct PatchShape {
   int32_t channels, block;  ///< elements of a patch are [channels / block][kernel][kernel][block]
   int32_t kernel, stride, pad;
-  int32_t upsample;  ///< nearest neighbours: the map is as large as the output
+  int32_t upsample;  ///< nearest-neighbour resize: the map gets the size of the output
   int32_t in_height, in_width, out_height, out_width;
 };
 
-/// The patch of one pixel of the output.
+/// The patch of one output pixel.
 struct Patch {
   const float* item;
   int channels, block, kernel, upsample;
-  int in_height, in_width, height, width;  ///< of the input, and after upsampling
-  int y, x;                                ///< of the first tap
+  int in_height, in_width, height, width;  ///< size of the input, and after upsampling
+  int y, x;                                ///< position of the first tap
 
   TILE_FN Patch(const PatchShape& s, const float* from, const StepTables& step, int row)
       : channels(s.channels), block(s.block), kernel(s.kernel), upsample(s.upsample), in_height(step.rows[s.in_height]),
@@ -35,7 +35,7 @@ struct Patch {
     y = pixel / out_width * s.stride - s.pad;
     x = pixel % out_width * s.stride - s.pad;
   }
-  /// Elements k of the patch; zeros outside the map.
+  /// Loads elements k of the patch; zeros outside the map.
   TILE_FN Lanes<float> load(const Lanes<int>& k, const Lanes<bool>& mask, Warp& w) const {
     const int taps = kernel * kernel, in_block = taps * block;
     const Lanes<int> within = k % in_block, tap = within / block, channel = k / in_block * block + within % block;

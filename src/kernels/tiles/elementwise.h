@@ -1,4 +1,4 @@
-// Ops that compute each element by itself: add, scale, soft_cap, silu_mul, activation and gated_activation.
+// Elementwise ops: add, scale, soft_cap, silu_mul, activation and gated_activation.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -6,7 +6,7 @@
 
 namespace redline::tiles {
 
-/// f(x) of tensor/activation.h.
+/// Returns f(x) as defined in tensor/activation.h.
 TILE_FN Lanes<float> activate(Activation kind, const Lanes<float>& x) {
   switch (kind) {
     case Activation::kSilu: return x / (exp_of(-x) + 1.0f);
@@ -23,18 +23,19 @@ TILE_FN Lanes<float> activate(Activation kind, const Lanes<float>& x) {
 TILE_FN Lanes<float> min_of(const Lanes<float>& x, float limit) { return -max_of(-x, -limit); }
 TILE_FN Lanes<float> clamp(const Lanes<float>& x, float limit) { return max_of(min_of(x, limit), -limit); }
 
-/// y = f(a, b), all [rows, cols].
+/// Computes y = f(a, b), all [rows, cols].
 struct Elementwise {
   enum class Op : uint8_t { kAdd, kScale, kSoftCap, kActivation, kGated, kSigmoid };
   struct Args {
     Op op;
     Activation activation;
-    float number;  ///< the factor of kScale, the cap of kSoftCap; of kGated, the limit of gate and value, 0: none
+    /// The factor of kScale, the cap of kSoftCap, or for kGated the limit of gate and value (0: none).
+    float number;
     int32_t cols;
-    int32_t a_stride, b_stride;  ///< of a row; 0: one row for all
+    int32_t a_stride, b_stride;  ///< elements between rows; 0: all rows use the first
     int32_t a_begin;             ///< first column of a
-    const float* a;              ///< of kGated: the gate
-    const float* b;              ///< of kAdd and kGated; of kSigmoid: the gate
+    const float* a;              ///< first operand; for kGated the gate
+    const float* b;              ///< second operand of kAdd and kGated; for kSigmoid the gate
     float* y;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;

@@ -47,7 +47,7 @@ TILE_FN void mma_bf16(Warp&, const FragmentA& a, const FragmentB& b, FragmentC& 
       : "+f"(c.c[0]), "+f"(c.c[1]), "+f"(c.c[2]), "+f"(c.c[3])
       : "r"(a.a[0]), "r"(a.a[1]), "r"(a.a[2]), "r"(a.a[3]), "r"(b.b[0]), "r"(b.b[1]));
 }
-/// The same of float16.
+/// Computes c += a b with float16 factors.
 TILE_FN void mma_f16(Warp&, const FragmentA& a, const FragmentB& b, FragmentC& c) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c.c[0]), "+f"(c.c[1]), "+f"(c.c[2]), "+f"(c.c[3])
@@ -67,8 +67,8 @@ inline float half_of(uint32_t pair, int high) {
 }
 }  // namespace detail
 
-/// c += a b. Sums in float32, K in order: a tensor core adds the products of one instruction in an order of its own,
-/// with at least as many bits.
+/// Computes c += a b with float32 sums, K in order. A tensor core adds the products of one instruction in an order of
+/// its own, with at least as many bits.
 template <class Half>
 inline void multiply_halves(const Half& half_of, const FragmentA& a, const FragmentB& b, FragmentC& c) {
   float left[16][16], right[16][8], sum[16][8];
@@ -90,7 +90,7 @@ inline void multiply_halves(const Half& half_of, const FragmentA& a, const Fragm
 inline void mma_bf16(Warp&, const FragmentA& a, const FragmentB& b, FragmentC& c) {
   multiply_halves(detail::half_of, a, b, c);
 }
-/// The same of float16.
+/// Computes c += a b with float16 factors.
 inline void mma_f16(Warp&, const FragmentA& a, const FragmentB& b, FragmentC& c) {
   const auto half_of = [](uint32_t pair, int high) {
     return f16_to_float(Lanes<uint32_t>(high != 0 ? pair >> 16 : pair & 0xffffu)).v[0];
@@ -106,7 +106,7 @@ inline void mma_i8(Warp&, const FragmentA& a, const FragmentB& b, FragmentSums& 
       const int row = lane / 4 + 8 * (i / 2), col = 2 * (lane % 4) + i % 2;
       int32_t& sum = c.c[i].v[lane];
       for (int k = 0; k < 32; ++k) {
-        const int half = k / 16, t = k % 16 / 4;  // of K
+        const int half = k / 16, t = k % 16 / 4;  // half and quad of K
         sum += code(a.a[row / 8 + 2 * half].v[row % 8 * 4 + t], k % 4) * code(b.b[half].v[col * 4 + t], k % 4);
       }
     }

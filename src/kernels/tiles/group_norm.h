@@ -7,13 +7,13 @@
 
 namespace redline::tiles {
 
-/// Row item * kGroupNormMaxParts + part has mean and sum of squared deviations of every group.
+/// Computes statistics: row item * kGroupNormMaxParts + part gets mean and sum of squared deviations of every group.
 struct GroupNormSums {
   struct Args {
     const float* x;
     float* y;
     int32_t channels, groups;
-    int32_t pixels;  ///< of an item; a number of StepTables::rows
+    int32_t pixels;  ///< pixels of an item; an index in StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
@@ -49,7 +49,8 @@ struct GroupNormSums {
   }
 };
 
-/// y[item] = factors of all channels, then terms: the norm is x * factor + term. Parts are merged in order.
+/// Merges the parts in order. y[item] gets the factors of all channels, then their terms: the norm is x * factor +
+/// term.
 struct GroupNormScale {
   struct Args {
     const float* sums;

@@ -12,7 +12,7 @@
 
 namespace redline::tiles {
 
-/// Row r of y is a key of each of two segments: of every item, those of the first, then those of the second.
+/// Packs keys and values: for every item, the rows of the first segment, then those of the second.
 struct PackKv {
   struct Args {
     const float* k;
@@ -20,8 +20,8 @@ struct PackKv {
     const float* second_k;  ///< nullptr: one segment
     const float* second_v;
     float* y;
-    int32_t cols;                   ///< of k and v: all heads
-    int32_t tokens, second_tokens;  ///< of an item; numbers of StepTables::rows
+    int32_t cols;                   ///< columns of k and v: all heads
+    int32_t tokens, second_tokens;  ///< tokens of an item; indices in StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
@@ -44,28 +44,29 @@ struct JointAttention {
     const float* q;
     const float* k;
     const float* v;          ///< nullptr: v_offset columns after k
-    const float* bias;       ///< [2 * max_distance + 1, num_heads] by the distance of key and query; nullptr: none
-    const int32_t* lengths;  ///< keys of an item that count; nullptr: all
-    const int32_t* offsets;  ///< of sequences: sequence s is rows [offsets[s], offsets[s + 1]); nullptr: items
+    const float* bias;       ///< [2 * max_distance + 1, num_heads] by the distance of key and query; nullptr: no bias
+    const int32_t* lengths;  ///< number of unmasked keys of each item; nullptr: all
+    /// Sequence s is rows [offsets[s], offsets[s + 1]); nullptr: rows belong to items.
+    const int32_t* offsets;
     float* y;
     int32_t num_heads, head_dim, kv_stride, v_offset;
-    int32_t tokens, keys;  ///< of an item; numbers of StepTables::rows
-    int32_t sequences;     ///< a number of StepTables::rows
+    int32_t tokens, keys;  ///< rows and keys of an item; indices in StepTables::rows
+    int32_t sequences;     ///< an index in StepTables::rows
     int32_t max_distance, window, causal;
     float scale;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false, kUsesShared = true;
-  /// Elements of a head, at most.
+  /// Maximum number of elements of a head.
   static constexpr int kMaxHead = 512;
 
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
-    // As many queries and parts of a head as a warp has registers for.
+    // The number of queries and parts of a head is limited by the registers of a warp.
     if (a.head_dim <= kMaxHead / 2) run<4, kMaxHead / 2 / kWarpLanes>(a, tile, step, w);
     else run<2, kMaxHead / kWarpLanes>(a, tile, step, w);
   }
 
-  // Of both kernels.
-  /// Rows of queries that attend to the same keys.
+  // Helpers of both kernels.
+  /// Query rows that attend to the same keys.
   struct Item {
     int row_begin, row_end, key_begin, length;
   };
@@ -82,7 +83,7 @@ struct JointAttention {
     return {item * tokens, (item + 1) * tokens, item * keys, length < 0 ? 0 : length};
   }
 
-  /// Keys that some of the queries [first, last] of an item see, from a multiple of `unit` on.
+  /// The keys that some of the queries [first, last] of an item see, starting at a multiple of `unit`.
   struct KeyRange {
     int begin, end;
   };
@@ -120,8 +121,8 @@ struct JointAttention {
     }
   }
 
-  /// Of element `col` of key `key` of the chunk. Columns change places by the key within 32, so that neither the lanes
-  /// of different keys nor those of different columns meet in a bank.
+  /// Returns the address of element `col` of key `key` of the chunk. Columns are permuted by the key within 32, so that
+  /// neither lanes of different keys nor lanes of different columns conflict in a bank.
   static TILE_FN Lanes<uint32_t> place(uint32_t base, int stride, const Lanes<int>& key, const Lanes<int>& col) {
     return convert<uint32_t>((key * stride + (col ^ key)) * 4) + base;
   }
@@ -136,7 +137,7 @@ struct JointAttention {
     }
   }
 
-  /// Rows [begin, end) of an item, at most kRows of each warp.
+  /// Computes rows [begin, end) of an item, at most kRows per warp.
   template <int kRows, int kParts>
   static TILE_FN void attend(const Args& a, const Item& item, int head, int begin, int end, Warp& w) {
     const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes, stride = parts * kWarpLanes;
@@ -245,7 +246,7 @@ struct JointAttention {
 };
 
 struct JointAttentionBf16 {
-  using Args = JointAttention::Args;  ///< without a bias
+  using Args = JointAttention::Args;  ///< bias must be nullptr
   static constexpr bool kLoads = false, kLoaderWaits = false, kUsesShared = true;
   static constexpr int kMaxHead = 128, kWarpRows = 16, kBlockRows = kWarpRows * kConsumerWarps;
 
@@ -263,10 +264,10 @@ struct JointAttentionBf16 {
   static constexpr int kKeys = 64, kSlices = kMaxHead / 16, kDims = kMaxHead / 8;
   static constexpr int kTurn = 32, kKeyTiles = kTurn / 8;  ///< keys whose scores are in registers
   using Keys = SharedTile<kKeys, kMaxHead, 2>;
-  using Values = SharedTile<kMaxHead, kKeys, 2>;  ///< transposed: two keys of one column are neighbours
+  using Values = SharedTile<kMaxHead, kKeys, 2>;  ///< transposed: two keys of one column are adjacent
   static_assert(Keys::kBytes + Values::kBytes <= kActivationBytes);
 
-  /// Rows past `keys` and columns past the head are zeros.
+  /// Stages keys and values in shared memory. Rows past `keys` and columns past the head are zeros.
   static TILE_FN void stage(const float* k, const float* v, int64_t stride, int keys, int head_dim, const Keys& to_k,
                             const Values& to_v, Warp& w) {
     const int padded = (head_dim + 15) / 16 * 16;
@@ -290,7 +291,7 @@ struct JointAttentionBf16 {
     }
   }
 
-  /// Rows [begin, end) of an item, at most kBlockRows.
+  /// Computes rows [begin, end) of an item, at most kBlockRows.
   static TILE_FN void attend(const Args& a, const JointAttention::Item& item, int head, int begin, int end, Warp& w) {
     const Keys keys_tile{0};
     const Values values_tile{Keys::kBytes};

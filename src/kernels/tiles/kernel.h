@@ -1,4 +1,4 @@
-// What kernel bodies share. A kernel is a struct with
+// The interface of kernel bodies. A kernel is a struct with
 //
 //   struct Args            plain data; pointers are addresses of the device
 //   kLoads                 whether it has a load() that fills the ring (ring.h) with weights
@@ -7,9 +7,9 @@
 //   load(args, tile, w, ring)                 run by the loader warp
 //   compute(args, tile, step, w, ring)        run by every consumer warp
 //
-// The same body serves as a kernel of its own, with a block for each tile, and as a task of a persistent step
-// (persistent.h). What it stores does not depend on how the rows and columns of a stage are cut, so both give the same
-// bits.
+// One body serves as a kernel of its own, with a block for each tile, and as a task of a persistent step
+// (kernels.h). The values that it stores do not depend on how the rows and columns of a stage are cut, so both give
+// the same bits.
 #pragma once
 
 #include <type_traits>
@@ -24,7 +24,7 @@ inline constexpr bool kDeclaresShared = false;
 template <class Kernel>
 inline constexpr bool kDeclaresShared<Kernel, std::void_t<decltype(Kernel::kUsesShared)>> = true;
 }  // namespace detail
-/// Whether a launch of the kernel needs the shared memory of a block.
+/// True if a launch of the kernel needs the shared memory of a block.
 template <class Kernel>
 inline constexpr bool kNeedsShared = Kernel::kLoads || detail::kDeclaresShared<Kernel>;
 
@@ -32,20 +32,20 @@ inline constexpr bool kNeedsShared = Kernel::kLoads || detail::kDeclaresShared<K
 struct TileRange {
   int32_t row_begin, row_end;
   int32_t col_begin, col_end;
-  int32_t index;  ///< of the work partition, where the stage defines them itself
+  int32_t index;  ///< number of the work partition, for stages that define them
 };
 
-/// As AttentionItem in graph/step.h, whose comments explain the fields.
+/// An AttentionItem; graph/step.h explains the fields.
 struct AttentionTask {
   int32_t sequence, kv_head;
   int32_t row_begin, row_end;
   int32_t first_position;
   int32_t kv_begin, kv_end;
-  int32_t split;  ///< -1: the result is written at once
+  int32_t split;  ///< -1: the result is complete and written directly
   int32_t is_group, merges_chunks;
   int64_t partials;
 };
-/// As AttentionSplit.
+/// An AttentionSplit; graph/step.h explains the fields.
 struct AttentionPart {
   int32_t kv_head;
   int32_t row_begin, row_end;
@@ -58,8 +58,8 @@ struct StateTables {
   uint8_t* memory;
   int64_t page_bytes;
   const int32_t* slots;       ///< [tokens] page * kKvPageTokens + offset in the page
-  const int32_t* pages;       ///< of all sequences; of recurrent states two each: read, then written
-  const int32_t* page_begin;  ///< [sequences]: where those of a sequence begin
+  const int32_t* pages;       ///< pages of all sequences; a recurrent state has two each: read, then written
+  const int32_t* page_begin;  ///< [sequences]: index of a sequence's first page
   const AttentionTask* tasks;
   const int32_t* task_begin;  ///< [work partitions + 1]
   const AttentionPart* parts;
@@ -73,21 +73,21 @@ struct SequenceTable {
   int32_t row_begin, rows, first_position;
 };
 
-/// One adapter at one site, of rows [row_begin, row_end) of the step. `down` and `up` are packed float32.
+/// One adapter at one site, for rows [row_begin, row_end) of the step. `down` and `up` are packed float32.
 struct AdapterPart {
   const float* down;
   const float* up;
   int32_t row_begin, row_end;
-  int32_t rank, t_begin;  ///< columns of x down^T that this adapter has
+  int32_t rank, t_begin;  ///< columns of x down^T that belong to this adapter
   float scale;
 };
 
-/// As LogitEdit in graph/step.h.
+/// A LogitEdit; see graph/step.h.
 struct LogitEdit {
   int32_t token;
   float bias, repetition, penalty;
 };
-/// As SampleRow.
+/// A SampleRow; see graph/step.h.
 struct SampleTable {
   enum Kind : int32_t { kHost, kGreedy, kDraw };
   int32_t kind;
@@ -99,9 +99,9 @@ struct SampleTable {
 
 inline constexpr int kMaxRowDims = 96, kMaxStateGroups = 8;
 
-/// What changes from step to step, in the memory of the device.
+/// The values that change from step to step, in device memory.
 struct StepTables {
-  int32_t rows[kMaxRowDims];  ///< of each Program::row_dims
+  int32_t rows[kMaxRowDims];  ///< value of each Program::row_dims
   int32_t num_sequences;
   const SequenceTable* sequences;
   const AdapterPart* adapter_parts;
@@ -118,7 +118,7 @@ struct StepTables {
   } library;
 };
 
-/// Calls f(row, columns, mask) for 32 columns at a time, shared among the consumer warps.
+/// Calls f(row, columns, mask) for 32 columns at a time; the consumer warps share the tile.
 template <class F>
 TILE_FN void each_element(const TileRange& tile, Warp& w, F f) {
   const int chunks = (tile.col_end - tile.col_begin + kWarpLanes - 1) / kWarpLanes;

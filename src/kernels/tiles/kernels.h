@@ -23,8 +23,8 @@
 
 namespace redline::tiles {
 
-/// Kernels of language models, which are tasks of a persistent step too: it has few rows. Products take longest to
-/// compile.
+/// Kernels of language models, which also run as tasks of a persistent step, since it has few rows. Products take
+/// longest to compile.
 #define REDLINE_TILE_TASK_PRODUCTS(K) \
   K(ExpertLinear)                     \
   K(ExpertLinearF32)                  \
@@ -53,7 +53,7 @@ namespace redline::tiles {
   K(RopeTable)                      \
   K(Sample)
 #define REDLINE_TILE_TASKS(K) REDLINE_TILE_TASK_PRODUCTS(K) REDLINE_TILE_TASK_OTHERS(K)
-/// Of image networks and encoders, and others that no persistent step has.
+/// Kernels of image networks and encoders, and others that run only as launches.
 #define REDLINE_TILE_IMAGE_PRODUCTS(K) \
   K(Conv2d)                            \
   K(Conv2dF32)
@@ -74,7 +74,7 @@ namespace redline::tiles {
   K(StateSum)                        \
   K(TimestepEmbedding)               \
   K(UnpackWeight)
-/// Of many rows, where the device has warp groups.
+/// Kernels for many rows on devices with warp groups.
 #define REDLINE_TILE_WIDE_PRODUCTS(K) \
   K(WideConv2d)                       \
   K(WideLinear)
@@ -89,7 +89,7 @@ enum class KernelId : uint16_t {
 #undef REDLINE_KERNEL
 };
 
-/// Whether the persistent step of a GPU has the kernel.
+/// Returns true if the persistent step of a GPU has the kernel.
 TILE_CONST_FN bool is_task(KernelId kernel) {
   switch (kernel) {
 #define REDLINE_KERNEL(K) case KernelId::k##K:
@@ -100,8 +100,8 @@ TILE_CONST_FN bool is_task(KernelId kernel) {
   }
 }
 
-/// The kernel that a launch for more than kFewRows rows runs instead, with the same arguments and grid, on a device
-/// with warp groups. Fewer rows would leave most of what a group multiplies unused.
+/// Returns the kernel that a launch for more than kFewRows rows runs instead on a device with warp groups, with the
+/// same arguments and grid. With fewer rows most of a group's product would be unused.
 inline constexpr int kFewRows = 32;
 TILE_CONST_FN KernelId wide_kernel(KernelId kernel) {
   if (kernel == KernelId::kLinear) return KernelId::kWideLinear;
@@ -112,17 +112,17 @@ TILE_CONST_FN KernelId wide_kernel(KernelId kernel) {
 /// One stage of a program in device memory.
 struct StageTable {
   KernelId kernel;
-  int16_t row_dim;    ///< of StepTables::rows; -1: work partitions
-  int32_t row_parts;  ///< of a persistent step
-  int32_t row_tile;   ///< rows of a tile of a launch
+  int16_t row_dim;    ///< index in StepTables::rows; -1: work partitions
+  int32_t row_parts;  ///< row parts in a persistent step
+  int32_t row_tile;   ///< rows per tile in a launch
   int32_t cols, col_tile, col_tiles;
   int32_t args;  ///< offset of the kernel's Args
-  /// Not 0: a persistent step has a task of the stage in every list, and the tiles go to whoever is free. The place of
-  /// the counter from which they are drawn.
+  /// If `tickets` is not 0, a persistent step has a task of the stage in every list, and idle blocks draw the tiles
+  /// from a counter. ticket_counter is the counter's index.
   int32_t tickets, ticket_counter;
 };
 
-/// Rows [rows * i / n, rows * (i + 1) / n), as TaskGrid cuts them, or [i * row_tile, ...) in a launch.
+/// Returns rows [rows * i / n, rows * (i + 1) / n), as TaskGrid cuts them, or [i * row_tile, ...) in a launch.
 TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTables& step, bool is_launch) {
   const int32_t part = index / stage.col_tiles, col = index % stage.col_tiles * stage.col_tile;
   const int32_t col_end = col + stage.col_tile < stage.cols ? col + stage.col_tile : stage.cols;
@@ -137,14 +137,15 @@ TILE_FN TileRange tile_of(const StageTable& stage, int32_t index, const StepTabl
           static_cast<int32_t>(int64_t{rows} * (part + 1) / stage.row_parts), col, col_end, index};
 }
 
-/// What a persistent step switches over. Of the emulated device, all kernels: tests run them as tasks too.
+/// The kernels that a persistent step can run. On the emulated device these are all kernels, because tests run them as
+/// tasks too.
 #ifdef __CUDACC__
 #define REDLINE_TILE_SWITCH REDLINE_TILE_TASKS
 #else
 #define REDLINE_TILE_SWITCH REDLINE_TILE_KERNELS
 #endif
 
-/// The kernel whose task form has the code of this one too.
+/// Returns the kernel whose task form also contains the code of this one.
 TILE_CONST_FN KernelId task_kernel(KernelId kernel) {
   if (kernel == KernelId::kExpertLinear) return KernelId::kLinear;
   if (kernel == KernelId::kExpertLinearF32) return KernelId::kLinearF32;
@@ -168,7 +169,7 @@ TILE_FN void compute_of(const StageTable& stage, const uint8_t* constants, const
   w.begin_task();
   Kernel::compute(*reinterpret_cast<const typename Kernel::Args*>(constants + stage.args), tile, step, w, ring);
 }
-/// `kPersistent`: as a task of a persistent step.
+/// Loads the weights of a tile. `kPersistent`: as a task of a persistent step.
 template <bool kPersistent>
 TILE_FN void load_tile(const StageTable& stage, const uint8_t* constants, const TileRange& tile, Warp& w,
                        RingPosition& ring) {
@@ -198,12 +199,12 @@ TILE_FN void compute_tile(const StageTable& stage, const uint8_t* constants, con
   }
 }
 
-/// When a task of a persistent step began to wait, began, and ended, by the device's clock in nanoseconds.
+/// Times of a task of a persistent step: begin of its wait, begin, and end, by the device's clock in nanoseconds.
 struct TaskTimes {
   uint64_t wait, begin, end;
 };
-/// When the launches of a stage began and ended. The maximum over their warps, so the begin is stored complemented;
-/// 0: no launch.
+/// Times of the launches of a stage. Each is the maximum over their warps, so the begin is stored complemented; 0: no
+/// launch.
 struct StageTimes {
   uint64_t not_begin, end;
 };
@@ -213,7 +214,7 @@ struct ProgramTables {
   const StageTable* stages;
   const uint8_t* constants;
   const StepTables* step;
-  // Persistent steps only: the task lists of the program (graph/program.h), one for each block.
+  // Tables of persistent steps only: the task lists of the program (graph/program.h), one for each block.
   struct TaskEntry {
     uint32_t stage, index, wait_begin, wait_end, notify_begin, notify_end;
   };
@@ -224,19 +225,19 @@ struct ProgramTables {
   const uint32_t* list_begin;  ///< [blocks + 1]
   const WaitEntry* waits;
   const uint32_t* notifies;
-  uint64_t* counters;  ///< kCounterStride apart
+  uint64_t* counters;  ///< counters, kCounterStride apart
   uint64_t epoch;      ///< number of this step, from 1: a wait is counter >= count * epoch
   uint32_t num_lists;
   HangReport* hang;
-  uint64_t deadline_ns;  ///< for each wait
-  // Of a trace; nullptr: none is wanted.
+  uint64_t deadline_ns;  ///< time limit of each wait
+  // Buffers of a trace; nullptr: no trace.
   TaskTimes* task_times;    ///< parallel to tasks
   StageTimes* stage_times;  ///< parallel to stages
 };
-/// A counter has a line of its own.
+/// Distance of counters, so that each has a cache line of its own.
 inline constexpr int kCounterStride = 16;
 
-/// A consumer warp begins or ends its part of a launch.
+/// Records that a consumer warp begins its part of a launch; trace_end() records the end.
 TILE_FN void trace_begin(const ProgramTables& p, int32_t stage, Warp& w) {
   if (p.stage_times != nullptr && w.index() == 0) w.raise(&p.stage_times[stage].not_begin, ~w.now());
 }
@@ -244,7 +245,7 @@ TILE_FN void trace_end(const ProgramTables& p, int32_t stage, Warp& w) {
   if (p.stage_times != nullptr) w.raise(&p.stage_times[stage].end, w.now());
 }
 
-/// The warp's part of tile `block` of stage `number`.
+/// Runs the warp's part of tile `block` of stage `number`.
 TILE_FN void run_launch(const StageTable& stage, int32_t number, const ProgramTables& p, int block, Warp& w) {
   const TileRange tile = tile_of(stage, block, *p.step, true);
   RingPosition ring;
@@ -267,7 +268,7 @@ TILE_FN bool loader_waits(KernelId kernel) {
   return false;
 }
 
-/// False: the step is abandoned.
+/// Waits for the events of a task. Returns false if the step was aborted.
 TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, Warp& w) {
   const ProgramTables::TaskEntry& task = p.tasks[place];
   for (uint32_t wait = task.wait_begin; wait < task.wait_end && !w.is_abandoned(); ++wait) {
@@ -278,21 +279,21 @@ TILE_FN bool wait_for_events(const ProgramTables& p, int block, uint32_t place, 
   return !w.is_abandoned();
 }
 
-/// For all consumer warps, what the first of them takes.
+/// Returns the next tile to all consumer warps; the first warp takes it.
 TILE_FN uint32_t next_tile(Warp& w, RingPosition& ring) {
-  w.consumer_sync();  // all have read the flag, and the tile before is complete
+  w.consumer_sync();  // all warps have read the flag, and the previous tile is complete
   if (w.index() == 0) w.store_shared(Lanes<uint32_t>(uint32_t{kFlagOffset}), Lanes<uint32_t>(Tickets::take(w, ring)));
   w.consumer_sync();
   return w.load_shared_uniform(kFlagOffset);
 }
 
-/// Numbers that the steps before have drawn: in each, every tile, and one number past them for each block.
+/// Returns how many numbers earlier steps have drawn: in each step every tile, and one number past them for each block.
 TILE_FN uint64_t tickets_before(const ProgramTables& p, const StageTable& stage) {
   return (p.epoch - 1) * (static_cast<uint64_t>(stage.tickets) + p.num_lists);
 }
 
-/// The loader's part of one persistent step. It goes through the list by itself: weights depend on no event, so the
-/// ring fills with those of the next tasks while the consumers compute or wait.
+/// Runs the loader's part of one persistent step. It goes through the list independently: weights depend on no event,
+/// so the ring fills with weights of the next tasks while the consumers compute or wait.
 TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
   w.watch(p.hang, p.deadline_ns, block);
@@ -313,7 +314,7 @@ TILE_FN void load_persistent(const ProgramTables& p, int block, Warp& w) {
   }
 }
 
-/// A consumer's part. All warps of the block leave an abandoned step at the same task.
+/// Runs a consumer's part. All warps of the block leave an aborted step at the same task.
 TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
   RingPosition ring;
   w.watch(p.hang, p.deadline_ns, block);
@@ -329,7 +330,7 @@ TILE_FN void compute_persistent(const ProgramTables& p, int block, Warp& w) {
     w.consumer_sync();
     if (w.load_shared_uniform(kFlagOffset) == 0) return;
     if (p.task_times != nullptr && w.index() == 0) w.stamp(&p.task_times[i].begin);
-    // One call: the code of all kernels is there once.
+    // A single call, so that the code of all kernels exists once.
     uint32_t tile = task.index;
     do {
       if (stage.tickets > 0) tile = next_tile(w, ring);

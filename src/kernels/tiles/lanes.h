@@ -12,9 +12,9 @@
 #ifdef __CUDACC__
 #define TILE_FN __device__ __forceinline__
 #define TILE_CONST_FN __host__ __device__ constexpr
-// Before loops over arrays of lanes, which are registers only where every index is a constant.
+// Unrolls loops over arrays of lanes, which are registers only where every index is a constant.
 #define TILE_UNROLL _Pragma("unroll")
-// Before loops whose unrolled copies would spill registers that live across them.
+// Prevents unrolling of loops whose copies would spill registers that live across them.
 #define TILE_ROLLED _Pragma("unroll 1")
 #else
 #define TILE_FN inline
@@ -43,7 +43,7 @@ TILE_FN To convert(From x) {
 TILE_FN float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 TILE_FN uint32_t float_to_bits(float x) { return __float_as_uint(x); }
 
-// The library functions of CUDA, not the approximations: errors of a few units in the last place.
+// CUDA's library functions, not the approximations: errors of a few units in the last place.
 TILE_FN int popcount_of(uint32_t x) { return __popc(x); }
 TILE_FN float exp_of(float x) { return expf(x); }
 TILE_FN float tanh_of(float x) { return tanhf(x); }
@@ -109,7 +109,7 @@ struct Lanes {
 };
 
 namespace detail {
-/// f of every lane.
+/// Applies f to every lane.
 template <class F, class T, class... More>
 inline auto map(F f, const Lanes<T>& a, const More&... more) -> Lanes<decltype(f(a.v[0], more.v[0]...))> {
   Lanes<decltype(f(a.v[0], more.v[0]...))> r;
@@ -180,7 +180,7 @@ inline Lanes<double> fma_of(const Lanes<double>& a, double b, const Lanes<double
 
 #ifdef __CUDACC__
 
-// One instruction each; of a number that is not finite, the bits may differ from those below.
+// Conversions in one instruction each. For numbers that are not finite, the bits may differ from those below.
 TILE_FN float bf16_to_float(uint32_t bits) { return bits_to_float(bits << 16); }
 TILE_FN uint32_t pack_bf16(float low, float high) {
   uint32_t pair;
@@ -202,20 +202,20 @@ TILE_FN uint32_t float_to_f16(float x) { return pack_f16(x, 0.0f); }
 
 #else
 
-/// bfloat16 and float16 as stored: 16 bits.
+/// Converts bfloat16 or float16 bits to float32; exact.
 TILE_FN Lanes<float> bf16_to_float(const Lanes<uint32_t>& bits) { return bits_to_float(bits << uint32_t{16}); }
-/// Rounded to nearest even; NaN stays NaN.
+/// Rounds to nearest even; NaN stays NaN.
 TILE_FN Lanes<uint32_t> float_to_bf16(const Lanes<float>& x) {
   const Lanes<uint32_t> bits = float_to_bits(x);
   const Lanes<uint32_t> rounded = (bits + uint32_t{0x7fff} + ((bits >> uint32_t{16}) & uint32_t{1})) >> uint32_t{16};
   const Lanes<bool> is_nan = (bits & uint32_t{0x7fffffff}) > Lanes<uint32_t>(uint32_t{0x7f800000});
   return select(is_nan, Lanes<uint32_t>((bits >> uint32_t{16}) | uint32_t{64}), rounded);
 }
-/// Two bfloat16 in a register of a fragment, `low` in the lower half.
+/// Packs two bfloat16 into a register of a fragment, `low` in the lower half.
 TILE_FN Lanes<uint32_t> pack_bf16(const Lanes<float>& low, const Lanes<float>& high) {
   return float_to_bf16(low) | (float_to_bf16(high) << uint32_t{16});
 }
-/// Exact for every float16.
+/// Converts every float16 exactly.
 TILE_FN Lanes<float> f16_to_float(const Lanes<uint32_t>& half) {
   const Lanes<uint32_t> magnitude = half & uint32_t{0x7fff}, sign = (half & uint32_t{0x8000}) << uint32_t{16};
   const Lanes<float> small = convert<float>(convert<int32_t>(magnitude)) * 0x1p-24f;  // subnormal
@@ -225,7 +225,7 @@ TILE_FN Lanes<float> f16_to_float(const Lanes<uint32_t>& half) {
   const Lanes<bool> is_small = magnitude < Lanes<uint32_t>(uint32_t{0x0400});
   return bits_to_float(select(is_small, float_to_bits(small), large) | sign);
 }
-/// Rounded to nearest even; above 65504, infinity.
+/// Rounds to nearest even; values above 65504 become infinity.
 TILE_FN Lanes<uint32_t> float_to_f16(const Lanes<float>& x) {
   const Lanes<uint32_t> bits = float_to_bits(x), sign = (bits >> uint32_t{16}) & uint32_t{0x8000};
   const Lanes<uint32_t> magnitude = bits & uint32_t{0x7fffffff};

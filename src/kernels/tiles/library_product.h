@@ -1,17 +1,17 @@
-// What surrounds a product that a library of the device computes (TileDevice::multiply): its operands in the form that
-// libraries read, and the epilogue. The stage is a Linear with a bfloat16 weight of one matrix, whose arguments these
-// kernels share; the operands are in StepTables::library.
+// Kernels around a product that a library of the device computes (TileDevice::multiply): they convert its operands to
+// the format that libraries read, and apply the epilogue. The stage is a Linear with a bfloat16 weight of one matrix,
+// whose arguments these kernels share; the operands are in StepTables::library.
 #pragma once
 
 #include "kernels/tiles/linear.h"
 
 namespace redline::tiles {
 
-/// The weight's columns of a tile, row by row. Its first row part has all of them.
+/// Writes the weight's columns of a tile, row by row. The first row part of the grid covers all of them.
 struct UnpackWeight {
   using Args = LinearArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
-  /// Lane (half, row): a line of 64 bytes of the panel has two elements of each of its 16 rows.
+  /// Lane (half, row) copies: a 64-byte line of the panel has two elements of each of its 16 rows.
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
     const Lanes<int> row = w.lane() % 16, half = w.lane() / 16;
     const int lines = a.in_features / 2;
@@ -27,7 +27,7 @@ struct UnpackWeight {
   }
 };
 
-/// Rows of x, rounded to bfloat16. The tiles of a row part share its columns.
+/// Rounds rows of x to bfloat16. The tiles of a row part share its columns.
 struct RoundRows {
   using Args = LinearArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;
@@ -46,7 +46,7 @@ struct RoundRows {
   }
 };
 
-/// The epilogue of Linear.
+/// Applies the epilogue of Linear.
 struct FinishRows {
   using Args = LinearArgs;
   static constexpr bool kLoads = false, kLoaderWaits = false;

@@ -18,7 +18,7 @@
 
 namespace redline::tiles {
 
-/// Columns of a task.
+/// Number of columns of a task.
 inline constexpr int kLinearCols = 16 * kConsumerWarps;
 
 struct LinearArgs {
@@ -26,43 +26,44 @@ struct LinearArgs {
   const uint8_t* weight;
   const float* x;
   float* y;
-  const float* bias;                  ///< [out_features] or nullptr; of experts, for each of them
+  const float* bias;                  ///< [out_features] or nullptr; with experts, one bias for each
   const float* residual;              ///< like y, or nullptr
   const float* table;                 ///< [items, table_cols] or nullptr
-  int32_t in_features, out_features;  ///< of y's rows: of all heads, of one expert
-  int32_t x_stride;                   ///< of rows of x
-  int32_t head_features;              ///< columns of y that a matrix makes
+  int32_t in_features, out_features;  ///< sizes of one matrix; of y's rows with heads or experts
+  int32_t x_stride;                   ///< elements between rows of x
+  int32_t head_features;              ///< columns of y that one matrix computes
   int32_t x_head_step;                ///< columns of x from head to head
-  int64_t matrix_bytes;               ///< from matrix to matrix
-  int32_t table_cols, table_begin;    ///< columns [table_begin, table_begin + out_features) belong to those of y
-  int32_t table_is_gate;              ///< they are multiplied; otherwise added
-  int32_t item_rows;                  ///< rows of y that share a row of the table; a number of StepTables::rows
-  // Of experts. Expert e has the places [offsets[e], offsets[e + 1]) of `order`.
+  int64_t matrix_bytes;               ///< bytes from matrix to matrix
+  /// Columns [table_begin, table_begin + out_features) belong to the columns of y.
+  int32_t table_cols, table_begin;
+  int32_t table_is_gate;  ///< true: table values are multiplied; false: they are added
+  int32_t item_rows;      ///< rows of y that share a row of the table; an index in StepTables::rows
+  // Routing of experts. Expert e has the places [offsets[e], offsets[e + 1]) of `order`.
   const int32_t* offsets;
   const int32_t* order;  ///< pairs of token and choice
   int32_t
       experts_per_token;   ///< row of x of a pair: pair / experts_per_token; 0: the place itself, and the pair is the
                            ///< row of y
-  int32_t panel_bytes;     ///< of a row panel of w, all units
-  int32_t panel_stride;    ///< from panel to panel: the units, and scales of rows
-  int32_t chunk_bytes;     ///< of a slot of the ring: whole units
-  int32_t chunk_elements;  ///< of K, at most kMaxChunk
+  int32_t panel_bytes;     ///< bytes of the units of a row panel of w
+  int32_t panel_stride;    ///< bytes from panel to panel: the units, and scales of rows
+  int32_t chunk_bytes;     ///< bytes of a slot of the ring: whole units
+  int32_t chunk_elements;  ///< elements of K in a chunk, at most kMaxChunk
 };
 
 namespace detail {
 
 inline constexpr int kMaxChunk = 512;
-/// Of W8A8, whose codes fill a slot.
+/// Chunk of W8A8, whose codes fill a slot.
 inline constexpr int kI8Chunk = 256;
 static_assert(kI8Chunk * 16 == kSlotBytes);
-/// A chunk of x whose largest element is smaller becomes zero.
+/// Limit below which the largest element of a chunk of x makes the whole chunk zero.
 inline constexpr float kI8Least = 0x1p-100f;
 
-/// What a task of a product has: rows, a matrix, and columns of it.
+/// The part of a product that a task computes: rows, a matrix, and columns of it.
 struct Product {
-  int32_t row_begin, row_end;  ///< of experts: places in the order
+  int32_t row_begin, row_end;  ///< for experts: places in the order
   int32_t matrix;
-  int32_t col_begin, col_end;  ///< of the matrix
+  int32_t col_begin, col_end;  ///< columns of the matrix
 };
 
 /// A row of x in memory.
@@ -73,7 +74,7 @@ struct RowOfX {
   }
 };
 
-/// Rows of x and y as they are; heads side by side.
+/// Rows of x and y in their order in memory; heads are side by side.
 struct DenseRows {
   using Args = LinearArgs;
   static constexpr bool kLoaderWaits = false, kRoundsToI8 = true;
@@ -89,10 +90,10 @@ struct DenseRows {
   static TILE_FN int bias_col(const LinearArgs& a, const Product& p) { return p.matrix * a.head_features; }
 };
 
-/// Task i has columns i % n of expert i / n.
+/// Rows by expert. Task i has columns i % n of expert i / n.
 struct ExpertRows {
   using Args = LinearArgs;
-  static constexpr bool kLoaderWaits = true;  ///< for the offsets
+  static constexpr bool kLoaderWaits = true;  ///< the loader reads the offsets
   static constexpr bool kRoundsToI8 = true;
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
     const int32_t tiles = (a.out_features + kLinearCols - 1) / kLinearCols, expert = tile.index / tiles;
@@ -111,10 +112,10 @@ struct ExpertRows {
   static TILE_FN int bias_col(const LinearArgs& a, const Product& p) { return p.matrix * a.out_features; }
 };
 
-/// Either of these, as the arguments say: a persistent step has the code of a product once.
+/// DenseRows or ExpertRows, as the arguments select: a persistent step contains the code of a product once.
 struct TaskRows {
   using Args = LinearArgs;
-  static constexpr bool kLoaderWaits = false;  ///< that of the kernel counts
+  static constexpr bool kLoaderWaits = false;  ///< the value of the actual kernel is used
   static constexpr bool kRoundsToI8 = true;
   static TILE_FN Product product(const LinearArgs& a, const TileRange& tile, Warp& w) {
     return a.offsets ? ExpertRows::product(a, tile, w) : DenseRows::product(a, tile, w);
@@ -131,7 +132,8 @@ struct TaskRows {
   }
 };
 
-/// Both sides of the ring count the same chunks: of all panels, for each pass over `pass_rows` rows.
+/// Returns the number of passes over `pass_rows` rows. Loader and consumers count the same chunks: all panels in each
+/// pass.
 TILE_FN int linear_passes(const Product& p, int pass_rows) {
   return (p.row_end - p.row_begin + pass_rows - 1) / pass_rows;
 }
@@ -151,20 +153,20 @@ TILE_FN void load_panels(const LinearArgs& a, const Product& product, int pass_r
     }
 }
 
-/// The scales of rows of a panel of the product's matrix.
+/// Returns the scales of rows of a panel of the product's matrix.
 TILE_FN Lanes<float> scales_of(const LinearArgs& a, const Product& p, int panel, const Lanes<int>& row, Warp& w) {
   const uint8_t* from = a.weight + p.matrix * a.matrix_bytes + int64_t{panel} * a.panel_stride;
   return row_scales(a.format, from, a.panel_stride, row, true, w);
 }
 
-/// The epilogue: stores 32 values of y, by lane. `col`: of the matrix.
+/// Applies the epilogue and stores 32 values of y, by lane. `col` is a column of the matrix.
 template <class Rows>
 TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& step, Warp& w, const Lanes<int>& row,
                     const Lanes<int>& col, Lanes<float> value) {
   const Lanes<bool> mask = (row < Lanes<int>(p.row_end)) & (col < Lanes<int>(p.col_end));
   const Lanes<int> y_row = Rows::y_row(a, row, mask, w);
   if (a.bias) value = value + w.load(a.bias + Rows::bias_col(a, p), col, mask);
-  // Rows of a dense product are neighbours; those of an expert's pairs may be anywhere.
+  // Rows of a dense product are adjacent; rows of an expert's pairs may be anywhere.
   const Lanes<int64_t> at =
       convert<int64_t>(y_row) * int64_t{a.out_features} + convert<int64_t>(col + Rows::y_col(a, p));
   if (a.table) {
@@ -178,7 +180,7 @@ TILE_FN void finish(const LinearArgs& a, const Product& p, const StepTables& ste
 
 }  // namespace detail
 
-/// `kRows`: of a pass over the weight. Sums do not depend on it.
+/// A product kernel. `kRows`: rows of a pass over the weight; sums do not depend on it.
 template <class Rows, int kRows = 64>
 struct BasicLinear {
   using Args = typename Rows::Args;
@@ -204,7 +206,7 @@ struct BasicLinear {
       for (int i = 0; i < kTiles; ++i) sums[i] = zero_c();
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
-        w.consumer_sync();  // the previous rows are no longer needed
+        w.consumer_sync();  // the previous rows are no longer read
         if (is_i8(a))
           stage_codes(a, product, step, first, rows, k, elements, w,
                       [](int row, const Lanes<int>& column) { return Codes{0}.at(row, column); });
@@ -225,7 +227,7 @@ struct BasicLinear {
   }
 
  private:
-  /// Elements [k, k + 16) of the 8 rows of tile i.
+  /// Loads elements [k, k + 16) of the 8 rows of tile i.
   static TILE_FN FragmentB rows_of(const X& x, Warp& w, int i, int k) {
     const Lanes<int> lane = w.lane();
     const Lanes<uint32_t> at = x.at(fragment_group(lane) + 8 * i, fragment_thread(lane) * 4 + k);
@@ -250,7 +252,7 @@ struct BasicLinear {
     }
   }
 
-  /// The codes of x, as x is.
+  /// The codes of x in shared memory, stored like x.
   using Codes = SharedTile<kPassRows, detail::kI8Chunk, 1>;
 
   static TILE_FN void multiply_codes(int stage, int elements, int tiles, Warp& w, FragmentC (&sums)[kTiles]) {
@@ -271,16 +273,16 @@ struct BasicLinear {
     add_products(products, tiles, w, sums);
   }
 
-  // Of products of warp groups too (wide_linear.h).
+  // Members for products of warp groups too (wide_linear.h).
  protected:
-  /// Whether x is rounded to int8. Convolutions do not: their kernels have no registers left.
+  /// Returns true if x is rounded to int8. Convolutions never are: their kernels have no registers left.
   static TILE_FN bool is_i8(const Args& a) { return Rows::kRoundsToI8 && a.format.is_i8(); }
 
-  /// Scales of rows of x in shared memory, after the codes.
+  /// Offset in shared memory of the scales of rows of x, after the codes.
   static constexpr uint32_t kScales = static_cast<uint32_t>(kPassRows * detail::kI8Chunk);
   static_assert(kScales + kPassRows * 4 <= kActivationBytes);
 
-  /// Elements [k, k + 32) of the rows g and g + 8 of the warp's panel, of W8A8.
+  /// Loads elements [k, k + 32) of the rows g and g + 8 of the warp's panel, in W8A8.
   static TILE_FN FragmentA codes_of(int stage, int k, Warp& w) {
     const Lanes<int> at = (fragment_thread(w.lane()) + k / 4) * 64 + fragment_group(w.lane()) * 4;
     const Lanes<uint32_t> offset = convert<uint32_t>(at) + Ring::slot(stage, w.index());
@@ -302,8 +304,9 @@ struct BasicLinear {
     }
   }
 
-  /// As stage_rows(), as int8: four codes, of columns from a multiple of 4 on, at place(row, column), and the scale of
-  /// each row at kScales. scale = max |x| / 127, not a number where x is not finite; code = x / scale, rounded to even.
+  /// Stages rows of x like stage_rows(), as int8: four codes, of columns from a multiple of 4 on, at place(row,
+  /// column), and the scale of each row at kScales. scale = max |x| / 127, NaN where x is not finite; code = x / scale,
+  /// rounded to even.
   template <class Place>
   static TILE_FN void stage_codes(const Args& a, const detail::Product& product, const StepTables& step, int first,
                                   int rows, int k, int elements, Warp& w, const Place& place) {
@@ -337,7 +340,8 @@ struct BasicLinear {
     }
   }
 
-  /// Rows [first, first + rows) of x, columns from k on, as bfloat16 at place(row, column); zeros up to whole tiles.
+  /// Stages rows [first, first + rows) of x, columns from k on, as bfloat16 at place(row, column); zeros up to whole
+  /// tiles.
   template <class Place>
   static TILE_FN void stage_rows(const Args& a, const detail::Product& product, const StepTables& step, int first,
                                  int rows, int k, int elements, Warp& w, const Place& place) {
@@ -352,12 +356,12 @@ struct BasicLinear {
     }
   }
 
-  /// Two codes, exact in bfloat16.
+  /// Packs two codes, which are exact in bfloat16.
   static TILE_FN Lanes<uint32_t> pack_codes(const Lanes<float>& low, const Lanes<float>& high) {
     return (float_to_bits(low) >> 16u) | (float_to_bits(high) & 0xffff0000u);
   }
 
-  /// The group of elements that begins at k: codes of 16 and 16, and what they are multiplied by, of rows g and g + 8.
+  /// Decodes the group of elements that begins at k: two times 16 codes of rows g and g + 8, and their factors.
   template <class Weights>
   static TILE_FN void decode_group(const Weights& weights, const PanelFormat& f, int k, const Lanes<int>& g,
                                    const Lanes<int>& t, FragmentA (&codes)[2], Lanes<float> (&scale)[2],
@@ -435,14 +439,15 @@ struct BasicLinearF32 {
   using Args = typename Rows::Args;
   static constexpr bool kLoads = true, kLoaderWaits = Rows::kLoaderWaits;
   static constexpr int kPassRows = 8;
-  static constexpr uint32_t kRows = 0;  ///< of x in shared memory, [kPassRows][kMaxChunk]
+  static constexpr uint32_t kRows = 0;  ///< offset of x in shared memory, [kPassRows][kMaxChunk]
   static_assert(kPassRows * detail::kMaxChunk * 4 <= kActivationBytes);
 
   static TILE_FN void load(const Args& a, const TileRange& tile, Warp& w, RingPosition& ring) {
     detail::load_panels(a, Rows::product(a, tile, w), kPassRows, w, ring);
   }
 
-  /// Lane (half, row) sums elements 8 i + 4 half .. + 3 of its row of w; the halves are added at the end.
+  /// Computes a tile. Lane (half, row) sums elements 8 i + 4 half .. + 3 of its row of w; the halves are added at the
+  /// end.
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w,
                               RingPosition& ring) {
     const detail::Product product = Rows::product(a, tile, w);
@@ -512,7 +517,7 @@ using LinearF32 = BasicLinearF32<detail::DenseRows>;
 using ExpertLinear = BasicLinear<detail::ExpertRows>;
 using ExpertLinearF32 = BasicLinearF32<detail::ExpertRows>;
 
-/// The form of a kernel in a persistent step, which has few rows: less code and fewer registers.
+/// The form of a kernel in a persistent step, which has few rows: it has less code and needs fewer registers.
 template <class Kernel>
 struct TaskForm {
   using Type = Kernel;

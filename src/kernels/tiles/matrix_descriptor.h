@@ -1,5 +1,5 @@
 // The 64-bit descriptor by which wgmma finds an operand in shared memory (PTX ISA 9.7.15.5.1.2.2), for operands whose
-// rows are contiguous along K: 8 rows of 16, 32, 64 or 128 bytes are an atom, whose units of 16 bytes change places by
+// rows are contiguous along K. An atom is 8 rows of 16, 32, 64 or 128 bytes, whose units of 16 bytes are permuted by
 // the row.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace redline::tiles {
 
-/// Bytes of a row of an atom.
-enum class MatrixSwizzle : uint8_t { k16, k128, k64, k32 };  ///< in the order of the field; k16: no swizzle
+/// Number of bytes of a row of an atom.
+enum class MatrixSwizzle : uint8_t { k16, k128, k64, k32 };  ///< values are in the order of the field; k16: no swizzle
 
 struct MatrixDescriptor {
   uint32_t begin = 0;       ///< address in shared memory

@@ -1,5 +1,5 @@
-// Rows that a table with a row for each item of the batch changes: gated_add, the rows of group_norm; and what else
-// depends on items: concat_rows and slice_rows, timestep_embedding.
+// Ops that depend on the item of a row: gated_add, the rows of group_norm, concat_rows and slice_rows,
+// timestep_embedding.
 #pragma once
 
 #include "kernels/tiles/angles.h"
@@ -7,15 +7,15 @@
 
 namespace redline::tiles {
 
-/// y = f(x * table[item, factor ...] + z), z a matrix like x, or columns of the table too.
+/// Computes y = f(x * table[item, factor ...] + z), where z is a matrix like x, or columns of the table too.
 struct Modulate {
   struct Args {
     const float* x;
     const float* table;
-    const float* residual;  ///< nullptr: `term` columns of the table
+    const float* residual;  ///< nullptr: z is the columns from `term` on of the table
     float* y;
     int32_t cols, table_cols, factor, term;
-    int32_t item_rows;  ///< a number of StepTables::rows
+    int32_t item_rows;  ///< an index in StepTables::rows
     int32_t has_silu;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
@@ -32,7 +32,7 @@ struct Modulate {
   }
 };
 
-/// Item i of y has rows [skip, skip + rows) of item i of a, then those of b. Sizes are numbers of StepTables::rows.
+/// Item i of y gets rows [skip, skip + rows) of item i of a, then those of b. Sizes are indices in StepTables::rows.
 struct ConcatRows {
   struct Args {
     const float* a;
@@ -57,7 +57,7 @@ struct ConcatRows {
   }
 };
 
-/// Cosines and sines of scale * (t * frequency). Every operation is rounded to float32, as in training.
+/// Computes cosines and sines of scale * (t * frequency). Every operation is rounded to float32, as in training.
 struct TimestepEmbedding {
   struct Args {
     const float* timestep;

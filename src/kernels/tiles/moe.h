@@ -1,4 +1,5 @@
-// Mixtures of experts besides their products (linear.h): moe_router and expert_sum; and column_squares, of experts too.
+// The ops of a mixture of experts other than its products (linear.h): moe_router, expert_sum and column_squares; also
+// column_squares without experts.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -15,7 +16,7 @@ struct MoeRouter {
     int32_t* offsets;   ///< [num_experts + 1]
     int32_t* order;     ///< [tokens * experts_per_token]
     int32_t* chosen;    ///< [tokens * experts_per_token]: the expert of each pair
-    int32_t row_dim;    ///< of StepTables::rows: tokens
+    int32_t row_dim;    ///< index in StepTables::rows of the number of tokens
     int32_t num_experts, experts_per_token;
     int32_t num_groups, groups_per_token;
     int32_t is_sigmoid, normalizes, groups_by_two_best;
@@ -28,7 +29,7 @@ struct MoeRouter {
     const int tokens = step.rows[a.row_dim], pairs = tokens * a.experts_per_token;
     for (int t = w.index(); t < tokens; t += kConsumerWarps) choose(a, t, w);
     w.consumer_sync();
-    // Places of an expert: the pairs of the experts before it come first.
+    // The pairs of an expert follow the pairs of all experts before it.
     for (int e = w.index(); e <= a.num_experts; e += kConsumerWarps) {
       Lanes<int> before = 0;
       for (int i = 0; i < pairs; i += kWarpLanes) {
@@ -56,7 +57,7 @@ struct MoeRouter {
     for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) x = x + w.shuffle_xor(x, distance);
     return x;
   }
-  /// Exclusive prefix sum over the lanes.
+  /// Returns the exclusive prefix sum over the lanes.
   static TILE_FN Lanes<int> places_of(Warp& w, const Lanes<int>& x) {
     const Lanes<int> lane = w.lane();
     Lanes<int> block = x, before = 0;  // sums of the lane's block of 1, 2, 4, .. lanes, and of its part before the lane
@@ -71,7 +72,7 @@ struct MoeRouter {
     float key;
     int expert;
   };
-  /// The largest key, of the smallest expert that has it.
+  /// Returns the largest key and the smallest expert that has it.
   static TILE_FN Best best_of(Warp& w, const Lanes<float> (&keys)[kParts], int parts) {
     Lanes<float> key = keys[0];
     Lanes<int> expert = w.lane();
@@ -91,7 +92,7 @@ struct MoeRouter {
     }
     return {w.broadcast(key, 0), w.broadcast(expert, 0)};
   }
-  /// All parts, as Partial::clear in attention.h.
+  /// Clears all parts, for the reason given at Partial::clear in attention.h.
   static TILE_FN void clear(Lanes<float> (&keys)[kParts]) {
     TILE_UNROLL
     for (int i = 0; i < kParts; ++i) keys[i] = -INFINITY;
@@ -104,7 +105,8 @@ struct MoeRouter {
   }
 
   static TILE_FN void choose(const Args& a, int t, Warp& w) {
-    constexpr float kLowest = -3.4028234663852886e38f;  // NaN counts as this, which is above experts that are out
+    // NaN counts as this value, which is above that of excluded experts.
+    constexpr float kLowest = -3.4028234663852886e38f;
     const int parts = (a.num_experts + kWarpLanes - 1) / kWarpLanes, n = a.num_experts;
     const float* logits = a.logits + int64_t{t} * n;
     Lanes<float> scores[kParts], keys[kParts];
@@ -168,10 +170,10 @@ struct MoeRouter {
       }
     return w.broadcast(found, 0);
   }
-  /// Takes out the experts of all groups but the best ones.
+  /// Excludes the experts of all groups but the best ones.
   static TILE_FN void leave_groups(const Args& a, Lanes<float> (&keys)[kParts], int parts, float lowest, Warp& w) {
     const int size = a.num_experts / a.num_groups;
-    Lanes<float> groups[kParts];  // the score of group g in lane g % 32 of part g / 32
+    Lanes<float> groups[kParts];  // score of group g, in lane g % 32 of part g / 32
     const int group_parts = (a.num_groups + kWarpLanes - 1) / kWarpLanes;
     clear(groups);
     for (int g = 0; g < a.num_groups; ++g) {
@@ -197,7 +199,7 @@ struct MoeRouter {
           groups[i] = select(w.lane() + i * kWarpLanes == Lanes<int>(g), Lanes<float>(score), groups[i]);
     }
     for (int i = 0; i < a.groups_per_token; ++i) remove(w, groups, group_parts, best_of(w, groups, group_parts).expert);
-    // What is left is out.
+    // The groups that are left over are excluded.
     for (int g = 0; g < a.num_groups; ++g) {
       if (!(score_of(w, groups, group_parts, g) > -INFINITY)) continue;
       TILE_UNROLL
@@ -211,7 +213,7 @@ struct MoeRouter {
   }
 };
 
-/// y[t] = sum_i weights[t, i] x[t * experts_per_token + i] + sigmoid(gate[t]) shared[t].
+/// Computes y[t] = sum_i weights[t, i] x[t * experts_per_token + i] + sigmoid(gate[t]) shared[t].
 struct ExpertSum {
   struct Args {
     const float* x;
@@ -238,7 +240,7 @@ struct ExpertSum {
   }
 };
 
-/// Sums of squares of columns, over all rows or, of each expert, over its rows and then their number
+/// Computes sums of squares of columns, over all rows, or for each expert over its rows, followed by their number
 /// (graph/ops/column_squares.h). A task has some columns and goes through the rows in order.
 struct Squares {
   struct Args {
@@ -246,9 +248,10 @@ struct Squares {
     const int32_t* offsets;  ///< nullptr: all rows
     const int32_t* order;
     float* y;         ///< [1, cols], or [experts, cols + 1]
-    int32_t row_dim;  ///< of StepTables::rows: of x
+    int32_t row_dim;  ///< index in StepTables::rows of the rows of x
     int32_t cols;
-    int32_t experts_per_token;  ///< row of x of a pair: pair / experts_per_token; 0: the place itself
+    /// Row of x of a pair: pair / experts_per_token; 0: the row is the place itself.
+    int32_t experts_per_token;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
@@ -269,13 +272,13 @@ struct Squares {
   }
 };
 
-/// Heads of y: those of a, each followed by that of b. One head: columns side by side.
+/// Concatenates heads: each head of y is a head of a followed by one of b. With one head, columns are side by side.
 struct Concat {
   struct Args {
     const float* a;
     const float* b;
     float* y;
-    int32_t cols, a_cols, b_cols;  ///< of a row of y; of one head of a and of b
+    int32_t cols, a_cols, b_cols;  ///< columns of a row of y; of one head of a; of one head of b
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& args, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {

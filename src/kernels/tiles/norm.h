@@ -5,9 +5,9 @@
 
 namespace redline::tiles {
 
-/// y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias over groups of `cols` elements; without `centred`
-/// the mean that is subtracted is zero. With a table, y * (1 + table[item, scale ...]) + table[item, shift ...] of
-/// whole rows.
+/// Computes y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias over groups of `cols` elements; without
+/// `centred` the subtracted mean is zero. With a table, y becomes y * (1 + table[item, scale ...]) + table[item, shift
+/// ...], for whole rows.
 struct Norm {
   struct Args {
     const float* x;
@@ -18,8 +18,8 @@ struct Norm {
     float eps;
     int32_t centred;
     const float* table;                ///< [items, table_cols] or nullptr
-    int32_t table_cols, scale, shift;  ///< shift -1: none
-    int32_t item_rows;                 ///< a number of StepTables::rows
+    int32_t table_cols, scale, shift;  ///< shift -1: there is none
+    int32_t item_rows;                 ///< an index in StepTables::rows
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {

@@ -8,26 +8,27 @@
 
 namespace redline::tiles {
 
-/// The first three are plain types; kI8 are signed codes.
+/// Kinds of code planes. The first three are plain types; kI8 are signed codes.
 enum class Planes : uint8_t { kF32, kF16, kBF16, k8, k4, k2, k3, k5, k6, kI8 };
 enum class Head : uint8_t { kNone, kHalf, kHalfPair, kExponent, kSubScale, kScaleMin, kNibbleScaleMin };
 
-/// A weight type as kernels need it; backends/tiles/panel_format.cc makes it from the format's description.
+/// The properties of a weight type that kernels need; backends/tiles/panel_format.cc derives them from the format's
+/// description.
 struct PanelFormat {
   Planes planes;
   Head head;
   uint8_t has_mins, has_table;
-  int32_t elements;    ///< of K in a unit: a block, or a line of 64 bytes
-  int32_t unit_bytes;  ///< of 16 rows
+  int32_t elements;    ///< elements of K in a unit: a block, or a line of 64 bytes
+  int32_t unit_bytes;  ///< bytes of a unit of 16 rows
   int32_t head_bytes, step_bytes;
   int32_t group;   ///< elements that share a scale: 16 or 32
   int32_t offset;  ///< code = unsigned code - offset
-  /// After the units of a panel: a float32 for each of its rows, which multiplies the row.
+  /// Bytes after the units of a panel: a float32 for each of its rows, which multiplies the row.
   int32_t row_scale_bytes;
   uint8_t table[16];
 
   TILE_CONST_FN bool is_plain() const { return planes <= Planes::kBF16; }
-  /// Codes of 8 bits with a scale for each row: products may round x to int8 too.
+  /// Returns true for codes of 8 bits with a scale for each row; products may then round x to int8 too.
   TILE_CONST_FN bool is_i8() const { return planes == Planes::kI8; }
 };
 
@@ -39,20 +40,20 @@ inline Lanes<uint32_t> look_up(const uint8_t* table, const Lanes<uint32_t>& inde
 }
 #endif
 
-/// The scales of some rows of a panel of `panel_bytes`, the scales included; 1 where the format has none.
+/// Returns the scales of some rows of a panel of `panel_bytes`, scales included; 1 where the format has none.
 TILE_FN Lanes<float> row_scales(const PanelFormat& f, const uint8_t* panel, int panel_bytes, const Lanes<int>& row,
                                 const Lanes<bool>& mask, Warp& w) {
   if (f.row_scale_bytes == 0) return 1.0f;
   return w.load(reinterpret_cast<const float*>(panel + (panel_bytes - f.row_scale_bytes)), row, mask);
 }
 
-/// Reads a panel through words(offset): the 4 bytes at a multiple of 4. All offsets are by lane.
+/// Reads a panel through words(offset), which returns the 4 bytes at a multiple of 4. All offsets are by lane.
 template <class Words>
 class Panel {
  public:
   TILE_FN Panel(const PanelFormat& format, const Words& words) : f_(format), words_(words) {}
 
-  /// Elements 4 `line` .. + 3 of a step of 32, of one row, as unsigned codes in the bytes of a word.
+  /// Returns elements 4 `line` .. + 3 of a step of 32, of one row, as unsigned codes in the bytes of a word.
   TILE_FN Lanes<uint32_t> codes(const Lanes<int>& unit, int step, const Lanes<int>& row, const Lanes<int>& line) const {
     const Lanes<int> at = unit + (f_.head_bytes + step * f_.step_bytes);
     Lanes<uint32_t> q = 0u;
@@ -71,7 +72,7 @@ class Panel {
     for (uint32_t shift = 0; shift < 32; shift += 8) found = found | (look_up(f_.table, (q >> shift) & 15u) << shift);
     return found;
   }
-  /// Code `index` of 4 as a number.
+  /// Returns code `index` of 4 as a number.
   TILE_FN Lanes<float> number(const Lanes<uint32_t>& codes, int index) const {
     return convert<float>(convert<int>((codes >> static_cast<uint32_t>(8 * index)) & 255u) - f_.offset);
   }
@@ -99,8 +100,8 @@ class Panel {
       default: return 0.0f;
     }
   }
-  /// Elements 4 `quad` .. + 3 of a row, counted from the first unit that `words` reads, as float32: scale * code - min,
-  /// each rounded once, as the format defines it. Of a plain type, lines from `num_lines` on are zero.
+  /// Decodes elements 4 `quad` .. + 3 of a row, counted from the first unit that `words` reads, as float32: scale *
+  /// code - min, each rounded once, as the format defines it. For a plain type, lines from `num_lines` on are zero.
   TILE_FN void quad(const Lanes<int>& row, const Lanes<int>& quad, int num_lines, Lanes<float> (&out)[4]) const {
     if (f_.is_plain()) return plain_quad(row, quad, num_lines, out);
     const Lanes<int> element = quad * 4, within = element % Lanes<int>(f_.elements);
@@ -114,7 +115,7 @@ class Panel {
       out[i] = f_.has_mins ? product - m : product;
     }
   }
-  /// The word of a line of a plain type, zero from `num_lines` on.
+  /// Returns the word of a line of a plain type, zero from `num_lines` on.
   TILE_FN Lanes<uint32_t> plain_word(const Lanes<int>& row, const Lanes<int>& line, int num_lines) const {
     const Lanes<bool> stored = line < Lanes<int>(num_lines);
     return select(stored, words_(select(stored, line, Lanes<int>(0)) * 64 + row * 4), Lanes<uint32_t>(0u));
@@ -127,7 +128,7 @@ class Panel {
   TILE_FN Lanes<uint32_t> pairs(const Lanes<int>& at, const Lanes<int>& row, const Lanes<int>& line) const {
     return (words_(at + line / 4 * 64 + row * 4) >> convert<uint32_t>(line % 4 * 2)) & 0x03030303u;
   }
-  /// Bit kBit of the codes.
+  /// Returns bit kBit of the codes.
   template <int kBit>
   TILE_FN Lanes<uint32_t> bit(const Lanes<int>& at, const Lanes<int>& row, const Lanes<int>& line) const {
     return ((words_(at + row * 4) >> convert<uint32_t>(line)) & 0x01010101u) << uint32_t{kBit};
@@ -139,10 +140,10 @@ class Panel {
     return f16_to_float((words_(offset / 4 * 4) >> convert<uint32_t>(offset % 4 * 8)) & 0xffffu);
   }
   TILE_FN Lanes<float> unsigned_number(const Lanes<uint32_t>& x) const { return convert<float>(convert<int>(x)); }
-  /// 2^(e - 128); subnormal below e = 2.
+  /// Returns 2^(e - 128); subnormal below e = 2.
   TILE_FN Lanes<float> exponent(const Lanes<uint32_t>& e) const {
     const Lanes<bool> is_small = e < Lanes<uint32_t>(2u);
-    // Both are computed, and no shift may be as wide as the number: where it counts, e is its last bit.
+    // Both values are computed, and no shift may be as wide as the number. Where the first one is used, e is 0 or 1.
     return bits_to_float(select(is_small, Lanes<uint32_t>(0x00200000u) << (e & 1u), (e - 1u) << 23u));
   }
   TILE_FN void plain_quad(const Lanes<int>& row, const Lanes<int>& quad, int num_lines, Lanes<float> (&out)[4]) const {

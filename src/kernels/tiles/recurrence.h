@@ -1,5 +1,5 @@
-// Layers with a recurrent state: causal_conv, gated_scan, gated_norm and lstm. Tokens of a sequence are taken one after
-// the other, so the bits of a row do not depend on how a prompt is cut into steps.
+// Layers with a recurrent state: causal_conv, gated_scan, gated_norm and lstm. Tokens of a sequence are computed one
+// after the other, so the bits of a row do not depend on how a prompt is cut into steps.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -7,10 +7,10 @@
 
 namespace redline::tiles {
 
-/// Where a kRecurrent state lies in the pages of its group: a sequence has the page that the step reads, then the one
-/// that it writes.
+/// The location of a kRecurrent state in the pages of its group: a sequence has the page that the step reads, then the
+/// page that it writes.
 struct RecurrentAddress {
-  int32_t group;  ///< of StepTables::groups
+  int32_t group;  ///< index in StepTables::groups
   int64_t offset;
 
   TILE_FN float* at(const StateTables& state, int sequence, int which) const {
@@ -18,7 +18,8 @@ struct RecurrentAddress {
   }
 };
 
-/// y[t, c] = f(bias[c] + sum_i weight[i, c] x[t - taps + 1 + i, c]); the inputs before a step are in the state.
+/// Computes y[t, c] = f(bias[c] + sum_i weight[i, c] x[t - taps + 1 + i, c]); the inputs before a step are in the
+/// state.
 struct CausalConv {
   struct Args {
     const float* x;
@@ -66,8 +67,8 @@ struct CausalConv {
   }
 };
 
-/// The recurrence of graph/ops/gated_scan.h, token by token. A task has one head; a warp has 32 of its columns in one
-/// sequence, and S stays in the state's page. Of the state only S is used: the CPU's chunk data is not.
+/// Computes the recurrence of graph/ops/gated_scan.h, token by token. A task has one head; a warp has 32 of its columns
+/// in one sequence, and S stays in the state's page. Only S of the state is used: the CPU's chunk data is not.
 struct GatedScan {
   struct Args {
     const float* x;
@@ -142,7 +143,7 @@ struct GatedScan {
   }
 };
 
-/// RMS norm of groups with a gate (graph/ops/gated_norm.h).
+/// Computes the RMS norm of groups with a gate (graph/ops/gated_norm.h).
 struct GatedNorm {
   struct Args {
     const float* x;
@@ -185,8 +186,8 @@ struct GatedNorm {
   }
 };
 
-/// One layer of graph/ops/lstm.h over gates that have the input's part already. A task has whole sequences, token by
-/// token: the product with h in float32, 16 gates for each warp in turn, then the cell.
+/// Computes one layer of graph/ops/lstm.h from gates that already contain the input's part. A task has whole sequences,
+/// token by token: the product with h in float32, 16 gates for each warp in turn, then the cell.
 struct Lstm {
   struct Args {
     PanelFormat format;
@@ -196,9 +197,9 @@ struct Lstm {
     float* y;
     int32_t hidden, dilation, panel_stride;
     int32_t num_partitions;
-    RecurrentAddress state;  ///< of this layer: h of `dilation` tokens, then c
+    RecurrentAddress state;  ///< state of this layer: h of `dilation` tokens, then c
   };
-  /// h and the products of one token are in shared memory.
+  /// Limit for h and the products of one token, which are in shared memory.
   static constexpr int kMaxHidden = kActivationBytes / 4 / 5 - 8;
   static constexpr bool kLoads = false, kLoaderWaits = false, kUsesShared = true;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables& step, Warp& w, RingPosition&) {
@@ -212,7 +213,7 @@ struct Lstm {
       const SequenceTable& rows = step.sequences[s];
       for (int t = 0; t < rows.rows; ++t) {
         float* h = after + (rows.first_position + t) % a.dilation * a.hidden;
-        w.consumer_sync();  // the state of the token before, and its products, are complete and read
+        w.consumer_sync();  // state and products of the previous token are complete and read
         each_of(padded(a), w, [&](const Lanes<int>& at, const Lanes<bool>& mask) {
           w.store_shared(convert<uint32_t>(at * 4), w.load(h, at, mask & (at < Lanes<int>(a.hidden))), mask);
         });
@@ -227,7 +228,7 @@ struct Lstm {
 
  private:
   static TILE_FN int padded(const Args& a) { return (a.hidden + 7) / 8 * 8; }
-  /// f(i, mask) for i below n, shared among the consumer warps.
+  /// Calls f(i, mask) for i below n, shared among the consumer warps.
   template <class F>
   static TILE_FN void each_of(int n, Warp& w, const F& f) {
     for (int i = w.index() * kWarpLanes; i < n; i += kConsumerWarps * kWarpLanes) {
@@ -235,7 +236,7 @@ struct Lstm {
       f(at, at < Lanes<int>(n));
     }
   }
-  /// Lane (half, row) as in LinearF32.
+  /// Multiplies a panel with h. Lane (half, row) works as in LinearF32.
   static TILE_FN void multiply(const Args& a, int panel, Warp& w) {
     const uint8_t* bytes = a.weight + int64_t{panel} * a.panel_stride;
     const auto words = [&](const Lanes<int>& offset) {

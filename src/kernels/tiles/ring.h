@@ -9,7 +9,7 @@
 
 namespace redline::tiles {
 
-/// Where one side of the ring is. Both sides count the same stages in the same order.
+/// The position of one side of the ring. Both sides count the same stages in the same order.
 struct RingPosition {
   int stage = 0;
   uint32_t parity = 0, ticket_parity = 0;
@@ -29,7 +29,7 @@ struct Ring {
     return static_cast<uint32_t>(kRingOffset + stage * kStageBytes + slot * kSlotBytes);
   }
 
-  /// By one warp, before any other use.
+  /// Initializes the barriers. Called by one warp, before any other use.
   static TILE_FN void init(Warp& w) {
     for (int stage = 0; stage < kMaxRingStages; ++stage) {
       w.barrier_init(full(stage), w.has_bulk_copies() ? 1 : kWarpLanes);
@@ -38,17 +38,17 @@ struct Ring {
     w.barrier_init(ticket_full(), 1);
     w.barrier_init(ticket_empty(), 1);
   }
-  /// Loader: waits until the consumers have released the stage that is filled next. In the first round every stage is
-  /// free: the phase before the first one has the opposite parity and counts as complete.
+  /// Loader: waits until the consumers have released the stage to fill next. In the first round every stage is free:
+  /// the phase before the first one has the opposite parity and counts as complete.
   static TILE_FN int acquire(Warp& w, const RingPosition& at) {
     w.barrier_wait(empty(at.stage), at.parity ^ 1);
     return at.stage;
   }
-  /// Loader: announces the bytes of the stage, of which each slot gets some by fill(); after the last one, end_fill().
+  /// Loader: announces the bytes of the stage, which fill() copies to its slots; end_fill() must follow the last one.
   static TILE_FN void begin_fill(Warp& w, int stage, int bytes) {
     if (w.has_bulk_copies()) w.barrier_expect(full(stage), bytes);
   }
-  /// `bytes`, a multiple of 16, of memory that no kernel writes.
+  /// Loader: copies `bytes`, a multiple of 16, from memory that no kernel writes.
   static TILE_FN void fill(Warp& w, int stage, int slot_index, const void* from, int bytes) {
     if (w.has_bulk_copies()) w.bulk_copy(slot(stage, slot_index), from, bytes, full(stage));
     else w.async_copy(slot(stage, slot_index), from, bytes);
@@ -61,19 +61,19 @@ struct Ring {
     w.barrier_wait(full(at.stage), at.parity);
     return at.stage;
   }
-  /// Consumer: this warp reads the stage no more.
+  /// Consumer: releases the stage; this warp no longer reads it.
   static TILE_FN void release(Warp& w, RingPosition& at) {
     w.barrier_arrive(empty(at.stage));
     at.advance(w);
   }
 };
 
-/// Which tile of a shared stage the block computes next: the loader draws it, one ahead of the consumers, and the first
-/// of their warps takes it.
+/// The choice of the tile of a shared stage that the block computes next. The loader draws it, one ahead of the
+/// consumers, and the first consumer warp takes it.
 struct Tickets {
   static constexpr uint32_t kNone = 0xffffffffu;
 
-  /// `begin`: what the counter has reached when the step begins.
+  /// Draws a tile. `begin` is the value of the counter at the beginning of the step.
   static TILE_FN uint32_t draw(Warp& w, RingPosition& at, uint64_t* counter, uint64_t begin) {
     w.barrier_wait(Ring::ticket_empty(), at.ticket_parity ^ 1);
     if (w.is_abandoned()) return kNone;

@@ -11,13 +11,13 @@ struct RopeTable {
     const int32_t* positions;
     const int32_t* lengths;         ///< nullptr: the table does not depend on them
     const float* frequencies;       ///< [half]
-    const float* long_frequencies;  ///< of sequences longer than long_context; nullptr: none
+    const float* long_frequencies;  ///< used for sequences longer than long_context; nullptr: none
     float* y;                       ///< [tokens, 2 * half]: cosines, then sines
     int32_t half;
     int32_t long_context;     ///< 0: off
     int32_t dynamic_context;  ///< 0: off
     float attention_factor;
-    double base, factor;  ///< of dynamic scaling
+    double base, factor;  ///< parameters of dynamic scaling
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
@@ -41,7 +41,7 @@ struct RopeTable {
   }
 
  private:
-  /// The base grows with the length of the sequence.
+  /// Returns the frequencies of a base that grows with the length of the sequence.
   static TILE_FN Lanes<float> dynamic_frequency(const Args& a, int32_t length, const Lanes<int>& at) {
     const double dim = 2.0 * a.half;
     const double grown = a.factor * length / a.dynamic_context - (a.factor - 1);

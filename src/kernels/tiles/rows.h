@@ -1,4 +1,4 @@
-// Rows and columns that are looked up: embedding, gather_rows and gather_columns.
+// Lookup of rows and columns: embedding, gather_rows and gather_columns.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
@@ -6,7 +6,7 @@
 
 namespace redline::tiles {
 
-/// y[t] = row tokens[t] of a packed weight.
+/// Computes y[t] = row tokens[t] of a packed weight.
 struct Embedding {
   struct Args {
     PanelFormat format;
@@ -38,7 +38,7 @@ struct Embedding {
   }
 };
 
-/// y[i] = x[rows[i]].
+/// Computes y[i] = x[rows[i]].
 struct GatherRows {
   struct Args {
     const float* x;
@@ -55,11 +55,11 @@ struct GatherRows {
   }
 };
 
-/// y[i][k] = x[i][columns[k]].
+/// Computes y[i][k] = x[i][columns[k]].
 struct GatherColumns {
   struct Args {
     const float* x;
-    const float* columns;  ///< the bits of int32
+    const float* columns;  ///< int32 values, stored as float
     float* y;
     int32_t x_cols, y_cols;
   };

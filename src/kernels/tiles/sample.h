@@ -1,13 +1,14 @@
-// Sampling: the token after a row of logits, as the sampler of the CPU takes it (llm/sampler.h), to the last bit.
-// Weights are those of the kernel block_exp_sum (kernels/cpu/logit_blocks.h), and their sums are exact integers, so
-// nothing depends on the order of additions.
+// Sampling of the token after a row of logits, bit-identical to the CPU's sampler (llm/sampler.h). Weights are those of
+// the kernel block_exp_sum (kernels/cpu/logit_blocks.h), and their sums are exact integers, so nothing depends on the
+// order of additions.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
 
 namespace redline::tiles {
 
-/// Logit bias and penalties, for rows that have some: changed = logits, but for the tokens of the row's edits.
+/// Applies logit bias and penalties to rows that have some: `changed` is the logits, except for the tokens of the row's
+/// edits.
 struct EditLogits {
   struct Args {
     const float* logits;
@@ -52,14 +53,15 @@ struct EditLogits {
   static constexpr int kWords = sizeof(LogitEdit) / 4;
 };
 
-/// A block samples a row: each warp looks at a range of tokens. Thresholds are found by bisection of the 32 bits of a
-/// logit. Where a bound tells that the tokens which are left are few, they are listed in shared memory first: the n-th
-/// largest of the largest logits of the lanes is not above the n-th largest logit (as in llm/logit_row.h).
+/// Samples a row per block; each warp scans a range of tokens. Thresholds are found by bisection of the 32 bits of a
+/// logit. If a bound shows that few tokens are left, they are first listed in shared memory: the n-th largest of the
+/// lanes' largest logits is at most the n-th largest logit (as in llm/logit_row.h).
 struct Sample {
   struct Args {
     const float* logits;
-    const float* changed;  ///< of rows with edits
-    int32_t* sampled;      ///< [rows] -1: the host samples, or a logit is NaN or +inf, or all are -inf
+    const float* changed;  ///< logits of rows with edits
+    /// [rows]: the token. -1: the host samples, or a logit is NaN or +inf, or all are -inf.
+    int32_t* sampled;
     int32_t vocab_size;
   };
   static constexpr bool kLoads = false, kLoaderWaits = false, kUsesShared = true;
@@ -77,12 +79,13 @@ struct Sample {
   }
 
  private:
-  /// In shared memory: a number of each warp, one of the block, and the list of logits and tokens.
+  /// Offsets in shared memory: a number of each warp, one of the block, and the list of logits and tokens.
   static constexpr uint32_t kNumbers = 0, kBlockNumber = kNumbers + 8 * kConsumerWarps, kList = kBlockNumber + 64;
   static constexpr int kMaxListed = (kActivationBytes - 8 * kConsumerWarps - 64) / 8;
   static constexpr uint64_t kInvalid = ~uint64_t{0};
-  static constexpr uint32_t kLowestKey = 0x00800000;  ///< of the lowest finite logit
+  static constexpr uint32_t kLowestKey = 0x00800000;  ///< key of the lowest finite logit
 
+  /// Samples one row of logits with all warps of a block.
   class RowSampler {
    public:
     TILE_FN RowSampler(const float* logits, int32_t vocab_size, Warp& w) : logits_(logits), w_(w) { deal(vocab_size); }
@@ -154,7 +157,7 @@ struct Sample {
     }
 #endif
 
-    /// Of the lanes, in all of them.
+    /// Combines the values of the lanes; all lanes get the result.
     template <class T, class Combine>
     TILE_FN T of_lanes(Lanes<T> x, const Combine& combine) {
       for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) x = combine(x, w_.shuffle_xor(x, distance));
@@ -164,7 +167,7 @@ struct Sample {
     TILE_FN T shared(uint32_t at) {
       return w_.broadcast(w_.template load_shared<T>(Lanes<uint32_t>(at)), 0);
     }
-    /// A range of the tokens for each warp.
+    /// Assigns a range of the tokens to each warp.
     TILE_FN void deal(int count) {
       const int chunks = (count + kWarpLanes - 1) / kWarpLanes;
       const int own = (chunks + kConsumerWarps - 1) / kConsumerWarps * kWarpLanes;
@@ -172,15 +175,15 @@ struct Sample {
       begin_ = w_.index() * own;
       end_ = begin_ + own < count ? begin_ + own : count;
     }
-    /// Every warp's number for shared().
+    /// Stores every warp's number for shared().
     template <class T>
     TILE_FN void share(T mine) {
-      w_.consumer_sync();  // what lies there has been read
+      w_.consumer_sync();  // earlier numbers have been read
       w_.store_shared(Lanes<uint32_t>(kNumbers + 8u * static_cast<uint32_t>(w_.index())), Lanes<T>(mine),
                       w_.lane() == Lanes<int>(0));
       w_.consumer_sync();
     }
-    /// Of all warps, in each.
+    /// Combines the values of all warps; each warp gets the result.
     template <class T, class Combine>
     TILE_FN T across(const Lanes<T>& mine, const Combine& combine) {
       share(w_.broadcast(mine, 0));
@@ -208,7 +211,7 @@ struct Sample {
       }
       return t;
     }
-    /// f(logits, ids, mask) of this warp's tokens, in their order.
+    /// Calls f(logits, ids, mask) for this warp's tokens, in their order.
     template <class F>
     TILE_FN void each(const F& f) {
       for (int i = begin_; i < end_; i += kWarpLanes) {
@@ -216,7 +219,8 @@ struct Sample {
         f(t.x, t.id, t.mask);
       }
     }
-    /// The n-th largest of lane_best_, n from 1 to the number of lanes, but at least that of the lowest finite logit.
+    /// Returns the n-th largest of lane_best_, n from 1 to the number of lanes, but at least the key of the lowest
+    /// finite logit.
     TILE_FN uint32_t lane_bound(uint32_t best_key, int n) {
       uint32_t low = kLowestKey, high = best_key;
       while (low < high) {
@@ -227,7 +231,7 @@ struct Sample {
       }
       return low;
     }
-    /// Goes on with the tokens from `bound` on, if there is room for them.
+    /// Lists the tokens from `bound` on and continues with these only, if there is room for them.
     TILE_FN void list(uint32_t bound) {
       int own = 0;
       each([&](const Lanes<float>& x, const Lanes<int>&, const Lanes<bool>& mask) {
@@ -255,13 +259,13 @@ struct Sample {
       deal(all);
     }
 
-    /// In the order of floats, and -0 like 0.
+    /// Returns keys in the order of floats; -0 is equal to 0.
     static TILE_FN Lanes<uint32_t> key_of(const Lanes<float>& x) {
       const Lanes<uint32_t> bits = float_to_bits(x + 0.0f);
       return bits ^ select((bits >> 31u) != Lanes<uint32_t>(0u), Lanes<uint32_t>(0xffffffffu), 0x80000000u);
     }
-    /// Key and number of the likeliest token, of equal ones the first: larger is likelier. kInvalid: a logit is NaN or
-    /// +inf.
+    /// Returns key and number of the likeliest token, of equal ones the first; a larger result is likelier. kInvalid: a
+    /// logit is NaN or +inf.
     TILE_FN uint64_t best() {
       Lanes<uint64_t> most = uint64_t{0};
       each([&](const Lanes<float>& x, const Lanes<int>& id, const Lanes<bool>& mask) {
@@ -275,7 +279,7 @@ struct Sample {
       return across(Lanes<uint64_t>(of_lanes(most, Largest{})), Largest{});
     }
 
-    /// 2^20 times exp((x - best) * scale of the row), as block_exp_sum computes it.
+    /// Returns 2^20 times exp((x - best) * scale of the row), as block_exp_sum computes it.
     TILE_FN Lanes<float> scaled_weight(const Lanes<float>& x) const {
       const Lanes<float> y = max_of((x - best_) * scale_, Lanes<float>(-126.0f));
       const Lanes<float> shifted = y + 12582932.0f, f = y - (shifted - 12582932.0f);
@@ -287,7 +291,7 @@ struct Sample {
       return bits_to_float(float_to_bits(p) + (float_to_bits(shifted) << 23u));
     }
     TILE_FN Lanes<float> weight(const Lanes<float>& x) const { return (scaled_weight(x) - 0x1p-106f) * 0x1p-20f; }
-    /// In units of 2^-42, rounded to nearest even.
+    /// Converts to units of 2^-42, rounded to nearest even.
     TILE_FN Lanes<int64_t> units(const Lanes<float>& x) const {
       constexpr double kInteger = 0x1.8p52;
       return convert<int64_t>((convert<double>(weight(x)) * 0x1p42 + kInteger) - kInteger);
@@ -299,7 +303,7 @@ struct Sample {
           (key > Lanes<uint32_t>(key_)) | ((key == Lanes<uint32_t>(key_)) & (id <= Lanes<int>(id_)));
       return min_weight_ > 0 ? is_likely & (weight(x) >= Lanes<float>(min_weight_)) : is_likely;
     }
-    /// The sum of value(logit) over the tokens that are left and whose keys are at least `key`.
+    /// Returns the sum of value(logit) over the remaining tokens whose keys are at least `key`.
     template <class Value>
     TILE_FN int64_t sum(uint32_t key, const Value& value) {
       Lanes<int64_t> sums = int64_t{0};
@@ -309,7 +313,7 @@ struct Sample {
       });
       return across(Lanes<int64_t>(of_lanes(sums, Sum{})), Sum{});
     }
-    /// The first token, in the order of numbers, up to which the sum of values exceeds `target`.
+    /// Returns the first token, in the order of numbers, up to which the sum of values exceeds `target`.
     template <class Value>
     TILE_FN int32_t find(int64_t target, const Value& value) {
       const auto values = [&](const Tokens& t) { return select(t.mask, value(t.x, t.id), Lanes<int64_t>(int64_t{0})); };
@@ -340,7 +344,7 @@ struct Sample {
       w_.consumer_sync();
       return shared<int32_t>(kBlockNumber);
     }
-    /// Leaves the fewest likeliest tokens whose values reach `wanted`, of equal ones the first.
+    /// Keeps the fewest likeliest tokens whose values reach `wanted`, of equal ones the first.
     template <class Value>
     TILE_FN void keep_likeliest(uint32_t best_key, int64_t wanted, const Value& value) {
       uint32_t low = key_, high = best_key;
@@ -361,10 +365,11 @@ struct Sample {
     const float* logits_;
     Warp& w_;
     bool is_list_ = false;
-    int32_t count_ = 0, begin_ = 0, end_ = 0;  ///< of all tokens, or of the list; and this warp's
+    int32_t count_ = 0, begin_ = 0, end_ = 0;  ///< number of all tokens, or of the listed ones; and this warp's range
     Lanes<uint32_t> lane_best_ = 0u;           ///< keys of the largest logits of the lanes
     float best_ = 0, scale_ = 1;
-    // What is left: tokens with a larger key, and up to id_ with this one, with a weight of at least min_weight_.
+    // The remaining tokens: those with a larger key, and up to id_ those with this key, with a weight of at least
+    // min_weight_.
     uint32_t key_ = kLowestKey;
     int32_t id_ = INT32_MAX;
     float min_weight_ = 0;

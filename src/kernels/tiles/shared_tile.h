@@ -1,4 +1,4 @@
-// Matrices in shared memory whose rows are read by neighbouring lanes: an XOR stage after the row-major address spreads
+// Matrices in shared memory whose rows are read by adjacent lanes: an XOR stage after the row-major address spreads
 // them over the banks.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace redline::tiles {
 
-/// Bits [S, S + B) of (address >> M) are XORed into its bits [0, B): the swizzle stage of the layouts of Axe (arXiv
+/// XORs bits [S, S + B) of (address >> M) into its bits [0, B): the swizzle stage of the layouts of Axe (arXiv
 /// 2601.19092) and CuTe, in bytes.
 template <int M, int B, int S>
 TILE_FN Lanes<uint32_t> swizzled(const Lanes<uint32_t>& address) {
@@ -15,9 +15,9 @@ TILE_FN Lanes<uint32_t> swizzled(const Lanes<uint32_t>& address) {
   return address ^ (((address >> uint32_t{M + S}) & kMask) << uint32_t{M});
 }
 
-/// kRows x kCols elements of kElementBytes, kCols * kElementBytes a power of two of at least 128. Units of 32 bytes,
-/// which the four lanes of a fragment's row read together, change places within 128 bytes by the row: the rows of half
-/// a warp lie in different banks.
+/// A tile of kRows x kCols elements of kElementBytes; kCols * kElementBytes is a power of two of at least 128. Units of
+/// 32 bytes, which the four lanes of a fragment's row read together, are permuted within 128 bytes by the row, so that
+/// the rows of half a warp are in different banks.
 template <int kRows, int kCols, int kElementBytes>
 struct SharedTile {
   static constexpr int kRowBytes = kCols * kElementBytes, kBytes = kRows * kRowBytes;

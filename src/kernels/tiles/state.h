@@ -1,12 +1,12 @@
-// What a step cache keeps of a denoiser (diffusion/step_cache): weighted sums of stored values, and how far values
-// moved.
+// Arithmetic on the values that a step cache keeps of a denoiser (diffusion/step_cache): weighted sums, and distances.
 #pragma once
 
 #include "kernels/tiles/kernel.h"
 
 namespace redline::tiles {
 
-/// to = base + sum of weights[k] * tensors[k], in float32 and in the order of k. Task i has elements from i kBlock on.
+/// Computes to = base + sum of weights[k] * tensors[k], in float32 and in the order of k. Task i has the kBlock
+/// elements from i kBlock on.
 struct StateSum {
   static constexpr int kMaxTensors = 8, kBlock = 1 << 15;
   struct Args {
@@ -33,8 +33,8 @@ struct StateSum {
   }
 };
 
-/// Sums of |a - b|, or of (a - b) (c - d): differences in float32, sums in float64. Warp j of task i leaves its part in
-/// sums[8 i + j], which the host adds in this order.
+/// Computes sums of |a - b|, or of (a - b) (c - d): differences in float32, sums in float64. Warp j of task i stores
+/// its part in sums[8 i + j], which the host adds in this order.
 struct StateMeasure {
   static constexpr int kBlock = StateSum::kBlock;
   struct Args {

@@ -35,7 +35,7 @@
 
 namespace redline::tiles {
 
-/// Sum or maximum over the lanes, the same in all of them, in a fixed order.
+/// Return the sum or maximum over the lanes, computed in a fixed order, in all lanes.
 TILE_FN Lanes<float> warp_sum(Warp& w, Lanes<float> x) {
   for (int distance = kWarpLanes / 2; distance > 0; distance /= 2) x = x + w.shuffle_xor(x, distance);
   return x;

@@ -1,5 +1,5 @@
-// Products of a warp group (sm_90a): four neighbouring warps multiply 64 rows of A, 16 in the registers of each, with
-// 64 rows of B in shared memory, asynchronously (wgmma.mma_async.m64n64k16). The registers of a warp have the order of
+// Products of a warp group (sm_90a): four adjacent warps multiply 64 rows of A, 16 in the registers of each, with 64
+// rows of B in shared memory, asynchronously (wgmma.mma_async.m64n64k16). The registers of a warp have the order of
 // fragment.h: A as of one m16n8k16, C as of eight. With int8, m64n64k32: A as of m16n8k32.
 #pragma once
 
@@ -9,9 +9,11 @@
 namespace redline::tiles {
 
 inline constexpr int kGroupWarps = 4, kGroupCols = 64;
+/// The C operand of a warp group with bfloat16 factors: the 64 columns of this warp's 16 rows.
 struct GroupC {
   FragmentC tiles[kGroupCols / 8];
 };
+/// The C operand with int8 factors.
 struct GroupSums {
   FragmentSums tiles[kGroupCols / 8];
 };
@@ -87,13 +89,13 @@ TILE_FN void wait_for_products(GroupSums& c) {
 }  // namespace detail
 #endif
 
-/// c = sum of a[i] b[i], or += : by all four warps, with the same descriptors. What the warp has stored in shared
-/// memory has been published (Warp::publish_shared). C: GroupC, of bfloat16, or GroupSums, of int8.
+/// Computes c = sum of a[i] b[i], or c += that sum. All four warps must call it with the same descriptors, after
+/// publishing their stores to shared memory (Warp::publish_shared). C is GroupC for bfloat16, GroupSums for int8.
 template <bool kAccumulate, int kCount, class C>
 TILE_FN void group_multiply(Warp&, FragmentA (&a)[kCount], const uint64_t (&b)[kCount], C& c) {
 #if REDLINE_HAS_WARP_GROUPS
-  // The registers have their values before the fence: a compiler that moves one behind it inserts a fence of its own,
-  // and the products run one after the other.
+  // The registers must have their values before the fence. If a compiler moved one after it, it would insert a fence of
+  // its own, and the products would run one after the other.
   TILE_UNROLL
   for (int i = 0; i < kCount; ++i)
     asm volatile("" : "+r"(a[i].a[0]), "+r"(a[i].a[1]), "+r"(a[i].a[2]), "+r"(a[i].a[3])::"memory");

@@ -1,6 +1,6 @@
-// The product of linear.h for many rows on devices that have warp groups: the same arguments, ring and decoders, and
-// the same order of all sums that the kernel makes. Weights are A, decoded into registers; rows of x are B, in shared
-// memory as the descriptor says (warp_group.h), with the columns of each 16 in the order that the packed weight has.
+// The product of linear.h for many rows on devices with warp groups. It has the same arguments, ring and decoders, and
+// adds its sums in the same order. Weights are A, decoded into registers; rows of x are B, in shared memory as the
+// descriptor says (warp_group.h), with the columns of each 16 in the order of the packed weight.
 #pragma once
 
 #include "kernels/tiles/conv2d.h"
@@ -21,7 +21,7 @@ struct BasicWideLinear : BasicLinear<Rows> {
     const detail::Product product = Rows::product(a, tile, w);
     const int first_panel = product.col_begin / 16, num_panels = (product.col_end + 15) / 16;
     const int panel = first_panel + w.index();
-    // A group multiplies with all its warps, or not at all: one without a panel has rows that are not stored.
+    // A group multiplies with all its warps or not at all: the rows of a warp without a panel are not stored.
     const bool multiplies = first_panel + w.index() / kGroupWarps * kGroupWarps < num_panels;
     for (int pass = 0; pass < detail::linear_passes(product, kPassRows); ++pass) {
       const int first = product.row_begin + pass * kPassRows;
@@ -31,7 +31,7 @@ struct BasicWideLinear : BasicLinear<Rows> {
       for (int i = 0; i < kGroupCols / 8; ++i) sums.tiles[i] = zero_c();
       for (int chunk = 0, k = 0; chunk * a.chunk_bytes < a.panel_bytes; ++chunk, k += a.chunk_elements) {
         const int elements = a.in_features - k < a.chunk_elements ? a.in_features - k : a.chunk_elements;
-        w.consumer_sync();  // the previous rows are no longer needed
+        w.consumer_sync();  // the previous rows are no longer read
         if (Base::is_i8(a))
           Base::stage_codes(a, product, step, first, rows, k, elements, w,
                             [](int row, const Lanes<int>& column) { return place_of_codes(row, column); });
@@ -53,22 +53,22 @@ struct BasicWideLinear : BasicLinear<Rows> {
   }
 
  private:
-  /// Of 64 elements of K of all rows.
+  /// Bytes of 64 elements of K of all rows.
   static constexpr int kSlabBytes = kPassRows * 128;
   static_assert(detail::kMaxChunk / 64 * kSlabBytes <= kActivationBytes);
 
-  /// Where elements `element`, even, and the next one of a row are. Within 16, elements 4t and 4t + 1 are columns 2t
-  /// and 2t + 1, and 4t + 2 and 4t + 3 columns 2t + 8 and 2t + 9.
+  /// Returns the address of elements `element` (even) and `element` + 1 of a row. Within 16, elements 4t and 4t + 1 are
+  /// columns 2t and 2t + 1, and 4t + 2 and 4t + 3 columns 2t + 8 and 2t + 9.
   static TILE_FN Lanes<uint32_t> place(int row, const Lanes<int>& element) {
     const Lanes<int> within = element % 64;
     const Lanes<int> column = within / 16 * 16 + within % 16 / 4 * 2 + within % 4 / 2 * 8;
     return swizzled<4, 3, 3>(convert<uint32_t>(element / 64 * kSlabBytes + column * 2 + row * 128));
   }
-  /// The same of codes, four from a multiple of 4 on, 128 of K in a slab.
+  /// Returns the address of four codes from a multiple of 4 on; a slab has 128 codes of K.
   static TILE_FN Lanes<uint32_t> place_of_codes(int row, const Lanes<int>& element) {
     return swizzled<4, 3, 3>(convert<uint32_t>(element / 128 * kSlabBytes + element % 128 + row * 128));
   }
-  /// Of 32 bytes of all rows: elements [k, k + 16), byte 2 k, or codes [k, k + 32), byte k.
+  /// Returns the descriptor of 32 bytes of all rows: elements [k, k + 16), byte 2 k, or codes [k, k + 32), byte k.
   static TILE_FN uint64_t rows_at(int byte, Warp& w) {
     MatrixDescriptor d;
     d.begin = w.shared_address(static_cast<uint32_t>(byte / 128 * kSlabBytes + byte % 128));
@@ -123,7 +123,7 @@ struct BasicWideLinear : BasicLinear<Rows> {
     for (; k < elements; k += 16) multiply(one, k);
   }
 
-  /// The group of 32 or 16 elements that begins at k.
+  /// Multiplies the group of 32 or 16 elements that begins at k.
   static TILE_FN void multiply_group(const PanelFormat& f, FragmentA (&a)[2], int k, Warp& w, GroupC& products) {
     if (f.group == 32) {
       const uint64_t rows[2] = {rows_of(k, w), rows_of(k + 16, w)};

@@ -205,7 +205,7 @@ class MessageReader {
     return found != object.end() && found->is_string() ? found->get<std::string>() : "";
   }
 
-  /// Of a text or a list of blocks.
+  /// Returns the text of a string or a list of blocks.
   Outcome<std::string> text_of(const Json& content, const std::string& path) {
     if (content.is_string()) return content.get<std::string>();
     if (!content.is_array()) return bad_request(path, path + " must be a string or an array", "invalid_type");
@@ -286,8 +286,9 @@ class MessageReader {
   std::vector<std::string>& ignored_;
 };
 
-/// Of the parameter `system`. Claude Code begins it with a line for its vendor's billing, which says nothing to the
-/// model; since it may differ in every request, no later text would be reused.
+/// Returns the text of the parameter `system` without Claude Code's first line, which is for its vendor's billing and
+/// says nothing to the model. The line may differ in every request, so keeping it would prevent all reuse of later
+/// text.
 std::string system_text(const Json& system, Call& call) {
   constexpr std::string_view kBilling = "x-anthropic-billing-header:";
   if (system.is_string()) return system;

@@ -24,7 +24,7 @@ const Schema models_schema{"ModelList",
                            {{"object", kString, "", {.required = true, .choices = {"list"}}},
                             {"data", kArray, "", {.required = true, .items = &model_item}}}};
 
-/// What is known of a model that may never have been loaded.
+/// Describes a model that may never have been loaded.
 Json given_json(const Call& call, const Resident& model, int64_t created) {
   using State = Residency::State;
   const State state = call.app.residency().entry(model).state;

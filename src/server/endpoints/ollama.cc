@@ -19,7 +19,7 @@ const Schema ollama_open_schema{"AnyObject", {}, true};
 const Field ollama_any_item{"", kAny, ""};
 const Field ollama_string_item{"", kString, ""};
 const Field ollama_stop_item{"", kString, "", {.max_length = 1000}};
-/// Of sampling_fields(), under Ollama's names.
+/// Returns sampling_numbers() under Ollama's names.
 std::vector<Field> ollama_sampling_fields() {
   std::vector<Field> fields = sampling_numbers();
   for (Field& field : fields)
@@ -335,7 +335,7 @@ std::string digest_of(const std::string& name) {
   return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + size, ""));
 }
 
-/// What the chat template lets the model do, as Ollama tells from its own templates.
+/// Lists the capabilities that the chat template has, as Ollama derives them from its own templates.
 Json capabilities_of(const ModelInfo& info) {
   Json capabilities = {"completion"};
   const auto names = [&](const char* what) { return info.chat_template.find(what) != std::string::npos; };

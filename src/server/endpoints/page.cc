@@ -7,7 +7,7 @@
 namespace redline::server {
 namespace {
 
-/// Whether If-None-Match lists the ETag, or "*".
+/// Returns true if If-None-Match lists the ETag, or is "*".
 bool has_current(std::string_view if_none_match, std::string_view etag) {
   return if_none_match == "*" || if_none_match.find(etag) != std::string::npos;
 }

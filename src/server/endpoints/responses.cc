@@ -152,10 +152,10 @@ const Schema responses_deleted_schema{"DeletedResponse",
                                        {"object", kString, "", {.required = true, .choices = {"response"}}},
                                        {"deleted", kBoolean, "", {.required = true}}}};
 
-/// What a request continues: a stored response, a conversation, or nothing.
+/// The state that a request continues: a stored response, a conversation, or nothing.
 struct Continued {
   Json messages = Json::array();
-  Json items = Json::array();   ///< the same as the API lists it
+  Json items = Json::array();   ///< `messages` as the API lists them
   std::string conversation_id;  ///< "": none
 };
 

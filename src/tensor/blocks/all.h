@@ -7,7 +7,7 @@
   F(Q4_1)                        \
   F(Q5_0)                        \
   F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K) F(IQ4_NL) F(IQ4_XS) F(IQ3_S) F(TQ1_0) F(TQ2_0) F(MXFP4)
-// With scales that belong to whole rows.
+// Formats whose scales belong to whole rows.
 #define REDLINE_ROW_FORMATS(F) F(W8A8)
 #endif
 

@@ -1,5 +1,6 @@
-// What the block formats share. These headers are compiled into the kernels of every instruction set, so everything is
-// always-inlined plain C++ without std: a function compiled for AVX-512 must never be emitted under a common name.
+// Functions and rules that the block formats share. These headers are compiled into the kernels of every instruction
+// set, so everything is always-inlined plain C++ without std: a function compiled for AVX-512 must never be emitted
+// under a common name.
 //
 // A format states its layout once, as integers: value = scale[g] * code - min[g], g = element / kGroup. For every
 // format here that product and difference, each rounded once to float32, are the operations of ggml's own definition,
@@ -39,7 +40,8 @@ namespace redline::blocks {
 
 REDLINE_BLOCK_INLINE uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | (p[1] << 8)); }
 
-/// Exact for every half including subnormals, even when the CPU flushes float32 subnormals to zero. NaN stays NaN.
+/// Converts every half exactly, including subnormals, even when the CPU flushes float32 subnormals to zero. NaN stays
+/// NaN.
 REDLINE_BLOCK_INLINE float half_to_float(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
@@ -72,7 +74,7 @@ REDLINE_BLOCK_INLINE Bytes16 load_bytes(const uint8_t* p) {
 REDLINE_BLOCK_INLINE void store_bytes(uint8_t* p, Bytes16 bytes) { __builtin_memcpy(p, &bytes, 16); }
 REDLINE_BLOCK_INLINE void store_codes(int8_t* codes, Bytes16 bytes) { __builtin_memcpy(codes, &bytes, 16); }
 
-/// Byte i is 255 where bit i is set, else 0.
+/// Returns 255 in byte i where bit i is set, else 0.
 REDLINE_BLOCK_INLINE Bytes16 spread_bits(uint16_t bits) {
   const uint64_t eights[2] = {(bits & 255) * 0x0101010101010101u, (bits >> 8) * 0x0101010101010101u};
   Bytes16 bytes;
@@ -81,7 +83,7 @@ REDLINE_BLOCK_INLINE Bytes16 spread_bits(uint16_t bits) {
   return (Bytes16)((bytes & own) == own);
 }
 
-/// table[index[i]] for indices below 16.
+/// Returns table[index[i]] for indices below 16.
 REDLINE_BLOCK_INLINE Bytes16 look_up(const int8_t* table, Bytes16 index) {
 #if defined(__SSSE3__) && !defined(__clang__)
   Bytes16 entries;
@@ -94,13 +96,13 @@ REDLINE_BLOCK_INLINE Bytes16 look_up(const int8_t* table, Bytes16 index) {
 #endif
 }
 
-/// x / scale as a code of 8 bits, ties to even.
+/// Rounds x / scale to an 8-bit code, ties to even.
 REDLINE_BLOCK_INLINE uint8_t round_code(float x) {
   const float code = __builtin_nearbyintf(x);
   return static_cast<uint8_t>(static_cast<int8_t>(code < -127.0f ? -127.0f : code > 127.0f ? 127.0f : code));
 }
 
-/// One block to float32, bit-identical to ggml.
+/// Unpacks one block to float32, bit-identical to ggml.
 template <class Format>
 REDLINE_BLOCK_INLINE void unpack(const uint8_t* block, float* y) {
   constexpr int kGroups = Format::kElements / Format::kGroup;

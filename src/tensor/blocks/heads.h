@@ -16,7 +16,7 @@ REDLINE_BLOCK_INLINE void put_u16(uint8_t* head, int row, const uint8_t* from) {
   head[2 * row + 1] = from[1];
 }
 
-/// One half for the whole block, at byte kAt.
+/// A head with one half for the whole block, at byte kAt.
 template <int kAt>
 struct HalfHead {
   static constexpr int kBytes = 32;
@@ -25,7 +25,7 @@ struct HalfHead {
   REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) { put_u16(head, row, block + kAt); }
 };
 
-/// f16 d, f16 m at the start of the block; value = d q + m.
+/// A head with f16 d and f16 m at the start of the block; value = d q + m.
 struct HalfPairHead {
   static constexpr int kBytes = 64;
   REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int, int part) { return halves_part(head, part); }
@@ -36,7 +36,7 @@ struct HalfPairHead {
   }
 };
 
-/// One exponent byte: MXFP4.
+/// A head with one exponent byte: MXFP4.
 struct ExponentHead {
   static constexpr int kBytes = 16;
   REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int, int part) { return exponents_part(head, part); }
@@ -44,7 +44,7 @@ struct ExponentHead {
   REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) { head[row] = block[0]; }
 };
 
-/// f16 d times an int8 per group, read by Format::sub_scale(block, g).
+/// A head with f16 d times an int8 per group, read by Format::sub_scale(block, g).
 template <class Format, int kHalfAt>
 struct SubScaleHead {
   static constexpr int kGroups = Format::kElements / Format::kGroup;
@@ -61,7 +61,8 @@ struct SubScaleHead {
   }
 };
 
-/// f16 d, f16 dmin, and one byte each for the scale and min of 8 groups: Q4_K, Q5_K. Format::sub_scale, sub_min.
+/// A head with f16 d, f16 dmin, and one byte each for the scale and min of 8 groups: Q4_K, Q5_K. Uses
+/// Format::sub_scale, sub_min.
 template <class Format>
 struct ScaleMinHead {
   static constexpr int kGroups = Format::kElements / Format::kGroup;
@@ -90,7 +91,8 @@ struct ScaleMinHead {
   }
 };
 
-/// f16 d, f16 dmin at byte kHalfAt; at the start one byte per group with both 4-bit factors, 16 groups: Q2_K.
+/// A head with f16 d, f16 dmin at byte kHalfAt; at the start one byte per group with both 4-bit factors, 16 groups:
+/// Q2_K.
 template <int kHalfAt>
 struct NibbleScaleMinHead {
   static constexpr int kGroups = 16, kBytes = 64 + 16 * kGroups;

@@ -28,8 +28,8 @@ REDLINE_BLOCK_INLINE Bytes load_part(const uint8_t* line, int part) {
   __builtin_memcpy(&bytes, line + part * kVecBytes, kVecBytes);
   return bytes;
 }
-/// Read by one instruction however often it is used: with few registers left, GCC would make it an operand in memory of
-/// each.
+/// Loads bytes with one instruction, however often they are used. When few registers are left, GCC would otherwise make
+/// them a memory operand of every use.
 REDLINE_BLOCK_INLINE Bytes load_once(const uint8_t* line, int part) {
   Bytes bytes = load_part(line, part);
 #if defined(__AVX512BW__)
@@ -44,7 +44,7 @@ REDLINE_BLOCK_INLINE void store_part(uint8_t* line, int part, Bytes bytes) {
 REDLINE_BLOCK_INLINE Bytes shift_right(Bytes v, int n) { return (Bytes)((Words)v >> n); }
 REDLINE_BLOCK_INLINE Bytes shift_left(Bytes v, int n) { return (Bytes)((Words)v << n); }
 
-/// table[index[i]] for indices below 16.
+/// Returns table[index[i]] for indices below 16.
 REDLINE_BLOCK_INLINE Bytes look_up_part(const uint8_t* table, Bytes index) {
 #if defined(__AVX512BW__)
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -59,7 +59,7 @@ REDLINE_BLOCK_INLINE Bytes look_up_part(const uint8_t* table, Bytes index) {
 #endif
 }
 
-/// Part `part` of 16 halves as float32; of 16 int8, of 16 uint8, as int32.
+/// Returns part `part` of 16 halves as float32. i8_ints and u8_ints return parts of 16 int8 and 16 uint8 as int32.
 REDLINE_BLOCK_INLINE Floats halves_part(const uint8_t* p, int part) {
   p += part * kPartRows * 2;
 #if defined(__AVX512BW__)
@@ -84,7 +84,7 @@ REDLINE_BLOCK_INLINE Ints i8_ints(const uint8_t* p, int part) {
   return wide;
 #endif
 }
-/// (v >> kShift) & kMask of 16 uint8.
+/// Returns (v >> kShift) & kMask of 16 uint8.
 template <int kShift, int kMask>
 REDLINE_BLOCK_INLINE Ints u8_ints(const uint8_t* p, int part) {
   p += part * kPartRows;
@@ -101,7 +101,7 @@ REDLINE_BLOCK_INLINE Ints u8_ints(const uint8_t* p, int part) {
   return wide;
 }
 REDLINE_BLOCK_INLINE Floats ints_to_floats(Ints v) { return __builtin_convertvector(v, Floats); }
-/// 2^(e - 128) of 16 exponent bytes; subnormal below e = 2.
+/// Returns 2^(e - 128) of 16 exponent bytes; subnormal below e = 2.
 REDLINE_BLOCK_INLINE Floats exponents_part(const uint8_t* p, int part) {
   p += part * kPartRows;
   using Bits [[gnu::vector_size(kVecBytes)]] = uint32_t;

@@ -11,22 +11,22 @@ namespace redline::blocks {
 static constexpr int kStepElements = 32;
 static constexpr int kStepLines = kStepElements / 4;
 
-/// Every plane set has kBytes per step of 32 elements; line(p, l, part) gives codes, zero-extended; pack(q, p) writes
-/// them from 8 lines of one code per byte.
+/// Planes of 8-bit codes. Every plane set has kBytes per step of 32 elements; line(p, l, part) returns codes,
+/// zero-extended; pack(q, p) writes them from 8 lines of one code per byte.
 struct Planes8 {
   static constexpr int kBytes = 512;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) { return load_part(p + l * kLineBytes, part); }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) { __builtin_memcpy(p, q, kBytes); }
 };
 
-/// Lines 2 j and 2 j + 1 are the low and high nibbles of 64 bytes.
+/// Planes of 4-bit codes: lines 2 j and 2 j + 1 are the low and high nibbles of 64 bytes.
 struct Planes4 {
   static constexpr int kBytes = 256;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
     const Bytes two = load_part(p + l / 2 * kLineBytes, part);
     return (l % 2 ? shift_right(two, 4) : two) & 15;
   }
-  /// Lines l and l + 1, l even.
+  /// Reads lines l and l + 1, l even.
   REDLINE_BLOCK_INLINE void two_lines(const uint8_t* p, int l, int part, Bytes& low, Bytes& high) {
     const Bytes two = load_once(p + l / 2 * kLineBytes, part);
     low = two & 15;
@@ -42,7 +42,7 @@ struct Planes4 {
   }
 };
 
-/// Bits kBit and kBit + 1 of lines 4 j .. 4 j + 3 become the bit pairs, lowest first, of 64 bytes.
+/// Packs bits kBit and kBit + 1 of lines 4 j .. 4 j + 3 as the bit pairs, lowest first, of 64 bytes.
 template <int kBit>
 REDLINE_BLOCK_INLINE void pack_pairs(const uint8_t* __restrict q, uint8_t* __restrict p) {
   for (int j = 0; j < kStepLines / 4; ++j)
@@ -56,7 +56,7 @@ REDLINE_BLOCK_INLINE void pack_pairs(const uint8_t* __restrict q, uint8_t* __res
     }
 }
 
-/// Lines 4 j .. 4 j + 3 are the bit pairs, lowest first, of 64 bytes.
+/// Planes of 2-bit codes: lines 4 j .. 4 j + 3 are the bit pairs, lowest first, of 64 bytes.
 struct Planes2 {
   static constexpr int kBytes = 128;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
@@ -65,7 +65,7 @@ struct Planes2 {
   REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) { pack_pairs<0>(q, p); }
 };
 
-/// Bit kBit of the codes: line l at bit l of 64 bytes.
+/// A plane of bit kBit of the codes: line l at bit l of 64 bytes.
 template <int kBit>
 struct BitPlane {
   static constexpr int kBytes = 64;
@@ -85,7 +85,7 @@ struct BitPlane {
   }
 };
 
-/// Bits 4 and 5 of the codes, as Planes2.
+/// A plane of bits 4 and 5 of the codes, laid out as Planes2.
 struct HighPairs {
   static constexpr int kBytes = 128;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {

@@ -15,7 +15,7 @@
 
 namespace redline::blocks {
 
-// The baseline set need not be fast, and unrolling would make it compile for minutes.
+// The baseline set need not be fast, and with unrolling it would compile for minutes.
 static constexpr int kUnrollLines = kParts > 2 ? 1 : kStepLines;
 
 template <class Format>
@@ -27,7 +27,7 @@ struct RowPanel {
   static constexpr bool kHasTable = requires { Format::kTable[0]; };
 
   REDLINE_BLOCK_INLINE const uint8_t* step(const uint8_t* block, int i) { return block + kHeadBytes + i * kStepBytes; }
-  /// Line l of a step as unsigned codes.
+  /// Returns line l of a step as unsigned codes.
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* step, int l, int part) {
     const Bytes q = Format::Planes::line(step, l, part);
     if constexpr (kHasTable) return look_up_part(Format::kTable, q);
@@ -59,7 +59,7 @@ struct RowPanel {
       }
   }
 
-  /// rows[r]: block of row r; nullptr past the last row, packed as zeros.
+  /// Packs a block. rows[r]: block of row r; nullptr past the last row, packed as zeros.
   REDLINE_BLOCK_INLINE void pack(const uint8_t* const* rows, uint8_t* block) {
     uint8_t q[kRowPanelRowsOf][Format::kElements];
     for (int r = 0; r < kRowPanelRowsOf; ++r) {
@@ -79,7 +79,7 @@ struct RowPanel {
   }
 
  private:
-  // The stored codes: table nibbles or unsigned codes.
+  // Unpacks the stored codes: table nibbles or unsigned codes.
   REDLINE_BLOCK_INLINE void unpack_q(const uint8_t* block, uint8_t* q) {
     if constexpr (kHasTable) {
       Format::nibbles(block, q);

@@ -48,7 +48,7 @@ struct W8A8 {
     __builtin_memcpy(row + count, &scale, sizeof(scale));
   }
 
-  /// rows[r]: the stored row; nullptr past the last row, packed as zeros.
+  /// Packs a row panel. rows[r]: the stored row; nullptr past the last row, packed as zeros.
   REDLINE_BLOCK_INLINE void pack_panel(const uint8_t* const* rows, int64_t in_features, uint8_t* panel) {
     __builtin_memset(panel, 0, static_cast<size_t>(panel_bytes(in_features)));
     for (int64_t r = 0; r < kRowPanelRows; ++r) {

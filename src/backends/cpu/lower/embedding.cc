@@ -17,7 +17,7 @@ struct EmbeddingParams {
   int64_t vocab_size, hidden_size;
   Operand<const int32_t> tokens;
   Operand<float> y;
-  // Of adapters. The buffer has rows of their first factors, then what `up` needs.
+  // Members for adapters. The buffer holds rows of their first factors, then the space that `up` needs.
   std::shared_ptr<AdapterSite> site;
   AdapterExpand up;
   int64_t up_buffer_at = 0;

@@ -32,15 +32,16 @@ struct GatedLinearParams {
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
-// Without a tile unit: the rows that linear_i8 multiplies at a time.
+// Rows that linear_i8 multiplies at a time without a tile unit.
 constexpr int64_t kI8DotRows = 256;
-// The same for other layouts. A block of more rows would have so few columns that all of x is read again and again:
-// with 4,096 rows of a FLUX block 32 columns, and bf16 dots at 0.60 of their peak. linear_q8 multiplies as many with
-// codes that it has unpacked once; with kI8Grouped, written kQ8Group columns at a time, the buffer of two matrices does
-// not fit in L2, which costs less than unpacking twice. linear_requantized rounds its weights for 256 rows at a time.
+// Rows that the kernels of other layouts multiply at a time. A block of more rows would have so few columns that all of
+// x is read again and again: with 4,096 rows of a FLUX block 32 columns, and bf16 dots at 0.60 of their peak. linear_q8
+// multiplies as many with codes that it has unpacked once; with kI8Grouped, written kQ8Group columns at a time, the
+// buffer of two matrices does not fit in L2, which costs less than unpacking twice. linear_requantized rounds its
+// weights for 256 rows at a time.
 constexpr int64_t kBlockRows = 512;
 static_assert(kI8Rows % kXTileRows == 0 && kI8DotRows % kXTileRows == 0 && kBlockRows % kXTileRows == 0);
-/// Blocks of nearly the same number of rows, which begin with a panel of x.
+/// Returns the rows of a block such that all blocks have nearly the same number of rows and begin with a panel of x.
 int64_t balanced_rows(int64_t rows) {
   const int64_t parts = std::max<int64_t>(1, (rows + kBlockRows - 1) / kBlockRows);
   const int64_t each = (rows + parts - 1) / parts;

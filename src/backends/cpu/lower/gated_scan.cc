@@ -24,7 +24,7 @@ struct GatedScanParams {
     const int64_t size = a.num_heads / a.num_groups;
     return std::min(end - head, size - head % size);
   }
-  /// Whether this head writes the keys of its group: one head does.
+  /// Returns true if this head writes the keys of its group: exactly one head does.
   bool writes_keys(int64_t head) const {
     return a.groups_alternate ? head < a.num_groups : head % (a.num_heads / a.num_groups) == 0;
   }

@@ -56,7 +56,7 @@ class LstmTask {
         input_(layer == 0 ? static_cast<const float*>(p.x) : static_cast<const float*>(p.y)), y_(p.y),
         rows_(static_cast<float*>(worker.buffer)), gates_(rows_ + kLstmRows * net_.columns) {}
 
-  /// What the layer keeps of sequence s goes to the page that the step writes.
+  /// Copies the layer's state of sequence s to the page that the step writes.
   void copy_state(size_t s) const {
     const float* from = net_.state.before(step_, s) + layer_.offset;
     float* to = net_.state.after(step_, s) + layer_.offset;

@@ -80,7 +80,7 @@ Status lower_pack_kv(TileLowerContext& c) {
   return {};
 }
 
-/// What both attention ops set. A task has one head of some rows.
+/// Sets the arguments that both attention ops have. A task computes one head of some rows.
 void add_joint(TileLowerContext& c, JointStage& s, ValueId q, int64_t num_heads, int64_t head_dim, float scale,
                int row_tile) {
   s.args.num_heads = static_cast<int32_t>(num_heads);

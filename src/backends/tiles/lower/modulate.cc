@@ -106,7 +106,7 @@ Status lower_slice_rows(TileLowerContext& c) {
 
 Status lower_timestep_embedding(TileLowerContext& c) {
   const auto& a = std::any_cast<const TimestepEmbeddingAttrs&>(c.op().attrs);
-  // As the CPU computes them: every operation is rounded to float32.
+  // Like the CPU kernel, rounds every operation to float32.
   const int64_t half = a.cols / 2;
   const auto log_period = static_cast<float>(-std::log(double{a.max_period}));
   std::vector<float> frequencies;

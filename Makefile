@@ -8,12 +8,13 @@
 #   make asan | ubsan | tsan    the tests under a sanitizer
 #   make fuzz       a minute of fuzzing      make format | tidy    the sources
 #   make wheel      for every machine: the Python package, build/wheelhouse/redline-*.whl
+#   make dist       for every machine: a tarball that runs without a compiler, build/dist/redline-*.tar.xz
 #   make docs       the API pages of the Python package, build/api/index.html
 #   make install    for every machine: to PREFIX (/usr/local)   make clean    removes build/
 # "For this machine": kernels for the instruction sets of its CPU, and CUDA where it has a GPU. A folder build/release that is
-# configured already keeps its options, except that install and wheel add what is missing for every machine.
+# configured already keeps its options, except that install, wheel and dist add what is missing for every machine.
 # SETUP=: leaves out the installation of packages. CXX, CMAKE_FLAGS and TEST_FLAGS are passed on.
-.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy wheel docs install clean
+.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy wheel dist docs install clean
 SETUP ?= tools/setup.sh
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
@@ -79,6 +80,10 @@ tidy:
 wheel:
 	$(call build_for_every_machine,test)
 	tools/make_wheel.sh release build/wheelhouse
+
+dist:
+	$(call build_for_every_machine,test)
+	tools/make_dist.py release build/dist
 
 docs:
 	@$(SETUP) test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds preset dev and runs everything: C++ tests, Python tests, the checks of the tree. The last line counts them.
-#   tools/test.sh [--demo] [--fuzz SECONDS]    also runs the demo and the installed package (of dev); also fuzzes
+#   tools/test.sh [--demo] [--fuzz SECONDS]    also runs the demo and what is installed and shipped (of dev); also fuzzes
 # One failure does not hide the others: every part runs, and the exit status tells whether all passed.
 set -u
 cd "$(dirname "$0")/.."
@@ -77,6 +77,7 @@ if [ $demo = yes ]; then
   one demo make --no-print-directory demo PRESET=dev
   one install tools/check_install.sh dev
   one wheel tools/check_wheel.sh dev
+  one dist tools/check_dist.sh dev
 fi
 # The fuzz targets are a build of their own with sanitizers, which takes minutes from cold.
 kLatestFuzz=1260

@@ -27,8 +27,8 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
 /// kernels.
 constexpr int kStateVersion = 1;
 
-/// Of all that cached keys and values depend on besides tokens, adapters, salt and what computes them (ModelInfo::isa).
-/// 0: unknown.
+/// Returns a hash of everything that cached keys and values depend on, except tokens, adapters, salt and the kernels
+/// that compute them (ModelInfo::isa). 0: unknown.
 uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options) {
   const std::string settings =
       fmt::format("{} {} {} {} {}", kStateVersion, checkpoint.config.dump(), static_cast<int>(options.dtype),

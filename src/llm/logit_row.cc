@@ -14,8 +14,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 /// Smaller vocabularies gain nothing.
 constexpr size_t kMinBlocks = 32;
-/// Of a sum of weights in near_, against the exact one: that of the kernel, and two times the error of a weight, once
-/// in the factor of its block and once in the exact sum. A weight of e^-30 is less than a unit.
+/// Relative error of a sum of weights in near_ against the exact sum: the error of the kernel's sum plus twice the
+/// error of one weight, once in the factor of its block and once in the exact sum. Weights below e^-30 do not count:
+/// e^-30 is less than a unit.
 constexpr double kNearError = kNearSumError + 2 * (4 * 30 + 4) * 0x1p-24;
 static_assert(kNearError < 2e-5);
 /// Ranges of maxima of blocks, by their distance from the largest logit.
@@ -503,9 +504,9 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
     args.weights = weights.data();
     kernels_.block_exp_sum(args);
   };
-  /// Where the tokens of a block begin in between_.
+  /// Returns the index of a block's first token in between_.
   const auto begin_of = [&](size_t b) { return chunks_.empty() ? 0 : static_cast<size_t>(begins_[b]); };
-  /// Of the tokens [i, end) of between_, which are in one block.
+  /// Returns the units of the kept tokens among [i, end) of between_, which are in one block.
   const auto kept_units = [&](size_t i, size_t end) {
     weigh({between_.data() + i, end - i});
     int64_t units = 0;

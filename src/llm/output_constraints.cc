@@ -99,7 +99,8 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
   return compiled;
 }
 
-// What they keep grows while texts are generated. Requests in progress keep theirs.
+// Drops the oldest cached constraints. The memory of a constraint grows while texts are generated, so the sizes are
+// summed each time. Requests in progress keep their constraints.
 void OutputConstraints::drop_old() {
   constexpr size_t kMaxKept = 32;
   size_t count = 0, bytes = 0;

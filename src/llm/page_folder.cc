@@ -97,7 +97,7 @@ int64_t PageFolder::read_usage() const {
 
 void PageFolder::write_usage(int64_t bytes) const {
   const std::string text = bytes == kUnknown ? "" : fmt::format("{}\n", bytes);
-  // What was not written whole lacks its end, and is unknown to the next reader.
+  // An incomplete write lacks the line break at the end, so the next reader takes it as unknown.
   if (::ftruncate(usage_, 0) != 0 || ::pwrite(usage_, text.data(), text.size(), 0) != std::ssize(text)) return;
 }
 
@@ -107,7 +107,7 @@ void PageFolder::count() {
   counts_again_ = false;
 }
 
-// What leads to the parent was used after it.
+// Pages on the path to the parent were used after it, so they are not removed either.
 void PageFolder::make_room(int64_t bytes, const std::string& parent, std::vector<std::string>& evicted) {
   const std::vector<CacheFile> files = list_cache(folder_);
   bytes_ = 0;

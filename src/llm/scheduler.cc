@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-/// Of requests that do not fit, a step looks at so many.
+/// Maximum number of requests that do not fit which a step examines.
 constexpr size_t kMaxBlocked = 32;
 constexpr double kNobody = std::numeric_limits<double>::infinity();
 
@@ -272,7 +272,8 @@ std::optional<size_t> Scheduler::victim(std::span<const ScheduledRequest> reques
   return running > 1 ? last : std::nullopt;
 }
 
-/// Those that are not active are remembered while they are ahead of the others, which have `least`.
+/// Forgets parties without requests, unless their counters are ahead of `least`, the smallest counter of the active
+/// ones.
 template <class Map>
 void Scheduler::forget_idle(Map& parties, double least) const {
   const auto is_idle = [&](const auto& entry) { return entry.second->plan != plans_; };

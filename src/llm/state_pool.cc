@@ -284,7 +284,7 @@ void SequenceState::snapshot() {
 
 void SequenceState::fork_into(SequenceState& copy) const {
   REDLINE_CHECK(&copy.pool_ == &pool_ && copy.length_ == 0);
-  // What may throw comes first: a page is counted only where it is then held.
+  // Allocations that may throw come first, so that every counted reference has a holder.
   std::vector<Table> tables = tables_;
   std::vector<Snapshot> snapshots = snapshots_;
   std::vector<Snapshot> before_last = before_last_;

@@ -120,7 +120,8 @@ Status Stepper::open(Graph graph, const ExecutableOptions& executable, const Tex
   return make_pool(options);
 }
 
-// What a step needs besides weights and states is small beside these; where it does not fit, the device gets less.
+// The estimate counts weights and states only; the other memory of a step is small. If a step does not fit, fewer
+// layers are put on the device.
 Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                               const Status& why) {
   executable_ = {};

@@ -42,7 +42,7 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   return s;
 }
 
-/// Whether `value` becomes the logits by a soft cap.
+/// Returns true if a soft cap of `value` gives the logits.
 bool is_capped_output(const Graph& graph, ValueId value) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
     return op.def == &kSoftCap && op.inputs[0] == value && op.outputs[0] == graph.outputs[0];

@@ -106,7 +106,7 @@ void add_factors(const char* name, const std::vector<float>& factors, GgufWriter
                     });
 }
 
-/// Whether some layer rotates.
+/// Returns true if at least one layer uses rope.
 bool has_rope(const DecoderConfig& c) {
   const bool none_rotates =
       !c.unrotated.empty() && std::find(c.unrotated.begin(), c.unrotated.end(), false) == c.unrotated.end();
@@ -336,7 +336,8 @@ struct RowWriter {
   }
 };
 
-/// Of a matrix when no type is asked for: its own. Blocks whose columns go back into their order are none any more.
+/// Returns the type of a matrix if the caller requests none: its own, or f16 if its columns are stored in another
+/// order, because blocks cannot be kept when the columns are put back in order.
 DType stored_type(const WeightSource& source) { return source.columns ? DType::kF16 : source.view.dtype; }
 
 /// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, besides vectors.

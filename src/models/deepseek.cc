@@ -148,7 +148,7 @@ Value latent_attention(LayerBuilder& b, Value x, const LatentConfig& m) {
                    m.has_bias);
 }
 
-/// What V2 and V3 select differently.
+/// Reads the settings of expert selection, which differ between V2 and V3.
 void read_routing(ConfigReader& r, bool is_v3, bool is_gguf, MoeConfig& moe) {
   RouterAttrs& router = moe.router;
   const std::string method = r.text("topk_method", is_v3 ? "noaux_tc" : is_gguf ? "group_limited_greedy" : "greedy");

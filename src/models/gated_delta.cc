@@ -83,7 +83,7 @@ Value project_picked(LayerBuilder& b, Value x, const char* name, const char* par
       b.weights().take_picked(matrix, {stored, b.config().hidden_size}, rows, row_of, b.scope() + part + ".weight"));
 }
 
-/// What a token gives a gated delta network: queries, keys and values one after the other, and gates.
+/// Inputs of a gated delta network for each token: queries, keys and values one after the other, and the gates.
 struct DeltaInputs {
   Value qkv, z, beta, step;
 };

@@ -22,7 +22,7 @@ constexpr uint64_t kVersion = 1;
 
 using Codes = uint8_t[kBlock][kTile];
 
-/// What makes the blocks; copied from GroupedWeight, whose pointers do not last.
+/// Makes the blocks of a grouped weight. Copies the fields of GroupedWeight, whose pointers do not outlive the call.
 struct BlockMaker {
   DType type;
   int64_t rows, cols;
@@ -37,7 +37,7 @@ struct BlockMaker {
 
   int64_t column(int64_t k) const { return columns ? (*columns)[static_cast<size_t>(k)] : k; }
 
-  /// Of 32 columns from `block` on and `count` rows from `row` on, at most kTile.
+  /// Loads the codes of the 32 columns of block `block` and of `count` rows from `row` on, at most kTile.
   void load(int64_t block, int64_t row, int count, Codes& out) const {
     const PackedInts& c = codes;
     const int per = c.per_word();

@@ -287,7 +287,7 @@ Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const De
   return c;
 }
 
-/// What the original files call a module of SD3: rows of "joint_blocks.3.x_block.attn.qkv".
+/// Returns the location of a module of SD3 in the original files, such as rows of "joint_blocks.3.x_block.attn.qkv".
 std::vector<StoredModule> sd3_stored_modules(const std::string& module) {
   struct Row {
     std::string_view diffusers, stored;

@@ -32,7 +32,7 @@ std::string_view find(UnetNames names, std::string_view name) {
 }  // namespace
 
 std::vector<StoredModule> unet_stored_modules(const std::string& module) {
-  // Of a level: two layers and the step to the next one.
+  // A level has two layers and one down- or upsampler.
   constexpr int kPerLevel = 3;
   int level = 0, layer = 0, end = 0;
   const auto matches = [&](const char* pattern) {

@@ -332,7 +332,7 @@ class PairMaker {
   AdapterFile& adapter_;
 };
 
-/// What diffusers states of the ranks and alphas of each network, by component.
+/// Ranks and alphas of each network, by component, from the metadata that diffusers writes.
 class AdapterMetadata {
  public:
   static Result<AdapterMetadata> read(const SafetensorsFiles& files) {
@@ -343,7 +343,7 @@ class AdapterMetadata {
     return metadata;
   }
 
-  /// The members of a component: {"r": 4, ...} of "unet.r". Null: it states nothing of it.
+  /// The members of a component: {"r": 4, ...} of "unet.r". Null: there is no such member.
   Result<const LoraConfig*> config_of(const std::string& component) {
     const auto known = configs_.find(component);
     if (known != configs_.end()) return known->second ? &*known->second : nullptr;

@@ -14,7 +14,8 @@ namespace {
 const std::string kIn = std::string(kExternalPrefix) + "in.", kOut = std::string(kExternalPrefix) + "out.";
 constexpr const char* kMiddlePrefix = "middle.";
 
-// Of latents and timestep every step has its own; integers cannot be bound (Executable::bind).
+// Returns true if each step writes the input: latents and timestep differ in each step, and integers cannot be bound
+// (Executable::bind).
 bool is_written_by_step(const ValueInfo& input) {
   return input.name == "latents" || input.name == "timestep" || input.dtype != DType::kF32;
 }

@@ -113,7 +113,7 @@ Status fill_byte_level(const Json& json, GgufVocab& vocab) {
 
 // SentencePiece's BPE as tokenizer.json spells it: GGUF's "llama" -----------------------------------------------------
 
-/// Whether a space is prepended; spaces become U+2581. unsupported: any other normalization.
+/// Returns true if a space is prepended. Requires that spaces become U+2581. unsupported: any other normalization.
 Result<bool> adds_space_prefix(const Json& json) {
   const Status other = unsupported(
       "normalizer or pre_tokenizer that GGUF's \"llama\" tokenizer does not have: it only marks spaces by U+2581");

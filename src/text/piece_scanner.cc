@@ -85,7 +85,8 @@ size_t match_gpt2(const char* at, const char* end) {
   }
 }
 
-/// What follows the letters in the patterns of Llama 3 and later ones. `tail`: what may follow other characters.
+/// Matches the alternatives after those of letters in the patterns of Llama 3 and later ones. `tail`: nonzero if
+/// slashes may follow other characters.
 template <unsigned tail>
 size_t match_rest(const char* at, const char* end, int max_digits) {
   if (class_of(at) == kDigit) {

@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, std::string_view>> members_of(std::string_vie
   return members;
 }
 
-/// What a model gives as arguments: an object, an object written as a string, or nothing.
+/// Returns the arguments that a model wrote: an object, an object written as a string, or nothing.
 std::optional<std::string> arguments_of(std::string_view value) {
   if (value.empty() || value == "null") return "{}";
   if (value[0] == '{') return std::string(value);

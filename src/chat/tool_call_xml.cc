@@ -73,7 +73,7 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
   std::vector<ChatToolCall> calls;
   size_t at = skip_spaces(text, 0);
   const bool starts_open = std::string_view(syntax.begin) == open;  // the marker itself is the first call's tag
-  /// Whether `word` comes next; `may_come`: it still can.
+  /// Skips `word` and returns true if it comes next. Sets `may_come` if more text may still complete it.
   bool may_come = false;
   const auto next_is = [&](std::string_view word) {
     const std::string_view rest = text.substr(at);

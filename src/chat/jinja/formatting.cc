@@ -359,7 +359,7 @@ class PercentFormatter {
       items_ = arguments.as_list()->span();
     } else {
       items_ = {&arguments_, 1};
-      // What Python can subscript may stay unused.
+      // A value that Python can subscript need not be used by the format.
       may_be_unused_ =
           arguments.is_dict() || arguments.is(Kind::kList) || arguments.is_undefined() || arguments.is(Kind::kRange);
     }

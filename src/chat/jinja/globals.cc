@@ -21,7 +21,7 @@ Value range(Evaluation& e, const Function&, const Args& args) {
   if (r.step == 0) return e.fail("range() arg 3 must not be zero");
   const double size = (static_cast<double>(r.stop) - static_cast<double>(r.start)) / static_cast<double>(r.step);
   if (size > static_cast<double>(kMaxRange)) return e.fail("range() has more than {} items", kMaxRange);
-  // What ends far outside of int64 has the same items as a range that ends within.
+  // With a step of more than 32 bits, stop - start may exceed int64, so only empty ranges are supported.
   if (r.step > INT32_MAX || r.step < INT32_MIN) {
     if (size <= 0) return Value::range(e.arena.make(Range{0, 0, 1}));
     return e.fail_unsupported("range() with a step of {} is not supported", r.step);

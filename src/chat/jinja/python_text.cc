@@ -74,7 +74,7 @@ bool is_case_ignorable(uint32_t c) {
 
 bool is_cased(uint32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 
-/// Whether the capital sigma at byte `at` ends a word (it is then ς in lower case).
+/// Returns true if the capital sigma at byte `at` ends a word; it is then ς in lower case.
 bool is_final_sigma(std::string_view text, size_t at) {
   size_t before = at;
   bool follows_letter = false;

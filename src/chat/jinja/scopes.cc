@@ -10,7 +10,7 @@ namespace {
 
 struct ScopeFailure {};  ///< thrown within this file only
 
-/// What has a frame of its own: the template, a macro, a recursive loop, the condition of a loop.
+/// A part of a template with its own frame: the template, a macro, a recursive loop, or the condition of a loop.
 struct Function {
   const Function* parent = nullptr;
   uint32_t depth = 0;
@@ -245,7 +245,7 @@ class NameWalk {
   Visit& visit_;
 };
 
-/// Those of `names` that are read before anything assigns them.
+/// Returns the names of `names` that are read before they are assigned.
 std::set<std::string> undeclared(const Nodes& body, std::set<std::string> names) {
   std::set<std::string> found;
   const auto visit = [&](const std::string& name, Use use, Position) {

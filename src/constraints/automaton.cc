@@ -182,8 +182,8 @@ class AutomatonBuilder {
     return {};
   }
 
-  // Whether an expression may match the empty text, decided without following calls (which count as
-  // empty), and the number of states of its automaton.
+  // Computes for each expression whether it may match the empty text, where a call counts as empty, and the number of
+  // states of its automaton.
   void find_nullable_expressions() {
     maybe_empty_.resize(grammar_.num_nodes());
     cost_.resize(grammar_.num_nodes());

@@ -210,7 +210,8 @@ class NumberBuilder {
     const char a = i < lo.size() ? lo[i] : '0', b = i < hi.size() ? hi[i] : '0';
     std::vector<Grammar::Expr> items;
     if (a == b) {
-      // What was read with this digit equals both beginnings; it may end where it reaches the lower bound.
+      // With this digit, the digits so far are a prefix of both bounds. The number may end here if it reaches the lower
+      // bound.
       const size_t n = i + 1;
       const bool reaches_lo = n >= lo.size() && !excludes_lo, is_hi = n >= hi.size();
       const Grammar::Expr rest = fraction_between(lo, excludes_lo, hi, excludes_hi, n);

@@ -627,7 +627,7 @@ Result<std::vector<ByteAssertion>> RegexSyntax::assertions(CompileDeadline& dead
     const bool is_behind = node.kind == Kind::kBehind;
     std::array<ByteDfa, 2> languages;
     for (const Reading outer : {Reading::kStrict, Reading::kLoose}) {
-      // What must not match is read loosely.
+      // A negated assertion must exclude every possible match, so it is read loosely.
       const Reading inner = !node.negated ? outer : outer == Reading::kStrict ? Reading::kLoose : Reading::kStrict;
       Grammar own;
       const Grammar::Expr expression = resolve(own, node.items[0], inner, is_behind, !is_behind);

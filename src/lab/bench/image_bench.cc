@@ -103,7 +103,7 @@ double ImageBenchReport::peak_ratio() const {
 
 namespace {
 
-/// What is measured on an open engine, in order; an error leaves what came before it.
+/// Makes all measurements on an open engine, in order. After an error the report keeps the measurements before it.
 Status measure_all(const ImageBenchRequest& request, ImageEngine& engine, const std::vector<int64_t>& sides,
                    MachineSampler& sampler, PeakMemory& peak_memory, ImageBenchReport& report) {
   int64_t done = 0;

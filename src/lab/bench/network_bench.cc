@@ -217,7 +217,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   report.weights = made.weights;
   report.device = device_name(options.device);
   report.threads = threads;
-  // Of a device, no peak is known here (redline bench device).
+  // Peaks of devices are not known here; `redline bench device` measures them.
   if (options.device.kind == DeviceKind::kCpu) report.best = best_peak_of_type(peaks, made.weights);
   report.check_about = made.check_about;
   const SymbolValues sizes = made.sizes;

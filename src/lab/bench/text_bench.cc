@@ -9,7 +9,7 @@
 namespace redline::lab {
 namespace {
 
-/// What is needed to open a model; 0 if its files do not state it.
+/// Numbers that are needed before a model is opened; 0: its files do not state them.
 struct ModelFacts {
   int64_t context = 0, vocab_size = 0, parameters = 0;
 };

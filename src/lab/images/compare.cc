@@ -193,7 +193,7 @@ class Comparison {
     const auto measure = [&](double value) -> Result<double> {
       const std::string text = with_parameter(rule, knob.parameter, value);
       REDLINE_ASSIGN(const double share, share_of(text));
-      // Of two equally near ones, the slower: it gives the better image.
+      // If two settings are equally near, the slower one is kept, because it gives the better image.
       if (std::fabs(share - wanted) < best_error) {
         best_error = std::fabs(share - wanted);
         best = text;

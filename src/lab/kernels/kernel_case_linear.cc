@@ -30,10 +30,10 @@ double form_error_bound(ActivationLayout form, DType type, int64_t k, const Prod
     // Rounding of x and of scales, then of up to two sums per group of 16.
     case ActivationLayout::kI8Grouped:
       return e.moved * (1 + 0x1p-14) + e.w_moved + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
-    // The same per chunk, plus the weight's own scale.
+    // As kI8Grouped, per chunk, plus the weight's own scale.
     case ActivationLayout::kI8Tiled: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
-    // The same for each 128 elements and each 256. What rounding moves w by is not counted, so the bound is stricter
-    // than that of linear_requantized_test.
+    // As kI8Grouped, for each 128 elements and each 256. The error of rounding w again is not counted, so the bound is
+    // stricter than that of linear_requantized_test.
     case ActivationLayout::kI8TiledGroups:
       return e.moved * (1 + 0x1p-14) + e.w_moved + (n / kI8Group * 3 + 8) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
     // x and w are rounded to bfloat16, 2^-8 each unless they already are; one sum of 16, its reduction, and one sum per

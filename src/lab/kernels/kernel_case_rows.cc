@@ -208,7 +208,7 @@ class EmbeddingCase : public KernelCase {
   SlotCopies weights_;
 };
 
-/// What opening a model does to a weight.
+/// Packs a weight, as when a model is opened.
 class PackCase : public KernelCase {
  public:
   PackCase(void (*embedding)(const EmbeddingArgs&), DType type, int64_t n, int64_t k)

@@ -36,7 +36,7 @@ std::string cpu_model() {
 
 int threads_of(int threads) { return threads > 0 ? threads : cpu_order().cores; }
 
-/// What a measurement depends on.
+/// Returns a text of everything that a measurement depends on.
 std::string machine_key(int threads, int64_t read_bytes) {
   return fmt::format("{}; {} of {} cpus in {} cores; {} threads; {}; reads {}", cpu_model(), cpu_order().cpus.size(),
                      sysconf(_SC_NPROCESSORS_CONF), cpu_order().cores, threads_of(threads), cpu_isa_in_use(),

@@ -151,7 +151,7 @@ struct PlannedTensor {
   Content content;
 };
 
-/// Of Mamba-2's convolution.
+/// Number of taps of Mamba-2's convolution.
 constexpr int64_t kConvTaps = 4;
 
 std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
@@ -463,7 +463,7 @@ Result<WeightSource> make_random_weight(const std::string& name, const std::vect
   source.view = {is_vector ? DType::kF32 : dtype, shape, nullptr};
   const DTypeInfo& type = dtype_info(source.view.dtype);
   if (type.is_block && (shape.size() != 2 || shape.back() % type.block_elements != 0)) source.view.dtype = DType::kBF16;
-  // The same numbers for a name, whatever was generated before.
+  // The seed depends on the name only, so a tensor has the same numbers regardless of the tensors before it.
   uint64_t seed = 1;
   for (const char c : name) seed = random_word(seed ^ static_cast<unsigned char>(c));
   WorkerTeam team(static_cast<int>(allowed_cpus().size()));

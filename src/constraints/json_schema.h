@@ -7,9 +7,8 @@
 namespace redline {
 
 /// Returns a grammar of values that the schema accepts, with these restrictions:
-/// - members of an object come in the order of `properties`; others only where additionalProperties allows them by
-/// name,
-///   or where the schema names no properties;
+/// - members of an object come in the order of `properties`; there are other members only if additionalProperties is
+///   given, if the schema names no properties and patterns, or with JsonFormat::allows_additional;
 /// - numbers have at most 15 digits; with bounds, no exponent.
 /// Each keyword is enforced, is an annotation, or makes an error: unsupported, with the keyword and the JSON pointer of
 /// its schema. invalid_argument: text that is not JSON (with position), or a keyword whose value has the wrong type.

@@ -38,7 +38,7 @@ int64_t total_of(const HttpAnswer& answer) {
     const std::string range = answer.header("content-range");
     text = range.substr(range.find('/') == std::string::npos ? range.size() : range.find('/') + 1);
   }
-  // What is compressed on its way has another length.
+  // The length of a compressed transfer is not that of the file.
   if (!answer.header("content-encoding").empty()) return -1;
   int64_t bytes = -1;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), bytes);

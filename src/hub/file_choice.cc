@@ -92,7 +92,8 @@ bool is_quantization(std::string_view word) {
           word[3] == 'N');
 }
 
-/// Whether `tag` occurs in the name of a GGUF file or of its folder as a whole word: not Q4_K in Q4_K_M.
+/// Returns true if `tag` occurs in the name of a GGUF file or of its folder as a whole word: Q4_K does not occur in
+/// Q4_K_M.
 bool has_tag(std::string_view path, std::string_view tag) {
   const std::string where = ascii_lower(path), what = ascii_lower(tag);
   const bool is_type = is_quantization(upper(tag));  // may follow a '_', which is also part of such words

@@ -237,7 +237,7 @@ Result<int64_t> HubCache::remove(const HubName& name) const {
     REDLINE_TRY(take_off(path));
     remove_empty(path.parent_path(), root / "snapshots");
   }
-  // What another snapshot, or another model of this one, still links to stays.
+  // Blobs to which another snapshot, or another model of this snapshot, still links are kept.
   std::set<fs::path> needed;
   for (fs::recursive_directory_iterator at(root / "snapshots", error), end; !error && at != end && !is_all;
        at.increment(error))

@@ -131,7 +131,7 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  // What is fetched over TLS never comes from elsewhere.
+  // A request over TLS must not be redirected to a URL without TLS.
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https://") ? "https" : "http,https");
 #else
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);

@@ -62,8 +62,8 @@ struct Header {
   bool has_alpha = false;
 };
 
-// Whether every chunk lies within the file: libpng allocates the declared length of a chunk before reading it, up to 2
-// GB, and does not enforce its own limit.
+// Returns true if every chunk lies within the file. This is checked because libpng allocates the declared length of a
+// chunk before reading it, up to 2 GB, and does not enforce its own limit.
 bool chunks_fit(std::string_view bytes) {
   constexpr size_t kAround = 12;  // length, name and checksum
   for (bytes.remove_prefix(8); bytes.size() >= kAround;) {

@@ -23,7 +23,8 @@ struct Piece {
   }
 };
 
-/// What the engine's threads write and the caller reads. It outlives the handle while a callback runs.
+/// The results of a generation, which the engine's threads write and the caller reads. It outlives the handle while a
+/// callback runs.
 class Inbox {
  public:
   Inbox(const void* engine, size_t prompts, redline_on_piece on_piece, void* user_data, bool keeps_pieces)

@@ -577,9 +577,9 @@ typedef struct redline_image_progress {
   int64_t step, steps;         /* completed steps, total steps */
   double step_ms;              /* time of the last step */
   int64_t computed;            /* images of the batch whose step was computed, not forecast */
-  redline_float_array latents; /* after the step, [batch, channels, height, width] */
+  redline_float_array latents; /* latents after the step, [batch, channels, height, width] */
   double sigma, next_sigma;    /* noise level of the latents before and after the step */
-  const void* preview;         /* for redline_image_preview */
+  const void* preview;         /* opaque pointer for redline_image_preview() */
 } redline_image_progress;
 /* Called after every step, on the thread of the call; the pointers are valid during the callback. A result other than 0
  * ends the call as REDLINE_CANCELLED. */

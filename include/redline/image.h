@@ -74,7 +74,7 @@ struct ImageProgress {
 /// Input and settings of ImageEngine::generate().
 struct ImageRequest {
   std::vector<std::string> prompts;  ///< one per image, or one for all
-  std::string negative_prompt;       ///< for classifier-free guidance
+  std::string negative_prompt;       ///< used with classifier-free guidance; "": an empty prompt
   int64_t width = 0, height = 0;     ///< pixels; 0: chosen by ImageEngine::size_of()
   int64_t num_inference_steps = 0;   ///< 0: the model's default
   double guidance_scale = -1;  ///< scale of distilled (FLUX.1 dev) or classifier-free guidance; -1: the model's default

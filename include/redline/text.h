@@ -121,19 +121,20 @@ struct EncodeLimits {
 /// previous one. The result is sampled from the remaining distribution. Definitions are those of llama.cpp, unless a
 /// member says otherwise.
 struct SamplingOptions {
-  float temperature = 0.8f;         ///< 0: greedy, the most likely token after bias, penalties and dry
-  int64_t top_k = 0;                ///< only the k most likely tokens; 0: off
-  float top_p = 1.0f;               ///< only the smallest set of most likely tokens with this total probability; 1: off
-  float min_p = 0.0f;               ///< only tokens at least this likely, relative to the most likely one; 0: off
-  float repetition_penalty = 1.0f;  ///< for tokens of prompt and output (Keskar et al. 2019, arXiv:1909.05858); 1: off
-  uint64_t seed = 0;                ///< the same seed gives the same text for any number of threads
-  float presence_penalty = 0;       ///< subtracted from the logit of each token of the output (OpenAI)
-  float frequency_penalty = 0;      ///< subtracted once for each occurrence of the token in the output
-  int64_t penalty_last_n = -1;      ///< the three penalties use the last n tokens of the text; -1: all, 0: none
-  float typical_p = 1.0f;           ///< only locally typical tokens (Meister et al. 2022, arXiv:2202.00666); 1: off
-  float top_n_sigma = 0;       ///< only logits within n standard deviations of the largest (arXiv:2411.07641); 0: off
-  float xtc_probability = 0;   ///< probability that XTC removes all but the least likely of the tokens that have at
-  float xtc_threshold = 0.1f;  ///< least this probability; above 0.5 at most one token has it, so XTC is off
+  float temperature = 0.8f;  ///< 0: greedy, the most likely token after bias, penalties and dry
+  int64_t top_k = 0;         ///< only the k most likely tokens; 0: off
+  float top_p = 1.0f;        ///< only the smallest set of most likely tokens with this total probability; 1: off
+  float min_p = 0.0f;        ///< only tokens at least this likely, relative to the most likely one; 0: off
+  /// penalty on tokens of prompt and output (Keskar et al. 2019, arXiv:1909.05858); 1: off
+  float repetition_penalty = 1.0f;
+  uint64_t seed = 0;            ///< the same seed gives the same text for any number of threads
+  float presence_penalty = 0;   ///< subtracted from the logit of each token of the output (OpenAI)
+  float frequency_penalty = 0;  ///< subtracted once for each occurrence of the token in the output
+  int64_t penalty_last_n = -1;  ///< the three penalties use the last n tokens of the text; -1: all, 0: none
+  float typical_p = 1.0f;       ///< only locally typical tokens (Meister et al. 2022, arXiv:2202.00666); 1: off
+  float top_n_sigma = 0;        ///< only logits within n standard deviations of the largest (arXiv:2411.07641); 0: off
+  float xtc_probability = 0;    ///< probability that XTC removes all but the least likely of the tokens that have at
+  float xtc_threshold = 0.1f;   ///< least this probability; above 0.5 at most one token has it, so XTC is off
   /// DRY: a token that would continue a repetition of n >= dry_allowed_length tokens loses
   /// dry_multiplier * dry_base^(n - dry_allowed_length) of its logit. 0: off.
   float dry_multiplier = 0;
@@ -466,7 +467,7 @@ class TextEngine {
 
 /// Input of beam_search().
 struct BeamSearchRequest {
-  std::vector<int32_t> prompt;  ///< not empty
+  std::vector<int32_t> prompt;  ///< token ids, at least one
   int64_t beam_width = 4;
   int64_t max_tokens = 256;
   double length_penalty = 1;  ///< see Beam::score

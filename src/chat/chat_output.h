@@ -64,10 +64,10 @@ std::vector<ThinkingSwitch> possible_thinking_switches(std::string_view chat_tem
 
 /// The part of an answer in which a rendered prompt ends.
 enum class AnswerPlace : uint8_t {
-  kAnswer,     ///< at the beginning of the answer, which may begin with reasoning
-  kReasoning,  ///< in the reasoning
-  kHeader,     ///< in the header of a message
-  kContent,    ///< after the reasoning, which the prompt has skipped
+  kAnswer,     ///< the prompt ends before the answer, which may begin with reasoning
+  kReasoning,  ///< the prompt ends in the reasoning
+  kHeader,     ///< the prompt ends in the header of a message
+  kContent,    ///< the prompt has skipped the reasoning and ends after it
 };
 AnswerPlace answer_place(std::string_view chat_template, std::string_view prompt);
 

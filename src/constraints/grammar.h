@@ -145,8 +145,8 @@ class Grammar {
  private:
   Expr add(Node node);
   std::vector<Node> nodes_;
-  std::unordered_map<uint32_t, Expr> byte_ranges_;                        ///< by first byte * 256 + last byte
-  std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> char_sets_;  ///< by ranges
+  std::unordered_map<uint32_t, Expr> byte_ranges_;  ///< expressions by first byte * 256 + last byte
+  std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> char_sets_;  ///< expressions by ranges of code points
   std::vector<RuleInfo> rules_;
 };
 

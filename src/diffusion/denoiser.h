@@ -124,7 +124,7 @@ class Denoiser {
     RowBuffer* buffer = nullptr;
     std::optional<size_t> invariant;
   };
-  std::array<State, 6> cache_states_;  ///< by DenoiserState
+  std::array<State, 6> cache_states_;  ///< indexed by DenoiserState
 };
 
 }  // namespace redline

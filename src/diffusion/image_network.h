@@ -75,7 +75,7 @@ class TextEncoderNetwork final : public ImageNetwork {
   mutable std::mutex mutex_;
   std::shared_ptr<Runtime> runtime_;
   int64_t max_tokens_ = 0, max_adapter_rank_ = 0;
-  TextEncoderModel model_;  ///< its graph has moved into the network
+  TextEncoderModel model_;  ///< description of the model, whose graph has been moved to network_
   Executable network_;
   NetworkAdapters adapters_;
   std::vector<std::string> active_adapters_;

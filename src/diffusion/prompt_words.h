@@ -12,7 +12,7 @@ namespace redline {
 
 struct PromptWords {
   std::vector<std::string> known;  ///< known words, in the singular and in lower case; empty: any text
-  std::string draws;               ///< what the model draws: the words after "it draws"
+  std::string draws;               ///< description of the images that the model generates: the words after "it draws"
 
   /// Reads {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: JSON of another form.
   static Result<PromptWords> parse(const nlohmann::json& json);

@@ -48,7 +48,7 @@ class VaeCodec {
  private:
   int64_t latent_tile(const LatentLayout& layout) const;
 
-  AutoencoderModel model_;  ///< its graphs have been moved into the networks
+  AutoencoderModel model_;  ///< description of the model, whose graphs have been moved to the networks
   Executable decode_, encode_;
   int64_t max_side_ = 0, tile_ = 0;
   std::vector<float> blended_;  ///< buffer of decode_rows() with tiles

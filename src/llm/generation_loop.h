@@ -103,7 +103,7 @@ class GenerationLoop : private SchedulerHost {
   EngineStats stats_;
 
   // Used only by the thread that runs the steps.
-  std::vector<Request> running_;  ///< in order of arrival
+  std::vector<Request> running_;  ///< requests in order of arrival
   EngineStats counts_;            ///< copied to stats_ after every step
   std::chrono::steady_clock::time_point gave_back_;
   std::atomic<bool> holds_unused_{true};  ///< pages may be unused

@@ -20,7 +20,7 @@ namespace redline {
 /// The scheduler's view of a request that has not ended.
 struct ScheduledRequest {
   uint64_t id = 0;          ///< unique; larger for later arrivals
-  std::string_view client;  ///< as in GenerateRequest, up to the first line break
+  std::string_view client;  ///< GenerateRequest::client up to the first line break
   std::string_view user;    ///< a user of the client: the text after that line break
   int priority = 0;
   double deadline_ms = std::numeric_limits<double>::infinity();

@@ -192,7 +192,7 @@ class SequenceState {
   int64_t length_ = 0;
   std::vector<Table> tables_;
   bool has_recurrent_ = false;
-  std::vector<Snapshot> snapshots_;    ///< by length
+  std::vector<Snapshot> snapshots_;    ///< snapshots in order of length
   std::vector<Snapshot> before_last_;  ///< states before the last committed step, if any
 };
 

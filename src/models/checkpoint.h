@@ -27,7 +27,7 @@ struct Checkpoint {
   Status tokenizer_status;               ///< why there is no tokenizer
   /// Makes a tensor of a model without files, by name and shape. Unset: tensors are read from `tensors`.
   std::function<Result<WeightSource>(const std::string& name, const std::vector<int64_t>& shape)> make_tensor;
-  std::vector<int32_t> stop_tokens;  ///< from the tokenizer and the generation config, sorted
+  std::vector<int32_t> stop_tokens;  ///< tokens that end a text, from the tokenizer and the generation config, sorted
   ChatTemplateSource chat_template;
   /// description of the quantization method for users; "": none, or the types of the tensors describe it
   std::string quantization;

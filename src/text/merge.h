@@ -29,7 +29,7 @@ struct MergeChoice {
 constexpr size_t kFewSymbols = 24;
 template <class Choose>
 void merge_few_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
-  MergeChoice choices[kFewSymbols];  // of a symbol and the next one
+  MergeChoice choices[kFewSymbols];  // of each symbol with the next one
   const auto consider = [&](int32_t left) {
     const MergeSymbol& a = symbols[left];
     const bool may_merge = a.next >= 0 && !a.frozen && !symbols[a.next].frozen;
@@ -60,7 +60,7 @@ void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
   if (symbols.size() <= kFewSymbols) return merge_few_symbols(symbols, choose);
   struct Candidate {
     uint64_t key;    // rank, then position
-    uint32_t bytes;  // of both: a candidate with another sum is stale
+    uint32_t bytes;  // sum of both symbols; if it differs now, the candidate is stale
     int32_t id;
   };
   const auto later = [](const Candidate& a, const Candidate& b) { return a.key > b.key; };

@@ -30,14 +30,14 @@ struct DecodeRules {
   bool separated = false;               ///< a space is put between all pieces
   std::string end_of_word;              ///< decoded as a space at the end of a piece, except at the end of the text
   bool drop_suffix_space = false;       ///< removes one space at the end of the text
-  std::vector<DecodeStep> steps;        ///< in order, within one piece
+  std::vector<DecodeStep> steps;        ///< applied in order, within one piece
 };
 
 struct TokenizerParts {
   std::string kind;
   std::string pre_tokenizer_name;
   std::unique_ptr<Vocabulary> vocabulary = std::make_unique<Vocabulary>();  ///< the model points into it
-  AddedTokenFinder added_before, added_after;                               ///< before and after normalisation
+  AddedTokenFinder added_before, added_after;  ///< tokens searched for before and after normalization
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;

@@ -120,7 +120,7 @@ class PrefixMatcher {
   };
   std::vector<Edge> edges_;
   size_t num_edges_ = 0;
-  std::vector<int32_t> values_ = {-1};  ///< by node
+  std::vector<int32_t> values_ = {-1};  ///< value of each node
   bool starts_[256] = {};
   /// a bit for the first two bytes of each string; for strings of one byte, with every second byte
   std::vector<uint64_t> pairs_;

@@ -20,7 +20,7 @@ Value call_method(Evaluation& e, Value object, const char* name, std::initialize
 /// A path of attributes, such as "a.b.0". Its steps are in the arena, because lazy filters keep it.
 struct Path {
   List* steps = nullptr;
-  Value otherwise = Value::none();  ///< replaces undefined values; none: they stay
+  Value otherwise = Value::none();  ///< replaces undefined values; none: undefined values are kept
   bool ignores_case = false;
 
   Value get(Evaluation& e, Value object) const;

@@ -79,7 +79,7 @@ struct Scope {
 
 struct Constant final : Node {
   Constant(Position p, Value v) : Node(NodeKind::kConstant, p), value(v) {}
-  Value value;  ///< in the arena of the template
+  Value value;  ///< value in the arena of the template
 };
 struct Name final : Node {
   Name(Position p, std::string n) : Node(NodeKind::kName, p), name(std::move(n)) {}
@@ -176,7 +176,7 @@ struct Target {
 struct For final : Node {
   explicit For(Position p) : Node(NodeKind::kFor, p) {}
   Target target;
-  Target filter_target;  ///< the same names in the scope of the condition
+  Target filter_target;  ///< the names of `target` in the scope of the condition
   NodePtr iterable, condition;
   Nodes body, otherwise;
   bool is_recursive = false;

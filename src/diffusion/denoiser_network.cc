@@ -96,8 +96,8 @@ Result<DenoiserNetwork::Call> DenoiserNetwork::read_call(std::span<const NamedTe
   return call;
 }
 
-// The first row of the call in the denoiser's batch. Calls with the same conditions share it; a new context joins
-// it; anything else begins a new one.
+// Returns the first row of the call in the denoiser's batch. A call with the conditions of a context uses its rows, a
+// new context is added to the batch, and any other call begins a new batch.
 Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& context) {
   const DenoiserBatch &now = denoiser_->batch(), &given = call.batch;
   const LatentLayout &a = now.layout, &b = given.layout;

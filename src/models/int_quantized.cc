@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The first setting that differs from W8A8, or "".
+/// Returns the first setting that differs from W8A8, or "".
 std::string difference(const json& group) {
   struct Row {
     const char *part, *key, *wanted;

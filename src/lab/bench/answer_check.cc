@@ -15,7 +15,7 @@
 namespace redline::lab {
 namespace {
 
-/// Maximum absolute difference over the maximum absolute value.
+/// Returns the maximum absolute difference divided by the maximum absolute value.
 double relative_error(std::span<const float> got, std::span<const float> expected) {
   double difference = 0, largest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {

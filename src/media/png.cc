@@ -122,7 +122,7 @@ bool write_all_png(PngSession& session, const RgbImage& image, png_text* texts, 
   return true;
 }
 
-// The TIFF of the eXIf chunk, as long as the session lives; "" if there is none.
+// Returns the TIFF structure of the eXIf chunk, which is valid as long as the session lives; "" if there is none.
 std::string_view png_exif(const PngSession& session) {
   png_bytep bytes = nullptr;
   png_uint_32 size = 0;

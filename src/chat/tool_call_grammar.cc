@@ -223,7 +223,7 @@ class ToolCallGrammar {
     const ReasoningMarkers markers = reasoning_markers(rules_.chat_template);
     const Expr head = g_.bytes(format_.has_channels && place != AnswerPlace::kHeader ? "<|start|>assistant" : "");
     if (!*markers.open || place == AnswerPlace::kContent) return head;
-    // white space between the parts would be content
+    // In these formats, white space between the parts would be content.
     const bool is_structured = *markers.header || format_.has_channels;
     const Expr space = is_structured ? g_.empty() : spaces_are_free ? spaces() : g_.bytes(markers.separator);
     std::vector<std::string_view> ends = {markers.close};

@@ -112,7 +112,7 @@ Reading tool_calls::closed(const ToolCallSyntax& syntax, std::string_view text, 
   const size_t begin = skip_spaces(text, at);
   const std::string_view rest = text.substr(begin);
   if (rest.starts_with(end)) return {Outcome::kDone, begin + end.size(), std::move(calls)};
-  // the token limit has cut the closing marker, but the calls are whole
+  // The token limit has cut the closing marker, but the calls are whole.
   if (is_all && end.starts_with(rest)) return {Outcome::kDone, text.size(), std::move(calls)};
   return end.starts_with(rest) ? more_or_failed(is_all) : failed();
 }
@@ -124,7 +124,7 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     if (at >= text.size()) return more_or_failed(is_all);
     if (text[at] != '{' && text[at] != '[') return failed();
     const size_t end = json_end(text, at);
-    // keeps the whole calls of a cut list
+    // Only the whole calls of a cut list are kept.
     if (end == std::string::npos && is_all && (text[at] == '[' || !calls.empty())) {
       if (text[at] == '[')
         for (const std::string_view object : elements_of(text.substr(at)))

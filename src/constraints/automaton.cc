@@ -772,7 +772,7 @@ class AutomatonBuilder {
   std::vector<bool> maybe_empty_;
   std::vector<uint32_t> cost_;
   std::vector<uint8_t> is_recursive_;
-  // number of states of each rule that does not call itself; UINT32_MAX for the others
+  // Number of states of each rule that does not call itself; UINT32_MAX for the others
   std::vector<uint32_t> inline_cost_;
   bool is_loop_ = false;
   std::vector<BuildState> states_;

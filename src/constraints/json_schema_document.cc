@@ -224,7 +224,7 @@ Status SchemaDocument::check_keyword(const Json& schema, const std::string& key,
       return refused(schema, key, fmt::format("of {} or more is", Grammar::kUnbounded));
     return {};
   }
-  // draft 4 has true or false here
+  // Draft 4 has true or false here.
   if (is_one_of({"exclusiveMinimum", "exclusiveMaximum"}) && value.is_boolean()) return {};
   if (is_one_of({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
     REDLINE_TRY(require(value.is_number(), "must be a number"));

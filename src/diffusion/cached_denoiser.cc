@@ -49,7 +49,7 @@ void CachedDenoiser::set_views(CacheRow& row, int64_t index) const {
   if (reads.front_image) row.front_image = denoiser_->state(DenoiserState::kFrontImage, index);
   if (reads.embedded) {
     row.embedded = denoiser_->state(DenoiserState::kEmbedded, index);
-    // the front has no blocks
+    // The front has no blocks.
     if (row.embedded.empty()) row.embedded = denoiser_->state(DenoiserState::kFrontImage, index);
   }
   if (reads.modulated) row.modulated = denoiser_->state(DenoiserState::kModulated, index);

@@ -109,7 +109,7 @@ Result<std::shared_ptr<Generation>> GenerationLoop::submit(const GenerateRequest
   try {
     if (!thread_.joinable())
       thread_ = std::thread([this] {
-        // otherwise the thread keeps the name of the first caller's thread
+        // Otherwise the thread keeps the name of the first caller's thread.
         pthread_setname_np(pthread_self(), "text-steps");
         run_steps(nullptr);
       });

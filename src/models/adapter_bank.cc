@@ -168,7 +168,7 @@ Result<std::shared_ptr<const Adapter>> AdapterBank::make_adapter(const std::stri
                                      static_cast<float>(matrix.scale),
                                      plain ? down.data() : nullptr,
                                      plain ? up.data() : nullptr};
-    // the views stay valid, because moving a vector keeps its memory
+    // The views stay valid, because moving a vector keeps its memory.
     if (plain || site->is_lookup) p.plain_down = std::move(down);
     if (plain) p.plain_up = std::move(up);
   }

@@ -89,7 +89,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   else checkpoint.tokenizer_status = std::move(tokenizer).status();
   auto source = chat_template_from_folder(folder);
   if (source.ok()) checkpoint.chat_template = std::move(source).value();
-  // otherwise the error of that file is already that of the tokenizer
+  // Otherwise the error of that file is already the error of the tokenizer.
   else if (checkpoint.tokenizer) return std::move(source).status();
   return {};
 }

@@ -308,7 +308,7 @@ struct RowWriter {
     if (rows_done->fetch_add(rows) + rows != all) return;
     rows_done->store(0);
     for (const WeightSource* source : tensor.sources)
-      // made by grouped_weight.cc, which can make it again
+      // The tensor was made by grouped_weight.cc, which can make it again.
       if (source->file && dtype_info(source->view.dtype).is_block)
         source->file->release(static_cast<const uint8_t*>(source->view.data) - source->file->data(),
                               source->view.bytes());

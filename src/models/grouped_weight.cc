@@ -33,7 +33,7 @@ struct BlockMaker {
   int64_t groups;
   std::vector<int32_t> group_of_block;
   std::shared_ptr<const std::vector<int32_t>> columns;
-  // byte ranges that are read
+  // The byte ranges that are read, by file.
   std::vector<std::pair<std::shared_ptr<const MappedFile>, std::pair<int64_t, int64_t>>> ranges;
 
   int64_t column(int64_t k) const { return columns ? (*columns)[static_cast<size_t>(k)] : k; }

@@ -189,7 +189,7 @@ Result<EncoderModel> build_modern_bert(const Checkpoint& checkpoint) {
     model.num_labels = last->second.view.shape.empty() ? 1 : last->second.view.shape[0];
     REDLINE_ASSIGN(model.head, build_modern_bert_head(checkpoint, c, model.num_labels, w));
   }
-  // heads for predicting masked words
+  // These heads predict masked words.
   for (const char* head : {"head.", "decoder."}) ignore_tensors(checkpoint, w, head);
   REDLINE_TRY(w.expect_all_taken());
   return model;

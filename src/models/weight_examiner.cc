@@ -93,7 +93,7 @@ Status WeightExaminer::explain(Status failure) {
 
 Status explain_not_finite(Status failure, const std::string& path) {
   static std::mutex mutex;
-  // by path and modification time
+  // The examiners by the path and the modification time of their file.
   static std::map<std::pair<std::string, int64_t>, std::shared_ptr<WeightExaminer>> examiners;
   std::error_code error;
   const auto changed = std::filesystem::last_write_time(path, error);

@@ -249,7 +249,7 @@ bool identical(Value a, Value b) {
     case Kind::kInt: return a.as_int() == b.as_int();
     case Kind::kFloat: return a.as_double() == b.as_double();
     case Kind::kUndefined: return a.as_undefined() == b.as_undefined();
-    // the same object, as in CPython, which shares most equal strings
+    // The pointers are compared first, because most equal strings are one object, as in CPython.
     case Kind::kString: return a.as_str() == b.as_str() || a.text() == b.text();
     default: return a.address() == b.address();
   }

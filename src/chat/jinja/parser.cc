@@ -530,7 +530,7 @@ class Parser {
         std::string text = take().text;
         while (is(TokenKind::kString)) text += take().text;
         const Value value = constants_.string(text);
-        // counted now, because threads share the constant
+        // The characters are counted now, because threads share the constant.
         value.as_str()->length = static_cast<int64_t>(count_chars(text));
         return constant(position, value);
       }

@@ -1,4 +1,4 @@
-// Any bytes as the index of two fixed safetensors files.
+// Reads any bytes as the index of two fixed safetensors files.
 #include <algorithm>
 
 #include "formats/safetensors.h"

@@ -31,7 +31,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   static Result<std::shared_ptr<const Constraint>> from_grammar(std::string_view gbnf,
                                                                 std::shared_ptr<const TokenTrie> trie,
                                                                 const ConstraintLimits& limits = {});
-  /// The whole text must match the expression.
+  /// Compiles a regular expression, which the whole text must match.
   static Result<std::shared_ptr<const Constraint>> from_regex(std::string_view regex,
                                                               std::shared_ptr<const TokenTrie> trie,
                                                               const ConstraintLimits& limits = {});

@@ -344,7 +344,7 @@ class AdapterMetadata {
     return metadata;
   }
 
-  /// The members of a component: {"r": 4, ...} of "unet.r". Null: there is no such member.
+  /// Returns the members of a component: {"r": 4, ...} for "unet.r"; nullptr if there is no such member.
   Result<const LoraConfig*> config_of(const std::string& component) {
     const auto known = configs_.find(component);
     if (known != configs_.end()) return known->second ? &*known->second : nullptr;

@@ -21,7 +21,7 @@ struct LatentLayout {
 
 /// Converts planes [channels, height, width] to rows [height / patch * width / patch, channels * patch * patch].
 void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
-/// The inverse of pack_latents(). Rows have `row_channels` channels, of which the first layout.channels are read.
+/// Does the inverse of pack_latents(). Rows have `row_channels` channels, of which the first layout.channels are read.
 void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
 
 /// Returns the means of factor x factor squares of `planes`; at the right and lower edge, of the part inside the plane.

@@ -38,7 +38,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 /// printable Latin-1 maps to itself, the other 68 bytes to U+0100 and up in order.
 void append_byte_spelling(std::string& out, uint8_t byte);
 std::string spell_bytes(std::string_view bytes);
-/// The inverse of spell_bytes(). Returns false, and leaves `out` unchanged, if a character does not spell a byte.
+/// Does the inverse of spell_bytes(). Returns false, and leaves `out` unchanged, if a character does not spell a byte.
 bool unspell_bytes(std::string_view spelled, std::string& out);
 
 }  // namespace redline

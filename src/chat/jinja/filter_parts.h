@@ -27,7 +27,7 @@ struct Path {
 };
 Path path_of(Evaluation& e, Value attribute, bool ignores_case = false, Value otherwise = Value::none());
 
-// The rows of each file.
+// These functions return the rows of each file.
 std::span<const FilterRow> text_filters();
 std::span<const FilterRow> collection_filters();
 

@@ -54,7 +54,7 @@ Result<const ForecasterRow*> find_forecaster(const std::string& name);
 /// Returns u(sigma) = -log(1.05 - sigma). The model output changes at an even rate in u; see measured_forecaster.cc.
 double u_of_sigma(double sigma);
 
-// For rules that use a fixed forecaster.
+// These functions make a forecaster for rules that use a fixed one.
 std::unique_ptr<Forecaster> make_reuse_forecaster();
 /// `first`: derivatives are formed only at steps > first, which differs between methods.
 std::unique_ptr<Forecaster> make_taylor_forecaster(int64_t order, int64_t first = 1);

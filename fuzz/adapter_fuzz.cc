@@ -1,5 +1,5 @@
-// Any bytes as the files of a LoRA adapter: adapter_config.json, a zero byte, and its safetensors, for language models;
-// the same safetensors for images; a GGUF file where they begin like one.
+// Reads any bytes as the files of a LoRA adapter for a language model: adapter_config.json, a zero byte, and its
+// safetensors. Reads the same safetensors as an adapter for images. Bytes that begin like a GGUF file are read as one.
 #include "diffusion/adapters.h"
 #include "fuzz_file.h"
 #include "models/text_adapter.h"

@@ -1,6 +1,6 @@
-// Any bytes as what a chat model writes: the first byte chooses the format, the second how the text is cut into pieces.
-// The deltas joined do not depend on the pieces, calls have a name and a JSON object as arguments, and nothing is made
-// up: without calls and reasoning the content is the text, but for ignored markers.
+// Parses any bytes as the output of a chat model. The first byte chooses the format, the second one how the text is cut
+// into pieces. Checks that the joined deltas do not depend on the pieces, that calls have a name and a JSON object as
+// arguments, and that nothing is made up: without calls and reasoning, the content is the text without ignored markers.
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_output.h"

@@ -1,4 +1,4 @@
-// Any bytes as a model's config.json.
+// Reads any bytes as a model's config.json.
 #include "config_fuzz.h"
 
 using namespace redline;
@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto config = nlohmann::json::parse(fuzz_text(data, size), nullptr, false);
   if (config.is_discarded()) return 0;
   try_config(config);
-  // The parts by themselves, so that an error in one setting does not hide the rest.
+  // The parts are read on their own, so that an error in one setting does not hide the rest.
   for (const int64_t layers : {1, 3})
     if (const auto windows = read_layer_windows(config, layers); windows.ok())
       require(static_cast<int64_t>(windows->size()) == layers);

@@ -1,4 +1,4 @@
-// What a model file may rely on once its settings were read without an error.
+// Checks the properties of settings that were read without an error, which model files rely on.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// Reads `config` as each family does.
+/// Reads `config` with the defaults of several families.
 inline void try_config(const nlohmann::json& config) {
   for (const DecoderDefaults& defaults : {DecoderDefaults{}, DecoderDefaults{128, 8, 32768}}) {
     const auto c = read_decoder_config(config, defaults);

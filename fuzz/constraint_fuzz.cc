@@ -1,5 +1,5 @@
-// Any bytes as a grammar, a regular expression or a JSON Schema (the first byte chooses): a constraint or an error, in
-// bounded time and memory, and a mask that agrees with the bytes of each token.
+// Compiles any bytes as a grammar, a regular expression or a JSON Schema (the first byte chooses). The result must be a
+// constraint or an error, in bounded time and memory, and masks must agree with the bytes of each token.
 #include "constraints/constraint.h"
 #include "fuzz_input.h"
 

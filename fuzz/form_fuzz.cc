@@ -1,5 +1,5 @@
-// Any bytes as what comes with an HTTP request beside JSON: a multipart form with the boundary in its first line, the
-// query of a URL, and a body of JSON that a schema checks.
+// Reads any bytes as the parts of an HTTP request other than its header: a multipart form with the boundary in its
+// first line, the query of a URL, and a JSON body that a schema checks.
 #include "fuzz_input.h"
 #include "server/form.h"
 

@@ -1,4 +1,4 @@
-// A file in memory for readers that take a path.
+// Files in memory, for readers that take a path.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace redline {
 
-/// A folder of this process, removed at its end.
+/// A folder of this process, removed when the object is destroyed.
 class FuzzFolder {
  public:
   FuzzFolder() {
@@ -30,7 +30,7 @@ class FuzzFolder {
   FuzzFolder& operator=(const FuzzFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Replaces a file; a mapping of the old one stays whole.
+  /// Replaces a file; a mapping of the old file stays valid.
   void write(const std::string& name, std::string_view bytes) const {
     const std::string path = path_ + "/" + name;
     std::filesystem::remove(path);

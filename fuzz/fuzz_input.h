@@ -1,4 +1,4 @@
-// What the fuzz targets share.
+// Shared functions of the fuzz targets.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline std::string_view fuzz_text(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// Reads every byte, so that the address sanitizer sees a range that is not all there.
+/// Reads every byte, so that the address sanitizer detects a range that is not fully accessible.
 inline void touch(const void* data, int64_t bytes) {
   uint8_t sum = 0;
   for (int64_t i = 0; i < bytes; ++i) sum = static_cast<uint8_t>(sum + static_cast<const uint8_t*>(data)[i]);
@@ -21,7 +21,7 @@ inline void touch(const void* data, int64_t bytes) {
   (void)sink;
 }
 
-/// A promise of the reader that fuzzing checks.
+/// Aborts unless a property that the reader guarantees holds.
 inline void require(bool holds) {
   if (!holds) std::abort();
 }

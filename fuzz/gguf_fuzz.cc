@@ -1,4 +1,4 @@
-// Any bytes as a GGUF file, or as the two parts of a split (cut where the bytes "PART" stand).
+// Reads any bytes as a GGUF file, or as the two parts of a split (cut where the bytes "PART" stand).
 #include "formats/gguf.h"
 #include "fuzz_input.h"
 

@@ -1,5 +1,5 @@
-// Any bytes as a GGUF file that means to be a language model: names and settings turned into Hugging Face's, the
-// tokenizer, the graph.
+// Reads any bytes as a GGUF file of a language model: converts names and settings to Hugging Face's, reads the
+// tokenizer, and builds the graph.
 #include "config_fuzz.h"
 #include "formats/gguf.h"
 #include "models/registry.h"

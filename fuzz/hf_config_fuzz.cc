@@ -1,4 +1,4 @@
-// Any bytes as tokenizer_config.json, generation_config.json or special_tokens_map.json (the first byte chooses).
+// Reads any bytes as tokenizer_config.json, generation_config.json or special_tokens_map.json (the first byte chooses).
 #include "fuzz_input.h"
 #include "text/hf_config.h"
 

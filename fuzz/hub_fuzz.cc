@@ -1,4 +1,4 @@
-// Any bytes as the Hub's description of a revision, as a model's name on the Hub, and as one of its files.
+// Reads any bytes as the Hub's description of a revision, as a model's name on the Hub, and as one of its files.
 #include "fuzz_input.h"
 #include "hub/revision.h"
 

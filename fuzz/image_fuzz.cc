@@ -1,4 +1,4 @@
-// Any bytes as a PNG, JPEG or WebP image.
+// Reads any bytes as a PNG, JPEG or WebP image.
 #include "fuzz_input.h"
 #include "media/jpeg.h"
 #include "media/png.h"

@@ -1,4 +1,4 @@
-// Any bytes as an importance matrix, of either format.
+// Reads any bytes as an importance matrix, of either format.
 #include "formats/imatrix.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// Any bytes as a chat template, with JSON messages after a zero byte, if there is one. A template either has an error
-// with a place, or gives the same text twice, within its limits. Any text survives a variable, and comes back out of
-// tojson.
+// Renders any bytes as a chat template, with JSON messages after a zero byte, if there is one. A template must have an
+// error with a position, or give the same text twice within its limits. Any text must survive a variable, and tojson
+// must return it.
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"

@@ -1,5 +1,5 @@
-// Any bytes as JSON: the bounds that are checked before a parser runs hold for what it gives, and the parser that
-// builds no tree takes what it takes.
+// Reads any bytes as JSON. The bounds that are checked before a parser runs must hold for its result, and the scanner
+// that builds no tree must accept every text that the parser accepts.
 #include "base/json_text.h"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
-// Any bytes as a grammar in Lark's notation, also within a JSON string: a constraint or an error, in bounded time and
-// memory. What the plain grammar lets a walk write is refused by no later token, and the string is one.
+// Compiles any bytes as a grammar in Lark's notation, also within a JSON string. The result must be a constraint or an
+// error, in bounded time and memory. A random walk follows the masks of the grammar within a string: some token must
+// always be allowed, and a complete text must be a JSON string whose contents the plain grammar accepts.
 #include <nlohmann/json.hpp>
 
 #include "constraints/constraint.h"

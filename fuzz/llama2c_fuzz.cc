@@ -1,4 +1,4 @@
-// Any bytes as a llama2.c checkpoint.
+// Reads any bytes as a llama2.c checkpoint.
 #include "formats/llama2c.h"
 #include "fuzz_input.h"
 

@@ -1,4 +1,4 @@
-// Any bytes as llama2.c's tokenizer.bin, for a few vocabulary sizes.
+// Reads any bytes as llama2.c's tokenizer.bin, for a few vocabulary sizes.
 #include "tokenizer_fuzz.h"
 
 using namespace redline;

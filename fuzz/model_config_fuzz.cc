@@ -1,5 +1,5 @@
-// Any JSON as the config of a model of any kind: language models, encoders, the networks of image pipelines, and the
-// methods by which checkpoints are quantized. There are no weights, so each reader ends at the first tensor at the
+// Reads any JSON as the config of a model of any kind: language models, encoders, the networks of image pipelines, and
+// the methods by which checkpoints are quantized. There are no weights, so each reader ends at the first tensor at the
 // latest.
 #include "fuzz_input.h"
 #include "models/image_registry.h"

@@ -1,4 +1,4 @@
-// Any bytes as a .npy file.
+// Reads any bytes as a .npy file.
 #include "formats/npy.h"
 #include "fuzz_input.h"
 

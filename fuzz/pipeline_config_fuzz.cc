@@ -1,4 +1,4 @@
-// Any JSON as a settings file of an image pipeline: step_cache.json, the prompt words of redline.json, or
+// Reads any JSON as a settings file of an image pipeline: step_cache.json, the prompt words of redline.json, or
 // scheduler_config.json, whose schedule is computed for a few steps (the first byte chooses).
 #include <cmath>
 

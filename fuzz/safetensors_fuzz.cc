@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file.
+// Reads any bytes as a safetensors file.
 #include "formats/safetensors.h"
 #include "fuzz_input.h"
 

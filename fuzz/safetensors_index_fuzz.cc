@@ -1,4 +1,4 @@
-// Any bytes as the index of two fixed safetensors files.
+// Reads any bytes as the index of two fixed safetensors files.
 #include <algorithm>
 
 #include "formats/safetensors.h"
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const std::string& name : *names) require(!name.empty() && name.find('/') == name.npos && name != "..");
   }
   const auto files = SafetensorsFiles::from_parts({a, b}, index.get());
-  // What names other files than those that are open cannot be right, unless it names none.
+  // An index that names files other than the open ones must be refused, unless it names none.
   if (files.ok() && names.ok())
     require(std::all_of(names->begin(), names->end(), [](const std::string& n) { return n == "a" || n == "b"; }));
   return 0;

@@ -1,4 +1,4 @@
-// Any bytes as a SentencePiece tokenizer.model.
+// Reads any bytes as a SentencePiece tokenizer.model.
 #include "tokenizer_fuzz.h"
 
 using namespace redline;

@@ -1,4 +1,4 @@
-// What every tokenizer promises, whatever file it came from.
+// Checks the properties of every tokenizer, regardless of its file format.
 #pragma once
 
 #include "fuzz_input.h"

@@ -1,4 +1,4 @@
-// Any bytes as a tokenizer.json, with a tokenizer_config.json after a zero byte, if there is one.
+// Reads any bytes as a tokenizer.json, with a tokenizer_config.json after a zero byte, if there is one.
 #include "tokenizer_fuzz.h"
 
 using namespace redline;

@@ -1,4 +1,4 @@
-// Any bytes as a file that torch.save wrote.
+// Reads any bytes as a file that torch.save wrote.
 #include "formats/torch_file.h"
 #include "fuzz_input.h"
 

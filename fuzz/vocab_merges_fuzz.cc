@@ -1,4 +1,4 @@
-// Any bytes as CLIP's vocab.json, a zero byte, and merges.txt.
+// Reads any bytes as CLIP's vocab.json, a zero byte, and merges.txt.
 #include "text/hf_config.h"
 #include "tokenizer_fuzz.h"
 

@@ -1,4 +1,4 @@
-// Any bytes as vocab.txt of BERT, or as RWKV's list of literals (the first byte chooses).
+// Reads any bytes as vocab.txt of BERT, or as RWKV's list of literals (the first byte chooses).
 #include "text/hf_config.h"
 #include "text/rwkv.h"
 #include "tokenizer_fuzz.h"

@@ -13,30 +13,29 @@
  *
  * Rules that hold for every function
  *
- * Errors. A function that can fail returns a redline_code. Its last parameter takes an error object, which the caller
- * frees; NULL: not wanted. On failure all other out parameters are NULL or 0. A handle or pointer that must not be NULL
- * and is gives invalid_argument. No C++ exception leaves a function.
+ * Errors. A function that can fail returns a redline_code. Its last parameter receives an error object, which the
+ * caller frees; pass NULL if it is not needed. On failure all other out parameters are NULL or 0. A NULL handle or
+ * pointer where NULL is not allowed gives invalid_argument. No C++ exception leaves a function.
  *
- * Handles are counted references. redline_X_release(NULL) does nothing. What a handle needs stays alive: a model is
- * closed when its last handle, generation and sequence are released. A handle that has no retain function has one
+ * Handles are counted references. redline_X_release(NULL) does nothing. A handle keeps alive what it uses: a model is
+ * closed when its last handle, generation and sequence have been released. A handle that has no retain function has one
  * owner.
  *
  * Structs that may grow begin with struct_size, the size that the caller was compiled with. redline_X_init(&x, sizeof
  * x) sets it and fills in the defaults. A caller that is newer than the library may set only fields that the library
  * knows: others must be zero, or the call is an error (unsupported). Structs without struct_size never change.
  *
- * Strings are UTF-8. Strings with a length may contain zero bytes; REDLINE_STRING_END as length: up to the first one.
- * Options are read during the call only. Text and arrays that a function gives in a `char**`, `int32_t**` or
- * `uint8_t**` are freed with redline_free(); text has a zero byte after its end.
+ * Strings are UTF-8. Strings with a length may contain zero bytes. The length REDLINE_STRING_END means that the string
+ * ends at its first zero byte. Options are read during the call only. Text and arrays that a function returns through a
+ * `char**`, `int32_t**` or `uint8_t**` are freed with redline_free(). Such text is followed by a zero byte.
  *
  * Threads. Every function may be called by several threads at once, also on one handle, except that a redline_sequence
  * and a redline_chat_reader serve one call at a time, and that redline_generation_next has one caller at a time. A
- * callback may release handles and submit prompts; it must not wait for the model that calls it, and calls that would
- * give invalid_argument. Callbacks must not throw C++ exceptions or leave with longjmp.
+ * callback may release handles and submit prompts; it must not wait for the model that calls it: such calls give
+ * invalid_argument. Callbacks must not throw C++ exceptions or leave with longjmp.
  *
- * fork(). A child process has none of the threads that compute: there, handles that the parent opened give
- * invalid_argument, and releasing them leaves their memory as it is. Open models after fork().
- */
+ * fork(). A child process does not have the threads that compute. In it, handles that the parent opened give
+ * invalid_argument, and releasing them does not free their memory. Open models after fork(). */
 #ifndef REDLINE_C_API_H
 #define REDLINE_C_API_H
 
@@ -63,7 +62,7 @@ extern "C" {
 
 /* ---- Version, errors, memory ---- */
 
-/* "0.1.0", and REDLINE_VERSION_NUMBER of the library that is loaded. */
+/* Return the version of the loaded library: "0.1.0", and its REDLINE_VERSION_NUMBER. */
 REDLINE_C_API const char* redline_version(void);
 REDLINE_C_API int32_t redline_version_number(void);
 
@@ -78,19 +77,19 @@ enum {
   REDLINE_IO = 6,
   REDLINE_INTERNAL = 7
 };
-/* "ok", "invalid_argument", ...; "unknown" for another number. */
+/* Returns the name of a code: "ok", "invalid_argument", ...; "unknown" for any other number. */
 REDLINE_C_API const char* redline_code_name(redline_code code);
 
 typedef struct redline_error redline_error;
 REDLINE_C_API redline_code redline_error_code(const redline_error* error); /* REDLINE_OK for NULL */
-/* Without the code's name; valid until the error is freed. "" for NULL. */
+/* Returns the message without the code's name, valid until the error is freed; "" for NULL. */
 REDLINE_C_API const char* redline_error_message(const redline_error* error);
 REDLINE_C_API void redline_error_free(redline_error* error);
 
 REDLINE_C_API void redline_free(void* text_or_array);
 
-/* Cancels calls that get it in their options, from any thread or signal handler: they end as REDLINE_CANCELLED after
- * the step in progress. It stays cancelled until reset. */
+/* A canceller ends the calls that have it in their options, from any thread or signal handler. They return
+ * REDLINE_CANCELLED after the step in progress. It stays cancelled until it is reset. */
 typedef struct redline_canceller redline_canceller;
 REDLINE_C_API redline_code redline_canceller_create(redline_canceller** canceller, redline_error** error);
 REDLINE_C_API void redline_canceller_cancel(redline_canceller* canceller);
@@ -99,16 +98,16 @@ REDLINE_C_API void redline_canceller_release(redline_canceller* canceller);
 
 /* ---- The machine ---- */
 
-/* What computes here, as a JSON object: "devices", a list of {"name": "cpu", "description", "cores", "isas", "isa",
- * "memory_bytes", "memory_available_bytes", "caches"}. Nothing is measured. */
+/* Describes the devices of this machine as a JSON object: "devices", a list of {"name": "cpu", "description", "cores",
+ * "isas", "isa", "memory_bytes", "memory_available_bytes", "caches"}. Nothing is measured. */
 REDLINE_C_API redline_code redline_devices(char** json, redline_error** error);
 
-/* Worker threads and scratch memory that models may share; their steps take turns. */
+/* A runtime has the worker threads and the scratch memory that several models may share. Their steps take turns. */
 typedef struct redline_runtime redline_runtime;
 typedef struct redline_runtime_options {
   size_t struct_size;
   int32_t threads;        /* 0: REDLINE_THREADS, else all cores available to the process */
-  const char* trace_file; /* a timeline (Perfetto JSON), written when the runtime closes; NULL: none */
+  const char* trace_file; /* file for a timeline (Perfetto JSON), written when the runtime closes; NULL: none */
 } redline_runtime_options;
 REDLINE_C_API void redline_runtime_options_init(redline_runtime_options* options, size_t struct_size);
 REDLINE_C_API redline_code redline_runtime_open(const redline_runtime_options* options, redline_runtime** runtime,
@@ -135,36 +134,37 @@ typedef struct redline_adapter_weight {
 typedef struct redline_model redline_model;
 typedef struct redline_model_options {
   size_t struct_size;
-  redline_runtime* runtime;   /* NULL: one of the model's own, with `threads` and `trace_file` */
-  int32_t threads;            /* 0: REDLINE_THREADS, else all cores available to the process */
-  const char* device;         /* NULL, "auto", "cpu", "emu" (the kernels of GPUs, emulated), "cuda" or "cuda:N" */
-  const char* dtype;          /* NULL or "auto"; "f32": float32 throughout */
-  int64_t context;            /* maximum tokens of one sequence; 0: the model's own limit, or what the cache holds */
+  redline_runtime* runtime; /* NULL: the model makes its own, with `threads` and `trace_file` */
+  int32_t threads;          /* 0: REDLINE_THREADS, else all cores available to the process */
+  const char* device;       /* NULL, "auto", "cpu", "emu" (the kernels of GPUs, emulated), "cuda" or "cuda:N" */
+  const char* dtype;        /* NULL or "auto"; "f32": float32 throughout */
+  int64_t context; /* maximum tokens of one sequence; 0: the model's own limit, or fewer if the cache is smaller */
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
   int64_t max_sequences;      /* maximum number of sequences in one step */
-  int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: what the step has room for */
+  int64_t max_prefill_tokens; /* maximum prompt tokens of a step that also decodes; 0: up to max_batch_tokens */
   double max_slowdown;        /* maximum time of a step with prompts relative to a decode-only step; 0: unlimited */
   int64_t cache_tokens;       /* maximum tokens in all caches; 0: max_sequences contexts, at most half the memory */
   int64_t cache_memory;       /* maximum bytes of all caches; 0: from cache_tokens */
   int32_t prefix_cache;       /* 1: requests start from the state of earlier ones with the same beginning */
-  const char* cache_folder;   /* keeps the prefix cache between processes; NULL: none */
+  const char* cache_folder;   /* folder that keeps the prefix cache between processes; NULL: none */
   int64_t cache_folder_bytes; /* maximum size of that folder */
   int32_t batch_invariant;    /* 1: logits do not depend on the rest of a batch; slower prompts */
   int32_t use_interpreter;    /* 1: reference mode, float64, slow */
-  const char* trace_file;     /* a timeline (Perfetto JSON), written when the model closes; NULL: none */
+  const char* trace_file;     /* file for a timeline (Perfetto JSON), written when the model closes; NULL: none */
   const char* chat_template;  /* a file or a built-in name ("chatml"); NULL: the model's own */
-  const redline_adapter* adapters; /* loaded at once, and the default of redline_generate_options_init */
+  const redline_adapter* adapters; /* loaded by open(); the default adapters of redline_generate_options_init */
   size_t num_adapters;
   int64_t max_adapter_rank; /* maximum sum of the ranks of one request's adapters; at least what `adapters` need */
   /* Called by any thread with a sentence about an ignored problem: a damaged cache file, a full disk. Must not use the
    * model. */
   void (*on_notice)(const char* message, void* user_data);
   void* user_data;
-  int64_t gpu_layers; /* layers on the device, from the first on; the CPU runs the others. -1: by speed */
+  int64_t gpu_layers; /* the device runs this many first layers, the CPU the others; -1: chosen by speed */
 } redline_model_options;
 REDLINE_C_API void redline_model_options_init(redline_model_options* options, size_t struct_size);
 
-/* `path`: a GGUF file (any part of a split model) or a Hugging Face folder. `options` NULL: the defaults. */
+/* Opens a model. `path`: a GGUF file (any part of a split model) or a Hugging Face folder. `options` NULL: the
+ * defaults. */
 REDLINE_C_API redline_code redline_model_open(const char* path, const redline_model_options* options,
                                               redline_model** model, redline_error** error);
 REDLINE_C_API redline_model* redline_model_retain(redline_model* model);
@@ -172,52 +172,55 @@ REDLINE_C_API void redline_model_release(redline_model* model);
 
 typedef struct redline_model_info {
   size_t struct_size;
-  int64_t vocab_size;                       /* tokens that there are; floats of one row of logits */
+  int64_t vocab_size;                       /* size of the vocabulary: floats in one row of logits */
   int64_t context;                          /* maximum tokens of one sequence */
-  int64_t hidden_size, num_layers;          /* numbers of one token's hidden state; decoder layers */
-  int64_t max_batch_tokens;                 /* of one redline_model_run_batch: tokens over all entries, */
+  int64_t hidden_size, num_layers;          /* width of a hidden state; number of decoder layers */
+  int64_t max_batch_tokens;                 /* limits of one redline_model_run_batch: tokens over all entries, */
   int64_t max_batch_sequences;              /* entries, */
-  int64_t max_batch_logit_rows;             /* and rows of logits over all entries */
-  int32_t has_tokenizer, has_chat_template; /* 1: it has one */
+  int64_t max_batch_logit_rows;             /* rows of logits over all entries */
+  int32_t has_tokenizer, has_chat_template; /* 1: the model has one */
   int32_t threads;                          /* worker threads */
 } redline_model_info;
 REDLINE_C_API redline_code redline_model_get_info(redline_model* model, redline_model_info* info,
                                                   redline_error** error);
-/* Everything that is known about the model, its memory, its counters and its default sampling, as a JSON object with
- * the members "model", "memory", "stats" and "sampling". */
+/* Describes the model, its memory, its counters and its default sampling as a JSON object with the members "model",
+ * "memory", "stats" and "sampling". */
 REDLINE_C_API redline_code redline_model_describe(redline_model* model, char** json, redline_error** error);
 
-/* Text to token ids. `parse_special`: special-token names in the text become those tokens. not_found: no tokenizer. */
+/* Converts text to token ids. `parse_special`: special-token names in the text become those tokens. not_found: the
+ * model has no tokenizer. */
 REDLINE_C_API redline_code redline_model_encode(redline_model* model, const char* text, size_t length,
                                                 int32_t parse_special, int32_t add_bos, int32_t** tokens,
                                                 size_t* num_tokens, redline_error** error);
-/* Token ids to text; `special`: special tokens appear by their names. `length` may be NULL. */
+/* Converts token ids to text. `special`: special tokens appear by their names. `length` may be NULL. */
 REDLINE_C_API redline_code redline_model_decode(redline_model* model, const int32_t* tokens, size_t num_tokens,
                                                 int32_t special, char** text, size_t* length, redline_error** error);
 
-/* The text of a conversation in the model's format, for redline_prompt or encode() with parse_special. `messages_json`:
- * a list of messages as in OpenAI's API; `tools_json`: a list of tools, or NULL; `variables_json`: an object of further
- * variables of the template, or NULL. not_found: the model has no chat template. invalid_argument: malformed JSON,
- * and the template's errors. */
+/* Renders a conversation in the model's chat format, as text for redline_prompt or for redline_model_encode() with
+ * parse_special. `messages_json`: a list of messages as in OpenAI's API; `tools_json`: a list of tools, or NULL;
+ * `variables_json`: an object of further variables of the template, or NULL. not_found: the model has no chat template.
+ * invalid_argument: malformed JSON, or an error of the template. */
 REDLINE_C_API redline_code redline_model_render_chat(redline_model* model, const char* messages_json,
                                                      const char* tools_json, const char* variables_json,
                                                      int32_t add_generation_prompt, char** text, size_t* length,
                                                      redline_error** error);
 
-/* Reads an answer that was generated with skip_special_tokens = 0, in pieces of any size: content, reasoning and tool
- * calls. */
+/* Splits an answer that was generated with skip_special_tokens = 0 into content, reasoning and tool calls. The text is
+ * passed in pieces of any size. */
 typedef struct redline_chat_reader redline_chat_reader;
 REDLINE_C_API redline_code redline_chat_reader_open(redline_model* model, const char* prompt, size_t length,
                                                     const char* tools_json, redline_chat_reader** reader,
                                                     redline_error** error);
-/* `json`: a list, perhaps empty, of {"type": "content" or "reasoning", "text"} and of {"type": "tool_call", "index",
- * "id", "name", "arguments"}, whose arguments are a JSON text. `is_last`: 1: no text follows, and what was held back is
- * given; 2: the same, and the text was cut by a limit, so that nothing is left of a call that is not whole. */
+/* Reads a piece of text. `json` becomes a list, perhaps empty, of {"type": "content" or "reasoning", "text"} and of
+ * {"type": "tool_call", "index", "id", "name", "arguments"}, whose arguments are a JSON text. `is_last` 0: more text
+ * follows. 1: no text follows, and the list includes the text that was held back. 2: no text follows because a limit
+ * ended it, so an incomplete tool call is dropped. */
 REDLINE_C_API redline_code redline_chat_reader_push(redline_chat_reader* reader, const char* text, size_t length,
                                                     int32_t is_last, char** json, redline_error** error);
 REDLINE_C_API void redline_chat_reader_release(redline_chat_reader* reader);
 
-/* LoRA adapters, for requests and sequences that name them. The rank of a file: what max_adapter_rank must hold. */
+/* Load and unload LoRA adapters, which requests and sequences select by name. redline_text_adapter_rank gives the
+ * largest rank in a file, which max_adapter_rank must not be below. */
 REDLINE_C_API redline_code redline_model_load_adapter(redline_model* model, const char* name, const char* path,
                                                       redline_error** error);
 REDLINE_C_API redline_code redline_model_unload_adapter(redline_model* model, const char* name, redline_error** error);
@@ -225,7 +228,8 @@ REDLINE_C_API redline_code redline_text_adapter_rank(const char* path, int64_t* 
 
 /* ---- Generating text ---- */
 
-/* Names and meaning as in vLLM and OpenAI's API where these have them; the samplers as in llama.cpp. */
+/* Options of one prompt. Names and meanings are those of vLLM and OpenAI's API where these have the option; samplers
+ * work as in llama.cpp. */
 typedef struct redline_generate_options {
   size_t struct_size;
   int64_t max_tokens;
@@ -235,37 +239,39 @@ typedef struct redline_generate_options {
   float min_p;              /* 0: off */
   float repetition_penalty; /* 1: off */
   float presence_penalty, frequency_penalty;
-  int32_t has_seed; /* 0: a seed of its own for each prompt, which redline_completion has */
+  int32_t has_seed; /* 0: each prompt gets a random seed, which redline_completion reports */
   uint64_t seed;
   const char* const* stop; /* strings that end the text and are not part of it */
   size_t num_stop;
-  int32_t ignore_eos;               /* 1: tokens that end a text do not */
+  int32_t ignore_eos;               /* 1: the model's end-of-text tokens do not end the text */
   int32_t skip_special_tokens;      /* 1: control tokens do not appear in the text */
   int32_t add_bos;                  /* 1: a prompt given as text begins with the model's BOS token, if it uses one */
   int32_t parse_special;            /* 1: special-token names in a prompt given as text become those tokens */
-  int32_t logprobs;                 /* -1: none; k: of each token and of the k most likely ones */
-  const int32_t* logit_bias_tokens; /* addends of logits; -INFINITY excludes a token */
+  int32_t logprobs;                 /* -1: none; k: log probabilities of each token and of the k most likely ones */
+  const int32_t* logit_bias_tokens; /* tokens whose logits get logit_bias_values added; -INFINITY excludes a token */
   const float* logit_bias_values;
   size_t num_logit_bias;
   const char* const* bad_words; /* strings that do not appear in the text */
   size_t num_bad_words;
-  /* What the text must match; at most one of these. With skip_special_tokens = 0 and parse_special = 1, a prompt given
-   * as text is that of a chat: the model may think first, and this holds for what follows, as stop strings do. */
+  /* Constraint that the text must match; set at most one. With skip_special_tokens = 0 and parse_special = 1, a prompt
+   * given as text is treated as a chat prompt: the model may think first, and the constraint and the stop strings apply
+   * to the text after the thinking. */
   const char* json_schema; /* "{}": any JSON value */
   const char* regex;
   const char* grammar; /* GBNF */
   const char* const* choices;
   size_t num_choices;
-  const char* tool_calls; /* a list of tools (JSON): the text is a call; needs a prompt given as text */
+  const char* tool_calls; /* a list of tools (JSON), one of which the text must call; needs a prompt given as text */
   int32_t parallel_tool_calls;
   /* LoRA adapters of the request. */
   const redline_adapter_weight* adapters;
   size_t num_adapters;
-  /* How it is served. */
-  int32_t priority;       /* lower runs first */
-  double timeout_ms;      /* then it ends with the text so far; 0: none */
-  const char* client;     /* requests of one client share its turn; NULL: a client of its own */
-  const char* cache_salt; /* states are shared only between requests with equal salts; NULL: "" */
+  /* Scheduling of the request. */
+  int32_t priority;  /* lower runs first */
+  double timeout_ms; /* after this time the request ends with the text so far; 0: no limit */
+  /* requests of one client share one fair share of the engine; NULL: the request is its own client */
+  const char* client;
+  const char* cache_salt; /* requests share cached prefixes only if their salts are equal; NULL: "" */
   /* Samplers that few requests use. */
   int64_t penalty_last_n; /* -1: all tokens */
   float typical_p;        /* 1: off */
@@ -278,22 +284,22 @@ typedef struct redline_generate_options {
   int32_t mirostat; /* 0: off; 1, 2 */
   float mirostat_tau, mirostat_eta;
   float dynatemp_range, dynatemp_exponent;
-  const char* const* samplers; /* their order; NULL: all, in the default order */
+  const char* const* samplers; /* samplers in the order of use; NULL: all, in the default order */
   size_t num_samplers;
-  int64_t min_tokens;            /* tokens that end the text are excluded before, unless a constraint allows no other */
+  int64_t min_tokens; /* until then, tokens that end the text are excluded, unless a constraint allows no other */
   const int32_t* stop_token_ids; /* further tokens that end the text and are not part of it */
   size_t num_stop_token_ids;
   /* How JSON is written under json_schema, and in the arguments of tool_calls. */
-  int32_t json_compact;               /* 1: no white space; 0: as models write it, for example {"a": 1} */
-  int32_t json_additional_properties; /* 1: where additionalProperties is absent, as JSON Schema has it: any members */
-  int32_t json_relaxed;               /* 1: keywords that cannot be enforced are left out; 0: they are errors */
+  int32_t json_compact;               /* 1: no white space; 0: white space is optional, for example {"a": 1} */
+  int32_t json_additional_properties; /* 1: if additionalProperties is absent, any members are allowed (JSON Schema) */
+  int32_t json_relaxed;               /* 1: keywords that cannot be enforced are ignored; 0: they are errors */
 } redline_generate_options;
-/* Fills in the defaults. With a model: its own sampling (generation_config.json, GGUF), and the adapters it was opened
- * with, which are borrowed from it. `model` may be NULL. */
+/* Fills in the defaults. `model` may be NULL. With a model, they include its own sampling (generation_config.json,
+ * GGUF) and the adapters that it was opened with, which are borrowed from it. */
 REDLINE_C_API void redline_generate_options_init(redline_generate_options* options, size_t struct_size,
                                                  redline_model* model);
 
-/* Text, or token ids if `tokens` is not NULL. */
+/* A prompt: text, or token ids if `tokens` is not NULL. */
 typedef struct redline_prompt {
   const char* text;
   size_t length; /* bytes of text, or REDLINE_STRING_END */
@@ -318,57 +324,57 @@ enum {
 /* "stop", "length", "cancelled", "context", "timeout"; "none" otherwise. */
 REDLINE_C_API const char* redline_finish_reason_name(redline_finish_reason reason);
 
-/* What one step added to the text of one prompt. The text may be empty: bytes of an incomplete character, and text that
- * may become a stop string, are held back. */
+/* Text that one step added to one prompt. It may be empty: bytes of an incomplete character, and text that may become a
+ * stop string, are held back. */
 typedef struct redline_piece {
   size_t struct_size;
-  size_t index;     /* of the prompt */
-  const char* text; /* with a zero byte after its end */
+  size_t index;     /* index of the prompt */
+  const char* text; /* followed by a zero byte */
   size_t length;
-  int32_t token; /* -1: none, as at the end of a text */
+  int32_t token; /* token of this step; -1: none, as at the end of a text */
   float logprob;
   const redline_token_logprob* top; /* the most likely tokens */
   size_t num_top;
-  int32_t is_last; /* 1: the text has ended and its completion can be read, though not in a callback; text is empty */
+  int32_t is_last; /* 1: the text has ended. `text` is empty; the completion can be read, but not in a callback */
 } redline_piece;
 
-/* A list of prompts that are being continued, together with all others of the model, as one batch. */
+/* A list of prompts in progress. The prompts of all generations of a model are computed together, as one batch. */
 typedef struct redline_generation redline_generation;
 
-/* Called for every piece, with is_last once for each prompt, by a thread of the model, one call at a time. The piece is
- * valid during the call. Not 0: the text of this prompt ends here (REDLINE_FINISH_CANCELLED), and no call but that with
- * is_last follows for it. */
+/* Called for every piece, and once per prompt with is_last, by a thread of the model, one call at a time. The piece is
+ * valid during the call. A result other than 0 ends the text of this prompt (REDLINE_FINISH_CANCELLED); only the call
+ * with is_last follows for it. */
 typedef int32_t (*redline_on_piece)(const redline_piece* piece, void* user_data);
 
-/* Queues prompts and returns at once. `options`: pointers to none (the model's defaults), to one for all, or to one for
- * each prompt. `on_piece` NULL: pieces are read with redline_generation_next(), or not at all. What is wrong with a
- * prompt or an option is an error here, and ends prompts of the list that have begun. */
+/* Queues prompts and returns at once. `num_options` is 0 (the model's defaults), 1 (for all prompts) or num_prompts.
+ * `on_piece` NULL: pieces are read with redline_generation_next(), or not at all. An invalid prompt or option is an
+ * error of this call, which also ends the prompts of the list that have begun. */
 REDLINE_C_API redline_code redline_submit(redline_model* model, const redline_prompt* prompts, size_t num_prompts,
                                           const redline_generate_options* const* options, size_t num_options,
                                           redline_on_piece on_piece, void* user_data, redline_generation** generation,
                                           redline_error** error);
-/* The same, and waits until all prompts have ended. */
+/* redline_submit(), then waits until all prompts have ended. */
 REDLINE_C_API redline_code redline_generate(redline_model* model, const redline_prompt* prompts, size_t num_prompts,
                                             const redline_generate_options* const* options, size_t num_options,
                                             redline_on_piece on_piece, void* user_data, redline_generation** generation,
                                             redline_error** error);
 
 enum { REDLINE_NEXT_PIECE = 1, REDLINE_NEXT_TIMEOUT = 2, REDLINE_NEXT_END = 3 };
-/* The next piece of any of the prompts; its pointers are valid until the next call or the release. `what` becomes
- * REDLINE_NEXT_PIECE; REDLINE_NEXT_TIMEOUT if none came within timeout_ms (negative: waits without limit; 0: does not
- * wait); REDLINE_NEXT_END if all pieces have been read. `piece->struct_size` must be set. invalid_argument: there is a
- * callback. */
+/* Reads the next piece of any of the prompts; its pointers are valid until the next call or the release. `what` becomes
+ * REDLINE_NEXT_PIECE; REDLINE_NEXT_TIMEOUT if no piece came within timeout_ms (negative: waits without limit; 0: does
+ * not wait); REDLINE_NEXT_END if all pieces have been read. `piece->struct_size` must be set. invalid_argument: the
+ * generation has a callback. */
 REDLINE_C_API redline_code redline_generation_next(redline_generation* generation, double timeout_ms, int32_t* what,
                                                    redline_piece* piece, redline_error** error);
 /* Waits until all prompts have ended; `is_done` becomes 0 if they have not within timeout_ms (negative: no limit). */
 REDLINE_C_API redline_code redline_generation_wait(redline_generation* generation, double timeout_ms, int32_t* is_done,
                                                    redline_error** error);
-/* Ends all prompts, or that with this index, with their text so far; takes effect with the step in progress. From any
- * thread. */
+/* End all prompts, or the one with this index, with their text so far. This takes effect after the step in progress.
+ * Any thread may call them. */
 REDLINE_C_API void redline_generation_cancel(redline_generation* generation);
 REDLINE_C_API void redline_generation_cancel_prompt(redline_generation* generation, size_t index);
 REDLINE_C_API size_t redline_generation_count(const redline_generation* generation);
-/* Cancels what still runs and waits for a callback in progress, unless a callback calls it. */
+/* Cancels prompts that still run and waits for a callback in progress, unless a callback makes the call. */
 REDLINE_C_API void redline_generation_release(redline_generation* generation);
 
 /* The result of one prompt. Pointers are valid until the generation is released. */
@@ -376,30 +382,30 @@ typedef struct redline_completion {
   size_t struct_size;
   const char* text;
   size_t length;
-  const int32_t* tokens; /* generated ones, without the token that ended the text */
+  const int32_t* tokens; /* generated tokens, without the token that ended the text */
   size_t num_tokens;
   redline_finish_reason finish_reason;
-  uint64_t seed; /* that was used */
+  uint64_t seed; /* seed that was used */
   int64_t prompt_tokens;
   int64_t cached_tokens; /* prompt tokens whose state came from the prefix cache */
-  double first_token_ms; /* from the call to the first token */
-  double prefill_ms;     /* from the call to the logits of the prompt */
-  double decode_ms;      /* the steps after the first token */
+  double first_token_ms; /* time from the call to the first token */
+  double prefill_ms;     /* time from the call to the logits of the prompt */
+  double decode_ms;      /* time of the steps after the first token */
   int64_t decode_tokens; /* tokens generated in decode_ms */
-  /* With `logprobs` >= 0: of each token. The most likely ones of token i are top[top_offsets[i]] .. top[top_offsets[i +
-   * 1] - 1]. */
+  /* With redline_generate_options::logprobs >= 0: the log probability of each token. The most likely alternatives at
+   * token i are top[top_offsets[i]] .. top[top_offsets[i + 1] - 1]. */
   const float* logprobs;
   const redline_token_logprob* top;
   const size_t* top_offsets; /* [num_tokens + 1] */
 } redline_completion;
-/* Waits for the end of this prompt. The error of the prompt, if it ended with one: out_of_memory, internal.
- * `completion->struct_size` must be set. */
+/* Waits for the end of this prompt and reads its result. If the prompt ended with an error, returns that error:
+ * out_of_memory, internal. `completion->struct_size` must be set. */
 REDLINE_C_API redline_code redline_generation_completion(redline_generation* generation, size_t index,
                                                          redline_completion* completion, redline_error** error);
 
 /* ---- Logits ---- */
 
-/* Called between steps; not 0 ends the call as REDLINE_CANCELLED. */
+/* Called between steps. A result other than 0 ends the call as REDLINE_CANCELLED. */
 typedef int32_t (*redline_on_step)(void* user_data);
 
 typedef struct redline_logits_options {
@@ -412,32 +418,33 @@ typedef struct redline_logits_options {
 } redline_logits_options;
 REDLINE_C_API void redline_logits_options_init(redline_logits_options* options, size_t struct_size);
 
-/* Logits after the last num_rows tokens (1: after the last one; num_tokens: after each), [num_rows, vocab_size],
- * written to the caller's `logits` of `num_floats` elements. `options` may be NULL. */
+/* Writes the logits after the last num_rows tokens (1: after the last one; num_tokens: after each), [num_rows,
+ * vocab_size], to the caller's `logits` of `num_floats` elements. `options` may be NULL. */
 REDLINE_C_API redline_code redline_model_logits(redline_model* model, const int32_t* tokens, size_t num_tokens,
                                                 const redline_logits_options* options, size_t num_rows, float* logits,
                                                 size_t num_floats, redline_error** error);
 
-/* One sequence and its state (keys and values), for loops of the caller's own. */
+/* One sequence and its state (keys and values), for programs with their own generation loop. */
 typedef struct redline_sequence redline_sequence;
 REDLINE_C_API redline_code redline_sequence_open(redline_model* model, const redline_adapter_weight* adapters,
                                                  size_t num_adapters, redline_sequence** sequence,
                                                  redline_error** error);
-/* Appends tokens and writes the logits after the last num_rows of them; 0 and NULL: none. */
+/* Appends tokens and writes the logits after the last num_rows of them. num_rows 0 with logits NULL: no logits. */
 REDLINE_C_API redline_code redline_sequence_append(redline_sequence* sequence, const int32_t* tokens, size_t num_tokens,
                                                    size_t num_rows, float* logits, size_t num_floats,
                                                    redline_error** error);
 REDLINE_C_API int64_t redline_sequence_length(const redline_sequence* sequence);
-/* Drops tokens from position `length` on; `left` becomes the number of tokens left, which is smaller where the state at
- * that position is gone (sliding windows, recurrent models). */
+/* Drops tokens from position `length` on; `left` becomes the number of tokens left. It is smaller than `length` if the
+ * state at that position is no longer kept (sliding windows, recurrent models). */
 REDLINE_C_API redline_code redline_sequence_truncate(redline_sequence* sequence, int64_t length, int64_t* left,
                                                      redline_error** error);
-/* A sequence with the same tokens; both share memory until one of them writes. */
+/* Makes a sequence with the same tokens. Both share memory until one of them writes to it. */
 REDLINE_C_API redline_code redline_sequence_fork(const redline_sequence* sequence, redline_sequence** fork,
                                                  redline_error** error);
 REDLINE_C_API void redline_sequence_release(redline_sequence* sequence);
 
-/* One step for several sequences of one model: appends each entry's tokens and writes its logits. All or nothing. */
+/* One sequence's part of redline_model_run_batch, which runs one step for several sequences of one model: it appends
+ * each entry's tokens and writes its logits. On error no sequence has changed. */
 typedef struct redline_batch_entry {
   redline_sequence* sequence;
   const int32_t* tokens;
@@ -450,7 +457,7 @@ REDLINE_C_API redline_code redline_model_run_batch(redline_model* model, const r
 
 /* ---- Embeddings ---- */
 
-/* Dense float32, C order. */
+/* A dense float32 array, C order. */
 typedef struct redline_float_array {
   const float* data;
   const int64_t* shape;
@@ -460,28 +467,28 @@ typedef struct redline_float_array {
 typedef struct redline_embedding_model redline_embedding_model;
 typedef struct redline_embedding_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: one of the model's own */
+  redline_runtime* runtime; /* NULL: the model makes its own */
   int32_t threads;
   const char* device;       /* as redline_model_options */
   const char* dtype;        /* NULL or "auto", "f32", "bf16", "q8", "q8_0", "w8a8" */
   const char* pooling;      /* "mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; NULL: the model's own */
   int64_t max_length;       /* maximum tokens of one text; 0: the model's own limit */
-  int64_t max_batch_tokens; /* of one step, over all its texts; 0: 2048, or one text of max_length */
+  int64_t max_batch_tokens; /* maximum tokens of one step, over all its texts; 0: the larger of 2048 and max_length */
   int32_t use_interpreter;
   const char* trace_file;
 } redline_embedding_options;
 REDLINE_C_API void redline_embedding_options_init(redline_embedding_options* options, size_t struct_size);
-/* A Hugging Face folder, with sentence-transformers' files if it has them, or a GGUF file. */
+/* Opens a Hugging Face folder, with sentence-transformers' files if it has them, or a GGUF file. */
 REDLINE_C_API redline_code redline_embedding_model_open(const char* path, const redline_embedding_options* options,
                                                         redline_embedding_model** model, redline_error** error);
 REDLINE_C_API redline_embedding_model* redline_embedding_model_retain(redline_embedding_model* model);
 REDLINE_C_API void redline_embedding_model_release(redline_embedding_model* model);
-/* JSON: "dimensions", "max_length", "pooling", "normalizes", "num_labels", "prompts", "default_prompt", "architecture",
- * ... */
+/* Describes the model as JSON: "dimensions", "max_length", "pooling", "normalizes", "num_labels", "prompts",
+ * "default_prompt", "architecture", ... */
 REDLINE_C_API redline_code redline_embedding_model_describe(redline_embedding_model* model, char** json,
                                                             redline_error** error);
 REDLINE_C_API int64_t redline_embedding_model_dimensions(const redline_embedding_model* model);
-/* 1 if the files at `path` say that the model makes embeddings or scores, not text; 0 otherwise. */
+/* Returns 1 if the files at `path` say that the model makes embeddings or scores, not text; 0 otherwise. */
 REDLINE_C_API int32_t redline_is_embedding_model(const char* path);
 
 typedef struct redline_embed_options {
@@ -495,8 +502,8 @@ typedef struct redline_embed_options {
   void* user_data;
 } redline_embed_options;
 REDLINE_C_API void redline_embed_options_init(redline_embed_options* options, size_t struct_size);
-/* Embeddings of texts, or of token ids where redline_prompt::tokens is set, [num_texts, dimensions], written to
- * `values` of `num_floats` elements. `tokens_computed` (or NULL): over all texts. */
+/* Computes embeddings of texts, or of token ids where redline_prompt::tokens is set: [num_texts, dimensions], written
+ * to `values` of `num_floats` elements. `tokens_computed` (may be NULL) becomes the number of tokens over all texts. */
 REDLINE_C_API redline_code redline_embed(redline_embedding_model* model, const redline_prompt* texts, size_t num_texts,
                                          const redline_embed_options* options, float* values, size_t num_floats,
                                          int64_t* tokens_computed, redline_error** error);
@@ -505,11 +512,12 @@ typedef struct redline_token_states redline_token_states;
 REDLINE_C_API redline_code redline_embed_tokens(redline_embedding_model* model, const redline_prompt* texts,
                                                 size_t num_texts, const redline_embed_options* options,
                                                 redline_token_states** states, redline_error** error);
-/* Those of a text, [tokens, hidden_size]; borrowed; all zero if the index is out of range. */
+/* Returns the hidden states of one text, [tokens, hidden_size], borrowed from `states`; all zero if the index is out of
+ * range. */
 REDLINE_C_API redline_float_array redline_token_states_of(const redline_token_states* states, size_t index);
 REDLINE_C_API void redline_token_states_release(redline_token_states* states);
-/* Relevance of each document for the query: `scores` [num_documents]. Of the options, truncate and those of cancelling.
- * */
+/* Computes the relevance of each document for the query: `scores` [num_documents]. Only the options truncate,
+ * canceller, on_step and user_data are used. */
 REDLINE_C_API redline_code redline_rank(redline_embedding_model* model, const char* query, const char* const* documents,
                                         size_t num_documents, const redline_embed_options* options, float* scores,
                                         int64_t* tokens_computed, redline_error** error);
@@ -519,7 +527,7 @@ REDLINE_C_API redline_code redline_rank(redline_embedding_model* model, const ch
 typedef struct redline_image_pipeline redline_image_pipeline;
 typedef struct redline_image_pipeline_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: one of the pipeline's own */
+  redline_runtime* runtime; /* NULL: the pipeline makes its own */
   int32_t threads;
   const char* device;           /* as redline_model_options */
   const char* dtype;            /* NULL or "auto", "f32", "bf16", "q8", "q8_0", "w8a8" */
@@ -533,17 +541,18 @@ typedef struct redline_image_pipeline_options {
   const char* step_cache_file;  /* masks for step budgets; NULL: the model's own */
   const char* vae_folder;       /* an autoencoder that replaces the pipeline's; NULL: none */
   const char* trace_file;
-  const redline_adapter* adapters; /* LoRA files, loaded and active at once */
+  const redline_adapter* adapters; /* LoRA files that open() loads and activates */
   size_t num_adapters;
   int64_t max_adapter_rank; /* maximum sum of the ranks of the active adapters; at least what `adapters` need */
 } redline_image_pipeline_options;
 REDLINE_C_API void redline_image_pipeline_options_init(redline_image_pipeline_options* options, size_t struct_size);
-/* `path`: a diffusers folder. */
+/* Opens a pipeline. `path`: a diffusers folder. */
 REDLINE_C_API redline_code redline_image_pipeline_open(const char* path, const redline_image_pipeline_options* options,
                                                        redline_image_pipeline** pipeline, redline_error** error);
 REDLINE_C_API redline_image_pipeline* redline_image_pipeline_retain(redline_image_pipeline* pipeline);
 REDLINE_C_API void redline_image_pipeline_release(redline_image_pipeline* pipeline);
-/* JSON: "family", "is_guidance_distilled", "takes_guidance_scale", "size_multiple", "defaults", "memory". */
+/* Describes the pipeline as JSON: "family", "is_guidance_distilled", "takes_guidance_scale", "size_multiple",
+ * "defaults", "memory". */
 REDLINE_C_API redline_code redline_image_pipeline_describe(redline_image_pipeline* pipeline, char** json,
                                                            redline_error** error);
 REDLINE_C_API redline_code redline_image_pipeline_load_adapter(redline_image_pipeline* pipeline, const char* name,
@@ -552,12 +561,12 @@ REDLINE_C_API redline_code redline_image_pipeline_load_adapter(redline_image_pip
 REDLINE_C_API redline_code redline_image_pipeline_set_adapters(redline_image_pipeline* pipeline,
                                                                const redline_adapter_weight* adapters,
                                                                size_t num_adapters, redline_error** error);
-/* JSON: the rules of the step cache, a list of {"name", "summary", "source", "is_default": "auto" stands for it,
- * "takes_quality", "takes_budget"}. */
+/* Lists the rules of the step cache as JSON: a list of {"name", "summary", "source", "is_default": "auto" stands for
+ * it, "takes_quality", "takes_budget"}. */
 REDLINE_C_API redline_code redline_step_cache_rules(char** json, redline_error** error);
 REDLINE_C_API redline_code redline_image_adapter_rank(const char* path, int64_t* rank, redline_error** error);
 
-/* RGB, 8 bits per channel: [height, width, 3], rows from the top. */
+/* An RGB image, 8 bits per channel: [height, width, 3], rows from the top. */
 typedef struct redline_image {
   int64_t width, height;
   const uint8_t* rgb;
@@ -566,17 +575,17 @@ typedef struct redline_image {
 typedef struct redline_image_progress {
   size_t struct_size;
   int64_t step, steps;         /* completed steps, total steps */
-  double step_ms;              /* of the last one */
+  double step_ms;              /* time of the last step */
   int64_t computed;            /* images of the batch whose step was computed, not forecast */
-  redline_float_array latents; /* after the step, [batch, channels, height, width] */
+  redline_float_array latents; /* latents after the step, [batch, channels, height, width] */
   double sigma, next_sigma;    /* noise level of the latents before and after the step */
-  const void* preview;         /* for redline_image_preview */
+  const void* preview;         /* opaque pointer for redline_image_preview() */
 } redline_image_progress;
-/* Called after every step, on the thread of the call; the pointers are valid during the callback. Not 0 ends the call
- * as REDLINE_CANCELLED. */
+/* Called after every step, on the thread of the call; the pointers are valid during the callback. A result other than 0
+ * ends the call as REDLINE_CANCELLED. */
 typedef int32_t (*redline_on_image_step)(const redline_image_progress* progress, void* user_data);
-/* Within such a callback: image `index` of the batch as the model expects it at this step; the longer side has at most
- * max_side pixels. `rgb` is freed with redline_free(). */
+/* Within such a callback: decodes a preview of image `index` of the batch, the model's current estimate of the final
+ * image. Its longer side has at most max_side pixels. `rgb` is freed with redline_free(). */
 REDLINE_C_API redline_code redline_image_preview(const redline_image_progress* progress, int64_t index,
                                                  int64_t max_side, uint8_t** rgb, int64_t* width, int64_t* height,
                                                  redline_error** error);
@@ -585,74 +594,78 @@ typedef struct redline_image_request {
   size_t struct_size;
   const char* const* prompts; /* one per image, or one for all */
   size_t num_prompts;
-  const char* negative_prompt;         /* NULL: none */
-  int64_t width, height;               /* pixels; 0: those of init_image if the model takes them, else the default */
-  int64_t num_inference_steps;         /* 0: the model's default */
-  double guidance_scale;               /* -1: the model's default */
-  double true_cfg_scale;               /* classifier-free guidance of a distilled model; -1: the default */
-  double guidance_begin, guidance_end; /* fraction of the steps with classifier-free guidance */
-  int32_t split_guidance;              /* 1: the guidance branches one after the other, half the memory */
-  int64_t max_sequence_length;         /* text tokens (T5); 0: the model's default */
-  int64_t num_images;                  /* per prompt, with one prompt */
-  int32_t has_seed;                    /* 0: a random one, which the result has */
-  uint64_t seed;                       /* as torch.Generator("cpu").manual_seed */
-  int32_t seed_each;                   /* 1: image i has the seed seed + i; 0: one generator for the batch */
-  const char* scheduler;               /* class or short name that replaces the model's; NULL: none */
+  const char* negative_prompt; /* NULL: none */
+  /* pixels; 0: the size of init_image if there is one and the model takes that size, else the default */
+  int64_t width, height;
+  int64_t num_inference_steps; /* 0: the model's default */
+  double guidance_scale;       /* -1: the model's default */
+  double true_cfg_scale;       /* classifier-free guidance of a distilled model; -1: the default */
+  /* range of the steps that use classifier-free guidance, as fractions of all steps */
+  double guidance_begin, guidance_end;
+  int32_t split_guidance;      /* 1: guidance branches run one after the other, which halves the memory */
+  int64_t max_sequence_length; /* text tokens (T5); 0: the model's default */
+  int64_t num_images;          /* images per prompt, with one prompt */
+  int32_t has_seed;            /* 0: a random seed, which the result reports */
+  uint64_t seed;               /* draws the same noise as torch.Generator("cpu").manual_seed */
+  int32_t seed_each;           /* 1: image i has the seed seed + i; 0: one generator for the batch */
+  const char* scheduler;       /* class or short name of the scheduler; NULL: the model's own */
   const char* cache;    /* rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...; NULL: the default */
   double quality;       /* 0 .. 1, sets the rule's threshold; -1: unset */
-  int64_t steps_budget; /* computed steps, the others are forecast; 0: unset */
+  int64_t steps_budget; /* number of steps to compute, the others are forecast; 0: unset */
   const redline_float_array* init_noise;    /* standard normal, the shape of the latents; NULL: drawn from the seed */
   const redline_float_array* prompt_embeds; /* [batch, tokens, width], replaces the text encoders; NULL: none */
   const redline_float_array* pooled_embeds; /* [batch, width] */
   const redline_image* init_image;          /* image to image, of any size; NULL: none */
-  const redline_image* mask;                /* inpainting: a luminance from 128 on is regenerated; NULL: none */
-  double strength;                          /* image to image: fraction of the steps that run */
-  int32_t keep_unmasked;                    /* 1: where the mask is black, pixels are those of init_image */
-  int32_t keep_latents;                     /* 1: the result has the final latents */
+  const redline_image* mask; /* inpainting: pixels with a luminance of at least 128 are regenerated; NULL: none */
+  double strength;           /* image to image: fraction of the steps that run */
+  int32_t keep_unmasked;     /* 1: where the mask is black, pixels are those of init_image */
+  int32_t keep_latents;      /* 1: the result has the final latents */
   redline_canceller* canceller;
   redline_on_image_step on_step;
-  redline_on_step on_wait; /* called now and then while other calls of the pipeline run; not 0 cancels */
-  void* user_data;         /* of both */
-  const redline_float_array* negative_prompt_embeds; /* as prompt_embeds, for classifier-free guidance with these */
+  redline_on_step on_wait; /* called repeatedly while this call waits for another call of the pipeline; not 0 cancels */
+  void* user_data;         /* passed to on_step and on_wait */
+  const redline_float_array* negative_prompt_embeds; /* like prompt_embeds, for classifier-free guidance */
   const redline_float_array* negative_pooled_embeds;
-  int32_t skip_decode; /* 1: no images, for keep_latents and redline_image_decode later */
-  const char* resize;  /* of init_image and mask to width and height: "stretch", "crop", "fit"; NULL: stretch */
+  int32_t skip_decode; /* 1: makes no images; use keep_latents, and redline_image_decode later */
+  const char* resize;  /* resizes init_image and mask to width and height: "stretch", "crop", "fit"; NULL: stretch */
 } redline_image_request;
-/* The model's default settings; strings in it are borrowed from the pipeline. `pipeline` may be NULL. */
+/* Fills in the model's default settings; strings in the request are borrowed from the pipeline. `pipeline` may be
+ * NULL. */
 REDLINE_C_API void redline_image_request_init(redline_image_request* request, size_t struct_size,
                                               redline_image_pipeline* pipeline);
 
 typedef struct redline_image_result redline_image_result;
-/* Computes on the calling thread and the pipeline's workers; calls take turns. */
+/* Generates images on the calling thread and the pipeline's workers; calls take turns. */
 REDLINE_C_API redline_code redline_image_generate(redline_image_pipeline* pipeline,
                                                   const redline_image_request* request, redline_image_result** result,
                                                   redline_error** error);
 REDLINE_C_API size_t redline_image_result_count(const redline_image_result* result);
-/* Borrowed from the result; all zero if the index is out of range. */
+/* Returns an image, borrowed from the result; all zero if the index is out of range. */
 REDLINE_C_API redline_image redline_image_result_image(const redline_image_result* result, size_t index);
-/* Final latents, with keep_latents; borrowed from the result. */
+/* Returns the final latents if the request has keep_latents; borrowed from the result. */
 REDLINE_C_API redline_float_array redline_image_result_latents(const redline_image_result* result);
 REDLINE_C_API uint64_t redline_image_result_seed(const redline_image_result* result);
-/* JSON: "seed", "cache", "solver", "step_ms", "computed", "text_ms", "loop_ms", "decode_ms", "operations",
- * "executed_share", "warnings". */
+/* Describes the result as JSON: "seed", "cache", "solver", "step_ms", "computed", "text_ms", "loop_ms", "decode_ms",
+ * "operations", "executed_share", "warnings". */
 REDLINE_C_API redline_code redline_image_result_describe(const redline_image_result* result, char** json,
                                                          redline_error** error);
 REDLINE_C_API void redline_image_result_release(redline_image_result* result);
 
-/* What the text encoders make of prompts: for prompt_embeds and pooled_embeds of a request. `max_sequence_length`: text
- * tokens (T5); 0: the model's default. */
+/* Outputs of the text encoders for a list of prompts. Use them as prompt_embeds and pooled_embeds of a request.
+ * `max_sequence_length`: text tokens (T5); 0: the model's default. */
 typedef struct redline_prompt_embeds redline_prompt_embeds;
 REDLINE_C_API redline_code redline_image_encode_prompts(redline_image_pipeline* pipeline, const char* const* prompts,
                                                         size_t num_prompts, int64_t max_sequence_length,
                                                         redline_prompt_embeds** embeds, redline_error** error);
-/* [prompts, tokens, width]; and [prompts, width], without axes if the pipeline has none. Borrowed. */
+/* Return the text states [prompts, tokens, width] and the pooled states [prompts, width], which have no axes if the
+ * pipeline has none. Both are borrowed from `embeds`. */
 REDLINE_C_API redline_float_array redline_prompt_embeds_text(const redline_prompt_embeds* embeds);
 REDLINE_C_API redline_float_array redline_prompt_embeds_pooled(const redline_prompt_embeds* embeds);
-/* JSON: "warnings". */
+/* Describes the outputs as JSON: "warnings". */
 REDLINE_C_API redline_code redline_prompt_embeds_describe(const redline_prompt_embeds* embeds, char** json,
                                                           redline_error** error);
 REDLINE_C_API void redline_prompt_embeds_release(redline_prompt_embeds* embeds);
-/* Images of final latents [batch, channels, height, width], as keep_latents gives them. */
+/* Decodes final latents [batch, channels, height, width], as keep_latents gives them, to images. */
 REDLINE_C_API redline_code redline_image_decode(redline_image_pipeline* pipeline, const redline_float_array* latents,
                                                 redline_image_result** result, redline_error** error);
 REDLINE_C_API redline_code redline_save_png(const char* path, const redline_image* image, redline_error** error);
@@ -672,41 +685,41 @@ typedef struct redline_tensor {
 } redline_tensor;
 typedef struct redline_network_options {
   size_t struct_size;
-  redline_runtime* runtime; /* NULL: one of the network's own */
+  redline_runtime* runtime; /* NULL: the network makes its own */
   int32_t threads;
   const char* device;       /* as redline_model_options */
   const char* dtype;        /* as redline_image_pipeline_options */
-  int64_t max_batch;        /* rows of one run of a denoiser */
+  int64_t max_batch;        /* maximum batch size of one run of a denoiser */
   int64_t max_latent_side;  /* largest height and width, in pixels of the latents */
-  int64_t max_text_tokens;  /* of one row */
-  int64_t front_blocks;     /* of a denoiser: blocks that run before the step cache decides */
-  int64_t tail_blocks;      /* of a denoiser: blocks that run after those that a step cache skips */
+  int64_t max_text_tokens;  /* maximum text tokens of one row of the batch */
+  int64_t front_blocks;     /* blocks of a denoiser that run before the step cache decides */
+  int64_t tail_blocks;      /* blocks of a denoiser that run after those that a step cache skips */
   int64_t max_adapter_rank; /* maximum sum of the ranks of the active LoRA adapters; 0: none */
   int64_t vae_tile;         /* side of an autoencoder's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles */
 } redline_network_options;
 REDLINE_C_API void redline_network_options_init(redline_network_options* options, size_t struct_size);
-/* `class_name`: of diffusers or transformers ("UNet2DConditionModel"); `config_json`: its config; `tensors`: as in its
- * safetensors file, F32, F16 or BF16. Weights are packed into the engine's memory: the tensors are not read after the
- * call. unsupported: a class that the engine does not have; the message lists those that it has. invalid_argument: a
- * tensor that is missing, of another shape or without a place in the network. */
+/* Opens a network. `class_name`: a class of diffusers or transformers ("UNet2DConditionModel"); `config_json`: its
+ * config; `tensors`: the tensors of its safetensors file, as F32, F16 or BF16. Weights are packed into the engine's
+ * memory: the tensors are not read after the call. unsupported: the class is unknown; the message lists the known ones.
+ * invalid_argument: a tensor is missing, has another shape, or is not part of the network. */
 REDLINE_C_API redline_code redline_network_open(const char* class_name, const char* config_json,
                                                 const redline_tensor* tensors, size_t num_tensors,
                                                 const redline_network_options* options, redline_network** network,
                                                 redline_error** error);
 REDLINE_C_API redline_network* redline_network_retain(redline_network* network);
 REDLINE_C_API void redline_network_release(redline_network* network);
-/* JSON: "kind" ("denoiser", "text_encoder", "autoencoder"), "family", "inputs", "outputs", "latent_channels", "scale",
- * "width", "pooled_width", "memory", "cache", "computed" (of the last loop with a step cache, by step: images whose
- * step was computed), "executed_share", "warnings". */
+/* Describes the network as JSON: "kind" ("denoiser", "text_encoder", "autoencoder"), "family", "inputs", "outputs",
+ * "latent_channels", "scale", "width", "pooled_width", "memory", "cache", "computed" (for each step of the last loop
+ * with a step cache: the number of images whose step was computed), "executed_share", "warnings". */
 REDLINE_C_API redline_code redline_network_describe(redline_network* network, char** json, redline_error** error);
 
-/* Where an output is written: `num_floats` elements. */
+/* A buffer that receives one output: `num_floats` elements. */
 typedef struct redline_network_output {
   const char* name;
   float* data;
   size_t num_floats;
 } redline_network_output;
-/* The place of a denoiser's run in the caller's loop. A step cache needs step and steps. */
+/* Position of a denoiser's run in the caller's loop. A step cache needs step and steps. */
 typedef struct redline_network_step {
   size_t struct_size;
   /* Names the guidance branch when each branch is a call of its own, the conditional one first. NULL: "". */
@@ -719,8 +732,8 @@ typedef struct redline_network_step {
   size_t num_timesteps;
 } redline_network_step;
 REDLINE_C_API void redline_network_step_init(redline_network_step* step, size_t struct_size);
-/* Computes on the calling thread and the network's workers; calls take turns. `step` may be NULL. Inputs and outputs by
- * kind; float inputs are F32, outputs that are not wanted are left out.
+/* Runs the network on the calling thread and its workers; calls take turns. `step` may be NULL. Float inputs are F32;
+ * list only the outputs that are needed. Inputs and outputs by kind of network:
  *   denoiser      "latents" [batch, channels, height, width] as the scheduler has them, "timestep" [1] in the
  *                 scheduler's units (0 .. 1000), "text" [batch, tokens, width], and what the family has of "pooled"
  *                 [batch, width], "guidance" [batch], "time_ids" [batch, n], "key_lengths" [batch] I32
@@ -740,16 +753,16 @@ REDLINE_C_API redline_code redline_network_run(redline_network* network, const r
 /* Low-rank factors of one linear layer or convolution of a LoRA adapter: `down` [rank, in] or [rank, in, k, k], `up`
  * [out, rank]. */
 typedef struct redline_adapter_pair {
-  const char* adapter; /* pairs of one module under several names are summed */
+  const char* adapter; /* name of the adapter; the products of several adapters for one module are summed */
   const char* module;  /* "transformer_blocks.0.attn.to_q" */
   redline_tensor down, up;
   double scale; /* weight * alpha / rank */
 } redline_adapter_pair;
-/* Replaces the active adapters for the runs that follow; the factors are copied. */
+/* Replaces the active adapters for the following runs; the factors are copied. */
 REDLINE_C_API redline_code redline_network_set_adapters(redline_network* network, const redline_adapter_pair* pairs,
                                                         size_t num_pairs, redline_error** error);
-/* The rule of a denoiser's step cache, as redline_image_request: `rule` may be NULL, `quality` -1 and `steps_budget` 0
- * for unset. "none": every step is computed. */
+/* Sets the rule of a denoiser's step cache; the arguments are those of redline_image_request: `rule` NULL, `quality` -1
+ * and `steps_budget` 0 mean unset. "none": every step is computed. */
 REDLINE_C_API redline_code redline_network_set_cache(redline_network* network, const char* rule, double quality,
                                                      int64_t steps_budget, redline_error** error);
 

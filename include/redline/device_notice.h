@@ -6,10 +6,10 @@
 
 namespace redline {
 
-/// From now on calls `notice` with a sentence when the device "auto" takes the CPU although there is an NVIDIA driver,
-/// or when a model is only partly on the GPU, and why; and when a part of a device (its persistent step, its library)
-/// fails and another takes its place. The same sentence comes once in a process; from any thread. Without a call there
-/// are no notices.
+/// Sets a function that receives notices about devices, each a sentence that gives the reason:
+/// - the device "auto" takes the CPU although there is an NVIDIA driver, or a model is only partly on the GPU;
+/// - a part of a device (its persistent step, its library) has failed and another implementation replaces it.
+/// Each sentence is passed once per process. Any thread may call `notice`. Without this call notices are dropped.
 void on_device_notice(std::function<void(const std::string&)> notice);
 
 }  // namespace redline

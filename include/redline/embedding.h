@@ -30,27 +30,28 @@ namespace redline {
 /// How the hidden states of a text's tokens become one vector.
 enum class Pooling : uint8_t {
   kMean,
-  kCls,           ///< of the first token
-  kLast,          ///< of the last token
-  kMax,           ///< the largest of each element
-  kMeanSqrt,      ///< the sum over the root of the number of tokens
+  kCls,           ///< the hidden state of the first token
+  kLast,          ///< the hidden state of the last token
+  kMax,           ///< the maximum over the tokens, per element
+  kMeanSqrt,      ///< the sum divided by the square root of the number of tokens
   kWeightedMean,  ///< the mean with weights 1, 2, 3, ..
 };
-/// "mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"
+/// Returns "mean", "cls", "last", "max", "mean_sqrt" or "weighted_mean".
 std::string_view pooling_name(Pooling pooling);
-/// Also sentence-transformers' names ("lasttoken", "mean_sqrt_len_tokens", "weightedmean"). invalid_argument: another
-/// name; the message lists them.
+/// Parses a name of pooling_name() or of sentence-transformers ("lasttoken", "mean_sqrt_len_tokens", "weightedmean").
+/// invalid_argument: an unknown name; the message lists the known ones.
 Result<Pooling> pooling_from_name(std::string_view name);
 
 struct EmbeddingOptions {
   int threads = 0;                     ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  Precision dtype = Precision::kAuto;  ///< 8 bits are for the matrices of the layers
+  Precision dtype = Precision::kAuto;  ///< 8-bit types apply to the matrices of the layers only
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": what REDLINE_DEVICE
   /// names, else a GPU that can run the model, else the CPU
   std::string device = "auto";
-  std::optional<Pooling> pooling;    ///< instead of the model's own
-  int64_t max_length = 0;            ///< maximum tokens of one text; 0: the model's own limit
-  int64_t max_batch_tokens = 0;      ///< tokens of one step, over all its texts; 0: 2048, or one text of max_length
+  std::optional<Pooling> pooling;  ///< replaces the model's own pooling; unset: the model's own
+  int64_t max_length = 0;          ///< maximum tokens of one text; 0: the model's own limit
+  /// maximum tokens of one step, over all its texts; 0: the larger of 2048 and max_length
+  int64_t max_batch_tokens = 0;
   bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
   std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
@@ -58,45 +59,48 @@ struct EmbeddingOptions {
 
 /// Description of an embedding model.
 struct EmbeddingInfo {
-  std::string path, architecture, file_format;  ///< "bert"; "gguf" or "safetensors"
-  std::string weight_types;                     ///< "f32 x103"
+  std::string path, architecture, file_format;  ///< architecture: "bert"; file_format: "gguf" or "safetensors"
+  std::string weight_types;                     ///< number of weight tensors per type: "f32 x103"
   int64_t parameters = 0;                       ///< number of weights
-  int64_t weight_bytes = 0;                     ///< of the packed weights
-  int64_t cache_bytes = 0;                      ///< keys and values of a decoder, at their limit
+  int64_t weight_bytes = 0;                     ///< bytes of the packed weights
+  int64_t cache_bytes = 0;                      ///< maximum bytes of a decoder's keys and values; 0 for encoders
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, vocab_size = 0;
-  int64_t dimensions = 0;  ///< of an embedding
-  int64_t max_length = 0;  ///< tokens of one text, special tokens included
+  int64_t dimensions = 0;  ///< elements of one embedding
+  int64_t max_length = 0;  ///< maximum tokens of one text, special tokens included
   Pooling pooling = Pooling::kMean;
   bool normalizes = true;  ///< embeddings have length 1, unless a request says otherwise
-  int64_t num_labels = 0;  ///< of a classifier, such as a cross-encoder (1); 0: not a classifier
-  /// Prefixes by task ("query", "document").
+  int64_t num_labels = 0;  ///< labels of a classifier, such as a cross-encoder (1); 0: not a classifier
+  /// Name of each task ("query", "document") and the prefix that its texts get.
   std::vector<std::pair<std::string, std::string>> prompts;
-  std::string default_prompt;  ///< name of the one that is used without another; "": none
+  std::string default_prompt;  ///< name of the prompt that is used if a request names none; "": none
   int threads = 0;             ///< worker threads
   std::string isa;             ///< instruction set of the kernels in use, or the device: "emu"
 };
 
+/// Input and options of EmbeddingEngine::embed().
 struct EmbedRequest {
   std::vector<std::string> texts;
-  std::vector<std::vector<int32_t>> tokens;  ///< instead of texts: ids, special tokens included
-  std::optional<std::string> prompt_name;    ///< of EmbeddingInfo::prompts; "": no prompt; unset: the default one
-  bool truncate = false;                     ///< cut texts that are longer than max_length
-  std::optional<bool> normalize;             ///< to length 1; unset: as the model's files say
-  int64_t dimensions = 0;                    ///< keep this many and normalize again (Matryoshka); 0: all
-  bool keep_token_states = false;            ///< the result has token_states too; unsupported: the model is a decoder
-  std::function<bool()> goes_on;  ///< called before each step; false ends the call as `cancelled`. Empty: yes
+  std::vector<std::vector<int32_t>> tokens;  ///< token ids that replace `texts`, special tokens included
+  std::optional<std::string> prompt_name;  ///< a name of EmbeddingInfo::prompts; "": no prompt; unset: the default one
+  bool truncate = false;                   ///< cut texts that are longer than max_length
+  std::optional<bool> normalize;           ///< scales embeddings to length 1; unset: as the model's files say
+  int64_t dimensions = 0;                  ///< keep this many and normalize again (Matryoshka); 0: all
+  bool keep_token_states = false;          ///< also returns token_states; `unsupported` if the model is a decoder
+  std::function<bool()> goes_on;  ///< called before each step; false ends the call as `cancelled`. May be empty
 };
 
+/// Result of EmbeddingEngine::embed().
 struct Embeddings {
-  int64_t count = 0;            ///< texts
-  int64_t dimensions = 0;       ///< of each
+  int64_t count = 0;            ///< number of texts
+  int64_t dimensions = 0;       ///< elements of one embedding
   std::vector<float> values;    ///< [count, dimensions]
-  std::vector<int64_t> tokens;  ///< of each text, as computed
-  /// With keep_token_states: by text, the last layer's hidden states [tokens, hidden_size], as they are before pooling.
+  std::vector<int64_t> tokens;  ///< number of computed tokens of each text
+  /// With keep_token_states: for each text, the last layer's hidden states before pooling, [tokens, hidden_size].
   std::vector<std::vector<float>> token_states;
   int64_t truncated = 0;  ///< number of texts that were cut
 };
 
+/// Input of EmbeddingEngine::rank().
 struct RankRequest {
   std::string query;
   std::vector<std::string> documents;
@@ -104,9 +108,10 @@ struct RankRequest {
   std::function<bool()> goes_on;  ///< as EmbedRequest::goes_on
 };
 
+/// Result of EmbeddingEngine::rank().
 struct Ranking {
-  std::vector<float> scores;  ///< by document
-  int64_t tokens = 0;         ///< computed, over all documents
+  std::vector<float> scores;  ///< one score per document
+  int64_t tokens = 0;         ///< computed tokens over all documents
   int64_t truncated = 0;
 };
 
@@ -116,36 +121,38 @@ class EmbeddingEngine {
  public:
   /// `path`: a Hugging Face folder, with sentence-transformers' files if it has them (modules.json, 1_Pooling,
   /// config_sentence_transformers.json, sentence_bert_config.json), or a GGUF file.
-  /// not_found: nothing there, or a model without a tokenizer. unsupported: a family, a pooling or a module that is not
-  /// known; the message names it.
+  /// not_found: no such file, or a model without a tokenizer. unsupported: an unknown family, pooling or module; the
+  /// message names it.
   static Result<std::unique_ptr<EmbeddingEngine>> open(const std::string& path, const EmbeddingOptions& options = {});
   virtual ~EmbeddingEngine() = default;
 
   virtual const EmbeddingInfo& info() const = 0;
-  /// The tokens that embed() computes for a text: prompt, text, special tokens. invalid_argument: no such prompt.
+  /// Returns the tokens that embed() computes for a text: prompt, text, special tokens. invalid_argument: no such
+  /// prompt.
   virtual Result<std::vector<int32_t>> encode(std::string_view text,
                                               const std::optional<std::string>& prompt_name = {}) const = 0;
 
-  /// Texts of different lengths share steps without padding. The bits of an embedding do not depend on the other texts
-  /// with dtype f32 and, on CPUs without a tile unit, for weights that are not block formats (docs/numerics.md).
-  /// invalid_argument, with the index of the text: it is longer than max_length (both numbers), has no tokens, or an id
-  /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
+  /// Computes embeddings. Texts of different lengths share steps without padding. The bits of an embedding do not
+  /// depend on the other texts with dtype f32 and, on CPUs without a tile unit, for weights that are not block formats
+  /// (docs/numerics.md). invalid_argument, with the index of the text: it is longer than max_length (the message has
+  /// both numbers), has no tokens, or has an id outside the vocabulary. Also invalid_argument: an unknown prompt name,
+  /// or `dimensions` above those of the model.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
-  /// Several requests whose texts share steps. `done` gets the number of a request and its result as soon as that is
-  /// known, on the calling thread; what is wrong with one does not concern the others.
+  /// Computes several requests whose texts share steps. Calls `done` with the index of a request and its result as soon
+  /// as it is known, on the calling thread. An error of one request does not affect the others.
   virtual void embed_all(std::span<const EmbedRequest> requests,
                          const std::function<void(size_t, Result<Embeddings>)>& done) = 0;
 
-  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score; a language model that
-  /// judges (Qwen3-Reranker) the probability of "yes" against "no"; any other model the cosine of the embeddings, with
-  /// the prompts "query" and "document" where it has them.
+  /// Computes the relevance of each document. A cross-encoder with one label gives the sigmoid of its score; a language
+  /// model used as a judge (Qwen3-Reranker) the probability of "yes" against "no". Any other model gives the cosine of
+  /// the embeddings, with its prompts "query" and "document" if it has them.
   /// invalid_argument: as embed(); a classifier with several labels. unsupported: a language model whose files do not
   /// say that it is for embeddings.
   virtual Result<Ranking> rank(const RankRequest& request) = 0;
 };
 
-/// Whether the files say that the model makes embeddings or scores, not text: an encoder, a folder of
-/// sentence-transformers, or a GGUF file with a pooling type. False if it cannot be read.
+/// Returns true if the files say that the model makes embeddings or scores, not text: an encoder, a folder of
+/// sentence-transformers, or a GGUF file with a pooling type. False if the files cannot be read.
 bool is_embedding_model(const std::string& path);
 
 }  // namespace redline

@@ -25,6 +25,7 @@
 
 namespace redline {
 
+/// Options of ImageEngine::open().
 struct ImageOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   Precision dtype = Precision::kAuto;
@@ -54,9 +55,10 @@ struct FloatArray {
   std::vector<float> data;
 };
 
+/// State of a run after a step, passed to ImageEngine::generate's callback.
 struct ImageProgress {
   int64_t step = 0, steps = 0;  ///< completed steps, total steps
-  double step_ms = 0;           ///< of the last one
+  double step_ms = 0;           ///< time of the last step
   int64_t computed = 0;         ///< images of the batch whose step was computed, not forecast
   /// Latents after the step, [batch, channels, height, width]; valid during the call.
   const FloatArray* latents = nullptr;
@@ -64,110 +66,117 @@ struct ImageProgress {
   const float* output = nullptr;
   double sigma = 0, next_sigma = 0;  ///< noise level of the latents before and after the step
   double step_size = 0;              ///< Euler: the step added step_size * output to the latents; 0: other solvers
-  /// A preview of image `index` of the batch, as the model expects it at this step; its longer side has at
-  /// most `max_side` pixels (or is one pixel of the latents). Decoded when it is called, during the call only.
+  /// Decodes a preview of image `index` of the batch: the model's current estimate of the final image. Its longer side
+  /// has at most `max_side` pixels (but at least one pixel of the latents). May be called during the callback only.
   std::function<Result<RgbImage>(int64_t index, int64_t max_side)> preview;
 };
 
+/// Input and settings of ImageEngine::generate().
 struct ImageRequest {
   std::vector<std::string> prompts;  ///< one per image, or one for all
-  std::string negative_prompt;       ///< for classifier-free guidance
-  int64_t width = 0, height = 0;     ///< pixels; 0: as ImageEngine::size_of
+  std::string negative_prompt;       ///< used with classifier-free guidance; "": an empty prompt
+  int64_t width = 0, height = 0;     ///< pixels; 0: chosen by ImageEngine::size_of()
   int64_t num_inference_steps = 0;   ///< 0: the model's default
-  double guidance_scale = -1;        ///< distilled (FLUX.1 dev) or classifier-free; -1: the model's default
-  double true_cfg_scale = -1;        ///< classifier-free guidance of a distilled model; 1: none; -1: the default
-  double guidance_begin = 0, guidance_end = 1;  ///< fraction of the steps with classifier-free guidance
-  bool split_guidance = false;                  ///< runs the guidance branches sequentially: half the memory
-  int64_t max_sequence_length = 0;              ///< text tokens (T5); 0: the model's default
-  int64_t batch = 1;                            ///< images per prompt, with one prompt
-  uint64_t seed = 0;                            ///< as torch.Generator("cpu").manual_seed
-  /// Image i draws its noise from seed + i, as with a list of generators in diffusers, so that it is the image of a
-  /// request with that seed alone. False: one generator draws for the whole batch.
+  double guidance_scale = -1;  ///< scale of distilled (FLUX.1 dev) or classifier-free guidance; -1: the model's default
+  double true_cfg_scale = -1;  ///< scale of classifier-free guidance of a distilled model; 1: none; -1: the default
+  double guidance_begin = 0, guidance_end = 1;  ///< range of the steps with classifier-free guidance, as fractions
+  bool split_guidance = false;      ///< runs the guidance branches one after the other, which halves the memory
+  int64_t max_sequence_length = 0;  ///< maximum text tokens (T5); 0: the model's default
+  int64_t batch = 1;                ///< images per prompt, with one prompt
+  uint64_t seed = 0;                ///< draws the same noise as torch.Generator("cpu").manual_seed
+  /// Image i draws its noise from seed + i, like a list of generators in diffusers. It then equals the image of a
+  /// request with only that seed. False: one generator draws for the whole batch.
   bool seed_each = false;
-  std::string solver;        ///< scheduler class or short name that replaces the model's; "": none
+  std::string solver;        ///< scheduler, by class or short name; "": the model's own
   std::string cache;         ///< rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...
   double quality = -1;       ///< 0 .. 1, sets the rule's threshold; -1: unset
-  int64_t steps_budget = 0;  ///< computed steps, the others are forecast; 0: unset
+  int64_t steps_budget = 0;  ///< number of steps to compute, the others are forecast; 0: unset
   // Arrays and images are shared by copies of the request. Null: none.
   std::shared_ptr<const FloatArray> init_noise;  ///< standard normal, the shape of the latents; null: drawn from seed
   /// [batch, tokens, width], replaces the text encoders (with pooled_embeds)
   std::shared_ptr<const FloatArray> prompt_embeds;
   std::shared_ptr<const FloatArray> pooled_embeds;  ///< [batch, width]
-  /// The same of the negative prompt, for classifier-free guidance with prompt_embeds.
+  /// Embeddings of the negative prompt, for classifier-free guidance with prompt_embeds.
   std::shared_ptr<const FloatArray> negative_prompt_embeds, negative_pooled_embeds;
   std::shared_ptr<const RgbImage> init_image;  ///< image to image: starts from this image, of any size
-  /// Inpainting: white is regenerated, black is kept. A pixel is white from a luminance of 128 on; any size.
+  /// Inpainting mask of any size: white pixels are regenerated, black ones are kept. A pixel with a luminance of at
+  /// least 128 is white.
   std::shared_ptr<const RgbImage> mask;
-  /// How init_image and mask become as large as the result: "stretch" (the default of diffusers; also ""), "crop" or
-  /// "fit" (the border pixels fill the rest), each with Lanczos' filter.
+  /// How init_image and mask are resized to the size of the result: "stretch" (the default of diffusers; also ""),
+  /// "crop" or "fit" (the border pixels fill the rest), each with Lanczos' filter.
   std::string resize;
   double strength = 0.8;  ///< image to image: fraction of the steps that run
-  /// With `mask`: pixels where it is black are those of `init_image` to the last bit, and gray blends. False: what the
-  /// VAE makes of them.
+  /// With `mask`: result pixels where the mask is black are exactly those of `init_image`, and gray ones are blended.
+  /// False: they come from the VAE, with small differences.
   bool keep_unmasked = false;
   bool keep_latents = false;  ///< the result has the final latents
-  bool skip_decode = false;   ///< no images: for keep_latents, and ImageEngine::decode later
+  bool skip_decode = false;   ///< makes no images; use keep_latents, and ImageEngine::decode() later
 };
 
-/// What the text encoders make of prompts, for ImageRequest::prompt_embeds and pooled_embeds.
+/// Outputs of the text encoders, for ImageRequest::prompt_embeds and pooled_embeds.
 struct PromptEmbeds {
   FloatArray text;                    ///< [prompts, tokens, width]
-  FloatArray pooled;                  ///< [prompts, width]; empty: the pipeline has none
+  FloatArray pooled;                  ///< [prompts, width]; empty if the pipeline has no pooled embeddings
   std::vector<std::string> warnings;  ///< e.g. a truncated prompt
 };
 
+/// Images, timings and settings of a finished ImageEngine::generate().
 struct ImageResult {
   std::vector<RgbImage> images;       ///< [batch], or [prompts]; empty with skip_decode
   FloatArray latents;                 ///< final latents [batch, channels, h, w] of the solver, if keep_latents
-  std::vector<double> step_ms;        ///< by step
+  std::vector<double> step_ms;        ///< time of each step
   std::vector<int64_t> computed;      ///< per step: images whose step was computed, not forecast
-  double text_ms = 0;                 ///< text encoders
-  double loop_ms = 0;                 ///< all steps
-  double decode_ms = 0;               ///< VAE, latents to pixels
+  double text_ms = 0;                 ///< time of the text encoders
+  double loop_ms = 0;                 ///< time of all steps
+  double decode_ms = 0;               ///< time of the VAE, latents to pixels
   std::string cache;                  ///< rule of the step cache with its parameters: "fbcache:threshold=0.08"
-  std::string solver;                 ///< short name of the one that was used: "flow-euler", "dpm++-karras"
+  std::string solver;                 ///< short name of the solver that was used: "flow-euler", "dpm++-karras"
   double operations = 0;              ///< floating-point operations of the denoiser's matrix products
   double executed_share = 1;          ///< operations relative to a run without a step cache
   std::vector<std::string> warnings;  ///< e.g. a truncated prompt
 };
 
+/// An open diffusion pipeline. Thread-safe: calls take turns.
 class ImageEngine {
  public:
-  /// `path`: a diffusers folder. `options.max_side` and `max_batch` bound address space, not memory.
+  /// Opens a diffusers folder. `options.max_side` and `max_batch` reserve address space, but no memory.
   static Result<std::unique_ptr<ImageEngine>> open(const std::string& path, const ImageOptions& options = {});
   virtual ~ImageEngine() = default;
 
-  /// For example "flux"; and the pipeline's class name.
+  /// Returns the family, for example "flux".
   virtual const std::string& family() const = 0;
-  /// Whether guidance was distilled into the network (FLUX.1): guidance_scale is then one of its inputs, and
-  /// classifier-free guidance is true_cfg_scale.
+  /// Returns true if guidance was distilled into the network (FLUX.1). Then guidance_scale is an input of the network,
+  /// and true_cfg_scale sets classifier-free guidance.
   virtual bool is_guidance_distilled() const = 0;
-  /// False: guidance_scale has no effect (FLUX.1 schnell, which was distilled without it).
+  /// Returns false if guidance_scale has no effect (FLUX.1 schnell, which was distilled without it).
   virtual bool takes_guidance_scale() const = 0;
-  /// Width and height are multiples of this many pixels.
+  /// Returns the number of pixels that width and height must be multiples of.
   virtual int64_t size_multiple() const = 0;
-  /// Width and height of the result of a request: those that it has; else those of init_image, rounded down to
-  /// size_multiple, or in its proportions as many pixels as the model's own size if a side exceeds max_side; else the
-  /// model's own.
+  /// Returns width and height of a request's result. The first that applies:
+  /// 1. the width and height that the request sets;
+  /// 2. with an init_image, its size rounded down to size_multiple(), or, if a side exceeds max_side, a size with its
+  ///    proportions and as many pixels as the model's default size;
+  /// 3. the model's default size.
   virtual std::pair<int64_t, int64_t> size_of(const ImageRequest& request) const = 0;
-  /// A request with the model's default settings (redline.json, else the family's).
+  /// Returns a request with the model's default settings (redline.json, else the family's).
   virtual ImageRequest defaults() const = 0;
-  /// Calls `on_step` after every step; returning false ends the run with Code::cancelled.
+  /// Generates the images. Calls `on_step` after every step; returning false ends the run with Code::cancelled.
   /// invalid_argument: sizes that are not multiples of the model's patch, arrays of a wrong shape, guidance that the
   /// model does not support; the message names the field and the fix. internal: latents that are not finite.
   virtual Result<ImageResult> generate(const ImageRequest& request,
                                        const std::function<bool(const ImageProgress&)>& on_step = {}) = 0;
   /// Runs the text encoders alone. `max_sequence_length`: text tokens (T5); 0: the model's default. Padding that the
-  /// denoiser does not attend to is cut off; unsupported: prompts of different lengths in such a pipeline.
+  /// denoiser does not attend to is cut off; unsupported: such a pipeline cannot encode prompts of different lengths
+  /// together.
   virtual Result<PromptEmbeds> encode_prompts(const std::vector<std::string>& prompts,
                                               int64_t max_sequence_length = 0) = 0;
-  /// Images of final latents [batch, channels, height, width], as keep_latents gives them.
+  /// Decodes final latents [batch, channels, height, width], as keep_latents gives them, to images.
   virtual Result<std::vector<RgbImage>> decode(const FloatArray& latents) = 0;
   /// Loads a LoRA file (safetensors with PEFT or kohya names) for the denoiser and the text encoders as `name`; it has
   /// no effect until set_adapters. invalid_argument: a model or module that the pipeline does not have, shapes or ranks
   /// that do not fit, a name already in use.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
-  /// Replaces the active adapters and their weights for the following requests. Only pointers change.
+  /// Replaces the active adapters and their weights for the following requests. Cheap: only pointers change.
   /// not_found: no such name.
   virtual Status set_adapters(const std::vector<std::pair<std::string, double>>& adapters) = 0;
 
@@ -184,29 +193,29 @@ struct StepCacheRule {
   std::string name;                                  ///< "fbcache"
   std::string summary;                               ///< one line
   std::string source;                                ///< paper or repository; "-": none
-  bool is_default = false;                           ///< the one that "auto" stands for
-  bool takes_quality = false, takes_budget = false;  ///< ImageRequest::quality, steps_budget
+  bool is_default = false;                           ///< "auto" selects this rule
+  bool takes_quality = false, takes_budget = false;  ///< the rule uses ImageRequest::quality, steps_budget
 };
 std::vector<StepCacheRule> step_cache_rules();
 
-/// A solver in other programs: the sampler and the schedule of noise levels of A1111's web UI ("DPM++ 2M", "Karras"; the
-/// schedule may be empty) and of ComfyUI ("dpmpp_2m", "karras").
+/// Names of a solver in other programs: the sampler and the schedule of noise levels in A1111's web UI ("DPM++ 2M",
+/// "Karras"; the schedule may be empty) and in ComfyUI ("dpmpp_2m", "karras").
 struct SamplerNames {
   std::string web_ui, web_ui_schedule;
   std::string comfyui, comfyui_schedule;
 };
-/// Of a name as ImageResult::solver gives it; what Redline does not know keeps its name.
+/// Translates a name of ImageResult::solver. An unknown name is returned unchanged.
 SamplerNames sampler_names(const std::string& solver);
 
-/// True: ImageRequest::solver takes this name of a sampler of A1111's web UI, ComfyUI or diffusers, with or without
-/// "-karras" and the like. Some models run only part of these.
+/// Returns true if ImageRequest::solver accepts this sampler name of A1111's web UI, ComfyUI or diffusers, with or
+/// without a suffix such as "-karras". A model may support only some of the known samplers.
 bool is_known_sampler(const std::string& sampler);
 
-/// The maximum rank in a LoRA file. ImageOptions::max_adapter_rank must be at least the sum over the active files. Same
-/// errors as load_adapter.
+/// Returns the largest rank in a LoRA file. ImageOptions::max_adapter_rank must be at least the sum over the active
+/// files. Errors are those of ImageEngine::load_adapter.
 Result<int64_t> adapter_rank(const std::string& path);
 
-/// io: the file cannot be written.
+/// Writes an image as PNG. io: the file cannot be written.
 Status save_png(const std::string& path, const RgbImage& image);
 
 }  // namespace redline

@@ -1,18 +1,18 @@
-// How JSON is generated from a JSON Schema.
+// Options of generating JSON from a JSON Schema.
 #pragma once
 
 namespace redline {
 
-/// How values of a JSON Schema are written, and which of them.
+/// White space, additional members and strictness of the values that match a JSON Schema.
 struct JsonFormat {
-  /// No white space between the tokens of JSON. Otherwise it is optional: a space after ',' and ':' and within
-  /// brackets, or a line break with an indentation of at most 64 characters.
+  /// If true, there is no white space between the tokens of JSON. If false, white space is optional: a space after ','
+  /// and ':' and within brackets, or a line break with an indentation of at most 64 characters.
   bool is_compact = false;
-  /// Where a schema has `properties` without `additionalProperties`: other members are allowed, which is JSON Schema's
-  /// default. Otherwise they are not generated.
+  /// If true and a schema has `properties` without `additionalProperties`, other members are allowed, as JSON Schema
+  /// says. If false, they are not generated.
   bool allows_additional = false;
-  /// A keyword that cannot be enforced is left out, and named by TextEngine::unenforced_keywords(). Otherwise it is an
-  /// error.
+  /// If true, keywords that cannot be enforced are ignored, and TextEngine::unenforced_keywords() lists them. If false,
+  /// they are errors.
   bool is_relaxed = false;
   bool operator==(const JsonFormat&) const = default;
 };

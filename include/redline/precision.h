@@ -8,6 +8,7 @@
 
 namespace redline {
 
+/// Types of weights and arithmetic.
 enum class Precision : uint8_t {
   kAuto,  ///< weights as stored, the fastest arithmetic for their type, float32 accumulation
   kF32,   ///< float32 throughout
@@ -16,7 +17,7 @@ enum class Precision : uint8_t {
   kQ8_0,  ///< matrices quantized to 8 bits in blocks of 32
   kW8A8,  ///< matrices quantized to 8 bits with one scale per row; activations are quantized too
 };
-/// "auto", "f32", "bf16", "q8", "q8_0", "w8a8"; invalid_argument otherwise.
+/// Parses "auto", "f32", "bf16", "q8", "q8_0" or "w8a8". invalid_argument: another name.
 Result<Precision> precision_from_name(std::string_view name);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// What the models of a process share: worker threads with their scratch memory, kernels, and the timeline.
+// Resources that the models of a process share: worker threads with their scratch memory, kernels, and the timeline.
 //
 //   auto runtime = redline::Runtime::open({.threads = 8});
 //   if (!runtime.ok()) return fail(runtime.status());
@@ -20,11 +20,11 @@ struct RuntimeOptions {
   std::string trace_file;  ///< write a timeline (Perfetto JSON) when the runtime closes; "": none
 };
 
-/// Thread-safe. Steps of the models that share a runtime take turns on its workers. An engine that is opened without
-/// one makes its own.
+/// Worker threads and their memory. Thread-safe. Steps of the models that share a runtime take turns on its workers. An
+/// engine that is opened without a runtime makes its own.
 class Runtime {
  public:
-  /// invalid_argument: an impossible number of threads. io: the timeline cannot be written.
+  /// Starts the workers. invalid_argument: an impossible number of threads. io: the timeline cannot be written.
   static Result<std::shared_ptr<Runtime>> open(const RuntimeOptions& options = {});
   virtual ~Runtime() = default;
 
@@ -34,15 +34,16 @@ class Runtime {
 
 /// A device that TextEngineOptions::device can name.
 struct DeviceInfo {
-  std::string name;         ///< "cpu", "emu", "cuda:0"; "cuda" without a GPU
+  std::string name;         ///< "cpu", "emu", "cuda:0"; "cuda" stands for a missing GPU
   std::string description;  ///< "NVIDIA H200, compute capability 9.0, 139.8 GiB"
   bool is_available = true;
   std::string reason;      ///< why it is not available
-  std::string steps;       ///< how it runs the steps of a language model; "": the CPU
-  int64_t free_bytes = 0;  ///< memory of a GPU that can still be allocated
-  std::string library;     ///< of a GPU, the library that multiplies large matrices there; "": Redline's own kernels
+  std::string steps;       ///< how the device runs the steps of a language model; "" for the CPU
+  int64_t free_bytes = 0;  ///< bytes of GPU memory that can still be allocated
+  std::string library;     ///< library that a GPU uses for products of large matrices; "": Redline's own kernels
 };
-/// The CPU, the emulated device, and every GPU, or why there is none. GPUs are opened, and compute something.
+/// Lists the CPU, the emulated device, and every GPU, or the reason why there is no GPU. Each GPU is opened and runs a
+/// test computation.
 std::vector<DeviceInfo> list_devices();
 
 }  // namespace redline

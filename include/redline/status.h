@@ -1,4 +1,4 @@
-// The result types of every call that can fail.
+// Result types of the calls that can fail.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ enum class Code : uint8_t {
   cancelled,
   io,
   internal,
-  out_of_device_memory,  ///< of a GPU; with the name and the exit code of out_of_memory
+  out_of_device_memory,  ///< the memory of a GPU is full; has the name and the exit code of out_of_memory
 };
-/// The memory of this machine or that of a GPU does not suffice.
+/// Returns true if the memory of this machine or of a GPU is full.
 constexpr bool is_out_of_memory(Code code) { return code == Code::out_of_memory || code == Code::out_of_device_memory; }
 
-/// The words used in messages, JSON and documentation: "invalid_argument" and so on.
+/// Returns the name used in messages, JSON and documentation: "invalid_argument" and so on.
 std::string_view code_name(Code code);
-/// Process exit code: ok 0, internal 1, invalid_argument 2, not_found 3, unsupported 4, out_of_memory 5, io 6,
-/// cancelled 130 (as after Ctrl-C).
+/// Returns the process exit code: ok 0, internal 1, invalid_argument 2, not_found 3, unsupported 4, out_of_memory 5, io
+/// 6, cancelled 130 (as after Ctrl-C).
 int exit_code(Code code);
 
 /// Success, or a code and a message that names the file or op, the actual and expected values, and the fix.
@@ -39,9 +39,10 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
-  /// "not_found: model x.gguf: no such file", or "ok".
+  /// Returns "not_found: model x.gguf: no such file", or "ok".
   std::string to_string() const;
-  /// The same failure with its location prepended: within("layers.3") gives "layers.3: ...". Success is unchanged.
+  /// Returns the failure with a location prepended to its message: within("layers.3") gives "layers.3: ...". Success is
+  /// unchanged.
   Status within(std::string_view place) &&;
   Status within(std::string_view place) const&;
 

@@ -11,13 +11,13 @@
 namespace redline::capi {
 namespace {
 
-/// Given where there is no memory for another one; never freed.
+/// Returns the error that is given if there is no memory for another one. It is never freed.
 redline_error& no_memory() {
   static redline_error error{REDLINE_OUT_OF_MEMORY, "out of memory"};
   return error;
 }
 
-/// The first use allocates: when the library is loaded, not when memory is short.
+/// The first call allocates, so it is made when the library is loaded, not when memory is short.
 [[maybe_unused]] const redline_error* const kNoMemoryIsReady = &no_memory();
 
 redline_code code_of(Code code) {

@@ -1,5 +1,5 @@
-// What every function of the C interface passes through: errors become objects, exceptions become errors, structs are
-// read and written up to the caller's struct_size.
+// The boundary of the C interface, which all its functions use: errors become objects, exceptions become errors, and
+// structs are read and written up to the caller's struct_size.
 #pragma once
 
 #include <unistd.h>
@@ -30,11 +30,11 @@ struct redline_canceller {
 
 namespace redline::capi {
 
-/// Sets `error`, if it is wanted, and returns the code.
+/// Sets `error`, unless it is NULL, and returns the code.
 redline_code report(const Status& status, redline_error** error) noexcept;
 redline_code report_exception(redline_error** error) noexcept;
 
-/// Runs `body`, which returns a Status. No exception leaves.
+/// Runs `body`, which returns a Status, and catches all exceptions.
 template <class F>
 redline_code guarded(redline_error** error, F&& body) noexcept {
   if (error != nullptr) *error = nullptr;
@@ -45,30 +45,32 @@ redline_code guarded(redline_error** error, F&& body) noexcept {
   }
 }
 
-/// A required pointer. `what`: the parameter's name.
+/// Returns invalid_argument for a NULL pointer. `what`: the parameter's name.
 inline Status required(const void* pointer, const char* what) {
   return pointer != nullptr ? Status() : invalid_argument("{} is NULL", what);
 }
 
 inline std::string text_or_empty(const char* text) { return text != nullptr ? text : ""; }
-/// `length`: bytes, or REDLINE_STRING_END. NULL is an error unless the length is 0.
+/// Returns a text of `length` bytes, or up to a zero byte for REDLINE_STRING_END. NULL is an error unless the length is
+/// 0.
 Result<std::string_view> text_of(const char* text, size_t length, const char* what);
-/// A list of `count` strings, none of them NULL.
+/// Returns a list of `count` strings, none of which may be NULL.
 Result<std::vector<std::string>> strings_of(const char* const* list, size_t count, const char* what);
 
-/// Copies for the caller, freed with redline_free().
+/// Copies a text for the caller, who frees it with redline_free().
 Status give_text(std::string_view text, char** out, size_t* length);
 template <class T>
 Status give_array(const std::vector<T>& values, T** out) {
   static_assert(std::is_trivially_copyable_v<T>);
-  // At least one byte: NULL would look like a failure.
+  // At least one byte is allocated, because NULL would look like a failure.
   *out = static_cast<T*>(std::malloc(std::max<size_t>(1, values.size() * sizeof(T))));
   if (*out == nullptr) return out_of_memory("no room for {} bytes", values.size() * sizeof(T));
   std::copy(values.begin(), values.end(), *out);
   return {};
 }
 
-/// For redline_X_init: the first `size` bytes of the defaults. Fields that this library does not have become zero.
+/// Implements redline_X_init: writes the first `size` bytes of the defaults. Fields that this library does not have
+/// become zero.
 template <class T>
 void init_struct(T* out, size_t size, T defaults) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -78,19 +80,20 @@ void init_struct(T* out, size_t size, T defaults) noexcept {
   std::memcpy(static_cast<void*>(out), &defaults, std::min(size, sizeof(T)));
 }
 
-/// NULL: a call that cannot be cancelled.
+/// Returns true if the canceller is cancelled; NULL is never cancelled.
 inline bool is_cancelled(const redline_canceller* canceller) {
   return canceller != nullptr && canceller->is_cancelled.load(std::memory_order_relaxed);
 }
 
-/// The shape of a caller's array: sides of at least 1 and at most 2^40 elements. `what`: for errors.
+/// Returns the shape of a caller's array. Sides must be at least 1, and the elements at most 2^40. `what`: name for
+/// errors.
 Result<std::vector<int64_t>> shape_of(const int64_t* sides, size_t num_axes, std::string_view what);
 
 /// Checks struct_size of a caller's struct. `first_size`: the size in the first version of the interface.
 Status check_struct_size(size_t size, size_t first_size, const char* name);
 Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name);
 
-/// A caller's struct, which may be larger than ours if the unknown fields are zero. NULL: the defaults.
+/// Reads a caller's struct, which may be larger than this library's if the unknown fields are zero. NULL: the defaults.
 template <class T>
 Result<T> read_struct(const T* given, T defaults, const char* name) {
   if (given == nullptr) return defaults;
@@ -112,7 +115,7 @@ Status write_struct(T* out, T value, const char* name) {
   return {};
 }
 
-/// The process that opened a handle. A forked child has none of its threads.
+/// The process that opened a handle. A forked child does not have its threads.
 class Process {
  public:
   bool is_current() const { return id_ == getpid(); }
@@ -126,7 +129,7 @@ class Process {
   pid_t id_ = getpid();
 };
 
-/// The engine whose callback this thread is in, or null.
+/// Returns the engine whose callback this thread runs, or null.
 const void*& engine_of_callback();
 class CallbackScope {
  public:
@@ -139,14 +142,15 @@ class CallbackScope {
   const void* before_;
 };
 
-/// `engine` takes one call at a time: in its own callback it would wait for itself.
+/// Returns an error if this thread runs a callback of `engine`, which takes one call at a time: the call would wait for
+/// itself.
 inline Status check_not_in_callback(const void* engine, const char* what) {
   if (engine_of_callback() != engine) return {};
   return invalid_argument("a callback of the {} must not call it: it takes one call at a time", what);
 }
 
-/// Drops a reference that may be the last one. An engine joins its threads when it closes: in one of its callbacks it
-/// is left to another thread, and in a forked child, where its threads are not, it stays as it is.
+/// Drops a reference that may be the last one. An engine joins its threads when it closes. In one of its callbacks it
+/// is therefore closed by another thread. In a forked child, which does not have its threads, it is never closed.
 template <class T>
 void drop(std::shared_ptr<T> last, const Process& process) noexcept {
   if (!last) return;
@@ -181,7 +185,7 @@ void release(H* handle) noexcept {
   drop(std::move(handle->shared), handle->process);
   delete handle;
 }
-/// A required handle of this process.
+/// Checks that a handle is not NULL and was opened by this process.
 template <class H>
 Status usable(const H* handle, const char* what) {
   REDLINE_TRY(required(handle, what));

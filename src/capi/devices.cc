@@ -59,7 +59,7 @@ redline_code redline_devices(char** json, redline_error** error) {
   return guarded(error, [&]() -> Status {
     REDLINE_TRY(required(json, "json"));
     *json = nullptr;
-    REDLINE_TRY(cpu_kernels());  // reports a REDLINE_CPU_ISA that this machine cannot run
+    REDLINE_TRY(cpu_kernels());  // returns an error if REDLINE_CPU_ISA names a set that this machine cannot run
     Json machine;
     machine["devices"].push_back(cpu_json());
     return give_json(machine, json);

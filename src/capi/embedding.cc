@@ -1,4 +1,4 @@
-// Embeddings and scores.
+// The functions for embeddings and scores.
 #include <array>
 
 #include "capi/handles.h"

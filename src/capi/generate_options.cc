@@ -5,7 +5,7 @@
 namespace redline::capi {
 namespace {
 
-/// The numbers that SamplingOptions and redline_generate_options have in common, from one to the other.
+/// Copies the numbers that SamplingOptions and redline_generate_options have in common from one to the other.
 template <class From, class To>
 void copy_sampling(const From& from, To& to) {
   to.temperature = from.temperature;
@@ -138,7 +138,8 @@ Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_g
   if (prompt.num_tokens > 0)
     return invalid_argument("{} tokens are given, and the pointer to them is NULL", prompt.num_tokens);
   REDLINE_ASSIGN(const std::string_view text, text_of(prompt.text, prompt.length, "text"));
-  // A conversation as render_chat() writes it. Its answer shows its control tokens, for the reader.
+  // The text is a conversation as render_chat() writes it. Its answer shows the control tokens, because the chat reader
+  // needs them.
   if (o.tool_calls != nullptr || (o.parse_special != 0 && request.special)) request.chat_prompt = text;
   REDLINE_ASSIGN(request.prompt, model.engine->encode(text, o.parse_special != 0, o.add_bos != 0));
   return request;

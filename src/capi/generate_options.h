@@ -1,14 +1,14 @@
-// Requests of the C interface as those of the engine.
+// Converts requests of the C interface to requests of the engine.
 #pragma once
 
 #include "capi/handles.h"
 
 namespace redline::capi {
 
-/// `model` may be null.
+/// Returns the default options. `model` may be null.
 redline_generate_options default_generate_options(const TextContents* model);
 
-/// `given` null: the model's defaults. Draws a seed where none is given.
+/// Returns the request for a prompt. `given` null: the model's defaults. Draws a seed if none is given.
 Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_generate_options* given,
                                    const TextContents& model);
 

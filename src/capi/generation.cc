@@ -1,4 +1,5 @@
-// Generating text: prompts that run together, their pieces as callbacks or as a queue, their results.
+// The functions that generate text: prompts that run together, their pieces as callbacks or as a queue, and their
+// results.
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -23,13 +24,15 @@ struct Piece {
   }
 };
 
-/// What the engine's threads write and the caller reads. It outlives the handle while a callback runs.
+/// The pieces and ends of a generation's prompts, which the engine's threads write and the caller reads. It outlives
+/// the handle while a callback runs.
 class Inbox {
  public:
   Inbox(const void* engine, size_t prompts, redline_on_piece on_piece, void* user_data, bool keeps_pieces)
       : engine_(engine), on_piece_(on_piece), user_data_(user_data), keeps_pieces_(keeps_pieces), has_ended_(prompts) {}
 
-  /// False: the caller wants no more of it.
+  /// Hands a piece to the callback or puts it in the queue. Returns false if the caller wants no more pieces of its
+  /// prompt.
   bool push(Piece piece) {
     if (on_piece_ != nullptr) return call(piece);
     if (!keeps_pieces_) return true;
@@ -44,7 +47,8 @@ class Inbox {
     Piece last;
     last.index = index;
     last.is_last = true;
-    // The engine ends requests on its own threads. On this one, it has refused one.
+    // The engine ends requests on its own threads. An end on the submitting thread means that it has refused the
+    // request.
     const bool is_refused = submitter_.load() == std::this_thread::get_id();
     if (on_piece_ != nullptr && !is_refused) call(last);
     const std::lock_guard lock(mutex_);
@@ -52,13 +56,14 @@ class Inbox {
     ++num_ended_;
     changed_.notify_all();
   }
-  /// The thread that submits a request, until it has; then no thread.
+  /// Sets the thread that is submitting a request; no thread when it is done.
   void set_submitter(std::thread::id thread) { submitter_.store(thread); }
-  /// No callback begins after it; one that is running completes.
+  /// Closes the inbox. No callback begins after that; one that is running completes.
   void close() { is_closed_.store(true, std::memory_order_relaxed); }
 
   bool has_callback() const { return on_piece_ != nullptr; }
-  /// Negative: without limit. False: not within this time.
+  /// Waits until all prompts have ended. A negative timeout is no limit. Returns false if they have not ended within
+  /// it.
   bool wait(double timeout_ms) {
     return wait_for(timeout_ms, [&] { return num_ended_ == has_ended_.size(); });
   }
@@ -75,7 +80,7 @@ class Inbox {
       piece = std::move(pieces_.front());
       pieces_.pop_front();
     } else if (num_reported_ < num_ended_) {
-      // All pieces have been read, so those of every prompt that has ended.
+      // All pieces have been read, which includes all pieces of the prompts that have ended.
       is_reported_.resize(has_ended_.size());
       size_t index = 0;
       while (!has_ended_[index] || is_reported_[index]) ++index;
@@ -117,7 +122,7 @@ class Inbox {
   const bool keeps_pieces_;
   std::atomic<bool> is_closed_{false};
   std::atomic<std::thread::id> submitter_{};
-  std::recursive_mutex calls_;  ///< a callback may end another prompt of its own
+  std::recursive_mutex calls_;  ///< serializes callbacks; recursive because a callback may end another prompt
 
   std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
@@ -126,7 +131,8 @@ class Inbox {
   size_t num_ended_ = 0, num_reported_ = 0;
 };
 
-/// Held by the callback that the engine drops when a request ends, right before its result is there.
+/// Reports the end of a prompt when it is destroyed. It is held by the callback, which the engine drops when a request
+/// ends, just before the result is there.
 class EndSignal {
  public:
   EndSignal(std::shared_ptr<Inbox> inbox, size_t index) : inbox_(std::move(inbox)), index_(index) {}
@@ -139,7 +145,7 @@ class EndSignal {
   const size_t index_;
 };
 
-/// Log probabilities of the tokens of one prompt. Written by the engine until the prompt has ended.
+/// The log probabilities of the tokens of one prompt. The engine writes them until the prompt has ended.
 struct Logprobs {
   std::vector<float> chosen;
   std::vector<redline_token_logprob> top;
@@ -150,7 +156,7 @@ struct Prompt {
   std::shared_ptr<Generation> generation;
   std::shared_ptr<Logprobs> logprobs;
   uint64_t seed = 0;
-  std::optional<Result<GenerateResult>> result;  ///< taken from `generation`
+  std::optional<Result<GenerateResult>> result;  ///< result, once it has been taken from `generation`
 };
 
 }  // namespace
@@ -181,7 +187,7 @@ struct redline_generation {
     if (index < prompts.size()) return {};
     return invalid_argument("index {}: the generation has {} prompts", index, prompts.size());
   }
-  /// A wait inside a callback of the engine that it waits for would never return.
+  /// Returns an error inside a callback of the same engine, where a wait would never return.
   Status check_can_wait() const {
     if (engine_of_callback() != model->engine.get()) return {};
     return invalid_argument("a callback of the same model must not wait for a generation");
@@ -191,18 +197,18 @@ struct redline_generation {
   std::shared_ptr<TextContents> model;
   std::shared_ptr<Inbox> inbox;
   std::vector<Prompt> prompts;
-  std::mutex results;  ///< of Prompt::result
-  Piece current;       ///< what redline_generation_next gave last
+  std::mutex results;  ///< guards Prompt::result
+  Piece current;       ///< piece that redline_generation_next returned last
 };
 
 namespace {
 
-/// An error of one of several prompts names it.
+/// Returns the error with the index of its prompt, if there are several prompts.
 Status placed(Status status, size_t index, size_t num_prompts) {
   return num_prompts == 1 ? status : std::move(status).within(fmt::format("prompts[{}]", index));
 }
 
-/// All requests, before the first one runs.
+/// Reads all requests, so that an error is found before the first one runs.
 Result<std::vector<GenerateRequest>> read_requests(const TextContents& model, const redline_prompt* prompts,
                                                    size_t num_prompts, const redline_generate_options* const* options,
                                                    size_t num_options) {
@@ -226,7 +232,7 @@ std::function<bool(const TextPiece&)> piece_writer(const std::shared_ptr<Inbox>&
                                                    std::shared_ptr<Logprobs> logprobs) {
   auto end = std::make_shared<EndSignal>(inbox, index);
   return [inbox, index, logprobs = std::move(logprobs), end = std::move(end)](const TextPiece& piece) {
-    if (piece.text.empty() && piece.token < 0) return true;  // between the steps of a long prompt
+    if (piece.text.empty() && piece.token < 0) return true;  // an empty piece comes between the steps of a long prompt
     Piece out;
     out.index = index;
     out.text = piece.text;
@@ -272,7 +278,7 @@ Result<std::unique_ptr<redline_generation>> submit(redline_model* model, const r
   return generation;
 }
 
-/// The result of a prompt, which the engine gives once.
+/// Waits for the result of a prompt and keeps it, because the engine gives it only once.
 const Result<GenerateResult>& result_of(redline_generation& generation, size_t index) {
   generation.inbox->wait_for_prompt(index);
   const std::lock_guard lock(generation.results);
@@ -281,7 +287,7 @@ const Result<GenerateResult>& result_of(redline_generation& generation, size_t i
   return *prompt.result;
 }
 
-/// redline_submit, or with `waits` redline_generate.
+/// Does what redline_submit does, or redline_generate if `waits`.
 redline_code begin(redline_model* model, const redline_prompt* prompts, size_t num_prompts,
                    const redline_generate_options* const* options, size_t num_options, redline_on_piece on_piece,
                    void* user_data, bool waits, redline_generation** generation, redline_error** error) {
@@ -304,14 +310,15 @@ redline_code begin(redline_model* model, const redline_prompt* prompts, size_t n
 void redline_generate_options_init(redline_generate_options* options, size_t struct_size, redline_model* model) {
   try {
     init_struct(options, struct_size, default_generate_options(model != nullptr ? model->shared.get() : nullptr));
-  } catch (...) {  // no memory for the model's lists: without them
+  } catch (...) {  // there is no memory for the model's lists, so the options have none
     init_struct(options, struct_size, redline_generate_options());
   }
 }
 
 const char* redline_finish_reason_name(redline_finish_reason reason) {
   if (reason < 0 || reason >= static_cast<int32_t>(kNumFinishReasons)) return "none";
-  return finish_reason_name(static_cast<FinishReason>(reason)).data();  // a literal
+  // The name ends with a zero byte, because it is a literal.
+  return finish_reason_name(static_cast<FinishReason>(reason)).data();
 }
 
 redline_code redline_submit(redline_model* model, const redline_prompt* prompts, size_t num_prompts,

@@ -1,4 +1,4 @@
-// The handles of the C interface and what they refer to.
+// The handles of the C interface and the objects that they refer to.
 #pragma once
 
 #include <mutex>
@@ -17,12 +17,12 @@ namespace redline::capi {
 struct OpenedAdapters {
   std::vector<std::string> names, paths;
   std::vector<double> values;
-  std::vector<redline_adapter_weight> weights;  ///< names of `names`
+  std::vector<redline_adapter_weight> weights;  ///< weights whose names point into `names`
 
-  /// invalid_argument: an adapter without a path, or a name that occurs twice.
+  /// Reads a caller's list. invalid_argument: an adapter without a path, or a name that occurs twice.
   static Result<std::unique_ptr<OpenedAdapters>> read(const redline_adapter* adapters, size_t count);
   AdapterWeights pairs() const;
-  /// The sum of the ranks of all files. `rank_of`: text_adapter_rank or adapter_rank.
+  /// Returns the sum of the ranks of all files. `rank_of`: text_adapter_rank or adapter_rank.
   Result<int64_t> rank(Result<int64_t> (*rank_of)(const std::string&)) const;
 };
 
@@ -37,7 +37,7 @@ struct ImageContents {
   std::unique_ptr<ImageEngine> engine;
   std::unique_ptr<OpenedAdapters> adapters;
   ImageRequest defaults;
-  std::timed_mutex turn;  ///< of the call that computes
+  std::timed_mutex turn;  ///< held by the call that computes
 };
 
 }  // namespace redline::capi
@@ -60,14 +60,14 @@ struct redline_image_pipeline : redline::capi::Counted<redline::capi::ImageConte
 
 namespace redline::capi {
 
-/// The runtime of an options struct; null if there is none.
+/// Returns the runtime of an options struct; null if it has none.
 inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
   if (handle == nullptr) return std::shared_ptr<Runtime>();
   REDLINE_TRY(usable(handle, "runtime"));
   return handle->shared;
 }
 
-/// What the options of every kind of model or network have in common. `type_from_name`: reads the dtype, which may be
+/// Converts the options that all kinds of models and networks have. `type_from_name`: parses the dtype, if that is not
 /// NULL.
 template <class Options, class Given, class TypeFromName>
 Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
@@ -83,7 +83,7 @@ Result<Options> common_options(const Given& given, const TypeFromName& type_from
   return options;
 }
 
-/// The limits that pipelines and networks have in common, from or to a struct of the C interface.
+/// Copies the limits that both pipelines and networks have, from or to a struct of the C interface.
 template <class From, class To>
 void copy_network_limits(const From& from, To& to) {
   to.max_batch = from.max_batch;
@@ -93,7 +93,7 @@ void copy_network_limits(const From& from, To& to) {
   to.vae_tile = from.vae_tile;
 }
 
-/// Opens an engine with the adapters of `given`, and room for all of them together.
+/// Opens an engine with the adapters of `given`, and a max_adapter_rank that holds all of them together.
 template <class Engine, class Contents, class Options, class Given>
 Status open_engine(Contents& contents, const char* path, Options options, const Given& given,
                    Result<int64_t> (*rank_of)(const std::string&)) {

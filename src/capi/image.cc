@@ -1,4 +1,4 @@
-// Image pipelines.
+// The functions for image pipelines.
 #include <chrono>
 #include <limits>
 #include <numeric>
@@ -21,7 +21,7 @@ struct redline_prompt_embeds {
 namespace {
 
 using Preview = std::function<Result<RgbImage>(int64_t index, int64_t max_side)>;
-/// How often a queued call checks whether it is cancelled.
+/// Interval at which a queued call checks for cancellation.
 constexpr std::chrono::milliseconds kTurnPoll(20);
 
 redline_image_pipeline_options default_pipeline_options() {
@@ -93,7 +93,7 @@ Result<RgbImage> read_image(const redline_image& given, const char* what) {
   return image;
 }
 
-/// Copies of the arrays and images that the caller points to.
+/// Copies the arrays and images that the caller points to into the request.
 Status read_pointers(const redline_image_request& o, ImageRequest& r) {
   const std::tuple<const redline_float_array*, std::shared_ptr<const FloatArray>*, const char*> arrays[] = {
       {o.init_noise, &r.init_noise, "init_noise"},

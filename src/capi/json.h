@@ -8,10 +8,10 @@
 
 namespace redline::capi {
 
-/// Members in the order in which they are added.
+/// JSON whose members keep the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-/// Text of bytes that are not valid UTF-8 has replacement characters.
+/// Gives JSON text to the caller. Bytes that are not valid UTF-8 become replacement characters.
 inline Status give_json(const Json& json, char** out) {
   return give_text(json.dump(-1, ' ', false, Json::error_handler_t::replace), out, nullptr);
 }

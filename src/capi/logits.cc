@@ -1,4 +1,4 @@
-// Logits, and sequences for loops of the caller's own.
+// The functions for logits, and for sequences with which a caller writes its own loop.
 #include "capi/handles.h"
 
 using namespace redline;
@@ -12,7 +12,7 @@ struct redline_sequence {
 
 namespace {
 
-/// The caller's rows of logits: empty for none.
+/// Returns the caller's memory for rows of logits; empty if it wants none.
 Result<std::span<float>> rows_of(const TextEngine& engine, size_t num_rows, float* logits, size_t num_floats) {
   if (num_rows == 0) return std::span<float>();
   REDLINE_TRY(required(logits, "logits"));
@@ -33,7 +33,7 @@ bool is_stopped(const redline_logits_options& o) {
   return is_cancelled(o.canceller) || (o.on_step != nullptr && o.on_step(o.user_data) != 0);
 }
 
-/// Appends in steps, before each of which the caller may cancel.
+/// Appends tokens in steps. The caller may cancel before each step.
 Status append_cancellable(Sequence& sequence, std::span<const int32_t> tokens, const redline_logits_options& o,
                           size_t num_rows, std::span<float> logits) {
   if (is_stopped(o)) return cancelled("logits: cancelled after 0 of {} tokens", tokens.size());

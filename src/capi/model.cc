@@ -1,4 +1,4 @@
-// Language models: opening, describing, tokens, conversations, adapters.
+// The functions for language models: opening, description, tokens, conversations, adapters.
 #include "capi/generate_options.h"
 #include "capi/json.h"
 #include "redline/sampling_parameters.h"
@@ -135,7 +135,7 @@ using namespace redline::capi;
 
 struct redline_chat_reader {
   const Process process = {};
-  std::shared_ptr<TextContents> model;  ///< the reader refers to its tokenizer
+  std::shared_ptr<TextContents> model;  ///< kept alive, because the reader refers to its tokenizer
   std::unique_ptr<ChatReader> reader;
 };
 

@@ -1,4 +1,4 @@
-// Single networks of image pipelines.
+// The functions for single networks of image pipelines.
 #include "capi/handles.h"
 #include "capi/json.h"
 
@@ -31,7 +31,7 @@ redline_network_step default_network_step() {
   return o;
 }
 
-/// `what`: for errors about a tensor without a name.
+/// Reads a tensor of the caller. `what`: name in errors about a tensor without a name.
 Result<NamedTensor> read_tensor(const redline_tensor& given, const char* what) {
   constexpr std::pair<std::string_view, TensorType> kTypes[] = {
       {"F32", TensorType::kF32}, {"F16", TensorType::kF16}, {"BF16", TensorType::kBF16}, {"I32", TensorType::kI32}};

@@ -17,7 +17,8 @@ constexpr ToolCallSyntax json_parameters(ToolCallSyntax syntax, const char* name
   syntax.second = name;
   return syntax;
 }
-// Models of the family leave out the opening marker at times.
+// Returns the syntax for calls without an opening marker, which models of the family leave out at times. only_tools
+// makes the reader accept only names of tools that the request has.
 constexpr ToolCallSyntax only_tools(ToolCallSyntax syntax) {
   syntax.only_tools = true;
   return syntax;
@@ -26,7 +27,7 @@ constexpr ToolCallSyntax only_tools(ToolCallSyntax syntax) {
 constexpr ToolCallSyntax kCommandCalls = json_parameters(json_lists("<|START_ACTION|>", "<|END_ACTION|>"), "tool_name");
 
 constexpr ReasoningMarkers kThinkTags = {"<think>", "</think>", "\n\n"};
-// Their thinking cannot be turned off.
+// The models with these three efforts cannot turn their thinking off.
 constexpr ThinkingSwitch kThreeEfforts = {"reasoning_effort", "", "", "\"low\"", "\"high\""};
 
 const ChatOutputFormat kFormats[] = {
@@ -181,7 +182,7 @@ const ChatOutputFormat kFormats[] = {
     {.name = "plain"},
 };
 
-// Families whose call syntax others share: their rows have no words of these.
+// The reasoning markers of families that share their call syntax with others, so that no row of kFormats has them.
 const ReasoningMarkers kCommonReasoning[] = {
     {"<seed:think>", "</seed:think>", ""},
     {"<mm:think>", "</mm:think>", "\n\n"},
@@ -231,11 +232,11 @@ const ChatOutputFormat* find_chat_output_format(std::string_view name) {
 ReasoningMarkers reasoning_markers(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string::npos; };
   const ChatOutputFormat& format = chat_output_format(chat_template);
-  // The template composes the markers of this family.
+  // The templates of these families compose the markers from parts, so the text of the markers is not found in them.
   if (format.has_channels || has("<think{}>")) return format.reasoning;
   const auto fits = [&](const ReasoningMarkers& markers) {
     if (!*markers.open) return false;
-    // <|end|> also ends the turns of Phi.
+    // <|end|> alone is no sign, because it also ends the turns of Phi.
     return has(markers.open) || (std::string_view(markers.close) != "<|end|>" && has(markers.close));
   };
   if (fits(format.reasoning)) return format.reasoning;

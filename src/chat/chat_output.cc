@@ -12,7 +12,7 @@ std::string_view without_end_spaces(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-/// The longest end of `text` that a marker can begin with.
+/// Returns the size of the longest end of `text` with which `marker` begins.
 size_t held_back(std::string_view text, std::string_view marker) {
   for (size_t size = std::min(text.size(), marker.size() - 1); size > 0; --size)
     if (marker.starts_with(text.substr(text.size() - size))) return size;
@@ -39,7 +39,7 @@ ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
                 {"<|end|>", Marker::Kind::kMessageEnd, nullptr},    {"<|eom|>", Marker::Kind::kMessageEnd, nullptr},
                 {"<|return|>", Marker::Kind::kMessageEnd, nullptr}, {"<|call|>", Marker::Kind::kMessageEnd, nullptr}};
     for (const Marker& marker : markers_) reasoning_ends_.push_back(marker.text);
-    // The prompt ends within the header of the answer.
+    // The answer begins in its header if the prompt ends there.
     const size_t start = options.prompt.rfind("<|start|>");
     if (start != std::string::npos && options.prompt.find("<|message|>", start) == std::string::npos)
       state_ = State::kHeader;
@@ -61,7 +61,8 @@ ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
 
 void ChatOutputParser::push(std::string_view piece, std::vector<ChatDelta>& out) {
   buffer_ += piece;
-  // A call ends with one of these; looking at every token of a long argument again would take quadratic time.
+  // A call ends with one of these characters. Reading a long argument again after every token would take quadratic
+  // time.
   if (state_ == State::kCall && piece.find_first_of("}])>|") == std::string::npos) return;
   run(false, out);
 }
@@ -83,7 +84,7 @@ void ChatOutputParser::consume(size_t bytes, bool is_answer) {
 
 std::vector<ChatOutputParser::Part> ChatOutputParser::take_parts() {
   std::vector<Part> parts = std::exchange(parts_, {});
-  // In content, the rest may become a marker. Elsewhere it is known to what it belongs.
+  // In content, the rest of the buffer may become a marker. In the other states it is known what the rest belongs to.
   if (state_ != State::kContent && buffer_.size() > bytes_ahead_) {
     parts.push_back({buffer_.size() - bytes_ahead_, state_ == State::kCall || state_ == State::kJson});
     bytes_ahead_ = buffer_.size();
@@ -120,7 +121,7 @@ void ChatOutputParser::emit(ChatDelta::Kind kind, std::string_view text, std::ve
   has_text = true;
 }
 
-/// Drops the white space that belongs to the end of the reasoning, where the content may begin with more.
+/// Drops the white space that belongs to the end of the reasoning. White space after it belongs to the content.
 bool ChatOutputParser::drop_separator(bool is_all) {
   size_t same = 0;
   while (same < buffer_.size() && same < separator_.size() && buffer_[same] == separator_[same]) ++same;
@@ -174,7 +175,7 @@ bool ChatOutputParser::run_content(bool is_all, std::vector<ChatDelta>& out) {
     const size_t size = buffer_.size() - held;
     emit(ChatDelta::Kind::kContent, std::string_view(buffer_).substr(0, size), out);
     consume(size, true);
-    if (is_all && held > 0) {  // a cut marker
+    if (is_all && held > 0) {  // the text ends within a marker
       const bool is_first = !has_content_ && num_calls_ == 0;
       if (is_first || has_tools_ || held > 2) spaces_.clear();
       else emit(ChatDelta::Kind::kContent, buffer_, out);
@@ -203,7 +204,7 @@ bool ChatOutputParser::run_content(bool is_all, std::vector<ChatDelta>& out) {
   return true;
 }
 
-/// Up to the end of one JSON value. Behind it there may be markers again.
+/// Reads up to the end of one JSON value. After it there may be markers again.
 bool ChatOutputParser::run_json(std::vector<ChatDelta>& out) {
   size_t at = 0;
   bool has_ended = false;
@@ -254,8 +255,8 @@ bool ChatOutputParser::run_reasoning(bool is_all, std::vector<ChatDelta>& out) {
   return true;
 }
 
-/// The text that is left is a call that the limit has cut. A call without a marker may as well be a JSON answer, unless
-/// it names one of the tools.
+/// Returns true if the text that is left is a call that the token limit has cut. A call without a marker may as well be
+/// a JSON answer, unless it names one of the tools.
 bool ChatOutputParser::is_cut_call() const {
   if (!was_cut_) return false;
   return *syntax_->begin || syntax_ == &channel_syntax_ || schemas_.begins_json_call(buffer_);
@@ -309,10 +310,10 @@ bool ChatOutputParser::run_call(bool is_all, std::vector<ChatDelta>& out) {
 
 namespace {
 
-/// The body of a message to a tool: its arguments.
+/// Reads the body of a message to a tool, which is the arguments of the call.
 ToolCallSyntax::Reading read_arguments(const ToolCallSyntax& syntax, std::string_view text, bool is_all,
                                        const ToolSchemas&) {
-  // As if it were {"name": .., "arguments": text}: read with a name of one character, which is replaced.
+  // The body is read as if a name of one character came before it. The name is dropped below.
   const std::string whole = "x<|message|>" + std::string(text);
   ToolCallSyntax named = syntax;
   named.first = "<|message|>";
@@ -325,12 +326,12 @@ ToolCallSyntax::Reading read_arguments(const ToolCallSyntax& syntax, std::string
 
 }  // namespace
 
-/// <|channel|>commentary to=functions.name <|constrain|>json<|message|>
+/// Reads the header of a message, such as <|channel|>commentary to=functions.name <|constrain|>json<|message|>.
 bool ChatOutputParser::run_header(bool is_all) {
   constexpr std::string_view kEnd = "<|message|>";
   const size_t end = buffer_.find(kEnd);
   if (end == std::string::npos) {
-    if (is_all && was_cut_) consume(buffer_.size(), false);  // a cut header
+    if (is_all && was_cut_) consume(buffer_.size(), false);  // the text ends within a header
     if (is_all) state_ = State::kContent;                    // no header: an answer without channels
     return is_all;
   }

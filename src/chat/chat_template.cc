@@ -19,7 +19,7 @@ struct ChatTemplate::Parts {
   jinja::Template main;
   std::optional<jinja::Template> tool_use;
   std::string_view argument_form;
-  ThinkingSwitch thinking;  ///< with `off`, or only with efforts
+  ThinkingSwitch thinking;  ///< switch that the template has: it has an `off`, or only efforts
   bool writes_tools = false;
 };
 
@@ -60,11 +60,11 @@ void ChatTemplate::probe_tools() {
 
 namespace {
 
-/// The messages with a word at the end of the system message.
+/// Returns the messages with a word at the end of the system message.
 std::string with_system_word(std::string_view messages_json, std::string_view word) {
   using MessagesJson = nlohmann::ordered_json;
   MessagesJson messages = MessagesJson::parse(messages_json.begin(), messages_json.end(), nullptr, false);
-  if (!messages.is_array()) return std::string(messages_json);  // render() names the fault
+  if (!messages.is_array()) return std::string(messages_json);  // render() reports this error
   const bool has_system = !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system" &&
                           messages[0].contains("content");
   if (has_system && messages[0]["content"].is_string()) {
@@ -84,7 +84,8 @@ bool is_system_word(const ThinkingSwitch& one) { return *one.name == '/'; }
 
 void ChatTemplate::probe_thinking() {
   constexpr std::string_view kMessages = R"([{"role": "user", "content": "needle"}])";
-  // Behind the message: what a word adds to the system message is no sign.
+  // Returns the part of the prompt after the user's message. A change there shows that the switch has an effect; the
+  // word that was added to the system message does not.
   const auto end_of = [](const Result<std::string>& text) {
     return text.ok() ? text->substr(std::min(text->rfind("needle"), text->size())) : std::string();
   };
@@ -128,7 +129,7 @@ void ChatTemplate::probe_arguments() {
 
 namespace {
 
-/// Arguments of tool calls in the form that the template takes.
+/// Converts the arguments of tool calls to the form that the template takes, objects or strings.
 void adapt_arguments(jinja::Evaluation& e, jinja::Value messages, bool to_objects) {
   using jinja::Kind;
   const auto member_of = [](jinja::Value object, std::string_view name) {
@@ -166,7 +167,7 @@ namespace {
 constexpr std::string_view kThinkingLevels[] = {"none",   "off",  "on",    "minimal", "low",
                                                 "medium", "high", "xhigh", "max",     "auto"};
 
-/// Variables of the template and the word of the system message ("") that set its thinking.
+/// The settings of a thinking level: variables of the template, and the word for the system message ("": none).
 struct ThinkingSettings {
   std::string variables_json, system_word;
 };
@@ -220,7 +221,7 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
                    thinking_settings(parts_->thinking, parts_->source, input.thinking));
     REDLINE_TRY(add_object(thinking.variables_json, "thinking"));
     REDLINE_TRY(add_object(input.variables_json, "template variables"));
-    std::string marked;  // parsed values may refer to it
+    std::string marked;  // must outlive the parsed values, which may refer to it
     if (!thinking.system_word.empty()) marked = with_system_word(input.messages_json, thinking.system_word);
     REDLINE_ASSIGN(const jinja::Value messages,
                    jinja::parse_json_value(e, marked.empty() ? input.messages_json : marked, "messages"));
@@ -250,7 +251,7 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
 
 namespace {
 
-/// The variables that transformers makes of tokenizer_config.json.
+/// Returns the variables that transformers makes of tokenizer_config.json.
 Json special_tokens(const Json& config) {
   Json tokens = Json::object();
   const auto text_of = [](const Json& token) -> Json {

@@ -62,7 +62,7 @@ class RuleReader {
     try {
       const PlainJson::json_pointer pointer(text.substr(1));
       return root_.contains(pointer) ? &root_.at(pointer) : nullptr;
-    } catch (const PlainJson::exception&) {  // the grammar's compiler reports it
+    } catch (const PlainJson::exception&) {  // the compiler of the grammar reports an invalid pointer
       return nullptr;
     }
   }

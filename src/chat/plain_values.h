@@ -1,5 +1,5 @@
-// Values of parameters in formats that write them without quotes: the one rule by which the grammar of demanded calls
-// writes them and the reader reads them.
+// Values of parameters in formats that write them without quotes. The grammar of required calls and the parser of calls
+// use the same rule.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum JsonTypeBit : uint8_t {
   kNullBit = 1,
   kBooleanBit = 2,
   kIntegerBit = 4,
-  kNumberBit = 8,  ///< numbers that are no integers
+  kNumberBit = 8,  ///< numbers that are not integers
   kStringBit = 16,
   kArrayBit = 32,
   kObjectBit = 64,
@@ -24,20 +24,20 @@ enum JsonTypeBit : uint8_t {
 };
 JsonTypeBit type_bit_of(const nlohmann::ordered_json& value);
 
-/// What the schema of a parameter says about its values. A text is the JSON value that it spells if that has one of the
-/// types in `types` and is no string, else it is a string as it stands.
+/// Rule for the values of a parameter, from its schema. A text stands for the JSON value that it spells if that is not
+/// a string and has one of the types in `types`; otherwise it is a string.
 struct PlainValueRule {
   uint8_t types = kAllTypeBits;
-  bool is_known = false;           ///< false: the schema says nothing about the type
-  bool has_any_text = false;       ///< any string is a value, as far as types go
-  std::vector<std::string> texts;  ///< else the strings that are values
-  /// The schema of the values that are no strings; not set: there are none.
+  bool is_known = false;           ///< false: the schema does not restrict the type
+  bool has_any_text = false;       ///< any string is a value, according to the types
+  std::vector<std::string> texts;  ///< if not has_any_text, the strings that are values
+  /// The schema of the values that are not strings; unset: there are no such values.
   std::optional<nlohmann::ordered_json> others;
 };
-/// `parameters`: the schema that `schema` is a part of, for its references.
+/// Returns the rule of a parameter. `parameters`: the schema that contains `schema`, for references.
 PlainValueRule plain_value_rule(const nlohmann::ordered_json& parameters, const nlohmann::ordered_json& schema);
 
-/// The value that a text stands for, as JSON.
+/// Returns the value that a text stands for, as JSON.
 std::string plain_value_as_json(const PlainValueRule& rule, std::string_view text);
 
 }  // namespace redline

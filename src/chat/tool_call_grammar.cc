@@ -20,7 +20,7 @@ namespace {
 using tool_calls::OrderedJson;
 using Expr = Grammar::Expr;
 
-/// The syntax that a family writes, among those that it reads.
+/// Returns the syntax in which the model writes its calls, out of those that the parser accepts for its family.
 const ToolCallSyntax& syntax_of(const ChatOutputFormat& format, std::string_view chat_template) {
   const ToolCallSyntax* best = &format.syntaxes[0];
   for (const ToolCallSyntax& syntax : format.syntaxes) {
@@ -38,7 +38,7 @@ bool is_identifier(std::string_view name) {
 
 class ToolCallGrammar {
  public:
-  /// `text`: becomes part of the grammar.
+  /// `text`: a grammar to which the calls are added.
   ToolCallGrammar(const ToolCallRules& rules, const TokenTrie& trie, CompileDeadline& deadline, Grammar text = {})
       : rules_(rules), trie_(trie), deadline_(deadline), format_(tool_call_format(rules.chat_template)),
         syntax_(syntax_of(format_, rules.chat_template)), g_(std::move(text)) {}
@@ -97,11 +97,12 @@ class ToolCallGrammar {
   struct Tool {
     std::string name, schema;
     OrderedJson parameters;
-    std::optional<Grammar> input;  ///< what the parameter "input" matches
+    std::optional<Grammar> input;  ///< grammar that the parameter "input" must match
   };
   static constexpr std::string_view kInput = "input";
 
-  /// {"format": {"type": "grammar", "syntax": "lark", "definition": ..}} of a function that stands for a custom tool.
+  /// Returns the grammar of a function that stands for a custom tool, from its {"format": {"type": "grammar", "syntax":
+  /// "lark", "definition": ..}}.
   Result<std::optional<Grammar>> input_of(const OrderedJson& function) {
     const OrderedJson none = OrderedJson::object();
     const auto member = [&](const OrderedJson& object, const char* name) -> const OrderedJson& {
@@ -129,7 +130,8 @@ class ToolCallGrammar {
 
   // Texts with special tokens --------------------------------------------------------------------------------------
 
-  /// Special tokens among the characters are those tokens: their text is not text to a vocabulary.
+  /// Returns an expression for `text`. Names of special tokens in it match these tokens, because the vocabulary has no
+  /// text for them.
   Expr literal(std::string_view text) {
     std::vector<Expr> parts;
     size_t plain = 0;
@@ -153,7 +155,8 @@ class ToolCallGrammar {
     return id >= 0 && trie_.text(id).empty();
   }
 
-  /// Any characters among which none of these texts is. `not_first`: characters that it does not begin with.
+  /// Returns an expression for every text that contains none of `markers`. `not_first`: characters with which it does
+  /// not begin.
   Expr text_without(const std::vector<std::string_view>& markers, const CharSet& not_first = {}) {
     std::vector<std::u32string> stops;
     for (const std::string_view marker : markers) {
@@ -166,14 +169,15 @@ class ToolCallGrammar {
       }
       stops.push_back(std::move(stop));
     }
-    // States: the longest end of the text that a marker begins with (Aho and Corasick 1975).
+    // A state is the longest end of the text with which a marker begins (Aho and Corasick 1975).
     std::map<std::u32string, uint32_t> states = {{U"", 0}};
     std::vector<std::u32string> order = {U""};
     std::set<char32_t> known;
     for (const std::u32string& stop : stops) known.insert(stop.begin(), stop.end());
     CharSet others = {{0, kMaxChar}};
     for (const char32_t c : known) others = intersect(others, complement({{c, c}}));
-    // With characters that cannot be the first, the start is a state of its own, like the first of the others.
+    // If some characters cannot be the first, the start is a state of its own, with the edges of state "" for the
+    // others.
     const uint32_t offset = not_first.empty() ? 0 : 1;
     Grammar::Graph graph;
     graph.num_states = 1 + offset;
@@ -212,13 +216,15 @@ class ToolCallGrammar {
 
   Expr spaces() { return g_.repeat(g_.chars({{' ', ' '}, {'\n', '\n'}}), 0, 4); }
 
-  /// `spaces_are_free`: the reader drops any white space between the reasoning and what follows.
+  /// Returns an expression for the reasoning before a call, or for what is left of it after the prompt.
+  /// `spaces_are_free`: the parser drops any white space between the reasoning and what follows it.
   Expr reasoning(bool spaces_are_free) {
     const AnswerPlace place = answer_place(rules_.chat_template, rules_.prompt);
     const ReasoningMarkers markers = reasoning_markers(rules_.chat_template);
     const Expr head = g_.bytes(format_.has_channels && place != AnswerPlace::kHeader ? "<|start|>assistant" : "");
     if (!*markers.open || place == AnswerPlace::kContent) return head;
-    const bool is_structured = *markers.header || format_.has_channels;  // white space would be content
+    // In these formats, white space between the parts would be content.
+    const bool is_structured = *markers.header || format_.has_channels;
     const Expr space = is_structured ? g_.empty() : spaces_are_free ? spaces() : g_.bytes(markers.separator);
     std::vector<std::string_view> ends = {markers.close};
     if (format_.has_channels) ends = {markers.close, "<|channel|>", "<|start|>", "<|eom|>", "<|return|>", "<|call|>"};
@@ -232,7 +238,7 @@ class ToolCallGrammar {
 
   Expr all_calls(Expr one) {
     const std::string_view separator = syntax_.writes_list ? ", " : "\n";
-    // Without a marker there is one call.
+    // Without an opening marker there can be only one call.
     const bool can_repeat = rules_.allows_several && !format_.has_channels && (syntax_.writes_list || *syntax_.begin);
     if (can_repeat)
       one = g_.sequence({one, g_.repeat(g_.sequence({g_.bytes(separator), one}), 0, Grammar::kUnbounded)});
@@ -243,7 +249,7 @@ class ToolCallGrammar {
 
   // One call ---------------------------------------------------------------------------------------------------------
 
-  /// JSON of the parameters, or of the part that a pointer names.
+  /// Returns an expression for the JSON of the parameters, or of the part of their schema that `pointer` names.
   Result<Expr> json_of(const Tool& tool, const std::string& pointer = "") {
     if (tool.input) {
       const Expr text = g_.sequence({g_.bytes("\""), g_.embed(*tool.input, true), g_.bytes("\"")});
@@ -267,7 +273,7 @@ class ToolCallGrammar {
     const Reader read = syntax_.read;
     const bool writes_json_list =
         syntax_.begin == std::string_view("[TOOL_CALLS]") &&
-        rules_.chat_template.find("[ARGS]") == std::string_view::npos;  // earlier ones of Mistral
+        rules_.chat_template.find("[ARGS]") == std::string_view::npos;  // earlier templates of Mistral lack it
     if (read == read_json_calls) return json_call(tool);
     if (writes_json_list) {
       REDLINE_ASSIGN(const Expr arguments, json_of(tool));
@@ -354,7 +360,8 @@ class ToolCallGrammar {
     return g_.sequence({literal(syntax_.begin), g_.bytes("\n"), call, g_.bytes("\n"), literal(syntax_.end)});
   }
 
-  /// Lists and objects are written as JSON, which the reader takes as well as elements.
+  /// Returns an expression for nested XML. Lists and objects in it are written as JSON, which the parser takes as well
+  /// as elements.
   Result<Expr> nested_xml(const Tool& tool) {
     const std::string_view first = syntax_.first;
     const auto member = [&](const std::string& name) -> Result<Expr> {
@@ -389,7 +396,7 @@ class ToolCallGrammar {
     return pointer;
   }
 
-  /// The properties in their order; those that are not required may be left out.
+  /// Returns an expression for the properties in their order. Properties that are not required may be left out.
   template <class Member>
   Result<Expr> members(const Tool& tool, std::string_view separator, const Member& member) {
     for (const char* key : {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"})
@@ -406,7 +413,7 @@ class ToolCallGrammar {
       if (!properties.contains(name))
         return unsupported("\"{}\" is required and is not a property: it has no type in the format \"{}\"", name,
                            format_.name);
-    // States as in json_schema.cc: 2 i before any member, 2 i + 1 after one, when i names have been read.
+    // When i names have been read or passed over, the state is 2 i before any member and 2 i + 1 after one.
     Grammar::Graph graph;
     const auto n = static_cast<uint32_t>(properties.size());
     graph.num_states = 2 * n + 2;
@@ -427,10 +434,11 @@ class ToolCallGrammar {
 
   /// The values of a parameter without quotes, as ToolSchemas::value() reads them.
   struct PlainValue {
-    std::optional<Expr> text, json;  ///< the strings, and the other values; not set: there are none
-    Expr any = 0;                    ///< both
+    std::optional<Expr> text, json;  ///< expressions for strings and for the other values; not set if there are none
+    Expr any = 0;                    ///< expression for strings and other values together
   };
-  /// `mixes`: a text that can be read as one of the other values is not a string. `not_first`: no string begins so.
+  /// Returns the expressions for one parameter. `mixes`: a text that can be read as one of the other values is not a
+  /// string. `not_first`: characters with which no string begins.
   Result<PlainValue> plain_value(const Tool& tool, const std::string& name, const std::vector<std::string_view>& stops,
                                  bool mixes, CharSet not_first = {}) {
     if (tool.input) {
@@ -439,7 +447,7 @@ class ToolCallGrammar {
       return value;
     }
     const std::string pointer = pointer_to(name);
-    REDLINE_ASSIGN(const Expr whole, json_of(tool, pointer));  // finds errors of the schema
+    REDLINE_ASSIGN(const Expr whole, json_of(tool, pointer));  // reports errors of the schema
     const PlainValueRule rule = plain_value_rule(tool.parameters, tool.parameters["properties"][name]);
     PlainValue value;
     if (rule.has_any_text) {

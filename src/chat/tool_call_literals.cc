@@ -10,7 +10,8 @@ using namespace tool_calls;
 
 namespace {
 
-/// Literals of Python, JSON and Gemma as JSON. Errors and ends of the text are sticky.
+/// Reads literals of Python, JSON and Gemma, and writes them as JSON. After an error or the end of the text, it stays
+/// in that state.
 class LiteralReader {
  public:
   LiteralReader(std::string_view text, std::string_view quote) : text_(text), quote_(quote) {}
@@ -71,7 +72,7 @@ class LiteralReader {
     return std::string(word);
   }
 
-  /// Members up to '}', which is read; keys may be without quotes.
+  /// Reads members up to and with '}'. Keys may be without quotes.
   std::string dict(int depth) {
     expect("{");
     ArgumentWriter members;
@@ -182,7 +183,7 @@ std::string tool_calls::json_text(std::string_view text) {
 }
 
 std::optional<std::string> tool_calls::literal_as_json(std::string_view text) {
-  const std::string ended = std::string(text) + " ";  // the reader takes the end of its text for the end of a piece
+  const std::string ended = std::string(text) + " ";  // the reader would wait for more text at the end of a word
   LiteralReader reader(ended, "");
   std::string json = reader.value();
   reader.spaces();

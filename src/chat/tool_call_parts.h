@@ -1,4 +1,4 @@
-// What the readers of tool calls share.
+// Shared parts of the readers of tool calls.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +33,12 @@ inline size_t skip_spaces(std::string_view text, size_t at) {
   return std::min(text.find_first_not_of(kSpaces, at), text.size());
 }
 
-/// The parser takes a zero byte for the end of the text.
+/// Returns true if the text is JSON without zero bytes, which the parser would take as the end of the text.
 bool is_json(std::string_view text);
-/// A string as JSON.
+/// Returns a string as JSON.
 std::string json_text(std::string_view text);
 
-/// Arguments in the order in which they come.
+/// Writes arguments as a JSON object, in the order in which they are added.
 class ArgumentWriter {
  public:
   void add(std::string_view key, std::string_view json) {
@@ -50,10 +50,10 @@ class ArgumentWriter {
   std::string text_;
 };
 
-/// A Python literal as JSON; nullopt: not a literal.
+/// Returns a Python literal as JSON; nullopt if the text is not a literal.
 std::optional<std::string> literal_as_json(std::string_view text);
 
-/// What follows the last value of a block: its closing marker, or the end of the text.
+/// Reads the end of a block after its last value: the closing marker, or the end of the text.
 Reading closed(const ToolCallSyntax& syntax, std::string_view text, size_t at, bool is_all,
                std::vector<ChatToolCall> calls);
 

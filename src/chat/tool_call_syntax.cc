@@ -13,7 +13,7 @@ namespace {
 // JSON
 // -----------------------------------------------------------------------------------------------------------------
 
-/// The end of the JSON value at `at`: npos while it is incomplete. Only brackets and strings are looked at.
+/// Returns the end of the JSON value at `at`, or npos while it is incomplete. Looks only at brackets and strings.
 size_t json_end(std::string_view text, size_t at) {
   int depth = 0;
   bool in_string = false;
@@ -39,7 +39,7 @@ size_t json_end(std::string_view text, size_t at) {
   return std::string_view::npos;
 }
 
-/// Members of a valid JSON object, with their values as they are written.
+/// Returns the members of a valid JSON object, with their values as they are written.
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view object) {
   std::vector<std::pair<std::string, std::string_view>> members;
   size_t at = skip_spaces(object, 1);
@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, std::string_view>> members_of(std::string_vie
   return members;
 }
 
-/// What a model gives as arguments: an object, an object written as a string, or nothing.
+/// Returns the arguments that a model wrote: an object, an object written as a string, or nothing.
 std::optional<std::string> arguments_of(std::string_view value) {
   if (value.empty() || value == "null") return "{}";
   if (value[0] == '{') return std::string(value);
@@ -74,7 +74,7 @@ std::string text_of(std::string_view value) {
   return std::string(value);
 }
 
-/// `may_wrap`: {"function": {the call}} is one too.
+/// Returns the call that a JSON object describes. `may_wrap`: {"function": {the call}} is a call too.
 std::optional<ChatToolCall> call_of(std::string_view object, bool may_wrap = true) {
   ChatToolCall call;
   std::string_view arguments;
@@ -112,7 +112,8 @@ Reading tool_calls::closed(const ToolCallSyntax& syntax, std::string_view text, 
   const size_t begin = skip_spaces(text, at);
   const std::string_view rest = text.substr(begin);
   if (rest.starts_with(end)) return {Outcome::kDone, begin + end.size(), std::move(calls)};
-  if (is_all && end.starts_with(rest)) return {Outcome::kDone, text.size(), std::move(calls)};  // cut, but whole
+  // The token limit has cut the closing marker, but the calls are whole.
+  if (is_all && end.starts_with(rest)) return {Outcome::kDone, text.size(), std::move(calls)};
   return end.starts_with(rest) ? more_or_failed(is_all) : failed();
 }
 
@@ -123,7 +124,8 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     if (at >= text.size()) return more_or_failed(is_all);
     if (text[at] != '{' && text[at] != '[') return failed();
     const size_t end = json_end(text, at);
-    if (end == std::string::npos && is_all && (text[at] == '[' || !calls.empty())) {  // what is whole of a cut list
+    // Only the whole calls of a cut list are kept.
+    if (end == std::string::npos && is_all && (text[at] == '[' || !calls.empty())) {
       if (text[at] == '[')
         for (const std::string_view object : elements_of(text.substr(at)))
           if (auto call = object.starts_with('{') && is_json(object) ? call_of(object) : std::nullopt)
@@ -143,7 +145,7 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     if (calls.empty()) return failed();
     const size_t next = std::min(text.find_first_not_of(" \t\r\n,;", end), text.size());
     const bool has_separator = text.substr(end, next - end).find_first_of(",;") != std::string::npos;
-    // Without a closing marker only a separator announces another call; the next text decides.
+    // Without a closing marker, only a separator announces another call, and it may come with the next text.
     if (!*syntax.end && next == text.size() && !is_all) return more();
     const bool has_another = next < text.size() && (text[next] == '{' || text[next] == '[');
     if (!has_another || !(*syntax.end || has_separator)) return closed(syntax, text, end, is_all, std::move(calls));
@@ -174,7 +176,7 @@ Reading read_named_json(const ToolCallSyntax& syntax, std::string_view text, boo
   constexpr size_t kLongestHeader = 512;
   const std::string_view separator = syntax.first, second = syntax.second;
   if (const size_t at = skip_spaces(text, 0); at < text.size() && (text[at] == '[' || text[at] == '{'))
-    return read_json_calls(syntax, text, is_all, schemas);  // what earlier models of the family write
+    return read_json_calls(syntax, text, is_all, schemas);  // earlier models of the family write this form
   const size_t header_end = text.substr(0, kLongestHeader).find(separator);
   if (header_end == std::string::npos) return text.size() >= kLongestHeader ? failed() : more_or_failed(is_all);
   std::string_view header = trimmed(text.substr(0, header_end));

@@ -1,4 +1,4 @@
-// Calls in the manner of XML, and the types of their values.
+// The reader of calls that are written like XML, and the types of their values.
 #include <algorithm>
 #include <optional>
 
@@ -51,14 +51,15 @@ bool ToolSchemas::begins_json_call(std::string_view text) const {
 
 namespace {
 
-/// Where the text ends with a beginning of `marker` that has at least two characters; npos: it does not.
+/// Returns the offset at which the text ends with the beginning of `marker`, at least two characters of it; npos: it
+/// does not.
 size_t cut_marker(std::string_view text, std::string_view marker) {
   for (size_t size = std::min(text.size(), marker.size() - 1); size > 1; --size)
     if (text.ends_with(marker.substr(0, size))) return text.size() - size;
   return std::string_view::npos;
 }
 
-/// Without one line break on either side.
+/// Returns the text without one line break at either end.
 std::string_view without_breaks(std::string_view text) {
   if (text.starts_with('\n')) text.remove_prefix(1);
   if (text.ends_with('\n')) text.remove_suffix(1);
@@ -73,7 +74,7 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
   std::vector<ChatToolCall> calls;
   size_t at = skip_spaces(text, 0);
   const bool starts_open = std::string_view(syntax.begin) == open;  // the marker itself is the first call's tag
-  /// Whether `word` comes next; `may_come`: it still can.
+  /// Skips `word` and returns true if it comes next. Sets `may_come` if more text may still complete it.
   bool may_come = false;
   const auto next_is = [&](std::string_view word) {
     const std::string_view rest = text.substr(at);
@@ -84,7 +85,7 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
     may_come = may_come || word.starts_with(rest);
     return false;
   };
-  /// The text up to `stop`, which is skipped.
+  /// Returns the text up to `stop`, and moves past `stop`.
   const auto up_to = [&](std::string_view stop) -> std::optional<std::string_view> {
     const size_t end = text.find(stop, at);
     if (end == std::string::npos) {
@@ -95,12 +96,12 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
     at = end + stop.size();
     return found;
   };
-  // The calls before one that is cut are whole.
+  // Ends the reading. If a call is cut at the end of the text, the calls before it are whole and count.
   const auto stopped = [&]() -> Reading {
     if (may_come && is_all && !calls.empty()) return {Outcome::kDone, text.size(), std::move(calls)};
     return may_come ? more_or_failed(is_all) : failed();
   };
-  /// `word` is what is left of a text that was cut within it.
+  /// Returns true if the text ends here with a part of `word`.
   const auto is_cut_within = [&](std::string_view word) {
     const std::string_view rest = text.substr(at);
     return is_all && !rest.empty() && word.starts_with(rest);
@@ -190,13 +191,13 @@ Reading read_key_value_call(const ToolCallSyntax& syntax, std::string_view text,
 
 namespace {
 
-/// Elements of <key>value</key> as JSON.
+/// Reads elements <key>value</key>, and writes them as JSON.
 class NestedXml {
  public:
   NestedXml(std::string_view text, const ToolSchemas& schemas, std::string_view tool)
       : text_(text), schemas_(schemas), tool_(tool) {}
 
-  /// The elements up to </`closing`> as an object, or as a list if all are <item>.
+  /// Returns the elements up to </`closing`> as an object, or as a list if all of them are <item>.
   std::optional<std::string> content(std::string_view closing, std::string_view parameter, int depth) {
     if (depth > kMaxNesting) return std::nullopt;
     const std::string end = fmt::format("</{}>", closing);

@@ -1,4 +1,5 @@
-// From a grammar to an automaton over bytes; over 600 lines: one construction, whose passes share its tables.
+// The compiler from a grammar to an automaton over bytes. It has over 600 lines because it is one construction, whose
+// passes share its tables.
 #include "constraints/automaton.h"
 
 #include <algorithm>
@@ -15,12 +16,12 @@ struct Edge {
   EdgeKind kind;
   uint8_t lo = 0, hi = 0;
   bool negated = false;
-  bool strict = false;  // kCall: without an edge past the call where the rule may be empty
-  uint32_t value = 0;   // kCall: rule; kToken: id
+  bool strict = false;  // for kCall: there is no edge past the call, even if the rule may be empty
+  uint32_t value = 0;   // number of the rule for kCall, id of the token for kToken
   uint32_t to = 0;
 };
 
-/// A list of edges without memory of its own for the first one: most states of texts and numbers have one.
+/// A list of edges. The first one needs no allocation, because most states of texts and numbers have only one.
 class Edges {
  public:
   size_t size() const { return size_; }
@@ -73,7 +74,7 @@ struct BuildRule {
   uint32_t start = kNone;
   bool is_counted = false;
   uint32_t least = 0, greatest = Automaton::kUnbounded;
-  uint32_t nullable_body = kNone;  // a rule: where it may be empty, this one may be repeated without end
+  uint32_t nullable_body = kNone;  // rule of the repeated body; if it may be empty, `least` becomes 0
   bool is_nullable = false, is_productive = false;
 };
 
@@ -182,8 +183,8 @@ class AutomatonBuilder {
     return {};
   }
 
-  // Whether an expression may match the empty text, decided without following calls (which count as
-  // empty), and the number of states of its automaton.
+  // Computes for each expression whether it may match the empty text, where a call counts as empty, and the number of
+  // states of its automaton.
   void find_nullable_expressions() {
     maybe_empty_.resize(grammar_.num_nodes());
     cost_.resize(grammar_.num_nodes());
@@ -225,12 +226,13 @@ class AutomatonBuilder {
     }
   }
 
-  // Short rules that do not call themselves become part of the rules that call them: the masks of a state without calls
-  // depend less on the stack. In a loop that pays for longer ones as well, the characters of a string for example.
+  // Chooses the rules that become part of the rules that call them: short rules that do not call themselves. The masks
+  // of a state without calls depend less on the stack. In a loop, longer rules are worth it as well, for example the
+  // characters of a string.
   Status choose_inlined() {
     const auto n = static_cast<uint32_t>(rules_.size());
     std::vector<std::vector<uint32_t>> calls(n);
-    std::vector<uint32_t> seen(grammar_.num_nodes(), kNone);  // the last rule in which an expression was met
+    std::vector<uint32_t> seen(grammar_.num_nodes(), kNone);  // last rule in which each expression was met
     for (uint32_t r = 0; r < n; ++r) {
       std::vector<Grammar::Expr> work = {*grammar_.rules()[r].body};
       while (!work.empty()) {
@@ -266,7 +268,7 @@ class AutomatonBuilder {
   static uint64_t copies(const Grammar::Node& repeat) {
     return repeat.last == Grammar::kUnbounded ? repeat.first : repeat.last;
   }
-  // Short repetitions are copies of the states, the others count.
+  // Returns true if a repetition becomes copies of its states. Long repetitions are counted instead.
   bool does_unroll(const Grammar::Node& repeat) const {
     constexpr uint64_t kMaxUnrolled = 64;
     const uint64_t n = copies(repeat);
@@ -300,7 +302,7 @@ class AutomatonBuilder {
         return {};
       case Grammar::Kind::kChoice:
         for (const Grammar::Expr item : node.items) {
-          // A start of its own keeps a loop of one alternative out of the others.
+          // Each alternative has a start of its own, so that a loop at its start does not lead into the others.
           const uint32_t own = new_state(rule), end = new_state(rule);
           REDLINE_TRY(add_edge(from, {.kind = EdgeKind::kEmpty, .to = own}));
           REDLINE_TRY(add_expression(rule, item, own, end));
@@ -362,7 +364,8 @@ class AutomatonBuilder {
       REDLINE_TRY(add_edge(start, {.kind = EdgeKind::kEmpty, .to = loop}));
       REDLINE_TRY(add_edge(end, {.kind = EdgeKind::kTick, .to = loop}));
       if (!maybe_empty_[item]) return add_expression(counted, item, loop, end);
-      // A repetition of nothing must not count without end, so each one is a call, which matches at least a byte.
+      // A body that may be empty must not be counted without end. So each repetition is a call, which matches at least
+      // one byte.
       const auto body = static_cast<uint32_t>(rules_.size());
       rules_.push_back({.name = "a repetition"});
       rules_[counted].nullable_body = body;
@@ -483,7 +486,7 @@ class AutomatonBuilder {
         });
   }
 
-  // Drops calls of rules that match nothing, and edges to states from which the end cannot be reached.
+  // Drops calls of rules that match no text at all, and edges to states from which the end cannot be reached.
   Status trim() {
     // The sources of the edges to state s are sources[first[s]] .. sources[first[s + 1] - 1].
     std::vector<uint32_t> first(states_.size() + 2), sources;
@@ -512,7 +515,7 @@ class AutomatonBuilder {
     return {};
   }
 
-  // The edges, other than empty ones, by which a rule can begin.
+  // Returns the edges by which a rule can begin, without empty edges and ticks.
   std::vector<Edge> first_edges(uint32_t start) const {
     std::vector<Edge> first;
     std::vector<uint32_t> work = {start};
@@ -521,7 +524,7 @@ class AutomatonBuilder {
       const uint32_t s = work.back();
       work.pop_back();
       for (const Edge& edge : states_[s].edges) {
-        // Ticks before the first byte belong to no repetition.
+        // No repetition has ended before the first byte, so a tick there counts nothing.
         if (edge.kind == EdgeKind::kTick) continue;
         if (edge.kind != EdgeKind::kEmpty) first.push_back(edge);
         else if (seen.emplace(edge.to, true).second) work.push_back(edge.to);
@@ -601,7 +604,7 @@ class AutomatonBuilder {
     return {};
   }
 
-  // Least and greatest number of ticks from each state of a counted rule to its end.
+  // Computes the least and the greatest number of ticks from each state of a counted rule to its end.
   Status count_ticks(const std::vector<uint32_t>& members) {
     const auto n = static_cast<uint32_t>(members.size());
     std::unordered_map<uint32_t, uint32_t> place;
@@ -630,7 +633,7 @@ class AutomatonBuilder {
     }
     for (uint32_t i = 0; i < n; ++i)
       greatest_[members[i]] = static_cast<uint32_t>(std::max<int64_t>(longest[components.of[i]], 0));
-    // Breadth-first from the ends, edges without a tick first.
+    // The search is breadth-first from the ends, and takes edges without a tick first.
     std::vector<std::vector<std::pair<uint32_t, bool>>> sources(n);
     std::vector<uint32_t> level, next_level;
     for (uint32_t i = 0; i < n; ++i) {
@@ -653,7 +656,7 @@ class AutomatonBuilder {
     return {};
   }
 
-  // True when the end of the rule follows without another byte or call, whatever edge is taken.
+  // Returns true if every path from the state reaches the end of the rule without another byte or call.
   bool only_ends(uint32_t state) const {
     bool accepts = false;
     std::vector<uint32_t> work = {state}, seen = {state};
@@ -673,7 +676,7 @@ class AutomatonBuilder {
   }
 
   Result<Automaton> finish() {
-    // Number what the root reaches.
+    // Numbers the states that the root reaches.
     std::vector<uint32_t> number(states_.size(), kNone), order, rule_number(rules_.size(), kNone), rule_order;
     const auto reach_rule = [&](uint32_t r) {
       if (rule_number[r] != kNone) return;
@@ -769,7 +772,8 @@ class AutomatonBuilder {
   std::vector<bool> maybe_empty_;
   std::vector<uint32_t> cost_;
   std::vector<uint8_t> is_recursive_;
-  std::vector<uint32_t> inline_cost_;  // of rules that do not call themselves: states; else UINT32_MAX
+  // Number of states of each rule that does not call itself; UINT32_MAX for the others
+  std::vector<uint32_t> inline_cost_;
   bool is_loop_ = false;
   std::vector<BuildState> states_;
   std::vector<BuildRule> rules_;

@@ -9,9 +9,9 @@
 
 namespace redline {
 
-/// Immutable. Every state lies on a path to the end of its rule, no call begins with a call of the same rule (left
-/// recursion is compiled into edges), and a call matches at least one byte or token: where a rule may be empty there is
-/// an edge past the call.
+/// A compiled grammar. Immutable. Every state is on a path to the end of its rule. No call begins with a call of the
+/// same rule, because left recursion is compiled into edges. A call matches at least one byte or token: if a rule may
+/// be empty, there is an edge past the call.
 class Automaton {
  public:
   static constexpr uint32_t kUnbounded = Grammar::kUnbounded;
@@ -25,7 +25,7 @@ class Automaton {
   };
   struct CallEdge {
     uint32_t rule, to;
-    bool is_tail;  ///< nothing of the calling rule follows
+    bool is_tail;  ///< the calling rule ends after the call
   };
   struct TokenEdge {
     int32_t token;
@@ -33,21 +33,22 @@ class Automaton {
     uint32_t to;
   };
   struct State {
-    uint32_t first_empty = 0, first_byte = 0, first_call = 0, first_token = 0;  ///< up to those of the next state
+    /// the edges of a state end where those of the next state begin
+    uint32_t first_empty = 0, first_byte = 0, first_call = 0, first_token = 0;
     uint32_t rule = 0;
     bool accepts = false;
-    /// Least and greatest number of ticks up to the end of a counted rule.
+    /// Minimum and maximum number of ticks from here to the end of a counted rule.
     uint32_t min_ticks = 0, greatest_ticks = 0;
   };
   struct Rule {
     uint32_t start = 0;
-    uint32_t rank = 0;  ///< greater than the ranks of the rules that begin with a call of this one
+    uint32_t rank = 0;  ///< larger than the ranks of the rules that begin with a call of this rule
     bool is_counted = false;
     uint32_t least = 0, greatest = kUnbounded;
-    uint32_t max_distance = 0;  ///< greatest of min_ticks and bounded greatest_ticks over its states
+    uint32_t max_distance = 0;  ///< maximum of min_ticks and bounded greatest_ticks over the states of the rule
   };
 
-  /// invalid_argument: the grammar matches no text, takes more than the limits, or has left recursion through a
+  /// Compiles a grammar. invalid_argument: it matches no text, exceeds the limits, or has left recursion through a
   /// counted repetition.
   static Result<Automaton> compile(const Grammar& grammar, const ConstraintLimits& limits, CompileDeadline& deadline);
 
@@ -69,13 +70,13 @@ class Automaton {
   bool is_essential(uint32_t s) const { return !byte_edges(s).empty() || !token_edges(s).empty(); }
   uint32_t root() const { return root_; }
   bool matches_empty() const { return matches_empty_; }
-  /// Bytes of one class have the same edges in every state.
+  /// Returns the class of each byte. Bytes of one class have the same edges in every state.
   const std::array<uint8_t, 256>& byte_classes() const { return byte_classes_; }
   uint32_t num_classes() const { return num_classes_; }
 
  private:
   friend class AutomatonBuilder;
-  std::vector<State> states_;  ///< and one past the end
+  std::vector<State> states_;  ///< the last entry marks the end of the edges
   std::vector<EmptyEdge> empty_edges_;
   std::vector<ByteEdge> byte_edges_;
   std::vector<CallEdge> call_edges_;

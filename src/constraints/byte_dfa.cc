@@ -177,8 +177,8 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression, 
       [&](const Set& set) { return std::binary_search(set.begin(), set.end(), last); }, deadline);
 }
 
-// A thread is a state with the assertions about the rest of the text that it has met, which must hold; those about the
-// text so far run along with all threads.
+// A thread is a state with the assertions about the rest of the text that it has met and that must still hold. The
+// assertions about the text so far are run once, for all threads.
 Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression,
                               std::span<const ByteAssertion> assertions, CompileDeadline& deadline) {
   if (assertions.empty()) return from(grammar, expression, deadline);
@@ -191,7 +191,7 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression,
   std::vector<std::vector<Nfa::Assertion>> met(nfa.edges.size());
   for (const Nfa::Assertion& a : nfa.assertions) met[a.from].push_back(a);
   struct Ends {
-    std::vector<bool> some, all;  // some text from here is accepted; all are
+    std::vector<bool> some, all;  // for each state: some text from it is accepted; every text from it is accepted
   };
   std::vector<Ends> ends;
   for (const ByteAssertion& a : assertions) {
@@ -205,12 +205,12 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression,
     if (b > 0 && cuts[b]) ++num_classes;
     classes[b] = static_cast<uint8_t>(num_classes - 1);
   }
-  using Needed = std::vector<std::pair<uint32_t, uint32_t>>;  // number and state of an assertion, sorted
+  using Needed = std::vector<std::pair<uint32_t, uint32_t>>;  // sorted pairs: number of an assertion and its state
   using Thread = std::pair<uint32_t, Needed>;
   using Key = std::pair<std::vector<Thread>, std::vector<uint32_t>>;
   constexpr size_t kMaxThreads = 2000;
   bool is_too_large = false;
-  // Adds an assertion to those that are needed; false: it cannot hold.
+  // Adds an assertion to the needed ones. Returns false if it cannot hold.
   const auto need = [&](Needed& needed, uint32_t number, uint32_t state) {
     if (!ends[number].some[state]) return false;
     const std::pair<uint32_t, uint32_t> entry(number, state);
@@ -338,7 +338,8 @@ std::vector<bool> ByteDfa::live() const {
   return live;
 }
 
-// Moore's algorithm. All states are reachable. Long chains would take quadratic time and have little to merge.
+// Minimizes by Moore's algorithm; all states are reachable. Large automata stay as they are, because long chains would
+// take quadratic time and have little to merge.
 void ByteDfa::minimize() {
   const uint32_t n = num_states();
   constexpr uint32_t kMaxMinimized = 400;

@@ -1,5 +1,5 @@
 // Deterministic automata over bytes, for constraints that need a complement or an intersection: patterns, formats and
-// names of JSON Schema.
+// member names of JSON Schema.
 #pragma once
 
 #include <array>
@@ -11,21 +11,22 @@ namespace redline {
 
 struct ByteAssertion;
 
-/// Complete; minimal where that is cheap.
+/// A complete deterministic automaton over bytes. It is minimized if that is cheap.
 class ByteDfa {
  public:
   static constexpr size_t kMaxStates = 20'000;
 
-  /// invalid_argument: more than kMaxStates. The expression must not contain rules or tokens.
+  /// Makes the automaton of an expression, which must not contain rules or tokens. invalid_argument: it has more than
+  /// kMaxStates states.
   static Result<ByteDfa> from(const Grammar& grammar, Grammar::Expr expression, CompileDeadline& deadline);
-  /// Tokens of the expression stand for assertions, by number.
+  /// from() for an expression whose tokens stand for assertions, by index.
   static Result<ByteDfa> from(const Grammar& grammar, Grammar::Expr expression,
                               std::span<const ByteAssertion> assertions, CompileDeadline& deadline);
   static Result<ByteDfa> intersect(const ByteDfa& a, const ByteDfa& b, CompileDeadline& deadline);
-  /// The complement among all byte strings, UTF-8 or not.
+  /// Returns the complement among all byte strings, UTF-8 or not.
   ByteDfa complement() const;
 
-  /// The texts that are accepted, as an expression.
+  /// Returns the accepted texts as an expression.
   Grammar::Expr expression(Grammar& grammar) const;
 
   bool matches(std::string_view text) const;
@@ -34,7 +35,7 @@ class ByteDfa {
   uint32_t start() const { return 0; }
   uint32_t step(uint32_t state, uint8_t byte) const { return table_[state * num_classes_ + classes_[byte]]; }
   bool accepts(uint32_t state) const { return accepts_[state]; }
-  /// Whether some text from here is accepted.
+  /// Returns, for each state, whether some text from it on is accepted.
   std::vector<bool> live() const;
 
  private:
@@ -49,7 +50,8 @@ class ByteDfa {
   std::vector<bool> accepts_;
 };
 
-/// A condition between two bytes of a text: the rest of the text is in a language, or the text so far is.
+/// A condition between two bytes of a text: the rest of the text is in `language`, or, if is_behind, the text so far
+/// is.
 struct ByteAssertion {
   ByteDfa language;
   bool is_behind = false;

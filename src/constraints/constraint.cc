@@ -76,7 +76,7 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_choices(std::span<con
   return compile(grammar, std::move(trie), limits, deadline);
 }
 
-/// Holds the cache's mutex. When the cache is full, the sequence continues with the constraint's new one.
+/// Holds the cache's mutex while it lives. If the cache is full, the sequence moves to a new cache of the constraint.
 class ConstraintState::Access {
  public:
   explicit Access(ConstraintState& state) {
@@ -120,7 +120,7 @@ Status ConstraintState::take_status() {
   work_done_ += cache_->work_done();
   REDLINE_TRY(cache_->take_status());
   const ConstraintLimits& limits = constraint_->limits();
-  constexpr uint64_t kTokens = 50;  // for which a step's work is allowed
+  constexpr uint64_t kTokens = 50;  // number of tokens that together may take the work of one step
   if (work_done_ <= limits.max_text_work + num_tokens_ * (limits.max_step_work / kTokens)) return {};
   return invalid_argument(
       "the constraint is too ambiguous: its {} tokens so far take more than {} steps (ConstraintLimits::max_text_work)",
@@ -169,7 +169,7 @@ Status ConstraintState::accept(TokenId token) {
 Status ConstraintState::accept_text(std::string_view text) {
   const Access access(*this);
   uint32_t next = ended_.back() ? ConstraintCache::kDead : history_.back();
-  // The bytes of a text count as tokens: each may take the work of one.
+  // Each byte of a text counts as one token in the limit of work.
   for (const char c : text) {
     next = cache_->step(next, static_cast<uint8_t>(c));
     ++num_tokens_;

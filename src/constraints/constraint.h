@@ -1,6 +1,7 @@
-// Output constraints: which tokens may follow, so that a text matches a grammar, a regular expression, a JSON Schema or
-// one of several choices. The design follows XGrammar (Dong et al. 2024, arXiv:2411.15100): masks of automaton states
-// are computed at the first visit and kept; what they leave open depends on the stack and is decided per stack.
+// Output constraints determine the tokens that may follow, so that a text matches a grammar, a regular expression, a
+// JSON Schema or one of several choices. The design follows XGrammar (Dong et al. 2024, arXiv:2411.15100): masks of
+// automaton states are computed at the first visit and kept. Tokens that a mask cannot decide, because they depend on
+// the stack, are decided for each stack.
 #pragma once
 
 #include <memory>
@@ -19,18 +20,18 @@ namespace redline {
 
 class ConstraintCache;
 
-/// Refuses a text that is longer than ConstraintLimits::max_input_bytes.
+/// Returns invalid_argument for a text longer than ConstraintLimits::max_input_bytes.
 Status check_constraint_size(std::string_view text, const ConstraintLimits& limits);
 
-/// Compiled, immutable, shared by all sequences that use it; the cache inside is guarded by a mutex.
+/// A compiled constraint. It is immutable and shared by all sequences that use it; a mutex guards its cache.
 class Constraint : public std::enable_shared_from_this<Constraint> {
  public:
-  /// Errors: invalid_argument with position and reason, or with the limit that is exceeded; unsupported: a construct
-  /// that is known but not enforced, by name.
+  /// Each of these compiles a constraint. Errors: invalid_argument with position and reason, or with the exceeded
+  /// limit; unsupported: a known construct that cannot be enforced; the message names it.
   static Result<std::shared_ptr<const Constraint>> from_grammar(std::string_view gbnf,
                                                                 std::shared_ptr<const TokenTrie> trie,
                                                                 const ConstraintLimits& limits = {});
-  /// The whole text matches the expression.
+  /// Compiles a regular expression, which the whole text must match.
   static Result<std::shared_ptr<const Constraint>> from_regex(std::string_view regex,
                                                               std::shared_ptr<const TokenTrie> trie,
                                                               const ConstraintLimits& limits = {});
@@ -49,9 +50,9 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const Automaton& automaton() const { return automaton_; }
   const TokenTrie& trie() const { return *trie_; }
   const ConstraintLimits& limits() const { return limits_; }
-  /// Grammar::unenforced.
+  /// Returns Grammar::unenforced.
   const std::set<std::string>& unenforced() const { return unenforced_; }
-  /// Bytes of the cached parse states and masks.
+  /// Returns the bytes of the cached parse states and masks.
   size_t cache_bytes() const;
 
  private:
@@ -72,37 +73,38 @@ class ConstraintState {
 
   explicit ConstraintState(std::shared_ptr<const Constraint> constraint);
 
-  /// Writes the tokens that may follow; tokens that end a text only where it is complete. bits.size() is num_words() of
-  /// the trie. invalid_argument: the grammar is so ambiguous here that a limit is exceeded.
+  /// Writes the set of tokens that may follow. It has the tokens that end a text only if the text is complete.
+  /// bits.size() is num_words() of the trie. invalid_argument: the grammar is so ambiguous here that a limit is
+  /// exceeded.
   Status fill_mask(std::span<uint32_t> bits);
-  /// invalid_argument: the token may not follow, or a limit is exceeded; the state is unchanged then.
+  /// Appends a token. invalid_argument: the token may not follow, or a limit is exceeded; the state is unchanged then.
   Status accept(TokenId token);
-  /// The same for a text that is not given as tokens; as rollback counts, one token.
+  /// Appends a text that is not given as tokens. rollback() counts it as one token. Errors: as accept().
   Status accept_text(std::string_view text);
-  /// Takes back the last n tokens. invalid_argument: more than were accepted, or more than kMaxRollback.
+  /// Removes the last n tokens. invalid_argument: more than were accepted, or more than kMaxRollback.
   Status rollback(size_t n);
-  /// The text so far matches.
+  /// Returns true if the text so far matches.
   bool is_complete();
-  /// The text matches and nothing can follow, or a token has ended it.
+  /// Returns true if the text matches and nothing can follow, or a token has ended it.
   bool is_finished();
-  /// The bytes that must follow, "" where there is a choice. At most 4096.
+  /// Returns the bytes that must follow, at most 4096; "" if there is a choice.
   std::string forced_bytes();
-  /// Whether any of the texts with this beginning matches; for tests.
+  /// Returns true if `text` can be continued to a matching text; for tests.
   bool allows(std::string_view text);
 
-  /// Units of work so far, as ConstraintLimits counts them.
+  /// Returns the units of work so far, as counted by ConstraintLimits.
   uint64_t work_done() const { return work_done_; }
 
  private:
   class Access;
-  /// ConstraintCache::take_status(), or max_text_work exceeded.
+  /// Returns ConstraintCache::take_status(), or the error that max_text_work is exceeded.
   Status take_status();
   std::shared_ptr<const Constraint> constraint_;
   std::shared_ptr<ConstraintCache> cache_;
   uint64_t work_done_ = 0;
-  uint64_t num_tokens_ = 0;        ///< accepted so far
-  std::vector<uint32_t> history_;  ///< parse states after each of the last tokens
-  std::vector<uint8_t> ended_;     ///< with each: whether a token has ended the text
+  uint64_t num_tokens_ = 0;        ///< number of tokens accepted so far
+  std::vector<uint32_t> history_;  ///< parse state after each of the last tokens
+  std::vector<uint8_t> ended_;     ///< for each entry of history_: a token has ended the text
 };
 
 }  // namespace redline

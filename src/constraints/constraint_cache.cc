@@ -114,7 +114,7 @@ uint32_t ConstraintCache::intern_config(uint8_t flags, std::vector<Entry>& entri
   return id;
 }
 
-// Entries are unique: a hash set over work_.
+// Adds an entry to work_ unless it is there. seen_slots_ is a hash set of the entries of work_.
 void ConstraintCache::add_entry(Entry e) {
   const Automaton::State& state = automaton_.state(e.state);
   const Automaton::Rule& rule = automaton_.rules()[state.rule];
@@ -152,7 +152,8 @@ void ConstraintCache::add_entry(Entry e) {
 
 uint32_t ConstraintCache::close() {
   uint8_t flags = 0;
-  // `pops`: whether ends of rules are followed; a rule that has just been called matches at least a byte.
+  // `pops`: true follows the ends of rules. It is false for a rule that has just been called, which must match at least
+  // one byte.
   size_t at = 0;
   const auto follow = [&](bool pops) {
     for (; at < work_.size() && status_.ok(); ++at) {
@@ -186,7 +187,8 @@ uint32_t ConstraintCache::close() {
   };
   essential_.clear();
   follow(true);
-  // A rule is entered when all of its calls at this position are known: in the order of ranks.
+  // Rules are entered in the order of their ranks, so that all calls of a rule at this position are known when it is
+  // entered.
   while (!next_calls_.empty() && status_.ok()) {
     std::pop_heap(next_calls_.begin(), next_calls_.end(), std::greater<>());
     const uint32_t rule = next_calls_.back().second;
@@ -195,7 +197,7 @@ uint32_t ConstraintCache::close() {
     add_entry({automaton_.rules()[rule].start, 0, intern_frames(frames)});
     follow(false);
   }
-  for (const auto& [rank, rule] : next_calls_) call_of_rule_[rule] = kNone;  // where a limit was exceeded
+  for (const auto& [rank, rule] : next_calls_) call_of_rule_[rule] = kNone;  // only left over if a limit was exceeded
   next_calls_.clear();
   calls_.clear();
   const uint32_t config = intern_config(flags, essential_);
@@ -268,7 +270,7 @@ uint32_t ConstraintCache::canonical_count(uint32_t state, uint32_t count, size_t
   if (!rule.is_counted) return 0;
   const uint64_t near = std::min(trie_.max_bytes(), TokenTrie::kShortBytes) + uint64_t{rule.max_distance} + 1;
   const uint64_t reach = uint64_t{trie_.max_bytes()} + rule.max_distance + 1;
-  uint64_t distance = UINT64_MAX;  // to the next bound
+  uint64_t distance = UINT64_MAX;  // distance to the next bound of the count
   if (count < rule.least) distance = rule.least - count;
   else if (rule.greatest != Automaton::kUnbounded) distance = rule.greatest - std::min(count, rule.greatest);
   if (distance <= near) return count;
@@ -280,7 +282,7 @@ uint32_t ConstraintCache::after_plain(uint32_t config) {
   if (after_plain_[config] != kNone) return after_plain_[config] == kNone - 1 ? kNone : after_plain_[config];
   uint32_t after = kNone;
   bool is_first = true, is_same = true;
-  std::array<bool, 256> done = {};  // one byte of each class is enough
+  std::array<bool, 256> done = {};  // classes of bytes that have been tried; one byte of each is enough
   const auto see = [&](uint32_t next) {
     if (is_first) after = next;
     is_first = false;
@@ -325,7 +327,7 @@ bool ConstraintCache::is_next_round(uint32_t config, uint32_t next, const Automa
 }
 
 std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry entry) {
-  // A state of few bytes, within a literal for example, is not worth looking at.
+  // A state with few possible bytes, for example within a literal, is not worth the search.
   constexpr int kMinBytes = 90;
   int bytes = 0;
   for (const Automaton::ByteEdge& edge : automaton_.byte_edges(entry.state)) bytes += edge.hi - edge.lo + 1;
@@ -337,7 +339,7 @@ std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry e
     const uint32_t next = after_plain(config);
     if (next == kDead) return chars;
     if (next == kNone || (flags_[next] & kLeaves)) {
-      // Where any number may follow, it does not matter that the rule may end.
+      // If any number of characters may follow, it does not matter that the rule may also end.
       if (next == config) return max_chars + 1;
       return std::nullopt;
     }
@@ -358,14 +360,15 @@ std::unique_ptr<ConstraintCache::StateMask> ConstraintCache::make_state_mask(uin
   const std::optional<size_t> free_chars = free_plain_chars(config, entries[0]);
   if (free_chars) bits = trie_.plain_up_to(*free_chars);
 
-  // A node that has been stepped to before is far cheaper than a new parse state.
+  // A trie node whose parse state is known costs far less than a new parse state, so 16 nodes count as one unit of
+  // work.
   constexpr uint64_t kNodesPerWork = 16, kWordsPerWork = 64;
   uint64_t nodes = 0;
   if (!spend(bits.size() / kWordsPerWork + 1)) return mask;
   std::vector<std::pair<std::string_view, TokenId>> open;
   const auto walk = [&](const ByteTrie& trie) {
     std::vector<uint32_t> path(trie.max_depth() + 1);
-    std::vector<uint8_t> leaves(trie.max_depth() + 1);  // whether the rule can end at or before this depth
+    std::vector<uint8_t> leaves(trie.max_depth() + 1);  // for each depth: true if the rule can end at it or before
     std::vector<uint8_t> can_end(trie.max_depth() + 1);
     path[0] = config;
     for (size_t i = 0; i < trie.size() && status_.ok();) {
@@ -480,7 +483,8 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
       bits[i / 32] &= ~(1U << (i % 32));
       if (step_token(config, id) != kDead) bits[i / 32] |= 1U << (i % 32);
     }
-  // A parse state that comes back is likely to recur, for example within a string.
+  // The mask is kept from the second visit on: a parse state that comes back is likely to recur, for example within a
+  // string.
   if (!status_.ok() || ++kept.visits < 2 || num_entries(config) < 2) return;
   if (mask_bytes_ + 4 * bits.size() > limits_.cache_bytes / 2) return;
   kept.bits.assign(bits.begin(), bits.end());
@@ -488,7 +492,7 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
 }
 
 void ConstraintCache::import(const ConstraintCache& from, std::span<uint32_t> states) {
-  // A stack has a greater number than those below it.
+  // The loops below rely on this: a stack has a greater number than the stacks below it.
   std::vector<uint8_t> needed(from.stacks_.size());
   for (const uint32_t state : states)
     for (size_t i = 0; i < from.num_entries(state); ++i) needed[from.entry(state, i).stack] = 1;

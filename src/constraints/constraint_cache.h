@@ -1,11 +1,12 @@
-// The parse states of an automaton that have been visited, their transitions and their masks.
+// Caches the visited parse states of an automaton, their transitions and their masks.
 //
-// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames: where to
-// continue after the call, the repetitions there, and the stack below, so that all calls of a rule at one position
-// share one stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a
-// transition is computed once. The mask of an automaton state is computed with an unknown stack: tokens that never
-// leave the rule are decided for every stack. Those that leave it are kept as a trie over their bytes after the end of
-// the rule, which is walked with the parse state after the call; the result is kept for the pair.
+// A parse state is a set of (automaton state, number of repetitions, stack). A stack is a set of frames; each has the
+// state after the call, the repetitions there, and the stack below. All calls of a rule at one position thus share one
+// stack, as in Earley's and Tomita's parsers. Parse states and stacks are numbered and never stored twice; a transition
+// is computed once. The mask of an automaton state is computed for an unknown stack: tokens that stay within the rule
+// are decided for every stack. Tokens that leave the rule are kept as a trie over their bytes after its end. The trie
+// is traversed with the parse state after the call, and the result is kept for each pair of automaton state and parse
+// state.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ namespace redline {
 class WordInterner {
  public:
   WordInterner() : slots_(64, 0) {}
-  /// The number, and whether it is new.
+  /// Returns the number of `words`, and true if it is new.
   std::pair<uint32_t, bool> insert(std::span<const uint32_t> words);
   std::span<const uint32_t> words(uint32_t id) const {
     return std::span(words_).subspan(begins_[id], begins_[id + 1] - begins_[id]);
@@ -46,7 +47,7 @@ class ConstraintCache {
 
   std::mutex& mutex() { return mutex_; }
   uint32_t start() const { return start_; }
-  /// The parse state after one more byte.
+  /// Returns the parse state after one more byte.
   uint32_t step(uint32_t state, uint8_t byte) {
     if (state == kDead) return kDead;
     const uint32_t row = rows_of_[state];
@@ -56,7 +57,7 @@ class ConstraintCache {
     }
     return compute_step(state, byte);
   }
-  /// After a token: by its bytes, or as a whole where the grammar names it.
+  /// Returns the parse state after a token: by its bytes, or as a whole if the grammar names the token.
   uint32_t step_token(uint32_t state, TokenId token);
   bool is_accepting(uint32_t state) const { return flags_[state] & kAccepts; }
   bool has_tokens(uint32_t state) const { return flags_[state] & kHasTokens; }
@@ -67,22 +68,24 @@ class ConstraintCache {
   size_t bytes() const {
     return stacks_.bytes() + configs_.bytes() + (rows_.size() + rows_of_.size() + pops_.size()) * 4 + mask_bytes_;
   }
-  /// What bytes() was when the mutex was released last. Thread-safe.
+  /// Returns the value of bytes() when the mutex was last released. Thread-safe.
   size_t known_bytes() const { return known_bytes_.load(std::memory_order_relaxed); }
   void publish_bytes() { known_bytes_.store(bytes(), std::memory_order_relaxed); }
-  /// Whether a limit was exceeded since the last call; results since then are too small.
+  /// Returns an error if a limit was exceeded since the last call; the results since then are incomplete.
   Status take_status() {
     work_done_ = 0;
     return std::exchange(status_, Status());
   }
-  /// Units of work since the last take_status(), as ConstraintLimits::max_step_work counts them.
+  /// Returns the units of work since the last take_status(), as counted by ConstraintLimits::max_step_work.
   uint64_t work_done() const { return work_done_; }
-  /// Brings parse states of another cache of the same automaton into this one.
+  /// Copies `states` of another cache of the same automaton to this one, and replaces their numbers by those of this
+  /// cache.
   void import(const ConstraintCache& from, std::span<uint32_t> states);
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kRootStack = 0, kOpenStack = 1;  ///< the end of the text; an unknown one
+  /// kRootStack: the end of the text follows; kOpenStack: an unknown stack
+  static constexpr uint32_t kRootStack = 0, kOpenStack = 1;
   enum Flags : uint8_t { kAccepts = 1, kLeaves = 2, kGoesOn = 4, kHasTokens = 8 };
   struct Entry {
     uint32_t state, count, stack;
@@ -92,17 +95,19 @@ class ConstraintCache {
     uint32_t state, count, stack;
     auto operator<=>(const Frame&) const = default;  // NOLINT(modernize-use-nullptr): of the defaulted operator
   };
-  /// Tokens of an automaton state with an unknown stack.
+  /// The tokens allowed in an automaton state with an unknown stack.
   struct StateMask {
-    std::vector<TokenId> few;  ///< the allowed ones, if `bits` is empty
+    std::vector<TokenId> few;  ///< the allowed tokens, if `bits` is empty
     TokenBits bits;
-    ByteTrie open;  ///< the bytes of tokens that leave the rule, after its end
-    std::unordered_map<uint32_t, std::vector<TokenId>> behind;  ///< of `open`, by the parse state after the call
+    ByteTrie open;  ///< tokens that leave the rule, by their bytes after its end
+    /// tokens of `open` that are allowed, by the parse state after the call
+    std::unordered_map<uint32_t, std::vector<TokenId>> behind;
   };
 
   static bool is_before(const Entry& a, const Entry& b);
   uint32_t compute_step(uint32_t state, uint8_t byte);
-  /// Follows empty edges, ends of rules and calls from `work_`, and numbers the result.
+  /// Follows empty edges, ends of rules and calls from the entries in `work_`, and returns the number of the resulting
+  /// parse state.
   uint32_t close();
   void add_entry(Entry entry);
   uint32_t intern_config(uint8_t flags, std::vector<Entry>& entries);
@@ -118,28 +123,30 @@ class ConstraintCache {
     return {w[3 * i + 1], w[3 * i + 2], w[3 * i + 3]};
   }
   uint32_t with_flag(uint32_t config, Flags flag);
-  /// The parse state after a call with this stack.
+  /// Returns the parse state after a call with this stack.
   uint32_t behind(uint32_t stack);
-  /// A number of repetitions with the same mask, for tokens of at most `exact_bytes`, which it may lower.
+  /// Returns a number of repetitions that has the same mask as `count`, for tokens of at most `exact_bytes` bytes,
+  /// which the call may lower.
   uint32_t canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const;
-  /// Whether `next` is `config` after one more repetition of the rule, with as many to go as its bound allows.
+  /// Returns true if `next` is `config` one repetition later and each further repetition is like this one, up to the
+  /// rule's bound.
   bool is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const;
-  /// As many plain characters may follow, whatever they are, and the rule does not end between them; nullopt: it
-  /// depends on the characters.
+  /// Returns the number of plain characters that may follow, whichever they are, without the end of the rule in
+  /// between; nullopt if this depends on the characters.
   std::optional<size_t> free_plain_chars(uint32_t config, Entry entry);
   std::unique_ptr<StateMask> make_state_mask(uint32_t state, uint32_t count);
-  /// The parse state after any plain character, if it is one for all; kDead if no plain character may follow; else
-  /// kNone.
+  /// Returns the parse state after a plain character, if it is the same for all plain characters; kDead if none may
+  /// follow; else kNone.
   uint32_t after_plain(uint32_t config);
   void fail(std::string_view what);
-  /// Counts work. False: a limit is exceeded, now or before.
+  /// Counts work. Returns false if a limit is exceeded, now or before.
   bool spend(uint64_t work) {
     work_done_ += work;
     if (work_done_ > limits_.max_step_work) fail_by_work();
     return status_.ok();
   }
   void fail_by_work();
-  /// The frames of the calls of this rule at the position that close() is at.
+  /// Returns the frames of the calls of this rule at the current position of close().
   std::vector<Frame>& frames_of_call(uint32_t rule);
 
   const Automaton& automaton_;
@@ -151,10 +158,10 @@ class ConstraintCache {
   WordInterner stacks_, configs_;
   std::vector<uint8_t> flags_;
   std::vector<uint32_t> rows_of_, rows_, after_plain_;
-  std::vector<uint32_t> pops_;  ///< by stack: behind()
+  std::vector<uint32_t> pops_;  ///< by stack: result of behind()
   uint32_t start_ = 0;
   Status status_;
-  uint64_t work_done_ = 0;  ///< since take_status()
+  uint64_t work_done_ = 0;  ///< work since take_status()
 
   std::unordered_map<uint64_t, std::unique_ptr<StateMask>> state_masks_;
   struct KeptMask {
@@ -165,12 +172,12 @@ class ConstraintCache {
   size_t mask_bytes_ = 0;
   std::atomic<size_t> known_bytes_{0};
 
-  // Of close(), kept to reuse their memory.
+  // Buffers of close(), kept to reuse their memory.
   std::vector<Entry> work_, essential_;
   std::vector<uint32_t> seen_slots_, words_;
   std::vector<std::pair<uint32_t, std::vector<Frame>>> calls_;  ///< rule and frames
   std::vector<uint32_t> call_of_rule_;                          ///< index into calls_, or kNone
-  std::vector<std::pair<uint32_t, uint32_t>> next_calls_;       ///< heap of rank and rule, the least rank first
+  std::vector<std::pair<uint32_t, uint32_t>> next_calls_;       ///< heap of rank and rule, the smallest rank first
   size_t seen_size_ = 0;
 };
 

@@ -113,7 +113,7 @@ class GbnfParser {
 
   Result<Grammar::Expr> parse_sequence(int depth) {
     std::vector<Grammar::Expr> items;
-    int repetitions = 0;  // of the last item: they nest
+    int repetitions = 0;  // number of repetitions of the last item, which nest
     while (!at_end()) {
       REDLINE_TRY(deadline_.check());
       const char c = peek();

@@ -129,11 +129,12 @@ Grammar::Expr Grammar::chars(const CharSet& set) {
   std::vector<std::pair<uint32_t, uint32_t>> key;
   for (const CharRange& r : ranges) key.emplace_back(r.lo, r.hi);
   if (const auto known = char_sets_.find(key); known != char_sets_.end()) return known->second;
-  // A graph, so that continuation bytes 80..BF are shared: state 1 accepts, states 2.. need so many more of them.
+  // The set is a graph, so that its parts share the continuation bytes 80..BF. State 1 accepts; the states from 2 on
+  // wait for more continuation bytes.
   Graph g;
   g.num_states = 2;
   g.accepts = {1};
-  uint32_t any[4] = {1, 0, 0, 0};  // the state before n continuation bytes of any value
+  uint32_t any[4] = {1, 0, 0, 0};  // state that waits for n continuation bytes of any value, by n
   const auto before_any = [&](size_t n) {
     for (size_t i = 1; i <= n; ++i)
       if (any[i] == 0) {
@@ -182,10 +183,11 @@ Grammar::Expr Grammar::choice(std::vector<Expr> items) {
 
 namespace {
 
-/// Finds a state with the same edges. Most states have one edge or none: these are in a table without strings.
+/// An index of states by their edges. States with at most one edge, which are most, are in a table that needs no
+/// strings.
 class StatesByEdges {
  public:
-  /// The number of the state with these edges, or `number`, which it has from now on.
+  /// Returns the number of the state with these edges. If there is none, records it as `number` and returns that.
   uint32_t find_or_add(bool accepts, const std::vector<std::pair<uint8_t, uint32_t>>& edges, uint32_t number) {
     if (edges.size() > 1) {
       std::string key(1, accepts ? 'a' : ' ');
@@ -206,7 +208,7 @@ class StatesByEdges {
 
  private:
   struct Slot {
-    uint64_t key = 0;  ///< 0: free
+    uint64_t key = 0;  ///< acceptance and edge of the state; 0: the slot is free
     uint32_t state = 0;
   };
   Slot& slot_of(uint64_t key) {
@@ -232,8 +234,8 @@ Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts, CompileDe
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   if (texts.empty()) return nothing();
   if (texts.size() == 1) return bytes(texts[0]);
-  // The minimal automaton, built from sorted texts (Daciuk, Mihov, Watson, Watson 2000): the states behind the part
-  // that a text shares with the next one are complete, and complete states with the same edges are one.
+  // The result is the minimal automaton, built from sorted texts (Daciuk, Mihov, Watson, Watson 2000). The states
+  // behind the part that a text shares with the next one are complete, and complete states with the same edges are one.
   struct Open {
     bool accepts = false;
     std::vector<std::pair<uint8_t, uint32_t>> edges;  // the target of the last one is known when it is complete
@@ -241,7 +243,7 @@ Grammar::Expr Grammar::choice_of_texts(std::vector<std::string> texts, CompileDe
   Graph g;
   StatesByEdges complete;
   std::vector<Open> path(1);  // states along the previous text, and memory for more
-  size_t depth = 0;           // of its last state
+  size_t depth = 0;           // depth of the last state of the previous text
   const auto add_edges = [&](uint32_t state, const Open& open) {
     for (size_t i = 0; i < open.edges.size();) {  // neighboring bytes to the same state are one edge
       size_t end = i + 1;

@@ -1,4 +1,4 @@
-// Context-free grammars over bytes, as the front ends of output constraints build them.
+// Context-free grammars over bytes, which the front ends of output constraints build.
 #pragma once
 
 #include <chrono>
@@ -21,22 +21,22 @@ struct CharRange {
 };
 using CharSet = std::vector<CharRange>;
 inline constexpr uint32_t kMaxChar = 0x10FFFF;
-/// Sorted, without overlaps; surrogates are left out.
+/// Returns the set sorted, without overlaps and without surrogates.
 CharSet normalized(const CharSet& set);
 CharSet complement(const CharSet& set);
 CharSet intersect(const CharSet& a, const CharSet& b);
 
-/// Bounds of compiling one constraint.
+/// Limits of compiling and using one constraint.
 struct ConstraintLimits {
   double compile_ms = 2000;          ///< deadline of compiling
-  size_t max_states = 1'000'000;     ///< of the automaton; edges at most four times as many
-  size_t cache_bytes = 64 << 20;     ///< parse states and masks that are kept while generating
-  size_t max_parse_states = 16'384;  ///< alternatives of an ambiguous grammar at one position
-  /// Work of one token: parse states and stack frames that are looked at, and a share of the tokens. About 0.1 s.
+  size_t max_states = 1'000'000;     ///< maximum states of the automaton, which may have four times as many edges
+  size_t cache_bytes = 64 << 20;     ///< maximum bytes of parse states and masks that are kept while generating
+  size_t max_parse_states = 16'384;  ///< maximum alternatives of an ambiguous grammar at one position
+  /// Maximum work of one token: examined parse states and stack frames, and a share of the tokens. About 0.1 s.
   uint64_t max_step_work = 1'000'000;
-  /// Work of one text, plus a fiftieth of max_step_work for each of its tokens. About 3 s.
+  /// Maximum work of one text, in addition to a fiftieth of max_step_work for each of its tokens. About 3 s.
   uint64_t max_text_work = 30'000'000;
-  size_t max_input_bytes = 16 << 20;  ///< of the grammar's text
+  size_t max_input_bytes = 16 << 20;  ///< maximum bytes of the grammar's text
 };
 
 class CompileDeadline {
@@ -44,7 +44,7 @@ class CompileDeadline {
   explicit CompileDeadline(const ConstraintLimits& limits)
       : ms_(limits.compile_ms),
         end_(Clock::now() + std::chrono::microseconds(static_cast<int64_t>(limits.compile_ms * 1e3))) {}
-  /// out_of_memory's sibling for time: invalid_argument after the deadline. Looks at the clock every 256th call.
+  /// Returns invalid_argument after the deadline. Reads the clock at every 256th call.
   Status check() {
     if ((++calls_ & 255) == 0 && Clock::now() > end_) has_passed_ = true;
     if (!has_passed_) return {};
@@ -59,7 +59,8 @@ class CompileDeadline {
   bool has_passed_ = false;
 };
 
-/// Expressions are numbered in order of construction, so that an operand has a smaller number than its users.
+/// A grammar under construction. Expressions are numbered in order of construction, so that an operand has a smaller
+/// number than the expressions that use it.
 class Grammar {
  public:
   using Expr = uint32_t;
@@ -83,7 +84,7 @@ class Grammar {
     Expr label;
     bool ticks = false;  ///< counts towards the repetitions of a counted rule
   };
-  /// An automaton whose edges are expressions. State 0 is the start.
+  /// An automaton whose edges are labelled with expressions. State 0 is the start.
   struct Graph {
     uint32_t num_states = 1;
     std::vector<GraphEdge> edges;
@@ -93,9 +94,10 @@ class Grammar {
   };
   struct Node {
     Kind kind = Kind::kEmpty;
-    bool negated = false;  ///< kToken: any other token
+    bool negated = false;  ///< kToken: matches any other token
     uint32_t first = 0,
-             last = 0;  ///< kByteRange: bytes; kRepeat: least and greatest number; kRule, kToken: id in first
+             /// kByteRange: first and last byte; kRepeat: minimum and maximum number; kRule, kToken: id in `first`
+        last = 0;
     std::vector<Expr> items;
     std::string bytes;
     Graph graph;
@@ -103,7 +105,7 @@ class Grammar {
   struct RuleInfo {
     std::string name;
     std::optional<Expr> body;
-    /// A counted rule is a graph with edges that tick; it matches when their number is within these bounds.
+    /// A counted rule is a graph with edges that tick. It matches if the number of ticks is within these bounds.
     bool is_counted = false;
     uint32_t least = 0, greatest = kUnbounded;
   };
@@ -113,20 +115,21 @@ class Grammar {
   Expr nothing() const { return 1; }  ///< matches no text
   Expr bytes(std::string_view text);
   Expr byte_range(uint8_t lo, uint8_t hi);
-  /// One character of the set, as UTF-8.
+  /// Returns an expression for one character of the set, as UTF-8.
   Expr chars(const CharSet& set);
   Expr sequence(std::vector<Expr> items);
   Expr choice(std::vector<Expr> items);
-  /// One of many texts, as a minimal automaton. After the deadline, whose next check() fails, it is nothing().
+  /// Returns an expression for one of many texts, as a minimal automaton. If the deadline passes, returns nothing(),
+  /// and the next check() of the deadline fails.
   Expr choice_of_texts(std::vector<std::string> texts, CompileDeadline* deadline = nullptr);
   Expr repeat(Expr item, uint32_t least, uint32_t greatest);
   Expr optional(Expr item) { return repeat(item, 0, 1); }
   Expr call(Rule rule);
-  /// A token as a whole, by its id.
+  /// Returns an expression for a token as a whole, by its id.
   Expr token(int32_t id, bool negated);
   Expr graph(Graph graph);
-  /// The texts of another grammar's root. `in_json_string`: as they are spelled between the quotes of a JSON string,
-  /// with escapes where JSON demands them.
+  /// Returns an expression for the texts of another grammar's root. `in_json_string`: the texts as spelled between the
+  /// quotes of a JSON string, with the escapes that JSON requires.
   Expr embed(const Grammar& other, bool in_json_string = false);
 
   Rule add_rule(std::string name);
@@ -137,13 +140,13 @@ class Grammar {
   size_t num_nodes() const { return nodes_.size(); }
   const std::vector<RuleInfo>& rules() const { return rules_; }
   Rule root = 0;
-  std::set<std::string> unenforced;  ///< keywords of a JSON Schema that the grammar leaves out
+  std::set<std::string> unenforced;  ///< keywords of a JSON Schema that the grammar does not enforce
 
  private:
   Expr add(Node node);
   std::vector<Node> nodes_;
-  std::unordered_map<uint32_t, Expr> byte_ranges_;                        ///< by first byte * 256 + last byte
-  std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> char_sets_;  ///< by ranges
+  std::unordered_map<uint32_t, Expr> byte_ranges_;  ///< expressions by first byte * 256 + last byte
+  std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> char_sets_;  ///< expressions by ranges of code points
   std::vector<RuleInfo> rules_;
 };
 

@@ -1,11 +1,11 @@
-// A grammar as part of another one.
+// The embedding of a grammar in another one.
 #include "base/error.h"
 #include "constraints/grammar.h"
 
 namespace redline {
 namespace {
 
-/// The spelling of a byte within a JSON string that cannot stand there as it is; "": it can.
+/// Returns the escape of a byte that cannot stand as it is within a JSON string; "" if it can.
 std::string json_escape(uint8_t byte) {
   switch (byte) {
     case '"': return "\\\"";
@@ -25,7 +25,7 @@ Grammar::Expr Grammar::embed(const Grammar& other, bool in_json_string) {
   unenforced.insert(other.unenforced.begin(), other.unenforced.end());
   std::vector<Rule> rules;
   for (const RuleInfo& rule : other.rules_) rules.push_back(add_rule(rule.name));
-  // Operands have smaller numbers than their users.
+  // Operands have smaller numbers than the nodes that use them, so one pass in order copies all.
   std::vector<Expr> copies(other.nodes_.size());
   copies[other.empty()] = empty();
   copies[other.nothing()] = nothing();

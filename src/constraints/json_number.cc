@@ -102,12 +102,12 @@ void NumberRange::lower_greatest(const Decimal& value, bool excludes) {
 
 namespace {
 
-/// Numbers that are not negative.
+/// Builds expressions for ranges of numbers that are not negative.
 class NumberBuilder {
  public:
   NumberBuilder(Grammar& grammar, size_t max_fraction) : g_(grammar), max_fraction_(max_fraction) {}
 
-  // Integers lo to hi without leading zeros.
+  // Returns an expression for the integers lo to hi without leading zeros.
   Grammar::Expr integers(const std::string& lo, const std::string& hi) {
     if (compare_whole(lo, hi) > 0) return g_.nothing();
     if (lo.size() == hi.size()) return same_length(lo, hi);
@@ -167,7 +167,8 @@ class NumberBuilder {
   }
 
   size_t room(size_t used) const { return max_fraction_ > used ? max_fraction_ - used : 0; }
-  // Digits after `used` of a fraction that make it greater than the digits read.
+  // Returns an expression for the digits after the first `used` digits of a fraction, at least one of which is not
+  // zero.
   Grammar::Expr more_than_zeros(size_t used) {
     std::vector<Grammar::Expr> items;
     std::string zeros;
@@ -175,7 +176,7 @@ class NumberBuilder {
       items.push_back(g_.sequence({g_.bytes(zeros), digit('1', '9'), digits(0, room(i + 1))}));
     return g_.choice(std::move(items));
   }
-  // Fractions, with their point, of at least 0.F; digits of F from position i on.
+  // Returns an expression for the digits, from position i on, of fractions of at least 0.F.
   Grammar::Expr fraction_at_least(std::string_view f, size_t i, bool excludes) {
     if (i == f.size()) return excludes ? more_than_zeros(i) : digits(0, room(i));
     return g_.choice({g_.sequence({digit(next(f[i]), '9'), digits(0, room(i + 1))}),
@@ -186,7 +187,8 @@ class NumberBuilder {
     if (excludes) return g_.sequence({g_.bytes("."), more_than_zeros(0)});
     return g_.optional(g_.sequence({g_.bytes("."), digits(1, max_fraction_)}));
   }
-  // Digits of F from position i on; what ends before F does is less.
+  // Returns an expression for the digits, from position i on, of fractions of at most 0.F. A fraction that ends before
+  // F does is less.
   Grammar::Expr fraction_at_most(std::string_view f, size_t i, bool excludes) {
     if (i == f.size()) return excludes ? g_.nothing() : g_.repeat(g_.bytes("0"), 0, static_cast<uint32_t>(room(i)));
     const Grammar::Expr more = g_.choice({g_.sequence({digit('0', previous(f[i])), digits(0, room(i + 1))}),
@@ -200,7 +202,7 @@ class NumberBuilder {
   }
   Grammar::Expr between(const std::string& lo, bool excludes_lo, const std::string& hi, bool excludes_hi) {
     const Grammar::Expr some = g_.sequence({g_.bytes("."), fraction_between(lo, excludes_lo, hi, excludes_hi, 0)});
-    // Without a fraction it is the whole number.
+    // A number without a fraction is the whole number, which may be within the bounds.
     const bool has_whole = lo.empty() && !excludes_lo && !(hi.empty() && excludes_hi);
     return has_whole ? g_.optional(some) : some;
   }
@@ -210,7 +212,8 @@ class NumberBuilder {
     const char a = i < lo.size() ? lo[i] : '0', b = i < hi.size() ? hi[i] : '0';
     std::vector<Grammar::Expr> items;
     if (a == b) {
-      // What was read with this digit equals both beginnings; it may end where it reaches the lower bound.
+      // With this digit, the digits so far are a prefix of both bounds. The number may end here if it reaches the lower
+      // bound.
       const size_t n = i + 1;
       const bool reaches_lo = n >= lo.size() && !excludes_lo, is_hi = n >= hi.size();
       const Grammar::Expr rest = fraction_between(lo, excludes_lo, hi, excludes_hi, n);
@@ -252,7 +255,7 @@ Grammar::Expr number_expression(Grammar& g, const NumberRange& range) {
   for (const auto* bound : {&range.least, &range.greatest})
     if (*bound) fraction = std::max(fraction, (*bound)->fraction.size() + 2);
   NumberBuilder builder(g, fraction);
-  // A side without a bound: more digits than the other side has.
+  // A side without a bound is replaced by a number with more digits than the bound of the other side.
   const auto far = [&](const std::optional<Decimal>& other) {
     Decimal d;
     d.whole = std::string(std::max(kMaxWhole, other ? other->whole.size() + 1 : 0), '9');
@@ -287,8 +290,8 @@ Grammar::Expr number_expression(Grammar& g, const NumberRange& range) {
 }
 
 Grammar::Expr multiples_expression(Grammar& g, uint32_t divisor, uint32_t scale, bool with_fraction) {
-  // States: the start, after a minus; after a single 0; then the remainders, for the digits before the point and for
-  // each digit of the fraction; then the digits after those, which are zeros.
+  // The states are, in this order: the start; after a minus; after a single 0; the remainders, for the digits before
+  // the point and for each digit of the fraction; the digits after these, which are zeros.
   Grammar::Graph graph;
   graph.num_states = 3 + divisor * (scale + 1) + 1;
   const uint32_t zeros = graph.num_states - 1, minus = 1, zero = 2;
@@ -296,7 +299,7 @@ Grammar::Expr multiples_expression(Grammar& g, uint32_t divisor, uint32_t scale,
   std::vector<Grammar::Expr> digits;
   for (char d = '0'; d <= '9'; ++d) digits.push_back(g.byte_range(static_cast<uint8_t>(d), static_cast<uint8_t>(d)));
   graph.add(0, g.bytes("-"), minus);
-  std::vector<uint32_t> power = {1 % divisor};  // of ten
+  std::vector<uint32_t> power = {1 % divisor};  // powers of ten modulo the divisor
   for (uint32_t k = 0; k < scale; ++k) power.push_back(power.back() * 10 % divisor);
   const auto is_multiple = [&](uint32_t k, uint32_t r) { return uint64_t{r} * power[scale - k] % divisor == 0; };
   for (const uint32_t from : {0U, minus}) {

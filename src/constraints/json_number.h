@@ -1,4 +1,4 @@
-// Ranges of JSON numbers as expressions.
+// Makes expressions for ranges of JSON numbers.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@ namespace redline {
 /// An exact decimal number.
 struct Decimal {
   bool negative = false;
-  std::string whole = "0", fraction;  ///< digits without leading, or trailing, zeros
+  std::string whole = "0", fraction;  ///< digits: `whole` without leading zeros, `fraction` without trailing zeros
 
-  /// Of digits with an optional fraction and exponent; nullopt: it has more than 40 digits.
+  /// Parses digits with an optional fraction and exponent; nullopt: the number has more than 40 digits.
   static std::optional<Decimal> from(std::string_view text);
   bool is_zero() const { return whole == "0" && fraction.empty(); }
   bool is_integer() const { return fraction.empty(); }
   int compare(const Decimal& other) const;
   Decimal operator-() const;
-  Decimal plus_one() const;   ///< of a number that is not negative
-  Decimal minus_one() const;  ///< of a number of 1 or more
+  Decimal plus_one() const;   ///< requires a number that is not negative
+  Decimal minus_one() const;  ///< requires a number of 1 or more
 };
 
 struct NumberRange {
@@ -34,13 +34,13 @@ struct NumberRange {
   bool has_bounds() const { return least || greatest; }
 };
 
-/// The numbers of a range in JSON's notation. With bounds they have no exponent, and so few digits that a double keeps
-/// them apart.
+/// Returns an expression for the numbers of a range in JSON's notation. With bounds, the numbers have no exponent and
+/// few enough digits that different numbers are different doubles.
 Grammar::Expr number_expression(Grammar& grammar, const NumberRange& range);
-/// Numbers without an exponent that are multiples of divisor / 10^scale; without a scale they may have a fraction of
-/// zeros if `with_fraction`.
+/// Returns an expression for multiples of divisor / 10^scale, without an exponent. If scale is 0, they may have a
+/// fraction of zeros if `with_fraction`.
 Grammar::Expr multiples_expression(Grammar& grammar, uint32_t divisor, uint32_t scale, bool with_fraction);
-/// All spellings of a number without an exponent.
+/// Returns an expression for all spellings of a number without an exponent.
 Grammar::Expr spellings_of(Grammar& grammar, const Decimal& number);
 
 }  // namespace redline

@@ -72,7 +72,8 @@ Result<const SchemaCompiler::Parts*> SchemaCompiler::parts_of(const Json& schema
   return &parts_.emplace(&schema, std::move(parts)).first->second;
 }
 
-// Alternatives that exclude each other are those of anyOf. Of others, one holds and the rest do not.
+// Alternatives that exclude each other are the same as in anyOf. Others become combinations in which one holds and the
+// rest do not.
 Status SchemaCompiler::add_one_of(const Json& schema, const Json& list, Parts& parts) {
   constexpr size_t kMaxCombinations = 3000;
   std::vector<std::vector<size_t>> overlaps(list.size());
@@ -91,7 +92,8 @@ Status SchemaCompiler::add_one_of(const Json& schema, const Json& list, Parts& p
     for (const size_t j : overlaps[i]) {
       REDLINE_ASSIGN(const Negation negation, negations_.of(list[j]));
       product *= std::max<size_t>(1, negation.num_alternatives);
-      // Part of a complement may leave too little; whoever relaxes the schema prefers all of it.
+      // A complement that is only partly known would exclude texts that the schema allows. A caller who relaxes the
+      // schema prefers to leave oneOf out.
       const bool is_partial = !negation.lost.empty() && document_.is_relaxed();
       if (!negation.schema || is_partial || product > kMaxCombinations) {
         parts.lists.push_back(&list);
@@ -125,7 +127,7 @@ Status SchemaCompiler::add_if(const Json& schema, const Json& condition, Parts& 
   };
   Json list = Json::array({both(condition, then)});
   if (negation.schema) list.push_back(both(*negation.schema, otherwise));
-  // Where `then` and `else` hold, the condition does not matter.
+  // If `then` and `else` both hold, the condition does not matter.
   if (!negation.lost.empty())
     list.push_back(then && otherwise ? both(*then, otherwise) : both(then ? *then : *otherwise, nullptr));
   const Json* own = document_.own(std::move(list), schema);
@@ -181,7 +183,7 @@ bool SchemaCompiler::is_impossible(const Schemas& schemas) const {
     if (const Json* names = find(*schema, kAbsent))
       for (const Json& name : *names) absent.insert(name.get<std::string>());
   }
-  // A member that must be there, with two different values.
+  // A member that must be there with two different values makes the schema impossible.
   std::map<std::string, const Json*> values;
   for (const Json* schema : schemas)
     for (const char* key : {"properties", kMembers})
@@ -271,7 +273,7 @@ Result<Grammar::Expr> SchemaCompiler::leaf(const Schemas& schemas) {
     return g_.choice(std::move(items));
   }
   uint8_t types = types_of(schemas);
-  // Among arrays and objects only the empty ones can be excluded by themselves.
+  // null is a type of its own. Of arrays and objects, only the empty ones can be excluded, with their whole type.
   for (const Json* value : excluded_values(schemas, kNull | kArray | kObject))
     if (value->is_null() || !value->empty()) types &= ~type_of(*value);
   std::vector<Grammar::Expr> items;
@@ -329,7 +331,7 @@ Grammar::Expr SchemaCompiler::in_brackets(const char* begin, Grammar::Expr body,
 Grammar::Expr SchemaCompiler::space() {
   if (options_.is_compact) return g_.empty();
   if (!space_) {
-    // A space, or a line break and a counted indentation.
+    // White space is one space, or a line break and a counted indentation.
     constexpr uint32_t kMaxIndentation = 64;
     Grammar::Graph graph;
     graph.num_states = 2;
@@ -349,7 +351,7 @@ Grammar::Expr SchemaCompiler::space() {
 Result<Grammar::Expr> SchemaCompiler::number_of(const Schemas& schemas, uint8_t types) {
   NumberRange range;
   range.is_integer = types == kInteger;
-  // multipleOf as divisor / 10^scale.
+  // multipleOf is divisor / 10^scale.
   uint64_t divisor = 0;
   uint32_t scale = 0;
   const auto scaled = [](const Decimal& d, uint32_t digits) {
@@ -368,7 +370,7 @@ Result<Grammar::Expr> SchemaCompiler::number_of(const Schemas& schemas, uint8_t 
     bound(*schema, range);
     if (const Json* v = find(*schema, "multipleOf")) {
       const Decimal d = *decimal_of(*v);
-      // A multiple has at most so many digits after the point as the divisor.
+      // A multiple has at most as many digits after the point as the divisor.
       const auto digits = static_cast<uint32_t>(d.fraction.size());
       const uint32_t common = std::max(scale, digits);
       uint64_t combined = divisor;
@@ -414,7 +416,7 @@ Result<Grammar::Expr> SchemaCompiler::string_of(const Schemas& schemas) {
   uint32_t least = 0, greatest = kUnbounded;
   bound_length(schemas, "minLength", "maxLength", least, greatest);
   if (least > greatest || least == kUnbounded) return g_.nothing();
-  // ^[class]{m,n}$ are bounds of the length, which are counted.
+  // A pattern ^[class]{m,n}$ is read as bounds of the length, which are counted.
   std::set<const Json*> counted;
   std::optional<CharSet> chars;
   for (const Json* schema : schemas)

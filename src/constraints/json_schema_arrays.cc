@@ -1,4 +1,4 @@
-// Arrays of a JSON Schema: items with schemas of their own, then any number of others.
+// The arrays of a JSON Schema. They have items with schemas of their own, then any number of other items.
 #include <algorithm>
 
 #include "constraints/json_schema_compiler.h"
@@ -10,12 +10,12 @@ constexpr size_t kMaxFiniteValues = 256, kMaxFiniteDepth = 8;
 
 }  // namespace
 
-/// `contains` of one schema: from `least` to `greatest` items match.
+/// The keyword `contains` of one schema: from `least` to `greatest` items must match.
 struct SchemaCompiler::Contains {
   const Json* schema;
-  const Json* negation;  ///< nullptr: there is no upper bound
+  const Json* negation;  ///< complement of `schema`; nullptr if there is no upper bound
   uint32_t least, greatest;
-  /// Items are counted up to here.
+  /// Returns the number up to which matching items are counted.
   uint32_t limit() const { return greatest == kUnbounded ? least : greatest; }
 };
 
@@ -79,8 +79,8 @@ Result<Grammar::Expr> SchemaCompiler::array_of(const Schemas& schemas) {
   return items_with_contains(schemas, applied, std::move(contains), prefix, least, greatest);
 }
 
-// States: the number of items up to the prefix, and of those that match each `contains`; each once before an item and
-// once after one. A label stands once in the graph, so that nested arrays do not double it.
+// A state is the number of items, counted up to the prefix, and the number of items that match each `contains`. Each
+// occurs twice, before an item and after one. A label stands once in the graph, so that nested arrays do not double it.
 Result<Grammar::Expr> SchemaCompiler::items_with_contains(const Schemas& schemas,
                                                           const std::map<const Json*, Schemas>& applied,
                                                           std::vector<Contains> contains, size_t prefix, uint32_t least,
@@ -92,10 +92,10 @@ Result<Grammar::Expr> SchemaCompiler::items_with_contains(const Schemas& schemas
     REDLINE_TRY(document_.leave_out(*schemas[0], "contains", "of so many items is"));
     contains.clear();
   }
-  // The bounds of the length are counted where positions do not tell them.
+  // The graph counts the items if the positions alone do not tell whether the length is within its bounds.
   const bool is_counted = (greatest != kUnbounded && greatest > prefix) || least > std::max<size_t>(prefix, 1);
   using Place = std::pair<size_t, std::vector<uint32_t>>;
-  std::map<Place, std::pair<uint32_t, uint32_t>> states;  // before and after an item
+  std::map<Place, std::pair<uint32_t, uint32_t>> states;  // for each place: the states before and after an item
   std::vector<Place> work;
   Grammar::Graph graph;
   const auto states_of = [&](const Place& place) {
@@ -118,7 +118,7 @@ Result<Grammar::Expr> SchemaCompiler::items_with_contains(const Schemas& schemas
     const Place place = work.back();
     work.pop_back();
     const auto [before, after] = states.at(place);
-    // `after`: place.first items have been read, or more, or at least one where there is no prefix.
+    // In state `after`, at least place.first items have been read, or at least one if there is no prefix.
     const bool is_long_enough = is_counted || place.first >= least || prefix == 0;
     if (is_long_enough && has_enough(place)) graph.accepts.push_back(after);
     const bool is_last = greatest != kUnbounded && !is_counted && place.first >= greatest;
@@ -177,7 +177,7 @@ Result<std::optional<std::vector<const Json*>>> SchemaCompiler::finite_values(Sc
   if (values || lists.empty()) return values;
   Values all;
   for (const Json& branch : *lists[0]) {
-    // The other lists are checked with the values.
+    // Only the first list gives candidates. Its values are then checked with all schemas, and so with the other lists.
     REDLINE_ASSIGN(const auto some, finite_values({&branch}, depth + 1));
     if (!some || all.size() + some->size() > kMaxFiniteValues) return std::optional<Values>();
     for (const Json* value : *some) {
@@ -205,7 +205,7 @@ Result<std::optional<Grammar::Expr>> SchemaCompiler::unique_array(Schemas items,
   greatest = std::min(greatest, n);
   Grammar::Graph graph;
   if (n <= kMaxSets) {
-    // States: the set of values that were used; then the same after a comma.
+    // A state is the set of values that were used. The second half of the states is the same sets after a comma.
     graph.num_states = 2U << n;
     const uint32_t after_comma = 1U << n;
     for (uint32_t used = 0; used < after_comma; ++used) {
@@ -218,7 +218,8 @@ Result<std::optional<Grammar::Expr>> SchemaCompiler::unique_array(Schemas items,
     }
     return std::optional(in_brackets("[", g_.graph(std::move(graph)), "]"));
   }
-  // More values come in the order of their list. States: before value i or a later one, and after value i.
+  // More values than that are allowed only in the order of their list. There are two states for each i: before value i
+  // or a later one, and after value i.
   graph.num_states = 2 * n + 2;
   const auto before = [](uint32_t i) { return 1 + 2 * i; };
   graph.add(0, g_.empty(), before(0));

@@ -1,5 +1,5 @@
-// From a JSON Schema to rules of a grammar. Schemas that hold together (allOf, $ref) are one rule; anyOf, oneOf, `if`
-// and dependencies are its cases.
+// Compiles a JSON Schema to rules of a grammar. Schemas that must hold together (allOf, $ref) are one rule; anyOf,
+// oneOf, `if` and dependencies are its alternatives.
 #pragma once
 
 #include <map>
@@ -15,20 +15,21 @@ namespace redline::json_schema {
 
 class SchemaCompiler {
  public:
-  /// All must outlive the compiler.
+  /// The arguments must outlive the compiler.
   SchemaCompiler(Grammar& grammar, SchemaDocument& document, const JsonFormat& options)
       : document_(document), options_(options), deadline_(document.deadline()), values_(document), negations_(document),
         g_(grammar) {}
 
-  /// The values of `schema`, which is part of the document.
+  /// Returns the rule for the values of `schema`, which is part of the document.
   Result<Grammar::Rule> compile(const Json& schema);
 
  private:
-  /// One rule per set of schemas that hold together.
+  /// Returns the rule for a set of schemas that must hold together; each set has one rule.
   Result<Grammar::Rule> rule_for(Schemas schemas);
   Result<Grammar::Expr> value_of(Schemas schemas);
 
-  /// The schemas that hold where one does, and lists of which one holds: of anyOf, oneOf, if and dependencies.
+  /// The schemas that must hold if a given one does, and lists of alternatives of which one must hold: those of anyOf,
+  /// oneOf, if and dependencies.
   struct Parts {
     Schemas schemas;
     std::vector<const Json*> lists;
@@ -39,33 +40,35 @@ class SchemaCompiler {
   void add_dependencies(const Json& schema, Parts& parts);
   /// Adds the parts of all schemas, in order, and their lists.
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);
-  /// The alternatives of the lists, one after the other; `chosen` lists have been decided.
+  /// Expands the alternatives of the lists, one list after the other; an alternative of the `chosen` lists has been
+  /// selected.
   Result<Grammar::Expr> cases(Schemas schemas, std::set<const Json*> chosen, size_t depth);
-  /// It is easily seen that no value matches all.
+  /// Returns true if a simple test shows that no value matches all schemas.
   bool is_impossible(const Schemas& schemas) const;
-  /// Those of `schemas` that apply to the value by `schema`: their members and items count as evaluated for it.
+  /// Returns the schemas of `schemas` that `schema` applies to the value: members and items that they name count as
+  /// evaluated for `schema`.
   Result<Schemas> applied_by(const Schemas& schemas, const Json& schema);
 
   // Schemas without alternatives.
   Result<Grammar::Expr> leaf(const Schemas& schemas);
-  /// A value with white space between its tokens.
+  /// Returns an expression for a value with white space between its tokens.
   Grammar::Expr value_expression(const Json& value);
   Result<Grammar::Expr> number_of(const Schemas& schemas, uint8_t types);
   Result<Grammar::Expr> string_of(const Schemas& schemas);
-  /// The values of kNotEnum that have one of the types.
+  /// Returns the values of kNotEnum that have one of the types.
   static std::vector<const Json*> excluded_values(const Schemas& schemas, uint8_t types);
 
   // Arrays (json_schema_arrays.cc).
   Result<Grammar::Expr> array_of(const Schemas& schemas);
   struct Contains;
-  /// The schemas of item i. `applied`: by unevaluatedItems.
+  /// Returns the schemas of item i. `applied`: for each schema with unevaluatedItems, the schemas that it applies.
   Schemas items_at(const Schemas& schemas, const std::map<const Json*, Schemas>& applied, size_t i) const;
   Result<Grammar::Expr> items_with_contains(const Schemas& schemas, const std::map<const Json*, Schemas>& applied,
                                             std::vector<Contains> contains, size_t prefix, uint32_t least,
                                             uint32_t greatest);
-  /// Arrays of distinct values; nullopt: they cannot be listed.
+  /// Returns an expression for arrays of distinct values; nullopt: the values cannot be listed.
   Result<std::optional<Grammar::Expr>> unique_array(Schemas items, uint32_t least, uint32_t greatest);
-  /// All values that match, if they are few; nullopt: they cannot be listed.
+  /// Returns all values that match, if they are few; nullopt: they cannot be listed.
   Result<std::optional<std::vector<const Json*>>> finite_values(Schemas schemas, size_t depth);
 
   // Objects (json_schema_objects.cc).
@@ -76,30 +79,31 @@ class SchemaCompiler {
     ByteDfa strict, loose;
   };
   struct Members {
-    std::vector<std::string> names;  ///< in the order of `properties`, then those that are only required
+    std::vector<std::string> names;  ///< names in the order of `properties`, then names that are only in `required`
     std::set<std::string> required, known, absent;
     std::vector<Pattern> patterns;
-    Schemas names_schemas;                   ///< propertyNames
-    std::map<const Json*, Schemas> applied;  ///< by schemas with unevaluatedProperties
+    Schemas names_schemas;  ///< propertyNames
+    /// for each schema with unevaluatedProperties: the schemas that it applies
+    std::map<const Json*, Schemas> applied;
     uint32_t least = 0, greatest = kUnbounded;
-    bool is_open = true;  ///< members that no schema and no pattern names may be generated
+    bool is_open = true;  ///< members may be generated that neither a schema nor a pattern names
   };
   Result<Members> members_of(const Schemas& schemas);
-  /// The schemas that the value of a member must match. matches(p) returns whether pattern p matches its name: surely,
-  /// possibly. `name`: nullptr for a name that no schema has.
+  /// Returns the schemas that the value of a member must match. matches(p) returns two flags, whether pattern p surely
+  /// and whether it possibly matches the name. `name`: nullptr for a name that no schema has.
   template <class Matches>
   static Schemas member_schemas(const Schemas& schemas, const Members& members, const Matches& matches,
                                 const std::string* name);
-  /// A member with this name; nullopt: the name is not allowed.
+  /// Returns an expression for a member with this name; nullopt: the name is not allowed.
   Result<std::optional<Grammar::Expr>> named_member(const Schemas& schemas, const Members& members,
                                                     const std::string& name);
-  /// Members with other names, by the set of patterns that they match.
+  /// Returns expressions for members with other names, one for each set of patterns that a name may match.
   Result<std::vector<Grammar::Expr>> free_members(const Schemas& schemas, const Members& members);
   Status add_free_members(const Schemas& schemas, const Members& members, std::vector<uint8_t>& matched,
                           const std::optional<ByteDfa>& names, uint32_t least, uint32_t greatest,
                           std::vector<Grammar::Expr>& found);
 
-  /// Optional white space: a space, or a line break with an indentation.
+  /// Returns an expression for optional white space: a space, or a line break with an indentation.
   Grammar::Expr space();
   Grammar::Expr comma() { return g_.sequence({g_.bytes(","), space()}); }
   Grammar::Expr member(Grammar::Expr name, Grammar::Expr value) {
@@ -116,7 +120,8 @@ class SchemaCompiler {
   std::optional<Grammar::Rule> space_;
   size_t num_cases_ = 0;
   std::map<const Json*, Parts> parts_;
-  std::map<const Json*, const Json*> else_branches_;  ///< by the schema with `else`: the alternative in which it holds
+  /// by schema with `else`: the alternative in which the `else` schema holds
+  std::map<const Json*, const Json*> else_branches_;
   std::map<Schemas, Grammar::Rule> rules_;
   std::vector<std::pair<Grammar::Rule, Schemas>> pending_;
   std::map<std::pair<uint32_t, uint32_t>, Grammar::Rule> strings_;

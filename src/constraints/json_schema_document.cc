@@ -15,7 +15,7 @@ bool has_scheme(std::string_view uri) {
   return colon != std::string_view::npos && colon > 0 && uri.find_first_of("/?#") > colon;
 }
 
-// RFC 3986, section 5.2.4.
+// Returns the path without "." and ".." (RFC 3986, section 5.2.4).
 std::string without_dots(std::string_view path) {
   std::vector<std::string_view> parts;
   bool ends_with_slash = false;
@@ -36,7 +36,7 @@ std::string without_dots(std::string_view path) {
   return joined;
 }
 
-// A reference relative to a base, both without fragments (RFC 3986, section 5.2.2).
+// Resolves a reference relative to a base, both without fragments (RFC 3986, section 5.2.2).
 std::string resolved_uri(const std::string& base, std::string_view ref) {
   if (ref.empty()) return base;
   if (has_scheme(ref) || !has_scheme(base)) return std::string(ref);
@@ -45,7 +45,7 @@ std::string resolved_uri(const std::string& base, std::string_view ref) {
   size_t path = scheme;
   if (base.compare(scheme, 2, "//") == 0) path = std::min(base.find('/', scheme + 2), base.size());
   if (ref.starts_with('/')) return base.substr(0, path) + without_dots(ref);
-  if (path == scheme) return std::string(ref);  // as urn:uuid:...
+  if (path == scheme) return std::string(ref);  // the base has no path that can be extended: urn:uuid:...
   const size_t query = std::min(base.find('?', path), base.size());
   const size_t last = base.rfind('/', query == 0 ? 0 : query - 1);
   std::string directory = last == std::string::npos || last < path ? "/" : base.substr(path, last + 1 - path);
@@ -70,7 +70,7 @@ Result<SchemaDocument> SchemaDocument::make(const Json& root, CompileDeadline& d
   return document;
 }
 
-// The JSON pointer of every value.
+// Records the JSON pointer of every value.
 Status SchemaDocument::name_places() {
   std::vector<std::tuple<const Json*, std::string, size_t>> work = {{root_, "", 0}};
   while (!work.empty()) {
@@ -97,8 +97,8 @@ Status SchemaDocument::name_places() {
   return {};
 }
 
-// The base URI of every schema, and the URIs of those that have an identifier or an anchor. `is_name_map`: the names of
-// the members are no keywords.
+// Records the base URI of every schema, and the URIs of schemas with an identifier or an anchor. `is_name_map`: the
+// members have names that the user chose, not keywords.
 void SchemaDocument::name_identifiers(const Json& value, const std::string& base, bool is_name_map) {
   if (value.is_array()) {
     for (const Json& item : value) name_identifiers(item, base, false);
@@ -196,7 +196,7 @@ Status SchemaDocument::check_keyword(const Json& schema, const std::string& key,
   };
   const auto is_schema = [](const Json& v) { return v.is_object() || v.is_boolean(); };
   if (key == "type") return check_type_names(schema, value);
-  if (key == "required" && value.is_boolean()) return {};  // draft 3: of a property
+  if (key == "required" && value.is_boolean()) return {};  // draft 3 has it in a property
   if (is_one_of({"enum", "required", "anyOf", "oneOf", "allOf", "prefixItems"})) {
     REDLINE_TRY(require(value.is_array(), "must be an array"));
     if (key == "required")
@@ -224,7 +224,8 @@ Status SchemaDocument::check_keyword(const Json& schema, const std::string& key,
       return refused(schema, key, fmt::format("of {} or more is", Grammar::kUnbounded));
     return {};
   }
-  if (is_one_of({"exclusiveMinimum", "exclusiveMaximum"}) && value.is_boolean()) return {};  // draft 4
+  // Draft 4 has true or false here.
+  if (is_one_of({"exclusiveMinimum", "exclusiveMaximum"}) && value.is_boolean()) return {};
   if (is_one_of({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
     REDLINE_TRY(require(value.is_number(), "must be a number"));
     const auto number = decimal_of(value);
@@ -261,7 +262,7 @@ Result<const Json*> SchemaDocument::target_of(const Json& schema) {
   if (const Json* ref = find(schema, "$dynamicRef")) {
     const std::string& text = ref->get_ref<const std::string&>();
     REDLINE_ASSIGN(const Json* target, resolve(schema, "$dynamicRef", text));
-    // The scope decides among several anchors of the name.
+    // If several anchors have the name, the dynamic scope decides, which is not supported.
     const size_t hash = text.find('#');
     const auto anchors = dynamic_anchors_.find(hash == std::string::npos ? "" : text.substr(hash + 1));
     if (anchors != dynamic_anchors_.end() && anchors->second.contains(target) && anchors->second.size() > 1)
@@ -307,7 +308,7 @@ Status SchemaDocument::flatten(Schemas& schemas, std::vector<const Json*>& alter
 
 Result<const Json*> SchemaDocument::resolve(const Json& schema, const char* keyword, const std::string& ref) {
   const size_t hash = std::min(ref.find('#'), ref.size());
-  // Draft 7 ignores the $id, later ones do not.
+  // Draft 7 ignores an $id next to $ref, and later drafts do not, so the schema must name its draft.
   if (hash > 0 && !names_draft_ && schema.contains("$id"))
     return refused(schema, keyword, "beside $id without $schema is");
   const auto own_base = bases_.find(&schema);

@@ -1,5 +1,5 @@
-// The text of a JSON Schema: places for messages, references, and whether its keywords are known and of the right
-// types.
+// A JSON Schema document: finds the places of schemas for messages, resolves references, and checks that keywords are
+// known and have the right types.
 #pragma once
 
 #include <deque>
@@ -18,32 +18,32 @@ class SchemaDocument {
   /// invalid_argument: values are nested too deep.
   static Result<SchemaDocument> make(const Json& root, CompileDeadline& deadline, bool is_relaxed);
 
-  /// The JSON pointer of a value, or "the root".
+  /// Returns the JSON pointer of a value, or "the root".
   std::string place(const Json& value) const;
   Status wrong(const Json& schema, std::string_view keyword, std::string_view what) const;
-  /// unsupported: "`keyword` `what` not supported".
+  /// Returns unsupported with the message "`keyword` `what` not supported".
   Status refused(const Json& schema, std::string_view keyword, std::string_view what = "is") const;
-  /// For a keyword that may be left out: refused() unless the format is relaxed, which then notes the keyword.
+  /// Ignores a keyword: returns refused(), or, if the format is relaxed, ok and adds the keyword to unenforced().
   Status leave_out(const Json& schema, std::string_view keyword, std::string_view what = "is");
   const std::set<std::string>& unenforced() const { return unenforced_; }
   bool is_relaxed() const { return is_relaxed_; }
 
   /// Checks the types of the keywords' values, once per schema. Unknown keywords are annotations.
   Status check(const Json& schema);
-  /// What $ref and the like lead to, and the schema of kAt; nullptr: the schema has no reference. invalid_argument: a
-  /// reference that leads nowhere. unsupported: another document.
+  /// Returns the target of $ref and similar keywords, or the schema of kAt; nullptr: the schema has no reference.
+  /// invalid_argument: the target does not exist. unsupported: it is in another document.
   Result<const Json*> target_of(const Json& schema);
-  /// Adds what allOf and references lead to, in order; and the lists of anyOf and oneOf among them. Other keywords that
-  /// combine schemas are left as they are.
+  /// Adds the schemas of allOf and the targets of references, in order, and the lists of anyOf and oneOf among them to
+  /// `alternatives`. Does not follow other keywords that combine schemas.
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);
-  /// Draft 7 and before: siblings of a $ref are ignored.
+  /// Returns true for draft 7 and earlier, in which keywords next to a $ref are ignored.
   bool ref_hides_siblings() const { return ref_hides_siblings_; }
-  /// The document has unevaluatedProperties or unevaluatedItems.
+  /// Returns true if the document has unevaluatedProperties or unevaluatedItems.
   bool has_unevaluated() const { return has_unevaluated_; }
 
-  /// Keeps a schema that is made of parts of others; messages name the place of `origin`.
+  /// Stores a schema that is made of parts of others. Messages name the place of `origin` for it.
   const Json* own(Json schema, const Json& origin);
-  /// A schema that holds where `schema` does, to be part of an own schema.
+  /// Returns a schema that stands for `schema`, to be used in a schema for own().
   Json at(const Json& schema);
 
   const Json& root() const { return *root_; }
@@ -60,12 +60,12 @@ class SchemaDocument {
   CompileDeadline* deadline_ = nullptr;
   bool ref_hides_siblings_ = false, names_draft_ = false, is_relaxed_ = false, has_unevaluated_ = false;
   std::map<const Json*, std::string> places_, bases_;
-  std::map<std::string, const Json*> identified_;  ///< by absolute URI, with the fragment of an anchor
+  std::map<std::string, const Json*> identified_;  ///< schemas by absolute URI, with the fragment of an anchor
   std::map<std::string, std::set<const Json*>> dynamic_anchors_;
   bool has_recursive_anchor_ = false;
   std::set<const Json*> checked_;
   std::deque<Json> own_;
-  std::vector<const Json*> numbered_;  ///< of kAt
+  std::vector<const Json*> numbered_;  ///< schemas by number of kAt
   std::map<const Json*, size_t> numbers_;
   std::set<std::string> unenforced_;
 };

@@ -91,7 +91,7 @@ uint8_t types_of(const Schemas& schemas) {
     else
       for (const Json& name : *type)
         named |= name.is_string() ? type_named(name.get<std::string>()) : static_cast<uint8_t>(kAllTypes);
-    // In OpenAPI 3.0 this is how null is allowed.
+    // OpenAPI 3.0 allows null by this keyword.
     if (const Json* nullable = find(*schema, "nullable"); nullable && nullable->is_boolean() && nullable->get<bool>())
       named |= kNull;
     types &= named;
@@ -101,7 +101,7 @@ uint8_t types_of(const Schemas& schemas) {
 
 void bound(const Json& schema, NumberRange& range) {
   if (!schema.is_object()) return;
-  // In draft 4 the exclusive forms are true or false.
+  // In draft 4, exclusiveMinimum and exclusiveMaximum are true or false.
   const Json *above = find(schema, "exclusiveMinimum"), *below = find(schema, "exclusiveMaximum");
   const auto is_true = [](const Json* v) { return v && v->is_boolean() && v->get<bool>(); };
   if (const Json* v = find(schema, "minimum")) range.raise_least(*decimal_of(*v), is_true(above));

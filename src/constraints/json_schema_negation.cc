@@ -4,7 +4,8 @@
 
 namespace redline::json_schema {
 
-/// By de Morgan: one alternative per keyword, or per name and item of it.
+/// Builds the complement of a schema by De Morgan's laws: one alternative for each keyword, or for each name or item in
+/// it.
 class SchemaNegations::Builder {
  public:
   Builder(SchemaDocument& document, const Json& schema) : document_(document), schema_(schema) {}
@@ -31,7 +32,7 @@ class SchemaNegations::Builder {
   static bool is_true(const Json& schema) {
     return (schema.is_boolean() && schema.get<bool>()) || (schema.is_object() && schema.empty());
   }
-  /// A value of the types with a further keyword.
+  /// Adds the alternative of a value of these types with one more keyword.
   void add(uint8_t types, const char* keyword, Json value) { add({{kOwnTypes, types}, {keyword, std::move(value)}}); }
 
   void add_keyword(const std::string& key, const Json& value) {
@@ -63,7 +64,7 @@ class SchemaNegations::Builder {
       return v && v->is_boolean() && v->get<bool>();
     };
     if (key == "type" || key == kOwnTypes) {
-      // Both keywords are one alternative.
+      // `type` and kOwnTypes together are one alternative.
       const uint8_t others = kAllTypes & ~types_of({&schema_});
       if (others != 0 && (key == kOwnTypes || !schema_.contains(kOwnTypes))) add({{kOwnTypes, others}});
     } else if (key == "const") {

@@ -1,4 +1,4 @@
-// The complement of a schema as a schema.
+// Computes the complement of a schema as a schema.
 #pragma once
 
 #include <map>
@@ -8,19 +8,20 @@
 
 namespace redline::json_schema {
 
-/// Values that a schema does not accept. Where a keyword has no complement here, `schema` accepts some of them only.
+/// The complement of a schema: the values that it does not accept. If some keyword has no complement here, `schema`
+/// accepts only some of these values.
 struct Negation {
-  const Json* schema = nullptr;  ///< nullptr: none of the keywords has a complement
-  std::string lost;              ///< a keyword that has none; "": the complement is exact
+  const Json* schema = nullptr;  ///< nullptr: no keyword has a complement
+  std::string lost;              ///< a keyword without a complement; "": the complement is exact
   size_t num_alternatives = 0;
 };
 
 class SchemaNegations {
  public:
-  /// `document` must outlive this.
+  /// `document` must outlive the object.
   explicit SchemaNegations(SchemaDocument& document) : document_(document) {}
 
-  /// The same object for the same schema. Subschemas are negated when they are reached.
+  /// Returns the complement of a schema, which is computed once. Subschemas are negated when they are compiled.
   Result<Negation> of(const Json& schema);
 
  private:

@@ -1,4 +1,5 @@
-// Objects of a JSON Schema: named members in the order of `properties`, then those with other names.
+// The objects of a JSON Schema. They have the named members in the order of `properties`, then members with other
+// names.
 #include <algorithm>
 
 #include "constraints/json_schema_compiler.h"
@@ -22,7 +23,7 @@ Result<SchemaCompiler::Members> SchemaCompiler::members_of(const Schemas& schema
       has_properties = has_properties || (!schema->contains("additionalProperties") && !properties->empty());
       for (const auto& [name, value] : properties->items()) {
         if (m.known.insert(name).second) m.names.push_back(name);
-        // Draft 3.
+        // Draft 3 has `required` in the schema of the property.
         const Json* required = value.is_object() ? find(value, "required") : nullptr;
         if (required && required->is_boolean() && required->get<bool>()) m.required.insert(name);
       }
@@ -44,7 +45,7 @@ Result<SchemaCompiler::Members> SchemaCompiler::members_of(const Schemas& schema
       REDLINE_ASSIGN(m.applied[schema], applied_by(schemas, *schema));
     }
   }
-  // Where a schema names members or patterns, others come only if the schema or the caller asks for them.
+  // If a schema names members or patterns, other members come only if the schema or the caller asks for them.
   m.is_open = options_.allows_additional || (!has_properties && (m.patterns.empty() || has_additional));
   for (const Json* schema : schemas) {
     if (const Json* list = find(*schema, kMembers))
@@ -67,7 +68,7 @@ template <class Matches>
 Schemas SchemaCompiler::member_schemas(const Schemas& schemas, const Members& members, const Matches& matches,
                                        const std::string* name) {
   Schemas found;
-  // The schema names the member, surely.
+  // Returns true if the schema names the member for certain.
   const auto names_it = [&](const Json& schema) {
     const Json* properties = find(schema, "properties");
     if (properties && name && properties->contains(*name)) return true;
@@ -150,7 +151,8 @@ Result<std::vector<Grammar::Expr>> SchemaCompiler::free_members(const Schemas& s
   return found;
 }
 
-// Decides pattern by pattern whether the name matches; `names` are those that are left.
+// Adds the members with free names. It decides pattern by pattern whether a name matches; `names` are the names that
+// are still possible.
 Status SchemaCompiler::add_free_members(const Schemas& schemas, const Members& members, std::vector<uint8_t>& matched,
                                         const std::optional<ByteDfa>& names, uint32_t least, uint32_t greatest,
                                         std::vector<Grammar::Expr>& found) {
@@ -205,15 +207,15 @@ Result<Grammar::Expr> SchemaCompiler::object_of(const Schemas& schemas) {
     REDLINE_TRY(document_.leave_out(*schemas[0], "minProperties", "above the number of named members and one is"));
     least = n + 1;
   }
-  // States: before member i or a later one, and after member i - 1 or an earlier one. A label stands once in the graph,
-  // so that nested objects do not double it.
+  // There are two states for each i: before member i or a later one, and after member i - 1 or an earlier one. A label
+  // stands once in the graph, so that nested objects do not double it.
   Grammar::Graph graph;
   const bool is_counted = least > 0 || greatest != kUnbounded;
   graph.num_states = 1 + 2 * (n + 1);
   const auto before = [](uint32_t i) { return 1 + 2 * i; };
   const auto after = [](uint32_t i) { return 2 + 2 * i; };
   graph.add(0, g_.empty(), before(0));
-  uint32_t first_end = n;  // the members from here on are optional
+  uint32_t first_end = n;  // index of the first member from which on all are optional
   while (first_end > 0 && !must[first_end - 1]) --first_end;
   if (first_end == 0) graph.accepts.push_back(0);
   for (uint32_t i = 0; i <= n; ++i) {
@@ -225,7 +227,8 @@ Result<Grammar::Expr> SchemaCompiler::object_of(const Schemas& schemas) {
   }
   if (!free.empty()) {
     const Grammar::Expr any = g_.choice(std::move(free));
-    // Free names may repeat, and a repeated name is one member: where members must be many, one has a free name.
+    // Free names may repeat, and a repeated name is only one member. So if several members are required, only one with
+    // a free name is allowed.
     const uint32_t last = graph.add_state();
     graph.add(before(n), any, last, is_counted);
     graph.accepts.push_back(last);

@@ -38,7 +38,7 @@ Result<bool> SchemaValues::validates(const Json& value, const Json& schema, size
   if (!is_combined) return false;
   if (const Json* one = find(schema, "const"); one && !equals(*one, value)) return false;
   const auto is_among = [&](const Json& list) {
-    // A value of the list itself is not looked for: a list of n values would take n^2 steps.
+    // A value that is an element of the list itself needs no search, which would take n^2 steps for a list of n values.
     const bool is_own = !list.empty() && !std::less<>()(&value, &list.front()) && !std::less<>()(&list.back(), &value);
     return is_own || std::any_of(list.begin(), list.end(), [&](const Json& v) { return equals(v, value); });
   };
@@ -54,7 +54,7 @@ Result<bool> SchemaValues::validates(const Json& value, const Json& schema, size
   return !language || language->matches(text);
 }
 
-// allOf, anyOf, oneOf, not, if.
+// Checks a value against allOf, anyOf, oneOf, not and if.
 Result<bool> SchemaValues::validates_combined(const Json& value, const Json& schema, size_t depth) {
   using Reading = RegexSyntax::Reading;
   if (const Json* all = find(schema, "allOf"))
@@ -99,7 +99,7 @@ Result<bool> SchemaValues::validates_number(const Json& value, const Json& schem
   for (const char* key : {"multipleOf", kNotMultipleOf}) {
     const Json* v = find(schema, key);
     if (!v) continue;
-    // Both numbers as integers with so many digits of the fraction.
+    // Both numbers become integers: they are multiplied by 10^scale.
     const Decimal divisor = *decimal_of(*v);
     const size_t scale = std::max(divisor.fraction.size(), number->fraction.size());
     const std::string by = divisor.whole + divisor.fraction + std::string(scale - divisor.fraction.size(), '0');
@@ -202,7 +202,7 @@ Result<std::optional<std::vector<const Json*>>> SchemaValues::values_of(const Sc
     if (one) own.push_back(one);
     else
       for (const Json& value : *list) own.push_back(&value);
-    if (!values) values = own;  // the others are checked as keywords
+    if (!values) values = own;  // further lists are checked below, with the other keywords
   }
   if (!values) return values;
   std::vector<const Json*> kept;
@@ -224,7 +224,7 @@ Result<bool> SchemaValues::are_disjoint(const Json& a, const Json& b, int depth)
   if (depth > kMaxNested) return false;
   REDLINE_TRY(document_.flatten(x, of_x));
   REDLINE_TRY(document_.flatten(y, of_y));
-  for (const Json* schema : y)  // a schema and its complement
+  for (const Json* schema : y)  // a schema and its complement are disjoint
     if (const Json* other = schema->is_object() ? find(*schema, "not") : nullptr) {
       REDLINE_ASSIGN(const Json* target, document_.target_of(*other));
       if (other == &a || target == &a) return true;
@@ -384,7 +384,8 @@ Result<ByteDfa> SchemaValues::strings_of(const Json& schema, RegexSyntax::Readin
     }
   for (const char* key : {"anyOf", "oneOf"})
     if (const Json* list = find(schema, key)) {
-      // Strings that match no branch, whose complement is kept. A branch of oneOf excludes the others.
+      // `none` is the set of strings that match no branch; its complement is kept. A branch of oneOf excludes the other
+      // branches.
       REDLINE_ASSIGN(ByteDfa none, all_strings());
       for (const Json& branch : *list) {
         REDLINE_ASSIGN(ByteDfa strings, strings_of(branch, reading, {}, depth + 1));
@@ -413,7 +414,7 @@ Result<ByteDfa> SchemaValues::strings_of(const Json& schema, RegexSyntax::Readin
       REDLINE_ASSIGN(const ByteDfa texts, texts_of(key[0] == 'c' ? Json::array({*values}) : *values));
       REDLINE_TRY(keep(key == kNotEnum ? texts.complement() : texts));
     }
-  // A format is narrower here than elsewhere.
+  // The engine's expression for a format is narrower than the format, so a loose reading leaves the format out.
   std::set<const Json*> without;
   if (const Json* format = find(schema, "format"); format && reading == Reading::kLoose) without.insert(format);
   REDLINE_ASSIGN(const auto language, string_language({&schema}, reading, without));

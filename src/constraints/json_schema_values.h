@@ -1,5 +1,5 @@
-// Values against schemas: whether one matches, which values of enum and const remain, whether two schemas exclude each
-// other.
+// Evaluates schemas for values: whether a value matches, which values of enum and const remain, and whether two schemas
+// exclude each other.
 #pragma once
 
 #include <map>
@@ -13,24 +13,25 @@ namespace redline::json_schema {
 
 class SchemaValues {
  public:
-  /// `document` must outlive this.
+  /// `document` must outlive the object.
   explicit SchemaValues(SchemaDocument& document) : document_(document) {}
 
-  /// Unevaluated members and items are supported where nothing else combines schemas; elsewhere: unsupported.
+  /// Returns true if a value matches a schema. unsupported: unevaluatedProperties or unevaluatedItems together with
+  /// other keywords that combine schemas.
   Result<bool> validates(const Json& value, const Json& schema) { return validates(value, schema, 0); }
-  /// The values of enum and const that match all schemas; nullopt: no schema has these keywords.
+  /// Returns the values of enum and const that match all schemas; nullopt: no schema has these keywords.
   Result<std::optional<std::vector<const Json*>>> values_of(const Schemas& schemas);
-  /// Whether it is easily seen that no value can match both.
+  /// Returns true if a simple test shows that no value can match both.
   Result<bool> are_disjoint(const Json& a, const Json& b) { return are_disjoint(a, b, 0); }
 
-  /// The strings in which a regular expression is found; `keyword` of `schema` is named in errors.
+  /// Returns the strings in which a regular expression has a match; messages name `keyword` of `schema`.
   Result<ByteDfa> search_language(const Json& schema, std::string_view keyword, const std::string& pattern,
                                   RegexSyntax::Reading reading);
-  /// The strings that pattern and format allow, but for the values `without`; nullopt: there is neither.
+  /// Returns the strings that pattern and format allow, except the values `without`; nullopt: there is neither.
   Result<std::optional<ByteDfa>> string_language(const Schemas& schemas, RegexSyntax::Reading reading,
                                                  const std::set<const Json*>& without = {});
-  /// The strings that match a schema (kStrict), or a superset of them (kLoose). The lengths of the schemas `counted`
-  /// are left out.
+  /// Returns the strings that match a schema (kStrict), or a superset of them (kLoose). The length limits of the
+  /// schemas `counted` are ignored.
   Result<ByteDfa> strings_of(const Json& schema, RegexSyntax::Reading reading, const std::set<const Json*>& counted) {
     return strings_of(schema, reading, counted, 0);
   }
@@ -49,7 +50,7 @@ class SchemaValues {
   Result<bool> are_disjoint_objects(const Schemas& x, const Schemas& y, int depth);
 
   SchemaDocument& document_;
-  /// How patterns are read: loose where what matches must not.
+  /// The reading of patterns: loose where a match is forbidden.
   RegexSyntax::Reading reading_ = RegexSyntax::Reading::kStrict;
   std::map<std::pair<std::string, RegexSyntax::Reading>, ByteDfa> languages_;
 };

@@ -14,7 +14,8 @@ namespace {
   "([0-9]{2}" REDLINE_LEAP "|" REDLINE_LEAP "00)-02-29)"
 #define REDLINE_TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define REDLINE_BYTE "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-// Labels of hosts have at most 63 characters, and hosts 253. "--" marks an encoded label (RFC 5890).
+// The counts keep host labels below 63 characters, and hosts below 253. "--" is allowed only in "xn--", which marks an
+// encoded label (RFC 5890).
 #define REDLINE_LABEL "(xn--)?[A-Za-z0-9]{1,30}(-[A-Za-z0-9]{1,8}){0,3}"
 #define REDLINE_H "[0-9a-fA-F]{1,4}"
 #define REDLINE_URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
@@ -22,14 +23,14 @@ namespace {
 #define REDLINE_URI                                                                                      \
   "[A-Za-z][A-Za-z0-9+.-]*:(//" REDLINE_LABEL "(\\." REDLINE_LABEL ")*(:[0-9]{1,4})?(/" REDLINE_URI_CHAR \
   "*)*|/?" REDLINE_URI_CHAR "+(/" REDLINE_URI_CHAR "*)*)" REDLINE_URI_END
-// A first segment with a colon would be a scheme.
+// The first segment has no colon, because it would then be a scheme.
 #define REDLINE_URI_REFERENCE                                                                                    \
   "(" REDLINE_URI "|((([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+|/" REDLINE_URI_CHAR "+)(/" REDLINE_URI_CHAR \
   "*)*|/)?" REDLINE_URI_END ")"
 #define REDLINE_EMAIL "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@" REDLINE_LABEL "(\\." REDLINE_LABEL ")+"
 #define REDLINE_HOSTNAME REDLINE_LABEL "(\\." REDLINE_LABEL "){0,3}"
 #define REDLINE_POINTER "(/([^/~]|~[01])*)*"
-// One atom of a regular expression; groups are not nested.
+// One atom of a regular expression. Groups are not nested.
 #define REDLINE_REGEX_ATOM                                                                                  \
   "([A-Za-z0-9_ ,;:@#%&=!<>'\"~`-]|\\\\[dDwWsS.^$|?*+(){}\\[\\]\\\\/]|\\.|\\[\\^?(a-z|A-Z|0-9|[A-Za-z0-9_ " \
   ".,:;@#]|\\\\[dws."                                                                                       \
@@ -79,7 +80,8 @@ std::string escaped(uint8_t byte) {
   }
 }
 
-// For each number of characters, the states from which so many lead to the end; and whether a state has gaps.
+// The lengths of the texts that an automaton accepts. `ends` tells whether a number of characters can lead from a state
+// to the end; `has_gaps` is true if these numbers are not one interval for some state.
 struct Lengths {
   std::vector<std::vector<bool>> ends;  // [characters][state]
   bool has_gaps = false;
@@ -99,7 +101,7 @@ Lengths lengths_of(const ByteDfa& dfa, const std::vector<bool>& live, size_t max
   Lengths result;
   std::vector<bool> now(n);
   for (uint32_t s = 0; s < n; ++s) now[s] = dfa.accepts(s);
-  std::vector<uint8_t> phase(n);  // 0: none yet, 1: within its interval, 2: after it
+  std::vector<uint8_t> phase(n);  // phase of each state: 0 before its interval of lengths, 1 within it, 2 after it
   for (size_t k = 0; k <= max_chars; ++k) {
     std::vector<uint32_t> work;
     for (uint32_t s = 0; s < n; ++s)
@@ -147,7 +149,8 @@ std::string spell_json_string(std::string_view value) {
 
 namespace {
 
-// The quotes are part of the rule, so that it does not end between two characters.
+// Returns an expression for a string whose characters are counted. The quotes are part of the rule, so that it does not
+// end between two characters.
 Grammar::Expr counted_in_quotes(Grammar& g, const Grammar::Graph& body, uint32_t least, uint32_t greatest) {
   Grammar::Graph graph;
   graph.num_states = body.num_states + 2;
@@ -169,7 +172,7 @@ Grammar::Expr any_json_string(Grammar& g, uint32_t least, uint32_t greatest) {
   const auto letter = [&](std::string_view both) {
     return g.choice({g.bytes(both.substr(0, 1)), g.bytes(both.substr(1))});
   };
-  // Escaped surrogates come in pairs, which are one character.
+  // Surrogates are escaped in pairs, and a pair is one character.
   const Grammar::Expr plain =
       g.choice({g.sequence({g.choice({g.byte_range('0', '9'), g.byte_range('a', 'c'), g.byte_range('A', 'C'),
                                       letter("eE"), letter("fF")}),
@@ -194,7 +197,8 @@ Result<Grammar::Expr> json_string_of(Grammar& g, const ByteDfa& dfa, uint32_t le
   const std::vector<bool> live = dfa.live();
   if (!live[0]) return g.nothing();
   const bool has_bounds = least > 0 || greatest != Grammar::kUnbounded;
-  // Edges of a state that stands for `from`, to the states that `target` names; `chars` were read before.
+  // Adds the edges of `state`, which stands for state `from` of the automaton. They lead to the states that `target`
+  // names.
   const auto add_edges = [&](Grammar::Graph& graph, uint32_t from, uint32_t state, const auto& target, bool ticks) {
     for (uint32_t b = 0; b < 256;) {
       const uint32_t to = dfa.step(from, static_cast<uint8_t>(b));
@@ -243,7 +247,8 @@ Result<Grammar::Expr> json_string_of(Grammar& g, const ByteDfa& dfa, uint32_t le
   const size_t chars = greatest == Grammar::kUnbounded ? least : greatest;
   if (chars > kMaxChars || chars * dfa.num_states() > kMaxStates)
     return unsupported("a length up to {} with a pattern or format that skips lengths is", chars);
-  // States (number of characters, state); without an upper bound, those from `least` on are one.
+  // A state of the graph is (number of characters, state of the automaton). Without an upper bound, all numbers from
+  // `least` on are one.
   const bool is_open = greatest == Grammar::kUnbounded;
   const Lengths lengths = lengths_of(dfa, live, chars + dfa.num_states());
   const auto can_end = [&](uint32_t s, size_t k) {

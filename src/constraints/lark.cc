@@ -17,7 +17,7 @@ struct CommonTerminal {
   const char* name;
   const char* regex;
 };
-/// Lark's module `common` as regular expressions.
+/// The terminals of Lark's module `common`, as regular expressions.
 constexpr CommonTerminal kCommonTerminals[] = {
     {"DIGIT", "[0-9]"},
     {"HEXDIGIT", "[0-9a-fA-F]"},
@@ -76,8 +76,8 @@ class LarkParser {
   using Expr = Grammar::Expr;
   struct Name {
     Grammar::Rule rule;
-    size_t position;                 ///< of the first use
-    std::vector<std::string> names;  ///< of a terminal: those that it uses
+    size_t position;                 ///< offset of the first use in the text
+    std::vector<std::string> names;  ///< for a terminal: names of the terminals that it uses
   };
 
   Status fail(Code code, const std::string& what) const {
@@ -127,7 +127,7 @@ class LarkParser {
       if (peek() != '\n') return;
     }
   }
-  /// Goes on to the next line if that continues the alternatives. Within brackets, every line does.
+  /// Goes on to the next line if that line continues the alternatives. Within brackets, every line does.
   void skip_to_alternative(int depth) {
     skip_spaces();
     if (peek() != '\n') return;
@@ -163,12 +163,12 @@ class LarkParser {
   // Definitions ------------------------------------------------------------------------------------------------------
 
   Status parse_definition() {
-    while (peek() == '?' || peek() == '!') ++pos_;  // they shape the tree
+    while (peek() == '?' || peek() == '!') ++pos_;  // these marks only shape Lark's tree
     const size_t begin = pos_;
     REDLINE_ASSIGN(const std::string name, parse_name());
     if (peek() == '{') return refuse("templates are not supported: {}", name);
     if (peek() == '[') return refuse("attributes of rules are not supported: {}", name);
-    if (peek() == '.') {  // a priority, which orders parses of one text
+    if (peek() == '.') {  // a priority only orders several parses of one text
       ++pos_;
       if (peek() == '-') ++pos_;
       REDLINE_TRY(parse_number().status());
@@ -258,9 +258,9 @@ class LarkParser {
     return error("common has no terminal {}", name);
   }
 
-  /// Terminals are regular: none may use itself.
+  /// Checks that no terminal uses itself, because terminals are regular.
   Status check_terminals() {
-    std::map<std::string, int> states;  // 1: in progress, 2: done
+    std::map<std::string, int> states;  // state of each check: 1 in progress, 2 done
     for (const auto& [name, ignored] : names_) {
       if (!is_terminal(name) || states[name] == 2) continue;
       std::vector<std::pair<std::string, size_t>> path = {{name, 0}};
@@ -314,7 +314,7 @@ class LarkParser {
       REDLINE_TRY(deadline_.check());
       if (depth > 0) skip_lines();
       else skip_spaces();
-      if (next_is("->")) {  // an alias names a branch of the tree
+      if (next_is("->")) {  // an alias only names a branch of Lark's tree
         pos_ += 2;
         skip_spaces();
         REDLINE_TRY(parse_name().status());
@@ -339,7 +339,7 @@ class LarkParser {
         const size_t begin = pos_;
         REDLINE_ASSIGN(const std::string name, parse_name());
         if (peek() == '{') return refuse("templates are not supported: {}", name);
-        // A group in brackets has a space before it.
+        // A bracket right after the name is an attribute; a group in brackets has a space before it.
         if (peek() == '[') return refuse("attributes are not supported: {}", name);
         used_.push_back(name);
         const Expr call = g_.call(named(name, begin).rule);
@@ -388,7 +388,7 @@ class LarkParser {
     }
   }
 
-  /// "a", "a"i, or "a".."z".
+  /// Parses "a", "a"i, or "a".."z".
   Result<Expr> parse_text() {
     REDLINE_ASSIGN(const std::string first, parse_string());
     if (next_is("..")) {
@@ -520,7 +520,7 @@ class LarkParser {
   std::vector<Expr> ignores_;
   std::map<std::string, Name> names_;
   std::set<std::string> defined_;
-  std::vector<std::string> used_;  ///< by the definition that is read
+  std::vector<std::string> used_;  ///< names that are used by the definition being read
   bool in_terminal_ = false;
 };
 

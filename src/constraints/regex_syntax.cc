@@ -1,4 +1,5 @@
-// The parser, and what an expression becomes in a grammar; over 600 lines: both walk the same tree of nodes.
+// The parser of regular expressions, and their conversion to a grammar. The file has over 600 lines because both walk
+// the same tree of nodes.
 #include "constraints/regex_syntax.h"
 
 #include <utf8proc.h>
@@ -44,7 +45,8 @@ const CharSet& unicode_word() {
   static const CharSet set = collect([](uint32_t c) { return c == '_' || is_word(c) || is_regex_word(c); });
   return set;
 }
-// ECMA-262's WhiteSpace and LineTerminator have U+FEFF, Python's str.isspace U+001C to U+001F and U+0085.
+// The characters that are white space in both standards. ECMA-262's WhiteSpace and LineTerminator also have U+FEFF;
+// Python's str.isspace also has U+001C to U+001F and U+0085.
 const CharSet kSpaceOfBoth = {{9, 13},          {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
                               {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
 const CharSet kSpaceOfEither = {{9, 13},          {0x1C, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
@@ -213,7 +215,7 @@ class RegexParser {
     return true;
   }
   static bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
-  // {n}, {n,}, {n,m}; anything else is a literal brace, as in ECMA-262's annex B.
+  // Parses {n}, {n,} or {n,m}. Anything else is a literal brace, as in ECMA-262's annex B.
   Result<bool> parse_count(uint32_t& least, uint32_t& greatest) {
     size_t p = pos_ + 1;
     const auto at = [&](size_t i) { return i < chars_.size() ? chars_[i] : kEnd; };
@@ -261,7 +263,7 @@ class RegexParser {
     return add_class(ClassItem{.range = {c, c}});
   }
 
-  // A word boundary: a word character on one side and none on the other.
+  // Parses a word boundary: a place with a word character on one side and none on the other.
   uint32_t parse_boundary(bool negated) {
     pos_ += 2;
     const auto side = [&](Kind kind, bool is_word) {
@@ -423,7 +425,7 @@ class RegexParser {
     if (const auto found = kLong.find(name); found != kLong.end()) name = found->second;
     ClassItem item{.builtin = Builtin::kCategory, .negated = negated};
     for (int i = 0; i < 30; ++i) {
-      // In the order of utf8proc_category_t.
+      // The names are in the order of utf8proc_category_t.
       static constexpr const char* kNames[] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
                                                "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
                                                "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};
@@ -575,7 +577,8 @@ void RegexSyntax::build(Grammar& grammar, Anchored& out, uint32_t n, Reading rea
   }
 }
 
-// A product with four phases: whether a character has been read, and whether the end of the text has been passed.
+// The result is the product of the automaton with four phases: two flags tell that a character has been read, and that
+// the end of the text has been passed.
 Grammar::Expr RegexSyntax::resolve(Grammar& grammar, uint32_t root, Reading reading, bool after_any,
                                    bool before_any) const {
   const auto any = [&](bool is_wanted) {
@@ -621,13 +624,14 @@ bool RegexSyntax::contains(uint32_t node, Kind kind) const {
 }
 
 Result<std::vector<ByteAssertion>> RegexSyntax::assertions(CompileDeadline& deadline, Reading reading) const {
-  std::array<std::vector<ByteAssertion>, 2> found;  // by reading; those within others come first
+  // assertions by reading; nested assertions come before the assertion that contains them
+  std::array<std::vector<ByteAssertion>, 2> found;
   for (const Node& node : nodes_) {
     if (node.kind != Kind::kAhead && node.kind != Kind::kBehind) continue;
     const bool is_behind = node.kind == Kind::kBehind;
     std::array<ByteDfa, 2> languages;
     for (const Reading outer : {Reading::kStrict, Reading::kLoose}) {
-      // What must not match is read loosely.
+      // A negated assertion must exclude every possible match, so it is read loosely.
       const Reading inner = !node.negated ? outer : outer == Reading::kStrict ? Reading::kLoose : Reading::kStrict;
       Grammar own;
       const Grammar::Expr expression = resolve(own, node.items[0], inner, is_behind, !is_behind);
@@ -654,7 +658,7 @@ Result<ByteDfa> RegexSyntax::search(CompileDeadline& deadline, Reading reading) 
 }
 
 std::optional<RegexSyntax::CountedClass> RegexSyntax::as_counted_class() const {
-  // Choices and sequences of one item are what they hold.
+  // Returns the node inside choices and sequences of one item, which match the same as their item.
   const auto inside = [&](uint32_t n) {
     while ((nodes_[n].kind == Kind::kChoice || nodes_[n].kind == Kind::kSequence) && nodes_[n].items.size() == 1)
       n = nodes_[n].items[0];

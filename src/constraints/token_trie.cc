@@ -8,7 +8,7 @@ namespace redline {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, TokenId>> texts) {
   if (!std::is_sorted(texts.begin(), texts.end())) std::sort(texts.begin(), texts.end());
-  std::vector<uint32_t> path;  // nodes along the previous text
+  std::vector<uint32_t> path;  // nodes on the path of the previous text
   std::string_view previous;
   const auto close = [&](size_t depth) {
     for (; path.size() > depth; path.pop_back()) nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
@@ -32,7 +32,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, TokenId>> texts) {
 
 namespace {
 
-// The number of characters, or 0 if the text is not plain.
+// Returns the number of characters, or 0 if the text is not plain.
 size_t plain_chars(std::string_view text) {
   size_t chars = 0;
   for (size_t pos = 0; pos < text.size(); ++chars) {

@@ -1,4 +1,4 @@
-// The tokens of a vocabulary as a trie over their bytes.
+// Tries of the tokens of a vocabulary, over their bytes.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 
 namespace redline {
 
-/// Texts with the ids of their tokens, in depth-first order, without recursion to walk it.
+/// A trie of texts with the ids of their tokens. Nodes are in depth-first order, so that traversing it needs no
+/// recursion.
 class ByteTrie {
  public:
   struct Node {
     uint8_t byte;
-    uint16_t depth;        ///< of the root's children: 1
+    uint16_t depth;        ///< depth of the node; the root's children have depth 1
     uint32_t end;          ///< first node after this one's subtree
-    uint32_t first_token;  ///< the tokens that end here: up to the next node's
+    uint32_t first_token;  ///< first token that ends here; the next node's first_token is the end
   };
   ByteTrie() { nodes_.push_back({0, 0, 0, 0}); }
   /// Texts must not be empty.
@@ -31,19 +32,19 @@ class ByteTrie {
   std::span<const TokenId> tokens(size_t i) const {
     return std::span(tokens_).subspan(nodes_[i].first_token, nodes_[i + 1].first_token - nodes_[i].first_token);
   }
-  /// All tokens below and at node i.
+  /// Returns all tokens at and below node i.
   std::span<const TokenId> subtree_tokens(size_t i) const {
     return std::span(tokens_).subspan(nodes_[i].first_token, nodes_[nodes_[i].end].first_token - nodes_[i].first_token);
   }
   size_t max_depth() const { return max_depth_; }
 
  private:
-  std::vector<Node> nodes_;  ///< and one past the end
+  std::vector<Node> nodes_;  ///< the last entry marks the end of the tokens
   std::vector<TokenId> tokens_;
   size_t max_depth_ = 0;
 };
 
-/// A set of tokens: bit i % 32 of word i / 32.
+/// A set of tokens: token i is bit i % 32 of word i / 32.
 using TokenBits = std::vector<uint32_t>;
 inline void set_bit(std::span<uint32_t> bits, TokenId id) {
   bits[static_cast<size_t>(id) / 32] |= 1U << (static_cast<uint32_t>(id) % 32);
@@ -52,16 +53,17 @@ inline bool has_bit(std::span<const uint32_t> bits, TokenId id) {
   return (bits[static_cast<size_t>(id) / 32] >> (static_cast<uint32_t>(id) % 32)) & 1;
 }
 
-/// Built once per tokenizer and shared. Special tokens have no text and are in no trie.
+/// The texts and tries of a vocabulary, built once per tokenizer and shared. Special tokens have no text and are not in
+/// a trie.
 ///
-/// Tokens that are whole characters, none of them a control character, a quote or a backslash, form a trie of their
-/// own: where any such character may follow, as within a JSON string, they are allowed without looking at each.
+/// Tokens of whole characters without a control character, quote or backslash are in a separate trie. Where any such
+/// character may follow, as within a JSON string, all of these tokens are allowed without examining each one.
 class TokenTrie {
  public:
-  /// `size`: of the logits. `end_tokens` end a text; they have no text here even if the vocabulary gives them one.
+  /// `size`: number of logits. `end_tokens` end a text; they have no text here even if the vocabulary has one for them.
   static std::shared_ptr<const TokenTrie> make(const Tokenizer& tokenizer, int64_t size,
                                                std::span<const TokenId> end_tokens);
-  /// The text of each id; "" for special tokens.
+  /// `texts`: the text of each id; "" for special tokens.
   static std::shared_ptr<const TokenTrie> make(std::vector<std::string> texts, std::span<const TokenId> end_tokens);
 
   int64_t vocab_size() const { return static_cast<int64_t>(texts_.size()); }
@@ -69,17 +71,17 @@ class TokenTrie {
   std::string_view text(TokenId id) const { return texts_[static_cast<size_t>(id)]; }
   std::span<const TokenId> end_tokens() const { return end_tokens_; }
   bool is_end(TokenId id) const;
-  /// The id of a special token, or of the only token that spells the text; -1: none.
+  /// Returns the id of a special token with this name, or of the only token that spells the text; -1: none.
   TokenId find_name(std::string_view name) const;
 
   const ByteTrie& plain() const { return plain_; }
   const ByteTrie& other() const { return other_; }
   size_t max_bytes() const { return max_bytes_; }
-  /// Tokens of more than kShortBytes, which are few; the longest first.
+  /// Tokens of more than kShortBytes, which are few. long_tokens() lists them, the longest first.
   static constexpr size_t kShortBytes = 32;
   std::span<const TokenId> long_tokens() const { return long_tokens_; }
   size_t max_plain_chars() const { return plain_up_to_.size() - 1; }
-  /// Plain tokens of at most this many characters; more than max_plain_chars(): all of them.
+  /// Returns the plain tokens of at most `chars` characters; all of them if `chars` exceeds max_plain_chars().
   const TokenBits& plain_up_to(size_t chars) const { return plain_up_to_[std::min(chars, max_plain_chars())]; }
 
  private:

@@ -59,7 +59,7 @@ constexpr Suffix kSuffixes[] = {
     {".lokr_w2_a", Suffix::kKron2A},
     {".lokr_w2_b", Suffix::kKron2B},
 };
-/// Ends of the names of tensors that are more than low-rank factors, with the reason for messages.
+/// Suffixes of tensors that are more than low-rank factors, with the reason for messages.
 constexpr std::pair<std::string_view, std::string_view> kRefusedTensors[] = {
     {".dora_scale", "DoRA is not supported"},
     {".lora_magnitude_vector", "DoRA is not supported"},
@@ -156,7 +156,8 @@ std::vector<AdapterName> names_of(const AdapterSite& site) {
   for (const StoredModule& stored : find_stored_modules(own)) {
     const int64_t first = stored.first * site.out_features / stored.count;
     const bool swaps = stored.swaps_halves && has_halves;
-    // Only a checkpoint with the original names has such rows in another order, which is that of the stored name.
+    // The rows of such modules are in another order only in a checkpoint with the original names, and that order is the
+    // one of the stored name.
     if (swaps && site.source_row) names[0].in_weight_order = names[1].in_weight_order = false;
     for (const std::string& name : {stored.name, underscored(stored.name)})
       names.push_back({name, first, true, swaps && !site.source_row});
@@ -202,7 +203,7 @@ struct ModuleTensors {
   bool has(Suffix::Kind kind) const { return views[kind].data != nullptr; }
 };
 
-/// A matrix in float32; kernels of a convolution are flattened: [rows, everything else].
+/// A matrix in float32, [rows, all other axes]: kernels of a convolution are flattened.
 struct PlainMatrix {
   int64_t rows = 0, cols = 0;
   std::vector<float> values;
@@ -230,7 +231,7 @@ class PairMaker {
  public:
   explicit PairMaker(AdapterFile& adapter) : adapter_(adapter) {}
 
-  /// The factors, and the rank by which alpha is divided; 0: the factors are not scaled.
+  /// Returns the factors, and the rank by which alpha is divided; 0: the factors are not scaled.
   Result<std::pair<AdapterMatrix, int64_t>> make(const std::string& module, const ModuleTensors& t) {
     if (t.has(Suffix::kHada1A) || t.has(Suffix::kHada1B) || t.has(Suffix::kHada2A) || t.has(Suffix::kHada2B))
       return make_hada(module, t);
@@ -332,7 +333,7 @@ class PairMaker {
   AdapterFile& adapter_;
 };
 
-/// What diffusers states of the ranks and alphas of each network, by component.
+/// Ranks and alphas of each network, by component, from the metadata that diffusers writes.
 class AdapterMetadata {
  public:
   static Result<AdapterMetadata> read(const SafetensorsFiles& files) {
@@ -343,7 +344,7 @@ class AdapterMetadata {
     return metadata;
   }
 
-  /// The members of a component: {"r": 4, ...} of "unet.r". Null: it states nothing of it.
+  /// Returns the members of a component: {"r": 4, ...} for "unet.r"; nullptr if there is no such member.
   Result<const LoraConfig*> config_of(const std::string& component) {
     const auto known = configs_.find(component);
     if (known != configs_.end()) return known->second ? &*known->second : nullptr;
@@ -368,7 +369,7 @@ class AdapterMetadata {
   std::map<std::string, std::optional<LoraConfig>> configs_;
 };
 
-/// The view of a factor, if its shape is one of a pair.
+/// Returns the view of a factor, if its shape is valid in a pair.
 Result<TensorView> factor_view(const SafetensorsTensor& tensor, Suffix::Kind kind) {
   TensorView view = tensor.view;
   const std::string shape = fmt::format("{}", fmt::join(tensor.view.shape, ", "));
@@ -396,7 +397,7 @@ Status belongs_to_no_pair(const std::string& tensor) {
 
 using ModuleKey = std::pair<std::string, std::string>;  // component and module
 
-/// The tensors of a file by component and module.
+/// Returns the tensors of a file by component and module.
 Result<std::map<ModuleKey, ModuleTensors>> read_modules(const SafetensorsFiles& files) {
   std::map<ModuleKey, ModuleTensors> modules;
   std::string adapter_name;

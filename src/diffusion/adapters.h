@@ -1,4 +1,4 @@
-// LoRA files for images, and the adapters of a pipeline's networks (denoiser and text encoders).
+// Reads LoRA files of image models, and holds the adapters of a pipeline's networks (denoiser and text encoders).
 #pragma once
 
 #include <map>
@@ -10,18 +10,19 @@
 namespace redline {
 
 /// A LoRA file: safetensors with the names of PEFT and diffusers (lora_A, lora_B), kohya's trainers (lora_down,
-/// lora_up, alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr). A pair is scaled by its alpha tensor over its
-/// rank; without one by the lora_alpha and r that the file's lora_adapter_metadata has for its network; else by 1.
+/// lora_up, alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr). A pair is scaled by its alpha tensor divided
+/// by its rank. Without an alpha tensor it is scaled by lora_alpha / r from the file's lora_adapter_metadata for its
+/// network, else by 1.
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
-  std::map<std::string, AdapterMatrices> networks;  ///< by component: "" the denoiser, "text_encoder", ...
+  std::map<std::string, AdapterMatrices> networks;  ///< by component: "" is the denoiser, "text_encoder", ...
   int64_t max_rank = 0;
-  /// Factors that the file does not hold as such. Views of `networks` point into them.
+  /// Factors that are computed from the file's tensors. Views in `networks` point into them.
   std::vector<std::unique_ptr<std::vector<float>>> computed;
 
-  /// invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a rank other than
-  /// the metadata's, or no pair. unsupported, by name: DoRA, differences of whole weights, biases, and the three
-  /// factors of Tucker forms.
+  /// Opens a file. invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a
+  /// rank other than the metadata's, or no pair. unsupported, by name: DoRA, differences of whole weights, biases, and
+  /// the three factors of Tucker forms.
   static Result<AdapterFile> open(const std::string& path);
 };
 
@@ -29,13 +30,14 @@ struct AdapterFile {
 class NetworkAdapters : public AdapterBank {
  public:
   NetworkAdapters() = default;
-  /// `idle_modules`: DenoiserModel's, whose factors have no effect.
+  /// `idle_modules`: DenoiserModel::idle_modules, whose factors have no effect.
   explicit NetworkAdapters(AdapterSites sites, std::span<const std::string> idle_modules = {});
-  /// The adapters that apply from the next step on, each scaled by its weight; none: the plain network. As select().
+  /// Sets the adapters that apply from the next step on, each scaled by its weight; an empty list is the plain network.
+  /// Errors: as select().
   Status set(NamedWeights adapters);
-  /// Changes with every set(): values computed with other adapters are stale.
+  /// Returns a number that every set() changes. Values computed with another version are stale.
   int64_t version() const { return version_; }
-  /// For a step of this network; valid until the next set().
+  /// Returns the active adapters for a step of this network; valid until the next set().
   std::vector<AdapterSegment> segments() const;
 
  private:

@@ -42,13 +42,15 @@ void CachedDenoiser::count(size_t part, size_t rows) {
   executed_flops_ += denoiser_->flops(part, static_cast<int64_t>(rows));
 }
 
-// Forecasts are written to the views of a row, so a row has none of what the rule does not read.
+// Sets the views of a row that the rule reads. The others stay empty, because forecasts are written to the views of a
+// row.
 void CachedDenoiser::set_views(CacheRow& row, int64_t index) const {
   const RowReads& reads = cache_.reads();
   if (reads.front_image) row.front_image = denoiser_->state(DenoiserState::kFrontImage, index);
   if (reads.embedded) {
     row.embedded = denoiser_->state(DenoiserState::kEmbedded, index);
-    if (row.embedded.empty()) row.embedded = denoiser_->state(DenoiserState::kFrontImage, index);  // no blocks in it
+    // The front has no blocks.
+    if (row.embedded.empty()) row.embedded = denoiser_->state(DenoiserState::kFrontImage, index);
   }
   if (reads.modulated) row.modulated = denoiser_->state(DenoiserState::kModulated, index);
   if (reads.middle_image) row.middle_image = denoiser_->state(DenoiserState::kMiddleImage, index);

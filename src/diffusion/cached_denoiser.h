@@ -1,4 +1,4 @@
-// A denoiser with a step cache: runs what the cache does not forecast, and counts operations.
+// A denoiser with a step cache: runs the parts that the cache does not forecast, and counts operations.
 #pragma once
 
 #include "diffusion/denoiser.h"
@@ -7,27 +7,27 @@
 
 namespace redline {
 
-/// One run: from Denoiser::begin to the last step. Rows are those of the denoiser's batch; each image is a request of
-/// the cache, each guidance branch a branch.
+/// Executes one run, from Denoiser::begin to the last step. Rows are those of the denoiser's batch. Each image is a
+/// request of the step cache, and each guidance branch is a branch of it.
 class CachedDenoiser {
  public:
-  /// `denoiser` outlives this, was built with `blocks` and has begun its batch.
-  /// unsupported: the rule skips a part of a network that is not divided into parts. invalid_argument: it needs another
-  /// number of blocks in the front or the tail.
+  /// `denoiser` must outlive this object, was built with `blocks` and has begun its batch.
+  /// unsupported: the rule skips a part, but the network is not divided into parts. invalid_argument: the rule needs
+  /// another number of blocks in the front or the tail.
   static Result<CachedDenoiser> make(Denoiser& denoiser, StepCache cache, BlockSplit blocks);
 
-  /// As Denoiser::evaluate, at `at`. Branches of a step may come in several calls, the conditional one first.
+  /// Denoiser::evaluate() for the step `at`. Branches of a step may come in several calls, the conditional one first.
   Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, const StepPoint& at,
                   std::span<float> out);
 
   const StepCache& cache() const { return cache_; }
-  /// Number of images with a row that was computed, not forecast, at the step of the last evaluate().
+  /// Returns the number of images with a row that was computed, not forecast, in the step of the last evaluate().
   int64_t computed_images() const;
-  /// Floating-point operations of the matrix products that were executed.
+  /// Returns the floating-point operations of the matrix products that were executed.
   double executed_operations() const { return executed_flops_; }
-  /// The same, relative to the same calls without a cache.
+  /// Returns the executed operations relative to those of the same calls without a step cache.
   double executed_share() const { return full_flops_ > 0 ? executed_flops_ / full_flops_ : 1; }
-  /// For the user: settings of the rule that do not suit this network.
+  /// Returns warnings for the user: settings of the rule that do not suit this network.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -38,12 +38,12 @@ class CachedDenoiser {
   Denoiser* denoiser_;
   StepCache cache_;
   int64_t step_ = -1;
-  std::vector<bool> computed_;  ///< by image, at step_
+  std::vector<bool> computed_;  ///< by image: a row was computed at step_
   double executed_flops_ = 0, full_flops_ = 0;
   std::vector<std::string> warnings_;
 };
 
-/// Step `index` of a run of `solver`, for a step cache.
+/// Returns step `index` of a run of `solver` in the form that the step cache needs.
 StepPoint step_point(const Solver& solver, int64_t index);
 
 }  // namespace redline

@@ -27,7 +27,7 @@ ImageProgress progress_of(const ImageResult& result, int step, int steps, const 
 /// Warns of an image of which the step cache has computed less than a quarter: below that, even the best rule of
 /// docs/step_cache.md gives another image for hard prompts.
 void warn_of_forecasts(ImageResult& result) {
-  constexpr int64_t kMinSteps = 3, kShare = 4;  // steps, and one of so many
+  constexpr int64_t kMinSteps = 3, kShare = 4;  // minimum steps for a warning, and the inverse of the share
   const auto steps = std::ssize(result.computed);
   const int64_t computed =
       std::count_if(result.computed.begin(), result.computed.end(), [](int64_t n) { return n > 0; });
@@ -94,7 +94,7 @@ bool DenoiseLoop::is_guided(int index) const {
   return in_.guided() && share >= in_.request->guidance_begin && share < in_.request->guidance_end;
 }
 
-// The model's output of the branches that the step needs.
+// Computes the model output of the branches that the step needs.
 Status DenoiseLoop::evaluate(CachedDenoiser& denoiser, int index, const StepPoint& at) {
   const auto images = static_cast<size_t>(in_.images);
   const std::span<const int64_t> all = rows_, positive = all.first(images);
@@ -121,7 +121,7 @@ void DenoiseLoop::keep_unmasked(int next) {
   for (size_t k = 0; k < x.size(); ++k) x[k] = in_.mask[k] * x[k] + (1 - in_.mask[k]) * renoised_[k];
 }
 
-// The VAE decodes means of squares of the latents.
+// The VAE decodes latents that are reduced by averaging squares.
 Result<RgbImage> DenoiseLoop::preview(int index, int64_t image, int64_t max_side) const {
   if (image < 0 || image >= in_.images)
     return invalid_argument("there is no image {} in a batch of {}", image, in_.images);

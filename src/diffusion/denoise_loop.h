@@ -1,4 +1,4 @@
-// The loop that turns noise into latents: model output, guidance, solver step, once for each noise level.
+// The denoising loop, which turns noise into latents: model output, guidance and solver step for each noise level.
 #pragma once
 
 #include <functional>
@@ -9,27 +9,28 @@
 
 namespace redline {
 
-/// What the loop starts from.
+/// Inputs of the denoising loop.
 struct DenoiseInputs {
-  const ImageRequest* request = nullptr;  ///< with its open fields filled in
+  const ImageRequest* request = nullptr;  ///< the request, with defaults filled in
   int64_t images = 0;
   LatentLayout layout;
-  double guidance_scale = 1;            ///< of classifier-free guidance; 1: one branch
-  PromptConditions positive, negative;  ///< negative: with guidance
+  double guidance_scale = 1;            ///< scale of classifier-free guidance; 1: one branch
+  PromptConditions positive, negative;  ///< negative: only used with guidance
   std::vector<float> noise;             ///< [images, channels, height, width]
-  std::vector<float> init_latents;      ///< image to image: the same shape; else empty
-  std::vector<float> mask;              ///< inpainting by blending: 1 is regenerated, the same shape; else empty
-  std::vector<float> mask_latents;      ///< of an inpainting network: [1 or images, 1 + channels, height, width]
+  std::vector<float> init_latents;      ///< image to image: [images, channels, height, width]; else empty
+  std::vector<float> mask;  ///< inpainting by blending: [images, channels, height, width], 1 is regenerated; else empty
+  std::vector<float> mask_latents;  ///< inpainting network: [1 or images, 1 + channels, height, width]; else empty
   NoiseSource* generator = nullptr;
 
   bool guided() const { return guidance_scale != 1; }
 };
 
+/// One run of the denoising loop.
 class DenoiseLoop {
  public:
-  /// Both outlive the loop. It may move tensors out of `inputs`.
+  /// `pipeline` and `inputs` must outlive the loop, which may move tensors out of `inputs`.
   DenoiseLoop(Pipeline& pipeline, DenoiseInputs& inputs) : p_(pipeline), in_(inputs) {}
-  /// Fills the latents, step times, operations and warnings of `result`.
+  /// Runs all steps and fills in the latents, step times, operations and warnings of `result`.
   /// cancelled: `on_step` returned false. internal: the model's output is not finite.
   Status run(const std::function<bool(const ImageProgress&)>& on_step, ImageResult& result);
 
@@ -49,7 +50,7 @@ class DenoiseLoop {
   std::unique_ptr<Solver> solver_;
   std::string solver_name_;
   FloatArray latents_;
-  std::vector<int64_t> rows_;  ///< of the denoiser's batch: all positive ones, then all negative ones
+  std::vector<int64_t> rows_;  ///< rows of the denoiser's batch: all positive ones, then all negative ones
   std::vector<float> scaled_, outputs_, renoised_;
   std::vector<float> before_;  ///< latents before the step, for previews
 };

@@ -9,18 +9,19 @@ namespace redline {
 
 namespace {
 
-// Inputs that stay in memory of the denoiser, and outputs that later parts read, are external
+// Prefixes of external values: inputs that are kept in memory of the denoiser, and outputs that later parts read
 // (graph/external_values.h). A part may read and write values of one name, which are different ports.
 const std::string kIn = std::string(kExternalPrefix) + "in.", kOut = std::string(kExternalPrefix) + "out.";
 constexpr const char* kMiddlePrefix = "middle.";
 
-// Of latents and timestep every step has its own; integers cannot be bound (Executable::bind).
+// Returns true if each step writes the input: latents and timestep differ in each step, and integers cannot be bound
+// (Executable::bind).
 bool is_written_by_step(const ValueInfo& input) {
   return input.name == "latents" || input.name == "timestep" || input.dtype != DType::kF32;
 }
 
-/// Makes external: the inputs that stay for a run, and the outputs of the first two parts with the inputs of later
-/// parts that read them.
+/// Makes these values external: the inputs that are constant over a run, and the outputs of the first two parts with
+/// the inputs of later parts that read them.
 void make_external(DenoiserModel& model) {
   std::set<std::string> handed;
   Graph* const parts[] = {&model.front, &model.middle, &model.tail};
@@ -157,7 +158,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
   return batch_.timesteps.empty() ? Status() : invariants_.prepare(batch_.timesteps[0], adapters_);
 }
 
-// Writes the inputs that stay for the run: one table for all rows, or what the batch has of each.
+// Writes the inputs that are constant over the run: one table for all rows, or the batch's value of each row.
 Status Denoiser::begin_conditions() {
   const LatentLayout& l = batch_.layout;
   const SymbolValues one = sizes(1);

@@ -45,7 +45,7 @@ Status DenoiserNetwork::read_latents(const NamedTensor& latents, Call& call) con
                       : 1;
   b.rows = rows;
   b.images = rows / call.branches;
-  // Of two equal halves, the first has the latents of all.
+  // If the call has two equal halves, the first half has the latents of all images.
   const int64_t plane = height * width, all = channels * plane, own = model.latent_channels * plane;
   for (int64_t i = 0; i < b.images; ++i) {
     const auto row = given.begin() + i * all;
@@ -96,8 +96,8 @@ Result<DenoiserNetwork::Call> DenoiserNetwork::read_call(std::span<const NamedTe
   return call;
 }
 
-// The first row of the call in the denoiser's batch. Calls with the same conditions share it; a new context joins
-// it; anything else begins a new one.
+// Returns the first row of the call in the denoiser's batch. A call with the conditions of a context uses its rows, a
+// new context is added to the batch, and any other call begins a new batch.
 Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& context) {
   const DenoiserBatch &now = denoiser_->batch(), &given = call.batch;
   const LatentLayout &a = now.layout, &b = given.layout;
@@ -195,7 +195,7 @@ Status DenoiserNetwork::run(std::span<const NamedTensor> inputs, std::span<const
 
 Status DenoiserNetwork::set_adapters(std::span<const AdapterFactorPair> pairs) {
   const std::lock_guard lock(mutex_);
-  // What a step cache stored was computed with other adapters.
+  // Values that a step cache has stored were computed with other adapters.
   contexts_.clear();
   return replace_adapters(denoiser_->adapters(), pairs, options_.max_adapter_rank, active_adapters_);
 }

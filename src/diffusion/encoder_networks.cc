@@ -1,4 +1,4 @@
-// Text encoders and autoencoders as networks of their own.
+// Text encoders and autoencoders as separate networks.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Status TextEncoderNetwork::run(std::span<const NamedTensor> inputs, std::span<co
       return unknown_output(output, has_lengths ? "hidden" : "hidden, penultimate, pooled");
     REDLINE_TRY(expect_room(output, batch * elements(output)));
   }
-  // One text at a time, as in TextEncoder::encode.
+  // Texts are encoded one at a time, as in TextEncoder::encode().
   for (int64_t i = 0; i < batch; ++i) {
     const std::span<const int32_t> own(ids + i * length, static_cast<size_t>(length));
     REDLINE_TRY(run_text_encoder(network_, own, pooled_place(model_.pooled_token, own), lengths ? lengths[i] : length,

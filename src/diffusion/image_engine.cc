@@ -17,7 +17,7 @@ namespace redline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// Where the mask is black, `image` takes the pixels of `initial`; where it is gray, a mixture.
+/// Replaces pixels of `image` by those of `initial` where the mask is black, and by a mixture where it is gray.
 void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& image) {
   for (size_t i = 0; i < image.rgb.size(); ++i) {
     const int share = mask.rgb[i], kept = 255 - share;
@@ -25,7 +25,7 @@ void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& imag
   }
 }
 
-/// Rows of zeros up to `tokens` for each prompt; the denoiser does not attend to them.
+/// Appends rows of zeros up to `tokens` for each prompt; the denoiser does not attend to them.
 void pad_text(PromptConditions& branch, int64_t tokens) {
   const std::vector<float> text = std::move(branch.values["text"]);
   const size_t before = text.size() / static_cast<size_t>(branch.prompts);
@@ -37,12 +37,12 @@ void pad_text(PromptConditions& branch, int64_t tokens) {
   branch.tokens = tokens;
 }
 
-/// Width and height are multiples of this many pixels.
+/// Returns the number of pixels that width and height must be multiples of.
 int64_t size_multiple(const Pipeline& p) { return p.vae.scale() * p.denoiser->model().patch; }
 
-/// The size of an initial image for the model: rounded down to its multiple. Without a requested side, and with a side
-/// above the limit, it has as many pixels as the model's own size; with one requested side, the other follows. The
-/// proportions stay.
+/// Returns the size for an initial image, with its proportions, rounded down to the model's multiple. With one
+/// requested side, the other follows. Without a requested side, and if a side exceeds the limit, the image gets as many
+/// pixels as the model's default size.
 std::pair<int64_t, int64_t> size_near(const Pipeline& p, const RgbImage& image, const ImageRequest& r) {
   const int64_t unit = size_multiple(p), most = p.options.max_side / unit * unit;
   const auto width = static_cast<double>(std::max<int64_t>(image.width, 1)),
@@ -68,7 +68,7 @@ std::pair<int64_t, int64_t> size_of(const Pipeline& p, const ImageRequest& r) {
 /// "64x48"
 std::string size_text(const RgbImage& image) { return fmt::format("{}x{}", image.width, image.height); }
 
-/// One request: its inputs, gathered step by step, and its result.
+/// Executes one request: gathers its inputs step by step and makes the result.
 class GenerateTask {
  public:
   GenerateTask(Pipeline& pipeline, const ImageRequest& request) : p_(pipeline), request_(request) {}
@@ -158,11 +158,11 @@ Status GenerateTask::fit_images() {
     const bool is_other = gray.width != r.init_image->width || gray.height != r.init_image->height;
     const auto by_height = static_cast<double>(gray.width * r.init_image->height),
                by_width = static_cast<double>(gray.height * r.init_image->width);
-    constexpr double kRounding = 0.03;  // of sides that were rounded to pixels
+    constexpr double kRounding = 0.03;  // tolerance for sides that were rounded to pixels
     if (std::abs(by_height - by_width) > kRounding * by_height)
       result_.warnings.push_back(
           fmt::format("the mask is {}, the initial image {}: it is stretched to the image", size_text(gray), before));
-    // A part is cut from the mask where it is cut from the image.
+    // The mask is cropped at the same place as the image.
     if (is_other && mode != ResizeMode::kStretch)
       gray = resize_lanczos(gray, r.init_image->width, r.init_image->height);
     r.mask = std::make_shared<const RgbImage>(std::move(gray));
@@ -193,7 +193,7 @@ Status GenerateTask::take_guidance_scale() {
   return {};
 }
 
-// Embeddings of the caller in place of the text encoders'.
+// Takes embeddings of the caller instead of running the text encoders.
 Status GenerateTask::take_all_embeds() {
   const ImageRequest& r = request_;
   REDLINE_TRY(take_embeds("prompt_embeds", *r.prompt_embeds, r.pooled_embeds.get(), in_.positive));
@@ -307,13 +307,14 @@ Status GenerateTask::encode_init_image() {
   return {};
 }
 
-// Extra input channels of an inpainting network: the mask, and latents of the image with its masked area blanked.
+// Computes the extra input channels of an inpainting network: the mask, and latents of the image with its masked area
+// blanked.
 Status GenerateTask::encode_mask_latents() {
   if (!p_.denoiser->is_inpainting()) return {};
   const ImageRequest& r = request_;
   if (!r.mask)
     result_.warnings.emplace_back("this is an inpainting model; without a mask it regenerates the whole image");
-  // Without a mask nothing of the image is kept.
+  // Without a mask the whole image is regenerated, so none of it is kept.
   const std::vector<float> pixels =
       pixel_values(r.mask ? r.init_image.get() : nullptr, r.mask.get(), r.width, r.height);
   REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.layout, *generators_));
@@ -361,7 +362,7 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
 
 namespace {
 
-/// The components of a pipeline in the order in which they run.
+/// Returns functions that open the components of a pipeline, in the order in which they run.
 std::vector<WeightExaminer::Open> open_components(const std::string& path, const Pipeline& pipeline) {
   Result<PipelineFiles> files = PipelineFiles::open(path);
   if (!files.ok()) return {};

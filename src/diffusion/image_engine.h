@@ -29,11 +29,11 @@ class DiffusionEngine final : public ImageEngine {
   Status load_adapter(const std::string& name, const std::string& path) override;
   Status set_adapters(const std::vector<std::pair<std::string, double>>& adapters) override;
   MemoryReport memory() const override;
-  /// The compiled programs of the denoiser and of the VAE decoder.
+  /// Returns a listing of the compiled programs of the denoiser and of the VAE decoder.
   std::string describe_program() const;
 
  private:
-  /// Which weight is to blame for values that are not finite.
+  /// Adds the weight that is the reason, if `failure` is about values that are not finite.
   Status explained(Status failure);
 
   std::unique_ptr<Pipeline> pipeline_;
@@ -41,7 +41,8 @@ class DiffusionEngine final : public ImageEngine {
   std::mutex mutex_;  // one request at a time
 };
 
-/// Every engine returned by ImageEngine::open has programs to describe; not part of the public API.
+/// Returns the text of an engine's compiled programs. `engine` was returned by ImageEngine::open. Not part of the
+/// public API.
 std::string describe_program(const ImageEngine& engine);
 
 }  // namespace redline

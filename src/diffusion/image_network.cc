@@ -29,14 +29,15 @@ Status check_network_options(const NetworkOptions& o) {
   return {};
 }
 
-/// The caller's weights as a checkpoint that does not own its tensors: they are packed or copied before open() returns.
+/// Returns the caller's weights as a checkpoint that does not own its tensors, which are packed or copied before open()
+/// returns.
 Result<Checkpoint> checkpoint_of(const std::string& class_name, const std::string& config,
                                  std::span<const NamedTensor> tensors) {
   Checkpoint checkpoint;
   checkpoint.path = class_name;
   checkpoint.format = "safetensors";
   REDLINE_ASSIGN(checkpoint.config, parse_json_object(config, class_name + ": config"));
-  checkpoint.config["architectures"] = {class_name};  // tells a text encoder with a projection from one without
+  checkpoint.config["architectures"] = {class_name};  // distinguishes a text encoder with a projection from one without
   for (const NamedTensor& tensor : tensors) {
     if (tensor.type == TensorType::kI32)
       return invalid_argument("{}: tensor {} has type I32; weights are F32, F16 or BF16", class_name, tensor.name);

@@ -1,4 +1,4 @@
-// The networks behind include/redline/network.h.
+// Implements the networks of include/redline/network.h.
 #pragma once
 
 #include <mutex>
@@ -11,8 +11,8 @@
 
 namespace redline {
 
-/// A denoiser that is called step by step. Rows of a call are images, or two branches of guidance of half as many
-/// images where both halves of the latents are equal: diffusers puts the unconditional half first.
+/// A denoiser that is called step by step. The rows of a call are images. If both halves of the latents are equal, they
+/// are the two guidance branches of half as many images: diffusers puts the unconditional half first.
 class DenoiserNetwork final : public ImageNetwork {
  public:
   static Result<std::unique_ptr<ImageNetwork>> make(DenoiserModel model, std::shared_ptr<Runtime> runtime,
@@ -24,7 +24,7 @@ class DenoiserNetwork final : public ImageNetwork {
   Report report() const override;
 
  private:
-  /// The branches of guidance of one call.
+  /// The guidance branches of one call.
   struct Context {
     std::string name;
     int64_t branches = 0;
@@ -34,7 +34,7 @@ class DenoiserNetwork final : public ImageNetwork {
     int64_t branches = 1;
     DenoiserBatch batch;
     std::vector<float> x;  ///< [images, latent_channels, height, width]
-    /// Row of the call that becomes row r of `batch`.
+    /// Returns the row of the call that becomes row r of `batch`.
     int64_t given_row(int64_t r) const { return branches == 2 ? (r + batch.images) % batch.rows : r; }
   };
 
@@ -50,7 +50,7 @@ class DenoiserNetwork final : public ImageNetwork {
   std::shared_ptr<Runtime> runtime_;
   NetworkOptions options_;
   std::unique_ptr<Denoiser> denoiser_;
-  std::vector<Context> contexts_;  ///< of the denoiser's batch
+  std::vector<Context> contexts_;  ///< calls whose branches are in the denoiser's batch
   std::vector<float> outputs_;
   RuleRequest rule_;
   std::optional<CachedDenoiser> cached_;
@@ -75,7 +75,7 @@ class TextEncoderNetwork final : public ImageNetwork {
   mutable std::mutex mutex_;
   std::shared_ptr<Runtime> runtime_;
   int64_t max_tokens_ = 0, max_adapter_rank_ = 0;
-  TextEncoderModel model_;  ///< its graph has moved into the network
+  TextEncoderModel model_;  ///< description of the model, whose graph has been moved to network_
   Executable network_;
   NetworkAdapters adapters_;
   std::vector<std::string> active_adapters_;

@@ -5,8 +5,8 @@
 
 namespace redline {
 
-/// Takes steps and guidance that `r` leaves open from `defaults`, and the size if there is no initial image, from which
-/// the engine takes it.
+/// Fills in steps and guidance that `r` leaves unset from `defaults`. The size is filled in only without an initial
+/// image, because the engine takes it from that image.
 inline void fill_open(ImageRequest& r, const ImageRequest& defaults) {
   if (r.width == 0 && !r.init_image) r.width = defaults.width;
   if (r.height == 0 && !r.init_image) r.height = defaults.height;
@@ -16,7 +16,7 @@ inline void fill_open(ImageRequest& r, const ImageRequest& defaults) {
   if (r.max_sequence_length == 0) r.max_sequence_length = defaults.max_sequence_length;
 }
 
-/// `r` completed from `defaults` and without a step cache: the reference run of comparisons.
+/// Returns `r` completed from `defaults` and without a step cache, for the reference run of comparisons.
 inline ImageRequest with_defaults(ImageRequest r, const ImageRequest& defaults) {
   fill_open(r, defaults);
   if (r.negative_prompt.empty()) r.negative_prompt = defaults.negative_prompt;

@@ -5,8 +5,8 @@
 namespace redline {
 namespace {
 
-// Whether a weight is quantized to 8 bits: matrices of blocks. Small, error-sensitive layers stay as they are:
-// embedders, modulation and the last projection, whose errors move every token alike.
+// Returns true if a weight is quantized to 8 bits: a matrix of a block. Small, error-sensitive layers keep their type:
+// embedders, modulation and the last projection, whose errors affect all tokens in the same way.
 bool is_quantized_weight(const std::string& name) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");

@@ -3,7 +3,7 @@
 namespace redline {
 namespace {
 
-/// Calls body(place among the planes, place among the rows) for every element.
+/// Calls body(index in the planes, index in the rows) for every element.
 template <class Body>
 void for_elements(const LatentLayout& l, int64_t row_channels, Body body) {
   const int64_t p = l.patch, across = l.width / p, row_size = row_channels * p * p;

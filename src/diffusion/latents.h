@@ -1,4 +1,4 @@
-// Conversion of latents between the solver's layout (channel planes) and the network's (rows of tokens or pixels).
+// Converts latents between the solver's layout (channel planes) and the network's (rows of tokens or pixels).
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,17 @@ struct LatentLayout {
   int64_t elements() const { return channels * height * width; }
 };
 
-/// planes [channels, height, width] -> rows [height / patch * width / patch, channels * patch * patch]
+/// Converts planes [channels, height, width] to rows [height / patch * width / patch, channels * patch * patch].
 void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
-/// The inverse; rows have `row_channels` channels, of which the first layout.channels are read.
+/// Does the inverse of pack_latents(). Rows have `row_channels` channels, of which the first layout.channels are read.
 void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
 
-/// Means of factor x factor squares of `planes`; at the right and lower edge of the part inside the plane. `small`
-/// receives their layout.
+/// Returns the means of factor x factor squares of `planes`; at the right and lower edge, of the part inside the plane.
+/// `small` receives the layout of the result.
 std::vector<float> shrink_latents(std::span<const float> planes, const LatentLayout& layout, int64_t factor,
                                   LatentLayout& small);
 
-/// False: some value is infinite or NaN.
+/// Returns false if a value is infinite or NaN.
 inline bool all_finite(std::span<const float> x) {
   return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
 }

@@ -85,7 +85,7 @@ Status replace_adapters(NetworkAdapters& bank, std::span<const AdapterFactorPair
     if (!adapters[pair.adapter].emplace(std::move(module), std::move(matrix)).second)
       return invalid_argument("adapter \"{}\" has two pairs for {}", pair.adapter, pair.module);
   }
-  // Loaded under names that no active adapter has, so that an error leaves the active ones in place.
+  // Adapters are loaded under names that no active adapter has, so that the active ones are kept on error.
   static std::atomic<int64_t> loads{0};
   const int64_t load = ++loads;
   std::vector<std::pair<std::string, double>> weights;

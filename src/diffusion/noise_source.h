@@ -8,8 +8,9 @@ namespace redline {
 class NoiseSource {
  public:
   virtual ~NoiseSource() = default;
-  /// Fills `out` with samples of a standard normal distribution: one call for each torch.randn of the diffusers
-  /// pipeline, of the same size. A source for rows in another order than torch's draws in torch's order and permutes.
+  /// Fills `out` with samples of a standard normal distribution: The diffusers pipeline calls torch.randn once for each
+  /// call, with the same size. If rows have another order than in torch, the source draws in torch's order and
+  /// permutes.
   virtual void draw(std::span<float> out) = 0;
 };
 

@@ -21,7 +21,7 @@ Result<nlohmann::json> read_object(const std::string& path) {
   return parse_json_object(without_infinities(text), path);
 }
 
-// The only .gguf or .safetensors file of a folder that has none under diffusers' names; else "".
+// Returns the only .gguf or .safetensors file of a folder, if no file has diffusers' name; else "".
 std::string lone_file(const std::string& folder) {
   std::string found;
   std::error_code error;

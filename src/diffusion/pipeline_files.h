@@ -1,4 +1,4 @@
-// A diffusers folder: model_index.json lists the components, each in a folder of its own.
+// Reads a diffusers folder: model_index.json lists the components, each of which has its own folder.
 #pragma once
 
 #include <optional>
@@ -13,31 +13,31 @@ struct PipelineComponent {
   std::string name, library, class_name;
 };
 
-/// redline.json beside model_index.json: {"defaults": {...}, "step_cache": "FILE", "prompt_words": {...}}, the
-/// recommended settings.
+/// Recommended settings from redline.json, in the folder of model_index.json: {"defaults": {...}, "step_cache": "FILE",
+/// "prompt_words": {...}}.
 struct PipelineDefaults {
   std::optional<int64_t> width, height, num_inference_steps, max_sequence_length;
   std::optional<double> guidance_scale, true_cfg_scale;
   std::optional<std::string> negative_prompt;
-  std::string step_cache;  ///< a calibration (calibration_file.h) in the same folder; or ""
+  std::string step_cache;  ///< name of a calibration file (calibration_file.h) in the same folder; or ""
   PromptWords prompt_words;
 };
 
 struct PipelineFiles {
   std::string path;
   std::string class_name;                     ///< "FluxPipeline"
-  std::vector<PipelineComponent> components;  ///< without those that are null, in the file's order
+  std::vector<PipelineComponent> components;  ///< components that are not null, in the file's order
   nlohmann::json scheduler_config;
   PipelineDefaults defaults;
   std::optional<bool> zeros_for_empty_prompt;  ///< model_index.json's force_zeros_for_empty_prompt
-  std::string denoiser_file;  ///< a denoiser in one file (DenoiserRow::single_file) in place of the folder's; or ""
+  std::string denoiser_file;  ///< single-file denoiser (DenoiserRow::single_file) that replaces the folder's; or ""
 
-  /// not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is not JSON of the
-  /// expected form; the message names the field.
+  /// Opens a folder. not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is not
+  /// JSON of the expected form; the message names the field.
   static Result<PipelineFiles> open(const std::string& path);
   const PipelineComponent* find(std::string_view name) const;
-  /// Config and weights of a component. The folder of a denoiser with a DenoiserRow::single_file may hold such a file.
-  /// not_found: model_index.json has none of that name, or its folder is missing. unsupported: an unknown
+  /// Opens config and weights of a component. The folder of a denoiser with a DenoiserRow::single_file may hold such a
+  /// file. not_found: model_index.json has no component of this name, or its folder is missing. unsupported: an unknown
   /// class; the message lists the known ones. invalid_argument: config.json is of another class.
   Result<Checkpoint> open_component(std::string_view name) const;
 };

@@ -21,7 +21,7 @@ Status check_options(const ImageOptions& options) {
   return {};
 }
 
-// A UNet's training size in latent pixels, each way; 0: missing, or not a square.
+// Returns the side of a UNet's training size in latent pixels; 0: missing, or not a square.
 int64_t square_sample_size(const nlohmann::json& config) {
   const auto size = config.find("sample_size");
   if (size == config.end() || !size->is_number_integer()) return 0;

@@ -1,4 +1,4 @@
-// Opens a diffusers folder: every component read, converted to the wanted type and compiled once.
+// Opens a diffusers folder: reads every component, converts it to the requested type and compiles it.
 #pragma once
 
 #include "diffusion/denoiser.h"
@@ -18,7 +18,7 @@ constexpr int64_t kMaxTextTokens = 1024;
 struct Pipeline {
   const PipelineRow* row = nullptr;
   std::string family_name;  ///< "flux"
-  ImageOptions options;     ///< dtype kQ8 resolved
+  ImageOptions options;     ///< the options, with dtype kQ8 replaced by the actual type
   ImageRequest defaults;
   nlohmann::json scheduler_config;
   std::vector<CalibratedMask> masks;
@@ -26,17 +26,17 @@ struct Pipeline {
   bool zeros_for_empty_prompt = false;
 
   std::shared_ptr<Runtime> runtime;
-  std::map<std::string, std::unique_ptr<TextEncoder>> text_encoders;  ///< by component
-  PromptEncoders prompt_encoders;                                     ///< the same
+  std::map<std::string, std::unique_ptr<TextEncoder>> text_encoders;  ///< by component name
+  PromptEncoders prompt_encoders;                                     ///< refers to text_encoders
   std::unique_ptr<Denoiser> denoiser;
   VaeCodec vae;
   PipelineAdapters adapters;
 
-  /// The executables of all components.
+  /// Returns the executables of all components.
   std::vector<const Executable*> networks() const;
 };
 
-/// Errors as ImageEngine::open's.
+/// Opens a pipeline. Errors: those of ImageEngine::open().
 Result<std::unique_ptr<Pipeline>> load_pipeline(const std::string& path, const ImageOptions& options);
 
 }  // namespace redline

@@ -13,15 +13,15 @@ bool is_number(std::string_view text) {
   return has_digit && text.find_first_not_of("0123456789. +-") == std::string_view::npos;
 }
 
-/// The text from `open` to the next `close`, both included, whose last part after a colon is a number; "" if there is
-/// none. `colons`: least number of colons.
+/// Returns the text from `open` to the next `close`, both included, whose last part after a colon is a number; "" if
+/// there is none. `colons`: minimum number of colons.
 std::string_view weighted(std::string_view prompt, char open, char close, int64_t colons) {
   for (size_t end = prompt.find(close); end != std::string_view::npos; end = prompt.find(close, end + 1)) {
     const std::string_view before = prompt.substr(0, end);
     const size_t colon = before.rfind(':'), begin = before.rfind(open);
     if (colon == std::string_view::npos || begin == std::string_view::npos || begin > colon) continue;
     const std::string_view inside = before.substr(begin + 1);
-    // "(8:30)" is a time: a weight follows words.
+    // "(8:30)" is a time, because a weight follows words.
     if (is_number(before.substr(colon + 1)) && !is_number(before.substr(begin + 1, colon - begin - 1)) &&
         std::count(inside.begin(), inside.end(), ':') >= colons)
       return prompt.substr(begin, end + 1 - begin);
@@ -33,7 +33,8 @@ bool is_word_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/// The word `name` on its own, or followed by a name if it ends with a colon; "" if the prompt does not have it.
+/// Returns the separate word `name`, or, if it ends with a colon, `name` and the text that follows it; "" if the prompt
+/// does not have it.
 std::string_view word(std::string_view prompt, std::string_view name) {
   for (size_t at = prompt.find(name); at != std::string_view::npos; at = prompt.find(name, at + 1)) {
     if (at > 0 && is_word_char(prompt[at - 1])) continue;

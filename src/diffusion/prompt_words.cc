@@ -7,7 +7,7 @@ namespace {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/// The words of ASCII letters, in lower case.
+/// Returns the words of ASCII letters, in lower case.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char c : text) {

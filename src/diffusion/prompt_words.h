@@ -11,12 +11,12 @@
 namespace redline {
 
 struct PromptWords {
-  std::vector<std::string> known;  ///< in the singular and in lower case; empty: any text
-  std::string draws;               ///< what the model draws: the words after "it draws"
+  std::vector<std::string> known;  ///< known words, in the singular and in lower case; empty: any text
+  std::string draws;               ///< description of the images that the model generates: the words after "it draws"
 
-  /// {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: another form.
+  /// Reads {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: JSON of another form.
   static Result<PromptWords> parse(const nlohmann::json& json);
-  /// The notice for a prompt without any known word; "" if each has one.
+  /// Returns the notice for prompts without any known word; "" if each prompt has one.
   std::string warning(std::span<const std::string> prompts) const;
 };
 

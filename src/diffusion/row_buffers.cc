@@ -7,7 +7,7 @@ Status RowBuffer::resize(const Executable& executable, int64_t rows, int64_t row
   if (memory_ && rows * row_elements <= capacity_) return {};
   const int64_t bytes = rows * row_elements * int64_t{sizeof(float)};
   REDLINE_ASSIGN(memory_, executable.make_buffer(bytes));
-  REDLINE_ASSIGN(compact_, executable.make_buffer(bytes));  // touched only where rows have gaps
+  REDLINE_ASSIGN(compact_, executable.make_buffer(bytes));  // takes memory only if rows are not contiguous
   capacity_ = rows * row_elements;
   return {};
 }

@@ -1,5 +1,5 @@
-// Values of the rows of a batch in the memory of the back end. Executables that run some of the rows read and write
-// them in place; on a device they stay there unless the host reads a row.
+// Stores values of the rows of a batch in the memory of the back end. Executables that run some of the rows read and
+// write the values in place. Values on a device stay there unless the host reads a row.
 #pragma once
 
 #include <map>
@@ -12,23 +12,23 @@
 
 namespace redline {
 
-/// One value, [rows, row_elements] float32.
+/// A buffer for one value, [rows, row_elements] float32.
 class RowBuffer {
  public:
-  /// Room for `rows` rows; contents are undefined. out_of_memory: states the bytes.
+  /// Makes room for `rows` rows; contents are undefined. out_of_memory: the message has the number of bytes.
   Status resize(const Executable& executable, int64_t rows, int64_t row_elements);
   int64_t row_elements() const { return row_elements_; }
   bool empty() const { return !memory_; }
-  /// Host view of one row, valid until a row is bound.
+  /// Returns the address of one row on the host, valid until a row is bound.
   float* row(int64_t r) { return reinterpret_cast<float*>(memory_->host()) + r * row_elements_; }
-  /// One row where it is.
+  /// Returns a view of one row, on the host or the device.
   StateView view(int64_t r) { return {*memory_, r * row_elements_, row_elements_}; }
 
-  /// Binds an input port to these rows (increasing indices, not empty). Rows with gaps between them are copied.
+  /// Binds an input port to `rows` (increasing indices, not empty). Rows that are not contiguous are copied.
   void bind_input(Executable& executable, std::string_view port, std::span<const int64_t> rows);
-  /// Binds an output port to these rows; take_output() completes the rows after the run.
+  /// Binds an output port to `rows`; take_output() completes them after the run.
   void bind_output(Executable& executable, std::string_view port, std::span<const int64_t> rows);
-  /// The same for rows from `first` on, however many the run writes.
+  /// Binds an output port to the rows from `first` on, for a run that writes any number of rows.
   void bind_output_from(Executable& executable, std::string_view port, int64_t first);
   void take_output(std::span<const int64_t> rows);
 
@@ -40,7 +40,7 @@ class RowBuffer {
   void bind(Executable& executable, std::string_view port, std::span<const int64_t> rows, bool step_writes);
 
   int64_t row_elements_ = 0, capacity_ = 0;
-  std::unique_ptr<BackendBuffer> memory_, compact_;  ///< compact_: rows without the gaps between them
+  std::unique_ptr<BackendBuffer> memory_, compact_;  ///< compact_: contiguous copy of rows that are not
 };
 
 using RowBuffers = std::map<std::string, RowBuffer, std::less<>>;

@@ -15,7 +15,7 @@ namespace redline {
 /// Settings of one run.
 struct StepPlan {
   int steps = 0;
-  int64_t image_tokens = 0;  ///< of one image, for schedules that shift with its size (use_dynamic_shifting)
+  int64_t image_tokens = 0;  ///< tokens of one image, for schedules that depend on its size (use_dynamic_shifting)
   double strength = 1;       ///< image to image: below 1 the first 1 - strength of the steps are skipped
   /// The pipeline passes `steps` sigmas evenly spaced from 1 to 1 / steps (FLUX); others (SD3) leave the spacing to the
   /// solver. Solvers with use_flow_sigmas ignore it, as in diffusers.
@@ -25,7 +25,7 @@ struct StepPlan {
   double eta = 0;  ///< DDIM only: 0 draws no noise, 1 as much as DDPM
 };
 
-/// What the model's output stands for, where x = signal * clean + spread * noise.
+/// Meaning of the model's output, where x = signal * clean + spread * noise.
 enum class PredictionType : uint8_t {
   kEpsilon,   ///< the noise
   kSample,    ///< the clean latents
@@ -33,40 +33,44 @@ enum class PredictionType : uint8_t {
   kFlow,      ///< noise - clean
 };
 
-/// One of diffusers' schedulers: the same timesteps, sigmas and latents, step by step, in float32. Holds the state of
-/// one run, which set_steps begins. The latents of a batch are one span; noise is drawn for the whole batch at once.
+/// Equivalent of a scheduler of diffusers: it gives the same timesteps, sigmas and latents, step by step, in float32.
+/// It holds the state of one run, which set_steps() begins. The latents of a batch are one span; noise is drawn for the
+/// whole batch at once.
 class Solver {
  public:
-  /// From a scheduler_config.json: `_class_name` (diffusers' or a short name of solver_names) and its fields; absent
-  /// fields have diffusers' defaults, and fields of its other schedulers are ignored, as there.
+  /// Makes the solver of a scheduler_config.json: `_class_name` (diffusers' or a short name of solver_names()) and its
+  /// fields. Absent fields have diffusers' defaults. Fields of diffusers' other schedulers are ignored, as in
+  /// diffusers.
   /// unsupported: an unknown class, value or field; the message lists the known ones.
   static Result<std::unique_ptr<Solver>> make(const nlohmann::json& config);
   virtual ~Solver() = default;
 
-  /// invalid_argument: steps, strength or eta out of range, or a timestep outside the training schedule.
+  /// Begins a run. invalid_argument: steps, strength or eta out of range, or a timestep outside the training schedule.
   Status set_steps(const StepPlan& plan);
 
-  /// Executable evaluations of the run: more than requested with PNDM, fewer with strength below 1.
+  /// Returns the number of evaluations of the network: more than requested with PNDM, fewer with strength below 1.
   int num_steps() const { return static_cast<int>(timesteps().size()); }
-  /// [num_steps()] the network's timestep input, 0 .. num_train_timesteps.
+  /// Returns the timestep inputs of the network, [num_steps()], in 0 .. num_train_timesteps.
   std::span<const float> timesteps() const { return std::span(layout_.timesteps).subspan(begin_); }
-  /// [num_steps() + 1] decreasing noise-to-signal ratios; of flow solvers the share of noise.
+  /// Returns decreasing noise-to-signal ratios, [num_steps() + 1]; for flow solvers the shares of noise.
   std::span<const float> sigmas() const { return std::span(layout_.sigmas).subspan(begin_); }
-  /// Text to image starts from standard normal noise times this.
+  /// Returns the factor of the standard normal noise from which text to image starts.
   float init_noise_sigma() const { return layout_.init_noise_sigma; }
   bool is_flow() const { return is_flow_; }
-  /// The factor of a step x += (next sigma - sigma) * model_output (Euler); 0: the solver has another kind of step.
+  /// Returns next sigma - sigma if a step is x += (next sigma - sigma) * model_output (Euler); 0: the solver has
+  /// another kind of step.
   double step_size(int index) const;
 
-  /// The network's input for `x` at a step: x / input_scale. The spans may be the same.
+  /// Computes the network's input for `x` at a step: x / input_scale. The spans may be the same.
   void scale_input(int index, std::span<const float> x, std::span<float> scaled) const;
-  /// The clean latents that the model's output at a step stands for, when `x` are the latents before it.
+  /// Computes the clean latents that the model's output at a step implies. `x` are the latents before the step.
   void predict_clean(int index, std::span<const float> x, std::span<const float> model_output,
                      std::span<float> clean) const;
   /// Updates `x` from level `index` to `index + 1`; indices come in order, each once.
   /// internal: `index` is not the next one, or the spans have other sizes than before.
   Status step(int index, std::span<const float> model_output, std::span<float> x, NoiseSource& noise);
-  /// out = clean latents with `noise` at the level of step `index`; clean at num_steps(). `out` may be `clean`.
+  /// Adds `noise` to clean latents at the level of step `index`; at num_steps() the result is clean. `out` may be
+  /// `clean`.
   void add_noise(int index, std::span<const float> clean, std::span<const float> noise, std::span<float> out) const;
 
  protected:
@@ -79,8 +83,8 @@ class Solver {
     float signal, noise;
   };
   struct Step {
-    size_t index;  ///< into the whole layout, skipped steps included
-    size_t taken;  ///< earlier steps of this run
+    size_t index;  ///< index into the whole layout, skipped steps included
+    size_t taken;  ///< number of earlier steps of this run
     std::span<const float> output;
     std::span<float> x;
   };
@@ -88,14 +92,14 @@ class Solver {
   virtual Result<Layout> lay_out(const StepPlan& plan) = 0;
   virtual Level level(size_t index) const = 0;
   virtual PredictionType prediction_type() const = 0;
-  /// The network sees x / input_scale.
+  /// Returns the divisor of the network's input: the network gets x / input_scale.
   virtual float input_scale(size_t) const { return 1; }
-  /// Whether a step is x += (next sigma - sigma) * model_output.
+  /// Returns true if a step is x += (next sigma - sigma) * model_output.
   virtual bool adds_model_output() const { return false; }
   virtual void advance(const Step& step, NoiseSource& noise) = 0;
 
   const Layout& layout() const { return layout_; }
-  /// Standard normal values for one step, valid until the next call.
+  /// Draws standard normal values for one step, valid until the next call.
   std::span<const float> draw(NoiseSource& noise, size_t size);
 
   bool is_flow_ = false;  ///< set by subclasses
@@ -106,14 +110,14 @@ class Solver {
   std::vector<float> drawn_;
 };
 
-/// "ddim, dpm++, euler, ..."
+/// Returns the short names: "ddim, dpm++, euler, ..."
 std::string solver_names();
-/// The short name of a scheduler_config.json's solver with the suffixes of its options: "dpm++-karras".
+/// Returns the short name of a scheduler_config.json's solver with the suffixes of its options: "dpm++-karras".
 std::string solver_name(const nlohmann::json& config);
-/// The scheduler_config.json of a model changed to another solver: `name` is a class name, or a short name with
+/// Returns a model's scheduler_config.json changed to another solver. `name` is a class name, or a short name with
 /// optional suffixes that set fields ("dpm++-karras", "dpm++-sde"), or a name of other programs ("euler_a", "DPM++ 2M
-/// Karras"). "euler" of a flow model is flow-euler. Flow models keep their shift. invalid_argument: an unknown
-/// solver. unsupported: one for the other kind of model.
+/// Karras"). For a flow model "euler" means flow-euler. Flow models keep their shift. invalid_argument: an unknown
+/// solver. unsupported: a solver for the other kind of model.
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name);
 
 }  // namespace redline

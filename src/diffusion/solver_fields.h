@@ -8,10 +8,10 @@
 
 namespace redline {
 
-/// Records each field that a solver reads; finish() reports unknown ones.
+/// A reader of fields that records each field that a solver reads; finish() reports unknown ones.
 class SolverFields {
  public:
-  /// `config` outlives the reader.
+  /// `config` must outlive the reader.
   explicit SolverFields(const nlohmann::json& config) : config_(config), reader_(config) {}
 
   int64_t integer(const char* key, int64_t min, int64_t max, int64_t fallback) {
@@ -22,15 +22,15 @@ class SolverFields {
   }
   std::optional<double> optional_number(const char* key, double min, double max);
   bool boolean(const char* key, bool fallback) { return known_.insert(key), reader_.boolean(key, fallback); }
-  /// One of `choices`.
+  /// Reads a text that must be one of `choices`.
   std::string choice(const char* key, std::initializer_list<const char*> choices, const char* fallback);
-  /// The field must be absent or `value`: other values are not supported.
+  /// Requires that a field is absent or `value`: other values are not supported.
   void only(const char* key, const nlohmann::json& value);
-  /// A list of numbers; empty when absent.
+  /// Reads a list of numbers; empty if absent.
   std::vector<double> numbers(const char* key);
   void fail(Status status) { reader_.fail(std::move(status)); }
 
-  /// The first failure; or unsupported: a field that no scheduler of diffusers has.
+  /// Returns the first failure, or unsupported: a field that no scheduler of diffusers has.
   Status finish() const;
 
  private:

@@ -10,16 +10,16 @@ namespace redline {
 enum class SolverModels : uint8_t {
   kDiffusion,  ///< trained on a schedule of betas
   kFlow,       ///< trained by flow matching
-  kBoth,       ///< the former, and the latter with use_flow_sigmas
+  kBoth,       ///< kDiffusion, and kFlow with use_flow_sigmas
 };
 
 struct SolverRow {
   std::string_view name;        ///< short name: "euler"
   std::string_view class_name;  ///< diffusers' class: "EulerDiscreteScheduler"
-  /// Of the sampler in A1111's web UI ("Euler a") and in ComfyUI ("euler_ancestral").
+  /// Names of the sampler in A1111's web UI ("Euler a") and in ComfyUI ("euler_ancestral").
   std::string_view web_ui_name, comfyui_name;
   SolverModels models;
-  /// Reads its fields; errors are kept in `fields`.
+  /// Makes the solver from its fields; errors are kept in `fields`.
   std::unique_ptr<Solver> (*make)(SolverFields& fields);
 };
 

@@ -11,7 +11,7 @@ namespace redline {
 struct StepCache::Row {
   explicit Row(int64_t depth) : history(depth) {}
 
-  // Position in the run; a change of these resets the state.
+  // Position in the run. The state is reset if these values do not continue it.
   int64_t first_step = 0;
   StepPoint at;
   size_t latents = 0;
@@ -20,7 +20,7 @@ struct StepCache::Row {
   std::unique_ptr<Statistic> statistic;
   std::unique_ptr<Forecaster> forecaster;
   History history;
-  Snapshot pending, own;  ///< forecasts: of this gap, and the last of the gap before (FoCa)
+  Snapshot pending, own;  ///< pending: forecast of this gap; own: last forecast of the previous gap (FoCa)
   bool has_own = false, has_pending = false;
   StateTensor probe;  ///< front_image - embedded of this step
 
@@ -28,10 +28,10 @@ struct StepCache::Row {
   bool is_decided = false;
   double sum = 0, measured = 0;
 
-  // Error correction: sums over the steps skipped since the last computed one.
+  // Error correction: sums over the skipped steps since the last computed one.
   std::vector<float> pending_error;             ///< sum step_size * forecast
   double pending_step_size = 0, pending_u = 0;  ///< sum step_size; sum step_size * u
-  // The last computed step.
+  // Values of the last computed step.
   std::vector<float> model_output;
   double u = 0;
   Report report;
@@ -233,7 +233,7 @@ void StepCache::store(CacheRow& row, Row& state) {
 }
 
 Status StepCache::before(std::span<CacheRow> rows) {
-  // All states must exist before the first decision: a joint one reads every branch.
+  // All states must exist before the first decision, because a joint decision reads every branch.
   for (CacheRow& row : rows) {
     row.action = CacheAction::kRunFront;
     state_of(row);

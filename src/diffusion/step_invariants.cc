@@ -10,7 +10,7 @@ namespace {
 
 // Rows of one run of the time network: one row panel of the tile kernels.
 constexpr int64_t kTimeItems = 16;
-// FLUX.1 has 4 MB of tables per step and row.
+// Maximum bytes of the values that are kept for timesteps. FLUX.1 has 4 MB of tables per step and row.
 constexpr int64_t kMaxTimeBytes = int64_t{64} << 20;
 
 }  // namespace

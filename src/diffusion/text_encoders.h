@@ -1,4 +1,4 @@
-// A text encoder of a pipeline, compiled, with its tokenizer and adapters.
+// A compiled text encoder of a pipeline, with its tokenizer and adapters.
 #pragma once
 
 #include "diffusion/adapters.h"
@@ -8,14 +8,15 @@
 
 namespace redline {
 
-/// Runs a text encoder's network for one text. `pooled_row`: of CLIP; `key_length`: of T5, tokens that are attended to.
+/// Runs a text encoder's network for one text. `pooled_row`: row of CLIP's pooled output; `key_length`: number of
+/// tokens that T5 attends to.
 Status run_text_encoder(Executable& network, std::span<const int32_t> ids, int64_t pooled_row, int64_t key_length,
                         const NetworkAdapters& adapters);
 
 class TextEncoder final : public PromptEncoder {
  public:
-  /// `name`: the component's ("text_encoder_2"), for messages. `model` and `tokenizer` must fit each other.
-  /// `max_adapter_rank`: gives every linear layer an adapter site of this rank.
+  /// `name`: name of the component ("text_encoder_2"), for messages. `model` and `tokenizer` must fit each other.
+  /// `max_adapter_rank`: every linear layer gets an adapter site of this rank.
   static Result<std::unique_ptr<TextEncoder>> make(std::string name, TextEncoderModel model, PromptTokenizer tokenizer,
                                                    const ExecutableOptions& options, int64_t max_adapter_rank,
                                                    RuntimeResources& runtime);

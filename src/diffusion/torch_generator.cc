@@ -32,7 +32,7 @@ float cephes_log(float x) {
   return std::fma(exponent, 0.693359375f, m + low);
 }
 
-// x in [0, 2 pi].
+// Computes sine and cosine for x in [0, 2 pi].
 void cephes_sincos(float x, float& sine, float& cosine) {
   const int octant = (static_cast<int>(x * 1.27323954473516f) + 1) & ~1;
   const auto turns = static_cast<float>(octant);

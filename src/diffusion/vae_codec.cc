@@ -9,8 +9,9 @@
 namespace redline {
 namespace {
 
-constexpr double kMaxBytes = 4.0 * (1 << 30);  // of the decoder's arena, before it decodes in tiles
-constexpr int64_t kMinTile = 32;               // latent pixels; norms and attention of smaller tiles see too little
+// maximum bytes of the decoder's arena; larger images are decoded in tiles
+constexpr double kMaxBytes = 4.0 * (1 << 30);
+constexpr int64_t kMinTile = 32;  // latent pixels; norms and attention of smaller tiles cover too little of the image
 
 }  // namespace
 

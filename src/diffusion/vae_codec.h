@@ -1,4 +1,5 @@
-// The autoencoder of a pipeline, compiled both ways: images to latents, for image to image and inpainting, and back.
+// The compiled autoencoder of a pipeline: encodes images to latents, for image to image and inpainting, and decodes
+// latents to images.
 #pragma once
 
 #include <span>
@@ -15,27 +16,30 @@ namespace redline {
 class VaeCodec {
  public:
   VaeCodec() = default;
-  /// `runtime` outlives the codec. `max_side`: pixels of an image, each way. `tile`: as ImageOptions::vae_tile.
+  /// `runtime` must outlive the codec. `max_side`: maximum width and height of an image in pixels. `tile`: as
+  /// ImageOptions::vae_tile.
   static Result<VaeCodec> make(AutoencoderModel model, const ExecutableOptions& options, int64_t max_side, int64_t tile,
                                RuntimeResources& runtime);
 
   int64_t latent_channels() const { return model_.latent_channels; }
-  /// Pixels per pixel of the latents, each way.
+  /// Returns the image pixels per latent pixel, in each direction.
   int64_t scale() const { return model_.scale; }
 
-  /// `pixels` as pixel_values gives them, to latents [channels, height, width] as the denoiser's input: sampled from
-  /// the encoder's distribution with one draw of `generators` where it has a variance, shifted and scaled.
-  /// [generators.count(), channels, height, width].
+  /// Encodes `pixels`, as pixel_values() gives them, to shifted and scaled latents for the denoiser,
+  /// [generators.count(), channels, height, width]. If the encoder gives a variance, they are sampled from its
+  /// distribution with one draw of `generators`.
   Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);
-  /// One image from its latents, as the solver leaves them.
+  /// Decodes one image from its latents, as the solver gives them.
   Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
-  /// The same without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]; gives rows of
+  /// Decodes without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]. Returns rows of
   /// pixels [height * width * scale^2, 3] in -1 .. 1, valid until the next call.
   Result<std::span<const float>> decode_rows(std::span<const float> z, LatentLayout layout);
-  /// Rows of pixels in -1 .. 1 to rows of moments [height * width, columns], valid until the next call.
+  /// Encodes rows of pixels in -1 .. 1 to rows of moments [height * width, moment_columns()], valid until the next
+  /// call.
   Result<std::span<const float>> encode_rows(std::span<const float> pixels, const LatentLayout& layout);
   int64_t moment_columns() const { return model_.latent_channels * (model_.has_variance ? 2 : 1); }
-  /// Side, in pixels, of the tiles in which decode() works on latents of that size; 0: the whole image at once.
+  /// Returns the side, in pixels, of the tiles in which decode() decodes latents of this size; 0: the whole image at
+  /// once.
   int64_t tile_pixels(const LatentLayout& layout) const { return latent_tile(layout) * scale(); }
 
   std::vector<const Executable*> networks() const { return {&decode_, &encode_}; }
@@ -44,18 +48,18 @@ class VaeCodec {
  private:
   int64_t latent_tile(const LatentLayout& layout) const;
 
-  AutoencoderModel model_;  ///< its graphs have moved into the networks
+  AutoencoderModel model_;  ///< description of the model, whose graphs have been moved to the networks
   Executable decode_, encode_;
   int64_t max_side_ = 0, tile_ = 0;
-  std::vector<float> blended_;  ///< of decode_rows in tiles
+  std::vector<float> blended_;  ///< buffer of decode_rows() with tiles
 };
 
-/// Pixels in -1 .. 1, [height, width, 3]. With a gray `mask`, its white pixels are 0, as inpainting networks were
-/// trained. No image: all 0.
+/// Returns an image as pixels in -1 .. 1, [height, width, 3]. With a gray `mask`, pixels where it is white are 0, as in
+/// the training of inpainting networks. No image: all 0.
 std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height);
 
-/// A gray mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated; each
-/// value is the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
+/// Returns a gray mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated.
+/// Each value is that of the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
 std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale);
 
 }  // namespace redline

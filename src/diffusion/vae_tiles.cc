@@ -14,8 +14,8 @@ std::vector<int64_t> tile_starts(int64_t length, int64_t tile, int64_t overlap) 
 
 namespace {
 
-// Blending weights of tile `i` along one axis: they increase over the overlap with the previous tile and decrease over
-// the overlap with the next.
+// Returns the blending weights of tile `i` along one axis: they increase over the overlap with the previous tile and
+// decrease over the overlap with the next.
 std::vector<float> ramps(const std::vector<int64_t>& starts, size_t i, int64_t tile, int64_t scale) {
   std::vector<float> weights(static_cast<size_t>(tile * scale), 1.0f);
   const auto n = static_cast<int64_t>(weights.size());

@@ -1,4 +1,4 @@
-// Decodes an image in overlapping tiles, with the memory of one tile whatever the image size.
+// Decodes an image in overlapping tiles, with the memory of one tile for any image size.
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace redline {
 
-/// Offsets of tiles of size `tile` that cover `length` evenly, each overlapping the next by at least `overlap`; {0}
-/// when one tile covers all.
+/// Returns the offsets of tiles of size `tile` that cover `length` evenly, each overlapping the next by at least
+/// `overlap`; {0} if one tile covers all.
 std::vector<int64_t> tile_starts(int64_t length, int64_t tile, int64_t overlap);
 
 /// Decodes z, planes [channels, height, width] of `layout`, to rows of pixels [height * width * scale^2, 3]. `tile`:
-/// its side in latent pixels. Tiles overlap by a quarter and are blended by weights that fall off linearly towards
-/// their edges, as diffusers' enable_tiling does. Group norms and attention see one tile only, so the result differs
-/// slightly and smoothly from decoding the whole.
+/// side of a tile in latent pixels. Tiles overlap by a quarter and are blended by weights that fall off linearly
+/// towards their edges, as diffusers' enable_tiling does. Group norms and attention see one tile only, so the result
+/// differs slightly and smoothly from decoding the whole.
 Status decode_in_tiles(Executable& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
                        int64_t tile, std::vector<float>& rgb);
 

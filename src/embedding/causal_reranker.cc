@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kScore = "score.weight";
 
-// The prompt of the model card.
+// The prompt that the model card gives.
 constexpr const char* kPrefix =
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     "provided. "

@@ -1,4 +1,4 @@
-// A causal reranker: scores whether a document answers a query: Qwen3-Reranker (Zhang et al. 2025, arXiv:2506.05176).
+// A causal reranker scores whether a document answers a query: Qwen3-Reranker (Zhang et al. 2025, arXiv:2506.05176).
 #pragma once
 
 #include <memory>
@@ -8,22 +8,23 @@
 
 namespace redline {
 
-/// Its scores are computed from the hidden state after the last token of a prompt.
+/// The head and the prompt of a causal reranker. Scores are computed from the hidden state after the last token of the
+/// prompt.
 struct CausalReranker {
   Graph head;                           ///< input "pooled" [sequences, width], output "scores" [sequences, num_scores]
-  int64_t num_scores = 2;               ///< 2: the logits of "yes" and "no", 1: their difference
+  int64_t num_scores = 2;               ///< 2: the logits of "yes" and "no"; 1: their difference
   std::vector<int32_t> prefix, suffix;  ///< tokens around query and document
-  /// Between `prefix` and `suffix`.
+  /// Returns the text between `prefix` and `suffix`.
   static std::string text_of(std::string_view query, std::string_view document);
 };
 
-/// Whether the model at `path` is one by its model card, whose title is "Qwen3-Reranker" (no other file of such a
-/// folder tells it from the base model; llama.cpp's converter reads it too), or by its config: "classifier_from_token",
-/// or an architecture "Qwen3ForSequenceClassification".
+/// Returns true if the model at `path` is a causal reranker. Its config has "classifier_from_token" or the architecture
+/// "Qwen3ForSequenceClassification", or its model card has the title "Qwen3-Reranker". The card is used because no
+/// other file of such a folder distinguishes it from the base model; llama.cpp's converter reads it as well.
 bool is_causal_reranker_folder(const std::string& path, const nlohmann::json& config);
 
-/// Takes the output matrix, or the two rows of "yes" and "no", from the checkpoint; call it before the model is built.
-/// Null: the model is not a causal reranker.
+/// Takes the output matrix, or the two rows of "yes" and "no", from the checkpoint. Call it before the model is built.
+/// Returns null if the model is not a causal reranker.
 /// invalid_argument: the tokenizer has no token "yes" or "no".
 Result<std::unique_ptr<CausalReranker>> take_causal_reranker(Checkpoint& checkpoint);
 

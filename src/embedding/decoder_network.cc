@@ -48,7 +48,7 @@ class DecoderNetwork final : public TextNetwork {
     std::vector<std::unique_ptr<SequenceState>> states;
     for (size_t i = 0; i < batch.size(); ++i) states.push_back(std::make_unique<SequenceState>(stepper_->pool()));
     std::vector<StepEntry> step;
-    std::vector<size_t> ends;  // texts whose last token is in this step
+    std::vector<size_t> ends;  // indices of the texts whose last token is in this step
     for (size_t first = 0; first < batch.size();) {
       step.clear();
       ends.clear();
@@ -94,7 +94,7 @@ Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, 
   o.use_interpreter = options.use_interpreter;
   o.max_sequences = kMaxDecoderSequences;
   o.max_batch_tokens = options.max_batch_tokens;
-  // A batch of texts, each on whole pages.
+  // The cache holds one batch of texts, each on whole pages.
   const int64_t tokens = std::max(options.max_batch_tokens, options.max_length);
   o.cache_tokens = tokens + kMaxDecoderSequences * kKvPageTokens;
   const int64_t width = model.config.hidden_size;

@@ -12,7 +12,7 @@
 namespace redline {
 namespace {
 
-/// A JSON file, or null if it is not there.
+/// Reads a JSON file. Returns null if it is not there.
 Result<Json> read_optional(const std::string& path) {
   auto text = read_text_file(path);
   if (!text.ok() && text.status().code() == Code::not_found) return Json();
@@ -20,7 +20,7 @@ Result<Json> read_optional(const std::string& path) {
   return parse_json(*text, path);
 }
 
-/// pooling_mode, or one flag for each mode in files from before version 5.
+/// Reads pooling_mode, or one flag for each mode in files from before version 5.
 Status read_pooling(const std::string& path, EmbeddingConfig& config) {
   REDLINE_ASSIGN(const Json json, read_optional(path));
   std::vector<std::string> modes;

@@ -1,4 +1,4 @@
-// Pooling, normalization, prompts and lengths from a model's files.
+// Reads pooling, normalization, prompts and lengths from a model's files.
 #pragma once
 
 #include "models/checkpoint.h"
@@ -7,9 +7,9 @@
 namespace redline {
 
 struct EmbeddingConfig {
-  std::optional<Pooling> pooling;  ///< unset: not in the files
+  std::optional<Pooling> pooling;  ///< unset: the files do not have it
   bool normalizes = true;
-  bool include_prompt = true;  ///< false: pooling leaves the tokens of the prompt out
+  bool include_prompt = true;  ///< false: pooling ignores the tokens of the prompt
   bool lowercase = false;
   bool is_sentence_transformer = false;  ///< the folder has a modules.json
   int64_t max_length = 0;                ///< 0: unspecified
@@ -17,13 +17,13 @@ struct EmbeddingConfig {
   std::string default_prompt;
 };
 
-/// sentence-transformers' files of a folder: modules.json, the pooling's config.json, sentence_bert_config.json,
-/// config_sentence_transformers.json. GGUF: the pooling type.
+/// Reads sentence-transformers' files of a folder (modules.json, the pooling's config.json, sentence_bert_config.json,
+/// config_sentence_transformers.json), or the pooling type of a GGUF file.
 /// invalid_argument: a file that is not JSON, or a value of the wrong type. unsupported: a module or pooling that
 /// Redline does not run.
 Result<EmbeddingConfig> read_embedding_config(const Checkpoint& checkpoint);
 
-/// Values of GGUF's pooling_type, as llama.cpp numbers them.
+/// Values of GGUF's pooling_type, numbered as in llama.cpp.
 enum class GgufPooling : int64_t { kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4 };
 
 }  // namespace redline

@@ -35,9 +35,9 @@ Status too_long(int64_t tokens, int64_t most) {
                           most);
 }
 
-/// Quantized are the matrices of the layers. Tables of embeddings are looked up, not multiplied; what gives scores from
-/// one vector, and what chooses experts, is small and sensitive. Matrices of joint projections that a model takes apart
-/// (GPT-2's are stored transposed) stay too.
+/// Returns true for the weights that are quantized, which are the matrices of the layers. Tables of embeddings are
+/// looked up, not multiplied. Matrices that compute scores from one vector or choose experts are small and sensitive.
+/// Matrices of joint projections that a model takes apart (GPT-2's are stored transposed) stay as they are too.
 bool is_quantized_weight(const std::string& name) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   for (const char* part :
@@ -46,7 +46,7 @@ bool is_quantized_weight(const std::string& name) {
   return (has("layer.") || has("layers.") || has(".h.") || name.starts_with("h.")) && name.ends_with(".weight");
 }
 
-/// ok, or why the values of a text are not finite.
+/// Returns ok, or an error that explains why the values of a text are not finite.
 Status check_finite(std::span<const float> values, const std::string& path) {
   if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) return {};
   return explain_not_finite(
@@ -131,7 +131,7 @@ Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, i
   int64_t longest = max_tokens;
   for (const int64_t limit : {config_.max_length, tokenizer_->max_tokens()})
     if (limit > 0) longest = std::min(longest, limit);
-  // A model may name any number: what one step can hold is the limit.
+  // A model's files may name any length. The limit is the number of tokens that one step can hold.
   const int64_t most = std::min(max_tokens, kMaxBatchTokens);
   if (options.max_length < 0 || options.max_length > most)
     return invalid_argument("max_length {} is outside [1, {}]", options.max_length, most);
@@ -276,7 +276,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
   struct Text {
     size_t request, index;
   };
-  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // of requests without an error
+  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // encodings of the requests without an error
   std::vector<Text> texts;
   for (size_t r = 0; r < requests.size(); ++r) {
     Result<Encoding> encoding = encode_request(requests[r]);
@@ -312,7 +312,7 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
       batch.push_back({encoded.ids, encoded.second});
       members.push_back(text);
     }
-    if (batch.empty()) return;  // what is left has ended
+    if (batch.empty()) return;  // all texts that are left have ended
     std::vector<Status> broken(batch.size());
     const Status status = network_->run(batch, [&](size_t i, const float* hidden, int64_t rows) {
       const EmbedRequest& request = requests[members[i].request];

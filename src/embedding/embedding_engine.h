@@ -1,4 +1,4 @@
-// The implementation of include/redline/embedding.h: tokens, steps, pooling.
+// Implements include/redline/embedding.h: tokens, steps, pooling.
 #pragma once
 
 #include <mutex>
@@ -23,7 +23,8 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
 
  private:
   TextEmbeddingEngine() = default;
-  /// A text with its special tokens, and the tokens in front that pooling leaves out.
+  /// An encoded text with its special tokens. `second`: first token of the second text; `skip`: first tokens that
+  /// pooling ignores.
   struct Encoded {
     std::vector<int32_t> ids;
     int64_t second = 0, skip = 0;
@@ -31,19 +32,19 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Status choose_machine(const EmbeddingOptions& options);
   Status open_encoder(const EncoderFamily& family, Checkpoint& checkpoint, EmbeddingOptions& options);
   Status open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options);
-  /// What both have in common; `max_tokens`: of the network.
+  /// Does the common part of opening an encoder or a decoder. `max_tokens`: limit of the network.
   Status set_up(Checkpoint& checkpoint, const Graph& graph, int64_t max_tokens, EmbeddingOptions& options);
   Result<std::string> prompt_of(const std::optional<std::string>& name) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
-  /// invalid_argument: more than max_length tokens, and not `truncate`.
+  /// Encodes a text. invalid_argument: more than max_length tokens, and not `truncate`.
   Result<Encoded> encode_text(const std::string& prompt, std::string_view text, bool truncate,
                               int64_t& truncated) const;
   Status check_ids(std::span<const int32_t> ids) const;
-  /// A request whose texts are encoded; its values are still to be computed.
+  /// A request whose texts are encoded and whose values are not computed yet.
   struct Encoding {
     std::vector<Encoded> texts;
     Embeddings result;
-    int64_t left = 0;  ///< texts
+    int64_t left = 0;  ///< number of texts that are not computed yet
   };
   Result<Encoding> encode_request(const EmbedRequest& request) const;
   /// Runs all texts in as few steps as fit. The caller holds mutex_.
@@ -51,7 +52,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Result<Ranking> rank_by_cosine(const RankRequest& request);
   Result<Ranking> rank_by_classifier(const RankRequest& request);
   Result<Ranking> rank_by_causal_reranker(const RankRequest& request);
-  /// Calls add(scores) with those of each row of `pooled`, [texts, hidden_size].
+  /// Calls add(scores) with the scores of each row of `pooled`, [texts, hidden_size].
   Status run_head(std::span<const float> pooled, const std::function<void(const float* scores)>& add);
 
   DeviceChoice device_;
@@ -63,11 +64,11 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Executable head_;
   int64_t head_rows_ = 0;
   bool is_encoder_ = false;
-  bool has_second_type_ = true;  ///< of tokens
+  bool has_second_type_ = true;  ///< the network has a second token type
   bool head_means_ = false;
-  std::unique_ptr<CausalReranker> reranker_;  ///< of a decoder that ranks; head_ is its head
+  std::unique_ptr<CausalReranker> reranker_;  ///< set for a decoder that ranks; head_ is its head
   bool is_plain_decoder_ = false;             ///< no file marks its hidden states as embeddings
-  std::mutex mutex_;                          // of the network and the head
+  std::mutex mutex_;                          // protects the network and the head
 };
 
 }  // namespace redline

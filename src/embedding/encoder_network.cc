@@ -13,8 +13,8 @@ ExecutableOptions executable_options(const EmbeddingOptions& options, const Devi
   e.interpret = options.use_interpreter;
   e.exact_f32 = options.dtype == Precision::kF32;
   e.batch_invariance = BatchInvariance::kWhereFree;
-  // Not the fastest of the machine: vectors are stored and compared for years, and attention is a small part of their
-  // time.
+  // The format does not depend on the machine, although another one may be faster: vectors are stored and compared for
+  // years, and attention is a small part of their time.
   e.pack_kv_format = e.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
   return e;
 }

@@ -12,7 +12,7 @@ namespace {
 
 struct PoolingName {
   Pooling pooling;
-  std::string_view name, other;  ///< `other`: of sentence-transformers
+  std::string_view name, other;  ///< name in Redline; name in sentence-transformers
 };
 constexpr PoolingName kNames[] = {{Pooling::kMean, "mean", "mean_tokens"},
                                   {Pooling::kCls, "cls", "cls_token"},

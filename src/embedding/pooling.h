@@ -1,4 +1,4 @@
-// From hidden states to embeddings.
+// Computes embeddings from hidden states.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace redline {
 
-/// `hidden`: [tokens, width], at least one token; sums in double.
+/// Pools hidden states to one vector. `hidden`: [tokens, width], at least one token. Sums are in double.
 void pool(Pooling pooling, const float* hidden, int64_t tokens, std::span<float> out);
-/// Divides by the Euclidean norm, at least 1e-12 (as PyTorch's normalize).
+/// Divides a vector by its Euclidean norm, but at least by 1e-12 (as PyTorch's normalize).
 void normalize(std::span<float> vector);
-/// Of vectors of any length; 0 if one is zero.
+/// Returns the cosine of two vectors of any length; 0 if one of them is zero.
 double cosine(std::span<const float> a, std::span<const float> b);
 
 }  // namespace redline

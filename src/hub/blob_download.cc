@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxTries = 6;     ///< one after the other that bring less than kMinProgress
-constexpr int kTriesOfSlow = 3;  ///< what a transfer counts for that came at a crawl
+constexpr int kMaxTries = 6;     ///< number of transfers in a row that bring less than kMinProgress bytes
+constexpr int kTriesOfSlow = 3;  ///< number of tries that a transfer counts for if it was too slow
 constexpr int64_t kMinProgress = int64_t{16} << 10;
 
 std::string partial_path(const std::string& blob) { return blob + ".incomplete"; }
@@ -31,21 +31,21 @@ int64_t size_of(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_size : -1;
 }
 
-/// The size of the whole file according to the server; -1: not reported.
+/// Returns the size in bytes of the whole file according to the server; -1: not reported.
 int64_t total_of(const HttpAnswer& answer) {
   std::string text = answer.header("content-length");
   if (answer.status == 206) {  // "bytes 100-199/200"
     const std::string range = answer.header("content-range");
     text = range.substr(range.find('/') == std::string::npos ? range.size() : range.find('/') + 1);
   }
-  // What is compressed on its way has another length.
+  // The length of a compressed transfer is not the size of the file.
   if (!answer.header("content-encoding").empty()) return -1;
   int64_t bytes = -1;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), bytes);
   return read.ec == std::errc() && read.ptr == text.data() + text.size() ? bytes : -1;
 }
 
-/// Where the body of a 206 begins; -1: unknown.
+/// Returns the offset in the file at which the body of a 206 response begins; -1: unknown.
 int64_t begin_of(const HttpAnswer& answer) {
   const std::string range = answer.header("content-range");
   constexpr std::string_view kUnit = "bytes ";
@@ -54,14 +54,14 @@ int64_t begin_of(const HttpAnswer& answer) {
   return begin;
 }
 
-/// The unfinished file, and the checksum of its contents.
+/// The unfinished file of a download, and the checksum of its contents.
 class Partial {
  public:
   Partial(const BlobDownload& download, std::string path)
       : download_(download), path_(std::move(path)),
         file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644)) {}
 
-  /// Takes what an earlier transfer has left.
+  /// Opens the file, and keeps the bytes that an earlier transfer has left.
   Status open() {
     if (file_.get() < 0) return io("{}: cannot be created: {}", path_, std::strerror(errno));
     checksum_.emplace(download_.file.etag, download_.file.bytes);
@@ -98,7 +98,7 @@ class Partial {
   }
 
   bool is_whole() const { return size_ == download_.file.bytes; }
-  /// Bytes that are there; of these, from an earlier process.
+  /// Returns the number of bytes in the file; kept() returns the number of those that came from an earlier process.
   int64_t size() const { return size_; }
   int64_t kept() const { return kept_; }
   FileChecksum& checksum() { return *checksum_; }
@@ -117,7 +117,7 @@ class Partial {
   int64_t size_ = 0, kept_ = 0, received_ = 0;
 };
 
-/// One transfer from the end of the partial file.
+/// Makes one transfer, which begins at the end of the partial file.
 Status transfer(const BlobDownload& d, HubHttp& http, Partial& partial, HttpAnswer& answer) {
   Status problem;
   bool has_begun = false;

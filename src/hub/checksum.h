@@ -1,4 +1,4 @@
-// The checksums that the Hub keeps of its files.
+// Computes the checksums that the Hub has for its files.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace redline {
 
-/// SHA-256 of large files (Git LFS), SHA-1 of a Git blob for the others; the length of the expected text tells which.
+/// The checksum of a file: SHA-256 for large files (Git LFS), SHA-1 of a Git blob for others. The length of the
+/// expected text determines which.
 class FileChecksum {
  public:
-  /// `expected`: 64 or 40 hexadecimal digits; anything else has no checksum, and matches() is true.
+  /// `expected`: 64 or 40 hexadecimal digits. For any other text nothing is checked, and matches() is true.
   /// `bytes`: the size of the whole file, which is part of a Git blob.
   FileChecksum(std::string_view expected, int64_t bytes);
   ~FileChecksum();
@@ -23,9 +24,9 @@ class FileChecksum {
   void add(std::string_view bytes);
   /// Adds the first `bytes` of a file. io: they cannot be read.
   Status add_file(const std::string& path, int64_t bytes);
-  /// Whether all bytes that were added are those of the file. Called once.
+  /// Returns true if the added bytes are those of the file. Called once.
   bool matches();
-  /// What was computed, after matches().
+  /// Returns the computed checksum, after matches().
   const std::string& actual() const { return actual_; }
 
  private:

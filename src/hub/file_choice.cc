@@ -12,7 +12,8 @@
 namespace redline {
 namespace {
 
-/// In the order of preference without a selection. The first two are those of llama.cpp; what follows is near them.
+/// The quantizations in the order of preference, for names without a selection. The first two are the choice of
+/// llama.cpp, and similar ones follow.
 constexpr std::string_view kPreferred[] = {"Q4_K_M", "Q8_0", "Q4_K_XL", "Q4_K_S", "Q4_0", "MXFP4",
                                            "Q5_K_M", "Q6_K", "Q3_K_M",  "BF16",   "F16",  "F32"};
 
@@ -25,17 +26,17 @@ bool is_in_root(std::string_view path) { return path.find('/') == std::string_vi
 
 bool is_gguf(std::string_view path) { return ascii_lower(path).ends_with(".gguf"); }
 
-/// A projector of images, a vocabulary or statistics are not language models.
+/// Returns true for the GGUF files of language models: not for image projectors, vocabularies and importance matrices.
 bool is_gguf_model(std::string_view path) {
   const std::string name = ascii_lower(base_name(path));
   return is_gguf(path) && name.find("mmproj") == std::string::npos && name.find("imatrix") == std::string::npos &&
          !name.starts_with("ggml-vocab");
 }
 
-/// "-00002-of-00003" before the ending of a file's name.
+/// The part number in the name of a split file, which is "-00002-of-00003" before the ending.
 struct Part {
-  int number = 0, count = 0;  ///< 0: the file is whole
-  std::string stem;           ///< the path without it and the ending
+  int number = 0, count = 0;  ///< number of this part and of all parts; 0: the file is whole
+  std::string stem;           ///< the path without the part number and the ending
 };
 Part part_of(std::string_view path) {
   constexpr size_t kPartSize = 15, kDigits = 5;
@@ -58,7 +59,7 @@ const HubFile* find(const std::vector<HubFile>& all, std::string_view path) {
   return found == all.end() ? nullptr : &*found;
 }
 
-/// The parts of the file `path`, in their order; itself if it is whole.
+/// Adds the parts of the file `path` in their order, or the file itself if it is whole.
 Status take_parts(const std::vector<HubFile>& all, const std::string& path, std::vector<HubFile>& out) {
   const Part first = part_of(path);
   const std::string ending = path.substr(path.rfind('.'));
@@ -92,10 +93,12 @@ bool is_quantization(std::string_view word) {
           word[3] == 'N');
 }
 
-/// Whether `tag` occurs in the name of a GGUF file or of its folder as a whole word: not Q4_K in Q4_K_M.
+/// Returns true if `tag` occurs in the name of a GGUF file or of its folder as a whole word: Q4_K does not occur in
+/// Q4_K_M.
 bool has_tag(std::string_view path, std::string_view tag) {
   const std::string where = ascii_lower(path), what = ascii_lower(tag);
-  const bool is_type = is_quantization(upper(tag));  // may follow a '_', which is also part of such words
+  // The name of a type may follow a '_', which is also a part of such names.
+  const bool is_type = is_quantization(upper(tag));
   const auto is_word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   for (size_t at = where.find(what); at != std::string::npos; at = where.find(what, at + 1)) {
     const size_t end = at + what.size();
@@ -112,7 +115,7 @@ FileChoice gguf_choice(std::vector<HubFile> files) {
   return choice;
 }
 
-/// The models among the GGUF files: the first part of each, the shortest name first.
+/// Returns the models among the GGUF files: the first part of each, the shortest name first.
 std::vector<std::string> gguf_models(const std::vector<HubFile>& all) {
   std::vector<std::string> models;
   for (const HubFile& file : all)
@@ -146,8 +149,8 @@ Result<FileChoice> choose_selected(const std::vector<HubFile>& all, const std::s
   return not_found("has no file or quantization \"{}\"; it has {}", selection, fmt::join(tags, ", "));
 }
 
-/// Text that belongs to a model: configuration, vocabulary, templates. Results and logs of a training are large and no
-/// part of it.
+/// Returns true for text files that belong to a model: configuration, vocabulary, templates. Results and logs of a
+/// training are large, and the model does not need them.
 bool is_description(std::string_view path) {
   static constexpr std::string_view kNot[] = {"trainer_state.json", "all_results.json", "train_results.json",
                                               "eval_results.json",  "requirements.txt", "params.json"};
@@ -157,8 +160,9 @@ bool is_description(std::string_view path) {
   return std::any_of(std::begin(kEndings), std::end(kEndings), [&](auto ending) { return name.ends_with(ending); });
 }
 
-/// The safetensors files of a folder, as its library reads them: the file of one of these names, whole or in parts.
-/// Without any, every safetensors file in it that has no variant in its name, such as "fp16".
+/// Adds the safetensors files of a folder, as the library that wrote it reads them: the file with one of the names
+/// below, whole or in parts. If there is none, adds every safetensors file of the folder without a variant, such as
+/// "fp16", in its name.
 Status take_weights(const std::vector<HubFile>& all, std::string_view folder, std::vector<HubFile>& out) {
   const std::string prefix = folder.empty() ? "" : fmt::format("{}/", folder);
   for (const char* stem : {"model", "diffusion_pytorch_model", "adapter_model", "pytorch_lora_weights"}) {
@@ -201,7 +205,7 @@ Result<FileChoice> choose_folder(const std::vector<HubFile>& all, HubKind kind) 
                                name == "tokenizer_config.json" || name == "tokenizer.json" || name == "vocab.json");
     if ((is_module && name == "config.json") || is_component) folders.insert(folder);
   }
-  constexpr size_t kMaxFolders = 64;  // each is a pass over all files
+  constexpr size_t kMaxFolders = 64;  // limit, because each folder takes a pass over all files
   if (folders.size() > kMaxFolders)
     return not_found("has {} folders with a configuration of their own; a model has at most {}", folders.size() - 1,
                      kMaxFolders - 1);
@@ -212,7 +216,7 @@ Result<FileChoice> choose_folder(const std::vector<HubFile>& all, HubKind kind) 
     }
     if (kind != HubKind::kPipeline || !folder.empty()) REDLINE_TRY(take_weights(all, folder, choice.files));
   }
-  // Older adapters are files of PyTorch, which Redline reads for adapters only.
+  // Older adapters are PyTorch files, which Redline reads for adapters only.
   const HubFile* old = kind == HubKind::kAdapter ? find(all, "adapter_model.bin") : nullptr;
   if (old && !has_weights(choice)) choice.files.push_back(*old);
   return choice;
@@ -263,14 +267,15 @@ Result<FileChoice> choose_files(const std::vector<HubFile>& all, const std::stri
 }
 
 std::string quantization_of(std::string_view path) {
-  // Words of the name, then of the folders around it. '_' belongs to a word as it does in Q4_K_M.
+  // The search goes over the words of the name, then over those of the folders around it. '_' belongs to a word as it
+  // does in Q4_K_M.
   const Part part = part_of(path);
   std::string_view rest = part.stem;
   while (!rest.empty()) {
     const size_t cut = rest.find_last_of("-./");
     const std::string_view before = cut == std::string_view::npos ? std::string_view() : rest.substr(0, cut);
     const std::string word = upper(cut == std::string_view::npos ? rest : rest.substr(cut + 1));
-    // "model_Q4_K_M": the words before the type.
+    // In "model_Q4_K_M", "model_" is skipped: the type may begin after any '_'.
     for (size_t at = 0; at != std::string::npos; at = word.find('_', at)) {
       if (at > 0) ++at;
       if (!is_quantization(std::string_view(word).substr(at))) continue;

@@ -24,14 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "models--owner--name".
+/// Returns the folder of a repository in the cache: "models--owner--name".
 std::string folder_name(const std::string& repository) {
   std::string name = "models--" + repository;
   if (const size_t slash = name.find('/'); slash != std::string::npos) name.replace(slash, 1, "--");
   return name;
 }
 
-/// "owner/name" of a folder of the cache; "" if it is not a model's.
+/// Returns "owner/name" for a folder of the cache; "" if it is not the folder of a model.
 std::string repository_of(const std::string& folder) {
   constexpr std::string_view kPrefix = "models--";
   if (!folder.starts_with(kPrefix)) return "";
@@ -54,7 +54,7 @@ bool is_commit(std::string_view text) {
   return text.size() == kDigits && std::all_of(text.begin(), text.end(), [](char c) { return hex_digit(c) >= 0; });
 }
 
-/// Files and bytes of a choice, and when the newest was written.
+/// Sets the numbers of files and bytes of a choice, and the time at which the newest file was written.
 void measure(const fs::path& snapshot, const FileChoice& choice, LocalModel& model) {
   for (const HubFile& file : choice.files) {
     struct stat info;
@@ -73,7 +73,7 @@ LocalModel describe(const HubName& name, const std::string& snapshot, const File
   return model;
 }
 
-/// The blob behind a file of a snapshot: the file itself where the cache has no links.
+/// Returns the blob of a file in a snapshot; the file itself if the cache has no links.
 fs::path blob_of(const fs::path& path) {
   std::error_code error;
   const fs::path target = fs::canonical(path, error);
@@ -125,7 +125,7 @@ Status HubCache::link(const std::string& repository, const std::string& commit, 
   const fs::path target = fs::path(blob).lexically_relative(path.parent_path());
   std::error_code error;
   if (fs::read_symlink(path, error) == target) return {};
-  // Under another name first, so that readers find either the old file or the new one.
+  // The link is made under another name first, so that readers find either the old file or the new one.
   const fs::path temporary = fmt::format("{}.{}.new", path.string(), ::getpid());
   fs::remove(temporary, error);
   fs::create_symlink(target, temporary, error);
@@ -169,7 +169,8 @@ std::vector<LocalModel> HubCache::list() const {
     const std::string repository = repository_of(folder);
     if (repository.empty()) continue;
     const fs::path root = fs::path(folder_) / folder;
-    // Revisions by commit; "main" wins, and commits without one are listed if nothing else is there.
+    // Revisions by commit. "main" wins over other names. Commits without a name are listed only if there is nothing
+    // else.
     std::map<std::string, std::string> revisions;
     std::error_code error;
     for (fs::recursive_directory_iterator at(root / "refs", error), end; !error && at != end; at.increment(error)) {
@@ -194,7 +195,7 @@ std::vector<LocalModel> HubCache::list() const {
             file.path.ends_with(".gguf") ? choose_files(files, file.path) : Result<FileChoice>(not_found(""));
         if (!gguf.ok() || !seen.insert(gguf->model).second) continue;
         HubName selected = name;
-        // The quantization if it leads to this file, else the file.
+        // The selection is the quantization if it leads to this file, and otherwise the file.
         selected.selection = quantization_of(gguf->model);
         const auto by_tag = choose_files(files, selected.selection.empty() ? gguf->model : selected.selection);
         if (selected.selection.empty() || !by_tag.ok() || by_tag->model != gguf->model)
@@ -214,7 +215,7 @@ Result<int64_t> HubCache::remove(const HubName& name) const {
   for (const std::string& lock : entries_of(locks))
     if (is_locked((locks / lock).string())) return io("{}: another process is fetching files of it", name.text());
 
-  std::vector<fs::path> paths;  // of the snapshot
+  std::vector<fs::path> paths;  // paths of the snapshot's files that are removed
   const bool is_all = name.selection.empty() && name.revision == "main";
   if (!is_all) {
     const std::string snapshot = snapshot_folder(name.repository, commit_of(name));
@@ -237,7 +238,7 @@ Result<int64_t> HubCache::remove(const HubName& name) const {
     REDLINE_TRY(take_off(path));
     remove_empty(path.parent_path(), root / "snapshots");
   }
-  // What another snapshot, or another model of this one, still links to stays.
+  // Blobs to which another snapshot, or another model of this snapshot, still links are kept.
   std::set<fs::path> needed;
   for (fs::recursive_directory_iterator at(root / "snapshots", error), end; !error && at != end && !is_all;
        at.increment(error))
@@ -266,7 +267,7 @@ Result<FileLock> FileLock::acquire(const std::string& path, const std::function<
       if (!while_waiting()) return cancelled("stopped while another process fetches this file");
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    // The holder before may have removed the file; then the lock of this one protects nothing.
+    // The holder before this one may have removed the file. Then the lock of the removed file protects nothing.
     struct stat ours, there;
     if (::fstat(lock.fd_, &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino) return lock;
   }

@@ -17,14 +17,14 @@
 
 namespace redline {
 
-/// A model that is in the cache as a whole.
+/// A model that is completely in the cache.
 struct LocalModel {
-  HubName name;  ///< that opens it: with the quantization or file if it is not a folder
+  HubName name;  ///< name that opens the model, with the quantization or file if it is not a folder
   HubKind kind = HubKind::kFolder;
-  std::string path;    ///< what commands take as MODEL
-  std::string commit;  ///< of its snapshot
+  std::string path;    ///< the argument MODEL of commands
+  std::string commit;  ///< commit of the snapshot
   int64_t files = 0, bytes = 0;
-  int64_t modified = 0;  ///< seconds since 1970: when its newest file was fetched
+  int64_t modified = 0;  ///< time when the newest file was fetched, in seconds since 1970
 };
 
 class HubCache {
@@ -37,23 +37,24 @@ class HubCache {
   std::string lock_path(const std::string& repository, const std::string& etag) const;
   std::string snapshot_folder(const std::string& repository, const std::string& commit) const;
 
-  /// The commit that a revision had when it was last looked up; "": unknown.
+  /// Returns the commit that a revision had when it was last looked up; "": unknown.
   std::string commit_of(const HubName& name) const;
-  /// Remembers it. io: it cannot be written.
+  /// Stores the commit of a revision. io: it cannot be written.
   Status set_commit(const HubName& name, const std::string& commit) const;
 
-  /// Makes `path` of a snapshot a link to a blob, as huggingface_hub does; where the file system has no links, the file
-  /// itself.
+  /// Makes the file's path in a snapshot a link to its blob, as huggingface_hub does, or the file itself if the file
+  /// system has no links.
   Status link(const std::string& repository, const std::string& commit, const HubFile& file) const;
 
-  /// The model that the name opens. not_found: it is not there, or not as a whole; the message says which.
+  /// Returns the model that the name opens. not_found: it is not in the cache, or incomplete; the message says which.
   Result<LocalModel> find(const HubName& name) const;
-  /// All models, in the order of their names. Snapshots of older commits are left out, unless they are all there is.
+  /// Returns all models, in the order of their names. Snapshots of older commits are omitted, unless there is no newer
+  /// one.
   std::vector<LocalModel> list() const;
 
-  /// Removes a model and the blobs that nothing else in its repository needs; with the last one also the folder of the
-  /// repository. Returns the bytes that are freed. Processes that have a file open keep it.
-  /// not_found: as find(). io: another process is fetching files of it, or something cannot be removed.
+  /// Removes a model and the blobs that no other model in its repository needs. If it is the last model, also removes
+  /// the folder of the repository. Returns the number of freed bytes. Processes that have a file open keep it.
+  /// not_found: as find(). io: another process is fetching files of the model, or a file cannot be removed.
   Result<int64_t> remove(const HubName& name) const;
 
  private:
@@ -61,11 +62,11 @@ class HubCache {
   std::string folder_;
 };
 
-/// A file whose lock is held: by flock(), as huggingface_hub does it.
+/// Holds the lock of a file, by flock() as in huggingface_hub.
 class FileLock {
  public:
-  /// Waits, calling `while_waiting` every tenth of a second; false ends the wait. cancelled: that. io: the file cannot
-  /// be created.
+  /// Waits for the lock. Calls `while_waiting` every tenth of a second; returning false ends the wait as `cancelled`.
+  /// io: the file cannot be created.
   static Result<FileLock> acquire(const std::string& path, const std::function<bool()>& while_waiting);
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileLock& operator=(FileLock&&) = delete;
@@ -76,7 +77,7 @@ class FileLock {
   int fd_;
 };
 
-/// Whether some process holds the lock.
+/// Returns true if a process holds the lock.
 bool is_locked(const std::string& path);
 
 }  // namespace redline

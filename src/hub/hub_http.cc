@@ -35,7 +35,7 @@ bool is_network_trouble(CURLcode code) {
   }
 }
 
-/// 408, 429 and errors of the server.
+/// Returns true for 408, 429 and errors of the server.
 bool is_busy(long status) {
   constexpr long kTimeout = 408, kTooMany = 429, kServer = 500;
   return status == kTimeout || status == kTooMany || status >= kServer;
@@ -45,8 +45,8 @@ struct Transfer {
   const HttpRequest& request;
   HttpAnswer& answer;
   const HubHttp& http;
-  size_t header_bytes = 0;  ///< of all responses, redirects included
-  std::string problem;      ///< why this program has ended the transfer
+  size_t header_bytes = 0;  ///< bytes of headers of all responses, redirects included
+  std::string problem;      ///< reason for which this program has ended the transfer; empty: it has not
 };
 
 size_t take_header(char* data, size_t size, size_t count, void* user) {
@@ -58,7 +58,7 @@ size_t take_header(char* data, size_t size, size_t count, void* user) {
     transfer.problem = fmt::format("its headers have more than {} bytes", kMaxHubHeaders);
     return 0;
   }
-  if (line.starts_with("HTTP/")) {  // of the next response, after a redirect
+  if (line.starts_with("HTTP/")) {  // a status line begins the next response, for example after a redirect
     answer.headers.clear();
     const std::string_view status = trimmed(line.substr(std::min(line.find(' '), line.size())));
     std::from_chars(status.data(), status.data() + status.size(), answer.status);
@@ -89,7 +89,7 @@ int check_cancelled(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) 
   return static_cast<Transfer*>(user)->http.is_cancelled() ? 1 : 0;
 }
 
-/// The certificates that the environment names for other programs.
+/// Returns the file of certificates that the environment names for other programs; nullptr: none.
 const char* own_certificates() {
   for (const char* name : {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"})
     if (const char* path = std::getenv(name); path && *path) return path;
@@ -131,7 +131,7 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  // What is fetched over TLS never comes from elsewhere.
+  // A request over TLS must not be redirected to a URL without TLS.
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https://") ? "https" : "http,https");
 #else
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
@@ -157,7 +157,7 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
   if (request.offset > 0) curl_easy_setopt(curl, CURLOPT_RANGE, fmt::format("{}-", request.offset).c_str());
   if (const char* path = own_certificates()) curl_easy_setopt(curl, CURLOPT_CAINFO, path);
-  // As a bearer token, which libcurl does not send to the host that a redirect leads to.
+  // The token is given as a bearer token, which libcurl does not send to the host of a redirect.
   if (!settings_.token.empty()) {
     curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
     curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, settings_.token.c_str());
@@ -174,7 +174,8 @@ HttpAnswer HubHttp::send(const HttpRequest& request) {
         "the answer comes too slowly: {} bytes arrived, and then less than {} bytes a second "
         "for {} s (HF_HUB_DOWNLOAD_TIMEOUT)",
         received, kMinBytesPerSecond, settings_.timeout_s);
-  // An answer that was too slow would be too slow again. The download of a file resumes from its last byte.
+  // An answer that was too slow would be too slow again, so it is not tried again. A download of a file is, because it
+  // resumes from its last byte.
   answer.is_worth_another_try = (is_network_trouble(code) && !(answer.is_slow && !request.on_body)) ||
                                 (code == CURLE_OK && is_busy(answer.status));
   const std::string after = answer.header("retry-after");

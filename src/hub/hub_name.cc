@@ -10,7 +10,8 @@ constexpr std::string_view kHosts[] = {"https://huggingface.co/", "http://huggin
 
 bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
-/// The rule of the Hub: letters, digits, '-', '_' and '.'; neither "--" nor "..", which the cache's folder names need.
+/// Returns true for a part of a name that follows the rule of the Hub: letters, digits, '-', '_' and '.'; neither "--"
+/// nor "..", which the cache's folder names need.
 bool is_name_part(std::string_view part) {
   if (part.empty() || part.size() > 96 || part.front() == '-' || part.front() == '.' || part.back() == '-' ||
       part.back() == '.')
@@ -32,7 +33,8 @@ Status bad_name(std::string_view text) {
       text);
 }
 
-/// Takes the text before `separator` off `rest`; all of it if there is none.
+/// Removes the text before `separator` from `rest`, and the separator, and returns the text. Without a separator, takes
+/// all.
 std::string_view take_until(std::string_view& rest, char separator) {
   const size_t end = std::min(rest.find(separator), rest.size());
   const std::string_view head = rest.substr(0, end);
@@ -40,7 +42,7 @@ std::string_view take_until(std::string_view& rest, char separator) {
   return head;
 }
 
-/// "owner/name/blob/main/FILE", of an address.
+/// Reads "owner/name/blob/main/FILE", which is the path of a web address.
 Result<HubName> from_address(std::string_view text, std::string_view rest) {
   rest = rest.substr(0, rest.find_first_of("?#"));
   const std::string_view owner = take_until(rest, '/');
@@ -87,8 +89,8 @@ Result<HubName> parse_hub_name(std::string_view text) {
     if (!text.starts_with("hf:")) return bad_name(text);
     std::string_view rest = text.substr(3);
     if (rest.starts_with("//")) rest.remove_prefix(2);
-    // A revision may hold slashes, and a file too: the first ':' begins the selection, the first '@' before it the
-    // revision.
+    // A revision may contain slashes, and so may a file. So the first ':' begins the selection, and the first '@'
+    // before it begins the revision.
     std::string_view head = take_until(rest, ':');
     name.selection = rest;
     const bool has_revision = head.find('@') != std::string_view::npos;

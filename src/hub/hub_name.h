@@ -1,4 +1,4 @@
-// The names of models on the Hugging Face Hub.
+// Parses the names of models on the Hugging Face Hub.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@ struct HubName {
   std::string revision = "main";  ///< branch, tag or commit
   std::string selection;  ///< a file of the repository, or the quantization of a GGUF file ("Q4_K_M"); "": the default
 
-  /// "hf:owner/name@revision:selection"; the default revision is left out.
+  /// Returns "hf:owner/name@revision:selection"; the default revision is omitted.
   std::string text() const;
 };
 
-/// Whether `text` begins like a name on the Hub: "hf:", or an address at huggingface.co or hf.co.
+/// Returns true if `text` begins like a name on the Hub: "hf:", or an address at huggingface.co or hf.co.
 bool is_hub_name(std::string_view text);
 
 /// Reads "hf:owner/name[@revision][:file or quantization]", or the address of a repository or of a file in one
 /// (https://huggingface.co/owner/name/blob/main/FILE). The tag "latest" is the default selection.
-/// invalid_argument: it is not such a name.
+/// invalid_argument: the text is not such a name.
 Result<HubName> parse_hub_name(std::string_view text);
 
-/// Whether a path inside a repository is one that may be created below a folder: relative, without "..", "." or empty
+/// Returns true if a path in a repository may be created below a folder: it is relative, without "..", "." or empty
 /// parts, backslashes and control characters.
 bool is_safe_path(std::string_view path);
 

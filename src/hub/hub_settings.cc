@@ -10,13 +10,13 @@
 namespace redline {
 namespace {
 
-/// As huggingface_hub reads its switches.
+/// Returns true if a variable is set to a value that huggingface_hub reads as true.
 bool is_switched_on(const char* name) {
   const std::string value = ascii_lower(environment_variable(name));
   return value == "1" || value == "on" || value == "yes" || value == "true";
 }
 
-/// A leading "~" is the home folder.
+/// Returns the path with a leading "~" replaced by the home folder.
 std::string expanded(const std::string& path) {
   const std::string home = environment_variable("HOME");
   return !home.empty() && (path == "~" || path.starts_with("~/")) ? home + path.substr(1) : path;
@@ -29,7 +29,7 @@ std::string trimmed_token(std::string text) {
   return text;
 }
 
-/// HF_HOME, else huggingface in the user's cache folder; "": there is none.
+/// Returns HF_HOME, or else huggingface in the user's cache folder; "": there is none.
 std::string home_folder() {
   if (const std::string home = environment_variable("HF_HOME"); !home.empty()) return expanded(home);
   if (const std::string cache = environment_variable("XDG_CACHE_HOME"); !cache.empty())

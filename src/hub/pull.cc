@@ -20,10 +20,11 @@
 namespace redline {
 namespace {
 
-constexpr int kTries = 3;                        ///< of a question to the Hub
-constexpr int64_t kMaxBytes = int64_t{1} << 60;  ///< of a file and of all, whatever a Hub claims
+constexpr int kTries = 3;  ///< number of tries of a request to the Hub
+/// limit in bytes for one file and for all together, whatever a Hub reports
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
-/// Size and etag of a file for which the list has none.
+/// Asks for the size and etag of a file for which the list has none.
 Status look_up(HubFile& file, const HubName& name, const std::string& commit, const HubSettings& settings,
                HubHttp& http) {
   const std::string what = fmt::format("hf:{}:{}", name.repository, file.path);
@@ -38,7 +39,8 @@ Status look_up(HubFile& file, const HubName& name, const std::string& commit, co
     answer = http.send_again(request, kTries);
     const std::string location = answer.header("location");
     const bool is_moved = answer.status >= 300 && answer.status < 400;
-    // A renamed repository is at another place of the Hub; the storage of large files is elsewhere, and reports less.
+    // A redirect within the Hub leads to a renamed repository and is followed. A redirect to another host leads to the
+    // storage of large files, which reports less, and is not followed.
     if (!is_moved || !location.starts_with('/')) break;
     request.url = settings.endpoint + location;
   }
@@ -68,7 +70,7 @@ Result<Revision> ask_revision(const HubName& name, const HubSettings& settings, 
   return read_revision(answer.body, name, settings.endpoint);
 }
 
-/// The names that a file system takes, with what a file has while it is written.
+/// Checks that the file system takes the names, with the ending that a file has while it is written.
 Status check_file_names(const std::vector<HubFile>& files, const HubName& name) {
   constexpr size_t kLongest = 240;
   for (const HubFile& file : files)
@@ -120,7 +122,7 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
       Status status;
       try {
         status = download_blob(download, http);
-      } catch (const std::bad_alloc&) {  // it would end the thread, and with it the program
+      } catch (const std::bad_alloc&) {  // an exception that leaves the thread would end the program
         status = out_of_memory("{}: memory does not suffice for the download", queue[i]->path);
       }
       if (status.ok()) continue;
@@ -134,7 +136,7 @@ Status fetch_all(const std::vector<HubFile>& files, const std::string& label, in
   threads.reserve(num_threads);
   try {
     for (size_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
-  } catch (const std::system_error&) {  // no more threads; those that there are take all files
+  } catch (const std::system_error&) {  // no more threads can start; the running ones take all files
     if (threads.empty()) work();
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,4 +1,4 @@
-// The Hub's answer about a revision of a repository.
+// Reads the Hub's description of a revision of a repository.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct Revision {
   std::vector<HubFile> files;
 };
 
-/// Reads the answer of the Hub at `endpoint`. io: it is not that of a Hub: no JSON, out of bounds (base/json_text.h),
-/// without a commit or files, or with paths that no folder can take; the message says what.
+/// Reads the answer of the Hub at `endpoint`. io: it is not the answer of a Hub: it is not JSON, exceeds limits
+/// (base/json_text.h), has no commit or files, or has paths that cannot be created; the message says which.
 Result<Revision> read_revision(std::string_view body, const HubName& name, const std::string& endpoint);
 
-/// A name that may be given to a blob: a checksum, or an opaque word of a server that has none.
+/// Returns true if the text may be the name of a blob: a checksum, or an opaque word from a server without checksums.
 bool is_etag(const std::string& text);
-/// The name, or the two ends of a long one, for messages.
+/// Returns the name for messages; of a long name only its two ends.
 std::string shortened(const std::string& name);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// JSON of reports: keys in the order in which they are written.
+// JSON of reports, whose keys keep the order in which they are written.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@ namespace redline::lab {
 
 using Json = nlohmann::ordered_json;
 
-/// On one line. Bytes that are not UTF-8 become U+FFFD.
+/// Returns JSON on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string to_line(const Json& json);
 
 }  // namespace redline::lab

@@ -42,7 +42,7 @@ AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
 void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window,
                          std::span<const int32_t* const> pages) {
   groups_.clear();
-  // Pages that have left a window are not in the table.
+  // With a window no groups are made: pages that have left the window are not in the page table.
   if (window == 0 && pages.size() > 1) find_groups(sequences, pages);
   cut(sequences, window);
   deal();
@@ -53,7 +53,8 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
     split(window);
     if (!splits_.empty()) deal();
   }
-  // Within a partition, longest first as assigned; `load_` now counts the items written per partition.
+  // Items of a partition keep the order of assignment, longest first. `load_` now counts the items written per
+  // partition.
   items_.resize(unsorted_.size());
   std::fill(load_.begin(), load_.end(), 0);
   for (int32_t i : order_) {
@@ -78,7 +79,7 @@ void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::sp
     if (sequences[s].first_position >= kKvChunk && 2 * query_rows(sequences[s]) <= max_query_rows_)
       by_pages_.push_back(static_cast<int32_t>(s));
   if (by_pages_.size() < 2) return;
-  // Whole chunks before the step, which every row attends to.
+  // Only whole chunks before this step are shared, because every row attends to them.
   const auto table = [&](int32_t s) {
     const int64_t chunks = sequences[static_cast<size_t>(s)].first_position / kKvChunk;
     return std::span(pages[static_cast<size_t>(s)], static_cast<size_t>(chunks * kChunkPages));
@@ -102,7 +103,8 @@ void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::sp
   choose_groups(sequences, 0, by_pages_.size());
 }
 
-// All of by_pages_[begin, end) in one group, or several groups that share more each: what saves more.
+// Chooses between one group of by_pages_[begin, end) and several groups that share more each, by the bytes that they
+// save.
 int64_t AttentionPlan::choose_groups(std::span<const SequenceRows> sequences, size_t begin, size_t end) {
   if (end - begin < 2) return 0;
   const auto at = [&](size_t i) { return shared_chunks_.begin() + static_cast<int64_t>(i); };
@@ -122,7 +124,8 @@ int64_t AttentionPlan::choose_groups(std::span<const SequenceRows> sequences, si
   return saved;
 }
 
-// Saved bytes of one KV head: pages that are not read again, less partial results that are written and read.
+// Returns the bytes that a group saves per KV head: pages that are not read again, minus partial results that are
+// written and read.
 int64_t AttentionPlan::saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const {
   const int64_t shared_bytes = group.chunks * kKvChunk * 2 * shape_.head_dim * shape_.element_bytes;
   if (shared_bytes <= shape_.cached_bytes) return 0;
@@ -195,7 +198,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   partial_floats_ = shared_positions_ = 0;
   is_grouped_.assign(sequences.size(), 0);
   for (const Group& group : groups_) {
-    // Parts of at most max_query_rows_; one sequence alone shares nothing.
+    // A group is divided into parts of at most max_query_rows_. A part of one sequence is not a group.
     for (Group part{group.begin, group.begin, group.chunks}; part.begin < group.end; part.begin = part.end) {
       for (int64_t all = 0; part.end < group.end; ++part.end) {
         all += query_rows(sequences[static_cast<size_t>(by_pages_[part.end])]);
@@ -248,12 +251,14 @@ void AttentionPlan::split(int64_t window) {
   }
 }
 
-// The first piece takes the place of the item itself. An item that does not fit in the memory that is left stays whole.
+// Splits an item into pieces, the first of which replaces the item. The item is not split if the remaining memory is
+// too small for its partial results.
 void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks, int64_t wanted) {
   const AttentionItem item = unsorted_[index];
   const int64_t in_piece = (chunks + wanted - 1) / wanted, pieces = (chunks + in_piece - 1) / in_piece;
   const int64_t floats = (item.row_end - item.row_begin) * group_heads() * attention_partial_floats(shape_.head_dim);
-  // The first piece of a group has one partial result. What a sequence of a group reads alone has room for all already.
+  // The first piece of a group has one partial result. Items that a sequence of a group reads alone already have room
+  // for all of theirs.
   const int64_t in_first = item.is_group ? 1 : in_piece;
   const bool has_room = item.split >= 0 && !item.is_group;
   const int64_t needed = has_room ? 0 : (in_first + chunks - in_piece) * floats;

@@ -1,5 +1,5 @@
-// Planned once per step, on the host: the part of attention that each work partition computes. All layers reuse the
-// plan.
+// Divides the attention of a step among work partitions. The plan is made once per step, on the host, and used by all
+// layers.
 #pragma once
 
 #include <span>
@@ -13,9 +13,9 @@ struct AttentionPlanShape {
   AttentionLimits limits;
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t max_tokens, max_sequences;
-  int64_t element_bytes = 2;  ///< of cached keys and values
-  /// L2 cache of one core. Shared pages of a KV head that fit are read again from there at no cost: such sequences form
-  /// no group.
+  int64_t element_bytes = 2;  ///< bytes of one element of cached keys and values
+  /// Size of one core's L2 cache. If the shared pages of a KV head fit in it, reading them again is free, so their
+  /// sequences do not form a group.
   int64_t cached_bytes = 0;
 };
 
@@ -33,28 +33,28 @@ struct AttentionPlanShape {
 /// (a group does not mix sequences on both sides of AttentionLimits::row_threshold).
 class AttentionPlan {
  public:
-  /// Memory is reserved here: make() does not allocate within these bounds.
+  /// Reserves memory, so that make() does not allocate within the bounds of `shape`.
   explicit AttentionPlan(const AttentionPlanShape& shape);
 
-  /// `pages`: as StateStep::pages, of all sequences; empty: nothing is shared.
+  /// Makes the plan of a step. `pages`: StateStep::pages of all sequences; empty: no pages are shared.
   void make(std::span<const SequenceRows> sequences, int64_t window, std::span<const int32_t* const> pages = {});
   std::span<const AttentionItem> items() const { return items_; }
   std::span<const int32_t> group_rows() const { return group_rows_; }
-  /// Positions that are not read again, because a sequence before reads them.
+  /// Returns the number of positions that a group reads once instead of once per sequence, counting each saved read.
   int64_t shared_positions() const { return shared_positions_; }
   std::span<const int32_t> partition_begin() const { return partition_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
   AttentionWork work() const;
   void set_cached_bytes(int64_t bytes) { shape_.cached_bytes = bytes; }
 
-  /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. So whether a
-  /// kernel gets few rows or many depends only on the step.
+  /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. The choice
+  /// between a kernel for few rows and one for many then depends only on the step.
   static constexpr int32_t kRowGrain = 16;
   /// Maximum query rows (rows x query heads per KV head) of an item: a chunk of keys is prepared once for all of them.
   static constexpr int64_t kMaxQueryRows = 256;
 
  private:
-  /// Neighbours in by_pages_ that read their first `chunks` chunks together.
+  /// Sequences by_pages_[begin, end), whose first `chunks` chunks are read once for all of them.
   struct Group {
     size_t begin, end;
     int64_t chunks;
@@ -64,7 +64,7 @@ class AttentionPlan {
   void find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages);
   int64_t choose_groups(std::span<const SequenceRows> sequences, size_t begin, size_t end);
   int64_t saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const;
-  /// Items of sequences by_pages_[begin, end), unless there is no room for their partial results.
+  /// Makes the items of a group, unless there is no room for their partial results.
   void cut_group(std::span<const SequenceRows> sequences, const Group& group);
   void cut(std::span<const SequenceRows> sequences, int64_t window);
   void split(int64_t window);
@@ -72,10 +72,11 @@ class AttentionPlan {
   void deal();
 
   AttentionPlanShape shape_;
-  std::vector<int32_t> by_pages_;       ///< sequences in the order of their page tables
-  std::vector<int64_t> shared_chunks_;  ///< of each with the one before it
+  std::vector<int32_t> by_pages_;  ///< sequences in the order of their page tables
+  /// number of chunks that each sequence in by_pages_ shares with the one before it
+  std::vector<int64_t> shared_chunks_;
   std::vector<Group> groups_;
-  int64_t max_query_rows_ = 0;  ///< of a group
+  int64_t max_query_rows_ = 0;  ///< maximum query rows of a group
   int64_t shared_positions_ = 0;
   std::vector<uint8_t> is_grouped_;
   std::vector<int32_t> group_rows_;

@@ -64,8 +64,8 @@ class BeamSearch {
     return {};
   }
 
-  /// No beam can still get among the best: log probabilities only fall, and the score of one of them is largest at the
-  /// present length or at the last one.
+  /// Returns true if no beam can still be among the best. Log probabilities only decrease, so a beam's score is largest
+  /// at the current length or at max_tokens.
   bool is_decided(int64_t tokens) const {
     if (ended_.size() < width_) return false;
     std::vector<double> scores;
@@ -77,7 +77,7 @@ class BeamSearch {
     });
   }
 
-  /// Ends texts at their stop tokens. The most likely ones of the others.
+  /// Ends texts at their stop tokens and returns the most likely continuations of the others.
   Result<std::vector<Continuation>> continuations() {
     const std::vector<int32_t>& stops = engine_.info().stop_tokens;
     std::vector<Continuation> all;
@@ -104,7 +104,7 @@ class BeamSearch {
 
   Status go_on(const std::vector<Continuation>& best, bool needs_logits) {
     std::vector<LiveBeam> next;
-    std::vector<size_t> uses(beams_.size());  // that are still to come
+    std::vector<size_t> uses(beams_.size());  // remaining continuations of each beam
     for (const Continuation& c : best) ++uses[c.beam];
     for (const Continuation& c : best) {
       LiveBeam& from = beams_[c.beam];
@@ -139,7 +139,7 @@ class BeamSearch {
     std::stable_sort(ended_.begin(), ended_.end(), [](const Beam& a, const Beam& b) { return a.score > b.score; });
     if (ended_.size() > width_) ended_.resize(width_);
     if (!engine_.info().has_tokenizer) return std::move(ended_);
-    // Decoded after the prompt: a first token may lose its space.
+    // The text is decoded together with the prompt, because the first token of a text may lose its space.
     REDLINE_ASSIGN(const std::string prompt, engine_.decode(request_.prompt));
     for (Beam& beam : ended_) {
       std::vector<int32_t> tokens = request_.prompt;

@@ -74,8 +74,8 @@ void Candidates::number_tokens() {
   std::iota(order_.begin(), order_.end(), 0U);
 }
 
-/// The last token, in the order `before`, of the smallest number of first ones whose weights reach what is wanted: a
-/// quickselect by weight that narrows the range of this token.
+/// Returns the last of the smallest number of first tokens, in the order `before`, whose weights reach the wanted sum.
+/// This is a quickselect by weight, which narrows the range of that token.
 template <class Before, class Reached>
 uint32_t Candidates::last_of_units(Before before, Reached reached) {
   number_tokens();
@@ -174,7 +174,8 @@ void Candidates::keep_zipf(double mu, int64_t vocab_size) {
   const size_t count = std::min(kFitted, order_.size());
   std::partial_sort(order_.begin(), order_.begin() + static_cast<int64_t>(count), order_.end(),
                     [&](uint32_t a, uint32_t b) { return is_likelier(a, b); });
-  // The exponent s of p(rank) ~ rank^-s by least squares over neighbours: log(p_i / p_(i+1)) = s log((i + 1) / i).
+  // The exponent s of p(rank) ~ rank^-s is fitted by least squares over adjacent ranks: log(p_i / p_(i+1)) = s log((i +
+  // 1) / i).
   double products = 0, squares = 0;
   for (size_t i = 0; i + 1 < count; ++i) {
     const double t = std::log(static_cast<double>(i + 2) / static_cast<double>(i + 1));
@@ -185,7 +186,7 @@ void Candidates::keep_zipf(double mu, int64_t vocab_size) {
   if (count < 2) return;
   const double s = products / squares, epsilon = s - 1;
   const double k = std::pow(epsilon * std::exp2(mu) / (1 - std::pow(static_cast<double>(vocab_size), -epsilon)), 1 / s);
-  // Not a number: equal likelihoods, or an exponent of exactly 1.
+  // k is not a number for equal likelihoods, or for an exponent of exactly 1.
   const auto size = static_cast<double>(tokens_.size());
   keep_top_k(k >= size ? std::ssize(tokens_) : k >= 1 ? static_cast<int64_t>(k) : 1);
 }

@@ -1,4 +1,4 @@
-// The tokens that are left to choose from, and the samplers that remove some of them.
+// The tokens that may be sampled, and the samplers that remove some of them.
 #pragma once
 
 #include <algorithm>
@@ -12,56 +12,59 @@
 
 namespace redline {
 
-/// Never empty after the first add(): every sampler leaves at least one token. The vocabulary is not sorted: samplers
-/// find the last token that they keep by selection, expected O(size()), and keep the order of ids.
+/// A list of tokens with their logits, in the order of ids. It is never empty after the first add(): every sampler
+/// leaves at least one token. Samplers do not sort: they find the least likely token that they keep by selection, in
+/// expected O(size()).
 class Candidates {
  public:
-  /// They must outlive this.
+  /// `kernels` must outlive the object.
   explicit Candidates(const CpuKernels& kernels) : kernels_(&kernels) {}
-  /// Nothing else allocates.
+  /// Allocates memory for `vocab_size` tokens; no other function allocates.
   void reserve(size_t vocab_size);
-  /// No tokens, at temperature 1.
+  /// Removes all tokens and sets the temperature to 1.
   void clear();
-  /// In the order of ids; the logit is finite.
+  /// Appends a token, whose id must be larger than those before. Its logit is finite.
   void add(Candidate token) {
     tokens_.push_back(token);
     has_weights_ = false;
   }
   size_t size() const { return tokens_.size(); }
   std::span<const Candidate> tokens() const { return tokens_; }
-  /// Null if the token is not among them. The weights are computed again.
+  /// Returns the logit of a token, to be changed; null if the token is not in the list. Invalidates the weights.
   float* logit_of(int32_t id);
   void set_temperature(float temperature);
-  /// exp((logit - largest logit) / temperature) of each, as kernel block_exp_sum computes it. The largest logit is that
-  /// of the last set_temperature or change of a logit.
+  /// Returns exp((logit - largest logit) / temperature) of each token, as the kernel block_exp_sum computes it. The
+  /// largest logit is determined after set_temperature() and after a change of a logit, not after tokens were removed.
   std::span<const float> weights();
-  /// In units of 2^-42, exact.
+  /// Returns the sum of the weights in units of 2^-42, exactly.
   int64_t units();
 
   // The samplers, documented at the members of SamplingOptions.
   void keep_top_k(int64_t k);
   void keep_top_p(double p);
-  /// The same where these are the most likely tokens of more, and the kept ones are to reach `wanted` units. False, and
-  /// nothing is removed: these do not.
+  /// keep_top_p() for a list that holds only the most likely tokens of a vocabulary: keeps the most likely tokens whose
+  /// weights reach `wanted` units. Returns false, without a change, if all tokens together do not reach them.
   bool keep_top_units(int64_t wanted);
   void keep_min_p(float p);
   void keep_typical(double p);
   void keep_top_n_sigma(double n);
   /// Removes the top choices: all but the least likely of the tokens with a probability of at least `threshold`.
   void drop_top_choices(double threshold);
-  /// Mirostat 1: as many of the most likely tokens as a Zipf distribution, fitted to the first 100, needs for a
-  /// surprise of mu bits.
+  /// Mirostat 1: keeps the k most likely tokens. k is computed for a surprise of mu bits from a Zipf distribution
+  /// fitted to the 100 most likely tokens.
   void keep_zipf(double mu, int64_t vocab_size);
-  /// Mirostat 2: tokens with a surprise of at most mu bits.
+  /// Mirostat 2: keeps tokens with a surprise of at most mu bits.
   void keep_surprise(double mu);
-  /// Natural units.
+  /// Returns the entropy of the distribution in nats.
   double entropy();
 
-  /// The token at share `u` of the weights, in [0, 1), and its probability.
+  /// A sampled token and its probability.
   struct Drawn {
     int32_t id;
     double probability;
   };
+  /// Samples a token: the first one at which the cumulative weight, in the order of ids, exceeds the share `u` in [0,
+  /// 1).
   Drawn draw(double u);
 
  private:
@@ -77,13 +80,13 @@ class Candidates {
   std::vector<Candidate> tokens_;
   std::vector<float> weights_;
   WeightSearch search_;
-  std::vector<uint32_t> order_;  ///< indices, for selection
+  std::vector<uint32_t> order_;  ///< indices of tokens, for selection
   std::vector<double> scores_;
   float temperature_ = 1, best_ = 0;
   bool has_weights_ = false;
 };
 
-/// The scale of BlockExpSumArgs for a temperature above 0.
+/// Returns BlockExpSumArgs::scale for a temperature above 0.
 inline float scale_of(float temperature) {
   return std::clamp(1 / temperature, std::numeric_limits<float>::min(), 0x1p126F);
 }

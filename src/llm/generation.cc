@@ -63,7 +63,7 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
       };
       if (std::any_of(g->closing_.begin(), g->closing_.end(), ends)) g->closing_.clear();
     }
-    // Here, on the thread of the caller, rather than in the step that samples the first token.
+    // The first mask is computed here, on the thread of the caller, and not in the step that samples the first token.
     g->mask_status_ = g->constraint_->fill_mask(g->allowed_);
     g->has_mask_ = true;
   }
@@ -128,7 +128,7 @@ std::span<const float> TextGeneration::without_stops(std::span<const float> logi
   exclude(request_.stop_tokens);
   if (!request_.ignore_stop_tokens) exclude(model_.stop_tokens);
   if (constraint_ && std::all_of(masked_.begin(), masked_.end(), [](float x) { return x == kExcluded; }))
-    for (auto stop = stops.rbegin(); stop != stops.rend(); ++stop)  // the text is complete
+    for (auto stop = stops.rbegin(); stop != stops.rend(); ++stop)  // nothing but the end may follow
       masked_[static_cast<size_t>(stop->first)] = stop->second;
   return masked_;
 }
@@ -143,7 +143,7 @@ SampleRow TextGeneration::device_sample() {
   return sampler_.device_row(std::ssize(tokens_));
 }
 
-// On a worker's thread, which an exception would end.
+// This runs on a worker's thread, which an exception would end.
 void TextGeneration::sample(std::span<const float> logits, int32_t sampled) try {
   if (!has_prefilled_) {
     has_prefilled_ = true;
@@ -293,7 +293,7 @@ void TextGeneration::deliver_token(const Sampled& sampled) {
   else if (!go_on) d.reason = FinishReason::kCancelled;
 }
 
-/// Stop strings see the answer, and the reasoning passes them by.
+/// Applies stop strings to the answer only; the text of the reasoning is passed on unchanged.
 std::string TextGeneration::shown_of(std::string_view text) {
   if (!answer_) return stops_.push(text);
   std::vector<ChatDelta> unused;
@@ -309,7 +309,7 @@ std::string TextGeneration::shown_of(std::string_view text) {
   return shown;
 }
 
-// Text held back as part of a character or of a stop string is emitted after all.
+// Emits text that was held back as a possible part of a character or of a stop string.
 void TextGeneration::deliver_end() {
   if (!delivery_.status.ok()) return;
   result_.reason = *delivery_.reason;

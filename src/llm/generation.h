@@ -1,4 +1,4 @@
-// One request: its tokens and state, and what happens with each sampled token.
+// One text request: its tokens, its state, and the processing of each sampled token.
 #pragma once
 
 #include <atomic>
@@ -22,12 +22,13 @@
 
 namespace redline {
 
-/// Called by the thread that runs the steps, except for cancel(), is_done() and wait(), which are thread-safe.
+/// A request in progress. The thread that runs the steps calls its functions, except cancel(), is_done() and wait(),
+/// which are thread-safe.
 ///
 /// sample() decides from the token alone whether the request continues. Delivery (constraint, text, stop strings,
 /// callback) may run on another thread during the next step: begin_delivery() starts it, prepare() and deliver() do it,
-/// settle() applies its results. A constraint that takes long is prepared on yet another thread: the request is late
-/// then, its next logits are held, and it takes part in no step until they have been sampled.
+/// settle() applies its results. A slow constraint is prepared on a third thread. The request is then late: its next
+/// logits are held back, and it takes part in no step until they have been sampled.
 class TextGeneration {
  public:
   using Callback = std::function<bool(const TextPiece&)>;
@@ -35,7 +36,7 @@ class TextGeneration {
   static Result<std::shared_ptr<TextGeneration>> make(const TextModel& model, const GenerateRequest& request,
                                                       Callback on_piece);
 
-  /// Tokens that the state lacks.
+  /// Returns the tokens that are not in the state yet: the rest of the prompt, or the last sampled token.
   std::span<const int32_t> pending() const;
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
@@ -45,25 +46,26 @@ class TextGeneration {
   const std::unique_ptr<SequenceState>& state() const { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
   const PrefixKey& prefix_key() const { return prefix_key_; }
-  /// GenerateRequest::client up to its first line break, and what follows that: a user of this client.
+  /// client() is GenerateRequest::client up to its first line break; user() is the rest, which names a user of this
+  /// client.
   std::string_view client() const { return std::string_view(request_.client).substr(0, request_.client.find('\n')); }
   std::string_view user() const {
     const size_t end = request_.client.find('\n');
     return end == std::string::npos ? std::string_view() : std::string_view(request_.client).substr(end + 1);
   }
   int priority() const { return request_.priority; }
-  /// In time of now_ms().
+  /// Time of now_ms() at which the request times out.
   double deadline_ms() const { return deadline_ms_; }
   static double now_ms();
-  /// What the prefix cache gave when the request was admitted for the first time.
+  /// Sets the result of the prefix cache's lookup, made when the request is admitted for the first time.
   void set_cached(int64_t tokens, CacheMiss miss);
 
-  // Under the stepper's mutex, without callbacks.
-  /// Samples the next token from the logits after the last token, and ends the request if that is its last one. After
-  /// prepare() of the token before. Different requests may sample at the same time. `sampled`: the token, if the device
-  /// has sampled it as device_sample() said.
+  // The caller of these functions holds the stepper's mutex; they make no callbacks.
+  /// Samples the next token from the logits after the last token, and ends the request if it is the last one. prepare()
+  /// must have run for the previous token. Different requests may sample at the same time. `sampled`: the token that
+  /// the device has sampled according to device_sample(); -1: none.
   void sample(std::span<const float> logits, int32_t sampled = -1);
-  /// Before the step that computes these logits.
+  /// Returns how the device may sample the next token. Called before the step that computes its logits.
   SampleRow device_sample();
   /// Ends the request, unless it has ended. Text that was held back is passed on by deliver().
   void end(FinishReason reason);
@@ -71,42 +73,42 @@ class TextGeneration {
   bool has_ended() const { return reason_.has_value() || !status_.ok(); }
   bool has_output() const { return num_sampled_ > 0; }
 
-  /// Takes what the last step gave for delivery: a token, the end, or, if the request `ran`, the progress of its
-  /// prompt. False: there is nothing.
+  /// Takes the result of the last step for delivery: a token, the end, or, if the request `ran`, the progress of its
+  /// prompt. Returns false if there is nothing to deliver.
   bool begin_delivery(bool ran);
-  /// There is a token to move the constraint on by, and prepare() has not begun.
+  /// Returns true if the constraint must advance by a token and prepare() has not begun.
   bool needs_preparation() const;
-  /// Moves the constraint on by the token and computes what may follow.
+  /// Advances the constraint by the token and computes the tokens that may follow.
   void prepare();
-  // prepare() on another thread than the others: begin_, then end_preparation() on that thread.
+  // For prepare() on another thread: begin_preparation() before it, end_preparation() on that thread after it.
   void begin_preparation() { is_prepared_.store(false, std::memory_order_relaxed); }
   void end_preparation() { is_prepared_.store(true, std::memory_order_release); }
   bool is_prepared() const { return is_prepared_.load(std::memory_order_acquire); }
-  /// The step after does not wait for the preparation, and the delivery is put off.
+  /// Sets whether the request is late: steps do not wait for its preparation, and its delivery is postponed.
   void set_late(bool is_late) { is_late_ = is_late; }
   bool is_late() const { return is_late_; }
   /// Keeps the logits of a late request for sample_held().
   void hold(std::span<const float> logits) { held_.assign(logits.begin(), logits.end()); }
   bool has_held() const { return !held_.empty(); }
-  /// Before the state that gave them is released: they are computed again.
+  /// Drops the held logits, before the state that gave them is released; they are computed again later.
   void drop_held() { held_ = {}; }
   void sample_held() { sample(std::exchange(held_, {})); }
-  /// Without the stepper's mutex, after prepare(): passes on the token or the end and calls the callback.
+  /// Adds the token or the end to the text and calls the callback. Called after prepare(), without the stepper's mutex.
   void deliver();
-  /// After deliver(): an end that it found counts from now on, also against a later one. Returns the number of tokens
-  /// that were delivered.
+  /// Applies the result of deliver(): if the delivery has ended the text, the request ends, even if the step gave a
+  /// later end. Returns the number of delivered tokens.
   int64_t settle();
-  /// The end has been delivered.
+  /// Returns true if the end has been delivered.
   bool is_settled() const { return is_settled_; }
-  /// After settle(), when the state has been released: wakes wait(). No callback follows.
+  /// Wakes wait(). Called after settle(), when the state has been released; no callback follows.
   void publish();
 
   bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-  /// Of an ended request; nullopt: it has failed.
+  /// Returns the reason of an ended request; nullopt if it has failed.
   std::optional<FinishReason> reason() const { return status_.ok() ? reason_ : std::nullopt; }
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
-  /// Waits for publish(). invalid_argument: the result has been taken.
+  /// Waits for publish() and takes the result. invalid_argument: the result has been taken.
   Result<GenerateResult> wait();
 
  private:
@@ -118,9 +120,9 @@ class TextGeneration {
   };
   struct Delivery {
     bool is_pending = false;
-    bool is_prepared = false;  ///< by prepare()
+    bool is_prepared = false;  ///< prepare() has begun
     std::optional<Sampled> sampled;
-    std::optional<FinishReason> reason;  ///< as the step left it; then what the delivery found
+    std::optional<FinishReason> reason;  ///< the reason given by the step, replaced by the one that the delivery finds
     Status status;
     bool completes_constraint = false;
     int64_t tokens = 0;
@@ -135,9 +137,9 @@ class TextGeneration {
   void deliver_token(const Sampled& sampled);
   void deliver_end();
   double ms_since_start() const;
-  /// The logits with tokens that the constraint does not allow at -inf.
+  /// Returns the logits, with those of tokens that the constraint forbids set to -inf.
   Result<std::span<const float>> constrained(std::span<const float> logits);
-  /// The same with those of tokens that end the text, before there are min_tokens.
+  /// Returns the logits, with those of tokens that end the text set to -inf while there are fewer than min_tokens.
   std::span<const float> without_stops(std::span<const float> logits);
 
   using Clock = std::chrono::steady_clock;
@@ -146,21 +148,22 @@ class TextGeneration {
   Callback on_piece_;
   Sampler sampler_;
   StopStrings stops_;
-  std::unique_ptr<ChatOutputParser> answer_;  ///< where stop strings act on a part of the text; null: on all of it
-  std::string undecided_;                     ///< text that may become a marker
+  /// parses the answer if stop strings apply to a part of it; null: to all of it
+  std::unique_ptr<ChatOutputParser> answer_;
+  std::string undecided_;  ///< text that may become a marker
   /// Tracks the reasoning before a constrained answer. If the model ends its text there, the end marker of the
   /// reasoning is written instead, and then the answer.
   std::optional<ReasoningTracker> reasoning_;
   std::vector<int32_t> closing_;  ///< the tokens of the end marker
-  size_t num_closed_ = 0;         ///< those of them that are taken
+  size_t num_closed_ = 0;         ///< number of tokens of closing_ that have been sampled
   std::unique_ptr<StreamDecoder> decoder_;
   std::optional<ConstraintState> constraint_;
-  TokenBits allowed_;  ///< by the constraint; empty without one
+  TokenBits allowed_;  ///< tokens that the constraint allows; empty without a constraint
   bool has_mask_ = false, is_late_ = false;
   std::atomic<bool> is_prepared_{true};
   std::vector<float> held_;  ///< logits that wait for the constraint
   Status mask_status_;
-  std::vector<float> masked_;    ///< logits of the allowed tokens; empty where all are
+  std::vector<float> masked_;    ///< logits of the allowed tokens; empty if all are allowed
   std::vector<int32_t> tokens_;  ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;

@@ -11,11 +11,11 @@
 namespace redline {
 namespace {
 
-/// Pages that are free for this long, and at most twice as long, give their memory back. Touching it again takes about
-/// a thousandth of the time of computing what is in it.
+/// The memory of a page is released after it has been free for this time, at the latest for twice this time. Touching
+/// it again takes about a thousandth of the time of computing its contents.
 constexpr std::chrono::seconds kUnusedTime(15);
 
-/// So long a step waits for the constraints of its requests. Nearly all take a thousandth of it.
+/// Maximum time that a step waits for the constraints of its requests. Nearly all constraints take a thousandth of it.
 constexpr std::chrono::milliseconds kPatience(10);
 constexpr std::chrono::milliseconds kLatePatience(5);
 
@@ -71,7 +71,7 @@ GenerationLoop::~GenerationLoop() {
       request.generation->state().reset();
     }
   }
-  do {  // what a late constraint has put off, then the ends
+  do {  // first the deliveries postponed by a late constraint, then the ends
     std::unique_lock lock(preparing_);
     prepared_.wait(lock, [&] {
       return std::all_of(running_.begin(), running_.end(), [](const Request& request) {
@@ -109,7 +109,8 @@ Result<std::shared_ptr<Generation>> GenerationLoop::submit(const GenerateRequest
   try {
     if (!thread_.joinable())
       thread_ = std::thread([this] {
-        pthread_setname_np(pthread_self(), "text-steps");  // else that of the thread whose request came first
+        // Otherwise the thread keeps the name of the first caller's thread.
+        pthread_setname_np(pthread_self(), "text-steps");
         run_steps(nullptr);
       });
   } catch (const std::system_error& error) {
@@ -154,7 +155,7 @@ void GenerationLoop::run_steps(const TextGeneration* mine) {
       if (ended.empty()) return;
       changed_.notify_all();
       lock.unlock();
-      ended.clear();  // what their callbacks hold is destroyed without the mutex
+      ended.clear();  // objects that their callbacks hold are destroyed without the mutex
       lock.lock();
     };
     while (has_work()) {
@@ -165,7 +166,7 @@ void GenerationLoop::run_steps(const TextGeneration* mine) {
       give_back_memory();
       publish();
     }
-    // Another thread may run the next step: nothing of the last one is left to it.
+    // Another thread may run the next step, so the last step is completed here.
     lock.unlock();
     settle();
     publish();
@@ -225,7 +226,8 @@ void GenerationLoop::step(bool overlaps) {
     std::lock_guard lock(stepper_.mutex());
     for (Request& request : running_) request.has_run = false;
     for (const ScheduledTokens& tokens : run_scheduled()) running_[tokens.request].has_run = true;
-    // Without waiting for its delivery, which then runs during a step that may need the pages.
+    // Pages are released without waiting for the delivery, which runs during the next step, because that step may need
+    // them.
     for (const Request& request : running_)
       if (overlaps && request.generation->has_ended()) release(*request.generation);
   }
@@ -283,7 +285,7 @@ void GenerationLoop::prepare_constraints() {
     };
     try {
       constraints_.push({client, std::string(request->user())}, prepare);
-    } catch (const std::system_error&) {  // the system has no thread for it
+    } catch (const std::system_error&) {  // the system could not create a thread
       prepare();
     }
   }
@@ -435,7 +437,7 @@ void GenerationLoop::refuse(size_t request) {
 
 void GenerationLoop::preempt(size_t request) {
   running_[request].generation->drop_held();
-  release(*running_[request].generation);  // computed again, where the prefix cache does not keep it
+  release(*running_[request].generation);  // the state is recomputed if the prefix cache does not keep it
   ++counts_.preemptions;
 }
 
@@ -477,7 +479,7 @@ void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::spa
   struct Row {
     TextGeneration* request;
     std::span<const float> logits;
-    int32_t sampled;  ///< by the device, or -1
+    int32_t sampled;  ///< token sampled by the device, or -1
   };
   std::vector<Row> rows;
   const auto vocab = static_cast<size_t>(model_.info.vocab_size);

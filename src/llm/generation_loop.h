@@ -15,21 +15,21 @@
 
 namespace redline {
 
-/// Thread-safe.
+/// Schedules, runs and delivers the requests of an engine. Thread-safe.
 class GenerationLoop : private SchedulerHost {
  public:
   /// Stepper and model must outlive the loop. `max_prefill_tokens`, `max_slowdown`: as in TextEngineOptions. `prefixes`
   /// may be null.
   GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens, double max_slowdown,
                  std::unique_ptr<PrefixCache> prefixes = nullptr);
-  /// Cancels what is still running.
+  /// Cancels the requests that still run.
   ~GenerationLoop() override;
 
   Result<GenerateResult> run(const GenerateRequest& request, TextGeneration::Callback on_piece);
   Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request, TextGeneration::Callback on_piece);
-  /// The counts of requests and tokens. Does not wait for the step in progress.
+  /// Returns the counts of requests and tokens. Does not wait for the step in progress.
   EngineStats stats() const;
-  /// A request waits or runs. Does not wait either.
+  /// Returns true if a request waits or runs. Does not wait for the step in progress.
   bool is_busy() const;
 
   /// For tests: called with the client of a request before its constraint is prepared on a thread of its own.
@@ -40,18 +40,19 @@ class GenerationLoop : private SchedulerHost {
     std::shared_ptr<TextGeneration> generation;
     bool is_submitted = false;
     uint64_t id = 0;
-    bool has_run = false;  ///< in the last step
+    bool has_run = false;  ///< the request took part in the last step
   };
   /// Runs steps until `mine` has ended, or, without one, until the loop closes.
   void run_steps(const TextGeneration* mine);
-  /// One step of the requests in `running_`, which no other thread changes meanwhile. `overlaps`: what the step gave is
-  /// delivered by another thread, until settle().
+  /// Runs one step of the requests in `running_`, which no other thread changes meanwhile. `overlaps`: another thread
+  /// delivers the results of the step, until settle().
   void step(bool overlaps);
-  /// Constraints, then text and callbacks, of the requests in `delivering_`. `overlaps`: as of step().
+  /// Prepares the constraints of the requests in `delivering_`, then adds text and calls the callbacks. `overlaps`: as
+  /// in step().
   void begin_delivery();
   void deliver(bool overlaps);
-  /// Prepares the constraints of the requests in `delivering_` on threads of their own, and waits for them for
-  /// kPatience. Those that take longer are late.
+  /// Prepares the constraints of the requests in `delivering_` on threads of `constraints_` and waits at most
+  /// kPatience. Requests that are not prepared then are late.
   void prepare_constraints();
   /// Returns when a late request is prepared, or after `time`.
   void wait_for_late(std::chrono::milliseconds time);
@@ -66,9 +67,9 @@ class GenerationLoop : private SchedulerHost {
   std::vector<ScheduledTokens> schedule(bool admits);
   Status run(std::span<const ScheduledTokens> scheduled);
   void sample(std::span<const ScheduledTokens> scheduled, std::span<const StepEntry> entries);
-  /// Samples the held logits of requests that are not late any more. The number of such requests.
+  /// Samples the held logits of requests that are no longer late. Returns the number of these requests.
   size_t sample_held();
-  // What the scheduler decides.
+  // Actions that the scheduler requests.
   int64_t available_pages() const override;
   PrefixMatch find_prefix(size_t request) const override;
   int64_t common_prefix(size_t a, size_t b) const override;
@@ -80,7 +81,7 @@ class GenerationLoop : private SchedulerHost {
   void release(TextGeneration& request);
   void store_prefix(TextGeneration& request, bool is_final);
   void count(std::span<const Request> ended);
-  /// Now and then: memory of pages that are long unused goes back to the system.
+  /// Returns memory of pages that have been unused for a while to the system, at intervals.
   void give_back_memory();
 
   Stepper& stepper_;
@@ -88,12 +89,13 @@ class GenerationLoop : private SchedulerHost {
   std::unique_ptr<PrefixCache> prefixes_;
   int64_t max_prefill_tokens_;
   double max_slowdown_;
-  StepTime step_time_;   ///< of the thread that runs the steps
-  Scheduler scheduler_;  ///< of the thread that runs the steps
+  StepTime step_time_;   ///< used only by the thread that runs the steps
+  Scheduler scheduler_;  ///< used only by the thread that runs the steps
 
-  mutable std::mutex mutex_;         ///< guards the members below
-  std::condition_variable changed_;  ///< a request came or ended, or the leader left
-  std::vector<Request> waiting_;     ///< not yet in running_
+  mutable std::mutex mutex_;  ///< guards the members below
+  /// notified when a request comes or ends, or the thread that runs the steps leaves
+  std::condition_variable changed_;
+  std::vector<Request> waiting_;  ///< requests that are not in running_ yet
   bool has_leader_ = false, closes_ = false;
   int64_t submitted_ = 0;  ///< requests of submit() that have not ended
   uint64_t next_id_ = 0;
@@ -101,18 +103,19 @@ class GenerationLoop : private SchedulerHost {
   EngineStats stats_;
 
   // Used only by the thread that runs the steps.
-  std::vector<Request> running_;  ///< in order of arrival
+  std::vector<Request> running_;  ///< requests in order of arrival
   EngineStats counts_;            ///< copied to stats_ after every step
   std::chrono::steady_clock::time_point gave_back_;
   std::atomic<bool> holds_unused_{true};  ///< pages may be unused
   /// The constraints are ready for the next token of every request.
   std::atomic<bool> is_prepared_{true};
-  std::vector<SampleRow> samples_;           ///< of the step in progress, one of each scheduled request
-  std::vector<TextGeneration*> delivering_;  ///< of running_; not changed until settle()
-  std::mutex preparing_;                     ///< for the next one
-  std::condition_variable prepared_;         ///< the constraint of a request is ready
-  FairPool constraints_;                     ///< of its threads, one at most works for a client
-  BackgroundJob delivery_;                   ///< its callbacks use what is above
+  std::vector<SampleRow> samples_;  ///< one for each scheduled request of the step in progress
+  /// requests of running_ whose results are delivered; not changed until settle()
+  std::vector<TextGeneration*> delivering_;
+  std::mutex preparing_;              ///< mutex of prepared_
+  std::condition_variable prepared_;  ///< notified when the constraint of a request is ready
+  FairPool constraints_;              ///< threads that prepare constraints, at most one at a time for each client
+  BackgroundJob delivery_;            ///< delivers results; declared last because its callbacks use the members above
 };
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// Which layers of a model run on a device that has too little memory for all of them.
+// Chooses the layers that run on a device whose memory is too small for the whole model.
 #pragma once
 
 #include <vector>
@@ -8,30 +8,32 @@
 
 namespace redline {
 
-/// What one layer takes.
+/// Memory of one layer, and the share of it that a token reads.
 struct LayerCost {
-  int64_t bytes = 0;         ///< of weights and states, without the experts
-  int64_t expert_bytes = 0;  ///< of all experts
-  double expert_share = 0;   ///< of them, what one token reads
+  int64_t bytes = 0;         ///< bytes of weights and states, without the experts
+  int64_t expert_bytes = 0;  ///< bytes of all experts
+  double expert_share = 0;   ///< share of the experts that one token reads
 };
 struct ModelCost {
   std::vector<LayerCost> layers;
-  int64_t front_bytes = 0;  ///< of what comes before the layers, which is on the device if any of them is
-  int64_t back_bytes = 0;   ///< of what comes behind, which is there if all of them are
+  int64_t front_bytes = 0;  ///< bytes of weights before the layers; on the device if any layer is
+  int64_t back_bytes = 0;   ///< bytes of weights after the layers; on the device if all layers are
 };
-/// `states`: the bytes of the caches of all layers, which are taken to be alike.
+/// Returns the costs of a graph's layers. `states`: bytes of the caches of all layers, which are divided equally.
 ModelCost model_cost(const Graph& graph, int64_t num_layers, int64_t states);
 
 /// The device runs the first `layers` layers, and the experts of the first `expert_layers` of them.
 struct LayerPlacement {
   int64_t layers = 0, expert_layers = 0;
   int64_t device_bytes = 0;
-  double seconds = 0;  ///< of a step of one token, as the speeds have it
+  double seconds = 0;  ///< estimated time of a step of one token
 };
-/// The fastest one whose bytes fit; of equals, the one with the fewest bytes. No layer: the device is of no use.
+/// Returns the fastest placement whose bytes fit; of equally fast ones, the one with the fewest bytes. It has no layers
+/// if the CPU alone is fastest.
 ///
-/// Where the experts of a layer are on the CPU, a step goes there and back. It pays when memory is short: a token reads
-/// all of a layer's attention and few of its experts, so that the same memory saves more time with the former.
+/// A layer may be on the device while its experts are on the CPU. A step then copies activations to the CPU and back.
+/// This pays if memory is short: a token reads all attention weights of a layer but few of its experts, so the same
+/// amount of device memory saves more time if it holds attention weights.
 LayerPlacement place_layers(const ModelCost& model, const PlacementSpeeds& speeds, int64_t device_bytes);
 
 }  // namespace redline

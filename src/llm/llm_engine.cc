@@ -17,7 +17,7 @@ namespace {
 int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) {
   if (options.cache_tokens > 0 || options.cache_memory > 0) return INT64_MAX;
   int64_t page_bytes = states.bytes_per_token() * kKvPageTokens;
-  if (page_bytes == 0)  // a model of recurrent states alone
+  if (page_bytes == 0)  // the model has recurrent states only
     for (const StateGroup& group : states.groups) page_bytes += group.page_bytes;
   page_bytes = std::max<int64_t>(1, page_bytes);
   return available_memory() / 4 / page_bytes;
@@ -27,8 +27,8 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
 /// kernels.
 constexpr int kStateVersion = 1;
 
-/// Of all that cached keys and values depend on besides tokens, adapters, salt and what computes them (ModelInfo::isa).
-/// 0: unknown.
+/// Returns a hash of everything that cached keys and values depend on, except tokens, adapters, salt and the kernels
+/// that compute them (ModelInfo::isa). 0: unknown.
 uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options) {
   const std::string settings =
       fmt::format("{} {} {} {} {}", kStateVersion, checkpoint.config.dump(), static_cast<int>(options.dtype),
@@ -93,7 +93,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                                          ? fmt::format(", experts of {}", *e.stepper_->device_experts())
                                          : "",
                                      e.runtime_->isa());
-  // How many layers a device runs may depend on its free memory, so this is known only now.
+  // The number of layers on a device may depend on its free memory, so the identity is known only now.
   if (identity != 0) {
     identity = hash_bytes(identity, e.model_.info.isa.data(), e.model_.info.isa.size());
     identity = hash_word(identity, static_cast<uint64_t>(e.stepper_->kv_format()));
@@ -111,7 +111,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))
     return invalid_argument("max_slowdown {} must be 0 or at least 1", options.max_slowdown);
-  // Keys of rope that depends on the length of the prompt are not those of another prompt.
+  // If rope depends on the length of the prompt, prompts cannot share keys, so there is no prefix cache.
   std::unique_ptr<PrefixCache> prefixes;
   if (options.prefix_cache && !e.stepper_->executable().has_input("lengths")) {
     const StatePlan& states = e.stepper_->executable().states();

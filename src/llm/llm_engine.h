@@ -1,5 +1,5 @@
-// The implementation of include/redline/text.h, from its parts: the model's text side, the stepper, and the loop that
-// runs requests.
+// The implementation of include/redline/text.h. It consists of the text model (tokenizer, templates, defaults), the
+// stepper, and the loop that runs requests.
 #pragma once
 
 #include <atomic>
@@ -73,14 +73,14 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   LlmEngine() = default;
   std::vector<OpCost> costs(const StepWork& work) const;
 
-  // Each part uses those before it.
+  // Each member uses the members before it.
   std::shared_ptr<Runtime> runtime_;
   TextModel model_;
   std::unique_ptr<Stepper> stepper_;
   std::unique_ptr<GenerationLoop> loop_;
 
   bool is_exact_f32_ = false;
-  std::mutex bounds_mutex_;  ///< of count_bounds()
+  std::mutex bounds_mutex_;  ///< serializes count_bounds()
   std::atomic<bool> counts_bounds_{false};
 };
 

@@ -12,10 +12,11 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
-/// Smaller vocabularies gain nothing.
+/// Minimum number of blocks: with a smaller vocabulary blocks save no time.
 constexpr size_t kMinBlocks = 32;
-/// Of a sum of weights in near_, against the exact one: that of the kernel, and two times the error of a weight, once
-/// in the factor of its block and once in the exact sum. A weight of e^-30 is less than a unit.
+/// Relative error of a sum of weights in near_ against the exact sum: the error of the kernel's sum plus twice the
+/// error of one weight, once in the factor of its block and once in the exact sum. Weights below e^-30 do not count:
+/// e^-30 is less than a unit.
 constexpr double kNearError = kNearSumError + 2 * (4 * 30 + 4) * 0x1p-24;
 static_assert(kNearError < 2e-5);
 /// Ranges of maxima of blocks, by their distance from the largest logit.
@@ -81,7 +82,7 @@ double LogitRow::weigh_maxima() {
   BlockExpSumArgs args = weights_of(maxima_, near_temperature_);
   args.weights = factors_.data();
   kernels_.block_exp_sum(args);
-  std::array<double, 4> sums{};  // they do not wait for each other
+  std::array<double, 4> sums{};  // four independent sums, which do not wait for each other
   for (size_t b = 0; b < factors_.size(); ++b) sums[b % sums.size()] += double{factors_[b]};
   return sums[0] + sums[1] + sums[2] + sums[3];
 }
@@ -146,7 +147,7 @@ bool LogitRow::has_blocks() const { return maxima_.size() >= kMinBlocks; }
 
 bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
   const auto wanted = static_cast<size_t>(k);
-  // Towards one token in each block, the bound comes down to the least maximum.
+  // If k approaches the number of blocks, the bound falls to the smallest maximum, so that no block would be skipped.
   if (!has_blocks() || wanted > maxima_.size() - maxima_.size() / 8) return false;
   gather(bound(wanted), out);
   out.set_temperature(temperature);
@@ -166,7 +167,7 @@ LogitRow::Wanted LogitRow::wanted_units(float p, float least, float temperature)
     exact += units;
     rest -= double{near_[b]};
   }
-  // A difference of sums is off by their rounding in float64.
+  // The difference of sums has their rounding errors in float64, so it may be negative.
   rest = std::max(rest, 0.0) / kWeightUnit;
   const double error = rest * kNearError + static_cast<double>(vocab_size_) + 1;
   const auto total = [&](double sum) { return exact + static_cast<int64_t>(std::max(sum, 0.0)); };
@@ -185,8 +186,8 @@ std::span<const float> LogitRow::bounds_of_top_p(double wanted, float temperatur
     sums[range] += double{near_[b]};
     ++counts[range];
   }
-  // As many blocks as hold the wanted sum and some more, and then twice as many each time. A distribution that takes
-  // most blocks is left to last_of_top_p.
+  // The first bound covers the blocks that hold the wanted sum and some more; each further bound covers twice as many.
+  // A distribution that needs more than a quarter of the blocks is left to last_of_top_p().
   ordered_.clear();
   const size_t most = maxima_.size() / 4;
   size_t blocks = 0, next = 0;
@@ -217,7 +218,7 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
       gather(least, out);
       out.set_temperature(temperature);
       if (!out.keep_top_units(units.at_least)) return kOutOfReach;
-      // The last token is that of every sum in between, unless it does not reach the largest.
+      // If the kept tokens also reach the largest sum, the last token is the same for every sum between the bounds.
       return out.units() >= units.at_most ? kKept : kUncertain;
     };
     auto kept = keep(wanted_units(p, kInf, temperature));
@@ -253,7 +254,7 @@ void LogitRow::take_sample(float temperature) {
 
 bool LogitRow::is_flat(float temperature) {
   take_sample(temperature);
-  constexpr double kMaxShare = 0.25;  // of all weights, in the likeliest token of each block
+  constexpr double kMaxShare = 0.25;  // maximum share of all weights in the most likely tokens of the blocks
   return weigh_maxima() * static_cast<double>(sample_.size()) <
          kMaxShare * sample_sum_ * static_cast<double>(vocab_size_);
 }
@@ -263,7 +264,7 @@ LogitRow::Bracket LogitRow::guess(double p, float temperature) {
   constexpr float kNothing = 30;     // exp(-30) is less than a unit
   constexpr double kDeviations = 4;  // one in 16,000 lies outside
   take_sample(temperature);
-  // Less likely ones fall into the last range.
+  // The range is estimated from the first samples; less likely tokens fall into the last range.
   float least = best_;
   for (size_t i = 0; i < std::min(kFirst, sample_.size()); ++i) least = std::min(least, std::max(sample_[i], kLowest));
   const float reach = std::min(kNothing * temperature, best_ - least);
@@ -281,8 +282,8 @@ LogitRow::Bracket LogitRow::guess(double p, float temperature) {
     range.squares += weight * weight;
     all_squares += weight * weight;
   }
-  // From the least likely ones, whose weights differ little: the sum of those below a logit, and its standard
-  // deviation; where the sum of all is that of the sample, it has a part in that too.
+  // The weights below a logit are summed from the least likely tokens on, because their weights differ little, together
+  // with the standard deviation of the sum. If the sum of all weights is estimated from the sample, its error is added.
   const double share = static_cast<double>(sample_.size()) / static_cast<double>(vocab_size_);
   const double wanted = (1 - p) * (has_near_ ? near_total_ * share : sample_sum_);
   const double own = has_near_ ? 0 : (1 - p) * (1 - p) * all_squares;
@@ -361,7 +362,8 @@ int32_t LogitRow::id_at(size_t place, Bracket bracket) const {
 
 LogitRow::Bracket LogitRow::interpolate(Bracket all, size_t tokens, double share, float temperature) {
   constexpr double kDeviations = 4, kBend = 0.3;
-  // As if logits were evenly spread: places then deviate like those of a sample, and by the bend of the distribution.
+  // Assumes that logits are evenly spread. The actual places deviate like those of a sample, and by the curvature of
+  // the distribution.
   const double size = static_cast<double>(tokens), width = double{all.high} - double{all.low};
   const double room =
       kDeviations * std::sqrt(size * share * (1 - share)) + kBend * width / double{temperature} * size + 2;
@@ -375,8 +377,8 @@ LogitRow::Bracket LogitRow::interpolate(Bracket all, size_t tokens, double share
 LogitRow::Bracket LogitRow::guess_among(std::span<const float> tokens, double share) {
   constexpr size_t kSample = 512;
   constexpr double kDeviations = 4;
-  // The last one has about the place of its share of the units. The order of ids is no order of logits, so every n-th
-  // token is a sample.
+  // The place of the last kept token is about its share of the units. Ids are not ordered by logit, so every n-th token
+  // is a random sample.
   picked_.clear();
   has_sample_ = false;
   const size_t stride = std::max<size_t>(1, tokens.size() / kSample);
@@ -397,7 +399,7 @@ LogitRow::Bracket LogitRow::guess_among(std::span<const float> tokens, double sh
 Candidate LogitRow::last_between(size_t count, Bracket bracket, int64_t wanted, int64_t units, float temperature) {
   constexpr size_t kFew = 384;
   std::span<const float> tokens(between_.data(), count);
-  std::span<const int32_t> ids;  // of all tokens the places themselves
+  std::span<const int32_t> ids;  // empty: an index is its own id
   bool interpolates = bracket.low > kLowest && bracket.high < kInf;
   for (size_t round = 0; tokens.size() > kFew;) {
     const double share = static_cast<double>(wanted) / static_cast<double>(units);
@@ -420,7 +422,7 @@ Candidate LogitRow::last_between(size_t count, Bracket bracket, int64_t wanted, 
     const int64_t above = std::accumulate(chunks_.begin(), chunks_.end(), int64_t{0});
     const int64_t own = sum_chunks({narrowed.logits.data(), left}, temperature);
     if (above >= wanted || above + own < wanted || left > (interpolates ? tokens.size() / 2 : tokens.size() - 1)) {
-      // A sample misleads, too, and does not tell equal logits apart: then all are looked at.
+      // A sample may also mislead, and it cannot separate equal logits. Then all remaining tokens are examined.
       if (!interpolates) break;
       interpolates = false;
       continue;
@@ -457,7 +459,7 @@ void LogitRow::sum_kept(size_t count, float temperature) {
   args.sums = chunks_.data();
   args.low = last_between_.logit;
   args.high = std::nextafter(last_between_.logit, kInf);
-  // Some processors are set to take what is less for 0.
+  // Processors that flush denormals to zero would treat a smaller bound as 0.
   if (std::abs(args.high) < std::numeric_limits<float>::min()) args.high = std::numeric_limits<float>::min();
   args.between = equal.logits.data();
   args.places = equal.places.data();
@@ -478,7 +480,7 @@ void LogitRow::sum_kept(size_t count, float temperature) {
 bool LogitRow::min_p(float p, float temperature, Candidates& out) {
   constexpr float kMin = 1e-30F;  // smaller weights are less accurate
   if (!has_blocks() || p < kMin) return false;
-  // With room for the rounding of weights, which decide.
+  // The bound is lowered by the rounding error of weights, because keep_min_p() decides by weights.
   const double distance = double{temperature} * (std::log(double{p}) * (1 + 1e-5) - 1e-6);
   const double least = std::max(best_ + distance, double{kLowest});
   gather(std::max(std::nextafter(static_cast<float>(least), -kInf), kLowest), out);
@@ -503,9 +505,9 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
     args.weights = weights.data();
     kernels_.block_exp_sum(args);
   };
-  /// Where the tokens of a block begin in between_.
+  /// Returns the index of a block's first token in between_.
   const auto begin_of = [&](size_t b) { return chunks_.empty() ? 0 : static_cast<size_t>(begins_[b]); };
-  /// Of the tokens [i, end) of between_, which are in one block.
+  /// Returns the units of the kept tokens among [i, end) of between_, which are in one block.
   const auto kept_units = [&](size_t i, size_t end) {
     weigh({between_.data() + i, end - i});
     int64_t units = 0;
@@ -529,7 +531,7 @@ int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
     b = next;
     i = end;
   }
-  // Block by block. The first one may have tokens in the chunk before.
+  // The remaining tokens are examined block by block. The first block may have tokens in the previous chunk.
   const size_t chunk_begin = i;
   i = begin_of(b);
   if (i < chunk_begin) target += kept_units(i, chunk_begin);

@@ -66,7 +66,7 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
   using Kind = OutputConstraint::Kind;
   if (c.kind == Kind::kNone) return std::shared_ptr<const Constraint>();
   if (!tokenizer_) return not_found("an output constraint needs a tokenizer, and the model has none");
-  // Prompts that leave off at the same place have the same constraint.
+  // Prompts that end in the same part of an answer have the same constraint.
   const bool is_chat = !chat_prompt.empty() || c.kind == Kind::kToolCalls;
   const int place = is_chat ? static_cast<int>(answer_place(chat_template_, chat_prompt)) : -1;
   const auto same = [&](const Kept& kept) { return kept.place == place && kept.key == c; };
@@ -99,7 +99,8 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
   return compiled;
 }
 
-// What they keep grows while texts are generated. Requests in progress keep theirs.
+// Drops the oldest cached constraints. The memory of a constraint grows while texts are generated, so the sizes are
+// summed each time. Requests in progress keep their constraints.
 void OutputConstraints::drop_old() {
   constexpr size_t kMaxKept = 32;
   size_t count = 0, bytes = 0;

@@ -27,7 +27,7 @@ int64_t bytes_on_disk(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0 ? int64_t{info.st_blocks} * 512 : 0;
 }
 
-/// 0: there is no such file.
+/// Returns the time of the last use; 0: there is no such file.
 int64_t used_ns(const std::string& path) {
   struct stat info;
   return ::lstat(path.c_str(), &info) == 0 ? int64_t{info.st_mtim.tv_sec} * kNanoseconds + info.st_mtim.tv_nsec : 0;
@@ -86,7 +86,7 @@ PageFolder::~PageFolder() {
   if (usage_ >= 0) ::close(usage_);
 }
 
-// Text, so that a person can read it. A writer that dies leaves nothing there.
+// Reads the sum of the sizes, which is stored as readable text. It is empty after a writer has crashed.
 int64_t PageFolder::read_usage() const {
   char text[32] = {};
   const ssize_t got = ::pread(usage_, text, sizeof text - 1, 0);
@@ -97,7 +97,7 @@ int64_t PageFolder::read_usage() const {
 
 void PageFolder::write_usage(int64_t bytes) const {
   const std::string text = bytes == kUnknown ? "" : fmt::format("{}\n", bytes);
-  // What was not written whole lacks its end, and is unknown to the next reader.
+  // An incomplete write lacks the line break at the end, so the next reader takes it as unknown.
   if (::ftruncate(usage_, 0) != 0 || ::pwrite(usage_, text.data(), text.size(), 0) != std::ssize(text)) return;
 }
 
@@ -107,7 +107,7 @@ void PageFolder::count() {
   counts_again_ = false;
 }
 
-// What leads to the parent was used after it.
+// Pages on the path to the parent were used after it, so they are not removed either.
 void PageFolder::make_room(int64_t bytes, const std::string& parent, std::vector<std::string>& evicted) {
   const std::vector<CacheFile> files = list_cache(folder_);
   bytes_ = 0;
@@ -131,7 +131,7 @@ Result<PageFolder::Added> PageFolder::add(const std::string& name, const std::st
   const Lock lock(usage_);
   bytes_ = read_usage();
   if (bytes_ == kUnknown || counts_again_) count();
-  if (::access(path.c_str(), F_OK) == 0) {  // by another engine of the same model
+  if (::access(path.c_str(), F_OK) == 0) {  // written by another engine of the same model
     added.is_there = true;
     write_usage(bytes_);
     return added;

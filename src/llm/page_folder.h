@@ -1,4 +1,4 @@
-// The folder that page stores write to: several engines, also of other processes, and one limit.
+// The folder that page stores of several engines and processes write to, with one limit of size for all.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +10,33 @@
 
 namespace redline {
 
-/// Who writes holds the lock of the folder, so that its files together never take more than the limit. The lock is a
-/// file, `usage`, which also has the sum: the files are listed only when some must go, or after a writer died. Not
-/// thread-safe.
+/// A folder of cache files. A writer holds the lock of the folder, so that all files together never exceed the limit.
+/// The lock is a file, `usage`, which also stores the sum of the sizes: the files are listed only if some must be
+/// removed, or after a writer has crashed. Not thread-safe.
 class PageFolder {
  public:
-  /// Also removes what dead writers have left, and files beyond the limit. io: the folder cannot be created or written
-  /// to.
+  /// Opens a folder, and removes temporary files of crashed writers and files beyond the limit. io: the folder cannot
+  /// be created or written to.
   static Result<PageFolder> open(std::string folder, int64_t max_bytes);
   ~PageFolder();
   PageFolder(PageFolder&& other) noexcept;
   PageFolder& operator=(PageFolder&&) = delete;
 
   struct Added {
-    bool is_there = false;  ///< false: there is no room
+    bool is_there = false;  ///< the file is in the folder; false: there is no room for it
     std::vector<std::string> evicted;
   };
-  /// Gives the file `name` these contents, unless it is there already. Files that were used least recently go when the
-  /// limit is reached, but not `parent` ("": none). Counts as used just before the parent, so that it goes before it.
+  /// Writes the file `name`, unless it exists. If the limit is reached, the least recently used files are removed, but
+  /// not `parent` ("": none). The time of use is set to just before that of the parent, so that the file is removed
+  /// before its parent.
   Result<Added> add(const std::string& name, const std::string& parent, std::span<const uint8_t> contents);
-  /// The first name is the one used most recently.
+  /// Marks files as used now; the first name becomes the most recently used one.
   void use(std::span<const std::string> names);
-  /// A file was removed without the lock: the next writer lists the folder.
+  /// Makes the next writer list the folder. Called after a file was removed without the lock.
   void count_again() { counts_again_ = true; }
-  /// Names of the files, used least recently first.
+  /// Returns the names of the files, least recently used first.
   std::vector<std::string> names() const;
-  /// Bytes of all files at the last scan.
+  /// Returns the bytes of all files at the last scan.
   int64_t bytes() const { return bytes_; }
   const std::string& path() const { return folder_; }
 

@@ -19,7 +19,7 @@ struct Header {
   char magic[8];
   uint64_t identity;
   PageName name, parent;
-  uint64_t checksum;  ///< of the metadata between header and pages
+  uint64_t checksum;  ///< checksum of the metadata between header and pages
   uint64_t groups;    ///< bit g: the file has the page of state group g
   uint32_t key_bytes, num_tokens;
   uint64_t file_bytes;
@@ -37,7 +37,7 @@ uint64_t checksum(const uint8_t* data, int64_t bytes) { return hash_bytes(0, dat
 struct PageStore::Layout {
   uint64_t groups;
   int64_t key, tokens, head_end, end;
-  std::vector<int64_t> pages;  ///< by state group; 0: none
+  std::vector<int64_t> pages;  ///< offset of each group's page; 0: none
   Layout(int64_t key_bytes, int64_t num_tokens, uint64_t has, std::span<const int64_t> page_bytes) : groups(has) {
     key = int64_t{sizeof(Header)} + 8 * __builtin_popcountll(groups);
     tokens = key + padded(key_bytes);
@@ -47,7 +47,7 @@ struct PageStore::Layout {
       if (groups >> g & 1) end += padded(page_bytes[g]);
     }
   }
-  /// Where the checksum of the page of a group lies.
+  /// Returns the offset of the checksum of a group's page.
   int64_t sum(size_t g) const {
     return int64_t{sizeof(Header)} + 8 * __builtin_popcountll(groups & ((uint64_t{1} << g) - 1));
   }
@@ -101,7 +101,7 @@ std::string PageStore::file_name(const PageName& name) const {
 }
 
 std::optional<PageName> PageStore::name_of(const std::string& file) const {
-  constexpr size_t kDigits = 16;  // of 64 bits
+  constexpr size_t kDigits = 16;  // hexadecimal digits of 64 bits
   if (file.size() < 2 * kDigits) return std::nullopt;
   const char* at = file.data() + file.size() - 2 * kDigits;
   PageName name;
@@ -188,7 +188,7 @@ void PageStore::write_queued() {
   }
 }
 
-// By the writing thread, without the mutex.
+// Called by the writing thread, without the mutex.
 void PageStore::write_file(Job& job) {
   uint8_t* file = job.page.file->data();
   Header header;

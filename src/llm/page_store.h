@@ -1,5 +1,5 @@
-// Pages of the prefix cache on disk: what is evicted from memory, or was stored by an engine before, is read back
-// instead of computed again.
+// Stores pages of the prefix cache on disk. Pages that were evicted from memory, or stored by an earlier engine, are
+// read back instead of computed again.
 #pragma once
 
 #include <condition_variable>
@@ -23,16 +23,17 @@ namespace redline {
 
 struct PageStoreOptions {
   std::string folder;
-  int64_t max_bytes = 0;  ///< of the files of all models in the folder
-  /// Of everything besides tokens and key that the contents of a page depend on: weights, format, kernels.
+  int64_t max_bytes = 0;  ///< maximum bytes of the files of all models in the folder
+  /// Hash of everything that the contents of a page depend on besides tokens and key: weights, format, kernels.
   uint64_t identity = 0;
-  std::vector<int64_t> page_bytes;  ///< by state group
+  std::vector<int64_t> page_bytes;  ///< bytes of a page, by state group
   /// Called by any thread when a file cannot be used or written. The engine continues without it.
   std::function<void(const std::string&)> on_notice;
-  int64_t max_queued_bytes = int64_t{256} << 20;  ///< of pages that wait to be written
+  int64_t max_queued_bytes = int64_t{256} << 20;  ///< maximum bytes of pages that wait to be written
 };
 
-/// Two hashes of a text: its key and all its tokens. {} is the beginning of every text.
+/// Name of a page: two hashes of the key and all tokens of a text up to the end of the page. {} names the beginning of
+/// every text.
 struct PageName {
   uint64_t a = 0, b = 0;
   bool is_beginning() const { return a == 0 && b == 0; }
@@ -41,44 +42,45 @@ struct PageName {
 
 /// One page of a text with a key.
 struct PageOfText {
-  PageName name, parent;  ///< of the text with it, and before it
+  PageName name, parent;  ///< names of the text up to the end of this page, and up to its beginning
   std::span<const int32_t> tokens;
 };
 
-/// A file per page, which states its own tokens and the names of the text with it and before it. A page is kept only
-/// after its predecessors, so that every file can be reached. Files are written under a temporary name and renamed, by
-/// a thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
+/// Stores each page in a file, which has the page's tokens, its name and the name of its predecessor. A page is stored
+/// only after its predecessors, so that every file can be reached. A background thread writes files under a temporary
+/// name and renames them. When the limit of the folder is reached, the least recently used files are removed.
+/// Thread-safe.
 class PageStore {
  public:
   /// io: the folder cannot be created, or is not writable.
   static Result<std::unique_ptr<PageStore>> open(PageStoreOptions options);
-  /// Writes what is queued.
+  /// Writes the queued pages.
   ~PageStore();
   PageStore(const PageStore&) = delete;
   PageStore& operator=(const PageStore&) = delete;
 
   PageOfText page(const PageName& parent, const std::string& key, std::span<const int32_t> tokens) const;
-  /// Whether the page is there or queued. Another engine may have removed it.
+  /// Returns true if the page is stored or queued, as far as this store knows: another engine may have removed it.
   bool has(const PageName& name) const;
-  /// Queues the page of each state group, nullptr where the text has none; the bytes are copied. False: too much is
-  /// queued, or the page before it is not there. What follows it can not be kept either then.
+  /// Queues one page per state group, nullptr for groups without one; the bytes are copied. Returns false if too much
+  /// is queued or the preceding page is not stored. Then the following pages cannot be stored either.
   bool write(const PageOfText& page, const std::string& key, std::span<const uint8_t* const> pages);
-  /// Bit g: the file has the page of state group g. nullopt, after a notice unless there is no such file: it is not
-  /// that of this text, or broken.
+  /// Returns a mask whose bit g is set if the file has the page of state group g. Returns nullopt if there is no file,
+  /// or, after a notice, if the file is damaged or of another text.
   std::optional<uint64_t> groups(const PageOfText& page, const std::string& key);
-  /// Fills the pages of `groups`, which the file has, from it: `place(g)` is called for each. False: as groups(), or a
-  /// place is null; some pages may have been written.
+  /// Reads the pages of `groups`, a mask of pages that the file has, to the addresses `place(g)`. Returns false in the
+  /// cases of groups(), or if an address is null; some pages may have been written then.
   bool read(const PageOfText& page, const std::string& key, uint64_t groups,
             const std::function<uint8_t*(size_t g)>& place);
-  /// A text is used: its pages are the last to go, the first page after the others. Without effect if too much is
-  /// queued.
+  /// Marks the pages of a text as used, so that they are removed last, and the first page after the others. Has no
+  /// effect if too much is queued.
   void use(std::span<const PageName> names);
   /// Waits until nothing is queued.
   void flush();
 
-  /// Files of this model that this store has seen.
+  /// Returns the number of files of this model that this store has seen.
   int64_t num_files() const;
-  /// Bytes of the folder at this store's last write.
+  /// Returns the bytes of the folder at this store's last write.
   int64_t bytes() const;
 
  private:
@@ -86,7 +88,8 @@ class PageStore {
     size_t operator()(const PageName& name) const { return name.a; }
   };
   using Names = std::unordered_set<PageName, Hash>;
-  /// A file that is not written yet. The writing thread fills in checksums; the key, the tokens and the pages stay.
+  /// A file that is not written yet. The writing thread fills in checksums; it does not change the key, the tokens and
+  /// the pages.
   struct Queued {
     std::shared_ptr<std::vector<uint8_t>> file;
     uint64_t groups = 0;
@@ -94,7 +97,7 @@ class PageStore {
   struct Job {
     PageName name, parent;
     Queued page;
-    std::vector<std::string> uses;  ///< instead of a page
+    std::vector<std::string> uses;  ///< file names to mark as used, if the job is not a page
     int64_t bytes() const { return (page.file ? std::ssize(*page.file) : 0) + 64 * std::ssize(uses); }
   };
   struct Layout;
@@ -111,7 +114,7 @@ class PageStore {
   void notice(const std::string& text) const;
 
   PageStoreOptions options_;
-  PageFolder folder_;  ///< of the writing thread
+  PageFolder folder_;  ///< used only by the writing thread
   bool is_failing_ = false;
   mutable std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;

@@ -130,7 +130,7 @@ void PrefixCache::cut_to_restorable(Path& path, const Node& root, std::span<cons
       if (has_windows(path)) return;
       continue;
     }
-    // Recurrent states are those after the last token of a node.
+    // The recurrent state of a node is the one after its last token.
     const Node& parent = path.nodes.size() > 1 ? *path.nodes[path.nodes.size() - 2] : root;
     for (int64_t n = path.length - begin; n > 0; --n) {
       const auto child = parent.children.find(page_of(tokens, begin).first(static_cast<size_t>(n)));
@@ -298,7 +298,7 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
   if (is_useless(*node)) remove(*node);
 }
 
-// A page that is only in the way of others, as before a window, has a file of its tokens alone.
+// A node without pages on the path to other nodes, such as one before a window, gets a file with its tokens only.
 bool PrefixCache::save(Node& node, const std::string& key) {
   const PageOfText page = disk_->page(node.parent->disk_name, key, node.tokens);
   node.disk_name = page.name;
@@ -325,13 +325,13 @@ bool PrefixCache::put_page(size_t g, int32_t page) {
   return pool_.memory().is_host_memory(g) || pool_.memory().upload_page(g, page, host_pages_[g].data()).ok();
 }
 
-/// The whole pages of a text: those of the tree, then those that have files.
+/// The whole pages of a text: first the pages in the tree, then the pages in files.
 struct PrefixCache::PagesOnDisk {
   PageStore& disk;
   const std::string& key;
   std::span<Node* const> known;
   std::vector<PageOfText> pages;
-  mutable std::vector<std::optional<uint64_t>> groups;  ///< that the files have; unset: not read yet
+  mutable std::vector<std::optional<uint64_t>> groups;  ///< groups whose pages the files have; unset: not read yet
 
   uint64_t groups_of(size_t i) const {
     if (!groups[i]) groups[i] = disk.groups(pages[i], key).value_or(0);
@@ -385,7 +385,7 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
   }
   const int64_t count = restorable_pages(on_disk, in_memory);
   if (count == in_memory) return;
-  // Pages that are held are not evicted when a new one needs room.
+  // References keep the loaded pages from being evicted when a new page needs room.
   std::vector<std::pair<size_t, int32_t>> held;
   for (Node* node : path.nodes)
     for (size_t g = 0; g < pool_.num_groups(); ++g)
@@ -487,7 +487,7 @@ PrefixCache::Node& PrefixCache::remove(Node& leaf) {
     leaves_.erase({node->last_use, node->id, node});
     for (size_t g = 0; g < pool_.num_groups(); ++g) release(*node, g);
     remember(node->hash);
-    remember(mix(parent->hash, static_cast<uint64_t>(node->tokens[0])));  // for prompts that end within the page
+    remember(mix(parent->hash, static_cast<uint64_t>(node->tokens[0])));  // found by prompts that end within the page
     parent->children.erase(parent->children.find(std::span<const int32_t>(node->tokens)));
     --num_nodes_;
     if (parent->parent && parent->children.empty()) leaves_.insert({parent->last_use, parent->id, parent});
@@ -496,7 +496,7 @@ PrefixCache::Node& PrefixCache::remove(Node& leaf) {
   return *node;
 }
 
-// A text may have more nodes than a stack has frames.
+// This is not recursive, because a text may have more nodes than the stack has frames.
 void PrefixCache::remove_below(Node& root) {
   for (Node* node = &root;;) {
     while (!node->children.empty()) node = node->children.begin()->get();

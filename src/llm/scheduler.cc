@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-/// Of requests that do not fit, a step looks at so many.
+/// Maximum number of requests that do not fit which a step examines.
 constexpr size_t kMaxBlocked = 32;
 constexpr double kNobody = std::numeric_limits<double>::infinity();
 
@@ -35,12 +35,11 @@ class Scheduler::Step {
   struct Entry {
     size_t request;
     int64_t tokens;
-    int64_t pages;  ///< that are reserved
+    int64_t pages;  ///< reserved pages
     double price;
     int64_t charged_before;
   };
-  /// The order of prompts. Only `served` changes during a step, and only grows, and a request that is preempted comes
-  /// first.
+  /// Sort key of prompts. During a step only `served` changes, and only increases. A preempted request comes first.
   using Turn = std::tuple<int, bool, double, double, double, uint64_t>;
 
   int64_t pages(int64_t tokens) const {
@@ -86,7 +85,7 @@ class Scheduler::Step {
     available_ = host_.available_pages() - taken_;
   }
 
-  /// Makes room for a running request by preempting those after it. False: there is none left.
+  /// Makes room for a running request by preempting those after it. Returns false if there is none left.
   bool make_room(size_t i, int64_t needed) {
     while (needed > available_) {
       const std::optional<size_t> last = Scheduler::victim(requests_);
@@ -101,7 +100,7 @@ class Scheduler::Step {
     taken_ += pages;
     available_ -= pages;
     tokens_left_ -= tokens;
-    // Tokens that are computed again after a preemption are free.
+    // Tokens that are recomputed after a preemption are not charged.
     Request& request = record(i);
     const int64_t first = requests_[i].length, paid = std::clamp<int64_t>(request.charged - first, 0, tokens);
     const int64_t before = std::exchange(request.charged, std::max(request.charged, first + tokens));
@@ -116,7 +115,7 @@ class Scheduler::Step {
     std::vector<size_t> order;
     for (size_t i = 0; i < requests_.size(); ++i)
       if (decodes(requests_[i])) order.push_back(i);
-    // The order of victims, so that none is scheduled already.
+    // Requests are scheduled in the reverse order of preemption, so that a victim is never scheduled already.
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return requests_[a].priority < requests_[b].priority; });
     for (const size_t i : order) {
@@ -126,7 +125,8 @@ class Scheduler::Step {
     }
   }
 
-  /// Pages that running requests need besides this step: the rest of their prompts, or the next page of their output.
+  /// Returns the pages that running requests need after this step: for the rest of their prompts, or the next page of
+  /// their output.
   int64_t committed_pages() const {
     int64_t sum = 0;
     for (const ScheduledRequest& r : requests_)
@@ -146,7 +146,7 @@ class Scheduler::Step {
   }
 
   void prefill() {
-    // A heap: of thousands of waiting requests, a step looks at a few.
+    // The order is a heap, because a step examines only a few of thousands of waiting requests.
     std::vector<std::pair<Turn, size_t>> order;
     for (size_t i = 0; i < requests_.size(); ++i)
       if (requests_[i].pending > 0 && !decodes(requests_[i])) order.emplace_back(turn(i), i);
@@ -168,7 +168,7 @@ class Scheduler::Step {
     }
   }
 
-  /// How many tokens of a prompt the step takes.
+  /// Returns the number of tokens of a prompt that the step takes.
   int64_t prompt_tokens(const ScheduledRequest& r) const {
     const int64_t most = std::min(r.pending, tokens_left_);
     if (budget_.state_tokens == 0) return most;
@@ -186,7 +186,8 @@ class Scheduler::Step {
     if (is_in_step(i)) return;
     const int64_t tokens = prompt_tokens(requests_[i]);
     const int64_t needed = pages_needed(requests_[i], tokens);
-    // The pages that it was admitted with may have gone to sampled tokens; then it waits for others to end.
+    // The pages counted at its admission may have been taken by sampled tokens. Then it waits for other requests to
+    // end.
     if (needed > available_ && (!scheduled_.empty() || !make_room(i, needed))) return;
     take(i, tokens, needed, kPromptCost);
     committed_ -= needed;
@@ -196,7 +197,8 @@ class Scheduler::Step {
     ScheduledRequest& r = requests_[i];
     if (!blocked_.empty() && requests_[blocked_[0]].priority < r.priority) return;
     const PrefixMatch prefix = host_.find_prefix(i);
-    // A prompt that is being computed and has more in common with this one goes first.
+    // If a prompt in progress shares more with this one than the cache has, that prompt is continued first, and this
+    // one waits for its pages.
     for (const size_t other : prompts_) {
       const int64_t shared = std::min(host_.common_prefix(i, other), r.pending - 1) / budget_.page_tokens;
       if (!requests_[other].is_running || shared <= prefix.length / budget_.page_tokens ||
@@ -225,12 +227,12 @@ class Scheduler::Step {
     r.length = prefix.length;
     r.pending -= prefix.length;
     record(i).charged = std::max(record(i).charged, prefix.length);
-    // It takes all of its pages, those that this step writes and the others.
+    // All pages of the request are reserved: those that this step writes, and the others.
     take(i, prompt_tokens(r), needed, kPromptCost);
     prompts_.push_back(i);
   }
 
-  /// The victim among running requests of a lower priority.
+  /// Returns the victim among running requests of a lower priority.
   std::optional<size_t> lower_than(int priority) const {
     std::optional<size_t> last;
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -272,7 +274,8 @@ std::optional<size_t> Scheduler::victim(std::span<const ScheduledRequest> reques
   return running > 1 ? last : std::nullopt;
 }
 
-/// Those that are not active are remembered while they are ahead of the others, which have `least`.
+/// Forgets parties without requests, unless their counters are ahead of `least`, the smallest counter of the active
+/// ones.
 template <class Map>
 void Scheduler::forget_idle(Map& parties, double least) const {
   const auto is_idle = [&](const auto& entry) { return entry.second->plan != plans_; };
@@ -293,7 +296,8 @@ void Scheduler::forget_idle(Map& parties, double least) const {
 void Scheduler::update(std::span<const ScheduledRequest> requests) {
   ++plans_;
   double least = kNobody;
-  std::unordered_map<const Party*, double> min_served_in;  // of a client's users, and of a user's requests
+  // smallest counter of a client's users, and of a user's requests
+  std::unordered_map<const Party*, double> min_served_in;
   const auto count_in = [&](const Party* party, double served) {
     const auto [at, is_first] = min_served_in.emplace(party, served);
     at->second = std::min(at->second, served);

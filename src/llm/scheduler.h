@@ -1,5 +1,5 @@
-// Which requests take part in the next step, and with how many tokens. Independent of model and clock, so that tests
-// run it in virtual time.
+// Chooses the requests that take part in the next step, and the number of tokens of each. Independent of model and
+// clock, so that tests run it in virtual time.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ namespace redline {
 /// The scheduler's view of a request that has not ended.
 struct ScheduledRequest {
   uint64_t id = 0;          ///< unique; larger for later arrivals
-  std::string_view client;  ///< as in GenerateRequest, up to the first line break
-  std::string_view user;    ///< a user of the client: what follows a line break there
+  std::string_view client;  ///< GenerateRequest::client up to the first line break
+  std::string_view user;    ///< a user of the client: the text after that line break
   int priority = 0;
   double deadline_ms = std::numeric_limits<double>::infinity();
   bool is_cancelled = false;
-  bool is_running = false;  ///< it has a state; otherwise it waits to be admitted
+  bool is_running = false;  ///< the request has a state; otherwise it waits to be admitted
   int64_t length = 0;       ///< tokens in its state
   int64_t pending = 0;      ///< tokens that its state lacks: the rest of the prompt, or the last sampled token
   int64_t room = 0;         ///< tokens that fit in the pages that it has
 };
 
-/// What a step may take.
+/// Limits of a step.
 struct StepBudget {
   double now_ms = 0;
   int64_t tokens = 0;              ///< maximum tokens of one step
@@ -53,16 +53,16 @@ struct ScheduledTokens {
 /// Tokens at the beginning of a request whose state is stored.
 struct PrefixMatch {
   int64_t length = 0;
-  int64_t unused_tokens = 0;  ///< of these, in pages that count as available until a request shares them
+  int64_t unused_tokens = 0;  ///< tokens of these in pages that count as available until a request shares them
 };
 
-/// Carries out what a scheduler decides before the step.
+/// Executes the decisions that the scheduler makes before a step.
 class SchedulerHost {
  public:
   virtual ~SchedulerHost() = default;
   virtual int64_t available_pages() const = 0;
   virtual PrefixMatch find_prefix(size_t request) const = 0;
-  /// Number of tokens with which both begin, if they may share state.
+  /// Returns the number of equal tokens at the beginning of both, if they may share state.
   virtual int64_t common_prefix(size_t a, size_t b) const = 0;
   /// Ends a request that was cancelled or is late.
   virtual void end(size_t request, FinishReason reason) = 0;
@@ -74,9 +74,9 @@ class SchedulerHost {
 
 /// Sampled tokens of running requests come first, then prompts in chunks that fill the step (Sarathi-Serve,
 /// arXiv:2403.02310). Prompts, whether running or waiting to be admitted, are taken by priority and then from the
-/// client that has been served the least, of this client from the user, and of this user from the request that has been
-/// served the least (virtual token counters, VTC: arXiv:2401.00588). Long and short prompts therefore alternate, no
-/// request starves, and a client gains nothing by naming many users.
+/// client that has been served the least, then from the least served user of this client and the least served request
+/// of this user (virtual token counters, VTC: arXiv:2401.00588). Long and short prompts therefore alternate, no request
+/// starves, and a client gains nothing by naming many users.
 ///
 /// - A request is admitted when the cache has room for all of its tokens besides what running requests still need. One
 ///   that does not fit is overtaken by others, but only by kMaxOvertaken times its own tokens.
@@ -88,26 +88,28 @@ class SchedulerHost {
 /// - Cancelled and late requests end before the step.
 class Scheduler {
  public:
-  static constexpr int64_t kPromptCost = 1, kSampledCost = 2;  ///< of a token in virtual counters
+  static constexpr int64_t kPromptCost = 1, kSampledCost = 2;  ///< cost of a token in the virtual counters
   static constexpr int64_t kMaxOvertaken = 4;
-  /// Clients without requests that are remembered, and users of each: those that are furthest ahead.
+  /// Maximum number of remembered clients without requests, and of remembered users of each client: those whose
+  /// counters are furthest ahead.
   static constexpr size_t kMaxIdle = 1024;
 
-  /// `requests` are all that have not ended, in order of arrival; what has nothing pending is left alone. Returns at
-  /// most one entry per request. Schedules nothing only if no request is running and none can be admitted.
+  /// Plans a step. `requests`: all requests that have not ended, in order of arrival; those without pending tokens are
+  /// skipped. Returns at most one entry per request. The result is empty only if no request is running and none can be
+  /// admitted.
   std::vector<ScheduledTokens> plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
                                     SchedulerHost& host);
 
-  /// The running request that is preempted next; nullopt: at most one is running.
+  /// Returns the running request that is preempted next; nullopt if at most one is running.
   static std::optional<size_t> victim(std::span<const ScheduledRequest> requests);
-  /// Clients with a name that have requests or are ahead of others.
+  /// Returns the number of named clients that have requests or are ahead of others.
   size_t num_known_clients() const { return clients_.size(); }
 
  private:
   /// A client, or a user of one.
   struct Party {
     double served = 0;
-    uint64_t plan = 0;  ///< in which it was last active
+    uint64_t plan = 0;  ///< number of the last plan in which it was active
   };
   using Parties = std::map<std::string, std::shared_ptr<Party>, std::less<>>;
   struct Client : Party {
@@ -118,7 +120,7 @@ class Scheduler {
     std::shared_ptr<Client> client;
     std::shared_ptr<Party> user;
     double served = 0;
-    int64_t charged = 0;  ///< tokens that were paid for; those computed again after a preemption are free
+    int64_t charged = 0;  ///< tokens already charged to the counters; tokens recomputed after a preemption are free
     bool was_admitted = false;
     int64_t overtaken = 0;  ///< tokens of later requests that were admitted while this one did not fit
     uint64_t plan = 0;
@@ -129,7 +131,7 @@ class Scheduler {
   template <class Map>
   void forget_idle(Map& parties, double least) const;
 
-  Clients clients_;  ///< those with a name
+  Clients clients_;  ///< clients with a name
   std::unordered_map<uint64_t, Request> requests_;
   uint64_t plans_ = 0;
 };

@@ -34,7 +34,7 @@ bool StatePool::give_back_unused() {
   bool has_more = false;
   for (size_t g = 0; g < groups_.size(); ++g) {
     std::vector<Page>& pages = groups_[g].states;
-    // Neighbours together: pages need not be whole pages of the system.
+    // Adjacent pages are released together, because a page need not be a multiple of the system's pages.
     for (size_t begin = 0, end = 0; begin < pages.size(); begin = end + 1) {
       for (end = begin; end < pages.size(); ++end) {
         Page& p = pages[end];
@@ -186,7 +186,8 @@ void SequenceState::commit(int64_t tokens) {
     const auto kept = static_cast<size_t>(std::max<int64_t>(0, length_ - window - kWindowSlack) / kKvPageTokens);
     for (; table.freed < kept; ++table.freed) {
       pool_.drop(g, table.pages[table.freed]);
-      // A valid page: kernels may read up to 64 positions before the window, and mask them.
+      // Freed entries refer to page 0, a valid page: kernels may read up to 64 positions before the window, and mask
+      // them.
       table.pages[table.freed] = 0;
     }
   }
@@ -284,7 +285,7 @@ void SequenceState::snapshot() {
 
 void SequenceState::fork_into(SequenceState& copy) const {
   REDLINE_CHECK(&copy.pool_ == &pool_ && copy.length_ == 0);
-  // What may throw comes first: a page is counted only where it is then held.
+  // Allocations that may throw come first, so that every counted reference has a holder.
   std::vector<Table> tables = tables_;
   std::vector<Snapshot> snapshots = snapshots_;
   std::vector<Snapshot> before_last = before_last_;

@@ -13,12 +13,14 @@
 
 namespace redline {
 
-/// Positions that a window keeps beyond what the next token reads, so that a sequence can be truncated by as many.
+/// Positions that a sliding window keeps in addition to those that the next token reads, so that a sequence can be
+/// truncated by as many.
 inline constexpr int64_t kWindowSlack = 256;
-/// The recurrent states of a text are stored at multiples of it, and at the last page border of a prompt.
+/// Recurrent states of a text are stored at positions that are multiples of this, and at the last page border of a
+/// prompt.
 inline constexpr int64_t kStateTokens = 256;
 
-/// Gives up pages that only a cache holds.
+/// Frees pages that only a cache holds.
 class PageReclaimer {
  public:
   virtual ~PageReclaimer() = default;
@@ -26,7 +28,7 @@ class PageReclaimer {
   virtual void reclaim(size_t g) = 0;
 };
 
-/// The pages of one engine, by state group. Not thread-safe, except where it says so.
+/// The pages of one engine, by state group. Not thread-safe, except for functions marked as such.
 class StatePool {
  public:
   /// `memory` holds `num_pages` pages of each group of `plan`, which must outlive the pool.
@@ -36,10 +38,12 @@ class StatePool {
   const StateGroup& group(size_t g) const { return *groups_[g].group; }
   int64_t capacity(size_t g) const { return groups_[g].pages.capacity(); }
   int64_t num_free(size_t g) const { return groups_[g].pages.num_free(); }
-  /// Pages that only the prefix cache references (store()); a reclaimer frees them when they are needed.
+  /// Returns the number of pages that only the prefix cache references (store()); the reclaimer frees them when they
+  /// are needed.
   int64_t num_stored_only(size_t g) const { return groups_[g].stored_only; }
   int64_t num_available(size_t g) const { return num_free(g) + num_stored_only(g); }
-  /// `reclaimer` must outlive the pool, or be reset to null when it has dropped its pages.
+  /// Sets the object that frees pages of the prefix cache. It must outlive the pool, or be reset to null after it has
+  /// dropped its pages.
   void set_reclaimer(PageReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
   /// Allocates a page with one reference; nullopt: none is available.
@@ -56,33 +60,36 @@ class StatePool {
   }
   bool is_shared(size_t g, int32_t page) const { return groups_[g].states[static_cast<size_t>(page)].references > 1; }
   StateMemory& memory() { return *memory_; }
-  /// Returns memory of pages to the system that are free and were at the last call. True: some others are free and hold
-  /// memory.
+  /// Returns memory to the system: that of pages which are free and were free at the last call. Returns true if further
+  /// free pages hold memory.
   bool give_back_unused();
-  /// Bytes of the pages of all groups that are backed by memory: written since they were last released to the system.
-  /// Thread-safe.
+  /// Returns the bytes of all pages that are backed by memory, because they were written since their memory was last
+  /// released to the system. Thread-safe.
   int64_t touched_bytes() const { return touched_bytes_.load(std::memory_order_relaxed); }
-  /// For tests of running out of memory: sequences get no page when `fault(g)` returns true.
+  /// For tests of out-of-memory handling: sequences get no page when `fault(g)` returns true.
   void set_fault(std::function<bool(size_t g)> fault) { fault_ = std::move(fault); }
   bool has_fault(size_t g) const { return fault_ && fault_(g); }
 
-  /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
+  /// Returns true if a step may drop state that the sequence had before: pages that leave a window, earlier recurrent
+  /// states.
   bool steps_drop_state() const;
   bool has_recurrent() const;
 
-  /// Tokens that fit in the available pages of the groups that keep every position, or of all groups if none does.
+  /// Returns the number of tokens that fit in the available pages of the groups that keep every position, or of all
+  /// groups if none does.
   int64_t free_tokens() const { return tokens(&StatePool::num_available); }
   int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
-  /// Pages of the group that free_tokens() counts: held by sequences, and held only by the prefix cache. Thread-safe.
+  /// Return the pages of the group that free_tokens() counts which sequences hold, and which only the prefix cache
+  /// holds. Thread-safe.
   int64_t used_pages() const { return used_pages_.load(std::memory_order_relaxed); }
   int64_t stored_pages() const { return stored_pages_.load(std::memory_order_relaxed); }
   size_t counted_group() const { return counted_group_; }
 
  private:
   struct Page {
-    int32_t references = 0, stored = 0;  ///< all, and those of store()
+    int32_t references = 0, stored = 0;  ///< number of all references, and of those by store()
     bool is_touched = false;
-    bool was_free = false;  ///< at the last give_back_unused(), and since then
+    bool was_free = false;  ///< the page was free at the last give_back_unused(), and has been since
   };
   struct Group {
     const StateGroup* group;
@@ -95,7 +102,7 @@ class StatePool {
   int64_t tokens(int64_t (StatePool::*pages)(size_t) const) const;
   std::vector<Group> groups_;
   std::unique_ptr<StateMemory> memory_;
-  size_t counted_group_ = 0;  ///< of used_pages_
+  size_t counted_group_ = 0;  ///< the group that used_pages_ and stored_pages_ count
   std::atomic<int64_t> used_pages_{0}, stored_pages_{0}, touched_bytes_{0};
   PageReclaimer* reclaimer_ = nullptr;
   std::function<bool(size_t g)> fault_;
@@ -103,7 +110,7 @@ class StatePool {
 
 /// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages
 /// that have left the window of their group are freed. A recurrent state is one page: a step reads it and writes
-/// another, which then takes its place, so a failed step leaves the state as it was.
+/// another page, which then replaces it, so a failed step does not change the state.
 class SequenceState {
  public:
   static constexpr size_t kMaxSnapshots = 4;
@@ -114,41 +121,45 @@ class SequenceState {
   SequenceState& operator=(const SequenceState&) = delete;
 
   int64_t length() const { return length_; }
-  /// Gives the sequence pages of its own to write `tokens` more tokens. out_of_memory (with both numbers): the pool has
-  /// too few pages; nothing has changed.
+  /// Gives the sequence unshared pages to write `tokens` more tokens. out_of_memory (the message has both numbers): the
+  /// pool has too few pages; nothing has changed.
   Status reserve(int64_t tokens);
-  /// Whether the groups that keep every position have pages for `tokens` more, which may be too many for one step.
-  /// out_of_memory: as reserve().
+  /// Checks that the groups that keep every position have pages for `tokens` more tokens, which may be too many for one
+  /// step. out_of_memory: as reserve().
   Status check_room(int64_t tokens) const;
-  /// Tokens that can be appended without another page of the group that StatePool::free_tokens() counts.
+  /// Returns the number of tokens that can be appended without another page of the group that StatePool::free_tokens()
+  /// counts.
   int64_t room() const;
-  /// The reserved tokens have been written.
+  /// Adds `tokens` reserved tokens, which have been written, to the length.
   void commit(int64_t tokens);
   /// Returns the pages of reserved tokens; a copy of a shared page is kept.
   void rollback();
-  /// Keeps the state after `length` tokens, or after the nearest earlier length whose state is still there; returns it.
+  /// Truncates the sequence to `length` tokens, or to the nearest earlier length whose state is still kept. Returns the
+  /// new length.
   int64_t truncate(int64_t length);
-  /// Remembers the recurrent states of the present length, for truncate(). Costs a page of each recurrent group; the
-  /// oldest of kMaxSnapshots is forgotten.
+  /// Saves the recurrent states at the current length for truncate(). Takes a page of each recurrent group; beyond
+  /// kMaxSnapshots the oldest snapshot is dropped.
   void snapshot();
-  /// The same state in `copy`, which must be new; the pages are shared.
+  /// Copies the state to `copy`, which must be new; the pages are shared.
   void fork_into(SequenceState& copy) const;
 
-  /// Gives a new sequence the state after `length` tokens: of each group, the page of every kKvPageTokens positions, -1
-  /// where a window no longer needs it, or the recurrent state. The pages are shared.
+  /// Sets the state of a new sequence to that after `length` tokens. `pages` has, for each group, the pages of
+  /// kKvPageTokens positions each, with -1 for those that a window no longer needs; or the page of the recurrent state.
+  /// The pages are shared.
   void restore(int64_t length, std::span<const std::vector<int32_t>> pages);
-  /// The page of kKeyValue with positions from index * kKvPageTokens on; -1: it has left the window.
+  /// Returns the page of a kKeyValue group with the positions from index * kKvPageTokens on; -1: it has left the
+  /// window.
   int32_t page_at(size_t g, int64_t index) const;
-  /// Puts another page with the same contents there.
+  /// Replaces a page by another one with the same contents.
   void replace_page(size_t g, int64_t index, int32_t page);
-  /// The recurrent state after `length` tokens; -1: it is not there.
+  /// Returns the page with the recurrent state after `length` tokens; -1: it is not kept.
   int32_t recurrent_page_at(size_t g, int64_t length) const;
-  /// Lengths of the snapshots, in order.
+  /// Returns the lengths of the snapshots, in order.
   std::vector<int64_t> snapshot_lengths() const;
 
-  /// As StateStep::pages; valid until the next call that changes the sequence.
+  /// Returns the table for StateStep::pages, valid until the next call that changes the sequence.
   const int32_t* pages(size_t g) const { return tables_[g].pages.data(); }
-  /// Page and offset of a position, as StateStep::slots.
+  /// Returns page and offset of a position, in the form of StateStep::slots.
   int32_t slot(size_t g, int64_t position) const {
     return tables_[g].pages[static_cast<size_t>(position / kKvPageTokens)] * static_cast<int32_t>(kKvPageTokens) +
            static_cast<int32_t>(position % kKvPageTokens);
@@ -171,7 +182,7 @@ class SequenceState {
   Status check_pages(size_t g, int64_t tokens) const;
   void reserve_pages(size_t g, int64_t tokens);
   void free_pages_beyond(size_t g, int64_t length);
-  /// The largest length up to `length` whose state is there.
+  /// Returns the largest length up to `length` whose state is kept.
   int64_t restorable(int64_t length) const;
   void restore_recurrent(int64_t length);
   void drop_snapshot(Snapshot& snapshot);
@@ -181,8 +192,8 @@ class SequenceState {
   int64_t length_ = 0;
   std::vector<Table> tables_;
   bool has_recurrent_ = false;
-  std::vector<Snapshot> snapshots_;    ///< by length
-  std::vector<Snapshot> before_last_;  ///< before the last committed step, if any
+  std::vector<Snapshot> snapshots_;    ///< snapshots in order of length
+  std::vector<Snapshot> before_last_;  ///< states before the last committed step, if any
 };
 
 }  // namespace redline

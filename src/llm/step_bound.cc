@@ -18,7 +18,7 @@ void StepWork::add_attention(std::span<const StateGroup> groups, double tokens, 
       continue;
     }
     const auto window = static_cast<double>(group.window);
-    // The first tokens see all positions before them, the others as many as the window has.
+    // The first tokens attend to all positions before them, the others to a full window.
     const double growing = group.window > 0 ? std::clamp(window - depth, 0.0, tokens) : tokens;
     const double seen = growing * depth + growing * (growing + 1) / 2 + (tokens - growing) * window;
     const double read = group.window > 0 ? std::min(depth, window - 1) + tokens : depth + tokens;
@@ -41,7 +41,7 @@ std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWo
                      std::string(dtype_info(linear.dtype).name), linear.bytes * read,
                      linear.flops * (linear.is_output ? work.logit_rows : work.tokens)});
   }
-  // Q K^T and P V of every query head.
+  // Attention: Q K^T and P V of every query head.
   costs.push_back(
       {"attention", kv_type, work.kv_bytes, 4 * work.pairs * static_cast<double>(c.num_heads * c.head_dim)});
   return costs;

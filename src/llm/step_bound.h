@@ -10,25 +10,27 @@
 
 namespace redline {
 
-/// The work of one step that does not depend on how it is done.
+/// The minimum work of one step, independent of kernels and device.
 struct StepWork {
   double tokens = 0, logit_rows = 0;
-  /// Of cached keys and values and of recurrent states that are read; a page that several sequences share counts once.
+  /// Bytes of cached keys and values and of recurrent states that the step reads; a page that several sequences share
+  /// counts once.
   double kv_bytes = 0;
-  double pairs = 0;  ///< of a token and a position that it attends to, summed over the layers
+  double pairs = 0;  ///< pairs of a token and a position that it attends to, summed over the layers
 
-  /// The attention of all layers for one sequence: `tokens` more after `depth`. Layers with a window read no further
-  /// back.
+  /// Adds the attention of all layers for one sequence that appends `tokens` tokens after `depth`. Layers with a
+  /// sliding window read only the window.
   void add_attention(std::span<const StateGroup> groups, double tokens, double depth);
 };
-/// Bytes of one position in all layers of a group.
+/// Returns the bytes of one position in all layers of a group.
 double position_bytes(const StateGroup& group);
 
-/// `kv_type`: type of cached keys and values ("f16", "bf16", "f32").
+/// Returns the costs of a step by kind of work. `kv_type`: type of cached keys and values ("f16", "bf16", "f32").
 std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
-/// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds
-/// nothing. Kinds of work follow one another, so the bound of a step is the sum of its kinds' (lab/machine/roofline.h).
+/// Returns the minimum time of one kind of work, whose reading and arithmetic overlap. A limit of 0 is unknown and
+/// ignored. Kinds of work run one after the other, so the bound of a step is the sum over its kinds
+/// (lab/machine/roofline.h).
 double min_seconds(const EngineProfile::OpCost& op, double read_bytes_per_s, double operations_per_s);
 
 double min_seconds(std::span<const EngineProfile::OpCost> costs, const MachineLimits& limits);

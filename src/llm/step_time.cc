@@ -8,15 +8,18 @@ namespace {
 
 constexpr double kForget = 0.97;
 constexpr double kFirst = 0.1;  ///< weight of the first step, which touches new memory
-/// Rows squared: where all steps have about the same number of rows, the slope stays what it was.
+/// Rows squared that are added to the variance of rows: if all steps have about the same number of rows, the slope
+/// hardly changes.
 constexpr double kStiff = 4;
 /// Cap on a measured step time relative to its prediction: limits the effect of outliers.
 constexpr double kMaxSurprise = 2;
 /// Minimum number of steps without prompts for a fit, and the number of others after which one more is run.
 constexpr int64_t kEnough = 4, kProbeEarly = 2, kProbe = 32;
-/// Tokens deep in a long prompt take longer than the first ones of another: the time rises at once and falls slowly.
+/// Weights of a larger and of a smaller time per token. Tokens late in a long prompt take longer than the first tokens
+/// of another, so the estimate rises fast and falls slowly.
 constexpr double kRise = 0.4, kFall = 0.03;
-/// A sampled row is one token through the same weights, and its logits.
+/// Share of a sampled row's time that a prompt token takes at least: both pass through the same weights, but a row also
+/// has logits.
 constexpr double kRowOfToken = 0.5;
 
 }  // namespace
@@ -44,11 +47,11 @@ void StepTime::add_sampling(int64_t rows, double seconds) {
 }
 
 void StepTime::add(int64_t rows, int64_t prompt_tokens, double seconds) {
-  if (prompt_tokens <= 1) {  // one token more is one row more
+  if (prompt_tokens <= 1) {  // one prompt token is like one more row
     mixed_ = 0;
     return add_sampling(rows + prompt_tokens, seconds);
   }
-  if (rows == 0) return;  // large chunks, whose tokens take another time
+  if (rows == 0) return;  // large chunks, whose tokens take a different time
   ++mixed_;
   if (samplings_ == 0) return;
   const double sampling = sampling_seconds(rows), tokens = static_cast<double>(prompt_tokens);
@@ -62,7 +65,7 @@ int64_t StepTime::prompt_tokens_within(double ratio, int64_t rows, int64_t all_r
   if (mixed_ >= (samplings_ < kEnough ? kProbeEarly : kProbe)) return 1;
   const double sampling = sampling_seconds(rows);
   if (samplings_ == 0 || token_seconds_ <= 0 || sampling <= 0) return kUnknown;
-  // Where so many rows have not been seen, each of the others takes at least about half of a prompt token.
+  // If no step had this many rows, each further row is assumed to take at least about half of a prompt token's time.
   const double others = static_cast<double>(std::max<int64_t>(0, all_rows - rows));
   const double all = sampling + others * std::max(row_seconds_, kRowOfToken * token_seconds_);
   const double tokens = (ratio * all - sampling) / token_seconds_;

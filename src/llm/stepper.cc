@@ -18,18 +18,18 @@ constexpr int64_t kMaxSequences = 4096, kMaxBatchTokens = int64_t{1} << 20;
 constexpr int64_t kUsualLogitRows = 64;
 // Page numbers and slots of tokens are int32.
 constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
-// Recurrent states of a sequence: its state, the next one and the one before the last step; and snapshots, of which
-// there are as many as fit in a quarter of the memory that is available.
+// Pages of recurrent states per sequence: its state, the next one, the one before the last step, and as many snapshots
+// as fit in a quarter of the available memory.
 constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
-// A context that the user has not set has at least this many tokens, where the model has them, and is a multiple of the
-// unit, so that a little more or less memory does not change it.
+// A context that the user has not set has at least this many tokens, if the model has as many. It is a multiple of the
+// unit, so that small differences of memory do not change it.
 constexpr int64_t kMinContext = 4096, kContextUnit = 1024;
 
-/// Where dot products of bfloat16 are fast, models whose activations are rounded to 8 bits anyway, before products with
-/// most of their weights, compute attention in bfloat16, at twice the rate of float32. Other models keep three more
-/// bits, and float32 attention; so do those that describe no costs.
+/// Returns the format of the CPU's KV cache. If bfloat16 dot products are fast, models that round activations to 8 bits
+/// for most of their weights anyway compute attention in bfloat16, at twice the rate of float32. Other models, and
+/// models without known costs, keep three more bits and float32 attention.
 KvFormat cpu_kv_format(const TextModel& model, const CpuKernels& kernels) {
   if (kernels.has_tile_unit || !kernels.has_fast_bf16_dot) return KvFormat::kF16;
   double all = 0, in_8_bits = 0;
@@ -73,7 +73,8 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
   e.sample_from = "logits";
   if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
-  // A model that does not fit is compiled again, in parts: its weights must still be there then, or be made again.
+  // A model that does not fit is compiled again in parts, so its weights must not be released before, or must be made
+  // again.
   if (device.kind != DeviceKind::kCpu && options.gpu_layers < 0)
     for (ValueInfo& value : graph.values) {
       const auto& file = value.weight.file;
@@ -120,14 +121,15 @@ Status Stepper::open(Graph graph, const ExecutableOptions& executable, const Tex
   return make_pool(options);
 }
 
-// What a step needs besides weights and states is small beside these; where it does not fit, the device gets less.
+// The estimate counts weights and states only; the other memory of a step is small. If a step does not fit, fewer
+// layers are put on the device.
 Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                               const Status& why) {
   executable_ = {};
   int64_t num_layers = 0;
   while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
   if (num_layers == 0) return why;
-  // Layers on the device come before a longer context.
+  // Layers on the device are preferred to a longer context.
   if (!is_context_set_) context_ = min_context();
   int64_t states = 0;
   Graph all_on_device = graph;
@@ -138,7 +140,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(executable.device));
   const ModelCost model = model_cost(graph, num_layers, states);
   PlacementSpeeds speeds;
-  LayerPlacement placement;  // no layer, where the device has no room to measure in
+  LayerPlacement placement;  // no layer if the device has no memory for the measurement
   if (runtime_->placement_speeds) {
     speeds = *runtime_->placement_speeds;
   } else if (auto measured = measure_placement_speeds(graph, executable.device, *runtime_); measured.ok()) {
@@ -148,7 +150,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   }
   REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
   if (speeds.device.bytes_per_second > 0) placement = place_layers(model, speeds, memory.usable());
-  // An attempt uploads and packs what it can, so each gets less by a layer at least.
+  // An attempt uploads and packs as much as it can, so each further attempt has at least one layer less.
   int64_t layer_bytes = 1;
   for (const LayerCost& layer : model.layers) layer_bytes = std::max(layer_bytes, layer.bytes);
   for (;; placement = place_layers(model, speeds, placement.device_bytes - layer_bytes)) {
@@ -219,7 +221,7 @@ Result<int64_t> Stepper::default_cache_bytes() const {
     REDLINE_ASSIGN(const OpenDevice::Memory memory, device->memory());
     return memory.usable() / 2;
   }
-  // Weights that steps read from their file have memory only when they are read, and packed ones have it already.
+  // Weights that steps read from their file take memory when they are read; packed weights have taken it already.
   int64_t packed = 0;
   for (const Program* program : executable_.programs()) packed += program->weight_bytes;
   return std::max<int64_t>(0, available_memory() - std::max<int64_t>(0, weight_bytes_ - packed)) / 2;

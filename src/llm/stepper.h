@@ -1,4 +1,4 @@
-// Runs steps of a language model: a batch of sequences through the executable, with the state of each.
+// Runs steps of a language model: passes a batch of sequences, with their states, through the executable.
 #pragma once
 
 #include <atomic>
@@ -24,15 +24,15 @@ struct StepEntry {
   SequenceState* state = nullptr;
   std::span<const int32_t> tokens;
   int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
-  int64_t expected_length = 0;  ///< of the prompt, for rope scaling that depends on it; 0: unknown
+  int64_t expected_length = 0;  ///< length of the whole prompt, for rope scaling that depends on it; 0: unknown
   std::span<const WeightedAdapter> adapters;
-  const SampleRow* sample = nullptr;  ///< of the only row of logits; nullptr: the host samples
+  const SampleRow* sample = nullptr;  ///< how the device samples the only row of logits; nullptr: the host samples
 };
 
 class Stepper {
  public:
-  /// `device` is ignored when interpreted. `runtime` must outlive the stepper. Errors name the option, in terms of
-  /// TextEngineOptions.
+  /// Compiles `graph` and allocates the states. `device` is ignored with TextEngineOptions::use_interpreter. `runtime`
+  /// must outlive the stepper. Messages of errors name the option of TextEngineOptions.
   static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
                                                const DeviceChoice& device, RuntimeResources& runtime);
 
@@ -40,43 +40,44 @@ class Stepper {
   /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds
   /// limits().
   Status step(std::span<const StepEntry> batch);
-  /// [rows, vocab_size], until the next step.
+  /// Returns the logits of the last step, [rows, vocab_size], valid until the next step.
   const float* logits() const { return executable_.output("logits"); }
-  /// Of each row of logits of the last step, the token that the device sampled, if there was a StepEntry::sample; -1:
-  /// none, and only then logits() has the row. Empty: logits() has all rows.
+  /// Returns, for each row of logits of the last step, the token that the device sampled according to
+  /// StepEntry::sample. -1: none; only then logits() has the row. Empty: the device sampled nothing, and logits() has
+  /// all rows.
   std::span<const int32_t> sampled() const { return executable_.sampled(); }
   bool can_sample() const { return executable_.can_sample(); }
-  /// As AttentionPlanShape::cached_bytes, for tests. The caller holds mutex().
+  /// Sets AttentionPlanShape::cached_bytes, for tests. The caller holds mutex().
   void set_cached_bytes(int64_t bytes);
-  /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. By the calling
-  /// thread alone where that is little, or while the workers serve another engine, whose step may be long.
+  /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. The calling thread
+  /// makes all calls if the work is small, or if the workers serve another engine, whose step may be long.
   void for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn);
 
   /// Serializes steps and every change to the state of a sequence.
   FairMutex& mutex() { return mutex_; }
   StatePool& pool() { return *pool_; }
-  /// Called after every step that has succeeded, by the thread of the step; the sum of its results is
-  /// bound_seconds().
+  /// Sets a function that the thread of a step calls after every successful step. bound_seconds() is the sum of its
+  /// results.
   void set_bound(std::function<double(const StepWork&)> bound) { bound_ = std::move(bound); }
   /// Checks one entry against context and vocabulary.
   Status check(const StepEntry& entry) const;
   BatchLimits limits() const;
-  /// Tokens of one sequence: as asked, or what make() has chosen.
+  /// Returns the maximum tokens of one sequence: the option, or the number that make() has chosen.
   int64_t context() const { return context_; }
-  /// Bytes of the pages of all groups.
+  /// Returns the bytes of the pages of all groups.
   int64_t cache_bytes() const { return cache_bytes(cache_pages_); }
   const Executable& executable() const { return executable_; }
-  /// As Runner::time_stages(), of the last step. The caller holds mutex().
+  /// Runner::time_stages() for the last step. The caller holds mutex().
   Result<std::vector<StageTime>> time_stages(double seconds) { return executable_.time_stages(seconds); }
-  /// Of the first layers: where a device runs them, the CPU may have another one for the others.
+  /// Returns the KV cache format of the first layers. If a device runs them, that of the CPU's layers may differ.
   KvFormat kv_format() const { return is_on_cpu_ ? kv_formats_.cpu : kv_formats_.device; }
-  /// Of the layers that the CPU runs.
+  /// Returns the KV cache format of the layers that the CPU runs.
   KvFormat cpu_kv_format() const { return is_on_cpu_ || device_layers_ ? kv_formats_.cpu : kv_formats_.device; }
-  /// Layers that the device runs, where others run on the CPU.
+  /// Returns the number of layers that the device runs, if the CPU runs the others.
   std::optional<int64_t> device_layers() const { return device_layers_; }
-  /// Of these, the ones whose experts the device runs too.
+  /// Returns the number of these layers whose experts also run on the device.
   std::optional<int64_t> device_experts() const { return device_experts_; }
-  /// Steps that have succeeded, and the time that they took. Thread-safe.
+  /// Number of successful steps, their total time, and the sum of their bounds. Thread-safe.
   int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   double step_seconds() const { return 1e-9 * static_cast<double>(step_ns_.load(std::memory_order_relaxed)); }
   double bound_seconds() const { return bound_seconds_.load(std::memory_order_relaxed); }
@@ -85,17 +86,18 @@ class Stepper {
   Stepper() = default;
   Status set_limits(const TextEngineOptions& options);
   Status open(Graph graph, const ExecutableOptions& executable, const TextEngineOptions& options);
-  /// open() with the layers on the device that make steps fastest, of those that fit; `why` says what did not.
+  /// open() with as many layers on the device as fit and make steps fastest. `why`: the error of open() with the whole
+  /// model.
   Status open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                        const Status& why);
   Status make_pool(const TextEngineOptions& options);
-  /// Bytes of caches that the user has set no limit for: half of the memory that is available beside the weights, of
-  /// the device that holds them.
+  /// Returns the bytes of caches if the user has set no limit: half of the memory that is available besides the weights
+  /// on the device that holds them.
   Result<int64_t> default_cache_bytes() const;
-  /// As many pages as fit in `bytes`, at least one and at most `most`.
+  /// Returns the number of pages that fit in `bytes`, at least 1 and at most `most`.
   int64_t pages_within(int64_t bytes, int64_t most) const;
   int64_t min_context() const;
-  /// Lowers a context that the user has not set to what the cache holds.
+  /// Lowers the context to the capacity of the cache, unless the user has set it.
   void fit_context();
   int64_t cache_bytes(int64_t cache_pages) const;
   std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
@@ -104,14 +106,14 @@ class Stepper {
   void write_inputs(std::span<const StepEntry> batch);
   void plan_states();
   void plan_adapters(std::span<const StepEntry> batch);
-  /// The work of the step in progress.
+  /// Returns the work of the step in progress.
   StepWork work(std::span<const StepEntry> batch) const;
 
   int64_t context_ = 0, vocab_size_ = 0, weight_bytes_ = 0;
   bool is_context_set_ = false;
-  DeviceChoice device_;  ///< holds the first layers
+  DeviceChoice device_;  ///< the device that runs the first layers
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
-  int64_t recurrent_pages_ = 0;  ///< of each recurrent group
+  int64_t recurrent_pages_ = 0;  ///< number of pages of each recurrent group
   KvFormats kv_formats_ = {};
   bool is_on_cpu_ = true;
   std::optional<int64_t> device_layers_, device_experts_;
@@ -125,9 +127,9 @@ class Stepper {
 
   // State of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {
-    std::unique_ptr<AttentionPlan> plan;  ///< of kKeyValue
+    std::unique_ptr<AttentionPlan> plan;  ///< null for groups that are not kKeyValue
     std::vector<const int32_t*> pages;    ///< [sequences]
-    std::vector<int32_t> slots;           ///< [tokens], of kKeyValue
+    std::vector<int32_t> slots;           ///< [tokens]; empty for groups that are not kKeyValue
   };
   std::vector<GroupStep> groups_;
   std::vector<StateStep> states_;

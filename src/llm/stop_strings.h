@@ -9,9 +9,9 @@
 
 namespace redline {
 
-/// Takes text as it is generated, in pieces of any size, and returns text that is safe to emit. Text that may become a
-/// stop string is held back. The first stop string to be complete ends the text; of several that end at the same byte,
-/// the longest. The result does not depend on how the text was split.
+/// Finds stop strings in a text. Takes the text as it is generated, in pieces of any size, and returns the part that is
+/// safe to emit. Text that may become a stop string is held back. The stop string that is complete first ends the text;
+/// if several end at the same byte, the longest one does. The result does not depend on how the text was split.
 ///
 /// One Knuth-Morris-Pratt automaton (1977) per stop string: each byte is processed once.
 class StopStrings {
@@ -23,7 +23,7 @@ class StopStrings {
   /// Adds text and returns what may be emitted now. Pieces of whole UTF-8 characters give whole characters. After a
   /// stop string has matched, everything is dropped.
   std::string push(std::string_view text);
-  /// The text ended otherwise: returns the text still held back.
+  /// Ends the text, if no stop string has, and returns the text still held back.
   std::string finish();
   bool found() const { return found_ >= 0; }
   /// Index of the stop string that matched; -1: none.

@@ -18,7 +18,8 @@ Status TextAdapters::add(const std::string& name, const std::string& path, bool 
   if (max_rank_ == 0) return invalid_argument("the engine was opened without room for adapters; set max_adapter_rank");
   REDLINE_ASSIGN(const TextAdapterFile file, TextAdapterFile::open(path));
   REDLINE_ASSIGN(const AdapterMatrices matrices, file.for_model(family_, config_));
-  REDLINE_ASSIGN(std::shared_ptr<const Adapter> adapter, bank_.make_adapter(name, matrices, plain_));  // requests go on
+  // The mutex is not held, so requests continue meanwhile.
+  REDLINE_ASSIGN(std::shared_ptr<const Adapter> adapter, bank_.make_adapter(name, matrices, plain_));
   std::lock_guard lock(mutex_);
   return bank_.add(name, std::move(adapter), may_replace);
 }

@@ -8,18 +8,18 @@
 
 namespace redline {
 
-/// Thread-safe.
+/// The loaded adapters of a text model, by name. Thread-safe.
 class TextAdapters {
  public:
-  /// Gives the linears of `model` adapter sites; to be called before it is compiled. max_rank 0: none. `plain`: for the
+  /// Adds adapter sites to the linear ops of `model`, before it is compiled. max_rank 0: adds none. `plain`: for the
   /// interpreter. invalid_argument: max_rank is out of range.
   static Result<std::unique_ptr<TextAdapters>> make(LanguageModel& model, const ModelFamily& family, int64_t max_rank,
                                                     bool plain);
-  /// As TextEngine::load_adapter, replace_adapter and unload_adapter.
+  /// These implement TextEngine::load_adapter, replace_adapter and unload_adapter.
   Status load(const std::string& name, const std::string& path) { return add(name, path, false); }
   Status replace(const std::string& name, const std::string& path) { return add(name, path, true); }
   Status unload(const std::string& name);
-  /// For StepEntry::adapters. Errors as TextEngine::new_sequence.
+  /// Returns the adapters for StepEntry::adapters. Errors: those of TextEngine::new_sequence.
   Result<std::vector<WeightedAdapter>> select(const AdapterWeights& weights) const;
 
  private:

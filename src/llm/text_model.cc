@@ -32,7 +32,7 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
     s.top_k = 50;
   }
   s.temperature = static_cast<float>(r.number("temperature", 0, 100, s.temperature));
-  // 0 keeps only the most likely token
+  // With top_p 0, only the most likely token is kept.
   s.top_p = std::max(1e-6f, static_cast<float>(r.number("top_p", 0, 1, s.top_p)));
   s.top_k = std::max<int64_t>(0, r.integer("top_k", -1, int64_t{1} << 31, s.top_k));  // llama.cpp: -1 is off too
   s.min_p = static_cast<float>(r.number("min_p", 0, 1, 0.0));
@@ -42,7 +42,7 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   return s;
 }
 
-/// Whether `value` becomes the logits by a soft cap.
+/// Returns true if a soft cap of `value` gives the logits.
 bool is_capped_output(const Graph& graph, ValueId value) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
     return op.def == &kSoftCap && op.inputs[0] == value && op.outputs[0] == graph.outputs[0];

@@ -1,5 +1,5 @@
-// Everything about a language model except its graph: description, tokenizer, defaults, adapters, and what a step
-// costs.
+// Everything about a language model except its graph: description, tokenizer, defaults, adapters, and the costs of a
+// step.
 #pragma once
 
 #include <memory>
@@ -21,26 +21,26 @@ struct TextModel {
   std::unique_ptr<Tokenizer> tokenizer;
   Status tokenizer_status;  ///< why there is no tokenizer
   std::optional<ChatTemplate> chat_template;
-  Status chat_template_status;  ///< why there is none
+  Status chat_template_status;  ///< why there is no chat template
   std::vector<int32_t> stop_tokens;
   int32_t bos = -1;
   std::unique_ptr<TextAdapters> adapters;
   std::unique_ptr<OutputConstraints> constraints;
-  /// Linear ops with weights of one type: cost per token, or per row of logits. Of experts: bytes of all of them,
-  /// operations of those that a token has.
+  /// Cost of the linear ops with weights of one type, per token or, if is_output, per row of logits. For experts,
+  /// `bytes` counts all of them and `flops` those that a token uses.
   struct LinearCost {
     DType dtype;
     bool is_output;
-    double expert_share;  ///< of the experts that a token has; 1: no experts
+    double expert_share;  ///< share of the experts that a token uses; 1: no experts
     double bytes, flops;
   };
   std::vector<LinearCost> linear_costs;
 
-  /// Takes the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context; 0: the model's own limit,
-  /// which the memory for caches may lower (Stepper::context()).
+  /// Makes the text model. Moves the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context; 0: the
+  /// model's own limit, which the memory for caches may lower (Stepper::context()).
   static Result<TextModel> make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context);
-  /// The model's own template, or `file_or_name` unless "". A template of the model that does not compile is an error
-  /// of render_chat(); one that was asked for, of this call.
+  /// Sets the model's own template or, unless "", `file_or_name`. If the model's own template does not compile,
+  /// render_chat() returns the error; for `file_or_name` this call does.
   Status set_chat_template(ChatTemplateSource source, const std::string& file_or_name);
 
   Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos,

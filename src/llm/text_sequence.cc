@@ -38,7 +38,7 @@ Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span
 }
 
 StepEntry TextSequence::entry(std::span<const int32_t> tokens, int64_t logit_rows) const {
-  // Rope that depends on the length takes that after these tokens, for all of them.
+  // If rope depends on the length, all tokens use the length after these tokens.
   return {state_.get(), tokens, logit_rows, state_->length() + std::ssize(tokens), adapters_};
 }
 
@@ -64,7 +64,7 @@ Status TextSequence::run_steps(const StepEntry& entry, const AfterStep& after_st
   REDLINE_TRY(state_->check_room(count));
   const BatchLimits limits = stepper_.limits();
   const bool is_one_step = count <= limits.tokens && entry.logit_rows <= limits.logit_rows;
-  std::unique_ptr<SequenceState> before;  // null: the length suffices
+  std::unique_ptr<SequenceState> before;  // null: the length suffices for a rollback
   if (!is_one_step && stepper_.pool().steps_drop_state()) {
     before = std::make_unique<SequenceState>(stepper_.pool());
     state_->fork_into(*before);

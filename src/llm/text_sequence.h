@@ -1,4 +1,4 @@
-// The sequence of include/redline/text.h.
+// Implements Sequence of include/redline/text.h.
 #pragma once
 
 #include "llm/stepper.h"
@@ -18,19 +18,20 @@ class TextSequence final : public Sequence {
   Status append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) override;
 
   const Stepper* stepper() const { return &stepper_; }
-  /// invalid_argument: `logits` are not whole rows.
+  /// Makes the step entry that appends `tokens`. invalid_argument: `logits` are not whole rows.
   Result<StepEntry> entry(std::span<const int32_t> tokens, std::span<const float> logits) const;
   StepEntry entry(std::span<const int32_t> tokens, int64_t logit_rows) const;
 
  private:
   int64_t vocab_size() const override { return vocab_size_; }
   Status check(std::span<const int32_t> tokens, int64_t rows) const override;
-  /// `done`: tokens so far; the logits of the step's rows are valid during the call.
+  /// Called after each step of an append. `done`: tokens appended so far; the logits of the step's rows are valid
+  /// during the call.
   using AfterStep = std::function<Status(int64_t done, std::span<const float> logits)>;
-  /// The steps of an append. If one of them or `after_step` fails, the sequence is as before. The caller holds the
-  /// stepper's mutex.
+  /// Runs the steps of an append. If one of them or `after_step` fails, the sequence does not change. The caller holds
+  /// the stepper's mutex.
   Status run_steps(const StepEntry& entry, const AfterStep& after_step);
-  /// The tokens of `entry` from `begin` on that one step takes.
+  /// Returns the part of `entry` from token `begin` on that fits in one step.
   StepEntry step_of(const StepEntry& entry, int64_t begin) const;
   Stepper& stepper_;
   int64_t vocab_size_;
@@ -38,7 +39,7 @@ class TextSequence final : public Sequence {
   std::unique_ptr<SequenceState> state_;  // changed only while the stepper's mutex is held
 };
 
-/// One step for several sequences; as TextEngine::run_batch.
+/// Implements TextEngine::run_batch(): runs one step for several sequences.
 Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> batch);
 
 }  // namespace redline

@@ -67,7 +67,7 @@ void TokenHistory::penalize(const LogitOf& logit_of) const {
     const bool was_excluded = !(logit >= std::numeric_limits<float>::lowest());
     logit = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
     logit -= edit.penalty;
-    // Finite stays finite: an extreme penalty neither breaks a logit nor excludes a token.
+    // Finite logits are kept finite: an extreme penalty must neither break a logit nor exclude a token.
     constexpr float kMaxLogit = std::numeric_limits<float>::max();
     if (!was_excluded) logit = std::clamp(logit, -kMaxLogit, kMaxLogit);
   });
@@ -119,7 +119,7 @@ void TokenHistory::apply_dry(const LogitOf& logit_of) {
     const double penalty =
         double{options_.dry_multiplier} *
         std::pow(double{options_.dry_base}, static_cast<double>(length - options_.dry_allowed_length));
-    // An excluded token stays excluded; no other becomes so.
+    // An excluded token stays excluded, and no other token becomes excluded.
     if (*logit > kLowest) *logit = static_cast<float>(std::max(*logit - penalty, kLowest));
   }
 }

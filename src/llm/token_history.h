@@ -15,7 +15,8 @@ namespace redline {
 
 class TokenHistory {
  public:
-  /// Only what the options need is kept. `vocabulary`: the texts of tokens, for dry_sequence_breakers; may be null.
+  /// Keeps only the data that the options need. `vocabulary`: the texts of tokens, for dry_sequence_breakers; may be
+  /// null.
   TokenHistory(const SamplingOptions& options, int64_t vocab_size, std::shared_ptr<const TokenTrie> vocabulary);
 
   static bool has_penalties(const SamplingOptions& options);
@@ -24,11 +25,11 @@ class TokenHistory {
   void accept_prompt(int32_t token) { push(token, false); }
   void accept(int32_t token) { push(token, true); }
 
-  /// The place of the logit of a token, or null if the token has been removed.
+  /// Returns the address of a token's logit, or null if the token has been removed.
   using LogitOf = std::function<float*(int32_t token)>;
-  /// Repetition, frequency and presence penalty.
+  /// Applies the repetition, frequency and presence penalties.
   void penalize(const LogitOf& logit_of) const;
-  /// The same as edits of the logits.
+  /// Calls `call` with the edits of logits that penalize() makes.
   void for_each_penalty(const std::function<void(const LogitEdit& edit)>& call) const;
   void apply_dry(const LogitOf& logit_of);
 
@@ -41,15 +42,17 @@ class TokenHistory {
   std::vector<int32_t> tokens_;
   // Penalties.
   size_t prompt_tokens_ = 0, window_begin_ = 0;
-  std::vector<uint32_t> counts_, output_counts_;  ///< [vocab_size] within the window
-  std::vector<uint8_t> is_listed_;                ///< [vocab_size]
-  std::vector<int32_t> listed_;                   ///< tokens that have ever been counted
+  /// [vocab_size]: occurrences in the window of penalty_last_n, in all tokens and in the output
+  std::vector<uint32_t> counts_, output_counts_;
+  std::vector<uint8_t> is_listed_;  ///< [vocab_size]
+  std::vector<int32_t> listed_;     ///< tokens that have ever been counted
   // Dry.
   std::shared_ptr<const TokenTrie> vocabulary_;  ///< null: nothing ends a repetition
   WordMatcher breakers_;
-  std::vector<uint8_t> is_break_;                           ///< [tokens]
-  std::vector<int32_t> matches_;                            ///< of find_repetitions
-  std::vector<std::pair<int32_t, int64_t>> continuations_;  ///< token and length of the repetition that it continues
+  std::vector<uint8_t> is_break_;  ///< [tokens]
+  std::vector<int32_t> matches_;   ///< buffer of find_repetitions()
+  /// a token, and the length of the repetition that it would continue
+  std::vector<std::pair<int32_t, int64_t>> continuations_;
 };
 
 }  // namespace redline

@@ -12,7 +12,7 @@ int64_t share_of_units(double p, int64_t units) {
 Candidate WeightSearch::last(std::span<const Candidate> tokens, std::span<const float> weights, int64_t wanted) {
   constexpr size_t kRanges = 1024, kSorted = 48;
   const auto units = [&](uint32_t i) { return weight_units(weights[i]); };
-  // Tokens without a unit come last and reach nothing.
+  // Tokens of less than a unit are removed, because they do not change the sum.
   chosen_.resize(tokens.size());
   size_t size = 0;
   for (uint32_t i = 0; i < tokens.size(); ++i) {
@@ -43,7 +43,7 @@ Candidate WeightSearch::last(std::span<const Candidate> tokens, std::span<const 
     }
     size = left;
   }
-  // Equal logits are in their order already.
+  // Equal logits are already in the order of ids.
   const auto end = chosen_.begin() + static_cast<int64_t>(size);
   const auto before = [&](uint32_t a, uint32_t b) { return likelier(tokens[a], tokens[b]); };
   if (!std::is_sorted(chosen_.begin(), end, before)) std::sort(chosen_.begin(), end, before);

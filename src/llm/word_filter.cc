@@ -19,7 +19,7 @@ void for_each_beginning_with(const ByteTrie& trie, std::string_view beginning,
   for (const TokenId id : trie.subtree_tokens(node)) found(id);
 }
 
-/// One of the words is a beginning of the text.
+/// Returns true if the text begins with one of the words.
 bool begins_with_word(const ByteTrie& words, std::string_view text) {
   size_t node = 0, end = words.size();
   for (const char c : text) {

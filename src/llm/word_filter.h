@@ -1,4 +1,4 @@
-// Strings in a text that comes token by token.
+// Finds strings in a text that grows token by token.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@ class WordMatcher {
   /// Strings must not be empty.
   explicit WordMatcher(std::vector<std::string> words);
   const std::vector<std::string>& words() const { return words_; }
-  /// Appends to the text. True: one of the strings ends within `bytes`.
+  /// Appends to the text. Returns true if one of the strings ends within `bytes`.
   bool accept(std::string_view bytes);
-  /// The end of the text, as much as may be the beginning of a string.
+  /// Returns the end of the text that may be the beginning of a string.
   std::string_view tail() const { return tail_; }
 
  private:
@@ -29,7 +29,7 @@ class WordMatcher {
   std::string tail_;
 };
 
-/// The tokens that would complete a string that must not appear.
+/// Excludes the tokens that would complete a forbidden string.
 class WordFilter {
  public:
   WordFilter(std::vector<std::string> words, std::shared_ptr<const TokenTrie> vocabulary);

@@ -14,7 +14,7 @@ constexpr uint16_t kImageDescription = 0x010e, kModel = 0x0110, kOrientation = 0
 constexpr uint16_t kAscii = 2, kLong = 4, kUndefined = 7;
 constexpr std::string_view kUnicode("UNICODE\0", 8), kAsciiCode("ASCII\0\0\0", 8), kNoCode("\0\0\0\0\0\0\0\0", 8);
 
-/// Numbers of a TIFF structure; 0 beyond its end.
+/// Reads numbers of a TIFF structure. Reads 0 beyond its end.
 class TiffReader {
  public:
   explicit TiffReader(std::string_view tiff) : tiff_(tiff), big_(tiff.starts_with("MM")) {}
@@ -28,7 +28,7 @@ class TiffReader {
     return value;
   }
   size_t first_directory() const { return number(4, 4); }
-  /// Where the entry of `tag` is in a directory; 0: it has none.
+  /// Returns the offset of the entry of `tag` in a directory; 0: it has none.
   size_t entry(size_t directory, uint16_t tag) const {
     const uint32_t entries = number(directory, 2);
     for (uint32_t i = 0; i < entries && directory + 2 + size_t{12} * i < tiff_.size(); ++i) {
@@ -37,7 +37,7 @@ class TiffReader {
     }
     return 0;
   }
-  /// The bytes of an entry of type ASCII or UNDEFINED.
+  /// Returns the bytes of an entry of type ASCII or UNDEFINED.
   std::string_view bytes(size_t entry) const {
     const size_t count = number(entry + 4, 4);
     const size_t at = count <= 4 ? entry + 8 : number(entry + 8, 4);
@@ -49,8 +49,8 @@ class TiffReader {
   bool big_;
 };
 
-/// UTF-16 of a comment. Its byte order is that of its mark, else the one in which most characters are ASCII: programs
-/// disagree whether the order of the TIFF structure applies.
+/// Converts a comment in UTF-16 to UTF-8. The byte order mark gives its byte order. Without one, it is the order in
+/// which more characters are ASCII, because programs disagree whether the order of the TIFF structure applies.
 std::string from_utf16(std::string_view bytes) {
   if (bytes.starts_with("\xfe\xff")) return utf8_of_utf16(bytes.substr(2), true);
   if (bytes.starts_with("\xff\xfe")) return utf8_of_utf16(bytes.substr(2), false);
@@ -59,7 +59,8 @@ std::string from_utf16(std::string_view bytes) {
   return utf8_of_utf16(bytes, zeros[0] >= zeros[1]);
 }
 
-/// The orientation maps pixel (x, y) of the result to one of the source; copies `channels` bytes each.
+/// Returns the pixels turned upright. The orientation maps pixel (x, y) of the result to one of the source; each pixel
+/// has `channels` bytes.
 std::vector<uint8_t> oriented(const std::vector<uint8_t>& pixels, int64_t width, int64_t height, int64_t channels,
                               int orientation) {
   const bool swaps = swaps_sides(orientation);
@@ -99,7 +100,7 @@ std::string make_exif(const ImageText& text) {
   if (parameters != text.end())
     exif.push_back({kUserComment, kUndefined, std::string(kUnicode) + utf16_be_of(utf8_of(parameters->second))});
   if (main.empty() && exif.empty()) return "";
-  // Header, main directory, EXIF directory, then the values in this order.
+  // The parts are in this order: header, main directory, EXIF directory, values.
   const auto directory_bytes = [](size_t entries) { return static_cast<uint32_t>(2 + 12 * entries + 4); };
   const uint32_t exif_at = 8 + directory_bytes(main.size() + (exif.empty() ? 0 : 1));
   const uint32_t values_at = exif_at + (exif.empty() ? 0 : directory_bytes(exif.size()));
@@ -134,7 +135,7 @@ void read_exif(std::string_view tiff, ImageText& text) {
     const std::string_view bytes = entry ? reader.bytes(entry) : std::string_view();
     return bytes.substr(0, bytes.find('\0'));
   };
-  // Cameras write a description too.
+  // Cameras write a description too, so it counts only in the form below.
   if (const std::string_view own = ascii(kImageDescription); own.starts_with('{')) text["redline"] = utf8_of(own);
   constexpr std::string_view kComfyPrompt = "prompt:";
   if (const std::string_view model = ascii(kModel); model.starts_with(kComfyPrompt))

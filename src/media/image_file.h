@@ -10,22 +10,23 @@
 
 namespace redline {
 
-/// A PNG, JPEG or WebP file, by content. `text`, if given, receives the text that it carries. Errors as decode_png,
-/// decode_jpeg and decode_webp; invalid_argument: another format.
+/// Reads a PNG, JPEG or WebP file; its content determines the format. `text`, if given, receives the text in the file.
+/// Errors: those of decode_png, decode_jpeg and decode_webp; invalid_argument: another format.
 Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 
-/// The same of the bytes of a file; `name` is for messages.
+/// Decodes the bytes of a file like read_image(); `name` is for messages.
 Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 
-/// The same with the transparency of PNG and WebP files.
+/// Read an image with the transparency of PNG and WebP files.
 Result<AlphaImage> read_alpha_image(const std::string& path);
 Result<AlphaImage> decode_alpha_image(std::string_view bytes, const std::string& name);
 
 enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
-/// By the ending of a name: .png, .jpg, .jpeg, .webp, in any case; PNG for a name without an ending.
+/// Returns the format for the ending of a name: .png, .jpg, .jpeg, .webp, in upper or lower case; PNG for a name
+/// without an ending.
 /// invalid_argument: another ending.
 Result<ImageFormat> image_format_of(const std::string& path);
-/// The bytes of a file. Errors as encode_png, encode_jpeg and encode_webp.
+/// Returns the bytes of a file. Errors: those of encode_png, encode_jpeg and encode_webp.
 Result<std::string> encode_image(const RgbImage& image, ImageFormat format, const ImageText& text = {});
 
 }  // namespace redline

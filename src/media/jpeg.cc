@@ -80,7 +80,7 @@ bool read_jpeg_rows(JpegSession& s, uint8_t* rgb) {
 constexpr std::string_view kExifHead("Exif\0\0", 6);
 constexpr int kExifMarker = JPEG_APP0 + 1;
 
-// The TIFF of the EXIF marker, as long as the session lives; "" if there is none.
+// Returns the TIFF structure of the EXIF marker, which is valid as long as the session lives; "" if there is none.
 std::string_view jpeg_exif(const jpeg_decompress_struct& jpeg) {
   for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
@@ -89,7 +89,7 @@ std::string_view jpeg_exif(const jpeg_decompress_struct& jpeg) {
   return {};
 }
 
-// The comment of the file, if it is what A1111's web UI writes; else "".
+// Returns the comment of the file if it has the form that A1111's web UI writes; otherwise "".
 std::string_view jpeg_parameters(const jpeg_decompress_struct& jpeg) {
   for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
@@ -191,7 +191,7 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   // Rejects impossible sizes: an 8 x 8 block takes at least two bits, and blocks cover at most 32 x 32 pixels.
   if (image.width * image.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), image.width, image.height);
-  // libjpeg frees its markers at the end.
+  // The markers are copied, because libjpeg frees them at the end.
   const std::string exif(jpeg_exif(jpeg)), comment(jpeg_parameters(jpeg));
   image.rgb.resize(static_cast<size_t>(image.width * image.height) * 3);
   if (!read_jpeg_rows(session, image.rgb.data()))

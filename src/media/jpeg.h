@@ -1,4 +1,4 @@
-// JPEG files, with libjpeg-turbo.
+// Reads and writes JPEG files with libjpeg-turbo.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace redline {
 
-/// Quality 95, without chroma subsampling, with EXIF data unless the text is too long for it. invalid_argument: an
-/// empty image, one larger than 65500 pixels each way, or rgb of another size.
+/// Encodes an image with quality 95, without chroma subsampling, and with EXIF data unless the text is too long for it.
+/// invalid_argument: an empty image, one larger than 65500 pixels in a direction, or rgb of another size.
 Result<std::string> encode_jpeg(const RgbImage& image, const ImageText& text = {});
-/// Baseline and progressive, grayscale or color, as 8-bit RGB with the EXIF orientation applied. `text`, if given,
-/// receives the EXIF text, or a comment with A1111's parameters. invalid_argument: corrupt, truncated, or larger than
-/// kMaxImageSide and kMaxImagePixels, of which progressive files may have a quarter.
+/// Decodes a baseline or progressive, grayscale or color file to 8-bit RGB with the EXIF orientation applied. `text`,
+/// if given, receives the EXIF text, or a comment with A1111's parameters. invalid_argument: corrupt, truncated, or
+/// larger than kMaxImageSide and kMaxImagePixels; progressive files may have a quarter of these pixels.
 /// unsupported: CMYK.
 Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 

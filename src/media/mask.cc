@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint8_t kOpaque = 255, kHalf = 128;
 
-/// A gray image of the values of `at(pixel)`.
+/// Returns a gray image of the values `at(pixel)`.
 template <class F>
 RgbImage gray_image(int64_t width, int64_t height, F at) {
   RgbImage gray = {width, height, {}};
@@ -17,7 +17,7 @@ RgbImage gray_image(int64_t width, int64_t height, F at) {
   return gray;
 }
 
-/// The weights of Pillow, in units of 2^-16.
+/// Returns the luminance of a pixel, with Pillow's weights in units of 2^-16.
 uint8_t luminance(const uint8_t* rgb) {
   return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }

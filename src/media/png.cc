@@ -62,8 +62,8 @@ struct Header {
   bool has_alpha = false;
 };
 
-// Whether every chunk lies within the file: libpng allocates the declared length of a chunk before reading it, up to 2
-// GB, and does not enforce its own limit.
+// Returns true if every chunk lies within the file. This is checked because libpng allocates the declared length of a
+// chunk before reading it, up to 2 GB, and does not enforce its own limit.
 bool chunks_fit(std::string_view bytes) {
   constexpr size_t kAround = 12;  // length, name and checksum
   for (bytes.remove_prefix(8); bytes.size() >= kAround;) {
@@ -122,7 +122,7 @@ bool write_all_png(PngSession& session, const RgbImage& image, png_text* texts, 
   return true;
 }
 
-// The TIFF of the eXIf chunk, as long as the session lives; "" if there is none.
+// Returns the TIFF structure of the eXIf chunk, which is valid as long as the session lives; "" if there is none.
 std::string_view png_exif(const PngSession& session) {
   png_bytep bytes = nullptr;
   png_uint_32 size = 0;

@@ -21,7 +21,7 @@ double lanczos3(double x) {
 /// The pixels from which one pixel is made: `count` weights from `first` on.
 struct Taps {
   int64_t first = 0, count = 0;
-  size_t weights = 0;  ///< place of the first weight
+  size_t weights = 0;  ///< index of the first weight in Filter::weights
 };
 
 struct Filter {
@@ -29,7 +29,7 @@ struct Filter {
   std::vector<int32_t> weights;
 };
 
-/// Weights of each of `to` pixels over `from` pixels.
+/// Returns the weights over `from` pixels for each of `to` pixels.
 Filter make_filter(int64_t from, int64_t to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to), width = std::max(scale, 1.0),
                support = 3 * width;
@@ -129,8 +129,9 @@ RgbImage resize_lanczos(const RgbImage& image, int64_t width, int64_t height) {
 RgbImage resize_image(const RgbImage& image, int64_t width, int64_t height, ResizeMode mode) {
   if (mode == ResizeMode::kStretch || (image.width == width && image.height == height))
     return resize_lanczos(image, width, height);
-  // Sides of the scaled image: one is that of the new size, and the other keeps the proportions, rounded down.
-  const bool is_wider = width * image.height > image.width * height;  // the new size, compared with the image
+  // One side of the scaled image is that of the new size. The other one keeps the proportions, rounded down.
+  // true if the new size is wider than the image, in proportion
+  const bool is_wider = width * image.height > image.width * height;
   const bool by_width = is_wider == (mode == ResizeMode::kCrop);
   const int64_t across = by_width ? width : std::max<int64_t>(1, image.width * height / image.height);
   const int64_t down = by_width ? std::max<int64_t>(1, image.height * width / image.width) : height;

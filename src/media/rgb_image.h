@@ -1,4 +1,4 @@
-// Size limits of the image readers, and the text that image files carry.
+// Size limits of the image readers, and the type of the text in image files.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace redline {
 
-/// Large enough for the photos of a phone (50 megapixels), small compared to memory.
+/// Maximum side and pixels of an image: large enough for the photos of a phone (50 megapixels), small compared to
+/// memory.
 inline constexpr int64_t kMaxImageSide = 32768, kMaxImagePixels = int64_t{1} << 26;
 
 /// Text by key: chunks of a PNG, and the EXIF fields of media/exif.h.

@@ -1,4 +1,4 @@
-// Encodings of the text that image files carry.
+// Converts the encodings of text in image files.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace redline {
 
-/// The text in UTF-8. Well-formed UTF-8 stays, also where a format declares Latin-1: programs write it there, and such
-/// Latin-1 text does not occur. Other bytes are taken for Latin-1.
+/// Returns the text in UTF-8. Well-formed UTF-8 is kept, even if the format declares Latin-1: programs write UTF-8
+/// there, and Latin-1 text that is also UTF-8 does not occur in practice. Other bytes are read as Latin-1.
 std::string utf8_of(std::string_view bytes);
-/// UTF-16 without byte order mark. Surrogates without a partner become U+FFFD.
+/// Converts UTF-16 without byte order mark to UTF-8. Unpaired surrogates become U+FFFD.
 std::string utf8_of_utf16(std::string_view bytes, bool is_big_endian);
-/// Big-endian UTF-16 without byte order mark. Ill-formed sequences become U+FFFD.
+/// Converts UTF-8 to big-endian UTF-16 without byte order mark. Ill-formed sequences become U+FFFD.
 std::string utf16_be_of(std::string_view utf8);
 
 }  // namespace redline

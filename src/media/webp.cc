@@ -31,7 +31,7 @@ void put_chunk(std::string& bytes, std::string_view name, std::string_view data)
   if (data.size() % 2 != 0) bytes += '\0';
 }
 
-/// The data of the chunk `name`; "" if there is none.
+/// Returns the data of the chunk `name`; "" if there is none.
 std::string_view chunk(std::string_view file, std::string_view name) {
   for (size_t at = kFileHead; at + kChunkHead <= file.size();) {
     const size_t size = le32(file, at + 4);
@@ -42,14 +42,15 @@ std::string_view chunk(std::string_view file, std::string_view name) {
   return {};
 }
 
-/// Some writers begin the chunk as in a JPEG file.
+/// Returns the TIFF structure of the EXIF chunk; "" if there is none. Some writers begin the chunk with the head of a
+/// JPEG's marker, which is skipped.
 std::string_view webp_exif(std::string_view file) {
   constexpr std::string_view kJpegHead("Exif\0\0", 6);
   const std::string_view data = chunk(file, "EXIF");
   return data.starts_with(kJpegHead) ? data.substr(kJpegHead.size()) : data;
 }
 
-/// The extended container around a plain file: VP8X with the size of the image, its data, EXIF.
+/// Returns the extended container around a plain file: VP8X with the size of the image, the image data, EXIF.
 std::string with_exif(std::string_view plain, const RgbImage& image, const std::string& exif) {
   std::string head;
   constexpr uint32_t kHasExif = 8;

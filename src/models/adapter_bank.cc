@@ -19,8 +19,8 @@ struct Packed {
   std::vector<float> plain_down, plain_up;
 };
 
-/// The factors of one adapter. Every step reads all of them, in the order of the sites: they are one block on huge
-/// pages.
+/// The factors of one adapter. They are in one block on huge pages, because every step reads all of them, in the order
+/// of the sites.
 struct Storage {
   AlignedBuffer packed;
   std::map<size_t, Packed> sites;
@@ -54,7 +54,7 @@ std::vector<float> values_of(const TensorView& view) {
   return values;
 }
 
-/// Row-major values of `shape`, two or four axes, packed as `type`.
+/// Packs row-major values of `shape`, two or four axes, as `type`.
 std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<int64_t>& shape, DType type) {
   const auto [rows, cols] = packed_matrix({type, shape, nullptr});
   const int64_t bytes = row_bytes(type, cols);
@@ -65,7 +65,7 @@ std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<in
   return packed;
 }
 
-/// Row-major values of an up matrix [rows, rank].
+/// Packs row-major values of an up matrix [rows, rank].
 std::vector<uint8_t> pack_up(const std::vector<float>& values, int64_t rows, int64_t rank, DType type) {
   if (type != DType::kI8) return pack(values, {rows, rank}, type);
   std::vector<uint8_t> packed(static_cast<size_t>(lora_up_bytes(rows, rank)));
@@ -73,7 +73,7 @@ std::vector<uint8_t> pack_up(const std::vector<float>& values, int64_t rows, int
   return packed;
 }
 
-/// A row-major matrix of `rows` rows, with columns for rows.
+/// Returns the transpose of a row-major matrix of `rows` rows.
 std::vector<float> transposed(const std::vector<float>& values, int64_t rows) {
   std::vector<float> result(values.size());
   const int64_t cols = std::ssize(values) / std::max<int64_t>(rows, 1);
@@ -83,7 +83,7 @@ std::vector<float> transposed(const std::vector<float>& values, int64_t rows) {
   return result;
 }
 
-/// The rows of `matrix.up` that belong to the site, in the order of its outputs.
+/// Returns the rows of `matrix.up` that belong to the site, in the order of its outputs.
 std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& site, const AdapterName& name) {
   const std::vector<float> stored = values_of(matrix.up);
   const int64_t rank = matrix.up.shape[1];
@@ -99,7 +99,7 @@ std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& sit
   return up;
 }
 
-/// The rows of a down matrix in the order in which the op has its x.
+/// Returns the columns of a down matrix in the order in which the op reads x.
 std::vector<float> in_order_of(const std::vector<int32_t>& columns, const std::vector<float>& down) {
   std::vector<float> result;
   result.reserve(down.size());
@@ -142,7 +142,7 @@ Result<std::shared_ptr<const Adapter>> AdapterBank::make_adapter(const std::stri
                                       : matrix.up.shape[0] == site->out_features;
     std::vector<int64_t> down_shape = site->down_shape(rank);
     if (matrix.is_down_transposed) std::reverse(down_shape.begin(), down_shape.end());
-    // Computed factors of a convolution are matrices of its flattened kernels.
+    // Factors of a convolution that were computed are matrices of its flattened kernels.
     const bool is_flat = site->kernel > 1 && matrix.down.shape == std::vector<int64_t>{rank, site->in_features};
     if ((matrix.down.shape != down_shape && !is_flat) || !fits)
       return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}], the network has room for [{}, {}] x [{}]", name,
@@ -168,7 +168,8 @@ Result<std::shared_ptr<const Adapter>> AdapterBank::make_adapter(const std::stri
                                      static_cast<float>(matrix.scale),
                                      plain ? down.data() : nullptr,
                                      plain ? up.data() : nullptr};
-    if (plain || site->is_lookup) p.plain_down = std::move(down);  // addresses stay
+    // The views stay valid, because moving a vector keeps its memory.
+    if (plain || site->is_lookup) p.plain_down = std::move(down);
     if (plain) p.plain_up = std::move(up);
   }
   const auto unknown =

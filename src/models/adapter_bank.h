@@ -1,4 +1,5 @@
-// LoRA adapters of one model, by name: factors from files, packed once for the model's sites and selected by request.
+// The LoRA adapters of one model, by name. Factors come from files, are packed once for the model's sites, and are
+// selected by each request.
 #pragma once
 
 #include <map>
@@ -11,60 +12,60 @@
 
 namespace redline {
 
-/// Low-rank factors of one matrix or convolution as the file stores them; 1x1 convolutions are matrices here.
+/// Low-rank factors of one matrix or convolution as a file stores them. 1x1 convolutions are matrices here.
 struct AdapterMatrix {
   TensorView down;                  ///< [rank, in_features] or [rank, channels, kernel, kernel]
-  bool is_down_transposed = false;  ///< [in_features, rank], as GGUF files have it of embeddings
+  bool is_down_transposed = false;  ///< `down` is [in_features, rank], as in GGUF files for embeddings
   TensorView up;                    ///< [out_features, rank]
   double scale = 1;                 ///< alpha / rank
   int64_t rank() const { return up.shape[1]; }
-  /// Row n of the product belongs to row up_row(n) of `up`; unset: row n.
+  /// Maps row n of the product to row up_row(n) of `up`; unset: to row n.
   std::function<int64_t(int64_t)> up_row;
 };
 
-/// The matrices of one network, by the module's name in the file, without its prefix.
+/// The matrices of one network, by the module's name in the file without the network's prefix.
 using AdapterMatrices = std::map<std::string, AdapterMatrix>;
 
-/// A name under which files have the factors of a site.
+/// A name under which files may store the factors of a site.
 struct AdapterName {
   std::string module;
-  /// First row of a module that is part of a fused matrix in such files.
+  /// First row of the site within a fused matrix of this name; unset: the matrix is not fused.
   std::optional<int64_t> first_row = {};
-  /// Its rows are in the order of the checkpoint's weight (AdapterSite::source_row), not of the op's output.
+  /// The rows are in the order of the checkpoint's weight (AdapterSite::source_row), not of the op's output.
   bool in_weight_order = false;
-  /// Its rows begin with the second half of the site's.
+  /// The rows begin with the second half of the site's rows.
   bool swaps_halves = false;
 };
-/// The names of a site, in order of preference.
+/// Returns the names of a site, in order of preference.
 using AdapterNames = std::function<std::vector<AdapterName>(const AdapterSite&)>;
 
-/// Adapters by name with the weights at which a request uses them.
+/// Names of adapters, each with its weight in a request.
 using NamedWeights = std::span<const std::pair<std::string, double>>;
 
-/// The adapters that are loaded for the sites of one model, in one or several graphs. Not thread-safe.
+/// The adapters loaded for the sites of one model, which may have several graphs. Not thread-safe.
 class AdapterBank {
  public:
   AdapterBank() = default;
   AdapterBank(AdapterSites sites, AdapterNames names) : sites_(std::move(sites)), names_(std::move(names)) {}
 
-  /// Files may have factors of this module, which the network does not compute: they have no effect.
+  /// Ignores factors of a module that files may have but the network does not compute.
   void ignore(std::string module) { idle_.insert(std::move(module)); }
-  /// Call it when the programs are compiled, which chooses the types of packed factors. `plain`: keeps float32 copies
-  /// for the interpreter.
+  /// Loads an adapter. Called after the programs are compiled, because compiling chooses the types of packed factors.
+  /// `plain`: keeps float32 copies for the interpreter.
   /// invalid_argument: a module that the model does not have (the message names the first and counts the others),
   /// shapes that differ, a rank above that of the sites, or a name that is in use.
   Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
-  /// The same in two parts, of which the first takes long and changes nothing. add() in place of one that has the name,
-  /// if it may; else that is an error.
+  /// load() in two parts: make_adapter() takes long and does not change the bank; add() is fast. `may_replace`: add()
+  /// replaces an adapter of the same name, which is an error otherwise.
   Result<std::shared_ptr<const Adapter>> make_adapter(const std::string& name, const AdapterMatrices& matrices,
                                                       bool plain) const;
   Status add(const std::string& name, std::shared_ptr<const Adapter> adapter, bool may_replace);
-  /// Steps in progress keep the adapters that they use. False: no such name.
+  /// Removes an adapter. Steps in progress keep the adapters that they use. Returns false if there is no such name.
   bool unload(const std::string& name) { return adapters_.erase(name) > 0; }
   bool has(const std::string& name) const { return adapters_.contains(name); }
 
-  /// For AdapterSegment::adapters.
-  /// not_found: no such name. invalid_argument: their ranks together exceed that of the sites.
+  /// Returns the adapters for AdapterSegment::adapters.
+  /// not_found: no such name. invalid_argument: the ranks together exceed that of the sites.
   Result<std::vector<WeightedAdapter>> select(NamedWeights weights) const;
 
  private:

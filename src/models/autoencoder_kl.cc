@@ -23,7 +23,7 @@ struct KlConfig {
   int64_t levels() const { return static_cast<int64_t>(channels.size()); }
 };
 
-/// A list of `least` to `most` sizes.
+/// Reads a list of `least` to `most` sizes.
 Result<std::vector<int64_t>> read_channels(const nlohmann::json& json, const char* key) {
   std::vector<int64_t> list;
   const auto at = json.find(key);
@@ -127,7 +127,7 @@ class KlBuilder {
     return b_.resnet(x, name + ".resnets.1", n);
   }
 
-  /// One head over all pixels.
+  /// Adds attention with one head over all pixels.
   FeatureMap attention(const FeatureMap& x, const std::string& name) {
     const int64_t n = c_.channels.back();
     // Names of the four projections in files from before 2023.
@@ -147,7 +147,7 @@ class KlBuilder {
     return {add(g_, x.value, out), x.height, x.width};
   }
 
-  /// `others`: prefixes of the other half's tensors.
+  /// Returns the graph. `others`: prefixes of the tensors of the other half.
   Result<Graph> finish(const std::vector<std::string>& others) {
     REDLINE_ASSIGN(Graph graph, g_.finish());
     for (const auto& [tensor, source] : checkpoint_.tensors)

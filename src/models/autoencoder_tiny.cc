@@ -22,7 +22,7 @@ constexpr float kPoolEps = 1e-5f;
 
 struct TinyConfig {
   int64_t width = 0, latent_channels = 0, image_channels = 3;
-  std::vector<int64_t> encoder_blocks, decoder_blocks;  ///< of each stage
+  std::vector<int64_t> encoder_blocks, decoder_blocks;  ///< number of blocks of each stage
   Activation activation = Activation::kRelu;
   double scaling = 1, shift = 0;
 };
@@ -123,7 +123,7 @@ class TinyBuilder {
     return conv2d(g_, x, b_.batch, weight, {}, height, width, attrs);
   }
 
-  /// relu(conv(relu(conv(relu(conv(x))))) + x)
+  /// Adds relu(conv(relu(conv(relu(conv(x))))) + x).
   FeatureMap block(FeatureMap x) {
     const std::string name = layer();
     if (w_.has(name + ".pool.0.weight")) x = pool(x, name);
@@ -145,7 +145,7 @@ class TinyBuilder {
     return {add(g_, x.value, h.value), x.height, x.width};
   }
 
-  /// x * factor + offset, as a linear layer with a diagonal float32 matrix, which rounds like float32.
+  /// Adds x * factor + offset as a linear layer with a diagonal float32 matrix, which rounds like float32.
   Value scaled(Value x, float factor, float offset) {
     if (!x.valid()) return x;
     const int64_t n = c_.image_channels;
@@ -162,7 +162,7 @@ class TinyBuilder {
     return linear(g_, x, weight, bias);
   }
 
-  /// `other`: prefix of the other half's tensors.
+  /// Returns the graph. `other`: prefix of the tensors of the other half.
   Result<Graph> finish(std::string_view other) {
     REDLINE_ASSIGN(Graph graph, g_.finish());
     for (const auto& [tensor, source] : checkpoint_.tensors)

@@ -95,7 +95,7 @@ class BertBuilder {
   std::string scope_;
 };
 
-/// tanh of a projection of the first token, and the classifier.
+/// Builds the head: tanh of a projection of the first token, and the classifier.
 Result<Graph> build_bert_head(const Checkpoint& checkpoint, const BertConfig& c, const std::string& scope,
                               WeightReader& used) {
   GraphBuilder g("bert classifier");

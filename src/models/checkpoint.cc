@@ -89,11 +89,12 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   else checkpoint.tokenizer_status = std::move(tokenizer).status();
   auto source = chat_template_from_folder(folder);
   if (source.ok()) checkpoint.chat_template = std::move(source).value();
-  else if (checkpoint.tokenizer) return std::move(source).status();  // otherwise that file is the tokenizer's error too
+  // Otherwise the error of that file is already the error of the tokenizer.
+  else if (checkpoint.tokenizer) return std::move(source).status();
   return {};
 }
 
-/// Stop tokens of the tokenizer and of the generation config, once both have been read.
+/// Collects the stop tokens of the tokenizer and of the generation config, after both have been read.
 void collect_stop_tokens(Checkpoint& checkpoint) {
   if (checkpoint.tokenizer) checkpoint.stop_tokens = checkpoint.tokenizer->stop_tokens();
   const nlohmann::json& named =
@@ -104,8 +105,8 @@ void collect_stop_tokens(Checkpoint& checkpoint) {
                                checkpoint.stop_tokens.end());
 }
 
-/// A tokenizer of another model would give ids without a row, or other words. Vocabularies are padded, and a few tokens
-/// may have been added to the tokenizer alone.
+/// Checks that the tokenizer belongs to the model: another one would give ids without a row, or other words. The sizes
+/// need not be equal, because vocabularies are padded, and a few tokens may have been added to the tokenizer only.
 void check_vocabulary(Checkpoint& checkpoint) {
   const auto rows = checkpoint.config.find("vocab_size");
   if (!checkpoint.tokenizer || rows == checkpoint.config.end() || !rows->is_number_integer()) return;
@@ -124,7 +125,7 @@ std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* ke
   std::vector<int32_t> ids;
   auto add = [&](const nlohmann::json& value) {
     if (!value.is_number_integer()) return;
-    // Unsigned numbers beyond int64 become negative, which is not a token either.
+    // Unsigned numbers beyond int64 become negative, and are not tokens either.
     if (const auto id = value.get<int64_t>(); id >= 0 && id <= INT32_MAX) ids.push_back(static_cast<int32_t>(id));
   };
   const auto at = config.find(key);

@@ -14,7 +14,7 @@
 namespace redline {
 namespace {
 
-/// ggml's LLAMA_FTYPE for files that are mostly of this type.
+/// Returns ggml's LLAMA_FTYPE for files whose matrices mostly have this type.
 uint32_t file_type(DType type) {
   switch (type) {
     case DType::kF32: return 0;
@@ -30,8 +30,8 @@ uint32_t file_type(DType type) {
 // The model card
 // --------------------------------------------------------------------------------------------------------
 
-/// The scalars at the head of README.md ("license: mit" between two lines "---"), as Hugging Face's model cards have
-/// them.
+/// Reads the scalars at the head of README.md ("license: mit" between two lines "---"), as in Hugging Face's model
+/// cards.
 std::map<std::string, std::string> read_model_card(const std::string& folder) {
   std::map<std::string, std::string> card;
   const auto text = read_text_file(folder + "/README.md");
@@ -53,7 +53,7 @@ std::map<std::string, std::string> read_model_card(const std::string& folder) {
   return card;
 }
 
-/// "7.3M", "135M", "1.2B": two digits at least.
+/// Returns a number of parameters with at least two digits: "7.3M", "135M", "1.2B".
 std::string size_label(int64_t parameters) {
   const auto count = static_cast<double>(parameters);
   const auto [unit, suffix] = count > 1e12  ? std::pair{1e12, "T"}
@@ -80,7 +80,7 @@ void set_general(const Checkpoint& checkpoint, int64_t parameters, DType type, G
   writer.set_u32("general.file_type", file_type(type));
   writer.set_u32("general.quantization_version", 2);  // of ggml's block formats
   nlohmann::json generation = checkpoint.generation;
-  if (generation.contains("do_sample")) {  // keys that such a file leaves out have transformers' defaults
+  if (generation.contains("do_sample")) {  // keys that such a file omits have transformers' defaults
     const nlohmann::json defaults = {{"temperature", 1.0}, {"top_p", 1.0}, {"top_k", 50}};
     for (const auto& [name, value] : defaults.items())
       if (!generation.contains(name)) generation[name] = value;
@@ -106,21 +106,21 @@ void add_factors(const char* name, const std::vector<float>& factors, GgufWriter
                     });
 }
 
-/// Whether some layer rotates.
+/// Returns true if at least one layer uses rope.
 bool has_rope(const DecoderConfig& c) {
   const bool none_rotates =
       !c.unrotated.empty() && std::find(c.unrotated.begin(), c.unrotated.end(), false) == c.unrotated.end();
   return !none_rotates && !c.rope.inverse_frequencies.empty();
 }
 
-/// unsupported: a setting that files of the family do not store differs from llama.cpp's assumption.
+/// Returns unsupported if a setting that files of the family do not store differs from llama.cpp's assumption.
 Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
   const int64_t every = family.gguf.window_every;
   const int64_t window = *std::max_element(c.window.begin(), c.window.end());
   for (int64_t i = 0; i < c.num_layers; ++i)
     if (c.window[static_cast<size_t>(i)] != (every == 1 || (every > 1 && (i + 1) % every != 0) ? window : 0))
       return unsupported("GGUF has no key for the sliding windows of {}", family.model_type);
-  constexpr int64_t kUnrotatedEvery = 4;  // of SmolLM3
+  constexpr int64_t kUnrotatedEvery = 4;  // SmolLM3's layers without rope: every fourth
   for (size_t i = 0; i < c.unrotated.size() && !(family.gguf_states_rope && !has_rope(c)); ++i)
     if (c.unrotated[i] != ((i + 1) % kUnrotatedEvery == 0))
       return unsupported("GGUF has no key for the layers without rope of {}", family.model_type);
@@ -226,7 +226,7 @@ Status set_vocabulary(const Checkpoint& checkpoint, int64_t vocab_size, GgufWrit
 // Tensors
 // ---------------------------------------------------------------------------------------------------------------
 
-/// Rows of float, float16 or bfloat16 as rows of another of these types.
+/// Converts a row of float, float16 or bfloat16 to another of these types.
 Status convert_row(const WeightSource& source, const uint8_t* row, DType type, int64_t elements, uint8_t* out) {
   if (source.view.dtype == type) {
     std::memcpy(out, row, static_cast<size_t>(row_bytes(type, elements)));
@@ -248,7 +248,7 @@ Status convert_row(const WeightSource& source, const uint8_t* row, DType type, i
   return {};
 }
 
-/// A tensor to be written: the rows of `sources`, one after the other; several are a tensor with one more axis.
+/// A tensor to be written: the rows of `sources`, one after the other. Several sources are a tensor with one more axis.
 struct WrittenTensor {
   std::string name;
   std::vector<const WeightSource*> sources;
@@ -262,7 +262,7 @@ struct WrittenTensor {
   }
 };
 
-/// Rows of a WrittenTensor, in another type.
+/// Writes rows of a WrittenTensor in another type.
 struct RowWriter {
   WrittenTensor tensor;
   DType type;
@@ -281,7 +281,7 @@ struct RowWriter {
     changed.view.dtype = DType::kF32;
     return convert_row(changed, reinterpret_cast<const uint8_t*>(values.data()), type, elements, out);
   }
-  /// Element by element.
+  /// Writes rows element by element.
   Status gather(const std::function<int64_t(int64_t)>& element, int64_t elements, uint8_t* out) const {
     const auto size = static_cast<size_t>(row_bytes(view().dtype, 1));
     const auto* data = static_cast<const uint8_t*>(view().data);
@@ -290,7 +290,7 @@ struct RowWriter {
       std::memcpy(row.data() + static_cast<size_t>(i) * size, data + static_cast<size_t>(element(i)) * size, size);
     return convert(row.data(), elements, out);
   }
-  /// A row whose columns are in another order than the tensor's.
+  /// Writes a row whose columns are stored in another order than the tensor's.
   Status scatter(const uint8_t* row, const std::vector<int32_t>& order, uint8_t* out) const {
     const auto elements = static_cast<int64_t>(order.size());
     std::vector<float> stored(order.size()), values(order.size());
@@ -300,14 +300,16 @@ struct RowWriter {
     in_order.view.dtype = DType::kF32;
     return convert_row(in_order, reinterpret_cast<const uint8_t*>(values.data()), type, elements, out);
   }
-  /// Rows from several threads; after the last one the tensor is not read again.
+  /// Counts written rows, from several threads. After the last row the source is not read again, so its pages are
+  /// released.
   void finish(int64_t rows) const {
     int64_t all = 1;
     for (size_t i = 0; i + 1 < shape.size(); ++i) all *= shape[i];
     if (rows_done->fetch_add(rows) + rows != all) return;
     rows_done->store(0);
     for (const WeightSource* source : tensor.sources)
-      if (source->file && dtype_info(source->view.dtype).is_block)  // made by grouped_weight.cc, which makes it again
+      // The tensor was made by grouped_weight.cc, which can make it again.
+      if (source->file && dtype_info(source->view.dtype).is_block)
         source->file->release(static_cast<const uint8_t*>(source->view.data) - source->file->data(),
                               source->view.bytes());
   }
@@ -336,7 +338,8 @@ struct RowWriter {
   }
 };
 
-/// Of a matrix when no type is asked for: its own. Blocks whose columns go back into their order are none any more.
+/// Returns the type of a matrix if the caller requests none: its own, or f16 if its columns are stored in another
+/// order, because blocks cannot be kept when the columns are put back in order.
 DType stored_type(const WeightSource& source) { return source.columns ? DType::kF16 : source.view.dtype; }
 
 /// Tensors that llama.cpp's converter leaves in float32, whatever the type of the file, besides vectors.
@@ -360,7 +363,7 @@ std::pair<std::string, int64_t> without_expert(const std::string& name) {
   return {name.substr(0, begin) + name.substr(end + 1), std::stoll(name.substr(begin, end - begin))};
 }
 
-/// Sort key: embedding, layers by number, norm and output.
+/// Returns the sort key of a tensor: embedding, layers by number, norm and output.
 int64_t written_place_of(const std::string& gguf_name) {
   if (gguf_name.starts_with("token_embd")) return -1;
   return gguf_name.starts_with("blk.") ? std::atoll(gguf_name.c_str() + 4) : INT64_MAX;
@@ -381,10 +384,10 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
                          : names.export_architecture.empty() ? names.architecture
                                                              : names.export_architecture);
 
-  std::map<std::string, std::map<int64_t, WrittenTensor>> tensors_of;  // by name and number of the expert
+  std::map<std::string, std::map<int64_t, WrittenTensor>> tensors_of;  // by tensor name and number of the expert
   std::map<DType, int64_t> bytes_of;
   int64_t parameters = 0;
-  // Some releases have the names of the module inside, without its prefix.
+  // Some releases have the names of the inner module, without its prefix.
   const std::string_view layers = names.hf_layers;
   const std::string outer(layers.ends_with(c.names.layers) ? layers.substr(0, layers.size() - c.names.layers.size())
                                                            : "");

@@ -1,4 +1,4 @@
-// A Hugging Face checkpoint as a GGUF file: the counterpart of gguf_checkpoint.cc.
+// Writes a Hugging Face checkpoint as a GGUF file: the counterpart of gguf_checkpoint.cc.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,17 @@
 namespace redline {
 
 struct GgufExport {
-  /// Of matrices: f32, f16 or bf16; none: each as the checkpoint has it, f16 where columns go back into their order.
+  /// Type of the matrices: f32, f16 or bf16. Unset: the type in the checkpoint, or f16 if the checkpoint stores the
+  /// columns in another order.
   std::optional<DType> type;
   bool has_tokenizer = true;  ///< false: a file without a vocabulary
 };
 
-/// Metadata, vocabulary and tensors of a model that Redline runs, named as llama.cpp's converter names them: vectors in
-/// float32, q and k rows in interleaved rope order where the family's row says so. The tensors are read while the
-/// writer writes: `checkpoint` must live until then.
+/// Adds the metadata, vocabulary and tensors of a model that Redline runs to `writer`, with the names of llama.cpp's
+/// converter. Vectors are float32, and rows of q and k are in interleaved rope order if the family's row says so. The
+/// tensors are read while the writer writes, so `checkpoint` must outlive the writing.
 /// not_found: no tokenizer. unsupported: another family or format, W8A8 weights, or settings that GGUF cannot express
-/// (dynamic rope scaling, other windows than those that llama.cpp takes for granted, pre-tokenizers without a name).
+/// (dynamic rope scaling, windows other than those that llama.cpp assumes, pre-tokenizers without a name).
 Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& options, GgufWriter& writer);
 
 }  // namespace redline

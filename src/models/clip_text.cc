@@ -81,7 +81,7 @@ class ClipBuilder {
       g_.set_scope("text_projection");
       pooled = linear(g_, pooled, w_.take("text_projection.weight", {c_.projection_dim, D}));
     }
-    w_.ignore("text_projection.weight");  // of a CLIPTextModel stored with its projection
+    w_.ignore("text_projection.weight");  // present if a CLIPTextModel was stored with its projection
     w_.ignore("logit_scale");
     g_.output("pooled", pooled);
   }

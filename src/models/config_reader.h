@@ -1,4 +1,4 @@
-// Checked access to a model's config.json: a wrong type or value is an error that names the key.
+// Reads a model's config.json with checks: a wrong type or value is an error that names the key.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,19 +9,20 @@
 
 namespace redline {
 
-/// Keeps the first error and returns harmless values afterwards, so that callers read all fields and check once.
+/// A reader that keeps the first error and returns harmless values after it, so that callers read all fields and check
+/// status() once.
 class ConfigReader {
  public:
-  /// `config` outlives the reader.
+  /// `config` must outlive the reader.
   explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
 
-  /// A whole number in [min, max]. Without `fallback` the key is required; null counts as absent.
+  /// Returns a whole number in [min, max]. Without `fallback` the key is required; null counts as absent.
   int64_t integer(const char* key, int64_t min, int64_t max, std::optional<int64_t> fallback = std::nullopt);
-  /// A finite number in [min, max].
+  /// Returns a finite number in [min, max].
   double number(const char* key, double min, double max, std::optional<double> fallback = std::nullopt);
   bool boolean(const char* key, bool fallback);
   std::string text(const char* key, std::string fallback);
-  /// nullptr when absent or null.
+  /// Returns the object under `key`; nullptr if it is absent or null.
   const nlohmann::json* object(const char* key);
   bool has(const char* key) const;
   void fail(Status status) {

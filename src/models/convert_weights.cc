@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-/// Row by row of its first axis.
+/// Converts a tensor row by row of its first axis.
 Status convert_tensor(const std::string& name, WeightSource& source, DType to) {
   const TensorView view = source.view;
   const int64_t rows = view.shape[0], cols = rows > 0 ? view.num_elements() / rows : 0;

@@ -19,7 +19,7 @@
 namespace redline {
 
 Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults) {
-  // Bounds far above real models, which keep products of sizes from overflowing.
+  // Limits far above the sizes of real models. They keep products of sizes from overflowing.
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 24, kMaxVocab = int64_t{1} << 28;
   ConfigReader r(config);
   DecoderConfig c;
@@ -61,7 +61,7 @@ namespace {
 
 constexpr int64_t kMaxWindow = int64_t{1} << 40;
 
-/// `window` in the layers that "layer_types" names, or else `slides` selects.
+/// Returns the windows: `window` in the layers that "layer_types" names, or, without it, that `slides` selects.
 Result<std::vector<int64_t>> windows_of_layers(const nlohmann::json& config, int64_t num_layers, int64_t window,
                                                const std::function<bool(int64_t)>& slides) {
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
@@ -109,7 +109,7 @@ Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& conf
 
 namespace {
 
-/// The family's norm; the scope is set.
+/// Adds the family's norm, under the current scope.
 Value norm_of(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, Value x, const std::string& name,
               int64_t size) {
   const Value weight = c.norm.plus_one ? w.take_plus_one(name + ".weight", {size}) : w.take(name + ".weight", {size});

@@ -11,110 +11,112 @@
 
 namespace redline {
 
-/// How the norms of a family compute.
+/// Properties of the norms of a family.
 struct NormKind {
-  bool layer = false;     ///< layer norm, not RMS norm
-  bool bias = false;      ///< of a layer norm
-  bool plus_one = false;  ///< stored weights are factors minus 1
+  bool layer = false;     ///< the norms are layer norms, not RMS norms
+  bool bias = false;      ///< layer norms have a bias
+  bool plus_one = false;  ///< the factor is the stored weight plus 1
 };
 
 /// Names of a checkpoint's tensors.
 struct DecoderNames {
-  std::string layers = "model.layers.";  ///< before a layer's number
+  std::string layers = "model.layers.";  ///< prefix before a layer's number
   std::string embedding = "model.embed_tokens", norm = "model.norm", head = "lm_head";
-  std::string positions;  ///< learned embeddings of positions, added to those of tokens; "": none
+  std::string positions;  ///< learned position embeddings, added to the token embeddings; "": none
 };
 
-/// Names follow config.json.
+/// Settings of a decoder-only model. Names follow config.json.
 struct DecoderConfig {
   int64_t num_layers = 0, hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t max_positions = 0;
-  float rms_norm_eps = 1e-5f;  ///< of all norms, whatever their kind
+  float rms_norm_eps = 1e-5f;  ///< epsilon of all norms, of either kind
   bool tie_word_embeddings = false;
   RopeTableAttrs rope;
-  std::optional<RopeTableAttrs> window_rope;  ///< of layers with a window, if theirs differs
+  std::optional<RopeTableAttrs> window_rope;  ///< rope of layers with a window, if it differs
   std::vector<int64_t> window;                ///< per layer; 0: no window
-  std::vector<bool> unrotated;                ///< per layer: without rope; empty: none
+  std::vector<bool> unrotated;                ///< per layer: has no rope; empty: all layers have rope
   DecoderNames names;
   NormKind norm;
   Activation activation = Activation::kSilu;
-  float embedding_scale = 1, residual_scale = 1;     ///< factors of embeddings, and of each residual branch
-  float attention_scale = 0;                         ///< factor of q . k; 0: 1 / sqrt(head_dim)
-  float logit_scale = 1;                             ///< factor of logits
-  float attention_soft_cap = 0, logit_soft_cap = 0;  ///< of scores and of logits (ops/soft_cap.h); 0: none
-  bool interleaved_rope = false;  ///< neighbouring rows of q and k projections rotate together, as in GGUF's llama
+  float embedding_scale = 1, residual_scale = 1;     ///< factors of the embeddings and of each residual branch
+  float attention_scale = 0;                         ///< factor of q . k; 0 stands for 1 / sqrt(head_dim)
+  float logit_scale = 1;                             ///< factor of the logits
+  float attention_soft_cap = 0, logit_soft_cap = 0;  ///< soft caps of scores and of logits (ops/soft_cap.h); 0: none
+  bool interleaved_rope = false;  ///< adjacent rows of q and k projections rotate together, as in GGUF's llama
 };
 
 /// Defaults of config.json keys that differ between families.
 struct DecoderDefaults {
   int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
-  int64_t num_kv_heads = 0;  ///< 0: num_attention_heads; null means that in every family
+  int64_t num_kv_heads = 0;  ///< 0: num_attention_heads, which null means in every family
   int64_t max_positions = 2048;
-  bool tied = false;  ///< tie_word_embeddings
+  bool tied = false;  ///< default of tie_word_embeddings
   Activation activation = Activation::kSilu;
-  const char* norm_eps = "rms_norm_eps";  ///< its key
+  const char* norm_eps = "rms_norm_eps";  ///< key of the epsilon
   double norm_eps_value = 1e-6;
 };
 
 /// Reads and checks the common settings. Implausible or contradictory sizes are errors that name the key.
 Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults = {});
 
-/// Sliding windows of models that select layers by "layer_types" or by "max_window_layers" (Qwen2, Qwen3; by default a
-/// window of 4096 from layer 28 on); all zero unless use_sliding_window.
+/// Reads the sliding windows of models that select layers by "layer_types" or by "max_window_layers" (Qwen2, Qwen3; the
+/// default is a window of 4096 from layer 28 on). All are zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
-/// Windows of models whose layers alternate: a layer has the window "sliding_window" where "layer_types" says so; where
-/// that is absent, all have it but every `full_every`-th. All zero where sliding_window is null or absent.
+/// Reads the windows of models whose layers alternate. A layer has the window "sliding_window" if "layer_types" says
+/// so; without "layer_types", all layers but every `full_every`-th have it. All are zero if sliding_window is null or
+/// absent.
 Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& config, int64_t num_layers,
                                                       int64_t full_every);
 
-/// The inputs of a step and values shared by all layers. Input names: tokens, positions, logit_rows; "lengths" where
-/// rope depends on the length of the sequence.
+/// The inputs of a step and values shared by all layers. The inputs are named tokens, positions, logit_rows, and
+/// "lengths" if rope depends on the length of the sequence.
 struct DecoderStep {
   Value tokens, positions, logit_rows;
-  Value rope, window_rope;  ///< tables of this step
+  Value rope, window_rope;  ///< rope tables of this step
 };
 
-/// Building blocks of one layer. Scope: "model.layers.N.", or as the config's names say.
+/// Adds the building blocks of one layer. Names of tensors begin with scope(): "model.layers.N.", or another prefix
+/// from DecoderConfig::names.
 class LayerBuilder {
  public:
   LayerBuilder(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, const DecoderStep& step, int64_t layer)
       : g_(g), w_(w), c_(c), step_(step), layer_(layer), scope_(fmt::format("{}{}.", c.names.layers, layer)) {}
 
-  /// The family's norm with `name`.weight over groups of `size`.
+  /// Adds the family's norm with `name`.weight over groups of `size`.
   Value norm(Value x, const char* name, int64_t size);
-  /// x times `name`.weight (and `name`.bias) to `out` features.
+  /// Adds a linear op with `name`.weight, and `name`.bias if `has_bias`, from `in` to `out` features.
   Value project(Value x, const char* name, int64_t out, int64_t in, bool has_bias);
-  /// The same of rows [begin, begin + out) of a weight with `stored` rows. `part` distinguishes it from its siblings.
+  /// project() with rows [begin, begin + out) of a weight with `stored` rows. `part` names this part of the weight.
   Value project_part(Value x, const char* name, const char* part, int64_t stored, int64_t begin, int64_t out,
                      int64_t in, bool has_bias);
-  /// Queries or keys of `heads` heads, in the order that rotate() expects.
+  /// Adds the projection to the queries or keys of `heads` heads, in the order that rotate() expects.
   Value project_heads(Value x, const char* name, int64_t heads, bool has_bias);
-  /// Rotary embedding of all heads; x itself in a layer without.
+  /// Adds the rotary embedding of all heads; returns x itself in a layer without rope.
   Value rotate(Value x) { return rotate(x, c_.head_dim); }
-  /// The same of heads of another size.
+  /// rotate() for heads of another size.
   Value rotate(Value x, int64_t head_dim);
-  /// Attention of this layer; window, scale and soft cap from the config. `sinks`: as attention() takes them.
+  /// Adds the attention of this layer, with window, scale and soft cap from the config. `sinks`: as in attention().
   Value attend(Value q, Value k, Value v, Value sinks = {});
-  /// x + y, y times the config's residual scale.
+  /// Adds x + residual_scale * y.
   Value residual(Value x, Value y);
-  /// gate, up, the activation of gate times up, down.
+  /// Adds a gated MLP: the activation of the gate projection times the up projection, then the down projection.
   Value gated_mlp(Value x, bool has_bias);
-  /// The same of `name`.gate_proj and so on, with `inner` features.
+  /// gated_mlp() with the tensors `name`.gate_proj, `name`.up_proj and `name`.down_proj and `inner` features.
   Value gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias);
-  /// The same with gate and up, in this order, in one weight.
+  /// gated_mlp() with gate and up, in this order, in one weight.
   Value joint_gated_mlp(Value x, const char* joint = "mlp.gate_up_proj", const char* down = "mlp.down_proj") {
     return joint_gated_mlp(x, c_.intermediate_size, joint, down);
   }
-  /// The same with `inner` features.
+  /// joint_gated_mlp() with `inner` features.
   Value joint_gated_mlp(Value x, int64_t inner, const char* joint, const char* down);
-  /// up, activation, down.
+  /// Adds an MLP without a gate: up projection, activation, down projection.
   Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }
   int64_t layer() const { return layer_; }
   GraphBuilder& graph() { return g_; }
-  /// For tensors that a family stores in a way of its own, by their names after scope().
+  /// Returns the reader of weights, for tensors with a layout that only this family has; names are given after scope().
   WeightReader& weights() { return w_; }
   const std::string& scope() const { return scope_; }
 
@@ -129,14 +131,14 @@ class LayerBuilder {
   std::string scope_;
 };
 
-/// What a family computes in its own way in a pre-norm layer, x + mixer(norm(x)), then x + mlp(norm(x)). An empty
-/// function: as Llama does. `layer` is the layer's number.
+/// The parts of a pre-norm layer that differ from Llama's: the layer computes x + mixer(norm(x)), then x +
+/// mlp(norm(x)). An empty function stands for Llama's part. `layer` is the layer's number.
 struct LayerParts {
   std::function<Value(LayerBuilder&b, int64_t layer, Value x)> mixer, mlp;
 };
 
-/// Embedding, `layer` for each layer, final norm, the wanted rows, lm_head. Ends with a check that every tensor was
-/// used.
+/// Builds a decoder: embedding, `layer` for each layer, final norm, selection of the rows that need logits, lm_head.
+/// Fails if a tensor of the checkpoint was not used.
 Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Checkpoint& checkpoint,
                             const std::function<Value(LayerBuilder&, Value)>& layer);
 

@@ -20,7 +20,7 @@ namespace {
 
 /// Sizes of latent attention, named as in config.json.
 struct LatentConfig {
-  int64_t q_lora_rank = 0;  ///< 0: queries are one product
+  int64_t q_lora_rank = 0;  ///< 0: queries are projected by one matrix
   int64_t kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
   bool has_bias = false, interleaves = true;
 
@@ -77,7 +77,7 @@ Value project_queries(LayerBuilder& b, Value x, const LatentConfig& m, Value& ro
   return part("_nope", m.qk_nope_head_dim, [](int64_t i) { return i; });
 }
 
-/// [normed latent, rotated part] of each token.
+/// Adds [normed latent, rotated part] of each token.
 Value project_latent(LayerBuilder& b, Value x, const LatentConfig& m, const std::function<Value(Value)>& rotate) {
   const DecoderConfig& c = b.config();
   GraphBuilder& g = b.graph();
@@ -97,7 +97,7 @@ Value project_latent(LayerBuilder& b, Value x, const LatentConfig& m, const std:
   return concat_cols(g, normed, rotate(rope));
 }
 
-/// By head: what takes queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and results out of it,
+/// Matrices by head: of queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and of results out of it,
 /// [v_head_dim, kv_lora_rank].
 struct Absorbed {
   std::vector<Value> keys, values;
@@ -148,7 +148,7 @@ Value latent_attention(LayerBuilder& b, Value x, const LatentConfig& m) {
                    m.has_bias);
 }
 
-/// What V2 and V3 select differently.
+/// Reads the settings of expert selection, which differ between V2 and V3.
 void read_routing(ConfigReader& r, bool is_v3, bool is_gguf, MoeConfig& moe) {
   RouterAttrs& router = moe.router;
   const std::string method = r.text("topk_method", is_v3 ? "noaux_tc" : is_gguf ? "group_limited_greedy" : "greedy");
@@ -187,7 +187,7 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
   REDLINE_ASSIGN(const LatentConfig m, read_latent(checkpoint.config, is_gguf));
   if (m.qk_nope_head_dim < 1 || m.qk_rope_head_dim % 2 != 0)
     return invalid_argument("config: heads of {} elements, {} of them rotated", m.q_size(), m.qk_rope_head_dim);
-  config["head_dim"] = m.qk_rope_head_dim;  // that rope is about
+  config["head_dim"] = m.qk_rope_head_dim;  // the size of the part that rope rotates
   config["num_key_value_heads"] = 1;
   config.erase("partial_rotary_factor");
   nlohmann::json& scaling =
@@ -229,7 +229,7 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
   return build_llama_decoder(is_v3 ? "deepseek_v3" : "deepseek_v2", c, checkpoint, {}, parts);
 }
 
-/// Queries as the file has them, keys and values by head, keys transposed.
+/// Returns the GGUF tensors: queries unchanged, keys and values by head, keys transposed.
 std::vector<GgufForm> deepseek_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
   if (name.starts_with(fmt::format("{}{}.", c.names.layers, c.num_layers))) return {};
   const size_t at = name.find("kv_b_proj.weight");
@@ -250,7 +250,7 @@ std::vector<GgufForm> deepseek_gguf_parts(const Checkpoint& checkpoint, const De
   return {keys, values};
 }
 
-/// Rope scaling without its magnitudes, which yarn_log_multiplier states.
+/// Returns the config with rope scaling without magnitudes, which yarn_log_multiplier expresses.
 nlohmann::json deepseek_common_config(const nlohmann::json& config) {
   nlohmann::json common = config;
   for (const char* key : {"rope_scaling", "rope_parameters"})

@@ -1,4 +1,4 @@
-// Encoders of texts: bidirectional transformers, whose hidden states become embeddings, or scores of a classifier.
+// Text encoders: bidirectional transformers, whose hidden states become embeddings or the scores of a classifier.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace redline {
 
-/// The texts of a step are packed: no row is padding (PackedSequences).
+/// The network of a text encoder. The texts of a step are packed: no row is padding (PackedSequences).
 ///   inputs  tokens [tokens] i32, positions [tokens] i32 (from 0 in each text), offsets [sequences + 1] i32,
 ///           token_types [tokens] i32 (BERT: 1 in the second text of a pair)
 ///   output  "hidden" [tokens, width], after the final norm
@@ -20,11 +20,11 @@ struct EncoderModel {
   Graph graph;
   /// Head of a classifier: input "pooled" [sequences, width], output "scores" [sequences, num_labels].
   std::optional<Graph> head;
-  bool head_means = false;  ///< its input is the mean of the hidden states, else the first one
+  bool head_means = false;  ///< the head's input is the mean of the hidden states; false: the first one
   int64_t num_layers = 0, width = 0, num_heads = 0, vocab_size = 0, num_labels = 0;
-  int64_t max_tokens = 0;       ///< of one text
+  int64_t max_tokens = 0;       ///< maximum tokens of one text
   int64_t first_position = 0;   ///< RoBERTa counts positions from the padding token's id + 1
-  int64_t num_token_types = 0;  ///< 0: no such input
+  int64_t num_token_types = 0;  ///< 0: the network has no input token_types
 };
 
 struct EncoderFamily {
@@ -33,7 +33,7 @@ struct EncoderFamily {
   Result<EncoderModel> (*build)(const Checkpoint& checkpoint);
 };
 
-/// The inputs that all encoders have.
+/// The inputs of all encoders.
 struct EncoderInputs {
   explicit EncoderInputs(GraphBuilder& g)
       : tokens(g.input("tokens", DType::kI32, {Dim(Symbol::kTokens)})),
@@ -44,14 +44,14 @@ struct EncoderInputs {
   PackedSequences sequences;
 };
 
-/// Tensors by name, with projections and layer norms as PyTorch names them.
+/// Adds projections and layer norms, whose tensors have PyTorch's names.
 class EncoderBuilder {
  public:
   EncoderBuilder(GraphBuilder& g, WeightReader& w, float eps) : g_(g), w_(w), eps_(eps) {}
 
-  /// x W^T + b of name.weight [out, in] and name.bias, if there is one.
+  /// Adds x W^T + b with name.weight [out, in] and name.bias, if the checkpoint has it.
   Value project(Value x, const std::string& name, int64_t out, int64_t in);
-  /// Layer norm by name.weight and name.bias, if there is one.
+  /// Adds a layer norm with name.weight and name.bias, if the checkpoint has it.
   Value norm(Value x, const std::string& name, int64_t width);
 
  private:
@@ -60,11 +60,12 @@ class EncoderBuilder {
   float eps_;
 };
 
-/// The tensors' common prefix: what comes before `suffix` in the name that ends with it; "" if none does.
+/// Returns the common prefix of the tensors: the part before `suffix` in the tensor name that ends with it; "" if no
+/// name does.
 std::string scope_of(const Checkpoint& checkpoint, std::string_view suffix);
-/// Tensors of a head for another task (masked words): counts those that begin with `prefix` as used.
+/// Counts tensors whose names begin with `prefix` as used: they belong to a head for another task (masked words).
 void ignore_tensors(const Checkpoint& checkpoint, WeightReader& w, std::string_view prefix);
-/// Number of labels: num_labels, or the entries of id2label; 2 is the default of transformers.
+/// Returns the number of labels: num_labels, or the entries of id2label, or 2, the default of transformers.
 int64_t read_num_labels(ConfigReader& r);
 
 }  // namespace redline

@@ -9,11 +9,11 @@ namespace {
 
 struct Heads {
   int64_t per_group = 1;  ///< query heads for each key-value head
-  bool by_group = false;  ///< the rows of a group are together: its queries, its key, its value; else all queries first
+  bool by_group = false;  ///< rows are stored by group: its queries, its key, its value; false: all queries first
   bool has_bias = false;
 };
 
-/// Queries (which = 0), keys or values.
+/// Adds the projection to queries (which = 0), keys (1) or values (2).
 Value project_falcon_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads) {
   constexpr const char* kNames[] = {"self_attention.query", "self_attention.key", "self_attention.value"};
   const DecoderConfig& c = b.config();
@@ -37,7 +37,7 @@ Value project_falcon_heads(LayerBuilder& b, Value x, int64_t which, const Heads&
   return linear(b.graph(), x, weight, heads.has_bias ? take(".bias", {stored}) : Value{});
 }
 
-/// Rows by group of heads, where there are several; GGUF has all queries first.
+/// Reorders rows from groups of heads to GGUF's order, which has all queries first.
 GgufForm falcon_gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
   const auto says = [&](const char* key, bool otherwise) {
     const auto at = checkpoint.config.find(key);
@@ -49,7 +49,7 @@ GgufForm falcon_gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, 
   form.stored_row = [d = c.head_dim, heads = c.num_heads, kv_heads = c.num_kv_heads](int64_t n) {
     const int64_t per_group = heads / kv_heads, head = n / d;
     const int64_t which = head < heads ? 0 : head < heads + kv_heads ? 1 : 2;
-    const int64_t own = head - (which == 0 ? 0 : heads + (which - 1) * kv_heads);  // of its kind
+    const int64_t own = head - (which == 0 ? 0 : heads + (which - 1) * kv_heads);  // index among the heads of its kind
     const int64_t group = which == 0 ? own / per_group : own,
                   place = which == 0 ? own % per_group : per_group + which - 1;
     return (group * (per_group + 2) + place) * d + n % d;

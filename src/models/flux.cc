@@ -66,7 +66,8 @@ Result<FluxConfig> read_flux_config(const nlohmann::json& json) {
   return c;
 }
 
-/// Cosines then sines of [text rows, then height * width image rows]. All text tokens are at position 0.
+/// Returns cosines, then sines, of the text rows and then of height * width image rows. All text tokens are at position
+/// 0.
 std::vector<float> rope_table_of(const FluxConfig& c, int64_t text_tokens, int64_t height, int64_t width) {
   const int64_t half = c.shape.head_dim / 2;
   std::vector<float> table(static_cast<size_t>((text_tokens + height * width) * c.shape.head_dim));
@@ -95,7 +96,7 @@ class FluxBuilder : public DitBuilder {
  public:
   FluxBuilder(GraphBuilder& g, WeightReader& w, const FluxConfig& c) : DitBuilder(g, w, c.shape), c_(c) {}
 
-  /// silu of the sum of the embeddings of timestep, guidance and pooled text: [batch, width].
+  /// Adds silu of the sum of the embeddings of timestep, guidance and pooled text: [batch, width].
   Value conditioning() {
     Value sum = embed_number("timestep", "time_text_embed.timestep_embedder", 1000);
     if (c_.guidance_embeds) sum = add(g_, sum, embed_number("guidance", "time_text_embed.guidance_embedder", 1000));
@@ -104,7 +105,7 @@ class FluxBuilder : public DitBuilder {
     return activation(g_, sum, Activation::kSilu);
   }
 
-  /// Blocks [begin, end), double and single blocks numbered consecutively.
+  /// Adds blocks [begin, end); double and single blocks are numbered consecutively.
   void blocks(FluxStreams& s, int64_t begin, int64_t end, Value conditioning, Value rope) {
     conditioning_ = conditioning;
     rope_joined_ = rope;
@@ -130,7 +131,7 @@ class FluxBuilder : public DitBuilder {
     s.text = slice_rows(g_, s.joined, kBatch, kAll, 0, kText);
   }
 
-  /// The image input of the first block's attention.
+  /// Adds the image input of the first block's attention.
   Value first_modulated(Value image, Value conditioning) {
     const Value table = project(conditioning, "transformer_blocks.0.norm1.linear", 6 * width(), width());
     return modulated(image, table, 0, 1, kImage);
@@ -143,7 +144,7 @@ class FluxBuilder : public DitBuilder {
     Value q, k, v;
   };
 
-  /// Queries or keys: projected, each head normalized and rotated.
+  /// Adds queries or keys: the projection, then the norm and rope of each head.
   Value rotated(Value x, const std::string& name, const std::string& norm, Value rope_table) {
     const int64_t D = width(), head_dim = shape_.head_dim;
     const auto half_split = [head_dim](int64_t row) {
@@ -275,7 +276,8 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
   return model;
 }
 
-// T5's tokens; CLIP's pooled vector, added to the timestep embedding. Tokens attend to the padding, as in training.
+// Returns the conditions: T5's tokens, and CLIP's pooled vector, which is added to the timestep embedding. Tokens
+// attend to the padding, as in training.
 Result<PromptConditions> flux_conditions(const PromptEncoders& encoders, const DenoiserModel&,
                                          std::span<const std::string> prompts, int64_t text_tokens) {
   REDLINE_ASSIGN(PromptEncoder * clip, encoders.find("text_encoder"));

@@ -103,7 +103,7 @@ Result<FluxTensors> read_flux_tensors(const std::string& path, std::string& form
   return tensors;
 }
 
-// Rows [begin, begin + rows) of a tensor; of a vector, elements.
+// Returns rows [begin, begin + rows) of a tensor, or elements of a vector.
 Result<WeightSource> rows_of(const WeightSource& source, int64_t begin, int64_t rows) {
   WeightSource part = source;
   const bool is_vector = source.view.shape.size() == 1;
@@ -136,7 +136,7 @@ class Renamer {
     if (dot == std::string::npos) return stranger(name);
     const std::string_view stem = std::string_view(name).substr(0, dot);
     std::string_view kind = std::string_view(name).substr(dot);
-    if (kind == ".scale") kind = ".weight";  // of norms
+    if (kind == ".scale") kind = ".weight";  // norms have this suffix
     if (kind != ".weight" && kind != ".bias") return stranger(name);
     if (stem == kLastModulation.stored) return take_last_modulation(name, tensor, kind);
     if (const std::string_view top = look_up(kTop, stem); !top.empty())
@@ -201,7 +201,7 @@ class Renamer {
   int64_t width_ = 0;
 };
 
-// The config, under diffusers' keys, that follows from the tensors' shapes.
+// Returns the config, with diffusers' keys, that follows from the tensors' shapes.
 Result<nlohmann::json> config_of_shapes(const Checkpoint& checkpoint) {
   const auto side = [&](const std::string& name, size_t axis) -> Result<int64_t> {
     const auto at = checkpoint.tensors.find(name);
@@ -239,7 +239,7 @@ Result<nlohmann::json> config_of_shapes(const Checkpoint& checkpoint) {
       {"guidance_embeds", checkpoint.tensors.count("time_text_embed.guidance_embedder.linear_1.weight") > 0}};
 }
 
-// axes_dims_rope, which does not follow from any shape.
+// Adds axes_dims_rope, which does not follow from any shape.
 Status add_axes(const std::string& path, nlohmann::json& config) {
   const size_t slash = path.rfind('/');
   const std::string beside = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "config.json";

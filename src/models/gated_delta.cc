@@ -73,7 +73,7 @@ Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, i
 
 namespace {
 
-/// Rows row_of(0), row_of(1), ... of the matrix `name`, times x.
+/// Adds the product of x with rows row_of(0), row_of(1), ... of the matrix `name`.
 Value project_picked(LayerBuilder& b, Value x, const char* name, const char* part, int64_t stored, int64_t rows,
                      const std::function<int64_t(int64_t)>& row_of) {
   b.graph().set_scope(b.scope() + part);
@@ -83,12 +83,13 @@ Value project_picked(LayerBuilder& b, Value x, const char* name, const char* par
       b.weights().take_picked(matrix, {stored, b.config().hidden_size}, rows, row_of, b.scope() + part + ".weight"));
 }
 
-/// What a token gives a gated delta network: queries, keys and values one after the other, and gates.
+/// Inputs of a gated delta network for each token: queries, keys and values one after the other, and the gates.
 struct DeltaInputs {
   Value qkv, z, beta, step;
 };
 
-/// Rows of queries, keys and values, and of z, in in_proj_qkvz, which has all four of a group one after the other.
+/// Returns the rows of queries, keys and values in in_proj_qkvz, which stores queries, keys, values and z of one group
+/// after the other.
 std::function<int64_t(int64_t)> qkv_row(const GatedScanAttrs& a) {
   const int64_t n = a.key_dim, keys = a.num_groups * n, of_group = a.num_heads * a.value_dim / a.num_groups;
   return [=, stride = 2 * (n + of_group)](int64_t row) {
@@ -157,7 +158,7 @@ Value delta_network(LayerBuilder& b, Value x, const GatedDeltaConfig& c) {
 Value gated_attention(LayerBuilder& b, Value x) {
   const DecoderConfig& c = b.config();
   const int64_t d = c.head_dim, q_size = c.num_heads * d, kv_size = c.num_kv_heads * d;
-  // By head: queries, gate.
+  // q_proj has, for each head, the queries and then the gate.
   const auto part = [&](const char* name, int64_t first) {
     return project_picked(b, x, "self_attn.q_proj", name, 2 * q_size, q_size,
                           [=](int64_t row) { return row / d * 2 * d + first + row % d; });

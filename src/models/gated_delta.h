@@ -1,4 +1,5 @@
-// The layers of Qwen3-Next and Qwen3.5: gated delta networks, and every few layers attention with an output gate.
+// The layers of Qwen3-Next and Qwen3.5: most are gated delta networks, every few layers one is attention with an output
+// gate.
 #pragma once
 
 #include "models/recurrent.h"
@@ -6,30 +7,31 @@
 
 namespace redline {
 
-/// The mixers of a model. Names follow config.json.
+/// Settings of a model's mixers.
 struct GatedDeltaConfig {
   GatedScanAttrs scan;
   int64_t taps = 4;
   std::vector<bool> is_linear;  ///< per layer; false: attention
 };
 
-/// The decoder's settings: norms of weight + 1, rope on a quarter of each head unless config.json says otherwise.
+/// Reads the decoder's settings: norms with factor weight + 1, rope on a quarter of each head unless config.json says
+/// otherwise.
 Result<DecoderConfig> read_gated_delta_decoder(const Checkpoint& checkpoint);
 Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, int64_t num_layers);
 
-/// The mixer of the layer: a gated delta network (Yang, Kautz and Hatamizadeh 2024, arXiv:2412.06464), or attention
-/// whose result is multiplied by the sigmoid of a gate, which q_proj computes with the queries of each head.
+/// Adds the mixer of the layer: a gated delta network (Yang, Kautz and Hatamizadeh 2024, arXiv:2412.06464), or
+/// attention whose result is multiplied by the sigmoid of a gate, which q_proj computes with the queries of each head.
 Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c);
 
-/// Tensors of the head that predicts further tokens, which is not run.
+/// Counts the tensors of the head that predicts further tokens as used; the head is not run.
 void ignore_prediction_heads(WeightReader& w, const Checkpoint& checkpoint);
 
-/// ModelFamily::gguf_parts and gguf_keys of these layers. `alternates_groups`: GgufNames::alternates_groups.
+/// Implement ModelFamily::gguf_parts and gguf_keys for these layers. `alternates_groups`: GgufNames::alternates_groups.
 std::vector<GgufForm> gated_delta_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config,
                                              std::string_view name, bool alternates_groups);
 Status set_gated_delta_keys(const Checkpoint& checkpoint, const DecoderConfig& config, const GgufKeys& set);
 
-/// GGUF's names of their tensors, but for experts.
+/// GGUF's names of the tensors of these layers, except experts.
 inline constexpr GgufName kGatedDeltaGgufLayer[] = {{"attn_norm", "input_layernorm"},
                                                     {"post_attention_norm", "post_attention_layernorm"},
                                                     {"attn_q", "self_attn.q_proj"},

@@ -1,4 +1,4 @@
-// What the generations of Gemma share.
+// Shared parts of the generations of Gemma.
 #pragma once
 
 #include <functional>
@@ -7,16 +7,16 @@
 
 namespace redline {
 
-/// Sets norms with factors 1 + weight, scaled embeddings and the scale of attention, which is that of
-/// "query_pre_attn_scalar". GGUF files do not state it: their scale is that of head_dim, but for the 27B model, known
-/// by its number of layers.
+/// Sets norms with factors 1 + weight, scaled embeddings, and the attention scale, which follows from
+/// "query_pre_attn_scalar". GGUF files do not store that number: for them the scale follows from head_dim, except for
+/// the 27B model, which is recognized by its number of layers.
 Status set_gemma(const Checkpoint& checkpoint, int64_t layers_of_27b, DecoderConfig& c);
 
-/// A layer with norms before and after `attention` (of the normed input, up to the output projection) and the gated
-/// MLP.
+/// Adds a layer with norms before and after `attention` (which gets the normed input and includes the output
+/// projection) and before and after the gated MLP.
 Value gemma_layer(LayerBuilder& b, Value x, const std::function<Value(Value)>& attention);
-/// The same with the attention of Gemma 2 and 3. `bias`: of the projections; `norms_qk`: RMS norms of queries and keys
-/// per head.
+/// Adds a layer with the attention of Gemma 2 and 3. `bias`: the projections have a bias; `norms_qk`: queries and keys
+/// have an RMS norm per head.
 Value gemma_layer(LayerBuilder& b, Value x, bool bias, bool norms_qk);
 
 inline constexpr GgufName kGemmaGgufNorms[] = {

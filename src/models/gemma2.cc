@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-/// The cap under `key`; null means none; so does an absent key in config.json.
+/// Returns the cap under `key`. null means none, as does a missing key in config.json.
 float soft_cap_of(ConfigReader& r, const Checkpoint& checkpoint, const char* key, double usual) {
   if (checkpoint.config.contains(key) && !r.has(key)) return 0;
   return static_cast<float>(r.number(key, 1e-3, 1e6, usual));

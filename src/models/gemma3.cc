@@ -10,7 +10,7 @@ namespace {
 
 Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint) {
   nlohmann::json config = with_rope_theta(rope_of_layer_type(checkpoint.config, "full_attention"), 1e6);
-  // Left out in the folder of the 4B model.
+  // The config of the 4B model omits these keys.
   if (!config.contains("num_attention_heads")) config["num_attention_heads"] = 8;
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.head_dim = 256,
                                                                .num_kv_heads = 4,

@@ -12,7 +12,7 @@
 namespace redline {
 namespace {
 
-// Bounds on lists in a file that are read whole.
+// Maximum lengths of lists in a file that are read completely.
 constexpr uint64_t kMaxGgufLayers = 4096;
 constexpr int64_t kMaxFrequencies = 4096;
 
@@ -84,7 +84,7 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
   for (const char* key : std::span(kNeeded).first(names.is_recurrent ? 2 : 4))
     if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
       return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
-  // Some keys have the names of two families.
+  // Some keys are listed twice, because families have different names for them in config.json.
   static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                      {"attention.layer_norm_epsilon", "layer_norm_eps"},
                                      {"attention.layer_norm_epsilon", "norm_epsilon"},

@@ -8,8 +8,8 @@ namespace {
 constexpr std::string_view kGgufLayers = "blk.";
 
 struct GgufNameParts {
-  std::string_view stem, suffix;       ///< suffix: ".weight" or ".bias"; "" of a tensor without ("blk.3.ssm_a")
-  std::string_view layer, layer_stem;  ///< of "blk.3.attn_q": "3", "attn_q"; empty outside of layers
+  std::string_view stem, suffix;       ///< suffix: ".weight" or ".bias"; "": the tensor has none ("blk.3.ssm_a")
+  std::string_view layer, layer_stem;  ///< for "blk.3.attn_q": "3", "attn_q"; empty outside of layers
 };
 
 GgufNameParts parts_of(std::string_view name, std::string_view layers) {

@@ -7,7 +7,8 @@
 namespace redline {
 namespace {
 
-/// Features [begin, begin + out) of a projection to `stored`. Hugging Face's matrices are [in, out], GGUF's [out, in].
+/// Adds features [begin, begin + out) of a projection to `stored` features. Hugging Face's matrices are [in, out],
+/// GGUF's [out, in].
 Value project(LayerBuilder& b, Value x, const char* name, const char* part, int64_t stored, int64_t begin, int64_t out,
               int64_t in, bool is_transposed) {
   if (!is_transposed) return b.project_part(x, name, part, stored, begin, out, in, true);
@@ -58,7 +59,7 @@ Result<LanguageModel> build_gpt2(const Checkpoint& checkpoint) {
                                                                .norm_eps = "layer_norm_eps",
                                                                .norm_eps_value = 1e-5}));
   c.norm = {.layer = true, .bias = true};
-  // The first releases have the names of the module inside.
+  // The first releases have the names of the inner module.
   const bool is_bare = checkpoint.tensors.count("wte.weight") > 0;
   const std::string prefix = is_bare ? "" : "transformer.";
   c.names = {.layers = prefix + "h.",

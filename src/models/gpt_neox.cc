@@ -7,8 +7,8 @@
 namespace redline {
 namespace {
 
-/// Queries (which = 0), keys or values. Hugging Face's weight has those of the first head, then of the second; GGUF's
-/// all queries first.
+/// Adds the projection to queries (which = 0), keys (1) or values (2). Hugging Face's weight has all three of the first
+/// head, then of the second; GGUF's has all queries first.
 Value project_neox_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool by_head) {
   constexpr const char* kNames[] = {"attention.query", "attention.key", "attention.value"};
   const DecoderConfig& c = b.config();
@@ -26,7 +26,8 @@ Value project_neox_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias,
   return linear(b.graph(), x, weight, has_bias ? take(".bias", {3 * size}) : Value{});
 }
 
-/// The rope of transformers before 5 has keys of its own. Malformed numbers are left for the reader to report.
+/// Converts the rope keys that transformers before 5 used for this family. The reader of the config reports malformed
+/// numbers.
 nlohmann::json gpt_neox_common_config(const nlohmann::json& own_config) {
   nlohmann::json config = own_config;
   const auto parameters = config.find("rope_parameters");
@@ -44,7 +45,7 @@ nlohmann::json gpt_neox_common_config(const nlohmann::json& own_config) {
   return config;
 }
 
-/// Rows of queries, keys and values by head; GGUF has all queries first.
+/// Reorders rows, which are stored by head, to GGUF's order, which has all queries first.
 GgufForm gpt_neox_gguf_form(const Checkpoint&, const DecoderConfig& c, std::string_view name) {
   GgufForm form;
   form.is_left_out = name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");

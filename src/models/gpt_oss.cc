@@ -14,22 +14,23 @@ constexpr int64_t kBlock = 32;       // elements of an MXFP4 block
 constexpr int64_t kBlockBytes = 17;  // an exponent, then pairs of codes
 constexpr int64_t kCodeBytes = kBlockBytes - 1;
 
-/// A block of the file as ours: elements 2 i and 2 i + 1 are a byte there, elements i and i + 16 here.
+/// Converts a block of the file to Redline's layout: a byte of the file has elements 2 i and 2 i + 1, a byte of Redline
+/// elements i and i + 16.
 void convert_block(const uint8_t* codes, uint8_t scale, uint8_t* out) {
   const auto code = [&](int64_t i) { return codes[i / 2] >> (i % 2 * 4) & 15; };
   out[0] = scale;
   for (int64_t i = 0; i < kCodeBytes; ++i) out[1 + i] = static_cast<uint8_t>(code(i) | code(i + kCodeBytes) << 4);
 }
 
-/// How the experts' tensors of published folders lie: `rows` rows for each expert, of which a matrix has every
-/// `stride`-th from `first` on (gate and up alternate).
+/// Layout of the experts' tensors in published folders: `rows` rows for each expert, of which a matrix has every
+/// `stride`-th row from `first` on (gate and up alternate).
 struct Part {
   std::string name;
   int64_t experts, rows, cols, first, stride;
   int64_t own_rows() const { return rows / stride; }
 };
 
-/// NAME_blocks [experts, rows, cols / 32, 16] and NAME_scales [experts, rows, cols / 32].
+/// Reads a matrix from NAME_blocks [experts, rows, cols / 32, 16] and NAME_scales [experts, rows, cols / 32].
 Value take_fp4(LayerBuilder& b, const Part& p, int64_t expert, const std::string& own) {
   GraphBuilder& g = b.graph();
   if (p.cols % kBlock != 0)
@@ -57,7 +58,7 @@ Value take_fp4(LayerBuilder& b, const Part& p, int64_t expert, const std::string
   return g.weight(own, std::move(source));
 }
 
-/// NAME [experts, cols, rows] of a float type.
+/// Reads a matrix from NAME [experts, cols, rows] of a float type.
 Value take_transposed(LayerBuilder& b, const Part& p, int64_t expert, const std::string& own) {
   return b.weights().take_made(
       p.name, own, {p.experts, p.cols, p.rows}, {p.own_rows(), p.cols}, [&](const TensorView& from, uint8_t* to) {
@@ -70,7 +71,7 @@ Value take_transposed(LayerBuilder& b, const Part& p, int64_t expert, const std:
       });
 }
 
-/// The part's elements of NAME_bias [experts, rows].
+/// Reads the elements of a part from NAME_bias [experts, rows].
 Value take_bias(LayerBuilder& b, const Part& p, const std::string& own) {
   return b.weights().take_made(
       p.name + "_bias", own, {p.experts, p.rows}, {p.experts, p.own_rows()}, [&](const TensorView& from, uint8_t* to) {
@@ -108,7 +109,7 @@ ExpertWeights take_experts_of(LayerBuilder& b, const MoeConfig& c) {
   return e;
 }
 
-/// config.json with its defaults filled in.
+/// Returns config.json with its defaults filled in.
 nlohmann::json complete_config(const nlohmann::json& stored) {
   nlohmann::json config = with_rope_theta(stored, 150000);
   const auto is_set = [&](const char* key) { return config.contains(key) && config[key].is_object(); };
@@ -158,7 +159,7 @@ Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint) {
   return build_llama_decoder("gpt_oss", c, checkpoint, {}, parts);
 }
 
-/// Experts in float: matrices transposed, gate and up, whose rows alternate, apart.
+/// Returns the GGUF form of float experts: matrices transposed, and gate and up, whose rows alternate, separated.
 GgufForm float_part(const std::string& name, const std::vector<int64_t>& shape, int64_t first, int64_t stride) {
   const int64_t cols = shape[1], rows = shape[2], own = rows / stride;
   GgufForm form;
@@ -170,7 +171,7 @@ GgufForm float_part(const std::string& name, const std::vector<int64_t>& shape, 
   return form;
 }
 
-/// In MXFP4, which stays as it is.
+/// Returns the GGUF form of MXFP4 experts, whose codes do not change.
 GgufForm fp4_part(const std::string& name, const WeightSource& codes, const WeightSource& scales, int64_t first,
                   int64_t stride) {
   const std::vector<int64_t>& shape = codes.view.shape;
@@ -203,7 +204,7 @@ std::vector<GgufForm> gpt_oss_gguf_parts(const Checkpoint& checkpoint, const Dec
     if (is_down) return {part(stem + "down_proj" + suffix, 0, 1)};
     return {part(stem + "gate_proj" + suffix, 0, 2), part(stem + "up_proj" + suffix, 1, 2)};
   };
-  if (name.ends_with("_scales")) return {};  // with their codes
+  if (name.ends_with("_scales")) return {};  // written together with their codes
   if (name.ends_with("_blocks")) {
     const std::string scales = std::string(name.substr(0, name.rfind('_'))) + "_scales";
     return each(".weight", [&](const std::string& own, int64_t first, int64_t stride) {

@@ -26,7 +26,7 @@ Status read_module(Checkpoint& checkpoint, const Gptq& config, const std::string
   GroupedWeight w;
   w.name = name("weight");
   w.rows = rows;
-  // Modules may differ from the settings in bits ("dynamic"), which follow from g_idx then.
+  // Modules may have other numbers of bits than the settings ("dynamic"); the number then follows from g_idx.
   int bits = config.bits;
   if (const auto g_idx = checkpoint.tensors.find(name("g_idx")); g_idx != checkpoint.tensors.end()) {
     const TensorView& view = g_idx->second.view;

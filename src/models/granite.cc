@@ -10,7 +10,7 @@ Status read_granite_factors(const nlohmann::json& config, DecoderConfig& c) {
   c.attention_scale = factor("attention_multiplier");
   c.residual_scale = factor("residual_multiplier");
   c.logit_scale = 1 / factor("logits_scaling");
-  // Of GGUF files.
+  // Only configs made from GGUF files have this key.
   if (!r.boolean("rope_finetuned", true)) c.unrotated.assign(static_cast<size_t>(c.num_layers), true);
   return r.status();
 }

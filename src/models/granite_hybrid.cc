@@ -139,7 +139,7 @@ Status set_granite_hybrid_keys(const Checkpoint& checkpoint, const DecoderConfig
   return set_mamba2_mixer_keys(h.mamba, set);
 }
 
-// Files of the models without Mamba-2 are those of a Granite or GraniteMoe.
+// Returns the architecture: models without Mamba-2 are written as Granite or GraniteMoe.
 std::string_view granite_hybrid_architecture(const Checkpoint& checkpoint) {
   for (const auto& [name, source] : checkpoint.tensors)
     if (name.find(".mamba.") != std::string::npos) return "granitehybrid";

@@ -16,7 +16,7 @@ Result<std::optional<MoeConfig>> read_granite_moe(const Checkpoint& checkpoint) 
   const int64_t experts = granite_num_experts(r);
   REDLINE_TRY(r.status());
   if (experts == 0) return std::optional<MoeConfig>();
-  // A softmax of the chosen logits is one of all, divided by the sum of the chosen.
+  // A softmax over the chosen logits equals the softmax over all logits, divided by the sum of the chosen weights.
   MoeConfig moe = read_moe_config(r, true);
   const char* shared = checkpoint.gguf_names ? "shared_expert_intermediate_size" : "shared_intermediate_size";
   moe.shared_intermediate_size = r.integer(shared, 0, int64_t{1} << 24, 0);
@@ -52,7 +52,7 @@ std::optional<std::vector<GgufForm>> granite_moe_gguf_parts(const Checkpoint& ch
   const std::string stem = mlp + (!is_shared ? "experts." : has_experts ? "shared_expert." : "");
   if (name.ends_with(".router.layer.weight")) return one({.name = mlp + "gate.weight"});
   if (name.ends_with("output_linear.weight")) return one({.name = stem + "down_proj.weight"});
-  // Gate, then up; of each expert where there is an axis of experts.
+  // The tensor has gate, then up, for each expert if there is an axis of experts.
   std::vector<int64_t> shape = checkpoint.tensors.at(std::string(name)).view.shape;
   if (shape.size() < 2) return one({});
   int64_t& rows = shape[shape.size() - 2];

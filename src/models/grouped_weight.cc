@@ -22,7 +22,7 @@ constexpr uint64_t kVersion = 1;
 
 using Codes = uint8_t[kBlock][kTile];
 
-/// What makes the blocks; copied from GroupedWeight, whose pointers do not last.
+/// Makes the blocks of a grouped weight. Copies the fields of GroupedWeight, whose pointers do not outlive the call.
 struct BlockMaker {
   DType type;
   int64_t rows, cols;
@@ -33,11 +33,12 @@ struct BlockMaker {
   int64_t groups;
   std::vector<int32_t> group_of_block;
   std::shared_ptr<const std::vector<int32_t>> columns;
-  std::vector<std::pair<std::shared_ptr<const MappedFile>, std::pair<int64_t, int64_t>>> ranges;  // what is read
+  // The byte ranges that are read, by file.
+  std::vector<std::pair<std::shared_ptr<const MappedFile>, std::pair<int64_t, int64_t>>> ranges;
 
   int64_t column(int64_t k) const { return columns ? (*columns)[static_cast<size_t>(k)] : k; }
 
-  /// Of 32 columns from `block` on and `count` rows from `row` on, at most kTile.
+  /// Loads the codes of the 32 columns of block `block` and of `count` rows from `row` on, at most kTile.
   void load(int64_t block, int64_t row, int count, Codes& out) const {
     const PackedInts& c = codes;
     const int per = c.per_word();
@@ -62,7 +63,7 @@ struct BlockMaker {
           to[n] = static_cast<uint8_t>(word >> place) & mask;
         }
       };
-      if (c.n_stride == 1) take(4);  // in vectors
+      if (c.n_stride == 1) take(4);  // constant stride: the compiler vectorizes this loop
       else take(4 * c.n_stride);
     }
   }
@@ -80,7 +81,7 @@ struct BlockMaker {
     return scales.dtype == DType::kF16 ? half : f32_to_f16(bf16_to_f32(half));
   }
 
-  /// Rows [row, row + count) of the matrix.
+  /// Makes rows [row, row + count) of the matrix.
   void make_rows(int64_t row, int count, uint8_t* out) const {
     const int64_t stride = row_bytes(type, cols), block_bytes = dtype_info(type).block_bytes;
     const int center = type == DType::kQ4_0 ? 8 : type == DType::kQ5_0 ? 16 : 0;
@@ -147,7 +148,7 @@ Status check_scales(const GroupedWeight& w) {
   return {};
 }
 
-/// The least and the greatest zero point.
+/// Returns the smallest and the largest zero point.
 std::pair<int, int> zero_range(const GroupedWeight& w) {
   if (!w.zeros) return {1 << (w.codes.bits - 1), 1 << (w.codes.bits - 1)};
   uint32_t least = std::numeric_limits<uint32_t>::max(), most = 0;
@@ -164,7 +165,7 @@ std::pair<int, int> zero_range(const GroupedWeight& w) {
   return {static_cast<int>(least), static_cast<int>(most)};
 }
 
-/// The smallest type with room for code - zero; unsupported: none has.
+/// Returns the smallest type that holds every code - zero. unsupported: there is none.
 Result<DType> type_of(const GroupedWeight& w) {
   const auto [least, most] = zero_range(w);
   const int low = -most, high = static_cast<int>(w.codes.mask()) - least;
@@ -175,7 +176,7 @@ Result<DType> type_of(const GroupedWeight& w) {
                      w.name, w.codes.bits, least, most, w.codes.bits, 1 << (w.codes.bits - 1));
 }
 
-/// The group of every block of 32 columns, and the order of the columns if it is not theirs.
+/// Computes the group of every block of 32 columns, and the order of the columns if they have to be sorted by group.
 Status order_columns(const GroupedWeight& w, std::vector<int32_t>& group_of_block, std::vector<int32_t>& columns) {
   const int64_t blocks = w.cols / kBlock;
   const auto group_of = [&](int64_t k) -> int64_t {
@@ -270,7 +271,7 @@ Result<WeightSource> make_grouped_weight(const GroupedWeight& w, ColumnOrders& o
   maker->scales = w.scales->view;
   maker->has_scales_by_row = w.has_scales_by_row;
   maker->groups = w.groups;
-  // The file, and how its bytes are read.
+  // The identity covers the file and the way in which its bytes are read.
   uint64_t identity = hash_word(kVersion, static_cast<uint64_t>(w.codes.bits));
   identity = hash_word(hash_word(identity, w.zeros ? w.zeros->added : 1), static_cast<uint64_t>(w.group_size));
   bool is_on_disk = true;

@@ -10,16 +10,17 @@
 namespace redline {
 
 struct TextEncoderRow {
-  std::span<const std::string_view> class_names;  ///< of model_index.json
+  std::span<const std::string_view> class_names;  ///< class names in model_index.json
   Result<TextEncoderModel> (*build)(const Checkpoint& checkpoint);
-  /// A second name that LoRA files use for the component, whatever its place in the pipeline; or "".
+  /// A second name that LoRA files use for the component, independent of its name in the pipeline; or "".
   std::string_view adapter_alias = {};
 };
 
-/// Weights of a denoiser that are distributed in one file.
+/// A format in which the weights of a denoiser are distributed in one file.
 struct SingleFileFormat {
-  std::string_view gguf_architecture;                   ///< general.architecture of GGUF files
-  std::span<const std::string_view> safetensors_names;  ///< parts of names that only its safetensors files have
+  std::string_view gguf_architecture;  ///< general.architecture of GGUF files
+  /// parts of tensor names that occur only in safetensors files of this format
+  std::span<const std::string_view> safetensors_names;
   Result<Checkpoint> (*open)(const std::string& path) = nullptr;
 };
 
@@ -28,44 +29,44 @@ struct SingleFileFormat {
 struct StoredModule {
   std::string name;
   int64_t first = 0, count = 1;
-  /// Of a module with twice as many outputs as inputs: its halves are in the other order. They are shift and scale of
-  /// the last modulation.
+  /// The halves of the rows are in the other order. This concerns the last modulation, whose halves are shift and
+  /// scale.
   bool swaps_halves = false;
 };
 
 struct DenoiserRow {
-  std::span<const std::string_view> class_names;  ///< the current one first, then older names of the same class
+  std::span<const std::string_view> class_names;  ///< the current name first, then older names of the same class
   /// Networks without transformer blocks ignore `blocks`.
   Result<DenoiserModel> (*build)(const Checkpoint& checkpoint, BlockSplit blocks);
-  SingleFileFormat single_file = {};  ///< without `open`: there is none
-  /// What adapter files call a module beside its own name; null: nothing else.
+  SingleFileFormat single_file = {};  ///< has no `open` if there is no such format
+  /// Returns the names that adapter files use for a module besides its own name; null: there are none.
   std::vector<StoredModule> (*adapter_names)(const std::string& module) = nullptr;
 };
 
 struct AutoencoderRow {
-  std::string_view class_name;  ///< of config.json
+  std::string_view class_name;  ///< class name in config.json
   Result<AutoencoderModel> (*build)(const Checkpoint& checkpoint);
 };
 
-/// unsupported: no row has this class; the message lists the known ones.
+/// Each returns the row of a class. unsupported: no row has this class; the message lists the known ones.
 Result<const PipelineRow*> find_pipeline(std::string_view class_name);
 Result<const TextEncoderRow*> find_text_encoder(std::string_view class_name);
 Result<const DenoiserRow*> find_denoiser(std::string_view class_name);
-/// "": AutoencoderKL, whose older config.json files have no class name.
+/// Returns the row of a class; "" stands for AutoencoderKL, whose older config.json files have no class name.
 Result<const AutoencoderRow*> find_autoencoder(std::string_view class_name);
 
-/// All classes of components, in the order of the registries: denoisers, autoencoders, text encoders.
+/// Returns all classes of components, in the order of the registries: denoisers, autoencoders, text encoders.
 std::vector<std::string_view> image_component_classes();
-/// Classes of denoisers that have a single-file format.
+/// Returns the classes of denoisers that have a single-file format.
 std::vector<std::string_view> single_file_classes();
-/// Whether a denoiser in one file has this GGUF architecture, or this header of a safetensors file.
+/// Return true if this GGUF architecture, or this header of a safetensors file, is that of a denoiser in one file.
 bool is_single_file_architecture(std::string_view gguf_architecture);
 bool is_single_file_header(std::string_view safetensors_header);
-/// Opens a denoiser in one file. The errors of its format; unsupported: it is of none.
+/// Opens a denoiser in one file. Errors: those of its format; unsupported: the file is of no known format.
 Result<Checkpoint> open_single_file(const std::string& path);
-/// What adapter files call a module, by the rows of all denoisers.
+/// Returns the names that adapter files use for a module, from the rows of all denoisers.
 std::vector<StoredModule> find_stored_modules(const std::string& module);
-/// Whether both names belong to one denoiser, or are equal.
+/// Returns true if both names belong to one denoiser, or are equal.
 bool is_same_component_class(std::string_view a, std::string_view b);
 
 }  // namespace redline

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The first setting that differs from W8A8, or "".
+/// Returns the first setting that differs from W8A8, or "".
 std::string difference(const json& group) {
   struct Row {
     const char *part, *key, *wanted;
@@ -86,10 +86,10 @@ Status join(const std::string& name, WeightSource& codes, const WeightSource& sc
   return {};
 }
 
-/// Of such a checkpoint every NAME.weight of int8 [N, K] and its NAME.weight_scale [N, 1] of a float
-/// type become one w8a8 matrix (tensor/blocks/w8a8.h). Activations are quantized dynamically, with one
-/// scale for every 1024 elements of a token instead of one per token, which is no coarser. Modules of the "ignore" list
-/// keep their float weights. The file pages of a weight are released once it is read.
+/// Reads the matrices: every NAME.weight of int8 [N, K] and its NAME.weight_scale [N, 1] of a float type become one
+/// w8a8 matrix (tensor/blocks/w8a8.h). Activations are quantized dynamically, with one scale for every 1024 elements of
+/// a token instead of one per token, which is no coarser. Modules of the "ignore" list keep their float weights. The
+/// file pages of a weight are released once it is read.
 /// invalid_argument: a matrix without its scales, or scales that are not finite or of another shape. out_of_memory.
 Status read_matrices(Checkpoint& checkpoint) {
   std::vector<std::string> used;

@@ -1,4 +1,4 @@
-// The layers of Llama and their names in GGUF files, for the families that differ from it only in settings.
+// The layers of Llama and their names in GGUF files. Other families that differ only in settings use them.
 #pragma once
 
 #include "models/registry.h"
@@ -18,7 +18,7 @@ inline constexpr GgufName kLlamaGgufLayer[] = {
     {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},   {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
-/// The projections alone, for families whose norms have other names.
+/// Only the projections, for families whose norms have other names.
 inline constexpr GgufName kGgufProjections[] = {{"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"},
                                                 {"attn_v", "self_attn.v_proj"}, {"attn_output", "self_attn.o_proj"},
                                                 {"ffn_gate", "mlp.gate_proj"},  {"ffn_up", "mlp.up_proj"},

@@ -1,4 +1,4 @@
-// Scales of LoRA factors as PEFT states them: adapter_config.json of a folder, or the metadata of a diffusers file.
+// Scales of LoRA factors from PEFT's config: adapter_config.json of a folder, or the metadata of a diffusers file.
 #pragma once
 
 #include <utility>
@@ -17,10 +17,10 @@ class LoraConfig {
   /// invalid_argument: a value of another type, or a pattern that is no regular expression.
   static Result<LoraConfig> read(const Json& config);
 
-  /// Rank that the config states for a module: the entry of rank_pattern for it, else r.
+  /// Returns the rank in the config for a module: its entry of rank_pattern, else r.
   double rank_of(const std::string& module) const { return ranks_.value(module, static_cast<double>(rank_)); }
-  /// lora_alpha / r of a module whose factors have `rank`; with use_rslora lora_alpha / sqrt(r).
-  /// invalid_argument: the config states another rank; `source` names the config in the message.
+  /// Returns lora_alpha / r, or with use_rslora lora_alpha / sqrt(r), for a module whose factors have `rank`.
+  /// invalid_argument: the config has another rank; `source` names the config in the message.
   Result<double> scale(const std::string& module, int64_t rank, const char* source) const;
 
  private:

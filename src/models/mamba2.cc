@@ -54,7 +54,7 @@ Result<LanguageModel> build_mamba2(const Checkpoint& checkpoint) {
              .norm = "backbone.norm_f",
              .head = "lm_head",
              .positions = ""};
-  // No layer reads it.
+  // No layer uses this rope.
   REDLINE_ASSIGN(c.rope, read_rope_config(nlohmann::json::object(), 2, c.max_positions));
   c.unrotated.assign(static_cast<size_t>(c.num_layers), true);
   const auto layer = [&](LayerBuilder& b, Value x) {

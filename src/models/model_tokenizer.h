@@ -10,21 +10,22 @@
 
 namespace redline {
 
-/// tokenizer.ggml.* of an open file. invalid_argument: a key of the wrong type (named), or lists whose lengths differ.
-/// not_found: the file has no vocabulary.
+/// Reads tokenizer.ggml.* from an open file. invalid_argument: a key of the wrong type (named), or lists whose lengths
+/// differ. not_found: the file has no vocabulary.
 Result<GgufVocab> read_gguf_vocab(const GgufFile& file);
 
-/// tokenizer.ggml.* and the chat templates into `writer`; keys that `vocab` leaves open are left out.
+/// Writes tokenizer.ggml.* and the chat templates to `writer`, without keys that `vocab` leaves unset.
 void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer);
 
-/// `path`: a GGUF file or a Hugging Face folder. not_found: nothing there, or a model without a tokenizer.
+/// Loads the tokenizer of a GGUF file or a Hugging Face folder. not_found: no such file, or a model without a
+/// tokenizer.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path);
 
-/// The chat template of an open file, with its special tokens.
+/// Returns the chat template of an open file, with its special tokens.
 ChatTemplateSource chat_template_from_gguf(const GgufFile& file);
-/// The same of a GGUF file or a Hugging Face folder.
+/// Returns the chat template of a GGUF file or a Hugging Face folder, with its special tokens.
 Result<ChatTemplateSource> load_chat_template_source(const std::string& path);
-/// The default chat template (Jinja) of a GGUF file or a Hugging Face folder; "" when it has none.
+/// Returns the text of the default chat template (Jinja) of a GGUF file or a Hugging Face folder; "" if it has none.
 Result<std::string> load_chat_template(const std::string& path);
 
 }  // namespace redline

@@ -26,7 +26,7 @@ struct ModernBertConfig {
   int64_t head_dim() const { return hidden_size / num_heads; }
 };
 
-/// `keys`: that of transformers 4, and that of GGUF files.
+/// Reads the rope of a kind of layer. `keys`: the key of transformers 4 and the key of GGUF files.
 Result<RopeTableAttrs> read_rope(const nlohmann::json& config, const char* kind,
                                  std::initializer_list<const char*> keys, double base, int64_t head_dim,
                                  int64_t positions) {
@@ -121,7 +121,7 @@ class ModernBertBuilder {
   }
 
  private:
-  /// One of the equal parts of a tensor that holds several projections.
+  /// Returns one of the equal parts of a tensor that holds several projections.
   Value part_of(Value x, const std::string& name, int64_t part, int64_t parts, int64_t out) {
     g_.set_scope(fmt::format("{}.{}", name, part));
     const Value weight = w_.take_part(name + ".weight", {out, c_.hidden_size}, part, parts);
@@ -189,7 +189,8 @@ Result<EncoderModel> build_modern_bert(const Checkpoint& checkpoint) {
     model.num_labels = last->second.view.shape.empty() ? 1 : last->second.view.shape[0];
     REDLINE_ASSIGN(model.head, build_modern_bert_head(checkpoint, c, model.num_labels, w));
   }
-  for (const char* head : {"head.", "decoder."}) ignore_tensors(checkpoint, w, head);  // of masked words
+  // These heads predict masked words.
+  for (const char* head : {"head.", "decoder."}) ignore_tensors(checkpoint, w, head);
   REDLINE_TRY(w.expect_all_taken());
   return model;
 }

@@ -44,7 +44,7 @@ Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64
 
 namespace {
 
-/// One matrix [rows, cols] of each expert.
+/// Reads one matrix [rows, cols] of each expert.
 std::vector<Value> take_matrices(LayerBuilder& b, const std::string& experts, const std::string& part, int64_t count,
                                  int64_t rows, int64_t cols) {
   WeightReader& w = b.weights();
@@ -56,7 +56,7 @@ std::vector<Value> take_matrices(LayerBuilder& b, const std::string& experts, co
     const std::string own = fmt::format("{}{}.{}.{}.weight", b.scope(), experts, e, part);
     matrices.push_back(is_one ? w.take_slice(together, {count, rows, cols}, e, 0, rows, own)
                               : w.take(own, {rows, cols}));
-    if (!matrices.back().valid()) break;  // the error is kept
+    if (!matrices.back().valid()) break;  // the graph keeps the error
   }
   return matrices;
 }

@@ -10,22 +10,23 @@ namespace redline {
 
 struct MoeConfig {
   RouterAttrs router;
-  int64_t intermediate_size = 0;         ///< of an expert
-  int64_t shared_intermediate_size = 0;  ///< of an expert of all tokens; 0: none
-  bool has_shared_gate = false;          ///< the shared expert is multiplied by the sigmoid of a product
-  bool has_router_bias = false;          ///< of the router's logits
-  bool has_correction_bias = false;      ///< of the scores that the choice is made by
+  int64_t intermediate_size = 0;         ///< width of an expert
+  int64_t shared_intermediate_size = 0;  ///< width of the shared expert, which all tokens use; 0: none
+  bool has_shared_gate = false;          ///< the shared expert's output is multiplied by the sigmoid of a gate
+  bool has_router_bias = false;          ///< the router's logits have a bias
+  bool has_correction_bias = false;      ///< the scores that select the experts have a bias
   Activation activation = Activation::kSilu;
   float limit = 0;  ///< ExpertLinearAttrs::limit
 };
 
-/// Names of tensors within a layer, and of their parts.
+/// Names of the tensors of a layer's experts.
 struct MoeNames {
   std::string router = "mlp.gate", correction = "mlp.gate.e_score_correction";
   std::string experts = "mlp.experts", gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string joint = "gate_up_proj", joint_down = "down_proj";  ///< of all experts: gate and up in one, and down
+  /// tensors with all experts: gate and up together, and down
+  std::string joint = "gate_up_proj", joint_down = "down_proj";
   std::string shared = "mlp.shared_expert", shared_gate = "mlp.shared_expert_gate";
-  std::string shared_joint, shared_down;  ///< of a shared expert with gate and up in one weight; "": it has two
+  std::string shared_joint, shared_down;  ///< shared expert with gate and up in one weight; "": they are two weights
 };
 
 /// The matrices of all experts of a layer, and their biases [experts, features] (all or none).
@@ -34,37 +35,37 @@ struct ExpertWeights {
   Value gate_bias, up_bias, down_bias;
 };
 
-/// Number of experts and of those of a token, intermediate size, normalization and scale of the weights, under the
-/// names that config.json files have for them.
+/// Reads the number of experts and of experts per token, the intermediate size, and the normalization and scale of the
+/// weights, under the various names that config.json files use. `normalizes`: default of the normalization.
 MoeConfig read_moe_config(ConfigReader& r, bool normalizes);
 
-/// Whether layers have experts, of models with mlp_only_layers and decoder_sparse_step (Qwen).
+/// Returns, for each layer, whether it has experts, in models with mlp_only_layers and decoder_sparse_step (Qwen).
 Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64_t num_layers);
 
-/// The experts as checkpoints store them, each a view of the file: one tensor per expert (EXPERTS.3.gate_proj.weight);
-/// one with an axis of experts (EXPERTS.gate_proj.weight, as GGUF); or gate and up of all experts in one
-/// (EXPERTS.gate_up_proj, or as `joint` says).
+/// Reads the experts as views of the file. Checkpoints store them in one of three ways: one tensor per expert
+/// (EXPERTS.3.gate_proj.weight); one tensor with an axis of experts (EXPERTS.gate_proj.weight, as in GGUF); or gate and
+/// up of all experts in one tensor (EXPERTS.gate_up_proj, or the name in `joint`).
 ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& names = {});
 
-/// Router, experts, their weighted sum, and the shared expert.
+/// Adds the router, the experts, their weighted sum, and the shared expert.
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names = {});
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names, const ExpertWeights& experts);
 
-/// Metadata of experts in GGUF files: their number and sizes.
+/// Sets the metadata of experts for a GGUF file: their number and sizes.
 void set_moe_keys(const MoeConfig& c, const GgufKeys& set);
-/// unsupported: some layers of the model have no experts, which GGUF files do not state.
+/// Returns unsupported if some layers of the model have no experts, which GGUF files cannot express.
 Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view model_type);
-/// ModelFamily::gguf_parts of a tensor of an MLP with experts.
+/// Implements ModelFamily::gguf_parts for the tensors of an MLP with experts.
 std::vector<GgufForm> moe_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view name);
 
-/// The experts of a model: number, those of a token, and the parameters that a token is multiplied with, everything
-/// else included. num_experts is 0 where there are none.
+/// Counts for a model with experts: the experts, the experts per token, and all parameters that one token is multiplied
+/// with, including those outside the experts. num_experts is 0 for a model without experts.
 struct ExpertCounts {
   int64_t num_experts = 0, experts_per_token = 0, active_parameters = 0;
 };
 ExpertCounts count_experts(const Graph& graph);
 
-/// GGUF's names of the tensors that MoeNames has by default.
+/// GGUF's names of the default tensors of MoeNames.
 inline constexpr GgufName kGgufExperts[] = {{"ffn_gate_inp", "mlp.gate"},
                                             {"ffn_gate_exps", "mlp.experts.gate_proj"},
                                             {"ffn_up_exps", "mlp.experts.up_proj"},

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A scheme of "config_groups".
+/// A quantization scheme of "config_groups".
 struct Scheme {
   int bits = 4;
   int64_t group_size = 0;  ///< 0: channels
@@ -57,7 +57,7 @@ Result<Scheme> read_scheme(const std::string& name, const json& group) {
   return scheme;
 }
 
-/// N and K.
+/// Reads N and K.
 Result<std::pair<int64_t, int64_t>> read_shape(const Checkpoint& checkpoint, const std::string& name) {
   REDLINE_ASSIGN(const WeightSource* shape, find_integers(checkpoint, name,
                                                           checkpoint.tensors.count(name) > 0 &&
@@ -97,7 +97,7 @@ Status read_module(Checkpoint& checkpoint, const std::vector<Scheme>& schemes, c
   w.has_scales_by_row = true;
   w.groups = w.scales->view.shape[1];
   const int64_t words = codes->view.shape[1];
-  // The scheme whose sizes are these: a file names modules by patterns.
+  // Selects the scheme by the sizes of the tensors, because the file names modules by patterns.
   const auto fits = [&](const Scheme& s) {
     const int64_t per = 32 / s.bits, size = s.group_size > 0 ? s.group_size : cols;
     return (cols + per - 1) / per == words && (cols + size - 1) / size == w.groups;

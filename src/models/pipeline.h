@@ -1,5 +1,5 @@
-// The conditioning of a diffusion pipeline, and its defaults. The file of each family in this folder defines
-// the rows of its pipelines; image_registry.cc lists them.
+// Conditioning and default settings of diffusion pipelines. The file of each family in this folder defines the rows of
+// its pipelines; image_registry.cc lists them.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct EncodedText {
   int64_t prompts = 0, tokens = 0;
   int64_t width = 0, pooled_width = 0;
   std::vector<float> hidden;       ///< [prompts, tokens, width]
-  std::vector<float> penultimate;  ///< [prompts, tokens, width], of CLIP
-  std::vector<float> pooled;       ///< [prompts, pooled_width], of CLIP
+  std::vector<float> penultimate;  ///< [prompts, tokens, width], for CLIP only
+  std::vector<float> pooled;       ///< [prompts, pooled_width], for CLIP only
   std::vector<int32_t> lengths;    ///< [prompts] tokens before the padding
   std::vector<std::string> warnings;
 };
@@ -27,12 +27,13 @@ struct EncodedText {
 class PromptEncoder {
  public:
   virtual ~PromptEncoder() = default;
-  /// Each prompt is padded, or truncated with a warning, to `tokens` (0: the encoder's limit). `mask_padding`: tokens
-  /// do not attend to the padding, where the encoder has a mask; FLUX and SD3 were trained without one.
+  /// Encodes prompts. Each is padded, or truncated with a warning, to `tokens` (0: the encoder's limit).
+  /// `mask_padding`: tokens do not attend to the padding if the encoder has a mask; FLUX and SD3 were trained without
+  /// one.
   virtual Result<EncodedText> encode(std::span<const std::string> prompts, int64_t tokens, bool mask_padding) = 0;
 };
 
-/// By component name: "text_encoder", "text_encoder_2", "text_encoder_3".
+/// The text encoders of a pipeline by component name: "text_encoder", "text_encoder_2", "text_encoder_3".
 class PromptEncoders {
  public:
   void add(std::string name, PromptEncoder& encoder) { encoders_[std::move(name)] = &encoder; }
@@ -57,29 +58,30 @@ struct PromptConditions {
   }
 };
 
-/// Columns of a and b side by side: [rows, a_width + b_width], padded with zeros to `width`.
+/// Concatenates the columns of a and b: [rows, a_width + b_width], padded with zeros to `width`.
 std::vector<float> concat_columns(const std::vector<float>& a, int64_t a_width, const std::vector<float>& b,
                                   int64_t b_width, int64_t width);
 
 struct PipelineRow {
-  std::span<const std::string_view> class_names;  ///< of model_index.json: "FluxPipeline"
+  std::span<const std::string_view> class_names;  ///< class name in model_index.json: "FluxPipeline"
   std::string_view denoiser_component;            ///< "transformer"
   std::string_view denoiser_class;                ///< "FluxTransformer2DModel"
-  /// What else the pipeline needs of the denoiser; may be null.
+  /// Checks further requirements of the pipeline on the denoiser; may be null.
   Status (*check)(const DenoiserModel& model) = nullptr;
-  /// `text_tokens`: length of the longest encoder's text (max_sequence_length).
+  /// Computes the denoiser's inputs for prompts. `text_tokens`: tokens of the encoder with the longest text
+  /// (max_sequence_length).
   Result<PromptConditions> (*condition)(const PromptEncoders& encoders, const DenoiserModel& model,
                                         std::span<const std::string> prompts, int64_t text_tokens);
-  /// The input "time_ids" of one prompt for an image of that size; null: the denoiser has no such input.
+  /// Returns the input "time_ids" of one prompt for an image of this size; null: the denoiser has no such input.
   std::vector<float> (*time_ids)(int64_t width, int64_t height) = nullptr;
   /// True: the pipeline passes evenly spaced noise levels 1 .. 1 / steps to its solver; false: the solver spaces them.
   bool even_sigmas = false;
   /// True: guidance_scale is an input of the network, and classifier-free guidance is true_cfg_scale.
   bool is_distilled = false;
-  /// An empty negative prompt is zeros for the denoiser, unless model_index.json has force_zeros_for_empty_prompt
-  /// false.
+  /// True: an empty negative prompt is passed to the denoiser as zeros, unless model_index.json has
+  /// force_zeros_for_empty_prompt false.
   bool zeros_for_empty_prompt = false;
-  // Defaults where the folder has none.
+  // Defaults if the folder has none.
   int64_t side = 0;  ///< pixels; 0: from the denoiser's sample_size
   int64_t num_inference_steps = 0;
   double guidance_scale = 0;

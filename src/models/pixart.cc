@@ -17,7 +17,7 @@ namespace {
 struct PixartConfig {
   DitShape shape;
   int64_t in_channels = 0, out_channels = 0, num_layers = 0, patch = 0;
-  int64_t text_width = 0, cross_width = 0;  ///< of the input "text"; of the text after the caption projection
+  int64_t text_width = 0, cross_width = 0;  ///< widths of the input "text" and of the text after the caption projection
   bool has_caption_projection = false, attention_bias = true;
   Activation activation = Activation::kGeluTanh;
   int64_t base_size = 0;  ///< tokens each way of the base resolution of the positions
@@ -74,7 +74,7 @@ class PixartBuilder : public DitBuilder {
     for (int64_t i = begin; i < end; ++i) block(image, fmt::format("transformer_blocks.{}.", i), text, table, lengths);
   }
 
-  /// `table` plus a table of the checkpoint, [parts, width].
+  /// Adds `table` plus a table of the checkpoint, [parts, width].
   Value own_table(Value table, const std::string& scope, int64_t parts) {
     g_.set_scope(scope + "scale_shift_table");
     return add_row(g_, table, w_.take_as(scope + "scale_shift_table", {parts, width()}, {parts * width()}));
@@ -158,7 +158,7 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
   {
     GraphBuilder& g = graphs.tail;
     PixartConfig fixed = c;
-    fixed.shape.eps = 1e-6f;  // independent of norm_eps, which is for the blocks
+    fixed.shape.eps = 1e-6f;  // independent of norm_eps, which applies to the blocks
     PixartBuilder b(g, graphs.tail_weights, fixed);
     const Value time = g.input("carry.time", DType::kF32, {b.kBatch, D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
@@ -177,7 +177,7 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
   return model;
 }
 
-// T5 with its padding masked. Prompts are lowercased and stripped, as in the original pipeline.
+// Returns the conditions: T5 with its padding masked. Prompts are lowercased and stripped, as in the original pipeline.
 Result<PromptConditions> pixart_conditions(const PromptEncoders& encoders, const DenoiserModel&,
                                            std::span<const std::string> prompts, int64_t text_tokens) {
   REDLINE_ASSIGN(PromptEncoder * t5, encoders.find("text_encoder"));

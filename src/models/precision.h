@@ -1,4 +1,4 @@
-// What a Precision means for the weights of a network.
+// Converts the weights of a network according to a Precision.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace redline {
 
-/// kQ8 is the 8-bit type that suits the device.
+/// Replaces kQ8 by the 8-bit type that suits the device.
 Precision resolve_precision(Precision precision, const CpuKernels& kernels, const DeviceChoice& device);
-/// The type of 8 bits that matrices are quantized to; nullopt: they are not.
+/// Returns the 8-bit type that matrices are quantized to; nullopt: they are not quantized.
 std::optional<DType> quantized_type(Precision precision);
-/// Converts the float matrices of a checkpoint: to bfloat16 all, to 8 bits those whose names `is_quantized` accepts.
-/// out_of_memory.
+/// Converts the float matrices of a checkpoint: all of them to bfloat16, or those whose names `is_quantized` accepts to
+/// 8 bits. Error: out_of_memory.
 Status convert_matrices(Checkpoint& checkpoint, Precision precision,
                         const std::function<bool(const std::string&)>& is_quantized);
 

@@ -14,14 +14,14 @@
 namespace redline {
 namespace {
 
-/// Elements that a worker converts at a time.
+/// Number of elements that a worker converts at a time.
 constexpr int64_t kTaskElements = int64_t{1} << 16;
 
 bool is_plain_float(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
 
 int64_t count_rows(const TensorView& view) { return view.shape.empty() ? 0 : view.num_elements() / view.shape.back(); }
 
-/// Names in the order of llama.cpp's quantizer: what is outside of layers, then layers by number.
+/// Returns the sort key of llama.cpp's quantizer: tensors outside of layers first, then layers by number.
 std::pair<int64_t, std::string_view> quantized_place_of(const std::string& name) {
   return {name.starts_with("blk.") ? std::atoll(name.c_str() + 4) : -1, name};
 }
@@ -50,7 +50,7 @@ QuantizeFacts read_facts(const GgufWriter& writer) {
   return facts;
 }
 
-/// Rows as another plain type.
+/// Converts rows to another plain type.
 Status convert_rows(const float* values, int64_t count, DType to, uint8_t* out) {
   round_row(to, values, count, out);
   if (to != DType::kF16) return {};
@@ -68,7 +68,7 @@ Status convert_rows(const float* values, int64_t count, DType to, uint8_t* out) 
 
 Result<ModelQuantizer> ModelQuantizer::open(const std::string& path, const QuantizeOptions& options) {
   ModelQuantizer q;
-  // A folder, or anything that is not a GGUF file, is for the reader of checkpoints to judge.
+  // A path that is not a GGUF file is opened by the reader of checkpoints, which reports its errors.
   if (auto file = GgufFile::open(path); file.ok()) {
     REDLINE_TRY(file->require_readable());
     q.file_ = std::make_unique<GgufFile>(std::move(file).value());
@@ -194,7 +194,7 @@ Status ModelQuantizer::fill(size_t index, int64_t begin, int64_t end, uint8_t* o
   const QuantizeFn quantize = kernels->quantize[static_cast<size_t>(to)];
   if (dtype_info(to).is_block && !quantize) return unsupported("matrices are not quantized to {}", dtype_info(to).name);
 
-  // Rows of one matrix, since each has weights of its own.
+  // Converts rows of one matrix, because each matrix has separate importance weights.
   const auto convert = [&](int64_t from, int64_t past) -> Status {
     const auto* source = static_cast<const uint8_t*>(view.data) + (read ? 0 : from * in_bytes);
     std::vector<uint8_t> stored;

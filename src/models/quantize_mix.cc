@@ -12,7 +12,7 @@
 namespace redline {
 namespace {
 
-/// The first and the last eighth of the layers, and every third between them.
+/// Returns true for the first and the last eighth of the layers, and every third layer between them.
 bool wants_more_bits(int64_t layer, int64_t layers) {
   return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
@@ -61,7 +61,8 @@ Result<QuantizeMix> find_quantize_mix(std::string_view name) {
 }
 
 bool QuantizeRules::quantizes(std::string_view name, size_t axes) {
-  // Names of parts that are small, or that products of few bits spoil. "_norm" covers norms of every kind.
+  // Suffixes of tensors that keep their type, because they are small or sensitive to quantization. "_norm" covers norms
+  // of every kind.
   static constexpr std::string_view kKept[] = {"_norm.weight",
                                                "ffn_gate_inp.weight",
                                                "altup",
@@ -103,7 +104,7 @@ DType QuantizeRules::mixed_value_type() const {
 
 DType QuantizeRules::value_type() {
   DType type = mixed_value_type();
-  // Eight heads share a small matrix.
+  // attn_v is small, because eight query heads share each of its heads.
   const bool is_large =
       facts_.traits.is_large_at_80_layers && facts_.num_layers == 80 && facts_.num_heads != facts_.num_kv_heads;
   if (is_large && (type == DType::kQ3_K || type == DType::kQ4_K)) type = DType::kQ5_K;
@@ -128,7 +129,7 @@ DType QuantizeRules::down_type(const std::string& name) {
   if (layer >= layers / 8) return mix_.type;
   if ((is("IQ4_NL") || is("IQ4_XS")) && !facts_.has_imatrix) return DType::kQ5_K;
   if (is("Q4_K_S") && !is_coarse) return DType::kQ5_K;
-  // The first layers can go wrong with an importance matrix.
+  // With an importance matrix, the first layers may become wrong in these types.
   if (is("Q4_0") && facts_.has_imatrix) return DType::kQ4_1;
   if (is("Q5_0") && facts_.has_imatrix) return DType::kQ5_1;
   return mix_.type;

@@ -1,5 +1,5 @@
-// Which type each tensor of a quantized model gets: the named mixes of llama.cpp's quantizer (llama-quant.cpp), by its
-// rules.
+// Chooses the type of each tensor of a quantized model: the named mixes of llama.cpp's quantizer (llama-quant.cpp),
+// with its rules.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,20 @@
 
 namespace redline {
 
-/// A mix has a type for most matrices, and higher precision for sensitive ones.
+/// A mix of types: one type for most matrices, and higher precision for sensitive ones.
 struct QuantizeMix {
   std::string_view name;  ///< "Q4_K_M"
   DType type;
   uint32_t file_type;  ///< ggml's LLAMA_FTYPE, general.file_type
 };
-/// In the order of help texts.
+/// Returns all mixes, in the order of help texts.
 const std::vector<QuantizeMix>& quantize_mixes();
-/// In any case of letters; "Q4_K" is Q4_K_M as in llama.cpp. not_found: the message lists the mixes.
+/// Returns the mix of this name, in upper or lower case; "Q4_K" is Q4_K_M as in llama.cpp. not_found: the message lists
+/// the mixes.
 Result<QuantizeMix> find_quantize_mix(std::string_view name);
 
-/// By general.architecture; those of Redline's families have them in their row.
+/// Returns the traits of a general.architecture: from its row for Redline's families, else from a list of other
+/// architectures.
 QuantizeTraits find_quantize_traits(std::string_view architecture);
 
 /// Model properties that the rules use.
@@ -31,16 +33,17 @@ struct QuantizeFacts {
   QuantizeTraits traits;
   int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, num_experts = 0;
   int64_t num_attention_values = 0;  ///< attn_v, attn_qkv and attn_kv_b tensors
-  bool has_output = false;           ///< a matrix of its own makes the logits
+  bool has_output = false;           ///< the output matrix is not the embedding matrix
   bool has_imatrix = false;
 };
 
-/// Types of the tensors of one model. Call in the order of layers and names: some rules count tensors.
+/// Chooses the types of the tensors of one model. Call type_of() in the order of layers and names: some rules count
+/// tensors.
 class QuantizeRules {
  public:
   QuantizeRules(const QuantizeMix& mix, const QuantizeFacts& facts) : mix_(mix), facts_(facts) {}
-  /// Whether a tensor is quantized at all: matrices named ".weight" that are not norm, router, position or small
-  /// parameter.
+  /// Returns true if a tensor is quantized at all: a matrix named ".weight" that is not a norm, router, position
+  /// embedding or small parameter.
   static bool quantizes(std::string_view name, size_t axes);
   DType type_of(const std::string& name, size_t axes);
 
@@ -54,10 +57,11 @@ class QuantizeRules {
 
   QuantizeMix mix_;
   QuantizeFacts facts_;
-  int64_t values_ = 0, downs_ = 0;  ///< tensors so far
+  int64_t values_ = 0, downs_ = 0;  ///< number of such tensors so far
 };
 
-/// The type for rows that `type` does not divide: llama.cpp's, or F16 where that does not fit either.
+/// Returns the type for rows that are not whole blocks of `type`: llama.cpp's fallback, or F16 if that does not fit
+/// either.
 DType fallback_type(DType type, int64_t columns);
 
 }  // namespace redline

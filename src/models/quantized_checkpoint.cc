@@ -28,7 +28,7 @@ Result<json> config_groups(const json& config) {
 
 std::optional<int64_t> read_group_size(const json& value) {
   if (!value.is_number_integer()) return std::nullopt;
-  // Unsigned numbers beyond int64 are no size either.
+  // Unsigned numbers beyond int64 are not sizes either.
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX) return std::nullopt;
   const auto size = value.get<int64_t>();
   if (size == 0 || size < -1 || size > INT32_MAX) return std::nullopt;

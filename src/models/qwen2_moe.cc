@@ -19,7 +19,7 @@ Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
   const MoeConfig moe = read_qwen2_moe(r);
   const bool bias = r.boolean("qkv_bias", true);
   if (r.boolean("use_sliding_window", false)) {
-    // Without a list the layers alternate, but only the first ones.
+    // Without a list only the first layers alternate, which Redline does not support.
     if (!r.has("layer_types")) r.fail(unsupported("config: use_sliding_window of qwen2_moe without layer_types"));
     REDLINE_TRY(r.status());
     REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));

@@ -27,7 +27,7 @@ Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-// "cls.output": of rerankers, rows of the output matrix.
+// "cls.output": rows of the output matrix, in files of rerankers.
 constexpr GgufName kQwen3GgufTop[] = {{"token_embd", "model.embed_tokens"},
                                       {"output_norm", "model.norm"},
                                       {"output", "lm_head"},

@@ -17,7 +17,7 @@ Result<LanguageModel> build_qwen3_5(const Checkpoint& checkpoint) {
   return build_llama_decoder("qwen3_5", std::move(c), checkpoint, {}, parts);
 }
 
-/// Channels of each head that rotate by time, height and width of an image, which llama.cpp requires.
+/// Returns the channels of each head that rotate by time, height and width of an image. llama.cpp requires them.
 Result<std::vector<int32_t>> read_rope_sections(const nlohmann::json& config) {
   constexpr size_t kSections = 4;
   std::vector<int32_t> sections = {11, 11, 10};

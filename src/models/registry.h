@@ -12,18 +12,18 @@ struct LanguageModel {
   Graph graph;
 };
 
-/// How a tensor of a GGUF file that is written differs from the checkpoint's.
+/// Differences of a tensor in an exported GGUF file from the checkpoint's tensor.
 struct GgufForm {
-  /// The checkpoint's row (of a vector: element) that row n is. Rows are counted through all matrices of a tensor.
+  /// Maps row n (element n of a vector) to the checkpoint's row. Rows are counted through all matrices of a tensor.
   std::function<int64_t(int64_t)> stored_row = {};
-  bool is_transposed = false;       ///< the checkpoint has [in, out]
-  bool is_left_out = false;         ///< a buffer that no file has
-  std::string name = {};            ///< of the tensor in GgufNames; "": the checkpoint's
-  std::vector<int64_t> shape = {};  ///< empty: the checkpoint's
-  /// In place of stored_row: the checkpoint's element that is at a row and column.
+  bool is_transposed = false;       ///< the checkpoint's matrix is [in, out]
+  bool is_left_out = false;         ///< the tensor is a buffer that GGUF files do not have
+  std::string name = {};            ///< name of the tensor in GgufNames; "": the checkpoint's name
+  std::vector<int64_t> shape = {};  ///< empty: the checkpoint's shape
+  /// Replaces stored_row: maps a row and column to the checkpoint's element.
   std::function<int64_t(int64_t row, int64_t column)> stored_element = {};
-  float (*change)(float value) = nullptr;  ///< of every element
-  /// In place of all these: rows [begin, end) of a tensor of `type`.
+  float (*change)(float value) = nullptr;  ///< applied to every element
+  /// Replaces all of these: writes rows [begin, end) of a tensor of `type`.
   std::function<Status(int64_t begin, int64_t end, uint8_t* out)> fill = {};
   DType type = DType::kF32;
 };
@@ -33,48 +33,50 @@ struct GgufKeys {
   std::function<void(std::string_view key, int64_t value)> integer;
   std::function<void(std::string_view key, double value)> number;
   std::function<void(std::string_view key, bool value)> boolean;
-  std::function<void(std::string_view key, const std::vector<int32_t>& values)> integers;  ///< by layer
+  std::function<void(std::string_view key, const std::vector<int32_t>& values)> integers;  ///< one value per layer
 };
 
 struct ModelFamily {
   std::string_view model_type;    ///< config.json's model_type
   std::string_view architecture;  ///< config.json's architectures[0]
-  GgufNames gguf;                 ///< how GGUF files of the family name it and its tensors
+  GgufNames gguf;                 ///< names of the family and its tensors in GGUF files
   Result<LanguageModel> (*build)(const Checkpoint& checkpoint);
-  /// Numbers that GGUF files of the family have in addition to the common ones; `set` takes the key without the
+  /// Sets numbers that GGUF files of the family have in addition to the common ones; `set` takes the key without the
   /// architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
   void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
-  /// The form in GGUF of the tensor with this name in the checkpoint. nullptr: as the checkpoint has it.
+  /// Returns the form in GGUF of the checkpoint's tensor with this name. nullptr: tensors do not change.
   GgufForm (*gguf_form)(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view name) = nullptr;
-  /// config.json with the common keys in place of the family's own, where settings of the file are read from it.
+  /// Returns config.json with the common keys instead of the family's own, for settings of the GGUF file. nullptr: no
+  /// change.
   nlohmann::json (*common_config)(const nlohmann::json& config) = nullptr;
-  /// The tensors that are made of one of the checkpoint. nullptr: one, by gguf_form.
+  /// Returns the tensors that are made of one tensor of the checkpoint. nullptr: one tensor, with gguf_form.
   std::vector<GgufForm> (*gguf_parts)(const Checkpoint& checkpoint, const DecoderConfig& config,
                                       std::string_view name) = nullptr;
-  /// Keys of the family in addition to the common ones, or in place of them. unsupported: a setting that files do not
-  /// state.
+  /// Sets keys of the family in addition to the common ones, or instead of them. unsupported: a setting that GGUF
+  /// cannot express.
   Status (*gguf_keys)(const Checkpoint& checkpoint, const DecoderConfig& config, const GgufKeys& set) = nullptr;
-  /// general.architecture of files that are written, if it depends on the model. nullptr: as GgufNames say.
+  /// Returns general.architecture of exported files, if it depends on the model. nullptr: it is that of GgufNames.
   std::string_view (*gguf_architecture)(const Checkpoint& checkpoint) = nullptr;
   bool gguf_implies_scale = false;  ///< the attention scale follows from other keys
-  bool gguf_states_rope = false;    ///< gguf_keys say whether layers rotate
-  bool gguf_truncates_yarn = true;  ///< readers of its files round the bounds of yarn's ramp
+  bool gguf_states_rope = false;    ///< gguf_keys says which layers have rope
+  bool gguf_truncates_yarn = true;  ///< readers of the family's files round the bounds of yarn's ramp
 };
 
-/// How GGUF files of a family, decoder or encoder, name it and its tensors.
+/// Names of a family, decoder or encoder, and of its tensors in GGUF files.
 struct GgufFamily {
   std::string_view model_type;
   const GgufNames* names;
 };
-/// By GGUF's general.architecture, and by whether the file states a number of experts where two have one. unsupported:
-/// the message lists the known ones.
+/// Returns the family with this general.architecture. If two families share it, `has_experts` decides: the file states
+/// a number of experts. unsupported: an unknown architecture; the message lists the known ones.
 Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_experts = false);
-/// By config.json's model_type; nullptr: the model is not an encoder.
+/// Returns the family of config.json's model_type; nullptr if the model is not an encoder.
 const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint);
-/// By config.json's model_type, else its architectures[0]. unsupported: the message lists the known ones.
+/// Returns the family of config.json's model_type, else of its architectures[0]. unsupported: an unknown family; the
+/// message lists the known ones.
 Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint);
-/// unsupported: an unknown model_type; the message lists the known ones.
+/// Builds the graph of a checkpoint's family. unsupported: an unknown model_type; the message lists the known ones.
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);
 
 }  // namespace redline

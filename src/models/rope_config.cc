@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kLargest = 1e12;
 
-// The object that describes the scaling: rope_scaling (preferred, as in transformers 5), else rope_parameters, else
-// null.
+// Returns the object that describes the scaling: rope_scaling (preferred, as in transformers 5), else rope_parameters,
+// else null.
 const nlohmann::json* scaling_of(ConfigReader& r) {
   const nlohmann::json* scaling = r.object("rope_scaling");
   return scaling && !scaling->empty() ? scaling : r.object("rope_parameters");
@@ -20,7 +20,8 @@ const nlohmann::json* scaling_of(ConfigReader& r) {
 
 std::string type_of(ConfigReader& s) { return s.text("rope_type", s.text("type", "default")); }
 
-// Positions before scaling: at the top level (Phi-3; takes precedence), in the scaling object, else those of the model.
+// Returns the number of positions before scaling: the key at the top level (Phi-3), else in the scaling object, else
+// the positions of the model.
 double original_positions(ConfigReader& r, ConfigReader& s, int64_t max_positions) {
   constexpr const char* kKey = "original_max_position_embeddings";
   return static_cast<double>((r.has(kKey) ? r : s).integer(kKey, 1, int64_t{1} << 40, max_positions));
@@ -74,7 +75,7 @@ void scale_llama3(ConfigReader& s, double original, RopeTableAttrs& rope) {
   }
 }
 
-/// Divides by the factors under `key`, one for each frequency.
+/// Divides frequencies by the factors under `key`, one for each frequency.
 Status divide(const nlohmann::json& scaling, const char* key, std::vector<float>& frequencies) {
   const auto factors = scaling.find(key);
   if (factors == scaling.end() || !factors->is_array() || factors->size() != frequencies.size())
@@ -150,7 +151,7 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   } else if (type == "yarn") {
     if (base <= 1) return invalid_argument("config: yarn needs rope_theta above 1, not {}", base);
     scale_yarn(s, original_positions(r, s, max_positions), base, dim, max_positions, rope);
-  } else if (type == "longrope" || type == "su") {  // su: its name in the first Phi-3
+  } else if (type == "longrope" || type == "su") {  // "su" is its name in the first Phi-3
     REDLINE_TRY(scale_long(s, *scaling, original_positions(r, s, max_positions), max_positions, rope));
   } else if (type != "default" && type != "none") {
     return unsupported("config: rope type \"{}\"{}; Redline reads default, linear, dynamic, llama3, longrope and yarn",
@@ -178,7 +179,7 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
 
 namespace {
 
-/// The float32 d for which plain / d is `scaled` to the last bit where there is one, as near as possible otherwise.
+/// Returns the float32 d for which plain / d equals `scaled` to the last bit, or the nearest one if there is none.
 float divisor_of(float plain, float scaled) {
   const auto nearest = static_cast<float>(static_cast<double>(plain) / static_cast<double>(scaled));
   for (const float d : {nearest, std::nextafter(nearest, 0.0f), std::nextafter(nearest, INFINITY)})

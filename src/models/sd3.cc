@@ -18,7 +18,7 @@ struct Sd3Config {
   DitShape shape;
   int64_t in_channels = 0, out_channels = 0, num_layers = 0, patch = 0;
   int64_t text_width = 0, pooled_width = 0;
-  int64_t sample_size = 0, max_positions = 0;  ///< of the position table, each way
+  int64_t sample_size = 0, max_positions = 0;  ///< max_positions: side of the position table
   bool qk_norm = false;
   std::vector<bool> is_dual;  ///< [num_layers]
 };
@@ -68,7 +68,7 @@ class Sd3Builder : public DitBuilder {
  public:
   Sd3Builder(GraphBuilder& g, WeightReader& w, const Sd3Config& c) : DitBuilder(g, w, c.shape), c_(c) {}
 
-  /// silu of the sum of the embeddings of timestep and pooled text: [batch, width].
+  /// Adds silu of the sum of the embeddings of timestep and pooled text: [batch, width].
   Value conditioning() {
     const Value time = embed_number("timestep", "time_text_embed.timestep_embedder");
     const Value pooled = g_.input("pooled", DType::kF32, {kBatch, c_.pooled_width});
@@ -80,7 +80,7 @@ class Sd3Builder : public DitBuilder {
     for (int64_t i = begin; i < end; ++i) block(s, i, conditioning);
   }
 
-  /// The image input of the first block's attention.
+  /// Adds the image input of the first block's attention.
   Value first_modulated(Value image, Value conditioning) {
     const int64_t parts = c_.is_dual[0] ? 9 : 6;
     const Value table = project(conditioning, "transformer_blocks.0.norm1.linear", parts * width(), width());
@@ -88,14 +88,14 @@ class Sd3Builder : public DitBuilder {
   }
 
  private:
-  /// Queries or keys.
+  /// Adds queries or keys, with their norm if the model has it.
   Value normed_heads(Value x, const std::string& name, const std::string& norm) {
     const Value y = project(x, name, width(), width());
     if (!c_.qk_norm) return y;
     g_.set_scope(norm);
     return rms_norm(g_, y, w_.take(norm + ".weight", {shape_.head_dim}), {shape_.eps});
   }
-  /// Self attention of the image.
+  /// Adds the self attention of the image.
   Value attend_image(Value x, const std::string& scope) {
     const Value q = normed_heads(x, scope + "to_q", scope + "norm_q"),
                 k = normed_heads(x, scope + "to_k", scope + "norm_k");
@@ -152,7 +152,7 @@ class Sd3Builder : public DitBuilder {
   const Sd3Config& c_;
 };
 
-/// The centre of the checkpoint's square position table.
+/// Returns the center of the checkpoint's square position table.
 Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource& table, int64_t height,
                                           int64_t width) {
   const int64_t most = c.max_positions, D = c.shape.width();
@@ -198,7 +198,7 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
   WeightSource table;
   if (!checkpoint.make_tensor) {
     REDLINE_ASSIGN(table, graphs.front_weights.find("pos_embed.pos_embed", {1, c.max_positions * c.max_positions, D}));
-    // Positions are cut out of the table in every run: of tensors in a caller's memory it is kept.
+    // Positions are cut out of the table in every run, so a table in the caller's memory is copied.
     if (!table.file) {
       const std::string_view bytes(static_cast<const char*>(table.view.data), static_cast<size_t>(table.view.bytes()));
       table.file = MappedFile::from_bytes("pos_embed", bytes);
@@ -249,8 +249,8 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
   return model;
 }
 
-// The hidden states of both CLIPs, concatenated and padded with zeros, then T5's tokens; zeros in a pipeline without
-// T5.
+// Returns the conditions: the hidden states of both CLIPs, concatenated and padded with zeros, then T5's tokens, or
+// zeros in a pipeline without T5.
 Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const DenoiserModel& model,
                                         std::span<const std::string> prompts, int64_t text_tokens) {
   REDLINE_ASSIGN(PromptEncoder * clip_l, encoders.find("text_encoder"));
@@ -287,7 +287,7 @@ Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const De
   return c;
 }
 
-/// What the original files call a module of SD3: rows of "joint_blocks.3.x_block.attn.qkv".
+/// Returns the location of a module of SD3 in the original files, such as rows of "joint_blocks.3.x_block.attn.qkv".
 std::vector<StoredModule> sd3_stored_modules(const std::string& module) {
   struct Row {
     std::string_view diffusers, stored;

@@ -13,8 +13,8 @@ Status expect_text_width(const DenoiserModel& model, const std::string& encoders
                           model.text_width);
 }
 
-// Stable Diffusion 1 and 2: CLIP's last hidden states. (2 reads the penultimate layer of its encoder, which is stored
-// without the last one.)
+// Returns the conditions of Stable Diffusion 1 and 2: CLIP's last hidden states. (Version 2 uses the penultimate layer
+// of its encoder, which is stored without the last layer.)
 Result<PromptConditions> sd_conditions(const PromptEncoders& encoders, const DenoiserModel& model,
                                        std::span<const std::string> prompts, int64_t) {
   REDLINE_ASSIGN(PromptEncoder * clip, encoders.find("text_encoder"));
@@ -28,8 +28,8 @@ Result<PromptConditions> sd_conditions(const PromptEncoders& encoders, const Den
   return c;
 }
 
-// SDXL: the penultimate hidden states of both CLIPs, concatenated; the second's pooled vector is added to the timestep
-// embedding.
+// Returns the conditions of SDXL: the penultimate hidden states of both CLIPs, concatenated. The pooled vector of the
+// second CLIP is added to the timestep embedding.
 Result<PromptConditions> sdxl_conditions(const PromptEncoders& encoders, const DenoiserModel& model,
                                          std::span<const std::string> prompts, int64_t) {
   REDLINE_ASSIGN(PromptEncoder * clip_l, encoders.find("text_encoder"));
@@ -63,8 +63,8 @@ Status check_sdxl(const DenoiserModel& model) {
                      model.num_time_ids, kNumTimeIds);
 }
 
-// Height and width of the original image, top and left of the crop, target height and width: an image that is not
-// cropped.
+// Returns height and width of the original image, top and left of the crop, and target height and width, for an image
+// that is not cropped.
 std::vector<float> sdxl_time_ids(int64_t width, int64_t height) {
   const auto w = static_cast<float>(width), h = static_cast<float>(height);
   return {h, w, 0, 0, h, w};

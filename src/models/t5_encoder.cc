@@ -58,7 +58,7 @@ class T5Builder {
   void build() {
     const Value tokens = g_.input("tokens", DType::kI32, {kRows});
     lengths_ = g_.input("key_lengths", DType::kI32, {kBatch});
-    // Tied; files store one or both.
+    // The embeddings are tied; files store one or both.
     const bool shared = w_.has("shared.weight") || !w_.has("encoder.embed_tokens.weight");
     g_.set_scope("shared");
     Value x = embedding(

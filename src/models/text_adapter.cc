@@ -35,7 +35,7 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
 /// Values of init_lora_weights by which the base weights change: the factors belong to other weights than the model's.
 constexpr std::string_view kInitsOfBase[] = {"pissa", "olora", "loftq", "corda", "lora_ga"};
 
-/// Missing, null, false, or empty.
+/// Returns false if a member is missing, null, false, or empty.
 bool is_set(const Json& config, const char* key) {
   const Json* value = member(config, key);
   if (value == nullptr) return false;
@@ -43,7 +43,7 @@ bool is_set(const Json& config, const char* key) {
   return !((value->is_array() || value->is_object() || value->is_string()) && value->empty());
 }
 
-/// Refuses what is more than scaled factors of linear layers, and returns what scales them.
+/// Refuses settings for more than scaled factors of linear layers, and returns the scales.
 Result<LoraConfig> read_peft_config(const Json& config) {
   ConfigReader r(config);
   const std::string type = r.text("peft_type", ""), bias = r.text("bias", "none");
@@ -127,7 +127,7 @@ Result<std::vector<AdapterTensor>> read_adapter_tensors(const std::string& path,
   return tensors;
 }
 
-/// The part of a tensor's name before its suffix; is_down: of the first factor.
+/// Returns the part of a tensor's name before its suffix. is_down: it is the first factor.
 std::string peft_module(std::string_view name, bool& is_down) {
   constexpr std::string_view kPrefix = "base_model.model.";
   for (const auto& [suffix, down] : {std::pair{".lora_A.weight", true},
@@ -259,7 +259,7 @@ Result<AdapterMatrices> TextAdapterFile::for_model(const ModelFamily& family, co
 }
 
 AdapterBank make_text_adapter_bank(Graph& graph, int64_t max_rank) {
-  // By op, since the matrix of lm_head may be that of the embedding.
+  // Names are chosen by op, because the matrix of lm_head may be that of the embedding.
   const auto names = [](const AdapterSite& site) -> std::vector<AdapterName> {
     const std::string& name = site.is_lookup ? site.weight : site.op;
     return {{name.substr(0, name.rfind('.'))}};

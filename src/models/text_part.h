@@ -1,4 +1,4 @@
-// The language model inside a folder of a multimodal model.
+// Reads the language model in a folder of a multimodal model.
 #pragma once
 
 #include <map>
@@ -10,18 +10,19 @@
 
 namespace redline {
 
-/// Such a folder has the settings of its language model in "text_config" and that model's tensors under a prefix,
-/// "language_model." or "model.language_model.".
+/// The language model of a multimodal model. The folder has its settings in "text_config" and its tensors under a
+/// prefix, "language_model." or "model.language_model.".
 class TextPart {
  public:
-  /// Replaces `config` by that of the text part if it has one; settings that only the whole model has (special tokens,
-  /// how weights are stored) stay.
+  /// Replaces `config` by that of the language model if there is one. Settings that only the whole model has (special
+  /// tokens, how weights are stored) are kept.
   static TextPart take(nlohmann::json& config);
 
   bool is_part() const { return is_part_; }
-  /// The language model's own name of a tensor; "": the tensor belongs to another part, which is then counted.
+  /// Returns the language model's name of a stored tensor. "": the tensor belongs to another part, and is counted for
+  /// left_out().
   std::string name_of(std::string_view stored);
-  /// "439 tensors of model.vision_tower and model.multi_modal_projector", or "".
+  /// Returns "439 tensors of model.vision_tower and model.multi_modal_projector", or "".
   std::string left_out() const;
 
  private:

@@ -38,7 +38,7 @@ struct UnetConfig {
   int64_t time_width() const { return 4 * levels[0].channels; }
 };
 
-/// One number for all levels, or a list with one for each.
+/// Reads one number for all levels, or a list with one for each.
 Result<std::vector<int64_t>> read_per_level(const nlohmann::json& json, const char* key, size_t levels,
                                             int64_t fallback, int64_t most) {
   const auto at = json.find(key);
@@ -60,7 +60,7 @@ Result<std::vector<int64_t>> read_per_level(const nlohmann::json& json, const ch
   return list;
 }
 
-/// Which of `count` block types have attention.
+/// Returns, for each of `count` block types, whether it has attention.
 Result<std::vector<bool>> read_blocks(const nlohmann::json& json, const char* key, std::string_view plain,
                                       std::string_view cross) {
   const auto at = json.find(key);
@@ -213,7 +213,7 @@ class UnetBuilder {
     if (!x.valid()) return x;
     return b_.project(activation(g_, x, Activation::kSilu), name + ".linear_2", c_.time_width());
   }
-  /// silu of the sum of the embeddings of timestep, pooled text and sizes: [batch, time_width].
+  /// Adds silu of the sum of the embeddings of timestep, pooled text and sizes: [batch, time_width].
   Value time_embedding() {
     const TimestepEmbeddingAttrs attrs = {
         .cols = c_.levels[0].channels, .cosine_first = c_.cosine_first, .frequency_shift = c_.frequency_shift};
@@ -268,7 +268,7 @@ class UnetBuilder {
     return x;
   }
 
-  /// Attention of q over the rows of `from`, `tokens` per item.
+  /// Adds attention of queries from x over the rows of `from`, `tokens` per item.
   Value attention(Value x, Value from, const Dim& pixels, Dim tokens, const std::string& name, const Level& level) {
     const int64_t C = level.channels, head_dim = C / level.num_heads;
     const Value q = b_.project(x, name + ".to_q", C, false);

@@ -15,7 +15,7 @@ constexpr std::pair<std::string_view, std::string_view> kResnet[] = {{"conv1", "
                                                                      {"time_emb_proj", "emb_layers.1"},
                                                                      {"conv2", "out_layers.3"},
                                                                      {"conv_shortcut", "skip_connection"}};
-/// Around the blocks.
+/// Names of the modules around the blocks.
 constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"conv_in", "input_blocks.0.0"},
                                                                      {"conv_out", "out.2"},
                                                                      {"time_embedding.linear_1", "time_embed.0"},
@@ -32,7 +32,7 @@ std::string_view find(UnetNames names, std::string_view name) {
 }  // namespace
 
 std::vector<StoredModule> unet_stored_modules(const std::string& module) {
-  // Of a level: two layers and the step to the next one.
+  // A level has two layers and one down- or upsampler.
   constexpr int kPerLevel = 3;
   int level = 0, layer = 0, end = 0;
   const auto matches = [&](const char* pattern) {

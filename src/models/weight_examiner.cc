@@ -64,7 +64,7 @@ std::optional<std::string> find_not_finite(const Checkpoint& checkpoint) {
       if (weight.file && data != nullptr) weight.file->release(data - weight.file->data(), weight.view.bytes());
       continue;
     }
-    // Memory that a reader has made has the name of its tensor.
+    // Memory that a reader has made is named after its tensor, not after a file.
     const bool is_file = weight.file && weight.file->path().find('/') != std::string::npos;
     return fmt::format("{}: tensor {} {}", is_file ? weight.file->path() : checkpoint.path, checkpoint.file_name(name),
                        *broken);
@@ -93,7 +93,8 @@ Status WeightExaminer::explain(Status failure) {
 
 Status explain_not_finite(Status failure, const std::string& path) {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, int64_t>, std::shared_ptr<WeightExaminer>> examiners;  // by path and its time
+  // The examiners by the path and the modification time of their file.
+  static std::map<std::pair<std::string, int64_t>, std::shared_ptr<WeightExaminer>> examiners;
   std::error_code error;
   const auto changed = std::filesystem::last_write_time(path, error);
   std::shared_ptr<WeightExaminer> examiner;

@@ -1,4 +1,4 @@
-// Weights that are no finite numbers: why logits, embeddings and images are none either.
+// Searches for weights that are NaN or infinite, to explain logits, embeddings and images that are not finite.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,26 @@
 
 namespace redline {
 
-/// The first element of a tensor that is NaN or infinite, in the order of rows, as "is NaN at [3, 17]"; with the block
-/// whose scale it is where the type has blocks. nullopt: all are finite, or the type holds whole numbers.
+/// Returns the first element of a tensor, in the order of rows, that is NaN or infinite, as "is NaN at [3, 17]". If the
+/// type has blocks, the text names the block whose scale it is. nullopt: all elements are finite, or the type holds
+/// integers.
 std::optional<std::string> find_not_finite(const WeightSource& weight);
-/// The same of all tensors of a checkpoint, in the order of their names in the file: "FILE: tensor NAME is NaN at ...".
+/// Searches all tensors of a checkpoint, in the order of their names in the file. Returns "FILE: tensor NAME is NaN at
+/// ...", or nullopt.
 std::optional<std::string> find_not_finite(const Checkpoint& checkpoint);
 
-/// Reads the files of a model again once a result is not finite, and tells which weight is the reason. Thread-safe.
-/// That takes about a second per gigabyte, once.
+/// Finds the weight that makes a result not finite. Reads the files of the model again, which takes about a second per
+/// gigabyte, but only once. Thread-safe.
 class WeightExaminer {
  public:
   using Open = std::function<Result<Checkpoint>()>;
-  /// `parts` open what the model was made of, in the order in which it runs.
+  /// `parts` open the checkpoints of the model, in the order in which its networks run.
   explicit WeightExaminer(std::vector<Open> parts) : parts_(std::move(parts)) {}
   /// Examines the checkpoint at `path`.
   explicit WeightExaminer(const std::string& path);
 
-  /// `failure` is of a result that is not finite. io with the tensor, if the files have such a weight; else `failure`,
-  /// which then says that they have none.
+  /// Explains `failure`, the error of a result that is not finite. If the files have a weight that is not finite,
+  /// returns an io error that names the tensor; else returns `failure` with a note that all weights are finite.
   Status explain(Status failure);
 
  private:
@@ -38,7 +40,8 @@ class WeightExaminer {
   std::optional<std::string> broken_;
 };
 
-/// The same for the checkpoint at `path`, whose files are read again only when it has changed.
+/// Explains a failure for the checkpoint at `path`. Its files are read again only if it has changed since the last
+/// call.
 Status explain_not_finite(Status failure, const std::string& path);
 
 }  // namespace redline

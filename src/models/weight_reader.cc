@@ -11,7 +11,8 @@
 namespace redline {
 namespace {
 
-/// Equal but for axes of 1 at the end: a product is also stored as a convolution of one pixel, [out, in, 1, 1].
+/// Compares shapes except for axes of 1 at the end: a linear layer may be stored as a convolution of one pixel, [out,
+/// in, 1, 1].
 bool is_shape(const std::vector<int64_t>& stored, const std::vector<int64_t>& asked) {
   for (size_t i = 0; i < std::max(stored.size(), asked.size()); ++i)
     if ((i < stored.size() ? stored[i] : 1) != (i < asked.size() ? asked[i] : 1)) return false;

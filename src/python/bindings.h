@@ -1,4 +1,4 @@
-// What the parts of the extension module redline._redline share: errors, handles, texts and arrays of the C interface.
+// Shared parts of the extension module redline._redline: errors, handles, texts and arrays of the C interface.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@
 
 #include "redline/c_api.h"
 
-// Types in signatures. Token ids: of NumPy or array.array.
+// Types in signatures. Token ids are arrays of NumPy or array.array.
 #define REDLINE_FLOATS "numpy.typing.NDArray[numpy.float32]"
 #define REDLINE_PIXELS "numpy.typing.NDArray[numpy.uint8]"
 #define REDLINE_TOKENS "numpy.typing.NDArray[numpy.int32] | array.array[int]"
@@ -26,17 +26,18 @@ namespace redline::python {
 
 namespace nb = nanobind;
 
-/// How long a wait in C may keep Python from handling a signal.
+/// Maximum milliseconds for which a wait in C may keep Python from handling a signal.
 inline constexpr double kPollMs = 50;
 
 /// Raises the class of redline.errors that belongs to `code`, with the engine's message. Frees `error`.
 [[noreturn]] void raise(redline_code code, redline_error* error);
 [[noreturn]] void raise(redline_code code, const char* message);
-/// Handles pending signals; raises what their handlers raise.
+/// Handles pending signals, and raises the exceptions of their handlers.
 void check_signals();
 
-/// Without the global interpreter lock while it lives. CPython before 3.14 unwinds a thread that takes it when the
-/// interpreter ends, and an unwound destructor ends a C++ program: such a thread waits here for the end of the process.
+/// Releases the global interpreter lock for its lifetime. CPython before 3.14 unwinds a thread that takes the lock
+/// while the interpreter ends, and an unwound destructor terminates a C++ program. Such a thread therefore waits here
+/// for the end of the process.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -47,7 +48,7 @@ class Unlocked {
  private:
   PyThreadState* state_;
 };
-/// With the lock while it lives, on any thread; at the end of the interpreter as Unlocked.
+/// Holds the lock for its lifetime, on any thread. At the end of the interpreter it waits, like Unlocked.
 class Locked {
  public:
   Locked();
@@ -59,7 +60,7 @@ class Locked {
   PyGILState_STATE state_;
 };
 
-/// f(redline_error**) without the global interpreter lock.
+/// Calls f(redline_error**) without the global interpreter lock.
 template <class F>
 redline_code unlocked(const F& f, redline_error*& error) {
   const Unlocked without_lock;
@@ -85,7 +86,7 @@ class Handle {
     kRelease(value_);
   }
   T* get() const { return value_; }
-  /// Where a function of the C interface writes a new handle.
+  /// Returns the address to which a function of the C interface writes a new handle.
   T** out() { return &value_; }
 
  private:
@@ -96,9 +97,9 @@ struct Runtime : Handle<redline_runtime, redline_runtime_release> {};
 struct Model : Handle<redline_model, redline_model_release> {};
 struct ImagePipeline : Handle<redline_image_pipeline, redline_image_pipeline_release> {};
 
-/// Text of the engine; bytes that are not UTF-8 become U+FFFD.
+/// Converts text of the engine; bytes that are not UTF-8 become U+FFFD.
 nb::str to_str(const char* text, size_t length);
-/// The text that f(char**, size_t* length, redline_error**) gives; `length` may be left alone.
+/// Returns the text of f(char**, size_t* length, redline_error**), which need not set `length`.
 template <class F>
 nb::str text_of(const F& f) {
   char* text = nullptr;
@@ -117,20 +118,20 @@ struct Text {
 using OptionalText = std::optional<Text>;
 inline const char* c_str(const OptionalText& text) { return text ? text->data : nullptr; }
 
-/// Token ids of NumPy, of array.array or of whatever else gives its memory.
+/// Token ids of NumPy, array.array or any other object with the buffer protocol.
 using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 /// Memory that the engine writes to.
 using Rows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<nb::numpy, float>;
 using Pixels = nb::ndarray<nb::numpy, uint8_t, nb::ndim<3>>;
 
-/// NumPy's array over memory that `owner` keeps. Not const: whoever has the array may change it.
+/// Returns a NumPy array over memory that `owner` keeps. It is not const: users may change the array.
 inline nb::object view(const redline_float_array& array, nb::handle owner) {
   const std::vector<size_t> shape(array.shape, array.shape + array.num_axes);
   return nb::cast(Floats(const_cast<float*>(array.data), array.num_axes, shape.data(), owner));
 }
 
-/// Texts or token ids as the C interface takes them; the objects keep the memory.
+/// Texts or token ids in the form of the C interface; the Python objects keep the memory.
 class Prompts {
  public:
   explicit Prompts(const nb::list& prompts);
@@ -150,7 +151,7 @@ class StepCheck {
   StepCheck& operator=(const StepCheck&) = delete;
   ~StepCheck() = default;
 
-  /// call(), but an exception of a callback comes before the error that it caused.
+  /// call(), but an exception of a callback has precedence over the error that it caused.
   template <class F>
   void call(const F& f) {
     redline_error* error = nullptr;
@@ -164,12 +165,12 @@ class StepCheck {
     if (code != REDLINE_OK) raise(code, error);
   }
 
-  /// For the C interface; `data` is this object.
+  /// Callback for the C interface; `data` is this object.
   static int32_t on_step(void* data) {
     return static_cast<StepCheck*>(data)->run([] { return true; });
   }
 
-  /// Runs `f` with the lock: not 0 if it returns false or raises.
+  /// Runs `f` with the lock. Returns a value other than 0 if `f` returns false or raises.
   template <class F>
   int32_t run(const F& f) {
     if (raised_ != nullptr) return 1;

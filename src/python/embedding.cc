@@ -1,4 +1,4 @@
-// Embedding models.
+// The Python bindings of embedding models.
 #include "python/options.h"
 
 namespace redline::python {
@@ -7,7 +7,7 @@ namespace {
 struct EmbeddingModel : Handle<redline_embedding_model, redline_embedding_model_release> {};
 struct TokenStates : Handle<redline_token_states, redline_token_states_release> {};
 
-/// The options of a call that handles signals between its steps.
+/// Returns the options of a call, extended so that it handles signals between its steps.
 redline_embed_options with_check(const EmbedOptions& options, StepCheck& check) {
   redline_embed_options given = options.value;
   given.on_step = StepCheck::on_step;

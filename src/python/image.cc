@@ -1,4 +1,4 @@
-// Image pipelines.
+// The Python bindings of image pipelines.
 #include <algorithm>
 
 #include "python/options.h"
@@ -9,9 +9,9 @@ namespace {
 struct ImageResult : Handle<redline_image_result, redline_image_result_release> {};
 struct PromptEmbeds : Handle<redline_prompt_embeds, redline_prompt_embeds_release> {};
 
-/// A completed step, within the callback only.
+/// A completed step. It can be read within its callback only.
 struct ImageProgress {
-  const redline_image_progress* step;  ///< null after the callback
+  const redline_image_progress* step;  ///< step of the C interface; null after the callback
   const redline_image_progress& get() const {
     if (step == nullptr)
       raise(REDLINE_INVALID_ARGUMENT, "a StepProgress has latents and previews during its callback only");
@@ -23,7 +23,7 @@ nb::object progress_latents(nb::handle_t<ImageProgress> self) {
   const redline_float_array& array = nb::cast<const ImageProgress&>(self).get().latents;
   size_t count = 1;
   for (size_t axis = 0; axis < array.num_axes; ++axis) count *= static_cast<size_t>(array.shape[axis]);
-  // A copy: the pipeline goes on in this memory.
+  // The latents are copied, because the pipeline goes on in this memory.
   auto copy = std::make_unique<float[]>(count);
   std::copy_n(array.data, count, copy.get());
   const float* const data = copy.get();
@@ -42,7 +42,7 @@ Pixels preview(const ImageProgress& self, int64_t index, int64_t max_side) {
   return Pixels(rgb, {static_cast<size_t>(height), static_cast<size_t>(width), 3}, owner);
 }
 
-/// Both callbacks of a request: signals, and the caller's function after each step.
+/// The callbacks of a request: the check for signals, and the caller's function after each step.
 struct RequestCheck : StepCheck {
   nb::object on_step;
 
@@ -81,7 +81,7 @@ Pixels result_image(nb::handle_t<ImageResult> self, size_t index) {
                 {static_cast<size_t>(image.height), static_cast<size_t>(image.width), 3}, self);
 }
 
-/// An array of `self`, or None where it has none.
+/// Returns a view of an array of `self`, or None if it has none.
 template <class T, class F>
 nb::object optional_view(nb::handle_t<T> self, const F& array_of) {
   const redline_float_array array = array_of(nb::cast<const T&>(self).get());

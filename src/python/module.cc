@@ -23,7 +23,7 @@ const char* error_class(redline_code code) {
   }
 }
 
-/// The file that the functions come from: REDLINE_LIBRARY may name another than the one beside the module.
+/// Returns the path of the loaded library. REDLINE_LIBRARY may name another one than the library next to the module.
 nb::str library_path() {
   Dl_info found = {};
   if (dladdr(reinterpret_cast<const void*>(&redline_version), &found) == 0 || found.dli_fname == nullptr)
@@ -31,7 +31,7 @@ nb::str library_path() {
   return nb::str(found.dli_fname);
 }
 
-/// take(), unless the interpreter unwinds this thread: then it waits for the end of the process.
+/// Returns take(). If the interpreter ends and unwinds this thread, waits for the end of the process instead.
 template <class Take>
 auto take_or_wait(const Take& take) {
   try {
@@ -75,7 +75,8 @@ nb::str to_str(const char* text, size_t length) {
 }
 
 Prompts::Prompts(const nb::list& prompts) {
-  static constexpr int32_t kNone = 0;  // a pointer that is not NULL says that these are ids
+  // The address for an empty list. A pointer that is not NULL says that the prompt is ids.
+  static constexpr int32_t kNone = 0;
   prompts_.reserve(prompts.size());
   for (nb::handle prompt : prompts) {
     if (nb::isinstance<nb::bytes>(prompt)) {
@@ -93,7 +94,7 @@ Prompts::Prompts(const nb::list& prompts) {
 
 NB_MODULE(_redline, m) {
   using namespace redline::python;
-  nb::set_leak_warnings(false);  // a model that a global variable holds is no error
+  nb::set_leak_warnings(false);  // a model in a global variable lives until the end, which is no error
   const int32_t version = redline_version_number() / 100;
   if (version != REDLINE_VERSION_NUMBER / 100) {
     const auto dotted = [](int32_t number) {

@@ -1,4 +1,4 @@
-// Single networks of image pipelines, from tensors in the caller's memory.
+// The Python bindings of single networks of image pipelines, which take tensors in the caller's memory.
 #include "python/options.h"
 
 namespace redline::python {
@@ -6,14 +6,14 @@ namespace {
 
 struct Network : Handle<redline_network, redline_network_release> {};
 
-/// Name, dtype, shape and address.
+/// An input tensor: name, dtype, shape and address.
 using Tensor = std::tuple<Text, Text, std::vector<int64_t>, uintptr_t>;
-/// Name, address and number of floats.
+/// An output tensor: name, address and number of floats.
 using Output = std::tuple<Text, uintptr_t, size_t>;
-/// Adapter, module, down, up, scale.
+/// The factors of an adapter for one module: adapter, module, down, up, scale.
 using Pair = std::tuple<Text, Text, Tensor, Tensor, double>;
 
-/// Python's libraries give addresses as integers.
+/// Converts an address to a pointer. Python's libraries give addresses as integers.
 template <class T>
 T* pointer_of(uintptr_t address) {
   return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)

@@ -1,4 +1,4 @@
-// The structs of the C interface that a caller fills in.
+// The Python bindings of the structs of the C interface that a caller fills in.
 #include "python/options.h"
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace {
 
 using Memory = std::vector<std::shared_ptr<const void>>;
 
-/// A field of a struct: what Python's annotations say, and the offsets of it and of its count (0: none).
+/// A field of a struct: its type in Python, its accessors, its offset, and the offset of its count (0: it has none).
 struct Field {
   const char* name;
-  const char* kind;  ///< what redline._convert checks: "int32", ...; empty where it does not
+  const char* kind;  ///< kind that redline._convert checks, such as "int32"; empty: it checks nothing
   const char* type;
-  const char* get_type;  ///< of the value that the getter returns
+  const char* get_type;  ///< type of the value that the getter returns
   void (*set)(void* field, size_t* count, nb::handle value, Memory& memory);
   nb::object (*get)(const void* field, size_t count);
   size_t offset, count_offset;
@@ -53,7 +53,7 @@ const char* keep_text(nb::handle value, Memory& memory) {
   return keep(memory, nb::cast<nb::bytes>(value))->c_str();
 }
 
-/// A list whose elements `read` makes of Python's.
+/// Sets a list field. `read` converts each element of Python's list.
 template <class T, class Read>
 void set_list(const T*& field, size_t* count, nb::handle value, Memory& memory, const Read& read) {
   std::vector<T> elements;
@@ -71,7 +71,7 @@ nb::object get_list(const T* field, size_t count, const Write& write) {
 
 nb::object text_object(const char* text) { return text == nullptr ? nb::none() : nb::object(nb::bytes(text)); }
 
-/// How a field of type T is written and read.
+/// Writes and reads a field of type T.
 template <class T>
 struct Access;
 
@@ -143,7 +143,7 @@ struct Access<const T*> {
 };
 
 template <>
-struct Access<const redline_adapter*> {  // name or None, path, weight
+struct Access<const redline_adapter*> {  // Python's tuple is (name or None, path, weight)
   static constexpr const char* kKind = "";
   static constexpr const char* kType = "list[tuple[bytes | None, bytes, float]]";
   static void set(const redline_adapter*& field, size_t* count, nb::handle value, Memory& memory) {
@@ -184,11 +184,11 @@ struct Access<redline_runtime*> {
     }
     field = nb::cast<const Runtime&>(*keep(memory, nb::borrow(value))).get();
   }
-  static constexpr const char* kGetType = "bool";  // whether it is set
+  static constexpr const char* kGetType = "bool";  // True if a runtime is set
   static nb::object get(redline_runtime* const& field, size_t) { return nb::bool_(field != nullptr); }
 };
 
-/// An array with the description that the struct points to.
+/// An array of Python, with the description to which the struct points.
 struct FloatArray {
   nb::ndarray<const float, nb::c_contig, nb::device::cpu> memory;
   std::vector<int64_t> shape;
@@ -409,7 +409,8 @@ constexpr Field kStepFields[] = {F(context),
                                  REDLINE_LIST(redline_network_step, timesteps, num_timesteps)};
 #undef F
 
-/// The class of a struct: a property for each field, and kind(name), what may be assigned to a field with one value.
+/// Adds the class of a struct, with a property for each field, and kind(name), which returns the kind of value that a
+/// field takes.
 template <class S, size_t kCount>
 nb::class_<Options<S>> add_struct(nb::module_& m, const char* name, const Field (&fields)[kCount]) {
   nb::class_<Options<S>> type(m, name);
@@ -472,7 +473,7 @@ void add_options(nb::module_& m) {
           [](GenerateOptions* self, nb::handle_t<Model> model) {
             new (self) GenerateOptions();
             redline_generate_options_init(&self->value, sizeof self->value, nb::cast<const Model&>(model).get());
-            keep(self->memory, nb::borrow(model));  // has the strings of the defaults
+            keep(self->memory, nb::borrow(model));  // keeps the model alive, which has the strings of the defaults
           },
           nb::arg("model"))
       .def("copy", [](const GenerateOptions& self) { return GenerateOptions(self); });

@@ -1,4 +1,4 @@
-// Structs of the C interface as Python objects whose attributes are the fields.
+// Wraps structs of the C interface as Python objects whose attributes are the fields.
 #pragma once
 
 #include "python/bindings.h"

@@ -1,4 +1,4 @@
-// Language models: generation, logits, sequences.
+// The Python bindings of language models: generation, logits, sequences.
 #include "python/options.h"
 
 namespace redline::python {
@@ -15,7 +15,7 @@ Top top_tokens(const redline_token_logprob* top, size_t count) {
   return found;
 }
 
-/// redline_piece, with memory of its own.
+/// A copy of a redline_piece, with memory of its own.
 struct Piece {
   explicit Piece(const redline_piece& p)
       : index(p.index), text(to_str(p.text, p.length)), token(p.token), logprob(p.logprob),
@@ -28,7 +28,7 @@ struct Piece {
   bool is_last;
 };
 
-/// redline_completion, with memory of its own.
+/// A copy of a redline_completion, with memory of its own.
 struct Completion {
   explicit Completion(const redline_completion& c) : value(c), text(to_str(c.text, c.length)) {
     for (size_t i = 0; i < c.num_tokens; ++i) {
@@ -38,17 +38,19 @@ struct Completion {
       logprobs.append(nb::make_tuple(c.logprobs[i], top_tokens(c.top + begin, c.top_offsets[i + 1] - begin)));
     }
   }
-  redline_completion value;  ///< only the numbers
+  redline_completion value;  ///< only its numbers are used, because its pointers may be invalid
   nb::str text;
   nb::list tokens, logprobs;
 };
 
-/// A generation and the function that gets its pieces, which lives longer: it is called until the handle is released.
+/// A generation and the function that gets its pieces. The function outlives the handle, because it is called until the
+/// handle is released.
 struct Generation {
-  /// On a thread of the model. An exception cannot reach a caller here: it ends the text and is reported.
+  /// Calls the function on a thread of the model. An exception cannot reach a caller there, so it ends the text and is
+  /// reported.
   static int32_t receive(const redline_piece* piece, void* data) {
     const Locked locked;
-    // A reference of its own: the function may drop the generation.
+    // This reference keeps the function alive, which may drop the generation.
     const nb::object on_piece = static_cast<Generation*>(data)->on_piece;
     try {
       return nb::cast<bool>(on_piece(Piece(*piece))) ? 0 : 1;
@@ -109,7 +111,7 @@ std::unique_ptr<Generation> submit(const Model& self, const nb::list& prompts, c
   return generation;
 }
 
-/// The next piece; none at the end. Signals are handled while it waits.
+/// Returns the next piece; none at the end. Handles signals while it waits.
 std::optional<Piece> next_piece(const Generation& self) {
   redline_piece piece = {};
   piece.struct_size = sizeof piece;

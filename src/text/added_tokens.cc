@@ -7,10 +7,10 @@
 namespace redline {
 namespace {
 
-/// A word character as in Rust's regex crate, which includes the two joiners.
+/// Returns true for word characters as Rust's regex crate defines them, which include the two joiners.
 bool joins_words(uint32_t c) { return is_word(c) || c == 0x200C || c == 0x200D; }
 
-/// The character that ends at `end`.
+/// Returns the character whose last byte is just before `end`; none if those bytes are not well-formed UTF-8.
 Utf8Char char_before(std::string_view text, size_t end) {
   for (size_t bytes = 1; bytes <= 4 && bytes <= end; ++bytes) {
     const Utf8Char c = utf8_at(text, end - bytes);

@@ -1,4 +1,4 @@
-// Added tokens: found in the text before normalization and pre-tokenization.
+// Finds added tokens in a text, before normalization and pre-tokenization.
 #pragma once
 
 #include <functional>
@@ -26,15 +26,15 @@ struct MarkedText {
   std::string_view text;
 };
 
-/// Finds tokens from left to right, the longest at each position.
+/// Finds added tokens from left to right, the longest one at each position.
 class AddedTokenFinder {
  public:
   Status add(AddedToken token);
-  /// Calls visit(part) for the parts of `text`, without empty ones, until it returns false or `work` stops.
+  /// Calls visit(part) for the non-empty parts of `text`, until visit returns false or `work` is stopped.
   void for_each_part(std::string_view text, bool parse_special, EncodeWork& work,
                      const std::function<bool(MarkedText)>& visit) const;
   bool empty() const { return tokens_.empty(); }
-  /// A token also consumes white space, of any length.
+  /// Returns true if a token also consumes white space, of any length.
   bool strips() const;
 
  private:

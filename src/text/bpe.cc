@@ -171,7 +171,7 @@ size_t BpeModel::append_symbols(std::string_view piece, size_t begin, size_t end
                        : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
                            ? small_char_ids_[c.value]
                            : char_id(piece.substr(pos, c.bytes));
-    // A run of unknown characters is one symbol, so a window may end only behind it.
+    // A run of unknown characters is one symbol, so a window may end only after the run.
     if (symbols.size() >= most && !(last_is_unk && options_.fuse_unk && id < 0)) break;
     bool bytes_known = options_.byte_fallback && id < 0;
     for (size_t i = 0; i < c.bytes && bytes_known; ++i)
@@ -297,7 +297,7 @@ size_t SpmModel::append_symbols(std::string_view piece, size_t begin, size_t end
 }
 
 void SpmModel::encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const {
-  size_t base = 0;  // of the places of the symbols
+  size_t base = 0;  // offset in `piece` of the window, from which the symbols count their positions
   const auto append = [&](size_t begin, size_t end, size_t most, std::vector<MergeSymbol>& symbols) {
     base = begin;
     return append_symbols(piece, begin, end, most, symbols);

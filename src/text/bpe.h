@@ -12,34 +12,36 @@
 
 namespace redline {
 
+/// Converts one piece of a text to token ids.
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// Appends the ids of one piece, which may contain any bytes. Counts the bytes of the piece, and stops early, in
-  /// `work`.
+  /// Appends the ids of one piece, which may contain any bytes. Counts the bytes of the piece in `work`, and stops
+  /// early if `work` is stopped.
   virtual void encode(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const = 0;
   /// encode() without bounds.
   void encode(std::string_view piece, std::vector<TokenId>& ids) const {
     EncodeWork work;
     encode(piece, work, ids);
   }
-  /// Maximum number of bytes of a piece that become one token; 0: there is no maximum. `spells_bytes`: pieces are
-  /// spelled in the byte alphabet, and the maximum is in bytes before that.
+  /// Returns the maximum number of bytes of a piece that become one token; 0: there is no maximum. `spells_bytes`:
+  /// pieces are spelled in the byte alphabet, and the maximum counts the bytes before spelling.
   virtual int64_t max_token_bytes(bool spells_bytes) const = 0;
 };
 
-/// Bytes of a token's piece. `spells_bytes`: a character in the byte alphabet is one.
+/// Returns the number of bytes of a token's piece. `spells_bytes`: each character in the byte alphabet counts as one
+/// byte.
 int64_t piece_bytes(std::string_view piece, bool spells_bytes);
 
 /// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016)
 /// over characters. For byte-level vocabularies, pieces first go through spell_bytes().
 struct BpeOptions {
   bool ignore_merges = false;           ///< a piece that is a token as a whole is not merged
-  bool whole_newlines = false;          ///< the same, for pieces of newlines only
+  bool whole_newlines = false;          ///< a piece of newlines that is a token as a whole is not merged
   bool byte_fallback = false;           ///< a character outside the vocabulary becomes its "<0x..>" tokens
   bool fuse_unk = false;                ///< adjacent unknown characters become one unk
   TokenId unk = -1;                     ///< -1: unknown characters are dropped
-  std::string continuing_prefix;        ///< before all characters of a piece but the first, for their lookup ("##")
+  std::string continuing_prefix;        ///< prefix ("##") for the lookup of all characters of a piece except the first
   std::string end_of_word;              ///< appended to the last character of a piece for its lookup ("</w>")
   bool refuses_unknown_merges = false;  ///< sides and results of merges must be tokens (tokenizers)
   bool unknown_separates = false;       ///< neighbors of unknown characters never merge (llama.cpp, not tokenizers)
@@ -49,8 +51,8 @@ class BpeModel : public TokenModel {
  public:
   /// `merges` in order of rank. Without refuses_unknown_merges, a merge whose sides or result are not tokens is kept,
   /// since it may lead to a token; an intermediate result that remains is emitted character by character.
-  /// invalid_argument: a merge with an empty side, whose right side lacks the prefix, or, with refuses_unknown_merges,
-  /// with a side or result that is no token; the message states its index.
+  /// invalid_argument: a merge with an empty side, or whose right side lacks the prefix, or, with
+  /// refuses_unknown_merges, with a side or result that is not a token; the message has its index.
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);
@@ -72,8 +74,8 @@ class BpeModel : public TokenModel {
   const Merge* find_merge(int32_t left, int32_t right) const;
   int32_t char_id(std::string_view character) const;
   void put(int32_t id, std::vector<TokenId>& ids) const;
-  /// Appends the symbols of the bytes [begin, end) of a piece, at most `most`, with places relative to `begin`. Returns
-  /// the byte behind the last one.
+  /// Appends the symbols of the bytes [begin, end) of a piece, at most `most`, with offsets relative to `begin`.
+  /// Returns the offset after the last symbol.
   size_t append_symbols(std::string_view piece, size_t begin, size_t end, size_t most,
                         std::vector<MergeSymbol>& symbols) const;
 
@@ -93,9 +95,8 @@ class SpmModel : public TokenModel {
  public:
   struct Options {
     TokenId unk = -1;
-    bool match_user_defined =
-        false;                  ///< find user-defined pieces within the piece, longest first, as sentencepiece does
-    bool split_unused = false;  ///< split pieces of type unused again at the end
+    bool match_user_defined = false;  ///< find user-defined pieces within the piece, longest first, like sentencepiece
+    bool split_unused = false;        ///< split pieces of type unused again at the end
   };
   /// scores.size() == vocabulary.size(); NaN counts as the lowest score.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const std::vector<float>& scores,
@@ -108,7 +109,7 @@ class SpmModel : public TokenModel {
 
  private:
   explicit SpmModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) { byte_ids_.fill(-1); }
-  /// As BpeModel::append_symbols.
+  /// See BpeModel::append_symbols().
   size_t append_symbols(std::string_view piece, size_t begin, size_t end, size_t most,
                         std::vector<MergeSymbol>& symbols) const;
   void put(std::string_view text, TokenId id, std::vector<TokenId>& ids) const;

@@ -47,11 +47,11 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
   for (size_t i = 0; i < num; ++i) {
     const bool spm = gguf.model == "llama";
     if (spm && gguf.token_types.empty() && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
-    // Some files mark end tokens as normal tokens; plain text must not become one.
+    // Some files mark end tokens as normal tokens. They become control tokens, because plain text must not become one.
     if (is_known_stop(v.pieces[i])) v.types[i] = TokenType::control;
   }
   v.build_index();
-  // These mark the channels of a harmony message and are displayed. For <|end|> see add_known_stops().
+  // These tokens mark the channels of a harmony message, and output shows them. For <|end|> see add_known_stops().
   for (const char* name : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
     const TokenId id = v.find(name);
     if (id >= 0) v.types[id] = TokenType::user_defined;

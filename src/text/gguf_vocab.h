@@ -1,4 +1,4 @@
-// The vocabulary of a GGUF file as plain data, independent of the file format.
+// The vocabulary of a GGUF file as plain data.
 #pragma once
 
 #include <memory>
@@ -22,27 +22,28 @@ struct GgufVocab {
   std::vector<std::string> merges;   ///< "a b"
   int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1, cls = -1, sep = -1;
   std::optional<bool> add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces;
-  std::optional<bool> lowercase, strip_accents;  ///< of "bert"
+  std::optional<bool> lowercase, strip_accents;  ///< settings of "bert"
   ChatTemplates chat_templates;
 };
-/// The tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot
+/// Reads the tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot
 /// express it (a pre-tokenizer without a name, a Unigram model, ...); the message names it.
 Result<GgufVocab> vocab_from_folder(const std::string& folder);
-/// chat_template.jinja, else chat_template of tokenizer_config.json (one, or a list of named ones). Empty: none.
+/// Reads chat_template.jinja, else chat_template of tokenizer_config.json (one, or a list of named ones). Empty: the
+/// folder has none.
 Result<ChatTemplates> chat_templates_from_folder(const std::string& folder);
-/// unsupported: an unknown model or pre-tokenizer; the message names it and lists the known ones.
+/// Makes a tokenizer. unsupported: an unknown model or pre-tokenizer; the message names it and lists the known ones.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 
-/// The tokenizer of a Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and
+/// Makes the tokenizer of a Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and
 /// generation_config.json for the special tokens. not_found: the folder has no such file.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
-/// A single tokenizer file; `config_text` is tokenizer_config.json or "".
+/// Make the tokenizer of a single file. `config_text` is tokenizer_config.json or "".
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes,
                                                                 std::string_view config_text);
 
-/// llama2.c's tokenizer.bin (maximum token length, then score, length and bytes of each piece) as a "llama" vocabulary.
-/// The file does not store its size: `vocab_size` comes from the checkpoint.
+/// Reads llama2.c's tokenizer.bin (maximum token length, then score, length and bytes of each piece) as a "llama"
+/// vocabulary. The file does not store the number of pieces: `vocab_size` comes from the checkpoint.
 Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size);
 
 }  // namespace redline

@@ -9,7 +9,7 @@
 namespace redline {
 namespace {
 
-/// "<s>" or {"content": "<s>", ...}.
+/// Returns the text of a token that is given as "<s>" or as {"content": "<s>", ...}.
 std::string token_text(const Json& object, const char* key) {
   const Json* value = member(object, key);
   if (!value) return "";

@@ -14,7 +14,7 @@
 namespace redline {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of nested Sequences
+constexpr int kMaxDepth = 16;  // greatest depth of nested Sequences
 
 int32_t number_of(TokenType type) { return static_cast<int32_t>(type); }
 
@@ -44,7 +44,7 @@ void set_tokens(const Tokenizer& tokenizer, const Json& json, const HfConfig& co
   }
 }
 
-/// model.merges as pairs. The tokenizer was loaded before, so each entry is "a b" or ["a", "b"].
+/// Returns model.merges as pairs. The tokenizer was loaded before, so each entry is "a b" or ["a", "b"].
 std::vector<std::pair<std::string, std::string>> read_gguf_merges(const Json& model) {
   std::vector<std::pair<std::string, std::string>> merges;
   for (const Json& merge : model["merges"]) {
@@ -79,7 +79,8 @@ Status read_patterns(const Json& step, std::vector<std::string>& patterns, int d
     const Json* pattern = member(step, "pattern");
     const std::string regex = pattern ? string_or(*pattern, "Regex", "") : "";
     const std::string behavior = string_or(step, "behavior", "");
-    // "Removed" with invert keeps the matches, and published patterns match everything.
+    // "Removed" with invert keeps the matches and drops the rest. It equals "Isolated" here, because published patterns
+    // match everything.
     const bool inverted = optional_bool(step, "invert").value_or(false);
     if (regex.empty() || behavior != (inverted ? "Removed" : "Isolated"))
       return unnamed(fmt::format("pre_tokenizer Split {}", spell(step)));
@@ -113,7 +114,7 @@ Status fill_byte_level(const Json& json, GgufVocab& vocab) {
 
 // SentencePiece's BPE as tokenizer.json spells it: GGUF's "llama" -----------------------------------------------------
 
-/// Whether a space is prepended; spaces become U+2581. unsupported: any other normalization.
+/// Returns true if a space is prepended. Requires that spaces become U+2581. unsupported: any other normalization.
 Result<bool> adds_space_prefix(const Json& json) {
   const Status other = unsupported(
       "normalizer or pre_tokenizer that GGUF's \"llama\" tokenizer does not have: it only marks spaces by U+2581");

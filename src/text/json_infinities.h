@@ -1,4 +1,4 @@
-// Numbers that JSON does not have, as Python writes them.
+// Replaces numbers that Python writes but JSON does not have.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace redline {
 
-/// Infinity, -Infinity and NaN ("time_step_limit": [0.0, Infinity]) become null: the default, which is the same value
-/// in every such field of transformers' and diffusers' configs.
+/// Returns `text` with Infinity, -Infinity and NaN ("time_step_limit": [0.0, Infinity]) replaced by null. null means
+/// the default, which is the same value in every such field of transformers' and diffusers' configs.
 inline std::string without_infinities(std::string_view text) {
   std::string out;
   bool in_string = false;

@@ -1,4 +1,4 @@
-// Checked access to JSON of untrusted files.
+// Reads JSON of untrusted files with checks.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,21 +12,21 @@ namespace redline {
 
 using Json = nlohmann::json;
 
-/// What the parser says, without the number in "[json.exception.parse_error.101] parse error at ...": a view of
-/// e.what().
+/// Returns the parser's message without the number in "[json.exception.parse_error.101] parse error at ...", as a view
+/// of e.what().
 std::string_view json_reason(const Json::exception& e);
-/// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the
-/// file.
+/// Parses JSON. invalid_argument: the message has the parser's reason and byte offset, or says that the text ends
+/// early. `name` is the name of the file.
 Result<Json> parse_json(std::string_view text, std::string_view name);
-/// As parse_json. invalid_argument: it is JSON, but no object.
+/// parse_json() for an object. invalid_argument: also JSON that is not an object.
 Result<Json> parse_json_object(std::string_view text, std::string_view name);
-/// The member; nullptr when `object` is not an object, or the member is missing or null.
+/// Returns the member; nullptr if `object` is not an object, or the member is missing or null.
 const Json* member(const Json& object, const char* key);
 std::string string_or(const Json& object, const char* key, std::string_view otherwise);
 std::optional<bool> optional_bool(const Json& object, const char* key);
 std::optional<int64_t> optional_int(const Json& object, const char* key);
-/// The value for messages, truncated after 100 bytes. Nested lists are shown by kind only: dump() recurses as deep as
-/// they nest, which untrusted files do not bound.
+/// Returns the value for messages, truncated after 100 bytes. Of nested lists only the kind is shown: dump() recurses
+/// into them, and untrusted files may nest them without limit.
 std::string spell(const Json& value);
 
 }  // namespace redline

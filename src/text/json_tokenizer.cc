@@ -13,14 +13,14 @@
 namespace redline {
 namespace {
 
-constexpr int kMaxSequenceDepth = 16;  // of nested Sequences
+constexpr int kMaxSequenceDepth = 16;  // greatest depth of nested Sequences
 
 Status unknown_type(std::string_view part, const Json& json, std::string_view known) {
   const std::string type = string_or(json, "type", "?");
   return unsupported("{} of type \"{}\"{}; known are {}", part, type, the_nearest(type, known), known);
 }
 
-/// {"String": "x"} or {"Regex": "x"}.
+/// Reads a pattern, which is {"String": "x"} or {"Regex": "x"}.
 Result<std::variant<Regex, std::string>> read_pattern(const Json& json, const char* part) {
   const Json* pattern = member(json, "pattern");
   if (pattern && member(*pattern, "String")) return std::variant<Regex, std::string>(string_or(*pattern, "String", ""));
@@ -103,7 +103,7 @@ Result<SplitBehavior> read_behavior(const Json& json, std::string_view otherwise
       name);
 }
 
-/// Metaspace's prepend_scheme, or add_prefix_space in older files.
+/// Reads Metaspace's prepend_scheme, or add_prefix_space, which older files have in its place.
 Result<MetaspaceStep::Prepend> read_prepend(const Json& json) {
   const bool prefix = optional_bool(json, "add_prefix_space").value_or(true);
   const std::string scheme = string_or(json, "prepend_scheme", prefix ? "always" : "never");
@@ -238,10 +238,10 @@ Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, i
   return {};
 }
 
-/// A list of TemplateProcessing: the special tokens before, between and after its texts.
+/// One template of TemplateProcessing: the special tokens before, between and after its texts.
 struct TemplateList {
   std::vector<std::vector<TokenId>> around = std::vector<std::vector<TokenId>>(1);
-  int64_t last_type = 0;  ///< of the last text
+  int64_t last_type = 0;  ///< type id of the last text
 
   Status read(const Json& json, const char* key, const Vocabulary& v) {
     const Json* list = member(json, key);
@@ -285,7 +285,7 @@ Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& part
   return {};
 }
 
-/// ["</s>", 1]
+/// Reads an end token, which is written ["</s>", 1].
 Status read_end_token(const Json& json, const char* key, const Vocabulary& v, std::vector<TokenId>& ids) {
   const Json* pair = member(json, key);
   const bool well_formed = pair && pair->is_array() && pair->size() == 2 && (*pair)[1].is_number_integer();
@@ -321,10 +321,10 @@ Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts
 
 struct JsonModel {
   BpeOptions options;
-  std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< views into the JSON
+  std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< pieces to merge; views into the JSON
 };
 
-/// Unigram's list of [piece, score].
+/// Reads Unigram's list of [piece, score].
 Status read_scored_pieces(const Json& vocab, Vocabulary& v, std::vector<double>& scores) {
   for (const Json& entry : vocab) {
     const bool well_formed = entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_number();
@@ -336,7 +336,7 @@ Status read_scored_pieces(const Json& vocab, Vocabulary& v, std::vector<double>&
   return {};
 }
 
-/// `scores`: of a Unigram model, by id.
+/// Reads the pieces of the model and the added tokens. `scores`: receives the scores of a Unigram model, by id.
 Status read_vocabulary(const Json& model, const Json* added, const HfConfig& config, Vocabulary& v,
                        std::vector<double>* scores) {
   const Json* vocab = member(model, "vocab");
@@ -469,7 +469,7 @@ void mark_model_tokens(TokenId unk, bool byte_fallback, Vocabulary& v) {
     v.types[static_cast<size_t>(unk)] = TokenType::unknown;
 }
 
-/// Tokenizer classes of transformers whose add_bos_token rebuilds the post-processor.
+/// Returns true for the tokenizer classes of transformers in which add_bos_token rebuilds the post-processor.
 bool flags_decide(const HfConfig& config) {
   for (const char* name : {"Llama", "CodeLlama", "Gemma", "Cohere"}) {
     if (config.tokenizer_class.starts_with(name)) return true;
@@ -520,8 +520,8 @@ Result<std::unique_ptr<TokenModel>> make_word_level(const Json& json, Vocabulary
   return std::unique_ptr<TokenModel>(std::make_unique<WordLevelModel>(v, std::move(is_word), unk));
 }
 
-/// A special token that only tokenizer_config.json names: transformers matches it in the text, even if it is a normal
-/// piece of the vocabulary ("!" of Stable Diffusion 2).
+/// Adds a special token that only tokenizer_config.json names: transformers matches it in the text, even if it is a
+/// normal piece of the vocabulary ("!" of Stable Diffusion 2).
 Status add_special(const std::string& content, TokenizerParts& parts) {
   Vocabulary& v = *parts.vocabulary;
   AddedToken token;

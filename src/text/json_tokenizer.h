@@ -1,4 +1,4 @@
-// Tokenizers from a parsed tokenizer.json, or one assembled from other files.
+// Makes tokenizers from a parsed tokenizer.json, or from one that was assembled from other files.
 #pragma once
 
 #include "text/hf_config.h"

@@ -1,4 +1,4 @@
-// The merge loop shared by both kinds of BPE.
+// The merge loop of both kinds of BPE.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,12 @@ struct MergeChoice {
   int32_t id = -1;    ///< result of merging the pair
 };
 
-/// merge_symbols() without a heap: for the few symbols of a word, looking at every pair again is faster.
+/// Limit of merge_few_symbols(), which is merge_symbols() without a heap: for the few symbols of a word, examining
+/// every pair again is faster.
 constexpr size_t kFewSymbols = 24;
 template <class Choose>
 void merge_few_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
-  MergeChoice choices[kFewSymbols];  // of a symbol and the next one
+  MergeChoice choices[kFewSymbols];  // of each symbol with the next one
   const auto consider = [&](int32_t left) {
     const MergeSymbol& a = symbols[left];
     const bool may_merge = a.next >= 0 && !a.frozen && !symbols[a.next].frozen;
@@ -59,7 +60,7 @@ void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
   if (symbols.size() <= kFewSymbols) return merge_few_symbols(symbols, choose);
   struct Candidate {
     uint64_t key;    // rank, then position
-    uint32_t bytes;  // of both: a candidate with another sum is stale
+    uint32_t bytes;  // sum of both symbols; if it differs now, the candidate is stale
     int32_t id;
   };
   const auto later = [](const Candidate& a, const Candidate& b) { return a.key > b.key; };
@@ -102,26 +103,28 @@ void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
   }
 }
 
-/// A merged symbol with its place in the text, a token of the result.
+/// A token of the result: a merged symbol with its place in the text.
 struct MergedToken {
   size_t begin = 0;
   uint32_t bytes = 0;
   int32_t id = -1;
 };
 
-/// Symbols of one window, of at most 64 KiB of text if symbols are characters.
+/// Number of symbols in one window, which are at most 64 KiB of text if symbols are characters.
 constexpr size_t kMergeWindow = size_t{1} << 14;
 
 /// merge_symbols() for a text of `size` bytes, in memory that does not depend on the size.
 ///
-/// append(begin, end, max_symbols, symbols) appends the symbols of the text from byte `begin` on, at most so many and
-/// not beyond `end`, with places relative to `begin`. It returns the byte behind the last one. emit(token) takes the
-/// tokens in order. False: a merge may reach farther than a window. The tokens so far are then wrong.
+/// append(begin, end, max_symbols, symbols) appends the symbols of the text from byte `begin` on, at most max_symbols
+/// and not beyond `end`, with offsets relative to `begin`. It returns the offset after the last symbol. emit(token)
+/// receives the tokens in order; returning false ends the call. merge_in_windows() returns false if a merge may span
+/// more than a window; the emitted tokens are then wrong.
 ///
-/// Tokens are those of the whole text. A sequence of tokens is the result of merging a text if and only if every two
-/// neighbors are the result of merging their own text: the first merge that crosses the border between two tokens would
-/// also be done in the text of the two alone, because all merges before it were inside of tokens. So two windows can be
-/// joined at any token border where the last token of one and the first token of the other are such a pair.
+/// The result equals that of merging the whole text. A sequence of tokens is the result of merging a text if and only
+/// if every two neighboring tokens are the result of merging their own text: the first merge that crosses the border
+/// between two tokens would also occur in the text of these two alone, because all merges before it were inside of
+/// tokens. So two windows can be joined at any token border where the last token of one and the first token of the
+/// other are such a pair.
 template <class Append, class Choose, class Emit>
 bool merge_in_windows(size_t size, size_t window, const Append& append, const Choose& choose, const Emit& emit,
                       EncodeWork& work) {

@@ -70,7 +70,7 @@ std::string strip_accents(std::string_view text, EncodeWork& work) {
   return out;
 }
 
-/// CJK ideographs, in the ranges of the tokenizers package.
+/// Returns true for CJK ideographs, in the ranges of the tokenizers package.
 bool is_chinese(uint32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
          (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
@@ -157,7 +157,7 @@ std::string replace_text(std::string_view text, std::string_view from, std::stri
 }
 
 std::string apply_map(const CharsMap& map, std::string_view text, EncodeWork& work) {
-  constexpr size_t kMaxBytes = 5;  // of a cluster that is looked up as a whole
+  constexpr size_t kMaxBytes = 5;  // longest grapheme cluster that is looked up as a whole
   std::string out;
   out.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
@@ -252,8 +252,9 @@ Result<CharsMap> CharsMap::parse(std::string_view blob) {
 }
 
 CharsMap::Match CharsMap::match_at(std::string_view text, size_t pos, bool longest) const {
-  // A unit: bits 0-7 are the label together with bit 31 (set in leaves), bit 8 means "has a leaf", bits 10-30 are the
-  // offset to the children, multiplied by 256 when bit 9 is set; a leaf stores its value in bits 0-30.
+  // The units of the double array have these bits: bits 0-7 are the label together with bit 31 (set in leaves), bit 8
+  // means "has a leaf", bits 10-30 are the offset to the children, multiplied by 256 when bit 9 is set; a leaf stores
+  // its value in bits 0-30.
   const auto offset = [](uint32_t unit) -> size_t { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
   Match best;
   size_t node = offset(units_[0]);
@@ -317,7 +318,7 @@ int64_t Normalizer::max_shrink() const {
             },
             [](const PrependText&) { return int64_t{1}; }, [](const SpellBytes&) { return int64_t{1}; },
             [](const SentencePieceNormalize& s) { return int64_t{s.map || s.remove_extra_whitespaces ? 0 : 1}; },
-            [](const auto&) { return int64_t{0}; },  // they may remove characters
+            [](const auto&) { return int64_t{0}; },  // the other steps may remove characters: no limit
         },
         step);
   return shrink;

@@ -1,4 +1,4 @@
-// Normalization of a text before pre-tokenization.
+// Normalizes a text before pre-tokenization.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace redline {
 /// from character sequences to replacements. Untrusted: every step is bounds-checked.
 class CharsMap {
  public:
-  /// ModelProto.NormalizerSpec.precompiled_charsmap: u32 size of the trie, trie, NUL-terminated replacements.
+  /// Parses ModelProto.NormalizerSpec.precompiled_charsmap: u32 size of the trie, trie, NUL-terminated replacements.
   static Result<CharsMap> parse(std::string_view blob);
   struct Match {
     size_t bytes = 0;  ///< 0: no match here
@@ -40,7 +40,8 @@ struct StripSpace {
   bool left, right;
 };
 struct StripAccents {};
-/// BERT's normalizer: white space becomes spaces and controls go (`cleans`), Chinese characters become words.
+/// BERT's normalizer. `cleans`: white space becomes spaces, and control characters are removed. `separates_chinese`:
+/// Chinese characters become separate words.
 struct BertNormalize {
   bool cleans = true, separates_chinese = true, strips_accents = true, lowercases = true;
 };
@@ -51,14 +52,14 @@ struct ReplaceRegex {
   Regex from;
   std::string to;
 };
-/// Prepended to a non-empty text.
+/// Prepends a prefix to a non-empty text.
 struct PrependText {
   std::string prefix;
 };
 struct SpellBytes {};
-/// tokenizers' Nmt: without controls, and spaces for other kinds of white space, marks without a width and U+2581.
+/// tokenizers' Nmt: removes control characters, and replaces other white space, zero-width marks and U+2581 by spaces.
 struct CleanControls {};
-/// The map as Hugging Face tokenizers applies it: a grapheme cluster shorter than six bytes with a prefix in the map is
+/// Applies the map like Hugging Face tokenizers: a grapheme cluster shorter than six bytes with a prefix in the map is
 /// replaced as a whole by the replacement of its shortest such prefix; other clusters are processed character by
 /// character. SentencePiece itself uses the longest match at each position.
 struct PrecompiledMap {
@@ -82,21 +83,21 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  /// `at_start`: the text is at the start of the input. Ill-formed bytes are kept. Every pass over the text counts in
-  /// `work`; if that stops, the result is a part of the normalized text.
+  /// Normalizes a text. `at_start`: the text is at the start of the input. Ill-formed bytes are kept. `work` counts
+  /// every pass over the text; if it is stopped, the result is a part of the normalized text.
   std::string apply(std::string_view text, bool at_start, EncodeWork& work) const;
   std::string apply(std::string_view text, bool at_start) const {
     EncodeWork work;
     return apply(text, at_start, work);
   }
-  /// Upper bound on the bytes of text that become one byte of the result; 0: there is none.
+  /// Returns an upper bound of the bytes of text that become one byte of the result; 0: there is none.
   int64_t max_shrink() const;
 
  private:
   std::vector<NormalizerStep> steps_;
 };
 
-/// Every match of `from` becomes `to`.
+/// Returns the text with every match of `from` replaced by `to`.
 std::string replace_regex(std::string_view text, const Regex& from, std::string_view to);
 std::string replace_regex(std::string_view text, const Regex& from, std::string_view to, EncodeWork& work);
 

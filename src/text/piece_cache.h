@@ -1,4 +1,4 @@
-// The tokens of short pieces that a thread has encoded before: most pieces of a text are words that occur again.
+// Caches the tokens of short pieces: most pieces of a text are words that occur again.
 #pragma once
 
 #include <atomic>
@@ -11,19 +11,20 @@
 
 namespace redline {
 
-/// Of one thread and one tokenizer. A piece has two places; a new one replaces the less recent of the two.
+/// A cache of one thread for one tokenizer. Each piece has two possible slots; a new piece replaces the less recently
+/// used of the two.
 class PieceCache {
  public:
   static constexpr size_t kMaxBytes = 15, kMaxIds = 4;
-  /// Texts from this length on are worth the megabyte of a cache.
+  /// Minimum length of a text for which a cache, which takes a megabyte, is used.
   static constexpr size_t kWorthBytes = 4096;
 
-  /// Different for each tokenizer.
+  /// Returns a number that identifies a tokenizer.
   static uint64_t next_owner() {
     static std::atomic<uint64_t> last{0};
     return ++last;
   }
-  /// The thread's cache, emptied if it was another tokenizer's.
+  /// Returns the thread's cache, emptied if another tokenizer has used it.
   static PieceCache& of_thread(uint64_t owner) {
     thread_local PieceCache cache;
     if (cache.owner_ != owner || !cache.entries_) {
@@ -34,8 +35,8 @@ class PieceCache {
     return cache;
   }
 
-  /// Appends the ids of `piece`, of 1 to kMaxBytes bytes, or calls encode(piece), which appends them. Up to 16 bytes
-  /// from the piece's begin are read if they lie before `end`.
+  /// Appends the cached ids of `piece`, which has 1 to kMaxBytes bytes, or calls encode(piece), which appends them.
+  /// Reads 16 bytes from the beginning of the piece if they lie before `end`.
   template <class Encode>
   void append(std::string_view piece, const char* end, std::vector<TokenId>& ids, const Encode& encode) {
     const Key key = key_of(piece, end);
@@ -65,7 +66,7 @@ class PieceCache {
   static constexpr size_t kEntries = size_t{1} << 15;
   static constexpr int kShift = 64 - 14, kLengthShift = 56, kCountShift = 60;
   static constexpr uint64_t kKeyBits = (uint64_t{1} << kCountShift) - 1;
-  /// The bytes, zero-padded, and in the last byte the length, with the number of ids above it.
+  /// The bytes of a piece, zero-padded. The last byte has the length, with the number of ids in the bits above it.
   struct Key {
     uint64_t low = 0, high = 0;
   };

@@ -27,7 +27,7 @@ CharClass class_of(const char* at) { return kClasses[static_cast<uint8_t>(*at)];
 bool is_letter(CharClass c) { return c == kUpper || c == kLower; }
 bool is_space(CharClass c) { return c == kBlank || c == kNewline; }
 
-/// The first character from `at` on that is not in `set`, a bit mask of classes.
+/// Returns the address of the first character from `at` on whose class is not in the bit mask `set`.
 template <unsigned set>
 const char* skip(const char* at, const char* end) {
   while (at < end && (set >> class_of(at) & 1) != 0) ++at;
@@ -35,7 +35,8 @@ const char* skip(const char* at, const char* end) {
 }
 constexpr unsigned kLetters = 1u << kUpper | 1u << kLower, kSpaceClasses = 1u << kBlank | 1u << kNewline;
 
-/// A match that ended at `to`, unless the character there may belong to it.
+/// Returns the bytes of a match that ended at `to`, or 0 if the character there is beyond this scanner and may belong
+/// to the match.
 size_t unless_beyond(const char* from, const char* to, const char* end) {
   return to < end && class_of(to) == kBeyond ? 0 : static_cast<size_t>(to - from);
 }
@@ -45,7 +46,7 @@ struct Contraction {
   Found found = Found::no;
   size_t bytes = 0;
 };
-/// 's 't 'd 'm 're 've 'll at `at`.
+/// Looks for one of the contractions 's 't 'd 'm 're 've 'll at `at`.
 Contraction contraction_at(const char* at, const char* end, bool any_case) {
   if (*at != '\'' || at + 1 >= end) return {};
   const auto letter = [&](size_t i) -> char {
@@ -60,7 +61,7 @@ Contraction contraction_at(const char* at, const char* end, bool any_case) {
   return letter(2) == (first == 'l' ? 'l' : 'e') ? Contraction{Found::yes, 3} : Contraction{};
 }
 
-/// \s*[\r\n]+ if `lines`, then \s+(?!\S), then \s+.
+/// Matches \s*[\r\n]+ if `lines`, then \s+(?!\S), then \s+.
 size_t match_spaces(const char* at, const char* end, bool lines) {
   const char* const to = skip<kSpaceClasses>(at, end);
   if (to < end && class_of(to) == kBeyond) return 0;
@@ -85,7 +86,8 @@ size_t match_gpt2(const char* at, const char* end) {
   }
 }
 
-/// What follows the letters in the patterns of Llama 3 and later ones. `tail`: what may follow other characters.
+/// Matches the alternatives that follow the alternatives for letters in the patterns of Llama 3 and later ones. `tail`:
+/// nonzero if slashes may follow other characters.
 template <unsigned tail>
 size_t match_rest(const char* at, const char* end, int max_digits) {
   if (class_of(at) == kDigit) {
@@ -100,7 +102,7 @@ size_t match_rest(const char* at, const char* end, int max_digits) {
     if (to < end && class_of(to) == kBeyond) return 0;
     if constexpr (tail == 0) {
       return static_cast<size_t>(skip<1u << kNewline>(to, end) - at);
-    } else {  // [\r\n/]*, of which the slashes before `to` are part of the run already
+    } else {  // matches [\r\n/]*; slashes before `to` are already part of the run
       const char* last = to;
       while (last < end && (class_of(last) == kNewline || *last == '/')) ++last;
       return static_cast<size_t>(last - at);
@@ -123,7 +125,7 @@ size_t match_llama3(const char* at, const char* end, int max_digits) {
   return match_rest<0>(at, end, max_digits);
 }
 
-/// [^\r\n\p{L}\p{N}]? before upper case letters, lower case letters and a contraction.
+/// Matches [^\r\n\p{L}\p{N}]? before upper case letters, lower case letters and a contraction.
 size_t match_gpt4o(const char* at, const char* end, int max_digits) {
   const CharClass first = class_of(at);
   if (first == kBeyond) return 0;

@@ -34,7 +34,7 @@ constexpr std::string_view kStopNames[] = {"<|eot_id|>",
                                            "<｜end▁of▁sentence｜>",
                                            "[e~["};
 
-/// The rules of tokenizers' decoder for word pieces, one token at a time.
+/// Decodes one word piece by the rules of the tokenizers package.
 std::string decode_word_piece(const DecodeRules& rules, std::string_view piece) {
   const bool continues =
       rules.word_prefix.empty() ? piece.starts_with(rules.continuing) : !piece.starts_with(rules.word_prefix);
@@ -166,7 +166,7 @@ class PipelineTokenizer final : public Tokenizer {
   bool drops_prefix_space() const override { return parts_.decode.drop_prefix_space; }
 
  private:
-  /// A piece of a byte-level vocabulary, which the model reads in the byte alphabet.
+  /// Encodes a piece of a byte-level vocabulary. The model reads its bytes spelled in the byte alphabet.
   void encode_bytes(std::string_view piece, EncodeWork& work, std::vector<TokenId>& ids) const {
     thread_local std::string spelled;
     spelled.clear();
@@ -176,8 +176,8 @@ class PipelineTokenizer final : public Tokenizer {
     if (spelled.capacity() > kKept) spelled = {};
   }
 
-  /// Calls visit(piece) for all pieces of well-formed text until it returns false. False: the expression leaves a gap,
-  /// which no tokenizer's does.
+  /// Calls visit(piece) for all pieces of well-formed text until it returns false. Returns false if the expression
+  /// leaves a gap, which the expressions of published tokenizers do not.
   template <class Visit>
   bool scan(std::string_view text, const Visit& visit) const {
     const char* const end = text.data() + text.size();
@@ -191,7 +191,7 @@ class PipelineTokenizer final : public Tokenizer {
     return true;
   }
 
-  /// Long texts for byte-level vocabularies.
+  /// Encodes a long text for a byte-level vocabulary, with a cache of pieces.
   void encode_long(std::string_view text, EncodeWork& work, std::vector<TokenId>& ids) const {
     PieceCache& cache = PieceCache::of_thread(owner_);
     const size_t before = ids.size();
@@ -219,7 +219,8 @@ class PipelineTokenizer final : public Tokenizer {
     });
   }
 
-  /// The maximum by the model's tokens and what the steps before it may take away from the text.
+  /// Returns the maximum number of bytes of text that one token can stand for; 0: there is no limit. The model's tokens
+  /// have a maximum, and the steps before the model may shorten the text.
   static int64_t max_token_bytes_of(const TokenizerParts& parts) {
     if (!parts.pre_tokenizer.keeps_text() || parts.added_before.strips() || parts.added_after.strips()) return 0;
     return parts.normalizer.max_shrink() * parts.model->max_token_bytes(parts.decode.byte_level);
@@ -227,7 +228,7 @@ class PipelineTokenizer final : public Tokenizer {
 
   TokenizerParts parts_;
   const bool splits_bytes_;
-  const Regex* const regex_;  ///< the only one, of parts_.pre_tokenizer, or nullptr
+  const Regex* const regex_;  ///< the only expression of parts_.pre_tokenizer, or nullptr
   std::optional<PieceScanner> scanner_;
   const uint64_t owner_ = PieceCache::next_owner();
   const int64_t max_token_bytes_ = max_token_bytes_of(parts_);

@@ -10,37 +10,38 @@
 
 namespace redline {
 
-/// Drops up to `start` times `content`, one character, from the start of a piece, and up to `stop` times from its end.
+/// Removes `content`, one character, up to `start` times from the beginning of a piece and up to `stop` times from its
+/// end.
 struct StripContent {
   std::string content;
   int64_t start = 0, stop = 0;
 };
 using DecodeStep = std::variant<ReplaceText, ReplaceRegex, StripContent>;
 
-/// How a token's piece is decoded to bytes. Control and unknown tokens are emitted as spelled.
+/// Rules for decoding a token's piece to bytes. Control and unknown tokens are emitted as spelled.
 struct DecodeRules {
   bool byte_level = false;        ///< pieces use the byte alphabet; other characters are kept
   bool byte_tokens = false;       ///< "<0x0A>" is one byte
-  bool keep_user_defined = true;  ///< user-defined tokens are emitted as spelled too
+  bool keep_user_defined = true;  ///< user-defined tokens are also emitted as spelled
   bool drop_prefix_space = false;
-  bool word_pieces = false;             ///< pieces are words with a space before, unless they begin with `continuing`
+  bool word_pieces = false;             ///< a space is put before each piece, unless it begins with `continuing`
   bool cleans_spaces = false;           ///< no space before punctuation and in contractions, as tokenizers' cleanup
-  std::string continuing, word_prefix;  ///< of word pieces: "##" and "", or "" and GGUF's "▁"
-  bool separated = false;               ///< a space between all pieces
+  std::string continuing, word_prefix;  ///< for word_pieces: "##" and "", or "" and GGUF's "▁"
+  bool separated = false;               ///< a space is put between all pieces
   std::string end_of_word;              ///< decoded as a space at the end of a piece, except at the end of the text
-  bool drop_suffix_space = false;       ///< one, of the text
-  std::vector<DecodeStep> steps;        ///< in order, within one piece
+  bool drop_suffix_space = false;       ///< removes one space at the end of the text
+  std::vector<DecodeStep> steps;        ///< applied in order, within one piece
 };
 
 struct TokenizerParts {
   std::string kind;
   std::string pre_tokenizer_name;
   std::unique_ptr<Vocabulary> vocabulary = std::make_unique<Vocabulary>();  ///< the model points into it
-  AddedTokenFinder added_before, added_after;                               ///< before and after normalisation
+  AddedTokenFinder added_before, added_after;  ///< tokens searched for before and after normalization
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
-  std::vector<TokenId> prefix, suffix;  ///< around the text with EncodeOptions.add_special
+  std::vector<TokenId> prefix, suffix;  ///< tokens around the text with EncodeOptions::add_special
   PairTemplate pair;
   DecodeRules decode;
   TokenId bos = -1, pad = -1;
@@ -53,7 +54,7 @@ struct TokenizerParts {
   void add_known_stops();
 };
 
-/// Whether a token of this name ends a generation in the model families that use it.
+/// Returns true if a token of this name ends a generation in the model families that use it.
 bool is_known_stop(std::string_view piece);
 
 /// Sorts the stop tokens and builds the tokenizer.

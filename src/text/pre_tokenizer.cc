@@ -39,7 +39,7 @@ void find_cuts(const SplitStep& step, std::string_view text, const Take& take) {
   if (goes_on && done < text.size()) take({done, text.size(), step.invert});
 }
 
-/// Joins and drops cuts as the behavior says, holding back one cut.
+/// Joins and drops cuts as the split behavior says. It holds back one cut, which the next one may join.
 template <class Give>
 class CutJoiner {
  public:
@@ -79,7 +79,7 @@ class Run {
   Run(const std::vector<PreTokenizerStep>& steps, size_t count, EncodeWork& work, const PreTokenizer::OnPiece& on_piece)
       : steps_(steps), count_(count), work_(work), on_piece_(on_piece), rewritten_(count) {}
 
-  /// Applies the steps from the one with this index on. False: on_piece has ended it.
+  /// Applies the steps from `index` on. Returns false if on_piece has ended the run.
   bool apply(size_t index, std::string_view piece, bool at_start) {
     if (piece.empty()) return true;
     if (index == count_) return on_piece_(piece);
@@ -146,7 +146,7 @@ class Run {
     };
     for (size_t pos = 0; pos < text.size();) {
       const size_t first = pos;
-      size_t digits = 0;  // of the run that begins here
+      size_t digits = 0;  // length of the run of digits that begins here
       Utf8Char c;
       for (; pos < text.size() && (c = utf8_at(text, pos)).valid && is_digit(c.value); pos += c.bytes) ++digits;
       if (digits == 0) {
@@ -167,7 +167,7 @@ class Run {
   const size_t count_;
   EncodeWork& work_;
   const PreTokenizer::OnPiece& on_piece_;
-  std::vector<std::string> rewritten_;  ///< the piece of a step that rewrites it, by step
+  std::vector<std::string> rewritten_;  ///< the rewritten piece of each step that rewrites pieces, by step
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Pre-tokenization: splitting a text into pieces that are encoded independently.
+// Pre-tokenization: splits a text into pieces that are encoded independently.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace redline {
 
-/// What happens to the matches when a piece is split, as tokenizers' SplitDelimiterBehavior.
+/// Handling of the matches when a piece is split, like tokenizers' SplitDelimiterBehavior.
 enum class SplitBehavior : uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 /// Splits at the matches of a pattern.
@@ -38,8 +38,8 @@ struct MetaspaceStep {
 struct FixedLengthStep {
   int64_t length;
 };
-/// Splits runs of digits into groups of three from the right: "1234567" -> 1 234 567. As regexes these look ahead to
-/// the end of the run at every digit, which is quadratic; hence a separate step.
+/// Splits runs of digits into groups of three from the right: "1234567" -> 1 234 567. A regex for this looks ahead to
+/// the end of the run at every digit, which takes quadratic time; hence a separate step.
 struct DigitGroupsStep {
   enum class Kind : uint8_t {
     numeric,        ///< \p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})), isolated
@@ -49,7 +49,7 @@ struct DigitGroupsStep {
   Kind kind = Kind::numeric;
 };
 
-/// The equivalent step for one of these patterns.
+/// Returns the step that is equivalent to one of these patterns; nullopt for other patterns.
 std::optional<DigitGroupsStep> digit_groups_of(std::string_view pattern);
 
 using PreTokenizerStep =
@@ -57,22 +57,22 @@ using PreTokenizerStep =
 
 class PreTokenizer {
  public:
-  /// A piece, which is never empty. False: no more.
+  /// Receives a piece, which is never empty. Returning false ends the call.
   using OnPiece = std::function<bool(std::string_view piece)>;
 
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
-  /// Calls on_piece for the pieces of `text` in order, without keeping them: memory is that of one piece per step.
-  /// `at_start`: the text is at the start of the input. The bytes that the first step has passed count in `work`.
-  /// Returns false if on_piece or `work` has ended it.
+  /// Calls on_piece for the pieces of `text` in order. Pieces are not kept: each step needs memory for one piece.
+  /// `at_start`: the text is at the start of the input. `work` counts the bytes that the first step has processed.
+  /// Returns false if on_piece or `work` has ended the call.
   bool apply(std::string_view text, bool at_start, EncodeWork& work, const OnPiece& on_piece) const;
 
-  /// Whether the last step is the byte level and all others only split.
+  /// Returns true if the last step is the byte level and all others only split.
   bool splits_bytes() const;
-  /// The steps before that one. Pieces are parts of `text`.
+  /// apply() without the last step, for splits_bytes(). Pieces are parts of `text`.
   bool split(std::string_view text, EncodeWork& work, const OnPiece& on_piece) const;
-  /// True if no step removes a part of the text.
+  /// Returns true if no step removes a part of the text.
   bool keeps_text() const;
-  /// The expression at whose matches these are cut, if it is the only step before the byte level.
+  /// Returns the regular expression that splits the text, if it is the only step before the byte level; else nullptr.
   const Regex* only_regex() const;
 
  private:
@@ -87,12 +87,12 @@ extern const std::string_view kLlama3Pattern, kQwen2Pattern, kGpt4oPattern;
 struct NamedPreTokenizer {
   PreTokenizer steps;
   bool ignore_merges = false;
-  bool add_bos = false;     ///< unless the file says otherwise
+  bool add_bos = false;     ///< default for files without the setting
   bool spell_bytes = true;  ///< false: pieces are raw UTF-8 with spaces as U+2581 and byte tokens "<0x..>"
 };
-/// unsupported: an unknown name; the message lists the known ones.
+/// Returns the pre-tokenizer of a name. unsupported: an unknown name; the message lists the known ones.
 Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name);
-/// The first name whose pre-tokenizer applies these patterns in order and spells bytes; "" for none.
+/// Returns the first name whose pre-tokenizer applies these patterns in order and spells bytes; "" if there is none.
 std::string_view name_of_pre_tokenizer(const std::vector<std::string>& patterns, bool ignore_merges);
 
 }  // namespace redline

@@ -76,7 +76,7 @@ namespace {
 enum : unsigned { kIgnoreMerges = 1, kAddBos = 2, kRawUtf8 = 4 };
 
 struct Row {
-  const char* names;  ///< separated by spaces
+  const char* names;  ///< names in tokenizer.ggml.pre, separated by spaces
   std::vector<const char*> patterns;
   unsigned flags = 0;
 };

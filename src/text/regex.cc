@@ -36,7 +36,7 @@ struct Free {
   }
 };
 
-/// Per-thread match data and context: concurrent searches must not share them.
+/// The match data and context of one thread. Concurrent searches must not share them.
 struct Scratch {
   std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
   std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>> context{pcre2_match_context_create(nullptr)};
@@ -64,7 +64,7 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
   bool in_class = false;
   bool class_begins = false;        // the next character is the first of the class, where ] is literal
   size_t atom = 0;                  // position in `out` of the last atom that a quantifier can follow
-  std::vector<size_t> open_groups;  // their positions in `out`
+  std::vector<size_t> open_groups;  // positions of the open groups in `out`
   for (size_t i = 0; i < in.size(); ++i) {
     const char c = in[i];
     const bool first = class_begins;

@@ -22,18 +22,17 @@ class Regex {
     size_t begin, end;
   };
 
-  /// invalid_argument with PCRE2's message and the position in the pattern.
+  /// Compiles a pattern. invalid_argument: the message has PCRE2's reason and the position in the pattern.
   static Result<Regex> compile(std::string_view oniguruma);
 
   /// Appends all matches from left to right, as byte spans of `text`. Ill-formed UTF-8 never matches and splits the
-  /// text: each well-formed run is searched separately. An empty match directly after another match is skipped. When a
-  /// search exceeds its work limit, the rest of its run is unmatched: a hostile pattern costs time proportional to the
-  /// limit and never hangs.
+  /// text: each well-formed run is searched separately. An empty match directly after another match is skipped. If a
+  /// search exceeds its work limit, the rest of its run counts as unmatched, so a hostile pattern takes bounded time.
   void find_all(std::string_view text, std::vector<Span>& matches) const;
   /// find_all() without a list: calls visit(match) for each match until it returns false.
   void for_each(std::string_view text, const std::function<bool(Span)>& visit) const;
-  /// The end of the match that begins at `from`, of text that is well-formed UTF-8; `from` itself: there is none, or it
-  /// is empty.
+  /// Returns the end of the match that begins at `from`; `from` itself if there is none or it is empty. `text` must be
+  /// well-formed UTF-8.
   size_t match_at(std::string_view text, size_t from) const;
   const std::string& pattern() const { return pattern_; }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxRwkvTokens = int64_t{1} << 24;
 constexpr const char* kEndOfText = "<|endoftext|>";
 
-/// `digits` hexadecimal digits at `pos`, or -1.
+/// Returns the value of `digits` hexadecimal digits at `pos`, or -1 if they are not there.
 int64_t hex_at(std::string_view text, size_t pos, size_t digits) {
   if (pos + digits > text.size()) return -1;
   int64_t value = 0;

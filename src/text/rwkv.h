@@ -21,20 +21,22 @@ class LongestMatchModel : public TokenModel {
   explicit LongestMatchModel(TokenId unk) : unk_(unk) {}
   TokenId unk_;
   PrefixMatcher tokens_;
-  size_t max_bytes_ = 1;    ///< of a token
+  size_t max_bytes_ = 1;    ///< maximum bytes of a token
   bool has_bytes_ = false;  ///< every byte is a token
 };
 
-/// Model and kind of a tokenizer whose vocabulary has the bytes of its tokens.
+/// Sets model and kind of a tokenizer whose vocabulary has the bytes of its tokens.
 Status fill_rwkv(TokenizerParts& parts, TokenId unk);
 
-/// A Python string or bytes literal ('a\n', b'\xff') as bytes; strings in UTF-8. invalid_argument: anything else.
+/// Converts a Python string or bytes literal ('a\n', b'\xff') to bytes; strings become UTF-8. invalid_argument: not
+/// such a literal.
 Result<std::string> parse_python_literal(std::string_view text);
-/// A token of GGUF's "rwkv" vocabulary, the inside of a Python bytes literal, as bytes.
+/// Converts a token of GGUF's "rwkv" vocabulary, the inside of a Python bytes literal, to bytes.
 std::string unescape_rwkv_token(std::string_view text);
 
-/// rwkv_vocab_v20230424.txt: a line for each token, with its id, a literal, and its length in bytes. Id 0 ends texts.
-/// invalid_argument: a line of another form, or whose length is not that of the literal; the message has its number.
+/// Makes the tokenizer of rwkv_vocab_v20230424.txt, which has a line for each token with its id, a literal, and its
+/// length in bytes. Id 0 ends texts. invalid_argument: a line of another form, or whose length is not that of the
+/// literal; the message has its number.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_rwkv_vocab(std::string_view text, const HfConfig& config);
 
 }  // namespace redline

@@ -18,8 +18,8 @@ constexpr size_t kMaxPieces = size_t{1} << 24;
 struct Field {
   uint32_t number = 0;
   uint32_t wire = 0;
-  uint64_t value = 0;      ///< wire types 0, 1 and 5
-  std::string_view bytes;  ///< wire type 2
+  uint64_t value = 0;      ///< value of a field of wire type 0, 1 or 5
+  std::string_view bytes;  ///< contents of a field of wire type 2
 };
 
 class Message {
@@ -28,7 +28,7 @@ class Message {
 
   bool at_end() const { return at_ == bytes_.size(); }
   size_t offset() const { return file_offset_ + at_; }
-  /// File offset of `part`, a view into this message.
+  /// Returns the file offset of `part`, a view into this message.
   size_t offset_of(std::string_view part) const {
     return file_offset_ + static_cast<size_t>(part.data() - bytes_.data());
   }

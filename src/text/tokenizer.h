@@ -1,4 +1,4 @@
-// Text to token ids and back.
+// Converts text to token ids and back.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct EncodeOptions {
       false;  ///< true: "<|im_end|>" in the text becomes its token; false: special tokens are plain text
 };
 
-/// Counts the work of one encode() call in slices of bytes, and stops it: at a number of tokens, or when a callback
-/// says so after a slice. Used by one thread.
+/// Counts the work of one encode() call in slices of bytes and stops it at a number of tokens, or if a callback after a
+/// slice returns false. Used by one thread.
 class EncodeWork {
  public:
   static constexpr size_t kSliceBytes = size_t{1} << 16;
@@ -32,13 +32,13 @@ class EncodeWork {
   explicit EncodeWork(int64_t max_tokens, OnSlice on_slice = {})
       : max_tokens_(max_tokens), on_slice_(std::move(on_slice)) {}
 
-  /// Counts bytes that have been processed. False: the call shall stop.
+  /// Counts processed bytes. Returns false if the call must stop.
   bool add(size_t bytes) {
     pending_ += bytes;
     if (pending_ >= kSliceBytes) end_slices();
     return !is_cancelled_;
   }
-  /// False: these are more ids than the call may have.
+  /// Returns false if the call may not have this many ids.
   bool has_room(size_t num_ids) {
     is_full_ = is_full_ || num_ids > static_cast<size_t>(max_tokens_);
     return !is_full_;
@@ -58,7 +58,7 @@ class EncodeWork {
 /// second text, suffix.
 struct PairTemplate {
   std::vector<TokenId> prefix, middle, suffix;
-  bool marks_second = false;  ///< everything after `middle` has token type 1
+  bool marks_second = false;  ///< the second text and `suffix` have token type 1
 };
 
 /// A vocabulary with its rules. Immutable after loading: encode and decode may be called from any thread. Formats: GGUF
@@ -67,46 +67,47 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Accepts any bytes: invalid UTF-8 is encoded as byte tokens where the vocabulary has them, else as U+FFFD.
+  /// Returns the ids of a text of any bytes: invalid UTF-8 is encoded as byte tokens if the vocabulary has them, else
+  /// as U+FFFD.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const {
     EncodeWork work;
     std::vector<TokenId> ids;
     encode(text, options, work, ids);
     return ids;
   }
-  /// Appends the ids of `text`. Stops early if `work` says so; the ids are then those of a part of the text. Time is
-  /// O(n log n) in the bytes of the text.
+  /// Appends the ids of `text`. If `work` stops the call, the ids are those of a part of the text. Time is O(n log n)
+  /// in the bytes of the text.
   virtual void encode(std::string_view text, EncodeOptions options, EncodeWork& work,
                       std::vector<TokenId>& ids) const = 0;
-  /// Maximum number of bytes of text that become one token; 0: there is no maximum.
+  /// Returns the maximum number of bytes of text that become one token; 0: there is no maximum.
   virtual int64_t max_token_bytes() const = 0;
-  /// The bytes of one token within a text (no prefix-space rule); may be part of a UTF-8 sequence. "" for control
-  /// tokens unless `special`, and for ids outside the vocabulary.
+  /// Returns the bytes of one token within a text (without the prefix-space rule), which may be part of a UTF-8
+  /// sequence. "" for control tokens unless `special`, and for ids outside the vocabulary.
   virtual std::string token_bytes(TokenId id, bool special = false) const = 0;
   /// Decodes a whole sequence, with the decoder's rules for the start of text (the prefix space is dropped).
   virtual std::string decode(const std::vector<TokenId>& ids, bool special = false) const = 0;
 
   virtual int64_t vocab_size() const = 0;
-  virtual TokenId bos() const = 0;    ///< -1 when there is none
-  virtual bool adds_bos() const = 0;  ///< encode(add_special) starts with bos()
-  /// Tokens that encode(add_special) puts before the text; suffix(): after it.
+  virtual TokenId bos() const = 0;    ///< -1: the tokenizer has none
+  virtual bool adds_bos() const = 0;  ///< encode() with add_special starts with bos()
+  /// Return the tokens that encode() with add_special puts before and after the text.
   virtual const std::vector<TokenId>& prefix() const = 0;
   virtual const std::vector<TokenId>& suffix() const = 0;
   virtual const PairTemplate& pair() const = 0;
-  virtual TokenId pad() const = 0;         ///< fills up short texts of a batch; -1 when the files have none
+  virtual TokenId pad() const = 0;         ///< fills up short texts of a batch; -1: the files have none
   virtual int64_t max_tokens() const = 0;  ///< model_max_length, including prefix and suffix; 0: not given
-  /// Tokens that end a generation (eos, eot, and so on), as given by the tokenizer's files. Sorted.
+  /// Returns the tokens that end a generation (eos, eot, and so on) according to the tokenizer's files, sorted.
   virtual const std::vector<TokenId>& stop_tokens() const = 0;
-  /// The piece as spelled in the vocabulary ("▁the", "Ġthe", "<0x0A>"); "" outside the vocabulary.
+  /// Returns the piece as spelled in the vocabulary ("▁the", "Ġthe", "<0x0A>"); "" for ids outside the vocabulary.
   virtual std::string piece(TokenId id) const = 0;
-  /// -1 when the vocabulary has no such piece.
+  /// Returns the id of a piece; -1 if the vocabulary does not have it.
   virtual TokenId find(std::string_view piece) const = 0;
-  /// "spm" or "bpe", for inspect.
+  /// Returns the kind of the tokenizer, such as "spm" or "bpe", for `inspect`.
   virtual std::string_view kind() const = 0;
-  /// Name of the pre-tokenizer ("llama-bpe", "tokenizer.json", ""), for inspect.
+  /// Returns the name of the pre-tokenizer ("llama-bpe", "tokenizer.json", ""), for `inspect`.
   virtual std::string_view pre_tokenizer() const = 0;
   virtual bool is_special(TokenId id) const = 0;
-  /// Whether encode() prepends a space that decode() removes.
+  /// Returns true if encode() prepends a space that decode() removes.
   virtual bool drops_prefix_space() const = 0;
 };
 
@@ -117,9 +118,9 @@ class StreamDecoder {
   /// `tokenizer` must outlive the decoder. `at_start`: the first token begins the text (prefix-space rule applies).
   /// `special`: control tokens appear in the text.
   StreamDecoder(const Tokenizer& tokenizer, bool at_start, bool special = false);
-  /// The text completed by this token; may be "".
+  /// Returns the text that is completed by this token; may be "".
   std::string push(TokenId id);
-  /// The remaining text; incomplete bytes become U+FFFD.
+  /// Returns the remaining text; incomplete bytes become U+FFFD.
   std::string finish();
 
  private:

@@ -94,31 +94,32 @@ bool is_regex_word(uint32_t c) { return is_word(c) || c == 0xB2 || c == 0xB3 || 
 
 namespace {
 
-/// Some of the characters that are their own NFC and compose with none before them: Latin, Cyrillic, quotes and dashes,
-/// Han.
+/// Returns true for some of the characters that are their own NFC and compose with none before them: Latin, Cyrillic,
+/// quotes and dashes, Han.
 bool stands_for_itself(uint32_t c) {
   return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x2010 && c <= 0x205E) || (c >= 0x4E00 && c <= 0x9FFF);
 }
 
-/// Some of the characters of class 0 that compose with none before them, in any form: besides those that stand for
-/// themselves Arabic and Devanagari letters, kana, Hangul syllables, emoji.
+/// Returns true for some of the characters of combining class 0 that compose with none before them, in any form:
+/// besides the characters of stands_for_itself(), these are Arabic and Devanagari letters, kana, Hangul syllables,
+/// emoji.
 bool begins_anew(uint32_t c) {
   return stands_for_itself(c) || (c >= 0x5D0 && c <= 0x5EA) || (c >= 0x621 && c <= 0x64A) ||
          (c >= 0x904 && c <= 0x928) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) ||
          (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1F300 && c <= 0x1FAFF);
 }
 
-/// A mark, or one of the two letters that decompose to a mark.
+/// Returns true for a mark and for the two letters that decompose to a mark.
 bool acts_as_mark(uint32_t c) { return is_mark(c) || c == 0xFF9E || c == 0xFF9F; }
 
-/// The decompositions of the marks in `marks`, in canonical order. utf8proc brings marks into order by exchanging
-/// neighbors, which takes quadratic time.
+/// Returns the decompositions of the marks in `marks`, in canonical order. It exists because utf8proc brings marks into
+/// order by exchanging neighbors, which takes quadratic time.
 std::string sorted_marks(std::string_view marks, int options) {
   struct Mark {
     utf8proc_int32_t value;
     utf8proc_propval_t order;
   };
-  constexpr utf8proc_ssize_t kMaxApart = 32;  // code points of one decomposition
+  constexpr utf8proc_ssize_t kMaxApart = 32;  // most code points of one decomposition
   std::vector<Mark> found;
   for (size_t pos = 0; pos < marks.size();) {
     const Utf8Char c = utf8_at(marks, pos);
@@ -141,9 +142,9 @@ std::string sorted_marks(std::string_view marks, int options) {
   return sorted;
 }
 
-/// `run` with long runs of marks decomposed and in canonical order, which has the same normal forms.
+/// Returns `run` with its long runs of marks decomposed and in canonical order. The normal forms stay the same.
 std::string with_sorted_marks(std::string_view run, int options) {
-  constexpr size_t kLongRun = 32;  // marks
+  constexpr size_t kLongRun = 32;  // number of marks from which a run is long
   std::string out;
   size_t done = 0;
   for (size_t pos = 0; pos < run.size();) {
@@ -176,7 +177,7 @@ size_t normalization_cut(std::string_view text, size_t pos) {
 }
 
 std::string normalize_unicode(std::string_view text, NormalForm form) {
-  if (is_ascii(text)) return std::string(text);  // in every form
+  if (is_ascii(text)) return std::string(text);  // ASCII is its own normal form in every form
   int options = UTF8PROC_STABLE;
   options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
@@ -209,7 +210,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
         pos += c.bytes;
         continue;
       }
-      // With the character before, with which this one may compose, up to the next one that stands for itself.
+      // This character may compose with the one before it. The part that is normalized begins there and ends at the
+      // next character that stands for itself.
       out.append(run.substr(begin, last - begin));
       for (Utf8Char next = c; !stands_for_itself(next.value);) {
         pos += next.bytes;

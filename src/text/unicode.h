@@ -9,7 +9,8 @@
 
 namespace redline {
 
-/// Length in bytes of the extended grapheme cluster (Unicode annex 29) at `pos`. An ill-formed subpart is a cluster.
+/// Returns the length in bytes of the extended grapheme cluster (Unicode annex 29) at `pos`. An ill-formed subpart is a
+/// cluster.
 size_t grapheme_bytes(std::string_view text, size_t pos);
 
 // Character properties as in the tokenizers package (Rust's char methods and the Unicode general categories).
@@ -21,22 +22,23 @@ bool is_mark(uint32_t c);         ///< category M
 bool is_nonspacing(uint32_t c);   ///< Mn
 bool is_other(uint32_t c);        ///< category C: controls, formats, private use, unassigned
 bool is_word(uint32_t c);         ///< Alphabetic, M, Nd, Pc
-bool is_regex_word(uint32_t c);   ///< Oniguruma's \w: also the superscripts and fractions of Latin-1
+bool is_regex_word(uint32_t c);   ///< Oniguruma's \w: is_word(), and the superscripts and fractions of Latin-1
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 /// Normalizes well-formed runs; ill-formed ones are passed through.
 std::string normalize_unicode(std::string_view text, NormalForm form);
-/// The first place from `pos` on at which `text` can be cut so that both parts can be normalized alone, in any form:
-/// the begin of a character that composes with none before it and that no mark moves across. The end if there is none.
+/// Returns the first position from `pos` on at which `text` can be divided so that both parts can be normalized
+/// separately, in any form: the beginning of a character that does not compose with one before it and that no mark
+/// moves across. Returns the end of the text if there is none.
 size_t normalization_cut(std::string_view text, size_t pos);
 std::string lowercase_unicode(std::string_view text);
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
-/// GPT-2's mapping of bytes to printable characters ("bytes_to_unicode": Radford et al. 2019, released code): printable
-/// Latin-1 maps to itself, the other 68 bytes to U+0100 and up in order.
+/// Append GPT-2's mapping of bytes to printable characters ("bytes_to_unicode": Radford et al. 2019, released code):
+/// printable Latin-1 maps to itself, the other 68 bytes to U+0100 and up in order.
 void append_byte_spelling(std::string& out, uint8_t byte);
 std::string spell_bytes(std::string_view bytes);
-/// The inverse. False, leaving `out` unchanged, when a character is not a byte's spelling.
+/// Does the inverse of spell_bytes(). Returns false, and leaves `out` unchanged, if a character does not spell a byte.
 bool unspell_bytes(std::string_view spelled, std::string& out);
 
 }  // namespace redline

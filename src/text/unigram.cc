@@ -8,7 +8,8 @@ namespace redline {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
-// A step of the best path: the bytes of its piece, and whether the piece is an unknown character.
+// A step of the best path has two parts: the bytes of its piece (kBytes), and a flag that the piece is an unknown
+// character (kUnknown).
 constexpr uint16_t kUnknown = 0x8000, kBytes = 0x7FFF;
 static_assert(PrefixMatcher::kMaxBytes <= kBytes);
 
@@ -44,7 +45,7 @@ void UnigramModel::encode(std::string_view text, EncodeWork& work, std::vector<T
   constexpr size_t kMaxCharBytes = 4;
   size_t ring = 8;
   while (ring <= std::max(max_bytes_, kMaxCharBytes)) ring *= 2;
-  thread_local std::vector<double> scores;   // of the best path to a position, modulo the size of the ring
+  thread_local std::vector<double> scores;   // score of the best path to each position, modulo the size of the ring
   thread_local std::vector<uint16_t> steps;  // the last step of the best path to a position; 0: none yet
   scores.assign(ring, 0);
   steps.assign(text.size() + 1, 0);
@@ -67,7 +68,7 @@ void UnigramModel::encode(std::string_view text, EncodeWork& work, std::vector<T
     if (!char_known) offer(pos, pos + char_bytes, options_.min_score - kUnknownPenalty, true);
     pos += char_bytes;
   }
-  // Turns the best path around: each of its positions then has the step that begins there.
+  // Reverses the best path, so that each of its positions has the step that begins there.
   uint16_t step = steps[text.size()];
   for (size_t end = text.size(); end > 0;) {
     const size_t begin = end - (step & kBytes);

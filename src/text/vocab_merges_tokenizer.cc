@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::string_view kEndOfWord = "</w>";
 
-/// Lines "left right" whose result is in the vocabulary: the published list is longer than the one CLIP uses.
+/// Reads the lines "left right" whose result is in the vocabulary. The others are skipped: the published list is longer
+/// than the one CLIP uses.
 Result<Json> read_merges(std::string_view text, const Json& vocab) {
   Json merges = Json::array();
   for (size_t line = 1; !text.empty(); ++line) {

@@ -11,25 +11,25 @@
 
 namespace redline {
 
-/// As in GGUF's tokenizer.ggml.token_type and SentencePiece's ModelProto.SentencePiece.Type.
+/// Types of tokens, numbered as in GGUF's tokenizer.ggml.token_type and SentencePiece's ModelProto.SentencePiece.Type.
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-/// Hash map from string to id that does not copy the strings: open addressing over ids into `pieces`, each with 32 bits
-/// of the hash, so that strings are compared only when they very likely match.
+/// A hash map from string to id that does not copy the strings. It uses open addressing over ids into `pieces`, each
+/// with 32 bits of the hash, so that strings are compared only if they very likely match.
 class PieceIndex {
  public:
   static uint64_t hash(std::string_view piece);
 
   void reserve(size_t pieces);
-  /// Inserts `id` unless an equal piece is present (the first wins). False when it was present.
+  /// Inserts `id` unless an equal piece is present (the first wins). Returns false if it was present.
   bool insert(const std::vector<std::string>& pieces, TokenId id);
   TokenId find(const std::vector<std::string>& pieces, std::string_view piece) const {  ///< -1: not found
     return find(pieces, piece, hash(piece));
   }
   TokenId find(const std::vector<std::string>& pieces, std::string_view piece, uint64_t hash) const;
 
-  /// A lookup has two dependent memory accesses. For batches, call prefetch for all, then prefetch_piece for all, then
-  /// find.
+  /// A lookup makes two dependent memory accesses. For a batch of pieces, call prefetch() for all, then
+  /// prefetch_piece() for all, then find().
   void prefetch(uint64_t hash) const {
     if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
   }
@@ -61,17 +61,17 @@ struct Vocabulary {
   bool is_special(TokenId id) const {
     return has(id) && (types[id] == TokenType::control || types[id] == TokenType::unknown);
   }
-  /// A token that plain text can become: not control, not unknown, not a byte token.
+  /// Returns true for a token that plain text can become: not control, not unknown, not a byte token.
   bool is_plain(TokenId id) const { return has(id) && !is_special(id) && types[id] != TokenType::byte; }
   void build_index();
 };
 
-/// The value of a byte token "<0x0A>", or -1.
+/// Returns the value of a byte token such as "<0x0A>"; -1 for other pieces.
 int byte_of_piece(std::string_view piece);
-/// The token of each byte, or -1.
+/// Returns the token of each byte, or -1.
 std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary);
 
-/// Finds the longest of many strings at a position: a trie over bytes.
+/// Finds the longest of many strings at a position, with a trie over bytes.
 class PrefixMatcher {
  public:
   static constexpr size_t kMaxBytes =
@@ -82,12 +82,13 @@ class PrefixMatcher {
     size_t bytes = 0;
   };
 
-  /// invalid_argument: "" or longer than kMaxBytes. The first of equal strings wins.
+  /// Adds a string. The first of equal strings wins. invalid_argument: "" or longer than kMaxBytes.
   Status insert(std::string_view text, int32_t value);
   Match longest_at(std::string_view text, size_t pos) const;
-  /// The first position from `pos` on where a string may begin.
+  /// Returns the first position from `pos` on where a string may begin.
   size_t next_start(std::string_view text, size_t pos) const {
-    // Two bytes tell more than one: runs of spaces are tokens of some vocabularies, and spaces are everywhere.
+    // Two bytes exclude more positions than one: runs of spaces are tokens of some vocabularies, and spaces are
+    // frequent.
     for (; pos + 1 < text.size(); ++pos)
       if (has_pair(static_cast<uint8_t>(text[pos]), static_cast<uint8_t>(text[pos + 1]))) return pos;
     if (pos < text.size() && !starts_[static_cast<uint8_t>(text[pos])]) ++pos;
@@ -119,9 +120,10 @@ class PrefixMatcher {
   };
   std::vector<Edge> edges_;
   size_t num_edges_ = 0;
-  std::vector<int32_t> values_ = {-1};  ///< by node
+  std::vector<int32_t> values_ = {-1};  ///< value of each node
   bool starts_[256] = {};
-  std::vector<uint64_t> pairs_;  ///< a bit for the first two bytes of each string; of one byte, with every second one
+  /// a bit for the first two bytes of each string; for strings of one byte, with every second byte
+  std::vector<uint64_t> pairs_;
 };
 
 }  // namespace redline

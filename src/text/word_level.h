@@ -1,14 +1,14 @@
-// A token for every whole word.
+// The token model with a token for every whole word.
 #pragma once
 
 #include "text/bpe.h"
 
 namespace redline {
 
-/// tokenizers' WordLevel: a piece that is a word of the vocabulary is its token, every other one is unknown.
+/// tokenizers' WordLevel: a piece that is a word of the vocabulary becomes its token, every other piece is unknown.
 class WordLevelModel : public TokenModel {
  public:
-  /// `is_word`: of each token; not tokens that were added to the model's vocabulary.
+  /// `is_word`: for each token, false if it was added to the model's vocabulary.
   WordLevelModel(const Vocabulary& vocabulary, std::vector<bool> is_word, TokenId unk)
       : vocabulary_(vocabulary), is_word_(std::move(is_word)), unk_(unk) {}
   using TokenModel::encode;

@@ -13,7 +13,7 @@ Result<std::unique_ptr<TokenModel>> WordPieceModel::make(const Vocabulary& vocab
       return text.empty() ? Status{} : pieces.insert(text, id).within(fmt::format("token {}", id));
     };
     if (options.word_prefix.empty()) {
-      // A piece with the prefix may begin a word too, as "##" does in "##".
+      // A piece with the continuing prefix may begin a word too: the text "##" begins with the piece "##".
       REDLINE_TRY(put(model->begins_, piece));
       if (piece.starts_with(options.continuing_prefix))
         REDLINE_TRY(put(model->continues_, piece.substr(options.continuing_prefix.size())));

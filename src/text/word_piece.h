@@ -6,14 +6,14 @@
 namespace redline {
 
 struct WordPieceOptions {
-  TokenId unk = -1;                      ///< of a word that no pieces spell
-  std::string continuing_prefix = "##";  ///< of the pieces inside a word
-  std::string word_prefix;               ///< of the pieces that begin a word: GGUF files have "▁" there, and no "##"
-  int64_t max_word_chars = 100;          ///< a longer word is unknown
+  TokenId unk = -1;                      ///< token of a word that no pieces spell
+  std::string continuing_prefix = "##";  ///< prefix of the pieces inside a word
+  std::string word_prefix;       ///< prefix of the pieces that begin a word: GGUF files have "▁" there, and no "##"
+  int64_t max_word_chars = 100;  ///< a longer word is unknown
 };
 
-/// Cuts a word into the longest pieces from the left (Devlin et al. 2018, arXiv:1810.04805; the matching is that of the
-/// released code). A word that cannot be cut to its end is one unknown token.
+/// Divides a word into the longest pieces from the left (Devlin et al. 2018, arXiv:1810.04805; the matching is that of
+/// the released code). A word that cannot be divided completely is one unknown token.
 class WordPieceModel : public TokenModel {
  public:
   /// invalid_argument: a piece longer than PrefixMatcher::kMaxBytes.

@@ -225,7 +225,7 @@ TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
   EXPECT_EQ(message({{nullptr, two}}), "batch entry 0: there is no sequence");
 }
 
-TEST(Batch, APoolThatRunsOutLeavesEverySequenceAsItWas) {
+TEST(Batch, OutOfMemoryLeavesEverySequenceUnchanged) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;

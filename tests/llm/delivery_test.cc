@@ -160,7 +160,7 @@ class SlowConstraints {
 
 // The mask of one request never comes: others, constrained or not, go on to their end meanwhile. Then it goes on, and
 // its text is the one that it has alone.
-TEST(Delivery, AConstraintThatTakesLongHoldsUpItsOwnRequestOnly) {
+TEST(Delivery, ASlowConstraintDelaysItsOwnRequestOnly) {
   SlowConstraints slow;
   Output alone;
   auto expected = slow.engine->generate(slow.request("", 12), collect(alone));

@@ -81,7 +81,7 @@ void check_fault(const std::string& path, bool prefix_cache) {
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(engine->generate(requests[i])->tokens, want[i]);
 }
 
-TEST(Faults, RefusedPagesEndRequestsOrDelayThemAndNothingLeaks) {
+TEST(Faults, OutOfMemoryEndsOrDelaysRequestsWithoutLeaks) {
   for (const bool prefix_cache : {true, false}) {
     check_fault(kTales, prefix_cache);
     for (const std::string model : {"mistral_window", "qwen2_layer_types"})

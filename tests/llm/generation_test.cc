@@ -82,7 +82,7 @@ TEST(Generation, CallsFromSeveralThreadsShareSteps) {
 }
 
 // The cache holds about two of the five sequences: the others wait, or are computed again.
-TEST(Generation, ASmallCacheDelaysRequestsButLosesNone) {
+TEST(Generation, PreemptionInASmallCacheLosesNoRequest) {
   const auto want = alone(100);
   TextEngineOptions options;
   options.cache_tokens = 8 * 32;
@@ -160,7 +160,7 @@ TEST(Generation, CancelEndsARequestFromAnyThread) {
   EXPECT_TRUE(engine->generate(generation_request(*engine, kPrompts[1], 3)).ok());
 }
 
-TEST(Generation, ARequestThatIsLateEndsWithWhatItHas) {
+TEST(Generation, TimeoutEndsARequestWithItsTextSoFar) {
   const auto engine = open_generation();
   GenerateRequest late = generation_request(*engine, kPrompts[0], 4000);
   late.timeout_ms = 1e-6;
@@ -331,7 +331,7 @@ TEST(PrefixReuse, SaltsAreKeptApart) {
   EXPECT_EQ(cache_miss_name(other->cache_miss), "not_stored");
 }
 
-TEST(PrefixReuse, WhatIsEvictedIsComputedAgain) {
+TEST(PrefixReuse, EvictedPrefixesAreRecomputed) {
   TextEngineOptions options;
   options.cache_tokens = 4 * 32;
   const auto engine = open_generation(options);
@@ -455,7 +455,7 @@ TEST(Generation, AnExceptionOfACallbackEndsItsRequestOnly) {
 }
 
 // At the end of its page a generation_request needs the page that the prompt of the next one would take.
-TEST(Generation, ARequestAtAPageBorderAndAPromptDoNotStopEachOther) {
+TEST(Generation, NoDeadlockOfARequestAtAPageBorderAndAPrompt) {
   TextEngineOptions options;
   options.cache_tokens = 3 * 32;
   const auto engine = open_generation(options);
@@ -502,7 +502,7 @@ TEST(Generation, CancellingTheRunningRequestLetsTheWaitingOneRun) {
   EXPECT_EQ(result->tokens.size(), 37u);  // 96 tokens fit, and one comes from their last logits
 }
 
-TEST(Sequence, AnAppendThatFailsHalfwayChangesNothing) {
+TEST(Sequence, RollbackOfAnAppendThatFailsHalfway) {
   TextEngineOptions options;
   options.cache_tokens = 4 * 32;
   options.max_batch_tokens = 16;

@@ -502,7 +502,7 @@ TEST(PagesOnDisk, AdaptersAreToldApartByTheirContents) {
   }
 }
 
-TEST(PagesOnDisk, WhatMemoryHasEvictedComesBack) {
+TEST(PagesOnDisk, PagesEvictedFromMemoryAreReloaded) {
   const TemporaryFolder folder;
   TextEngineOptions options = options_with(folder.path());
   options.cache_tokens = 9 * 32;  // one text at a time

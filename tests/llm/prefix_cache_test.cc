@@ -72,7 +72,7 @@ struct Cached : WrittenPool {
 
 PrefixKey salted(const std::string& salt) { return PrefixKey({}, salt); }
 
-TEST(PrefixCache, ASecondTurnComputesItsMessageOnly) {
+TEST(PrefixCache, HitOfASecondTurnComputesItsMessageOnly) {
   Cached c({key_values(1, 16)}, 100);
   const PrefixCacheTokens first = text(75), second = first + text(20, 200);
   EXPECT_EQ(c.run(first).length, 0);
@@ -168,7 +168,7 @@ TEST(PrefixCache, TheLeastRecentlyUsedLeafIsEvictedFirst) {
   EXPECT_EQ(c.longest(a), 96);
 }
 
-TEST(PrefixCache, WhatNoSequenceHoldsIsBounded) {
+TEST(PrefixCache, UnusedPagesAreLimited) {
   WrittenPool p({key_values(1, 16)}, 100);
   PrefixCache cache(p.pool, 3);
   const PrefixKey key;

@@ -65,7 +65,7 @@ TEST(Scheduler, SampledTokensGoFirstAndPromptsFillTheStep) {
   EXPECT_EQ(plan({}, budget(64)), Grants());
 }
 
-TEST(Scheduler, PromptsBesideSampledTokensHaveABudgetOfTheirOwn) {
+TEST(Scheduler, PrefillBudgetOfStepsThatAlsoDecode) {
   StepBudget b = budget(64);
   b.max_prefill_tokens = 16;
   EXPECT_EQ(plan({running(100), running(1), waiting(50)}, b), (Grants{{1, 1}, {0, 16}}));
@@ -131,7 +131,7 @@ TEST(Scheduler, APromptLongerThanAllWindowsIsAdmitted) {
   EXPECT_EQ(host.refused.size(), 1u);
 }
 
-TEST(Scheduler, TheLastOfTheLowestPriorityIsPreempted) {
+TEST(Scheduler, PreemptionTakesTheLatestRequestOfTheLowestPriority) {
   NoCache host;
   host.pages = 0;
   std::vector<ScheduledRequest> requests = {running(1), running(1), running(1), running(9)};
@@ -152,7 +152,7 @@ TEST(Scheduler, TheLastOfTheLowestPriorityIsPreempted) {
   EXPECT_EQ(Scheduler::victim(std::span(requests).first(1)), std::nullopt);
 }
 
-TEST(Scheduler, CancelledAndLateRequestsEndBeforeTheStep) {
+TEST(Scheduler, CancellationAndTimeoutEndRequestsBeforeTheStep) {
   NoCache host;
   std::vector<ScheduledRequest> requests = {running(1), running(1), waiting(10), waiting(5), waiting(7)};
   requests[0].is_cancelled = true;
@@ -185,7 +185,7 @@ int64_t total_tokens(const SchedulerSimulator& s) {
   return sum;
 }
 
-TEST(SchedulerSimulator, ALongPromptDoesNotHoldUpShortOnesNorTheyIt) {
+TEST(SchedulerSimulator, FairnessLongAndShortPromptsBothProgress) {
   for (const std::string client : {"", "same"}) {
     std::vector<SimulatedRequest> traffic = {one(128 * 1024, 10, 0, client)};
     for (int i = 0; i < 64; ++i) traffic.push_back(one(100, 20, 1000 + i, client));
@@ -206,7 +206,7 @@ TEST(SchedulerSimulator, ALongPromptDoesNotHoldUpShortOnesNorTheyIt) {
   }
 }
 
-TEST(SchedulerSimulator, ALongPromptIsNotStarvedByAnEndlessStreamOfShortOnes) {
+TEST(SchedulerSimulator, NoStarvationOfALongPromptByEndlessShortOnes) {
   // The stream alone would use 90 % of the steps' tokens.
   std::vector<SimulatedRequest> traffic = {one(20000, 5, 0)};
   for (int i = 0; i < 3000; ++i) traffic.push_back(one(120, 2, i * 72.0));
@@ -219,7 +219,7 @@ TEST(SchedulerSimulator, ALongPromptIsNotStarvedByAnEndlessStreamOfShortOnes) {
   EXPECT_LE(longest, 20);
 }
 
-TEST(SchedulerSimulator, ClientsThatAreBackloggedAreServedEqually) {
+TEST(SchedulerSimulator, FairnessBetweenBackloggedClients) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 600; ++i) traffic.push_back(one(200 + i % 7 * 50, 30, 0, "many"));
   for (int i = 0; i < 60; ++i) traffic.push_back(one(1500, 30, 0, "few"));
@@ -258,12 +258,12 @@ int64_t delay_beside_users(int users, bool names_users) {
   return s.requests.back().first_token - s.requests.back().arrival_step;
 }
 
-TEST(SchedulerSimulator, AClientGainsNothingByNamingManyUsers) {
+TEST(SchedulerSimulator, FairnessAClientGainsNothingByNamingManyUsers) {
   EXPECT_LE(delay_beside_users(40, true), 4);
   EXPECT_LE(delay_beside_users(40, true), delay_beside_users(40, false) + 1);  // of equal counters the older is first
 }
 
-TEST(SchedulerSimulator, UsersOfOneClientAreServedEqually) {
+TEST(SchedulerSimulator, FairnessBetweenUsersOfOneClient) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 100; ++i) traffic.push_back(one(500, 2, 0, "key"));
   for (SimulatedRequest& r : traffic) r.user = "many";
@@ -275,7 +275,7 @@ TEST(SchedulerSimulator, UsersOfOneClientAreServedEqually) {
 }
 
 // A client that sends each request under another name is not remembered under all of them.
-TEST(Scheduler, ThousandsOfUsersThatHaveLeftAreForgotten) {
+TEST(Scheduler, FairnessCountersOfThousandsOfIdleUsersAreForgotten) {
   Scheduler scheduler;
   NoCache host;
   ScheduledRequest slow = waiting(1 << 20);
@@ -293,7 +293,7 @@ TEST(Scheduler, ThousandsOfUsersThatHaveLeftAreForgotten) {
   EXPECT_GE(scheduler.num_known_clients(), Scheduler::kMaxIdle / 4);
 }
 
-TEST(SchedulerSimulator, AClientThatWasIdleHasNoCredit) {
+TEST(SchedulerSimulator, FairnessAnIdleClientGetsNoCredit) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 400; ++i) traffic.push_back(one(500, 10, i * 10.0, "steady"));
   traffic.push_back(one(500, 10, 0, "late"));
@@ -320,7 +320,7 @@ TEST(SchedulerSimulator, ThousandsOfClientsAreServedInTheirOrder) {
   EXPECT_LE(s.steps, 4000 / 64 * 9 + 100);
 }
 
-TEST(SchedulerSimulator, ABurstIsNotDelayedByWhatDecodes) {
+TEST(SchedulerSimulator, PrefillOfABurstIsNotDelayedByDecodingRequests) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 32; ++i) traffic.push_back(one(50, 2000, 0));
   for (int i = 0; i < 32; ++i) traffic.push_back(one(300, 10, 5000));
@@ -334,7 +334,7 @@ TEST(SchedulerSimulator, ABurstIsNotDelayedByWhatDecodes) {
   EXPECT_LE(s.requests[31].end_step, 2000 + 20);
 }
 
-TEST(SchedulerSimulator, APreemptionStormEndsAndWastesLittle) {
+TEST(SchedulerSimulator, PreemptionStormEndsAndRecomputesLittle) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 100; ++i) traffic.push_back(one(40, 900, i));
   SimulatedMachine machine;
@@ -354,7 +354,7 @@ TEST(SchedulerSimulator, APreemptionStormEndsAndWastesLittle) {
 }
 
 // A closed loop in a small cache: there are always newcomers, who have been served less than those that were preempted.
-TEST(SchedulerSimulator, APreemptedRequestIsNotStarvedByNewcomers) {
+TEST(SchedulerSimulator, NoStarvationOfAPreemptedRequestByNewRequests) {
   for (const std::string client : {"", "same"}) {
     SimulatedMachine machine;
     machine.sequences = 16;
@@ -376,7 +376,7 @@ TEST(SchedulerSimulator, APreemptedRequestIsNotStarvedByNewcomers) {
   }
 }
 
-TEST(SchedulerSimulator, ARequestThatDoesNotFitIsOvertakenButNotForever) {
+TEST(SchedulerSimulator, NoStarvationOfARequestThatDoesNotFit) {
   std::vector<SimulatedRequest> traffic = {one(32 * 60, 200, 0), one(32 * 80, 5, 1)};
   for (int i = 0; i < 2000; ++i) traffic.push_back(one(64, 40, 2 + i));
   SimulatedMachine machine;
@@ -392,7 +392,7 @@ TEST(SchedulerSimulator, ARequestThatDoesNotFitIsOvertakenButNotForever) {
   for (const SimulatedRequest& r : s.requests) EXPECT_EQ(r.reason, FinishReason::kLength);
 }
 
-TEST(SchedulerSimulator, AnUrgentRequestTakesThePlaceOfOthers) {
+TEST(SchedulerSimulator, PriorityAnUrgentRequestPreemptsOthers) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 30; ++i) traffic.push_back(one(200, 300, 0, "", 1));
   traffic.push_back(one(900, 20, 3000, "", 0));
@@ -413,7 +413,7 @@ TEST(SchedulerSimulator, AnUrgentRequestTakesThePlaceOfOthers) {
   }
 }
 
-TEST(SchedulerSimulator, AnUrgentRequestThatDoesNotFitIsNotOvertaken) {
+TEST(SchedulerSimulator, PriorityAnUrgentRequestThatDoesNotFitIsNotOvertaken) {
   std::vector<SimulatedRequest> traffic = {one(32 * 50, 300, 0, "", 0)};
   traffic.push_back(one(32 * 80, 5, 100, "", 0));
   for (int i = 0; i < 50; ++i) traffic.push_back(one(64, 10, 200, "", 1));
@@ -424,7 +424,7 @@ TEST(SchedulerSimulator, AnUrgentRequestThatDoesNotFitIsNotOvertaken) {
   for (size_t i = 2; i < s.requests.size(); ++i) EXPECT_GE(s.requests[i].first_admitted, s.requests[1].first_admitted);
 }
 
-TEST(SchedulerSimulator, CancelledAndLateRequestsEndWithTheNextStep) {
+TEST(SchedulerSimulator, CancellationAndTimeoutEndRequestsAtTheNextStep) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 40; ++i) {
     SimulatedRequest r = one(400, 500, i * 20.0);
@@ -448,7 +448,7 @@ TEST(SchedulerSimulator, CancelledAndLateRequestsEndWithTheNextStep) {
   EXPECT_EQ(s.requests[2].reason, FinishReason::kTimeout);
 }
 
-TEST(SchedulerSimulator, PromptsThatShareTheirBeginningComputeItOnce) {
+TEST(SchedulerSimulator, PrefixCacheSharedPrefixOfPromptsIsComputedOnce) {
   std::vector<SimulatedRequest> traffic;
   for (int i = 0; i < 16; ++i) {
     SimulatedRequest r = one(1030, 32);

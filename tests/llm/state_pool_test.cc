@@ -125,7 +125,7 @@ TEST(StatePool, SequencesGrowShrinkAndGivePagesBack) {
   EXPECT_EQ(p.used(0), 0);
 }
 
-TEST(StatePool, ForksShareUntilOneWrites) {
+TEST(StatePool, ForksCopyOnWrite) {
   WrittenPool p({key_values(1, 16)}, 20);
   SequenceState a(p.pool);
   std::vector<uint8_t> tokens(40);

@@ -34,7 +34,7 @@ std::vector<int64_t> first_tokens(const SchedulerSimulator& s, const std::string
   return steps;
 }
 
-TEST(RecordedTraffic, EverybodyIsServedInTime) {
+TEST(RecordedTraffic, FairnessAllRequestsAreServedInTime) {
   const auto traffic = read_traffic(kTrafficMixed);
   ASSERT_TRUE(traffic.ok()) << traffic.status().to_string();
   ASSERT_GT(traffic->size(), 100u);

@@ -14,7 +14,7 @@ struct CountedPlan {
   ~CountedPlan() { g_alive.erase(number); }
 };
 
-TEST(PlanCache, KeepsWhatWasUsedLast) {
+TEST(PlanCache, EvictsTheLeastRecentlyUsedPlan) {
   PlanCache<int, CountedPlan> cache(3);
   int made = 0;
   const auto use = [&](int key) {

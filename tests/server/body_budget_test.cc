@@ -26,7 +26,7 @@ TEST(BodyBudget, BodiesOfManyClientsStayWithinTheLimit) {
 }
 
 // Whoever fills the budget with bodies that never end loses them, and not the others.
-TEST(BodyBudget, TheClientThatHasTheMostMakesRoom) {
+TEST(BodyBudget, EvictionTakesBodiesOfTheClientWithTheMost) {
   const auto budget = std::make_shared<BodyBudget>(64 * kMiB);
   std::vector<std::shared_ptr<BodyBudget::Lease>> hog;
   std::vector<int> lost(8);

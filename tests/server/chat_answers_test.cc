@@ -388,7 +388,7 @@ TEST(ChatAnswers, AStalledStepIsNotHealthy) {
   EXPECT_NE(body_of(*answer).find("makes no progress"), std::string::npos);
 }
 
-TEST(ChatAnswers, ATextThatNobodyReadsIsGivenUp) {
+TEST(ChatAnswers, SlowReaderTimeoutEndsAStream) {
   Fake fake(std::string(20 << 20, 'a'), "");
   fake.engine->piece_bytes = 1 << 20;
   HttpRequest call = make_request("POST", "/v1/completions", R"({"prompt": "a", "stream": true})");

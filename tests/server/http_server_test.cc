@@ -167,7 +167,7 @@ TEST_F(HttpServerTest, LivenessDoesNotWaitForHandlersThatTakeLong) {
   for (Client& one : slow) EXPECT_EQ(one.status(), 200);
 }
 
-TEST_F(HttpServerTest, AClientThatTakesAllItsThreadsLeavesOneToAnother) {
+TEST_F(HttpServerTest, FairnessAClientCannotTakeAllThreads) {
   listen({.handler_threads = 3});
   std::vector<Client> slow;
   for (int i = 0; i < 8; ++i) {
@@ -310,7 +310,7 @@ TEST_F(HttpServerTest, AnAnswerThatNobodyReadsLosesItsConnection) {
   EXPECT_EQ(quick_status(), 200);
 }
 
-TEST_F(HttpServerTest, DrainingEndsWithItsTime) {
+TEST_F(HttpServerTest, DrainTimeout) {
   listen({.drain_timeout_s = 0.05});
   Client one = client();
   one.get("/never");

@@ -116,7 +116,7 @@ TEST(Residency, WhatFitsIsLoadedAtTheStart) {
   EXPECT_EQ(m.loaded(), "abd");
 }
 
-TEST(Residency, TheOldestMakesRoom) {
+TEST(Residency, EvictionOfTheLeastRecentlyUsedModel) {
   Models m({.memory_bytes = 10 * kMiB}, {4, 4, 4, 9});
   for (const size_t i : {0, 1, 0, 2}) ASSERT_TRUE(m.load(i).ok());
   EXPECT_EQ(m.loaded(), "ac");  // b was used before a
@@ -225,7 +225,7 @@ TEST(Residency, IdleModelsAreUnloaded) {
   eventually([&] { return m.loaded().empty(); });
 }
 
-TEST(Residency, TheEndAnswersWhoWaits) {
+TEST(Residency, ShutdownAnswersWaitingRequests) {
   Models m({.memory_bytes = 10 * kMiB}, {6, 6});
   ASSERT_TRUE(m.load(0).ok());
   const auto use = m.residency.use(*m.all[0]);

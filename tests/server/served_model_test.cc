@@ -51,7 +51,7 @@ TEST(ServedModel, AdaptersHaveALimit) {
 }
 
 // A client that fills the queue leaves places for others, and the next one does so too.
-TEST(ServedModel, TheQueueKeepsPlacesForOtherClients) {
+TEST(ServedModel, FairnessTheQueueKeepsPlacesForOtherClients) {
   const auto model = std::make_shared<ServedModel>("fake", std::make_unique<testing::FakeEngine>("text"), 316);
   ASSERT_EQ(model->max_in_flight(), 320);
   std::vector<ServedModel::Ticket> tickets;

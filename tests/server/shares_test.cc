@@ -96,7 +96,7 @@ TEST(Shares, ABodyThatWouldTakeMoreMemoryThanThereIsIsRefused) {
   EXPECT_FALSE(header_of(*answer, "Retry-After").empty());
 }
 
-TEST(Shares, AClientThatHasGoneIsNotWorkedFor) {
+TEST(Shares, DisconnectOfAClientSkipsItsRequest) {
   Served served;
   HttpRequest request = make_request("POST", "/v1/completions", R"({"prompt": "a"})");
   request.abandoned = std::make_shared<std::atomic<bool>>(true);

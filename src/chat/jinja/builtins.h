@@ -1,4 +1,4 @@
-// The tables of filters, tests and global functions. A row describes itself; parameters may be given by name.
+// The tables of filters, tests and global functions. Each row has its name and parameters, which may be given by name.
 #pragma once
 
 #include <span>
@@ -9,16 +9,17 @@
 namespace redline::jinja {
 
 constexpr size_t kMaxParameters = 7;
-/// What a function takes: names in order, of which the first `required` must be given.
+/// The parameters of a function: names in order, of which the first `required` must be given.
 struct Parameters {
   size_t required = 0;
   const char* names[kMaxParameters] = {};
 };
-/// Puts the arguments in the order of the parameters; missing where not given. False after an error.
+/// Puts the arguments in the order of the parameters, with missing() for those not given. Returns false after an error.
 bool bind_arguments(Evaluation& e, std::string_view function, const Args& args, const Parameters& parameters,
                     std::span<Value> values);
 
-/// x|name(...). `values` are in the order of `parameters`; `call_all`, if set, takes the arguments as they are.
+/// A filter, x|name(...). `values` are in the order of `parameters`; `call_all`, if set, takes the arguments as they
+/// are.
 struct FilterRow {
   std::string_view name;
   Parameters parameters;
@@ -30,13 +31,13 @@ struct TestRow {
   Parameters parameters;
   bool (*call)(Evaluation& e, Value object, std::span<const Value> values);
 };
-/// nullptr: no such filter.
+/// Each returns nullptr if there is no such filter or test.
 const FilterRow* find_filter(std::string_view name);
 const TestRow* find_test(std::string_view name);
 Value call_filter(Evaluation& e, const FilterRow& row, Value object, const Args& args);
 bool call_test(Evaluation& e, const TestRow& row, Value object, const Args& args);
 
-/// range, dict, namespace, raise_exception, ...; missing: no such global.
+/// Returns a global: range, dict, namespace, raise_exception, ...; missing() if there is no such global.
 Value find_global(Evaluation& e, std::string_view name);
 
 }  // namespace redline::jinja

@@ -67,7 +67,7 @@ Value get_attribute(Evaluation& e, Value x, Values v) {
   return own.is_missing() ? e.undefined_attribute(owner_name(x), v[0].text()) : own;
 }
 
-/// Sorted by keys with the order of Python's sorted(); `reversed` keeps equal items in order too.
+/// Sorts items by keys in the order of Python's sorted(). Equal items keep their order, also with `is_reversed`.
 void sort_by(Evaluation& e, std::vector<Value>& items, const std::vector<Value>& keys, bool is_reversed) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -265,7 +265,7 @@ Value unique(Evaluation& e, Value x, Values v) {
   return e.failed() ? x : Value::iterator(e.arena.make(all));
 }
 
-/// Arguments that outlive the call.
+/// Returns a copy of the arguments that outlives the call.
 Args kept(Evaluation& e, const Args& args, size_t skip) {
   using Keyword = std::pair<std::string_view, Value>;
   const auto positional = args.positional.subspan(std::min(skip, args.positional.size()));

@@ -307,7 +307,7 @@ Value slice(Evaluation& e, Value object, Value start, Value stop, Value step) {
 
 bool is_hashable(Value value) {
   if (value.is(Kind::kTuple)) {
-    const auto items = value.as_list()->span();  // tuples in it are left to hash(), which bounds their nesting
+    const auto items = value.as_list()->span();  // hash() checks nested tuples, because it bounds their nesting
     return std::none_of(items.begin(), items.end(), [](Value v) { return !v.is(Kind::kTuple) && !is_hashable(v); });
   }
   if (value.is(Kind::kView)) return value.as_view()->part == View::Part::kValues;

@@ -9,7 +9,7 @@ void* Arena::allocate(size_t bytes, size_t alignment) {
   const size_t skip = -reinterpret_cast<uintptr_t>(next_) & (alignment - 1);
   if (bytes + skip > left_) {
     constexpr size_t kLargest = 1 << 20;
-    if (bytes > block_bytes_ / 4) {  // a block of its own; the current one stays in use
+    if (bytes > block_bytes_ / 4) {  // large values get a block of their own; the current one stays in use
       blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
       return blocks_.back().get();
     }

@@ -1,5 +1,5 @@
-// What one rendering owns: memory, limits and the first error. Errors are sticky: after fail() every operation returns
-// at once, so callers check failed() only before loops and side effects.
+// The state of one rendering: memory, limits and the first error. Errors are sticky: after fail() every operation
+// returns at once, so callers check failed() only before loops and side effects.
 #pragma once
 
 #include <ctime>
@@ -12,11 +12,11 @@
 
 namespace redline::jinja {
 
-/// Templates are untrusted; what passes a limit is an error.
+/// Limits of a rendering, because templates are untrusted. Exceeding one is an error.
 struct Limits {
   int64_t steps = 10'000'000;         ///< nodes evaluated, items visited, and one for each 32 bytes copied
-  int64_t output_bytes = 64ll << 20;  ///< of the text and of each string on the way
-  int nesting = 2000;                 ///< of calls, loops and expressions, and of values where they are walked
+  int64_t output_bytes = 64ll << 20;  ///< bytes of the output and of each intermediate string
+  int nesting = 2000;  ///< nesting of calls, loops and expressions, and of values when they are traversed
 };
 
 struct Position {
@@ -29,8 +29,8 @@ class Evaluation {
   Evaluation(const Evaluation&) = delete;
 
   Arena arena;
-  Position position;           ///< of the expression being evaluated, for errors
-  std::optional<std::tm> now;  ///< of strftime_now; not set: the local time
+  Position position;           ///< position of the expression being evaluated, for errors
+  std::optional<std::tm> now;  ///< the time for strftime_now; unset: the local time
 
   bool failed() const { return failed_; }
   const std::string& message() const { return message_; }
@@ -42,7 +42,7 @@ class Evaluation {
     set_error(Code::invalid_argument, fmt::format(text, std::forward<A>(args)...));
     return Value::none();
   }
-  /// For what jinja2 can do and this engine cannot.
+  /// fail() for features of jinja2 that this engine does not have.
   template <class... A>
   Value fail_unsupported(fmt::format_string<A...> text, A&&... args) {
     set_error(Code::unsupported, fmt::format(text, std::forward<A>(args)...));
@@ -51,7 +51,7 @@ class Evaluation {
   void set_error(Code code, std::string message);
 
   const Limits& limits() const { return limits_; }
-  /// False after an error, which may be the limit.
+  /// Counts steps. Returns false after an error, which may be the exceeded limit.
   bool charge(int64_t steps = 1) {
     steps_left_ -= steps;
     if (steps_left_ < 0) [[unlikely]]
@@ -60,7 +60,7 @@ class Evaluation {
   }
   bool charge_bytes(size_t bytes);
 
-  // A level of recursion in C++; see Nested.
+  // Enter and leave a level of recursion in C++; see Nested.
   bool enter() {
     if (++depth_ > limits_.nesting) [[unlikely]]
       too_deep();
@@ -70,7 +70,7 @@ class Evaluation {
 
   // Values.
   Value string(std::string_view text);                                   ///< copies
-  Value string_in_place(std::string_view text, bool is_markup = false);  ///< `text` lives as long as the arena
+  Value string_in_place(std::string_view text, bool is_markup = false);  ///< `text` must live as long as the arena
   /// `hint` is a literal.
   Value undefined(std::string_view hint) { return Value::undefined(arena.make(Undefined{hint, {}, {}})); }
   Value undefined_name(std::string_view name) { return Value::undefined(arena.make(Undefined{{}, name, {}})); }
@@ -98,7 +98,7 @@ class Evaluation {
   Position failed_at_;
 };
 
-/// if (Nested nested(e); nested) ...
+/// Enters a level of recursion for its scope: if (Nested nested(e); nested) ...
 class Nested {
  public:
   explicit Nested(Evaluation& e) : e_(e), ok_(e.enter()) {}

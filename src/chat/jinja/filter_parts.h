@@ -1,4 +1,4 @@
-// What the files of filters share: arguments, and attributes by path.
+// Shared parts of the filters: arguments, and attributes by path.
 #pragma once
 
 #include <span>
@@ -12,22 +12,22 @@ using Values = std::span<const Value>;
 
 inline bool is_given(Value value) { return !value.is_missing(); }
 inline bool is_given_and_true(Evaluation& e, Value value) { return is_given(value) && truthy(e, value); }
-/// The value of an integer parameter.
+/// Returns the value of an integer parameter, or `otherwise` if it is not given.
 int64_t int_or(Evaluation& e, Value value, int64_t otherwise);
-/// object.name(values).
+/// Calls object.name(values).
 Value call_method(Evaluation& e, Value object, const char* name, std::initializer_list<Value> values = {});
 
-/// "a.b.0": lives in the arena, because lazy filters keep it.
+/// A path of attributes, such as "a.b.0". Its steps are in the arena, because lazy filters keep it.
 struct Path {
   List* steps = nullptr;
-  Value otherwise = Value::none();  ///< what takes the place of undefined values, unless none
+  Value otherwise = Value::none();  ///< replaces undefined values; none: undefined values are kept
   bool ignores_case = false;
 
   Value get(Evaluation& e, Value object) const;
 };
 Path path_of(Evaluation& e, Value attribute, bool ignores_case = false, Value otherwise = Value::none());
 
-// The rows of each file.
+// These functions return the rows of each file.
 std::span<const FilterRow> text_filters();
 std::span<const FilterRow> collection_filters();
 

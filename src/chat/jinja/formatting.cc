@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMaxPrecision = 1000;
 
-/// How a value is laid out, from either syntax.
+/// The layout of a value: sign, width, precision and so on, as "%" or str.format gives it.
 struct Layout {
   std::string fill = " ";
   char align = 0;  ///< '<', '>', '^', '=' (after the sign), or 0: the default of the type
@@ -124,7 +124,7 @@ std::optional<int64_t> read_number(std::string_view& text) {
 
 bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
 
-/// False: not a format specification.
+/// Returns false if the text is not a format specification.
 bool parse_layout(std::string_view spec, Layout& layout) {
   if (!spec.empty()) {
     size_t fill = 0;
@@ -168,7 +168,7 @@ bool parse_layout(std::string_view spec, Layout& layout) {
   return spec.empty();
 }
 
-/// format(value, spec).
+/// Does what Python's format(value, spec) does.
 std::string format_value(Evaluation& e, Value value, std::string_view spec) {
   if (spec.empty()) return std::string(to_text(e, value));
   Layout layout;
@@ -256,7 +256,7 @@ class BraceFormatter {
 
  private:
   std::string field(std::string_view text, int levels) {
-    // name [!conversion] [:spec]; brackets in the name may hold '!' and ':'.
+    // A field is written name [!conversion] [:spec]. Brackets in the name may hold '!' and ':'.
     size_t end = 0;
     for (bool in_brackets = false; end < text.size(); ++end) {
       if (text[end] == '[') in_brackets = true;
@@ -345,7 +345,7 @@ class BraceFormatter {
   const Args& args_;
   bool is_markup_;
   size_t next_ = 0;
-  int numbering_ = 0;  ///< 1: automatic, 2: manual
+  int numbering_ = 0;  ///< numbering of the fields: 0: not known yet, 1: automatic, 2: manual
 };
 
 // "%"
@@ -359,7 +359,7 @@ class PercentFormatter {
       items_ = arguments.as_list()->span();
     } else {
       items_ = {&arguments_, 1};
-      // What Python can subscript may stay unused.
+      // Python raises no error for an unused value if it can be subscripted.
       may_be_unused_ =
           arguments.is_dict() || arguments.is(Kind::kList) || arguments.is_undefined() || arguments.is(Kind::kRange);
     }

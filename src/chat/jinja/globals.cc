@@ -8,7 +8,7 @@ namespace redline::jinja {
 namespace {
 
 Value range(Evaluation& e, const Function&, const Args& args) {
-  constexpr int64_t kMaxRange = 100'000;  // of jinja2's sandbox
+  constexpr int64_t kMaxRange = 100'000;  // limit of jinja2's sandbox
   Value values[kMaxParameters];
   if (!bind_arguments(e, "range", args, {1, {"_start", "_stop", "_step"}}, values)) return Value::none();
   for (const Value v : {values[0], values[1], values[2]}) {
@@ -21,7 +21,7 @@ Value range(Evaluation& e, const Function&, const Args& args) {
   if (r.step == 0) return e.fail("range() arg 3 must not be zero");
   const double size = (static_cast<double>(r.stop) - static_cast<double>(r.start)) / static_cast<double>(r.step);
   if (size > static_cast<double>(kMaxRange)) return e.fail("range() has more than {} items", kMaxRange);
-  // What ends far outside of int64 has the same items as a range that ends within.
+  // With a step of more than 32 bits, stop - start may exceed int64, so only empty ranges are supported.
   if (r.step > INT32_MAX || r.step < INT32_MIN) {
     if (size <= 0) return Value::range(e.arena.make(Range{0, 0, 1}));
     return e.fail_unsupported("range() with a step of {} is not supported", r.step);
@@ -100,7 +100,7 @@ Value strftime_now(Evaluation& e, const Function&, const Args& args) {
     const std::time_t seconds = std::time(nullptr);
     localtime_r(&seconds, &now);
   }
-  // A character in front tells an empty result from one that does not fit.
+  // strftime returns 0 for an empty text and for one that does not fit; a space in front tells them apart.
   const std::string format = " " + std::string(values[0].text());
   std::string text(64 * kLongest, 0);
   const size_t bytes = std::strftime(text.data(), text.size(), format.c_str(), &now);

@@ -10,7 +10,7 @@
 namespace redline::jinja {
 namespace {
 
-/// Builds values as nlohmann's parser reads; the parser itself does not recurse.
+/// Builds values from the events of nlohmann's SAX parser, which does not recurse.
 class Builder {
  public:
   explicit Builder(Evaluation& e) : e_(e) {}
@@ -226,7 +226,7 @@ class Writer {
 }  // namespace
 
 Result<Value> parse_json_value(Evaluation& e, std::string_view text, std::string_view what) {
-  // The parser takes a zero byte for the end of the text.
+  // The parser would take a zero byte for the end of the text, so the text is refused here.
   if (text.find('\0') != std::string::npos) return invalid_argument("{}: not JSON: it has a zero byte", what);
   Builder builder(e);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {

@@ -1,4 +1,4 @@
-// JSON to values and back, as Python's json module writes it.
+// Converts JSON to values and back; values are written like Python's json module does.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace redline::jinja {
 
-/// Object members keep their order. `what` names the text in errors.
+/// Parses JSON. Object members keep their order. `what` names the text in errors.
 Result<Value> parse_json_value(Evaluation& e, std::string_view text, std::string_view what);
 
 struct JsonStyle {

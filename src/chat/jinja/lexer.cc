@@ -14,7 +14,7 @@ struct Operator {
   std::string_view text;
   TokenKind kind;
 };
-// Longer ones first.
+// Longer operators come first, so that "**" is not read as two "*".
 constexpr Operator kOperators[] = {
     {"//", TokenKind::kFloorDiv},   {"**", TokenKind::kPow},         {"==", TokenKind::kEq},
     {"!=", TokenKind::kNe},         {">=", TokenKind::kGe},          {"<=", TokenKind::kLe},
@@ -27,7 +27,7 @@ constexpr Operator kOperators[] = {
     {",", TokenKind::kComma},       {";", TokenKind::kSemicolon},
 };
 
-/// Line breaks as "\n", without one at the end.
+/// Returns the source with "\n" for every kind of line break, and without a line break at the end.
 std::string normalize(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -69,7 +69,7 @@ class Lexer {
   }
 
   Position position_of(size_t at) {
-    if (at < line_begin_) {  // only errors look back
+    if (at < line_begin_) {  // only errors look for an earlier position
       line_ = 1;
       line_begin_ = counted_ = 0;
     }
@@ -103,13 +103,13 @@ class Lexer {
     if (!data.empty()) add(TokenKind::kData, begin, std::string(data));
   }
 
-  /// The sign after "{%" or "{{", if there is one: '-', '+' or 0.
+  /// Reads the sign of white space control, which follows "{%" or "{{". Returns '-', '+', or 0 if there is none.
   char read_sign() {
     if (pos_ < text_.size() && (text_[pos_] == '-' || text_[pos_] == '+')) return text_[pos_++];
     return 0;
   }
 
-  /// At "raw" of {% raw %}: moves past the tag.
+  /// Moves past "raw %}" and returns true if it comes next. The position is after "{%".
   bool read_raw_begin() {
     const size_t begin = pos_;
     skip_spaces();
@@ -130,7 +130,8 @@ class Lexer {
     return false;
   }
 
-  /// Behind the end of a block or comment, "%}" or "#}", which is at pos_ with its sign: what it strips.
+  /// Moves past `end` ("%}" or "#}") with its sign, and past the white space that it strips. Returns false if it is not
+  /// at pos_.
   bool read_end(std::string_view end) {
     const size_t begin = pos_;
     const char sign = read_sign();
@@ -146,7 +147,7 @@ class Lexer {
 
   void ended_at(size_t begin) { line_starting_ = pos_ > begin && text_[pos_ - 1] == '\n'; }
 
-  /// Data up to the next tag, and the tag.
+  /// Reads data up to the next tag, and the tag.
   bool read_data() {
     const size_t begin = pos_;
     size_t tag = begin;
@@ -198,7 +199,7 @@ class Lexer {
     return fail_at(tag, "missing end of raw directive");
   }
 
-  /// Tokens up to "%}" or "}}".
+  /// Reads tokens up to "%}" or "}}".
   bool read_tag(bool is_block, size_t tag) {
     std::string open;  // brackets that are not closed yet
     while (pos_ < text_.size()) {
@@ -226,7 +227,7 @@ class Lexer {
     return fail_at(tag, is_block ? "this tag has no end '%}'" : "this expression has no end '}}'");
   }
 
-  /// (\d+_)*\d+ at `from`: its end, or `from`.
+  /// Returns the end of the match of (\d+_)*\d+ at `from`, or `from` if there is none.
   size_t digits_end(size_t from, int base = 10) const {
     size_t end = from;
     while (end < text_.size() && is_digit_of(text_[end], base)) {
@@ -322,7 +323,8 @@ class Lexer {
       const size_t escape = i++;
       const char c = text_[i];
       if (!is_ascii(c)) {
-        // jinja2 turns the character into an escape of its own, which the backslash before it then quotes.
+        // jinja2 writes the character as an escape such as \xe9 before it reads escapes. The backslash of the source
+        // then quotes that of the escape, so its text remains.
         const uint32_t value = next_char(text_, i);
         out += value < 0x100     ? fmt::format("\\x{:02x}", value)
                : value < 0x10000 ? fmt::format("\\u{:04x}", value)

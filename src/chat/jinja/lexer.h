@@ -1,5 +1,5 @@
-// Template text to tokens, with jinja2's rules for white space: trim_blocks and lstrip_blocks are on, one line break at
-// the end of the template is dropped.
+// Splits template text into tokens, with jinja2's rules for white space: trim_blocks and lstrip_blocks are on, and one
+// line break at the end of the template is dropped.
 #pragma once
 
 #include <string>
@@ -53,19 +53,19 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   Position position;
-  std::string text;  ///< of data, names and strings; the digits of numbers without "_"
+  std::string text;  ///< text of data, names and strings; digits of numbers without "_"
 };
 
-/// An error, with the place where it was found. `message` does not contain the place.
+/// An error and its position. `message` does not contain the position.
 struct SyntaxError {
   Code code = Code::ok;
   std::string message;
   Position position;
 };
 
-/// False, with `error` set, for text that jinja2 would refuse.
+/// Returns false, with `error` set, for text that jinja2 rejects.
 bool tokenize(std::string_view source, std::vector<Token>& tokens, SyntaxError& error);
-/// For messages: "'%}'", "a name".
+/// Returns a token for messages: "'%}'", "a name".
 std::string describe(const Token& token);
 
 }  // namespace redline::jinja

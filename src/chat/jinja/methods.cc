@@ -36,11 +36,11 @@ int64_t count_or(Evaluation& e, Value value, int64_t otherwise) {
   return otherwise;
 }
 
-/// A new string of the kind of `self`.
+/// Returns a new string of the kind of `self` (str or Markup), with a copy of `text`.
 Value made(Evaluation& e, Value self, std::string_view text) {
   return e.string_in_place(e.text(text)->text, self.is_markup());
 }
-/// A part of `self`, without a copy.
+/// Returns a part of `self` without a copy of its text.
 Value part(Evaluation& e, Value self, std::string_view text) { return e.string_in_place(text, self.is_markup()); }
 Value parts(Evaluation& e, Value self, const std::vector<std::string_view>& texts) {
   std::vector<Value> items;
@@ -50,7 +50,8 @@ Value parts(Evaluation& e, Value self, const std::vector<std::string_view>& text
   return e.list(items);
 }
 
-/// Bytes of the characters start to stop; nullopt: start is past the end, where not even "" is found.
+/// The bytes of the characters from start to stop. No range (nullopt) means that start is past the end, where not even
+/// "" is found.
 struct ByteRange {
   size_t begin, end;
 };
@@ -184,7 +185,7 @@ Value join_method(Evaluation& e, Value self, Values v) {
   return made(e, self, out);
 }
 
-/// ljust, rjust and center.
+/// Does what ljust, rjust and center do, as `align` says.
 template <char align>
 Value justified(Evaluation& e, Value self, Values v) {
   const int64_t width = count_or(e, v[0], 0), size = length_of(*self.as_str());
@@ -259,7 +260,7 @@ Value all_chars(Evaluation& e, Value self, Values) {
 }
 bool is_ascii_char(uint32_t c) { return c < 0x80; }
 
-/// islower() and isupper(): a cased character, and none of the other case.
+/// Does what islower() and isupper() do: there must be a cased character, and none of the other case.
 template <bool (*wanted)(uint32_t), bool (*other)(uint32_t)>
 Value is_case(Evaluation& e, Value self, Values) {
   const std::string_view text = self.text();

@@ -5,13 +5,13 @@
 
 namespace redline::jinja {
 
-/// A method bound to `object`; missing: there is none. Methods that would change the object are undefined, as in
-/// jinja2's immutable sandbox.
+/// Returns a method bound to `object`; missing() if there is none. Methods that would change the object are undefined,
+/// as in jinja2's immutable sandbox.
 Value find_method(Evaluation& e, Value object, std::string_view name);
 
-/// format % arguments.
+/// Returns format % arguments.
 Value percent_format(Evaluation& e, Value format, Value arguments);
-/// format.format(...).
+/// Returns format.format(...).
 Value brace_format(Evaluation& e, Value format, const Args& args);
 
 }  // namespace redline::jinja

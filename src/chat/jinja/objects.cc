@@ -21,7 +21,7 @@ Value loop_changed(Evaluation& e, const Function& called, const Args& args) {
   return Value::boolean(!is_same);
 }
 
-/// Items read ahead, for the length of iterables without one.
+/// The items of an iterable without a length, read ahead to count them.
 struct StoredIterator final : Iterator {
   explicit StoredIterator(List* l) : list(l) {}
   bool next(Evaluation& e, Value& item) override {

@@ -1,4 +1,4 @@
-// The objects that statements make: loops and macros, and the frames of their variables.
+// Objects made by statements: loops and macros, and the frames of their variables.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Frame {
 
 struct Macro {
   const MacroNode* node;
-  Frame* frame;  ///< in which it was defined
+  Frame* frame;  ///< the frame in which the macro was defined
 };
 
 /// The variable `loop`.
@@ -28,16 +28,16 @@ struct Loop {
   int64_t length = -1;  ///< -1: not computed yet
   int64_t depth0 = 0;
   Value last_changed;
-  const For* node = nullptr;  ///< of a recursive loop
-  Frame* frame = nullptr;     ///< of the recursive loop
+  const For* node = nullptr;  ///< node of a recursive loop
+  Frame* frame = nullptr;     ///< frame of the recursive loop
 
-  /// The next item, which becomes `current`.
+  /// Advances to the next item, which becomes `current`. Returns false at the end.
   bool next(Evaluation& e);
   bool peek(Evaluation& e);  ///< false: the current item is the last
 };
 
 int64_t loop_length(Evaluation& e, Loop& loop);
-/// Missing: there is no such attribute.
+/// Returns an attribute of the variable `loop`; missing() if there is no such attribute.
 Value loop_attribute(Evaluation& e, Loop& loop, std::string_view name);
 Value macro_attribute(Evaluation& e, const Macro& macro, std::string_view name);
 std::string macro_repr(const Macro& macro);

@@ -96,7 +96,7 @@ Value int_arithmetic(Evaluation& e, Arithmetic op, int64_t a, int64_t b) {
   if (op == Arithmetic::kDiv)
     return Value::number(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
   if (a == INT64_MIN && b == -1) return op == Arithmetic::kMod ? Value::integer(0) : fail_too_large(e);
-  // Rounded down; the remainder has the sign of the divisor.
+  // As in Python, the quotient is rounded down, and the remainder has the sign of the divisor.
   const bool rounds = a % b != 0 && (a < 0) != (b < 0);
   return Value::integer(op == Arithmetic::kMod ? a % b + (rounds ? b : 0) : a / b - (rounds ? 1 : 0));
 }
@@ -249,7 +249,8 @@ bool identical(Value a, Value b) {
     case Kind::kInt: return a.as_int() == b.as_int();
     case Kind::kFloat: return a.as_double() == b.as_double();
     case Kind::kUndefined: return a.as_undefined() == b.as_undefined();
-    case Kind::kString: return a.as_str() == b.as_str() || a.text() == b.text();  // CPython shares most equal strings
+    // The pointers are compared first, because most equal strings are one object, as in CPython.
+    case Kind::kString: return a.as_str() == b.as_str() || a.text() == b.text();
     default: return a.address() == b.address();
   }
 }
@@ -360,7 +361,7 @@ Value arithmetic(Evaluation& e, Arithmetic op, Value a, Value b) {
       items.insert(items.end(), y.begin(), y.end());
       return a.is(Kind::kList) ? e.list(items) : e.tuple(items);
     }
-    // markupsafe adds nothing but strings; Python says so for all others.
+    // Markup can be added to strings only; for the other types Python has an error of its own.
     if (a.is_string()) return e.fail("can only concatenate str (not \"{}\") to str", type_name(b));
   }
   if (op == Arithmetic::kMul) {

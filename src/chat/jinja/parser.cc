@@ -1,4 +1,4 @@
-// The grammar of templates; over 600 lines: one grammar, whose functions call each other.
+// The parser of templates. It has over 600 lines because it is one grammar, whose functions call each other.
 #include "chat/jinja/parser.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace redline::jinja {
 namespace {
 
-constexpr int kMaxDepth = 400;  ///< of an expression, and of nested blocks
+constexpr int kMaxDepth = 400;  ///< greatest depth of an expression, and of nested blocks
 
 struct ParseFailure {};  ///< thrown within this file only; the error is in error_
 
@@ -74,7 +74,7 @@ class Parser {
     throw ParseFailure();
   }
 
-  /// Blocks and expressions that contain each other: bounds the recursion of this parser.
+  /// Counts the nesting of blocks and expressions while it lives, to bound the recursion of this parser.
   struct Level {
     explicit Level(Parser& p) : parser(p) {
       if (++parser.level_ > kMaxDepth) parser.fail("the template is nested too deeply");
@@ -83,7 +83,8 @@ class Parser {
     Parser& parser;
   };
 
-  // A chain of operators makes a deep tree without recursion here.
+  // Sets the node's depth and finishes it. A chain of operators makes a deep tree without recursion here, so Level does
+  // not bound it.
   template <class T>
   NodePtr checked(std::unique_ptr<T> node, std::initializer_list<const Node*> children) {
     for (const Node* child : children)
@@ -105,7 +106,8 @@ class Parser {
 
   // Statements --------------------------------------------------------------------------------------------------------
 
-  /// Up to one of `ends`, which is the current token then; without `ends`, to the end of the template.
+  /// Parses statements up to one of `ends`, which is then the current token. Without `ends`, parses to the end of the
+  /// template.
   Nodes statements(Words ends) {
     const Level level(*this);
     Nodes body;
@@ -134,7 +136,7 @@ class Parser {
     return body;
   }
 
-  /// The body of a block, after the rest of its tag.
+  /// Parses the end of a block's tag and its body.
   Nodes block(Words ends) {
     skip(TokenKind::kColon);
     expect(TokenKind::kBlockEnd, "'%}'");
@@ -233,7 +235,7 @@ class Parser {
     return node;
   }
 
-  /// transformers' {% generation %}: its text goes through a call that returns it unchanged.
+  /// Parses {% generation %} of transformers. Its text goes through a call that returns it unchanged.
   NodePtr generation() {
     auto node = std::make_unique<MacroNode>(NodeKind::kCallBlock, take().position);
     node->body = function_body("endgeneration");
@@ -303,7 +305,7 @@ class Parser {
     return name == "true" || name == "false" || name == "none" || name == "True" || name == "False" || name == "None";
   }
 
-  /// Names, or a tuple of them; `with_attributes`: also ns.name.
+  /// Parses the target of an assignment: a name, or a tuple of names; ns.name too if `with_attributes`.
   Target target(Words ends, bool with_attributes) {
     const Level level(*this);
     Target whole;
@@ -528,7 +530,8 @@ class Parser {
         std::string text = take().text;
         while (is(TokenKind::kString)) text += take().text;
         const Value value = constants_.string(text);
-        value.as_str()->length = static_cast<int64_t>(count_chars(text));  // shared by threads: counted now
+        // The characters are counted now, because threads share the constant.
+        value.as_str()->length = static_cast<int64_t>(count_chars(text));
         return constant(position, value);
       }
       case TokenKind::kInteger: return constant(position, integer(take()));
@@ -755,9 +758,9 @@ class Parser {
   size_t at_ = 0;
   Evaluation& constants_;
   SyntaxError& error_;
-  std::vector<Position> open_;  ///< the tags whose ends are to come
+  std::vector<Position> open_;  ///< positions of the blocks' tags that are not closed yet
   int level_ = 0;
-  int loops_ = 0;  ///< around the current statement, within its function
+  int loops_ = 0;  ///< number of loops around the current statement, within its macro or call block
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Template text to a tree, with jinja2's grammar and the extensions that transformers turns on: break, continue, and
-// {% generation %}, whose body is a call block.
+// Parses template text to a tree, with jinja2's grammar and the extensions that transformers turns on: break, continue,
+// and {% generation %}, whose body is a call block.
 #pragma once
 
 #include "chat/jinja/lexer.h"
@@ -7,7 +7,7 @@
 
 namespace redline::jinja {
 
-/// `arena` keeps the constants. False: `error` is set.
+/// The arena of `constants` keeps the constants. Returns false if there is an error, with `error` set.
 bool parse(std::string_view source, Evaluation& constants, Nodes& body, SyntaxError& error);
 
 }  // namespace redline::jinja

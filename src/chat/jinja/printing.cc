@@ -94,7 +94,7 @@ void append_repr(Evaluation& e, std::string& out, Value value) {
     case Kind::kLoop:
       out += fmt::format("<LoopContext {}/{}>", value.as_loop()->index0 + 1, loop_length(e, *value.as_loop()));
       break;
-    // Python prints addresses of these.
+    // Python prints the addresses of these objects, which would differ from run to run.
     case Kind::kIterator: out += fmt::format("<{} object>", type_name(value)); break;
     case Kind::kFunction: out += fmt::format("<function {}>", value.as_function()->name); break;
     case Kind::kCycler: out += "<Cycler object>"; break;
@@ -152,7 +152,8 @@ bool is_callable(Value value) {
 
 namespace {
 
-/// Python's digits: decimal digits of any script as ASCII ones, "_" between digits dropped. nullopt: a "_" elsewhere.
+/// Returns the text with decimal digits of any script as ASCII digits, and without "_" between digits, as Python reads
+/// numbers. Returns nullopt if a "_" is elsewhere.
 std::optional<std::string> plain_digits(std::string_view text) {
   std::string out;
   for (size_t pos = 0; pos < text.size();) {

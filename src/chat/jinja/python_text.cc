@@ -58,7 +58,7 @@ void append_title(std::string& out, uint32_t c) {
   }
 }
 
-/// Characters that are neither boundary nor letter where the final sigma is decided.
+/// Returns true for characters that are skipped when a sigma is checked for being the last letter of a word.
 bool is_case_ignorable(uint32_t c) {
   if (c == '\'' || c == '.' || c == ':' || c == '^' || c == '`' || c == 0xA8 || c == 0xAD || c == 0xB7 || c == 0x2019)
     return true;
@@ -74,7 +74,7 @@ bool is_case_ignorable(uint32_t c) {
 
 bool is_cased(uint32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 
-/// Whether the capital sigma at byte `at` ends a word (it is then ς in lower case).
+/// Returns true if the capital sigma at byte `at` ends a word; it is then ς in lower case.
 bool is_final_sigma(std::string_view text, size_t at) {
   size_t before = at;
   bool follows_letter = false;
@@ -118,7 +118,7 @@ std::string map_chars(std::string_view text, Append&& append) {
   return out;
 }
 
-/// The last character of `text`, which is not empty, and its first byte.
+/// Returns the last character of `text`, which is not empty. Sets `at` to the offset of its first byte.
 uint32_t last_char(std::string_view text, size_t& at) {
   at = text.size() - 1;
   while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
@@ -444,7 +444,7 @@ std::string float_repr(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[40];
   const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
-  std::string_view text(buffer, static_cast<size_t>(end.ptr - buffer));  // [-]d[.ddd]e[+-]dd
+  std::string_view text(buffer, static_cast<size_t>(end.ptr - buffer));  // written as [-]d[.ddd]e[+-]dd
   std::string out;
   if (text[0] == '-') {
     out = "-";

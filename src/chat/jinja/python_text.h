@@ -1,4 +1,4 @@
-// Python's str on UTF-8: positions count characters, classes of characters are those of str's methods.
+// Python's str on UTF-8: positions count characters, and classes of characters are those of str's methods.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace redline::jinja {
 
-/// Requires well-formed UTF-8 and pos < text.size(); advances pos.
+/// Returns the character at `pos` and advances `pos`. Requires well-formed UTF-8 and pos < text.size().
 uint32_t next_char(std::string_view text, size_t& pos);
 inline bool is_ascii(char c) { return static_cast<uint8_t>(c) < 0x80; }
 int64_t count_chars(std::string_view text);
-/// Byte offset of character `index`; text.size() past the end.
+/// Returns the byte offset of character `index`; text.size() past the end.
 size_t char_offset(std::string_view text, int64_t index);
 
 bool is_space(uint32_t c);       ///< str.isspace
@@ -34,7 +34,7 @@ std::string to_capitalized(std::string_view text);  ///< str.capitalize
 std::string swap_case(std::string_view text);
 std::string fold_case(std::string_view text);
 
-/// `chars`: the set to strip; nullptr: white space.
+/// str.lstrip(), rstrip() and strip(). `chars`: the set to strip; nullptr: white space.
 std::string_view strip_left(std::string_view text, const std::string_view* chars = nullptr);
 std::string_view strip_right(std::string_view text, const std::string_view* chars = nullptr);
 inline std::string_view strip(std::string_view text, const std::string_view* chars = nullptr) {
@@ -44,20 +44,20 @@ inline std::string_view strip(std::string_view text, const std::string_view* cha
 /// str.split() and rsplit() at white space; max_splits < 0: no limit.
 std::vector<std::string_view> split_space(std::string_view text, int64_t max_splits);
 std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_splits);
-/// At a separator, which is not empty.
+/// str.split() and rsplit() at a separator, which must not be empty.
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t max_splits);
 std::vector<std::string_view> rsplit_at(std::string_view text, std::string_view separator, int64_t max_splits);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
-/// The size of the result, to be checked before it is made.
+/// Returns the size of the result of replaced(), to be checked before that is called.
 size_t replaced_bytes(std::string_view text, std::string_view from, std::string_view to, int64_t max_count);
 std::string replaced(std::string_view text, std::string_view from, std::string_view to, int64_t max_count);
 
-/// repr() of a str.
+/// Appends repr() of a str.
 void append_repr(std::string& out, std::string_view text);
-/// repr() of a float: the shortest digits that read back as the same number.
+/// Returns repr() of a float: the shortest digits that are read back as the same number.
 std::string float_repr(double value);
 
-/// markupsafe.escape.
+/// Returns markupsafe.escape(text).
 std::string escape_html(std::string_view text);
 
 }  // namespace redline::jinja

@@ -1,4 +1,5 @@
-// Statements and expressions; over 600 lines: one walk, whose functions call each other.
+// The rendering of statements and expressions. It has over 600 lines because it is one walk, whose functions call each
+// other.
 #include "chat/jinja/renderer.h"
 
 #include "chat/jinja/builtins.h"
@@ -6,7 +7,7 @@
 
 namespace redline::jinja {
 
-/// Arguments of a call, without an allocation for few.
+/// The arguments of a call. A few arguments need no allocation.
 struct Renderer::Arguments {
   using Keyword = std::pair<std::string_view, Value>;
 
@@ -30,7 +31,7 @@ struct Renderer::Arguments {
   std::vector<Keyword> keywords;
 };
 
-/// {% for x in items if condition %}: evaluated item by item, between iterations.
+/// The iterator of {% for x in items if condition %}. It evaluates the condition item by item, between iterations.
 struct Renderer::ConditionIterator final : Iterator {
   bool next(Evaluation& e, Value& item) override {
     Frame* frame = renderer->new_frame(node->condition_scope.frame_slots, outer);
@@ -304,7 +305,8 @@ Renderer::Flow Renderer::run_loop(const For& node, Value iterable, Frame& frame,
     loop->frame = outer;
     if (node.is_recursive) loop->node = &node;
   }
-  // As in jinja2, else runs when no round reached its end: after a break or continue in all of them too.
+  // As in jinja2, `else` runs when no iteration reached its end. That includes loops in which every iteration ended
+  // with break or continue.
   bool none_ended = true;
   Value item;
   while (loop ? loop->next(e_) : items->next(e_, item)) {
@@ -334,7 +336,7 @@ bool Renderer::is_true(const Node& node, Frame& frame) {
 }
 
 Value Renderer::eval(const Node& node, Frame& frame) {
-  // The cheap and frequent ones first.
+  // Constants come first, because they are frequent and cost no step.
   if (node.kind == NodeKind::kConstant) return static_cast<const Constant&>(node).value;
   if (!e_.charge()) return Value::none();
   if (node.kind == NodeKind::kName) {

@@ -1,4 +1,4 @@
-// Walks the tree of a template.
+// Renders a template by traversing its tree.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class Renderer {
  public:
   Renderer(Evaluation& e, const Dict& variables) : e_(e), variables_(variables) {}
 
-  /// The text; on failure, `e` has the error.
+  /// Returns the text; on failure, the Evaluation has the error.
   std::string run(const Nodes& body, const Scope& root);
 
  private:
@@ -37,9 +37,9 @@ class Renderer {
   void run_call_block(const MacroNode& node, Frame& frame);
   void check_namespaces(const Target& target, Frame& frame);
   void write(std::string_view text);
-  /// What a call or a filter block gives: only strings can be joined to the output.
+  /// Writes the result of a call or a filter block, which must be a string: nothing else can be joined to the output.
   void write_string(const Node& node, Value value);
-  /// The text that `nodes` write; false: a break or continue left them.
+  /// Runs `nodes` and captures their output in `text`. Returns how they ended: normally, or by a break or continue.
   Flow captured(const Nodes& nodes, Frame& frame, std::string& text);
 
   // Expressions.
@@ -61,9 +61,9 @@ class Renderer {
 
   Evaluation& e_;
   const Dict& variables_;
-  Dict exported_;  ///< what the top level of the template assigned
+  Dict exported_;  ///< variables that the top level of the template has assigned
   std::string* out_ = nullptr;
-  Value block_text_;  ///< what the innermost filter of a block is applied to
+  Value block_text_;  ///< the value to which the innermost filter of a block is applied
 };
 
 }  // namespace redline::jinja

@@ -10,7 +10,7 @@ namespace {
 
 struct ScopeFailure {};  ///< thrown within this file only
 
-/// What has a frame of its own: the template, a macro, a recursive loop, the condition of a loop.
+/// A part of a template with its own frame: the template, a macro, a recursive loop, or the condition of a loop.
 struct Function {
   const Function* parent = nullptr;
   uint32_t depth = 0;
@@ -26,8 +26,8 @@ struct Place {
 struct Load {
   enum class From : uint8_t { kParameter, kContext, kAlias, kNothing };
   From from = From::kNothing;
-  Place source;      ///< kAlias
-  std::string name;  ///< kContext
+  Place source;      ///< slot that is read, for kAlias
+  std::string name;  ///< name in the context, for kContext
 };
 
 /// The names of one scope. Branches of an if work on copies, which share the slots.
@@ -58,7 +58,7 @@ class Symbols {
     return define(name, {Load::From::kParameter, {}, {}});
   }
 
-  /// Names that some branches assign: without the branch they keep what they were.
+  /// Merges the names that some branches assign. Where another branch runs, a name keeps its earlier value.
   void merge(const std::vector<Symbols>& branches) {
     std::set<std::string> assigned;
     for (const Symbols& branch : branches) assigned.insert(branch.stores_.begin(), branch.stores_.end());
@@ -245,7 +245,7 @@ class NameWalk {
   Visit& visit_;
 };
 
-/// Those of `names` that are read before anything assigns them.
+/// Returns the names of `names` that are read before they are assigned.
 std::set<std::string> undeclared(const Nodes& body, std::set<std::string> names) {
   std::set<std::string> found;
   const auto visit = [&](const std::string& name, Use use, Position) {
@@ -271,8 +271,8 @@ class Resolver {
 
  private:
   struct Where {
-    bool is_top = false;   ///< assignments are visible to macros by name
-    bool is_soft = false;  ///< within an if: an unknown filter is an error only when it is used
+    bool is_top = false;   ///< at the top level, where macros see assignments by name
+    bool is_soft = false;  ///< within an if, where an unknown filter is an error only when it is used
   };
 
   [[noreturn]] void fail(Position position, std::string message) {

@@ -1,5 +1,6 @@
-// Names to slots, with the scopes of jinja2: what a block assigns is local to it, a name that is only read comes from
-// around it or from the variables of the rendering, and branches of an if share the scope around them.
+// Resolves names to slots, with the scopes of jinja2: a variable that a block assigns is local to the block, a name
+// that is only read comes from an enclosing scope or from the variables of the rendering, and branches of an if share
+// the enclosing scope.
 #pragma once
 
 #include "chat/jinja/lexer.h"
@@ -7,7 +8,7 @@
 
 namespace redline::jinja {
 
-/// False, with `error` set: an assignment to `loop`, an unknown filter or test, ...
+/// Returns false, with `error` set, for an assignment to `loop`, an unknown filter or test, ...
 bool resolve_names(Nodes& body, Scope& root, SyntaxError& error);
 
 }  // namespace redline::jinja

@@ -51,18 +51,18 @@ struct Node {
   virtual ~Node() = default;
   NodeKind kind;
   Position position;
-  int depth = 1;  ///< of the expression below it
+  int depth = 1;  ///< depth of the expression below the node
 };
 using NodePtr = std::unique_ptr<Node>;
 using Nodes = std::vector<NodePtr>;
 
-/// A place for a variable: `hops` function frames up, then `slot`.
+/// The place of a variable: `slot` of the function frame that is `hops` frames up.
 struct SlotRef {
   uint32_t hops = 0;
   uint32_t slot = 0;
 };
 
-/// What entering a scope does to one slot.
+/// The initialization of one slot when a scope is entered.
 struct SlotLoad {
   enum class From : uint8_t { kNothing, kContext, kSlot };
   uint32_t slot = 0;
@@ -71,7 +71,7 @@ struct SlotLoad {
   std::string name;  ///< kContext
 };
 
-/// The variables of a scope. A scope that is a function of its own has a frame of its own.
+/// The variables of a scope. A scope that is a function has its own frame.
 struct Scope {
   std::vector<SlotLoad> loads;
   uint32_t frame_slots = 0;  ///< size of the frame, for functions
@@ -79,7 +79,7 @@ struct Scope {
 
 struct Constant final : Node {
   Constant(Position p, Value v) : Node(NodeKind::kConstant, p), value(v) {}
-  Value value;  ///< in the arena of the template
+  Value value;  ///< value in the arena of the template
 };
 struct Name final : Node {
   Name(Position p, std::string n) : Node(NodeKind::kName, p), name(std::move(n)) {}
@@ -176,7 +176,7 @@ struct Target {
 struct For final : Node {
   explicit For(Position p) : Node(NodeKind::kFor, p) {}
   Target target;
-  Target filter_target;  ///< the same names in the scope of the condition
+  Target filter_target;  ///< the names of `target` in the scope of the condition
   NodePtr iterable, condition;
   Nodes body, otherwise;
   bool is_recursive = false;
@@ -193,7 +193,7 @@ struct Set final : Node {
 struct SetBlock final : Node {
   explicit SetBlock(Position p) : Node(NodeKind::kSetBlock, p) {}
   Target target;
-  NodePtr filter;  ///< innermost object null, or null
+  NodePtr filter;  ///< null, or a filter whose innermost object is null
   Nodes body;
   Scope scope;
 };
@@ -201,7 +201,7 @@ struct MacroNode final : Node {  // kMacro, kCallBlock
   using Node::Node;
   std::string name;
   std::vector<std::unique_ptr<Name>> parameters;
-  Nodes defaults;  ///< of the last parameters
+  Nodes defaults;  ///< default values of the last parameters
   Nodes body;
   Scope scope;
   SlotRef stored_in;  ///< kMacro

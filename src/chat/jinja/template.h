@@ -12,13 +12,13 @@ namespace redline::jinja {
 
 class Template {
  public:
-  /// invalid_argument or unsupported, with line and column.
+  /// Compiles a template. Errors: invalid_argument or unsupported, with line and column.
   static Result<Template> compile(std::string_view source);
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  /// `variables` are those that the template sees, in the memory of `e`. Thread-safe.
+  /// Renders the template. `variables`: the variables of the template, in the memory of `e`. Thread-safe.
   Result<std::string> render(Evaluation& e, const Dict& variables) const;
 
  private:

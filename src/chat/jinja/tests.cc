@@ -15,7 +15,7 @@ bool divides(Evaluation& e, Value object, Value by, int64_t wanted) {
   return !e.failed() && equal(e, remainder, Value::integer(wanted));
 }
 
-/// str(value).islower() and isupper().
+/// Returns what str(value).islower() or isupper() returns.
 bool has_case(Evaluation& e, Value object, const char* method) {
   const Value test = own_attribute(e, to_string(e, object), method);
   if (e.failed()) return false;

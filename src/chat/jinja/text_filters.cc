@@ -11,7 +11,7 @@
 namespace redline::jinja {
 namespace {
 
-/// soft_str(): Markup stays what it is.
+/// Does what soft_str() of markupsafe does: converts to a string, and leaves Markup unchanged.
 Value soft(Evaluation& e, Value value) { return to_string(e, value); }
 
 // Text
@@ -238,7 +238,7 @@ Value absolute(Evaluation& e, Value x, Values) {
   return e.fail("bad operand type for abs(): '{}'", type_name(x));
 }
 
-/// Python's round(): half to even, of the exact value of the number.
+/// Rounds like Python's round(): half to even, by the exact value of the number.
 Value rounded(Evaluation& e, Value x, int64_t digits) {
   if (x.is_int()) {
     if (digits >= 0) return Value::integer(x.as_int());

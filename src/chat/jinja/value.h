@@ -43,7 +43,7 @@ enum class Kind : uint8_t {
   kNone,
   kBool,
   kInt,
-  kBigInt,  ///< an integer of the input that int64 cannot hold: it can be printed and compared, not computed with
+  kBigInt,  ///< an integer of the input beyond int64, which can be printed and compared but not used in arithmetic
   kFloat,
   kString,
   kList,
@@ -51,7 +51,7 @@ enum class Kind : uint8_t {
   kDict,
   kView,  ///< dict.keys(), values(), items()
   kRange,
-  kIterator,  ///< generators and reversed(): can be consumed once
+  kIterator,  ///< generators and reversed(), which can be consumed once
   kNamespace,
   kFunction,
   kMacro,
@@ -63,13 +63,13 @@ enum class Kind : uint8_t {
 struct Str {
   std::string_view text;        ///< UTF-8
   mutable int64_t length = -1;  ///< characters; -1: not counted yet
-  bool is_markup = false;       ///< markupsafe.Markup: what is added to it is escaped
+  bool is_markup = false;       ///< markupsafe.Markup: text that is added to it is escaped
 };
-/// What using an undefined value fails with.
+/// The reason of an undefined value, for the error when it is used.
 struct Undefined {
-  std::string_view hint;   ///< the whole message; "": made of the others
-  std::string_view name;   ///< of a variable, or of the attribute that `owner` lacks
-  std::string_view owner;  ///< "dict object"; "": a variable
+  std::string_view hint;   ///< the whole message; "": it is made from `name` and `owner`
+  std::string_view name;   ///< name of the variable, or of the attribute that `owner` lacks
+  std::string_view owner;  ///< "dict object"; "": the name is that of a variable
 };
 struct List;
 struct Dict;
@@ -177,11 +177,11 @@ class Value {
   };
 };
 
-/// A list or a tuple. Templates cannot change one that exists.
+/// A list or a tuple. Templates cannot change it.
 struct List {
   Value* items = nullptr;
   size_t size = 0;
-  bool is_group = false;  ///< a tuple of groupby: has the attributes grouper and list
+  bool is_group = false;  ///< a tuple made by groupby, which has the attributes grouper and list
   std::span<Value> span() const { return {items, size}; }
 };
 
@@ -189,7 +189,7 @@ struct Entry {
   Value key, value;
   uint64_t hash = 0;
 };
-/// In order of insertion. Looked up by a scan while small, then by an index.
+/// A dict in order of insertion. Small dicts are searched linearly, larger ones by an index.
 struct Dict {
   Entry* entries = nullptr;
   uint32_t size = 0, capacity = 0;
@@ -241,13 +241,13 @@ struct Function {
   const char* name;
   NativeFunction call;
   Value self;
-  const void* row;  ///< what describes a method, for `call`
+  const void* row;  ///< the row that describes a method, for `call`
 };
 
-/// One pass over an iterable. Lives in the arena, like everything that it refers to.
+/// One pass over an iterable. It is in the arena, like everything that it refers to.
 class Iterator {
  public:
-  /// False at the end, and after an error.
+  /// Reads the next item. Returns false at the end, and after an error.
   virtual bool next(Evaluation& e, Value& item) = 0;
   const char* type_name = "generator";
 

@@ -52,7 +52,7 @@ class DpmMultistep final : public Multistep {
     return layout;
   }
 
-  // Number of timesteps whose lambda is at least lambda_min_clipped; all without that field.
+  // Returns the number of timesteps whose lambda is at least lambda_min_clipped; all timesteps without that field.
   int64_t used_timesteps() const {
     int64_t used = training_.size();
     if (!min_lambda_) return used;

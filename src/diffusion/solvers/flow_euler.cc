@@ -20,7 +20,7 @@ class FlowEuler final : public Solver {
   }
 
  private:
-  // T: sigmas of the caller are shifted in float32, the solver's own in float64, as in diffusers.
+  // Shifts sigmas. T is float for sigmas of the caller and double for the solver's own, as in diffusers.
   template <class T>
   Result<std::vector<double>> shifted(std::vector<T> sigmas, int64_t image_tokens) const {
     if (dynamic_.enabled) {
@@ -47,7 +47,7 @@ class FlowEuler final : public Solver {
       const std::vector<double> even = linspace(1, 1.0 / plan.steps, plan.steps);
       REDLINE_ASSIGN(sigmas, shifted(std::vector<float>(even.begin(), even.end()), plan.image_tokens));
     } else {
-      // Evenly over the training range, whose ends a static shift has already moved once.
+      // Timesteps are even over the training range, whose ends a static shift has already moved once.
       const auto all = static_cast<double>(train_steps_);
       float ends[2] = {1, 1 / static_cast<float>(train_steps_)};
       const auto shift = static_cast<float>(shift_), more = static_cast<float>(shift_ - 1);

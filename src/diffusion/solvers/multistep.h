@@ -1,5 +1,5 @@
-// What the two multi-step exponential integrators (DPM-Solver++, UniPC) share: levels as (alpha, sigma) with lambda =
-// log(alpha / sigma), and the conversion of model outputs to samples. Lu et al. 2022, arXiv:2211.01095.
+// Shared parts of the two multi-step exponential integrators (DPM-Solver++, UniPC): levels as (alpha, sigma) with
+// lambda = log(alpha / sigma), and the conversion of model outputs to samples. Lu et al. 2022, arXiv:2211.01095.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class Multistep : public Solver {
 
   PredictionType prediction_type() const override { return prediction_; }
 
-  /// The sample (x0) predicted by a model output.
+  /// Returns the sample (x0) predicted by a model output.
   float original_sample(const At& here, float sigma, float x, float output) const {
     switch (prediction_) {
       case PredictionType::kEpsilon: return (x - here.sigma * output) / here.alpha;
@@ -68,7 +68,7 @@ class Multistep : public Solver {
     if (plan.eta != 0) return invalid_argument("eta is {}; only DDIM has it", plan.eta);
     return {};
   }
-  /// Sigmas and timesteps of the curve. The caller adds the last sigma.
+  /// Computes sigmas and timesteps of the curve. The caller adds the last sigma.
   void lay_out_curve(int steps, bool rounds, std::vector<double>& timesteps, std::vector<double>& sigmas) const {
     sigmas = curve_.sigmas(training_.sigmas().back(), training_.sigmas().front(), steps);
     timesteps.clear();

@@ -70,8 +70,8 @@ class UniPc final : public Multistep {
     return sigmas;
   }
 
-  // One step from level s0 to level t: the coefficients of x, of the predicted sample m0 at s0, and of the differences
-  // to it.
+  // Coefficients of a step from level s0 to level t: of x, of the predicted sample m0 at s0, and of the differences to
+  // m0.
   struct Coefficients {
     float keep, take, scale;  ///< x' = keep x - take m0 - scale (sum of rho_k D_k)
     float hh, phi_1;
@@ -80,7 +80,7 @@ class UniPc final : public Multistep {
     const float hh = s0.lambda - t.lambda, phi_1 = std::expm1(hh);
     return {t.sigma / s0.sigma, t.alpha * phi_1, t.alpha * (is_bh1_ ? hh : phi_1), hh, phi_1};
   }
-  // rho of the corrector of order 2: [[1, 1], [ratio, 1]] rho = b, by elimination with partial pivoting.
+  // Computes rho of the corrector of order 2 from [[1, 1], [ratio, 1]] rho = b, by elimination with partial pivoting.
   void solve_corrector(const Coefficients& c, float ratio, float rho[2]) const {
     const float scale = is_bh1_ ? c.hh : c.phi_1;
     const float phi_2 = c.phi_1 / c.hh - 1, phi_3 = phi_2 / c.hh - 0.5f;

@@ -19,7 +19,7 @@ class VarianceExploding : public Solver {
                                            : PredictionType::kSample;
   }
 
-  // The sample (x0) predicted by a model output.
+  // Computes the sample (x0) predicted by a model output.
   class Denoiser {
    public:
     Denoiser(PredictionType prediction, float sigma)
@@ -35,7 +35,7 @@ class VarianceExploding : public Solver {
     float sigma_, variance_, factor_;
   };
 
-  /// Timesteps and their sigmas, without the final one.
+  /// Returns timesteps and their sigmas, without the final sigma.
   Result<Layout> spaced(const StepPlan& plan) const {
     if (!plan.sigmas.empty() || plan.even_sigmas) return unsupported("Euler solvers take no sigmas; flow-euler does");
     if (plan.eta != 0) return invalid_argument("eta is {}; only DDIM has it", plan.eta);

@@ -34,7 +34,7 @@ class VariancePreserving : public Solver {
     return layout;
   }
 
-  /// The sample (x0) predicted by a model output.
+  /// Computes the sample (x0) predicted by a model output.
   struct Prediction {
     PredictionType kind = PredictionType::kEpsilon;
     bool clips = false;

@@ -14,21 +14,21 @@ struct StepPoint {
   /// Share of noise in the latents in [0, 1], decreasing over the run, before and after the step: flow time, or
   /// sigma / (1 + sigma) of k-diffusion's sigma.
   double sigma = 0, next_sigma = 0;
-  /// The solver adds step_size * model_output to the latents (Euler: next sigma - sigma, in the solver's sigma). 0:
-  /// another kind of solver, whose steps cannot correct earlier ones.
+  /// The solver adds step_size * model_output to the latents; for Euler it is next sigma - sigma, in the solver's
+  /// sigma. 0: another kind of solver, for which forecast errors cannot be corrected.
   double step_size = 0;
 };
 
 /// The part of the network that still has to run for a row.
 enum class CacheAction : uint8_t {
-  kRunFront,    ///< the front; then StepCache::after_front decides
-  kCompute,     ///< middle and tail
-  kSkipMiddle,  ///< the tail only: the cache has written the output of the middle
-  kSkipAll,     ///< nothing: the cache has written the model output
+  kRunFront,    ///< run the front; then StepCache::after_front() decides
+  kCompute,     ///< run middle and tail
+  kSkipMiddle,  ///< run the tail only: the cache has written the output of the middle
+  kSkipAll,     ///< run nothing: the cache has written the model output
 };
 
-/// A row of a batch: one guidance branch of one image. Spans and views borrow from the pipeline for the length of a
-/// call. Their lengths stay the same over a run; another length resets the row's state.
+/// A row of a batch: one guidance branch of one image. Spans and views refer to memory of the pipeline and are used
+/// during the call only. Their lengths are constant over a run; another length resets the row's state.
 struct CacheRow {
   uint64_t request = 0;  ///< unique among the images in flight
   int64_t branch = 0;    ///< 0: conditional, 1: unconditional
@@ -36,7 +36,7 @@ struct CacheRow {
 
   std::span<const float> latents;  ///< the network's input, in any order of elements
   std::span<float> model_output;   ///< read when computed, written on kSkipAll
-  StateView embedded;              ///< image tokens before the first block, once the front has run
+  StateView embedded;              ///< image tokens before the first block; set when the front has run
   StateView front_image;           ///< image tokens after the front's blocks
   StateView front_text;
   StateView modulated;     ///< norm and modulation of the first block applied to `embedded`, for TeaCache

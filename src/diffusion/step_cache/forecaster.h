@@ -1,7 +1,7 @@
-// Forecasts of the one tensor that a skipped step needs: a weighted sum of tensors stored at computed steps.
+// Forecasts the tensor that a skipped step needs, as a weighted sum of tensors stored at computed steps.
 //
-// Every known forecaster is linear in the stored tensors, so it only gives weights; the sum is one pass over memory. To
-// add one: its NAME_forecaster.cc, whose rows kNameForecasters the build finds.
+// Every known forecaster is linear in the stored tensors, so it only computes weights; the sum is one pass over memory.
+// To add a forecaster, add NAME_forecaster.cc, whose rows kNameForecasters the build finds.
 #pragma once
 
 #include <memory>
@@ -17,23 +17,24 @@ namespace redline {
 struct ForecastPoint {
   int64_t step = 0;
   double sigma = 0;
-  StateView probe;  ///< what the front added at this step; empty when it did not run
+  StateView probe;  ///< values that the front added at this step; empty if it did not run
 };
 
-/// Holds the state of one row between steps. Not thread-safe.
+/// A forecaster with the state of one row between steps. Not thread-safe.
 class Forecaster {
  public:
   virtual ~Forecaster() = default;
-  /// Number of snapshots that it reads.
+  /// Returns the number of snapshots that it reads.
   virtual int64_t depth() const = 0;
-  /// Whether snapshots need `probe`.
+  /// Returns true if snapshots need `probe`.
   virtual bool reads_probe() const { return false; }
-  /// Whether it also reads its own last forecast before a computed step: `weights` then has depth() + 1 elements, the
-  /// last one for that tensor once it exists.
+  /// Returns true if it also reads its own last forecast before a computed step. `weights` then has depth() + 1
+  /// elements; the last one is for that tensor, once it exists.
   virtual bool reads_own_forecast() const { return false; }
   /// Called when history[0] has been stored.
   virtual void stored(const History& /*history*/) {}
-  /// weights [history.size() + reads_own_forecast()], all zero on entry: weights[k] belongs to history[k].
+  /// Computes the weights, [history.size() + reads_own_forecast()], which are zero on entry: weights[k] belongs to
+  /// history[k].
   /// `own`: the step of the own forecast, or -1.
   virtual void weights(const History& history, const ForecastPoint& at, int64_t own, std::span<double> weights) = 0;
 };
@@ -43,19 +44,19 @@ struct ForecasterRow {
   const char* summary;
   std::unique_ptr<Forecaster> (*make)();
 };
-/// What a file defines: one row, or one for each order.
+/// The rows that a file defines: one, or one for each order.
 using ForecasterRows = std::span<const ForecasterRow>;
-/// All of them: "reuse", "taylor1", ...
+/// Returns all forecasters: "reuse", "taylor1", ...
 std::span<const ForecasterRow> forecasters();
-/// not_found: the message lists the names.
+/// Returns the forecaster with this name. not_found: the message lists the names.
 Result<const ForecasterRow*> find_forecaster(const std::string& name);
 
-/// u(sigma) = -log(1.05 - sigma), in which the model output changes at an even rate; see measured_forecaster.cc.
+/// Returns u(sigma) = -log(1.05 - sigma). The model output changes at an even rate in u; see measured_forecaster.cc.
 double u_of_sigma(double sigma);
 
-// For rules with a forecaster of their own.
+// These functions make a forecaster for rules that use a fixed one.
 std::unique_ptr<Forecaster> make_reuse_forecaster();
-/// `first`: derivatives are formed at steps > first, which differs by method.
+/// `first`: derivatives are formed only at steps > first, which differs between methods.
 std::unique_ptr<Forecaster> make_taylor_forecaster(int64_t order, int64_t first = 1);
 std::unique_ptr<Forecaster> make_sigma_forecaster(int64_t order);
 std::unique_ptr<Forecaster> make_gamma_forecaster();

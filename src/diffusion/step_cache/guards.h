@@ -1,5 +1,5 @@
-// Guards: conditions under which a step is computed whatever the statistic is. A rule sets their limits; every row of
-// a run has its own copy, which holds the counts.
+// Guards: conditions under which a step is computed regardless of the statistic. A rule sets their limits; every row of
+// a run has its own copy with the counts.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace redline {
 
-/// Runs of fewer steps are computed throughout.
+/// Runs with fewer steps are computed completely.
 struct MinSteps {
   int64_t steps = 0;
   bool computes(const StepPoint& at) const { return at.steps < steps; }
@@ -18,9 +18,9 @@ struct MinSteps {
 
 /// The first steps of a run are computed.
 struct FirstSteps {
-  /// How many, as a function of the number of steps.
+  /// Number of first steps, as a function of the number of steps of the run.
   std::function<int64_t(int64_t steps)> count = [](int64_t) { return int64_t{1}; };
-  int64_t interval = 1;  ///< of these only every n-th
+  int64_t interval = 1;  ///< of the first steps only every n-th one is computed
   bool computes(const StepPoint& at, int64_t step_of_run) const {
     return step_of_run < count(at.steps) && step_of_run % interval == 0;
   }
@@ -34,7 +34,7 @@ struct LastStep {
 
 /// A fixed mask of computed steps.
 struct Schedule {
-  /// [steps]: 1 computes, 0 leaves the step to the other guards and the decision. Empty: there is no mask.
+  /// Returns the mask, [steps]: 1 computes the step, 0 leaves it to the other guards and the decision. Empty: no mask.
   std::function<std::vector<uint8_t>(int64_t steps)> mask_for;
   std::vector<uint8_t> mask;
   bool computes(const StepPoint& at) const { return at.step < std::ssize(mask) && mask[at.step] != 0; }
@@ -50,8 +50,8 @@ struct MaxCached {
 /// At most `limit` steps in a row are skipped; -1: no limit.
 struct MaxConsecutive {
   int64_t limit = -1;
-  /// As cache-dit counts: a computed step that the decision requested does not reset the count, only this guard does,
-  /// and the first skip of a later row of skips is not counted.
+  /// Counts like cache-dit: a computed step resets the count only if this guard has forced it, not if the decision has
+  /// requested it; and the first skip of a later series of skips is not counted.
   bool is_sticky = false;
   int64_t consecutive = 0, last_skipped = -1;
   bool computes();
@@ -67,7 +67,7 @@ struct MaxAccumulated {
 
 /// All guards, in order of evaluation.
 struct Guards {
-  MinSteps min_steps;  ///< without effect with a schedule
+  MinSteps min_steps;  ///< no effect if there is a schedule
   FirstSteps first;
   LastStep last;
   Schedule schedule;
@@ -75,13 +75,13 @@ struct Guards {
   MaxConsecutive max_consecutive;
   MaxAccumulated max_accumulated;
 
-  /// A run of `steps` begins.
+  /// Computes the mask for a run of `steps`.
   void begin(int64_t steps);
-  /// Whether a guard forces the step to be computed; `step_of_run` counts from where the row's state began.
+  /// Returns true if a guard forces the step to be computed. `step_of_run` is 0 where the row's state began.
   bool computes(const StepPoint& at, int64_t step_of_run);
-  /// The statistic of a step that no guard forced.
+  /// Records the statistic of a step that no guard has forced.
   void measured(double statistic);
-  /// Every step, once it is decided.
+  /// Records the decision of every step.
   void decided(int64_t step, bool skips);
 };
 

@@ -9,7 +9,8 @@
 
 namespace redline {
 
-/// One computed step: what the skipped span of the network added, and what the front added to its input.
+/// Tensors of one computed step: the values that the skipped span of the network added (image, text), and the values
+/// that the front added to its input (probe).
 struct Snapshot {
   int64_t step = 0;
   double sigma = 0;
@@ -22,7 +23,7 @@ class History {
 
   int64_t size() const { return std::ssize(snapshots_); }
   const Snapshot& operator[](int64_t i) const { return snapshots_[static_cast<size_t>(i)]; }
-  /// A new snapshot for the caller to fill. Reuses the memory of the one that is dropped.
+  /// Adds a snapshot for the caller to fill in. Reuses the memory of the oldest one if that is dropped.
   Snapshot& push() {
     Snapshot next;
     if (size() == depth_) {

@@ -7,7 +7,7 @@ namespace {
 
 double mean(double sum, int64_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); }
 
-/// What computes with all of them; nullptr: the host.
+/// Returns the device that computes with all views; nullptr: the host computes.
 BufferMath* math_of(std::initializer_list<const StateView*> views) {
   BufferMath* const math = (*views.begin())->math();
   for (const StateView* view : views)

@@ -1,8 +1,8 @@
 // Reductions over the values of one row, for statistics and forecasters.
 //
-// Differences are taken in float32, as the published rules do; sums run in float64 over eight lanes that are reduced
-// in a fixed order, so a decision is the same on every machine and for any number of threads. A device has an order of
-// its own, so there a threshold that is met exactly may fall to the other side.
+// Differences are taken in float32, as the published rules do; sums run in float64 over eight lanes that are reduced in
+// a fixed order, so a decision is the same on every machine and for any number of threads. A device sums in another
+// order, so a value that is exactly at a threshold may fall on the other side there.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace redline {
 
-/// Sum of term(i) for i in [0, n).
+/// Returns the sum of term(i) for i in [0, n).
 template <class Term>
 double lane_sum(int64_t n, Term&& term) {
   constexpr int64_t kLanes = 8;
@@ -24,16 +24,17 @@ double lane_sum(int64_t n, Term&& term) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-// Of values on a device, the device sums. Its error, which the next step reports, is a NaN here.
+// The device computes sums of values on a device. If it fails, these functions return NaN, and the next step reports
+// the error.
 
-/// mean |a|; 0 for an empty view.
+/// Returns mean |a|; 0 for an empty view.
 double mean_abs(const StateView& a);
-/// mean |a - b|; both views have the same length.
+/// Returns mean |a - b|; both views have the same length.
 double mean_abs_difference(const StateView& a, const StateView& b);
-/// mean |a - b| / mean |b|: how far a moved from the reference b. Not finite when b is all zeros.
+/// Returns mean |a - b| / mean |b|: how far a has moved from the reference b. Not finite if b is all zeros.
 double relative_l1(const StateView& a, const StateView& b);
 double dot(const StateView& a, const StateView& b);
-/// Sum of (a - b) (c - d).
+/// Returns the sum of (a - b) (c - d).
 double product_of_changes(const StateView& a, const StateView& b, const StateView& c, const StateView& d);
 
 }  // namespace redline

@@ -16,7 +16,7 @@ double norm_of(const SmallMatrix<double>& m) {
   return std::sqrt(sum);
 }
 
-/// One QR step of the leading `size` rows with a shift: t <- R Q + shift, q <- q Q.
+/// Does one QR step of the leading `size` rows with a shift: t <- R Q + shift, q <- q Q.
 void qr_step(ComplexMatrix& t, ComplexMatrix& q, int64_t size, Complex shift) {
   const int64_t n = t.n;
   for (int64_t i = 0; i < size; ++i) t.at(i, i) -= shift;
@@ -79,7 +79,7 @@ void to_hessenberg(ComplexMatrix& t, ComplexMatrix& q) {
     }
 }
 
-/// The eigenvalue of the trailing 2 x 2 block of the leading `size` rows that is nearer to its last element.
+/// Returns the eigenvalue of the trailing 2 x 2 block of the leading `size` rows that is nearer to its last element.
 Complex wilkinson_shift(const ComplexMatrix& t, int64_t size) {
   const Complex a = t.at(size - 2, size - 2), b = t.at(size - 2, size - 1), c = t.at(size - 1, size - 2),
                 d = t.at(size - 1, size - 1);

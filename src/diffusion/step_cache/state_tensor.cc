@@ -58,7 +58,8 @@ void subtract(const StateView& a, const StateView& b, const StateView& out) {
   if (out.empty()) return;
   BufferMath* const math = out.math();
   if (math != nullptr && is_with(a, math) && is_with(b, math)) {
-    // Exact products and one rounding, as a - b. An error of the device is one of the next step too.
+    // The products are exact and rounded once, like a - b. An error of the device is also an error of the next step,
+    // which reports it.
     const float minus = -1;
     const BufferMath::Part parts[] = {b.part()};
     (void)math->weighted_sum(out.part(), a.part(), {&minus, 1}, parts, out.size());

@@ -1,5 +1,5 @@
-// Numbers of one row that a step cache reads, keeps and writes: on the host, or in the memory of the back end, where
-// they are computed with too (BufferMath, graph/program.h) and the host gets only sums.
+// Values of one row that a step cache reads, keeps and writes, on the host or in the memory of the back end. The back
+// end then also computes with them (BufferMath, graph/program.h), and the host gets only sums.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// Float32 numbers, not owned.
+/// A view of float32 values, which it does not own.
 class StateView {
  public:
   StateView() = default;
@@ -20,17 +20,17 @@ class StateView {
   StateView(const std::vector<float>& host)             // NOLINT(google-explicit-constructor)
       : StateView(std::span<const float>(host)) {}
   StateView(std::vector<float>& host) : StateView(std::span<float>(host)) {}  // NOLINT(google-explicit-constructor)
-  /// `begin`, `size`: in numbers.
+  /// `begin` and `size` count values.
   StateView(BackendBuffer& buffer, int64_t begin, int64_t size) : buffer_(&buffer), begin_(begin), size_(size) {}
 
   int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  /// For reading and writing; what is on a device comes to the host.
+  /// Returns the values on the host, for reading and writing; values on a device are copied to the host.
   std::span<float> host() const {
     float* const data = buffer_ ? reinterpret_cast<float*>(buffer_->host()) + begin_ : host_;
     return {data, static_cast<size_t>(size_)};
   }
-  /// nullptr: the host computes.
+  /// Returns the device's arithmetic; nullptr: the host computes.
   BufferMath* math() const { return buffer_ ? buffer_->math() : nullptr; }
   BufferMath::Part part() const { return {buffer_, begin_}; }
 
@@ -40,7 +40,8 @@ class StateView {
   int64_t begin_ = 0, size_ = 0;
 };
 
-/// Float32 numbers, owned: beside those that they are made of, or on the host where the back end has no room.
+/// Owned float32 values, in the same memory as the values that they are made of, or on the host if the back end has no
+/// room.
 class StateTensor {
  public:
   StateTensor() = default;
@@ -52,7 +53,7 @@ class StateTensor {
   int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   float operator[](int64_t i) const { return view().host()[static_cast<size_t>(i)]; }
-  /// As many numbers as `like` has, where they are; contents are undefined.
+  /// Resizes to the size of `like`, in the same memory; contents are undefined.
   void resize_like(const StateView& like);
   void assign(const StateView& from);
 
@@ -62,9 +63,10 @@ class StateTensor {
   int64_t size_ = 0;
 };
 
-/// out = a - b in float32. All have the same length.
+/// Computes out = a - b in float32. All have the same length.
 void subtract(const StateView& a, const StateView& b, const StateView& out);
-/// out = base + sum of weights * tensors; tensors whose weight is 0, and empty ones, are not read. base may be empty.
+/// Computes out = base + sum of weights * tensors. Tensors whose weight is 0, and empty ones, are not read. `base` may
+/// be empty.
 void weighted_sum(const StateView& base, std::span<const double> weights, std::span<const StateView> tensors,
                   const StateView& out);
 

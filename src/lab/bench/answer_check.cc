@@ -15,7 +15,7 @@
 namespace redline::lab {
 namespace {
 
-/// Maximum absolute difference over the maximum absolute value.
+/// Returns the maximum absolute difference divided by the maximum absolute value.
 double relative_error(std::span<const float> got, std::span<const float> expected) {
   double difference = 0, largest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -112,7 +112,7 @@ Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& op
     check.against = "token by token";
     check.note = why_not;
     check.bound = 1e-4;
-    // Whether a row uses int8, bfloat16 or float32 kernels may depend on the number of rows.
+    // The choice between int8, bfloat16 and float32 kernels may depend on the number of rows.
     if (!is_exact) check.bound = has_block_weights(info) ? 0.1 : 2e-2;
     REDLINE_ASSIGN(const auto other, engine.new_sequence());
     for (const int32_t& token : tokens) {

@@ -1,4 +1,4 @@
-// Checks a model's logits against a reference before anything is timed.
+// Checks a model's logits against a reference before the model is timed.
 #pragma once
 
 #include <functional>
@@ -10,30 +10,32 @@
 
 namespace redline::lab {
 
-/// Largest model checked with the interpreter: at a few million multiply-adds per second it takes at most ten seconds.
+/// Number of parameters of the largest model that is checked with the interpreter, which takes at most ten seconds at a
+/// few million multiply-adds per second.
 inline constexpr int64_t kInterpretedParameters = 30'000'000;
 
 struct AnswerCheck {
-  std::string against;                   ///< "interpreter", "generic f32", "token by token"; "" when there was no check
-  std::string note;                      ///< why no better reference was used
-  int64_t tokens = 0;                    ///< of the prompt whose last logits were compared
-  double relative_error = 0, bound = 0;  ///< maximum difference of the logits over the maximum logit
+  std::string against;  ///< the reference: "interpreter", "generic f32", "token by token"; "": there was no check
+  std::string note;     ///< why no better reference was used
+  int64_t tokens = 0;   ///< tokens of the prompt whose last logits were compared
+  double relative_error = 0, bound = 0;  ///< maximum difference of the logits relative to the maximum logit
 };
 
-/// Logits after the last of `tokens`, computed by the generic float32 kernels in a separate process, which shares as
-/// little code as possible with the measured path.
-/// cancelled: `limit_seconds` passed, or `is_cancelled`. Other errors: the message of that process.
+/// Returns the logits after the last of `tokens`, computed by the generic float32 kernels in a separate process, which
+/// shares as little code as possible with the measured path.
+/// cancelled: `limit_seconds` have passed, or `is_cancelled` returned true. Other errors have the message of that
+/// process.
 Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens, int threads,
                                           double limit_seconds, const std::function<bool()>& is_cancelled);
 
 /// Compares the engine's logits of a short prompt with those of the interpreter (models up to 30 million parameters),
 /// of generic float32 kernels (larger models), or else with its own logits token by token.
-/// `generic`: from generic_logits, computed before the engine allocated its memory; empty: not available, for the
-/// reason in `why_not`.
+/// `generic`: result of generic_logits(), computed before the engine allocated its memory; empty: not available, for
+/// the reason in `why_not`.
 /// internal: they differ by more than rounding explains.
 Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& options, const std::string& path,
                                  const std::vector<float>& generic, const std::string& why_not);
-/// The prompt that is checked.
+/// Returns the tokens of the prompt for the check.
 std::vector<int32_t> check_tokens(int64_t vocab_size, int64_t context);
 
 inline Json check_json(const AnswerCheck& check) {

@@ -15,10 +15,10 @@ namespace redline::lab {
 namespace {
 
 constexpr double kStageSeconds = 0.02;
-/// Steps of more rows are prompts, those of fewer one token of each sequence.
+/// A step with more rows than this is one prompt; a step with fewer has one token of each sequence.
 constexpr int64_t kMaxSequences = 64;
 
-/// The stages of a step of so many rows.
+/// Returns the times of the stages of a step with this number of rows.
 Result<std::vector<StageTime>> time_step(LlmEngine& engine, int64_t rows) {
   const int64_t sequences = rows <= kMaxSequences ? rows : 1;
   std::vector<std::unique_ptr<Sequence>> open;

@@ -1,4 +1,4 @@
-// What an engine has compiled, for the commands, which include neither llm nor diffusion.
+// Forwards the profile of an engine to the commands, which include neither llm nor diffusion.
 #pragma once
 
 #include "diffusion/image_engine.h"

@@ -1,5 +1,5 @@
-// The speed of one generate() in the terms of `bench`: tokens per second of prompt and output, and the share of the
-// bound (lab/machine/roofline.h).
+// Computes the speed of one generate() in the terms of `bench`: tokens per second of prompt and output, and the share
+// of the bound (lab/machine/roofline.h).
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@ namespace redline::lab {
 
 struct PhaseSpeed {
   int64_t tokens = 0;
-  double seconds = 0;          ///< 0: the phase did not run to its end
-  std::optional<Bound> bound;  ///< of the phase; nullopt: the machine's peaks are unknown
+  double seconds = 0;          ///< time of the phase; 0: it did not complete
+  std::optional<Bound> bound;  ///< bound of the phase; nullopt: the machine's peaks are unknown
 
   double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
-  /// Share of the roofline: the bound's time over the measured one.
+  /// Returns the share of the roofline: the bound's time divided by the measured time.
   double share() const { return bound && seconds > 0 ? bound->seconds / seconds : 0; }
 };
 
@@ -23,11 +23,11 @@ struct GenerationSpeed {
   PhaseSpeed decode;   ///< the tokens after the first, which is sampled from the prompt's logits
 };
 
-/// `peaks` may be null. `exact_f32`: the engine computes with --dtype f32.
+/// Returns the speeds of a result. `peaks` may be null. `exact_f32`: the engine computes with --dtype f32.
 GenerationSpeed speed_of(const TextEngine& engine, const GenerateResult& result, const MachinePeaks* peaks,
                          bool exact_f32);
 
-/// Bytes that one decode step of the model reads: PeakOptions::read_bytes.
+/// Returns the bytes that one decode step of the model reads, for PeakOptions::read_bytes.
 int64_t decode_step_bytes(const TextEngine& engine);
 
 }  // namespace redline::lab

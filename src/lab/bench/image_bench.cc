@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kPrompt = "a large red circle on a blue background";
 // The interpreter takes about a second for this many bytes of weights at the smallest size.
 constexpr int64_t kInterpretedBytes = 200'000'000;
-constexpr int64_t kUnit = 16;  // pixels: divisible by every family's patches and latents
+constexpr int64_t kUnit = 16;  // step of image sides in pixels; every family's patches and latents divide it
 
 using Clock = std::chrono::steady_clock;
 ImageRequest request_at(const ImageEngine& engine, int64_t side, int64_t steps, uint64_t seed) {
@@ -54,8 +54,8 @@ Result<ImageSizeRow> measure_size(const Draw& draw, ImageEngine& engine, int64_t
   return row;
 }
 
-/// RMS difference of the latents after one step at `side` from the interpreter's, relative to the RMS of the
-/// interpreter's.
+/// Returns the RMS difference of the latents after one step at `side` from the interpreter's, relative to the RMS of
+/// the interpreter's.
 Result<double> check_step(const Draw& draw, const ImageBenchRequest& request, ImageEngine& engine, int64_t side) {
   ImageOptions options;
   REDLINE_ASSIGN(options.dtype, precision_from_name(request.dtype));
@@ -77,7 +77,7 @@ Result<double> check_step(const Draw& draw, const ImageBenchRequest& request, Im
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-/// The fastest instruction that can execute the matrix products of `dtype`.
+/// Returns the peak of the fastest instruction that can execute the matrix products of `dtype`.
 std::optional<Peak> best_peak(const MachinePeaks& peaks, const std::string& dtype) {
   std::optional<Peak> best;
   const Result<DType> type = dtype_from_name(dtype);
@@ -103,7 +103,7 @@ double ImageBenchReport::peak_ratio() const {
 
 namespace {
 
-/// What is measured on an open engine, in order; an error leaves what came before it.
+/// Makes all measurements on an open engine, in order. After an error the report keeps the measurements before it.
 Status measure_all(const ImageBenchRequest& request, ImageEngine& engine, const std::vector<int64_t>& sides,
                    MachineSampler& sampler, PeakMemory& peak_memory, ImageBenchReport& report) {
   int64_t done = 0;

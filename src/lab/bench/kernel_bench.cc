@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kMaxPeakRuns = 3;  ///< peaks are measured again while a kernel seems faster than they are
 
-/// The default shape of a kind: the widest linear of a 1B model, with its rows.
+/// Returns the default shape of a kind of kernel: the widest linear of a 1B model, with its rows.
 std::vector<int64_t> usual_shape(std::string_view form) {
   if (form == "NxK") return {8192, 2048};
   if (form == "VxH") return {32000, 2048};
@@ -55,7 +55,7 @@ std::string origin_of(const CpuKernels& table, const std::string& entry) {
   return "none";
 }
 
-/// Axes by name: {"M": 4, "N": 8192, "K": 2048}.
+/// Returns the axes by name: {"M": 4, "N": 8192, "K": 2048}.
 Json axes_json(const KernelWorkload& workload) {
   Json axes = {{"M", workload.rows}};
   for (const KernelKind& kind : kernel_kinds()) {
@@ -70,14 +70,15 @@ Json axes_json(const KernelWorkload& workload) {
   return axes;
 }
 
-/// Two kernels that compute the same are solutions of one definition: the matrix products of one weight type.
+/// Returns the name of the definition. Kernels that compute the same, such as the matrix products of one weight type,
+/// are solutions of one definition.
 std::string definition_of(const KernelWorkload& workload) {
   KernelWorkload plain = workload;
   if (workload.kernel.starts_with("linear_") || workload.kernel == "onednn") plain.kernel = "linear";
   return kernel_entry_name(plain);
 }
 
-/// The baseline for comparison: the same matrix product with the same type.
+/// Returns the baseline for comparison: the same matrix product with the same type.
 KernelWorkload baseline_of(const KernelWorkload& workload, const std::string& baseline) {
   KernelWorkload other = workload;
   other.kernel = baseline;
@@ -94,7 +95,7 @@ std::string cpu_name() {
   return uname(&names) == 0 ? names.machine : "unknown";
 }
 
-/// All rows of the request, in order.
+/// Returns all rows of the request, in order.
 Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, const CpuKernels& table, int threads) {
   const KernelKind* kind = nullptr;
   std::vector<std::string> names;
@@ -121,7 +122,7 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
         one.workload = {request.kernel, type, m, shape, threads};
         one.isa = origin_of(table, kernel_entry_name(one.workload));
         if (request.kernel == "sampler") one.isa = origin_of(table, "block_exp_sum");
-        // A baseline library uses what the machine has.
+        // A baseline library uses the best instruction set of the machine, unless the request names one.
         if (request.kernel == "onednn") one.isa = request.isa.empty() ? std::string(cpu_isa_in_use()) : request.isa;
         one.threads = threads;
         one.cached = request.cached;
@@ -146,7 +147,7 @@ Status measure(const CpuKernels& table, const KernelBenchOptions& options, Kerne
   return {};
 }
 
-/// Sets bound and verdict; true if the row is faster than its bound.
+/// Sets bound and verdict of the row. Returns true if the row is faster than its bound.
 bool judge(KernelBenchRow& row, const MachinePeaks& peaks) {
   row.bound = kernel_bound(row.cost, peaks, row.threads, row.cached);
   row.verdict = audit_kernel(row.timing, row.bound);
@@ -212,7 +213,7 @@ Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
 
 namespace {
 
-/// The ceilings of all workers by name: {"read": 15.6, "f32": 175.4, ...}, in the units of peaks_json.
+/// Returns the ceilings of all workers by name: {"read": 15.6, "f32": 175.4, ...}, in the units of peaks_json.
 Json ceilings_json(const MachinePeaks& peaks) {
   const Json report = peaks_json(peaks);
   Json ceilings = Json::object();

@@ -1,4 +1,4 @@
-// redline bench --kernel: one kernel over rows, shapes, types, instruction sets and threads.
+// redline bench --kernel: times one kernel over rows, shapes, types, instruction sets and threads.
 #pragma once
 
 #include <string>
@@ -11,23 +11,23 @@
 namespace redline::lab {
 
 struct KernelBenchRequest {
-  std::string kernel;                        ///< of kernel_kinds()
+  std::string kernel;                        ///< a name of kernel_kinds()
   std::vector<std::vector<int64_t>> shapes;  ///< empty: the widest linear of a 1B model, with its rows
-  std::vector<std::string> types;            ///< empty: one type that the kernel is often used with
+  std::vector<std::string> types;            ///< empty: one type that is typical for the kernel
   std::vector<int64_t> rows;                 ///< empty: 1, 4, 16, 64, 512
-  std::string isa;                           ///< "": REDLINE_CPU_ISA, else the richest of the machine
+  std::string isa;                           ///< instruction set; "": REDLINE_CPU_ISA, else the richest of the machine
   std::string baseline;                      ///< another kernel of the same shape; "": none
   int threads = 0;                           ///< 0: REDLINE_THREADS, else one per available core
   bool cached = false;
-  double seconds = 1;         ///< of timing per row
+  double seconds = 1;         ///< time for measuring one row
   BenchProgress on_progress;  ///< may be empty
-  /// Called with each row that is done and judged. May be empty.
+  /// Called with each completed row and its verdict. May be empty.
   std::function<void(const struct KernelBenchRow&)> on_row;
 };
 
 struct KernelBenchRow {
   KernelWorkload workload;
-  std::string isa;  ///< the instruction set that serves the kernel
+  std::string isa;  ///< instruction set in which the kernel is implemented
   int threads = 1;
   bool cached = false;
   KernelCase::Cost cost;
@@ -44,20 +44,20 @@ struct KernelBenchRow {
 struct KernelBenchReport {
   MachinePeaks peaks;
   std::vector<KernelBenchRow> rows;
-  bool is_judged_again = false;  ///< the peaks were measured again after the rows, which changed their bounds
-  Status failure;                ///< what stopped it after some rows: Ctrl-C (cancelled), or an error
+  bool is_judged_again = false;  ///< the peaks were measured again after the rows, which has changed the bounds
+  Status failure;                ///< error that ended the bench after some rows: Ctrl-C (cancelled), or another one
 
-  /// internal: a wrong answer, or a figure faster than its bound.
+  /// Returns internal if an answer is wrong, or a time is below its bound.
   Status status() const;
 };
 
-/// invalid_argument: unknown kernel, shape or type; checked before anything is measured. Rows that were measured before
-/// another error are returned with it (KernelBenchReport::failure).
+/// Runs the bench. invalid_argument: unknown kernel, shape or type, checked before measuring. After another error, the
+/// report has the rows that were measured before it, and the error (KernelBenchReport::failure).
 Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request);
 
-/// The permanent record of one measurement.
+/// Returns the permanent record of one measurement.
 Json kernel_trace_json(const KernelBenchRow& row, const MachinePeaks& peaks);
-/// Appends to traces/DEFINITION.jsonl in `folder`. io: the file cannot be written.
+/// Appends a record to traces/DEFINITION.jsonl in `folder`. io: the file cannot be written.
 Status append_trace(const std::string& folder, const Json& trace);
 
 }  // namespace redline::lab

@@ -37,8 +37,7 @@ ExecutableOptions options_of(const SymbolValues& bounds, DType weights) {
   return options;
 }
 
-/// The sequences of a network with recurrent states, as long as each other. Each step resets them, from a page of
-/// zeros.
+/// The sequences of a network with recurrent states. All are equally long. Each step resets them from a page of zeros.
 class NetworkSequences {
  public:
   static Result<NetworkSequences> make(const Executable& network, int64_t sequences) {
@@ -59,7 +58,7 @@ class NetworkSequences {
     }
     return s;
   }
-  /// Valid until the next one.
+  /// Returns the context of a step. It is valid until the next call.
   StepContext context(const SymbolValues& sizes) {
     const int64_t sequences = sizes[Symbol::kSequences];
     const auto rows = static_cast<int32_t>(sizes[Symbol::kTokens] / sequences);
@@ -81,7 +80,7 @@ class NetworkSequences {
   std::vector<SequenceRows> rows_;
 };
 
-/// The step invariants, computed once, and the step.
+/// A network in two parts: the step invariants, which are computed once, and the step.
 struct SplitNetwork {
   Executable once, step;
   std::map<std::string, std::unique_ptr<BackendBuffer>> kept;
@@ -128,8 +127,8 @@ struct SplitNetwork {
   }
 };
 
-/// RMS difference over the RMS of the expected values, over all outputs, at a small size of the same network with the
-/// same weights.
+/// Returns the RMS difference divided by the RMS of the expected values, over all outputs, at a small size of the same
+/// network with the same weights.
 Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& network, RuntimeResources& runtime) {
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
   const SymbolValues sizes = made.check_sizes;
@@ -147,7 +146,7 @@ Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& n
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-/// The fastest instruction that can execute matrix products with `weights`.
+/// Returns the peak of the fastest instruction that can execute matrix products with `weights`.
 std::optional<Peak> best_peak_of_type(const MachinePeaks& peaks, DType weights) {
   std::optional<Peak> best;
   for (const Peak& row : peaks.rows) {
@@ -159,7 +158,7 @@ std::optional<Peak> best_peak_of_type(const MachinePeaks& peaks, DType weights) 
   return best;
 }
 
-/// Seconds of each run, sorted. The first run is a warm-up and counts only if it is the only one.
+/// Returns the seconds of each run, sorted. The first run is a warm-up and counts only if it is the only one.
 Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, SplitNetwork& network,
                                       const SymbolValues& sizes) {
   std::vector<double> seconds;
@@ -217,7 +216,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   report.weights = made.weights;
   report.device = device_name(options.device);
   report.threads = threads;
-  // Of a device, no peak is known here (redline bench device).
+  // Peaks of devices are not known here; `redline bench device` measures them.
   if (options.device.kind == DeviceKind::kCpu) report.best = best_peak_of_type(peaks, made.weights);
   report.check_about = made.check_about;
   const SymbolValues sizes = made.sizes;

@@ -9,7 +9,7 @@
 namespace redline::lab {
 namespace {
 
-/// A value of /proc/self/status in bytes; -1: not found.
+/// Returns a value of /proc/self/status in bytes, or -1 if it is not there.
 int64_t status_bytes(const std::string& name) {
   std::ifstream file("/proc/self/status");
   std::string word;

@@ -1,4 +1,4 @@
-// Peak memory of this process, without the buffers of the bench itself.
+// Measures the peak memory of this process, without the buffers of the bench itself.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@ namespace redline::lab {
 
 class PeakMemory {
  public:
-  /// Memory allocated between construction and begin() belongs to the bench: buffers for measuring the machine.
+  /// Memory allocated between construction and begin() counts as memory of the bench: buffers for measuring the
+  /// machine.
   PeakMemory();
-  /// Resets the peak where the system supports it; otherwise the peak counts from the start of the process.
+  /// Resets the peak if the system supports it; otherwise the peak counts from the start of the process.
   void begin();
-  /// Peak resident bytes, excluding those of the bench.
+  /// Returns the peak resident bytes without those of the bench.
   int64_t bytes() const;
 
  private:

@@ -1,4 +1,4 @@
-// How a bench reports its progress and is cancelled.
+// The callback by which a bench reports its progress and is cancelled.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace redline::lab {
 
-/// Called with the number of rows that are done and their total, several times for each row. Returning false ends the
-/// bench with Code::cancelled.
+/// Called with the number of completed rows and of all rows, several times for each row. Returning false ends the bench
+/// with Code::cancelled.
 using BenchProgress = std::function<bool(int64_t done, int64_t total)>;
 
 }  // namespace redline::lab

@@ -9,7 +9,7 @@
 namespace redline::lab {
 namespace {
 
-/// What is needed to open a model; 0 if its files do not state it.
+/// Numbers that are needed before a model is opened; 0: its files do not state them.
 struct ModelFacts {
   int64_t context = 0, vocab_size = 0, parameters = 0;
 };
@@ -77,7 +77,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   start.is_asked_for = request.rows.start;
   if (request.rows.start || is_usual) REDLINE_TRY(bench_start(request, timing, *kernels, start));
 
-  // Before the engine opens: memory may not hold two copies of a large model.
+  // This runs before the engine opens, because memory may not hold two copies of a large model.
   std::vector<float> generic;
   std::string why_not;
   const bool is_generic = options.dtype == ComputeType::kF32 && cpu_isa_in_use() == "generic";

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kRowHeight = 26;
 
-/// A chart is a file of its own, with captions, or part of a page that has them.
+/// The sizes of a chart, in pixels. A chart is a file of its own with captions, or a part of a page that has the
+/// captions.
 struct ChartSize {
   double width, label_width, bar_width, top, bottom;
   bool has_captions;

@@ -43,7 +43,8 @@ class RowTimer {
     return {};
   }
 
-  /// `rows_left`: this row and the following ones, which share the remaining time.
+  /// Measures a row, or skips it if it takes too long. `rows_left`: number of this row and the following ones, which
+  /// share the remaining time.
   Status measure(BenchRow& row, size_t rows_left) {
     const double left = timing_.seconds - seconds_since(begin_);
     const double slice = std::max(0.0, left) / static_cast<double>(rows_left);
@@ -92,14 +93,15 @@ class RowTimer {
     return costs;
   }
 
-  /// Estimated time to fill the cache to the row's depth and to run it once, from the prompts measured so far.
+  /// Returns the estimated time to fill the cache to the row's depth and to run it once, from the prompts measured so
+  /// far.
   Result<double> expected_seconds(const BenchRow& row) {
     const int64_t missing = row.depth - sequence_->length();
     double operations = row.phase == BenchPhase::kPrefill ? row.operations() : 0;
     if (missing > 0 && row.phase != BenchPhase::kBatch)
       operations += profile_of(engine_).step_cost(missing, sequence_->length()).flops;
     if (operations == 0) return 0.0;
-    if (operations_per_s_ == 0) {  // no measurement yet: try
+    if (operations_per_s_ == 0) {  // nothing is measured yet, so a short prompt is
       const int64_t size = std::min<int64_t>(16, engine_.info().context);
       sequence_->truncate(0);
       const std::vector<int32_t> tokens = bench_tokens(size, engine_.info().vocab_size, 1);
@@ -110,7 +112,7 @@ class RowTimer {
     return operations / operations_per_s_;
   }
 
-  /// Fills the cache to the row's depth; free at depth 0.
+  /// Fills the cache to the row's depth. At depth 0 there is nothing to fill.
   Status fill(const BenchRow& row) {
     if (row.phase == BenchPhase::kBatch) {
       streams_.clear();
@@ -127,7 +129,7 @@ class RowTimer {
   Status extend(Sequence& sequence, int64_t depth, int64_t salt) {
     sequence.truncate(std::min(depth, sequence.length()));
     const std::vector<int32_t> tokens = bench_tokens(depth, engine_.info().vocab_size, salt);
-    constexpr int64_t kPiece = 512;  // tokens between checks for cancellation
+    constexpr int64_t kPiece = 512;  // number of tokens between checks for cancellation
     while (sequence.length() < depth) {
       const int64_t from = sequence.length(), size = std::min(kPiece, depth - from);
       REDLINE_TRY(sequence.append(std::span(tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(size)), {}));
@@ -136,7 +138,7 @@ class RowTimer {
     return {};
   }
 
-  /// One run of the row on a cache of its depth, in seconds, with tokens that no earlier run used.
+  /// Runs the row once on a cache of its depth, with tokens that no earlier run used. Returns the seconds.
   Result<double> run_once(const BenchRow& row) {
     if (timing_.is_cancelled && timing_.is_cancelled()) return cancelled("interrupted");
     const int64_t vocab = engine_.info().vocab_size;
@@ -159,7 +161,7 @@ class RowTimer {
       }
       return seconds_since(begin);
     }
-    REDLINE_TRY(extend(*sequence_, row.depth, 0));  // what the last run appended goes
+    REDLINE_TRY(extend(*sequence_, row.depth, 0));  // drops the tokens that the last run appended
     const std::vector<int32_t> tokens = bench_tokens(row.tokens, vocab, salt_);
     logits_.resize(static_cast<size_t>(vocab));
     const Clock::time_point begin = Clock::now();
@@ -178,11 +180,11 @@ class RowTimer {
   std::vector<std::unique_ptr<Sequence>> streams_;
   std::vector<float> logits_;
   const Clock::time_point begin_ = Clock::now();
-  double operations_per_s_ = 0;  // of prompts
+  double operations_per_s_ = 0;  // operations per second of prompts, as measured so far
   int64_t salt_ = 100;
 };
 
-/// Peak resident memory of this process as reported by the system; 0 if unavailable.
+/// Returns the peak resident memory of this process as reported by the system; 0 if unavailable.
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -226,7 +228,7 @@ std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t sal
 
 namespace {
 
-/// Depths in increasing order, so that a row's cache is reused by the next.
+/// Returns the depths in increasing order, so that a row's cache is reused by the next.
 std::vector<int64_t> depths_of(const BenchRequest& r) {
   std::vector<int64_t> depths = r.depth;
   if (depths.empty()) depths = {0};

@@ -84,7 +84,8 @@ class Calibration {
     return found;
   }
 
-  /// `share`: of the work that is done. cancelled: on_progress ends it, between two images or two steps.
+  /// Generates one image. `share`: fraction of the work that is done. Returns cancelled if on_progress ends the work,
+  /// between two images or two steps.
   Result<ImageResult> draw(size_t prompt, const std::string& rule, double share,
                            const std::function<void(const ImageProgress&)>& on_step) {
     const std::string work = work_.empty() ? "uncached runs" : work_;
@@ -103,7 +104,7 @@ class Calibration {
     return result;
   }
 
-  /// The uncached run of every prompt: its image and its trajectory.
+  /// Runs every prompt without a cache, and keeps its image and its trajectory.
   Status record() {
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
       Trajectory trajectory;
@@ -122,7 +123,7 @@ class Calibration {
     return {};
   }
 
-  /// Minus the mean PSNR: averaging logarithms keeps one failing prompt from dominating.
+  /// Returns minus the mean PSNR. PSNR is a logarithm, so its mean is not dominated by one failing prompt.
   Result<double> error_of(const std::vector<int64_t>& computed) {
     if (const auto found = known_.find(computed); found != known_.end()) return found->second;
     double sum = 0;
@@ -147,7 +148,7 @@ class Calibration {
   std::vector<Trajectory> trajectories_;
   std::vector<int64_t> budgets_;
   std::string work_;
-  double tried_ = 0;  ///< masks, of this budget
+  double tried_ = 0;  ///< number of masks of this budget that were tried
   std::map<std::vector<int64_t>, double> known_;
   double done_ = 0;
 };

@@ -1,4 +1,4 @@
-// Calibrates a step cache: searches masks of steps to compute for one model.
+// Calibrates a step cache: searches for the best masks of computed steps for one model.
 #pragma once
 
 #include <functional>
@@ -11,43 +11,44 @@ namespace redline::lab {
 
 struct CalibrateOptions {
   std::string model;                 ///< a diffusers folder
-  ImageOptions engine;               ///< the options that images will be generated with
-  ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's defaults
+  ImageOptions engine;               ///< the options with which images will be generated
+  ImageRequest request;              ///< size, steps, guidance, seed; 0 and -1: the model's defaults
   std::vector<std::string> prompts;  ///< prompt i starts from the noise of request.seed + i; four to sixteen are enough
-  std::vector<int64_t> budgets;      ///< computed steps, one mask each; empty: 1/4, 3/8, 1/2 of the steps
-  int64_t evaluations = 120;         ///< maximum number of masks tried on the pipeline per budget
-  /// Current activity and overall progress in [0, 1]; returning false stops with Code::cancelled.
+  std::vector<int64_t> budgets;  ///< numbers of computed steps, one mask for each; empty: 1/4, 3/8, 1/2 of the steps
+  int64_t evaluations = 120;     ///< maximum number of masks tried on the pipeline per budget
+  /// Called with the current activity and the overall progress in [0, 1]. Returning false ends the call as `cancelled`.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 
-/// Figures are the mean PSNR in dB against the uncached run, over the prompts.
+/// The mask found for one budget. Figures are the mean PSNR in dB against the uncached run, over the prompts.
 struct CalibratedBudget {
   std::vector<int64_t> computed;  ///< steps in increasing order
-  double power_db = 0;            ///< of the power-law mask, which needs no calibration
-  double planned_db = 0;          ///< of the mask planned from recorded trajectories
+  double power_db = 0;            ///< PSNR of the power-law mask, which needs no calibration
+  double planned_db = 0;          ///< PSNR of the mask planned from recorded trajectories
   double found_db = 0;
   int64_t evaluations = 0;
 };
 
 struct CalibrateReport {
-  ImageRequest request;  ///< as it was run
+  ImageRequest request;  ///< the request with defaults filled in
   int64_t prompts = 0;
   std::vector<CalibratedBudget> budgets;
-  Status failure;  ///< what stopped it after some budgets: on_progress (cancelled), or an error
+  Status failure;  ///< error that ended the search after some budgets; cancelled: by on_progress
 };
 
-/// Budgets that were found before an error are returned with it (CalibrateReport::failure).
-/// unsupported: the solver is not an Euler step; the plan relies on sums of velocities.
+/// Searches a mask for each budget. After an error, the report has the budgets found before it, and the error
+/// (CalibrateReport::failure).
+/// unsupported: the solver does not make Euler steps; the plan relies on sums of velocities.
 /// invalid_argument: no prompt, a budget outside 2 .. steps - 1.
 Result<CalibrateReport> calibrate_images(const CalibrateOptions& options);
 
-/// The file in which an engine looks for the masks of `model`, a folder: step_cache.json in it.
+/// Returns the path from which an engine reads the masks of a model's folder: step_cache.json in it.
 std::string calibration_path(const std::string& model);
-/// Adds the masks to a calibration file (src/diffusion/calibration_file.h) and replaces those of the same steps and
-/// budget. Errors as check_calibration; io.
+/// Adds the masks to a calibration file (src/diffusion/calibration_file.h) and replaces those with the same steps and
+/// budget. Errors: those of check_calibration(); io.
 Status write_calibration(const std::string& path, const CalibrateReport& report);
-/// Whether write_calibration may write there. invalid_argument: an existing file is not a calibration; io: the folder
-/// is not writable.
+/// Checks that write_calibration() may write there. invalid_argument: an existing file is not a calibration; io: the
+/// folder is not writable.
 Status check_calibration(const std::string& path);
 
 }  // namespace redline::lab

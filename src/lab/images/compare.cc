@@ -21,7 +21,7 @@ std::string rule_name(const std::string& rule) {
   return name.empty() ? "auto" : name;
 }
 
-/// Null for an unknown rule, which plan_rule has already reported.
+/// Returns the row of the rule; null for an unknown rule, which plan_rule has already reported.
 const RuleRow* row_of(const std::string& rule) {
   const Result<const RuleRow*> row = find_rule(rule_name(rule));
   return row.ok() ? *row : nullptr;
@@ -167,7 +167,7 @@ class Comparison {
     return result;
   }
 
-  /// Mean fraction of the uncached run's operations, over the first prompts.
+  /// Returns the mean fraction of the uncached run's operations, over the first prompts.
   Result<double> share_of(const std::string& rule) {
     double sum = 0;
     const int64_t count = std::min<int64_t>(options_.tune_prompts, std::ssize(options_.prompts));
@@ -179,7 +179,7 @@ class Comparison {
     return sum / static_cast<double>(count);
   }
 
-  /// The parameters of `rule` whose fraction of operations is nearest to 1 / speedup.
+  /// Returns the parameters of `rule` whose fraction of operations is nearest to 1 / speedup.
   Result<std::string> tune(const std::string& rule, double speedup) {
     const TuningKnob& knob = row_of(rule)->knob;
     if (knob.kind == TuningKnob::Kind::kChoice) return tune_choice(rule, knob, speedup);
@@ -193,7 +193,7 @@ class Comparison {
     const auto measure = [&](double value) -> Result<double> {
       const std::string text = with_parameter(rule, knob.parameter, value);
       REDLINE_ASSIGN(const double share, share_of(text));
-      // Of two equally near ones, the slower: it gives the better image.
+      // If two settings are equally near, the slower one is kept, because it gives the better image.
       if (std::fabs(share - wanted) < best_error) {
         best_error = std::fabs(share - wanted);
         best = text;
@@ -275,7 +275,7 @@ class Comparison {
     return s;
   }
 
-  /// For each setting, the uncached runs with fewer steps that match its operations and its time.
+  /// Adds, for each setting, the uncached runs with fewer steps that match its operations and its time.
   Status add_fewer_steps() {
     std::map<int64_t, int64_t> places;
     const auto place_of = [&](double share) -> Result<int64_t> {
@@ -305,7 +305,7 @@ class Comparison {
   std::optional<Lpips> lpips_;
   CompareReport report_;
   double done_ = 0, planned_ = 1;
-  std::string at_;  ///< what was last generated
+  std::string at_;  ///< description of the last image, for messages
 };
 
 }  // namespace

@@ -45,7 +45,8 @@ struct LegendEntry {
   std::string_view colour;
   bool is_dashed = false;
 };
-/// Above its plot, as text of the page: it wraps, and is as large as the rest at any width.
+/// Returns the legend, which stands above its plot. It is text of the page, so that it wraps and has the size of the
+/// other text at any width.
 std::string legend(const std::vector<LegendEntry>& entries) {
   std::string html = "<p class=\"legend\">";
   for (const LegendEntry& entry : entries)
@@ -58,7 +59,7 @@ std::string family_of(const ComparedSetting& s, int64_t full_steps) {
   return s.steps < full_steps ? "fewer steps" : s.requested.substr(0, s.requested.find(':'));
 }
 
-/// PSNR over the executed fraction of operations; settings of one rule are connected.
+/// Plots PSNR over the executed fraction of operations. Settings of one rule are connected.
 std::string quality_plot(const CompareReport& report) {
   Plot plot{0, 1, 1e9, -1e9};
   std::vector<std::string> families;
@@ -110,7 +111,7 @@ std::string quality_plot(const CompareReport& report) {
   return legend(entries) + svg + "</svg>\n";
 }
 
-/// Each prompt's PSNR, sorted, which shows the worst cases.
+/// Plots each prompt's PSNR, sorted, which shows the worst cases.
 std::string spread_plot(const CompareReport& report) {
   Plot plot{0, 100, 1e9, -1e9};
   for (const ComparedSetting& s : report.settings)
@@ -166,7 +167,8 @@ constexpr std::string_view kStyle =
     ".legend span{display:inline-block;margin-right:1.2rem}.legend i{display:inline-block;width:1.4rem;margin:0 .4rem "
     ".25rem 0}"
     ".grid{stroke:#59636e;stroke-opacity:.25}.dim{color:#59636e}"
-    // Narrow: the table fits by its font, and the plots, which shrink, keep a legible one.
+    // On narrow screens the table gets a smaller font to fit, and the plots, which shrink, get a larger one to stay
+    // legible.
     "@media(max-width:640px){table{font-size:13px}td,th{padding:.25rem .4rem}svg{font-size:18px}"
     "figure{width:calc(50% - 1rem)}}"
     "@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}td,th{border-color:#3d444d}"

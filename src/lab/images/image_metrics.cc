@@ -32,7 +32,7 @@ std::array<double, kWindow> gaussian() {
   return weights;
 }
 
-// The weighted mean of every window inside [height, width]: along rows, then along columns.
+// Returns the weighted mean of every window inside [height, width], computed along rows, then along columns.
 std::vector<double> window_means(const std::vector<double>& values, int64_t width, int64_t height) {
   static const std::array<double, kWindow> weights = gaussian();
   const int64_t out_width = width - kWindow + 1, out_height = height - kWindow + 1;

@@ -70,7 +70,7 @@ Result<Lpips> Lpips::open(const std::string& path) {
   return lpips;
 }
 
-/// Convolution with bias, then ReLU.
+/// Applies a convolution with bias, then ReLU.
 Lpips::Features Lpips::convolve(const Features& in, const Stage& s, int64_t stride, int64_t padding) {
   Features out;
   out.height = (in.height + 2 * padding - s.kernel) / stride + 1;
@@ -95,7 +95,7 @@ Lpips::Features Lpips::convolve(const Features& in, const Stage& s, int64_t stri
   return out;
 }
 
-/// 3x3 max pool with stride 2, without padding.
+/// Applies a 3x3 max pool with stride 2, without padding.
 Lpips::Features Lpips::max_pool(const Features& in) {
   Features out;
   out.height = (in.height - 3) / 2 + 1;

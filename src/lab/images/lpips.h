@@ -13,14 +13,15 @@ namespace redline::lab {
 
 class Lpips {
  public:
-  /// A safetensors file with the convolutions of torchvision's alexnet (features.0, .3, .6, .8, .10 .weight and .bias)
-  /// or of lpips.LPIPS(net="alex") (net.slice1.0, slice2.3, slice3.6, slice4.8, slice5.10), and the weights per channel
-  /// lin0.model.1.weight .. lin4.model.1.weight. The tensors determine the number of channels. not_found: a missing
-  /// tensor, with its possible names; invalid_argument: shapes that do not fit together.
+  /// Opens a safetensors file with the convolutions of torchvision's alexnet (features.0, .3, .6, .8, .10 .weight and
+  /// .bias) or of lpips.LPIPS(net="alex") (net.slice1.0, slice2.3, slice3.6, slice4.8, slice5.10), and the weights per
+  /// channel lin0.model.1.weight .. lin4.model.1.weight. The tensors determine the number of channels. not_found: a
+  /// missing tensor, with its possible names; invalid_argument: shapes that do not fit together.
   static Result<Lpips> open(const std::string& path);
 
-  /// 0 for identical images; below 0.05 the difference is hardly visible, 0.2 is a different image. invalid_argument:
-  /// images of different sizes, or fewer than 31 pixels per side (too small for the last stage).
+  /// Returns the distance of two images: 0 for identical images; below 0.05 the difference is hardly visible, 0.2 is a
+  /// different image. invalid_argument: images of different sizes, or fewer than 31 pixels per side (too small for the
+  /// last stage).
   Result<double> distance(const RgbImage& image, const RgbImage& reference) const;
 
  private:

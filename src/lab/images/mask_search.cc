@@ -18,7 +18,7 @@ MaskCosts::MaskCosts(std::span<const Trajectory> trajectories) {
     const double count = static_cast<double>(trajectories.size()) * static_cast<double>(t.velocity[0].size());
     for (int64_t a = 0; a < steps_; ++a)
       for (int64_t b = 0; b <= a; ++b) {
-        // In float64: costs are small differences of these numbers.
+        // The product is in float64, because costs are small differences of these numbers.
         const double product = std::transform_reduce(t.velocity[a].begin(), t.velocity[a].end(), t.velocity[b].begin(),
                                                      0.0, std::plus<>(), [](double x, double y) { return x * y; }) /
                                count;
@@ -59,7 +59,7 @@ Result<std::vector<int64_t>> plan_mask(int64_t steps, int64_t budget, int64_t fo
     return invalid_argument("a budget of {} of {} steps with the first {} forced; it can be {} .. {}", budget, steps,
                             forced, forced, steps);
   const auto none = std::numeric_limits<double>::infinity();
-  // Every interval is needed for each number of computed steps before it.
+  // Costs are kept, because the cost of an interval is needed for each number of computed steps before it.
   std::vector<double> known(static_cast<size_t>((steps + 1) * steps * (steps + 1)), -1);
   const auto cost_of = [&](int64_t i, int64_t j, int64_t k) {
     double& value = known[static_cast<size_t>(((i + 1) * steps + j) * (steps + 1) + k)];

@@ -1,6 +1,7 @@
-// Chooses which steps to compute under a budget: planned on recorded trajectories, then improved by hill climbing.
-// After DPCache (arXiv:2602.22654: dynamic programming over a cost tensor from recorded trajectories) and BudCache
-// (hill climbing on the result). Host arithmetic only; a callback measures the effect of a mask on images.
+// Chooses the steps to compute under a budget: plans a mask on recorded trajectories, then improves it by hill
+// climbing. After DPCache (arXiv:2602.22654: dynamic programming over a cost tensor from recorded trajectories) and
+// BudCache (hill climbing on the result). All arithmetic is on the host; a callback measures the effect of a mask on
+// images.
 #pragma once
 
 #include <functional>
@@ -11,14 +12,14 @@
 
 namespace redline::lab {
 
-/// One uncached run: the inputs of the solver at each step.
+/// The inputs of the solver at each step of one uncached run.
 struct Trajectory {
   std::vector<double> u;                     ///< [steps] u(sigma) of each step
-  std::vector<double> step_sizes;            ///< [steps] the solver added step_size * model output
+  std::vector<double> step_sizes;            ///< [steps] step sizes: the solver added step_size * model output
   std::vector<std::vector<float>> velocity;  ///< [steps] model outputs
 };
 
-/// Mean squared error of the latents, over elements and recorded runs, caused by skipping steps.
+/// The mean squared error of the latents, over elements and recorded runs, caused by skipping steps.
 ///
 /// When errors are corrected at computed steps (StepCache), the outputs between computed steps j and k are the linear
 /// interpolation of v_j and v_k; after the last computed step k they are extrapolated from k and i, the computed step
@@ -28,8 +29,8 @@ class MaskCosts {
  public:
   explicit MaskCosts(std::span<const Trajectory> trajectories);
   int64_t steps() const { return steps_; }
-  /// Error of the steps between computed steps i < j < k, where i is the one before j, or -1; k == steps(): until the
-  /// end.
+  /// Returns the error of the skipped steps between the computed steps j and k. i is the computed step before j, or -1.
+  /// k == steps(): the error until the end.
   double cost(int64_t i, int64_t j, int64_t k) const;
 
  private:
@@ -38,8 +39,9 @@ class MaskCosts {
   std::vector<double> gram_;  ///< [steps, steps], mean over runs
 };
 
-/// The mask of `budget` computed steps with the least sum of cost(i, j, k), by dynamic programming over pairs:
-/// O(steps^3 budget). The first `forced` steps are computed. invalid_argument: a budget below forced or above steps.
+/// Returns the mask of `budget` computed steps with the smallest sum of cost(i, j, k), by dynamic programming over
+/// pairs: O(steps^3 budget). The first `forced` steps are computed. invalid_argument: a budget below forced or above
+/// steps.
 Result<std::vector<int64_t>> plan_mask(int64_t steps, int64_t budget, int64_t forced,
                                        const std::function<double(int64_t i, int64_t j, int64_t k)>& cost);
 

@@ -1,5 +1,5 @@
 // One kernel on random inputs of one shape: generates the inputs, runs the kernel, and checks its output within derived
-// error bounds. The unit of `redline bench --kernel`; kernel_timing.h times it.
+// error bounds. `redline bench --kernel` measures such cases; kernel_timing.h times them.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace redline::lab {
 
 /// The case to build: "linear_q8" of 4 rows by a q4_0 weight [8192, 2048].
 struct KernelWorkload {
-  std::string kernel;          ///< of kernel_kinds()
+  std::string kernel;          ///< a name of kernel_kinds()
   std::string type;            ///< defined by the kind; "" for kinds without
   int64_t rows = 1;            ///< rows of activations
   std::vector<int64_t> shape;  ///< defined by the kind: {N, K}
@@ -24,14 +24,15 @@ struct KernelWorkload {
 /// Number of different inputs, so that output left over from the previous run is detected.
 inline constexpr int64_t kInputVariants = 3;
 
-/// One run: `slot` selects inputs and weight, `output` the buffer for the result, `worker` the part to compute.
+/// Arguments of one run: `slot` selects inputs and weight, `output` the buffer for the result, `worker` the part to
+/// compute.
 struct KernelRun {
   int64_t slot = 0, output = 0;
   int worker = 0, workers = 1;
-  void* scratch = nullptr;  ///< kScratchBytes of this worker
+  void* scratch = nullptr;  ///< kScratchBytes of memory of this worker
 };
 
-/// Comparison with float64: the largest ratio of error to bound, at most 1 for a correct result.
+/// Comparison with float64. of_bound is the largest ratio of error to bound, at most 1 for a correct result.
 struct KernelCheck {
   double of_bound = 0;
   double absolute = 0;   ///< maximum absolute error
@@ -45,27 +46,27 @@ class KernelCase {
  public:
   virtual ~KernelCase() = default;
 
-  /// Bytes read and written; the bytes that rotate past the caches and are read from memory; operations (2 per
-  /// multiply-add); and the peaks whose fastest bounds the operations ("int8", "f32 f16 bf16"), "" if arithmetic is no
-  /// bound.
+  /// bytes: bytes read and written. from_memory: bytes that are read from memory, because their copies rotate past the
+  /// caches. operations: 2 per multiply-add. peak: names of the peaks ("int8", "f32 f16 bf16"), of which the fastest
+  /// bounds the operations; "" if arithmetic is not a bound.
   struct Cost {
     double bytes = 0, from_memory = 0, operations = 0;
     std::string peak;
   };
   virtual Cost cost() const = 0;
-  /// Bytes of one slot and of one output.
+  /// Return the bytes of one slot and of one output.
   virtual int64_t slot_bytes() const = 0;
   virtual int64_t output_bytes() const = 0;
 
   /// Allocates slots (at least kInputVariants) and outputs. `cached`: slots share their weights.
-  /// out_of_memory: names the bytes.
+  /// out_of_memory: the message has the number of bytes.
   virtual Status allocate(int64_t slots, int64_t outputs, bool cached) = 0;
-  /// New inputs in the first kInputVariants slots; slot s holds variant s % kInputVariants.
+  /// Writes new inputs to the first kInputVariants slots; slot s holds variant s % kInputVariants.
   virtual void fill(uint64_t seed) = 0;
   /// Copies the first slots into all others.
   virtual void spread() = 0;
   virtual void run(const KernelRun& run) const = 0;
-  /// Checks the result for the inputs of `slot` in `output`.
+  /// Checks that `output` has the result for the inputs of `slot`.
   virtual KernelCheck check(int64_t slot, int64_t output, uint64_t seed) const = 0;
 
   /// Fills an output with NaNs.
@@ -100,34 +101,34 @@ struct KernelKind {
   std::string_view summary;  ///< one line
 };
 const std::vector<KernelKind>& kernel_kinds();
-/// Those of make_row_case.
+/// Returns the kinds that make_row_case() makes.
 std::span<const KernelKind> row_kernel_kinds();
 
-/// The name in kernel_origins(): "linear_q8.q4_0".
+/// Returns the name in kernel_origins(): "linear_q8.q4_0".
 std::string kernel_entry_name(const KernelWorkload& workload);
 
-/// invalid_argument: unknown kernel or type, a shape of the wrong length, or rows that are not whole blocks of the
-/// type. unsupported: the table has no such kernel.
+/// Makes the case of a workload. invalid_argument: unknown kernel or type, a shape of the wrong length, or rows that
+/// are not whole blocks of the type. unsupported: the table has no such kernel.
 Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelWorkload& workload, const CpuKernels& table);
 
-/// Per family, each in its own file; nullptr if the kind belongs to another family. Called by make_kernel_case.
+/// make_kernel_case() calls these, one per family and file. Each returns nullptr if the kind belongs to another family.
 Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelWorkload& workload, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelWorkload& workload);
-/// f32, bf16, and the quantized types that oneDNN multiplies as int8 by int8: those with a scale per row.
+/// Returns f32, bf16, and the quantized types that oneDNN multiplies as int8 by int8: those with a scale per row.
 std::vector<DType> onednn_types();
 Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelWorkload& workload, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelWorkload& workload, const CpuKernels& table);
-/// What `sampler` has as types: settings of samplers.
+/// Returns the types of the kernel `sampler`, which are settings of samplers.
 std::vector<std::string> sampler_type_names();
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload, const CpuKernels& table);
 
-/// `bytes` of memory, on huge pages if available, aligned to 64; nullptr: out of memory.
+/// Returns `bytes` of memory, on huge pages if available, aligned to 64; nullptr: out of memory.
 std::shared_ptr<uint8_t> map_bytes(int64_t bytes);
 
-/// Data that is equal in every slot, a weight or a KV cache: one copy per slot, or one shared copy.
+/// Data that is equal in every slot, a weight or a KV cache, as one copy per slot or one shared copy.
 class SlotCopies {
  public:
-  /// out_of_memory: the message gives the bytes and `what`.
+  /// Allocates the copies. out_of_memory: the message has the number of bytes and `what`.
   Status allocate(std::string_view what, int64_t slots, int64_t bytes, bool cached);
   uint8_t* first() const { return data_.get(); }
   uint8_t* of(int64_t slot) const { return data_.get() + slot % count_ * bytes_; }

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Upper bound of the rounding of each element of row `x` in this layout; zeros if the layout has no shared scales.
+/// Returns an upper bound of the rounding error of each element of row `x` in this layout; zeros if the layout has no
+/// shared scales.
 std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k) {
   return form == ActivationLayout::kI8Tiled         ? code_moves(x, k, kI8Chunk, kI8Chunk, 0)
          : form == ActivationLayout::kI8TiledGroups ? code_moves(x, k, kI8Group, kI8Group, 0)  // finer steps move less
@@ -21,19 +22,19 @@ std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k)
                                                     : std::vector<double>(static_cast<size_t>(k));
 }
 
-/// Error bounds of one element, derived in tests/kernels/linear_test.cc and linear_tiles_test.cc.
+/// Returns the error bound of one element, derived in tests/kernels/linear_test.cc and linear_tiles_test.cc.
 double form_error_bound(ActivationLayout form, DType type, int64_t k, const ProductSums& e) {
   const auto n = static_cast<double>(k);
   switch (form) {
-    // Even and odd k are accumulated separately, each with at most two roundings.
+    // Terms of even and odd k are accumulated separately, each with at most two roundings.
     case ActivationLayout::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
-    // Rounding of x and of scales, then of up to two sums per group of 16.
+    // The error is the rounding of x and of scales, then of up to two sums per group of 16.
     case ActivationLayout::kI8Grouped:
       return e.moved * (1 + 0x1p-14) + e.w_moved + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
-    // The same per chunk, plus the weight's own scale.
+    // As kI8Grouped, per chunk, plus the weight's own scale.
     case ActivationLayout::kI8Tiled: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
-    // The same for each 128 elements and each 256. What rounding moves w by is not counted, so the bound is stricter
-    // than that of linear_requantized_test.
+    // As kI8Grouped, for each 128 elements and each 256. The error of rounding w again is not counted, so the bound is
+    // stricter than that of linear_requantized_test.
     case ActivationLayout::kI8TiledGroups:
       return e.moved * (1 + 0x1p-14) + e.w_moved + (n / kI8Group * 3 + 8) * 0x1p-24 * 1.01 * (e.parts + e.w_moved);
     // x and w are rounded to bfloat16, 2^-8 each unless they already are; one sum of 16, its reduction, and one sum per
@@ -155,7 +156,8 @@ class PrepareCase : public KernelCase {
       const std::vector<double> moves = form_moves(form_, x, k_);
       for (int64_t i = 0; i < k_; ++i) {
         const double move = moves[static_cast<size_t>(i)];
-        // Codes: the scale and its reciprocal are rounded too. kBf16Tiled: rounded to bfloat16.
+        // In the layouts of codes, the scale and its reciprocal are rounded too. In kBf16Tiled, x is rounded to
+        // bfloat16.
         const double bound = form_ != ActivationLayout::kBf16Tiled
                                  ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
                                  : std::abs(double{x[i]}) * 0x1p-8;
@@ -167,7 +169,7 @@ class PrepareCase : public KernelCase {
 
  private:
   float* at(int64_t slot) const { return reinterpret_cast<float*>(x_.get() + slot * x_bytes_); }
-  /// The stored value of x[m, i].
+  /// Returns the stored value of x[m, i].
   double value(const uint8_t* out, int64_t m, int64_t i) const {
     if (form_ == ActivationLayout::kI8Grouped) {
       const uint8_t* row = out + m * q8_row_bytes(k_);

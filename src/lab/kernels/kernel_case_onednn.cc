@@ -27,7 +27,8 @@ class OneDnnCase : public ProductCase {
   OneDnnCase& operator=(const OneDnnCase&) = delete;
   ~OneDnnCase() override { release(); }
 
-  /// unsupported: oneDNN's own message. Scales are part of the primitives, so both change with the inputs.
+  /// Makes the primitives. Returns unsupported with oneDNN's own message. Scales are part of the primitives, so both
+  /// change with the inputs.
   Status make_products() {
     release();
     slot_bytes_ = 0;
@@ -104,7 +105,7 @@ class OneDnnCase : public ProductCase {
 
  private:
   struct Part {
-    int64_t begin = 0, end = 0;  ///< columns of y
+    int64_t begin = 0, end = 0;  ///< range of columns of y
     int64_t at = 0;              ///< offset of its weight in a slot
     void* product = nullptr;
   };

@@ -40,7 +40,7 @@ void ProductCase::fill_inputs(uint64_t seed) {
 KernelCheck ProductCase::check(int64_t slot, int64_t output_index, uint64_t seed) const {
   const auto* y = reinterpret_cast<const float*>(output(output_index));
   KernelCheck result;
-  // Every element must be finite; as many as take little time are compared.
+  // Every element must be finite. Only as many elements are compared as take little time.
   for (int64_t i = 0; i < rows_ * n_; ++i)
     if (!std::isfinite(y[i])) result.of_bound = result.absolute = INFINITY;
   constexpr int64_t kMultiplyAdds = int64_t{1} << 25;
@@ -52,7 +52,7 @@ KernelCheck ProductCase::check(int64_t slot, int64_t output_index, uint64_t seed
   WeightRow w = {std::vector<float>(k), std::vector<float>(k), std::vector<float>(k)};
   uint64_t state = seed;
   for (int64_t i = 0; i < columns; ++i) {
-    // Also the last column: the part of its row panel that exists.
+    // The last column is always compared, because its row panel may be only partly filled.
     const int64_t n = columns == n_ ? i
                       : i == 0      ? n_ - 1
                                     : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(n_));

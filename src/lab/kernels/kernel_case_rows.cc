@@ -15,10 +15,10 @@ namespace {
 /// An op to measure. `inputs` float arrays of [rows, k] are consecutive in a slot.
 struct RowOp {
   int inputs;
-  float scale;  ///< of the random inputs
-  /// Computes rows [begin, end) of one run with the `constants` below.
+  float scale;  ///< standard deviation of the random inputs
+  /// Computes rows [begin, end) of one run with the values that `constants` counts.
   std::function<void(const float* in, float* y, const std::vector<float>& constants, int64_t begin, int64_t end)> run;
-  /// The exact value of y[row, i] and the error bound of a float32 kernel.
+  /// Returns the exact value of y[row, i] and the error bound of a float32 kernel.
   std::function<std::pair<double, double>(const float* in, const std::vector<float>& constants, int64_t row, int64_t i)>
       expect;
   int64_t constants = 0;  ///< number of float values shared by all rows: a norm's weight, cosines and sines
@@ -82,7 +82,7 @@ constexpr KernelKind kRowKinds[] = {
 constexpr double kRounding = 0x1p-24;
 constexpr float kEps = 1e-5f;
 
-/// The op of a kind; without `run` if the kind belongs to another family. Bounds are those of
+/// Returns the op of a kind of kernel, without `run` if the kind belongs to another family. Bounds are those of
 /// tests/kernels/elementwise_test.cc.
 RowOp row_op(const KernelWorkload& workload, const CpuKernels& t) {
   const int64_t rows = workload.rows,
@@ -208,7 +208,7 @@ class EmbeddingCase : public KernelCase {
   SlotCopies weights_;
 };
 
-/// What opening a model does to a weight.
+/// A case that packs a weight, as when a model is opened.
 class PackCase : public KernelCase {
  public:
   PackCase(void (*embedding)(const EmbeddingArgs&), DType type, int64_t n, int64_t k)
@@ -234,7 +234,7 @@ class PackCase : public KernelCase {
     pack_row_panels({type_, {n_, k_}, sources_.of(run.slot)}, panels * run.worker / run.workers,
                     panels * (run.worker + 1) / run.workers, output(run.output));
   }
-  /// By the kernel that reads rows of a packed table.
+  /// Checks the packed weight with the kernel that reads rows of a packed table.
   KernelCheck check(int64_t, int64_t output_index, uint64_t seed) const override {
     KernelCheck result;
     std::vector<float> want(static_cast<size_t>(k_)), got(static_cast<size_t>(k_));

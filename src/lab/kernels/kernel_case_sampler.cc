@@ -15,7 +15,8 @@ namespace {
 struct SamplerType {
   std::string_view name;
   SamplingOptions options;
-  /// Standard deviation and number of outliers of the logits: like a trained model's, or without outliers.
+  /// Standard deviation of the logits, and number of outliers in them. They are like a trained model's, or without
+  /// outliers.
   float spread = 2;
   int64_t peaks = 200;
 };
@@ -54,7 +55,7 @@ class SamplerCase final : public SlotInputCase {
       for (int64_t row = 0; row < rows_; ++row) {
         float* const logits = logits_of(v, row);
         for (int64_t i = 0; i < vocab_size_; ++i) logits[i] = random_normal(state, type_.spread);
-        // Tokens that fit: a few fit well.
+        // Some tokens get high logits, as tokens that fit the text. A few of these get much higher ones.
         for (int64_t i = 0; i < type_.peaks; ++i) {
           const auto token = static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(vocab_size_));
           logits[token] = 14 - 3 * std::abs(random_normal(state, 1)) - static_cast<float>(i) / 25;
@@ -91,7 +92,7 @@ class SamplerCase final : public SlotInputCase {
 
  private:
   float* logits_of(int64_t slot, int64_t row) const { return inputs(slot) + row * vocab_size_; }
-  /// By a sort, in float64.
+  /// Computes the probabilities by sorting, in float64.
   std::vector<double> probabilities(const float* logits) const {
     const SamplingOptions& o = type_.options;
     std::vector<int32_t> order(static_cast<size_t>(vocab_size_));
@@ -114,7 +115,7 @@ class SamplerCase final : public SlotInputCase {
   }
 
   const SamplerType& type_;
-  mutable std::vector<Sampler> samplers_;  ///< of each row, as of each sequence of a batch
+  mutable std::vector<Sampler> samplers_;  ///< one sampler for each row, as each sequence of a batch has its own
   int64_t rows_, vocab_size_;
 };
 

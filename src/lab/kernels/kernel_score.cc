@@ -51,7 +51,7 @@ KernelVerdict audit_kernel(const KernelTiming& timing, const KernelBound& bound)
 
 std::string_view kernel_sources_hash(std::string_view kernel) {
   std::string_view family = kernel.substr(0, kernel.find('.'));
-  // As cmake/KernelSources.cmake does.
+  // The families are those of cmake/KernelSources.cmake.
   if (family.starts_with("linear_") || family.starts_with("prepare_")) family = "linear";
   if (family.starts_with("attention_") || family == "kv_append") family = "attention";
   for (const KernelSources& sources : kKernelSources)

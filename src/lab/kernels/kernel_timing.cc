@@ -17,7 +17,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Bytes of copies that exceed the caches.
+/// Returns the size in bytes of all copies of the inputs, so that they exceed the caches.
 int64_t rotation_bytes() {
   constexpr int64_t kMin = int64_t{64} << 20, kMax = int64_t{512} << 20;
   const int64_t l3 = cache_sizes().l3;
@@ -41,7 +41,7 @@ class Bench {
                                                   std::max<int64_t>(1, each) +
                                               1,
                                           kInputVariants, kMaxSlots);
-    // One output per slot, so that the compared outputs are part of the rotation.
+    // There is one output per slot, so that the compared outputs are part of the rotation.
     outputs_ = options_.cached ? 1 : slots_;
     REDLINE_TRY(case_.allocate(slots_, std::max(outputs_, kInputVariants), options_.cached));
     check();
@@ -69,7 +69,7 @@ class Bench {
     }
   }
 
-  /// Runs slots from `first` on into the outputs from 0 on; returns the total seconds.
+  /// Runs the kernel on the slots from `first` on, into the outputs from 0 on. Returns the total seconds.
   double iteration(int64_t first, int64_t runs) {
     arrived_.store(0, std::memory_order_relaxed);
     const int workers = team_.size();
@@ -87,7 +87,7 @@ class Bench {
 
   void time() {
     case_.spread();
-    // Results of the variants, against which timed runs are compared; they are checked too.
+    // The timed runs are compared with these results of the variants, which are checked first.
     const auto bytes = static_cast<size_t>(case_.output_bytes());
     std::vector<std::vector<uint8_t>> expected;
     for (int64_t v = 0; v < kInputVariants; ++v) {

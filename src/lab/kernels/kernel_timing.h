@@ -7,29 +7,29 @@ namespace redline::lab {
 
 struct KernelBenchOptions {
   int threads = 1;
-  /// Keep inputs and outputs in the caches, instead of rotating copies past them.
+  /// Keeps inputs and outputs in the caches, instead of rotating copies past them.
   bool cached = false;
-  double seconds = 1;          ///< of timing; at least kMinIterations iterations run, however long they take
+  double seconds = 1;          ///< time for measuring; at least kMinIterations iterations are run
   int64_t seeds = 10;          ///< number of inputs on which the result is checked first
   int64_t rotation_bytes = 0;  ///< total bytes of the copies; 0: more than the caches
 };
 inline constexpr int64_t kMinIterations = 5;
 
 struct KernelTiming {
-  KernelCheck check;  ///< the worst over all seeds; `elements` over all seeds
+  KernelCheck check;  ///< the worst result over all seeds; `elements` is the sum over all seeds
   int64_t seeds = 0;
   std::string failure;          ///< why the result is invalid; "" if it is valid
-  std::vector<double> seconds;  ///< of one run, sorted: an iteration's time divided by runs_per_iteration
+  std::vector<double> seconds;  ///< times of one run, sorted: an iteration's time divided by runs_per_iteration
   int64_t runs_per_iteration = 0, slots = 0;
 
   double median() const;
-  /// (slowest - fastest) / median.
+  /// Returns (slowest - fastest) / median.
   double spread() const;
 };
 
-/// Weights (or rows of x) rotate over twice the last-level cache, at least 64 MiB and at most 512 MiB; inputs over
-/// kInputVariants. Outputs are filled with NaNs before each iteration and compared bit by bit with the checked result
-/// after it. One thread is timed by its CPU clock, several from the last start to the last end.
+/// Checks and times a kernel. Weights (or rows of x) rotate over twice the last-level cache, at least 64 MiB and at
+/// most 512 MiB; inputs over kInputVariants. Outputs are filled with NaNs before each iteration and compared bit by bit
+/// with the checked result after it. One thread is timed by its CPU clock, several from the last start to the last end.
 /// out_of_memory: copies or threads cannot be created.
 Result<KernelTiming> time_kernel(KernelCase& kernel_case, const CpuKernels& table, const KernelBenchOptions& options);
 

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 Result<const OneDnnModule*> open_module() {
   std::error_code failed;
   const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
-  // Next to the program, in the build or install tree; test programs are one folder deeper.
+  // The module is next to the program, in the build tree or the install tree. Test programs are one folder deeper.
   for (const fs::path& place : {folder, folder.parent_path(), folder.parent_path() / "lib" / "redline"}) {
     const fs::path file = place / "redline_onednn.so";
     if (!fs::exists(file, failed)) continue;

@@ -9,7 +9,7 @@
 namespace redline::lab {
 namespace {
 
-/// Offsets of the half-precision fields of a block; -1: none.
+/// Offsets in bytes of the half-precision fields of a block; -1: there is none.
 struct HalfFields {
   DType dtype;
   int offsets[2];
@@ -34,7 +34,8 @@ void block_parts(const uint8_t* block, int64_t blocks, float* parts) {
   }
 }
 
-// Where a block does not have integers itself: of 9 bits for scales of codes below 16, of 12 bits for minimums.
+// Computes bounds of the rounding of scales and minimums, in formats whose blocks do not have them as integers: to 9
+// bits for scales of codes below 16, to 12 bits for minimums.
 template <class Format>
 void block_moves(const uint8_t* row, int64_t k, float* moves) {
   constexpr bool kIsNarrow = Format::kMaxCode + Format::kOffset <= 16;

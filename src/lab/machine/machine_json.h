@@ -1,4 +1,4 @@
-// The machine's peaks and state as `devices` and `bench` report them.
+// Converts the machine's peaks and state to the JSON of `devices` and `bench`.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline Json peak_json(const Peak& c) {
   return json;
 }
 
-/// The best instruction of each type under its name ("f32", "int8"); all instructions under "instructions".
+/// Returns the best instruction of each type under its name ("f32", "int8"), and all instructions under "instructions".
 inline Json peaks_json(const MachinePeaks& peaks) {
   Json json = {{"isa", peaks.isa}, {"threads", peaks.threads}};
   json["read_bytes"] = peaks.read_bytes > 0 ? Json(peaks.read_bytes) : Json(nullptr);

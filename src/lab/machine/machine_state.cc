@@ -9,7 +9,7 @@
 namespace redline::lab {
 namespace {
 
-constexpr int kIterations = 8;  // per buffer: 1 to 2 ms each
+constexpr int kIterations = 8;  // iterations per pass over a buffer, of 1 to 2 ms each
 
 bool off(double a, double b, double factor) { return std::max(a, b) > factor * std::min(a, b); }
 
@@ -23,7 +23,7 @@ bool differs(const MachineState& a, const MachineState& b) {
 Result<MachineSampler> MachineSampler::make(const CpuKernels& kernels, int threads) {
   std::vector<int> cpus = cpu_order().cpus;
   cpus.resize(std::min(cpus.size(), static_cast<size_t>(threads > 0 ? threads : cpu_order().cores)));
-  // Same as for the peaks: 256 MiB, or 8 MiB per thread, more than the caches of a core.
+  // The size is the same as for the peaks: 256 MiB, or 8 MiB per thread, more than the caches of a core.
   const int64_t bytes = std::max(int64_t{256} << 20, static_cast<int64_t>(cpus.size()) << 23);
   REDLINE_ASSIGN(BandwidthBuffer buffer, BandwidthBuffer::allocate(bytes));
   MachineSampler sampler(kernels, std::move(cpus), std::move(buffer));

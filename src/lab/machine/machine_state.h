@@ -1,5 +1,5 @@
-// The current performance of the machine. On virtual machines memory bandwidth and core-to-core latency change within
-// seconds, and other tenants use a part, so every timing is recorded with the state before and after it.
+// Samples the current performance of the machine. On virtual machines memory bandwidth and core-to-core latency change
+// within seconds, and other tenants use a part, so every timing is recorded with the state before and after it.
 #pragma once
 
 #include <vector>
@@ -10,20 +10,20 @@ namespace redline::lab {
 
 /// Medians of a sample of about 20 ms.
 struct MachineState {
-  double read_gb_s = 0;  ///< all threads, from memory
-  double f32_gop_s = 0;  ///< all threads, multiply-adds in registers
+  double read_gb_s = 0;  ///< read bandwidth of all threads, from memory
+  double f32_gop_s = 0;  ///< multiply-adds in registers, of all threads
   double ping_pong_ns =
       0;  ///< one cache line, one way, between the first and the last thread's core; 0 with one thread
 };
 
-/// True if a timing between the two samples is doubtful: read bandwidth or arithmetic differs by more than 15 %, or
-/// latency by more than half. Samples of an undisturbed machine differ by 3 %.
+/// Returns true if a timing between the two samples is doubtful: read bandwidth or arithmetic differs by more than 15
+/// %, or latency by more than half. Samples of an undisturbed machine differ by 3 %.
 bool differs(const MachineState& a, const MachineState& b);
 
-/// Samples on the first `threads` of cpu_order(); 0: on every core. Keeps its buffer between samples.
+/// Samples the machine on the first `threads` CPUs of cpu_order(); 0: on every core. Keeps its buffer between samples.
 class MachineSampler {
  public:
-  /// `kernels` must outlive the sampler. out_of_memory: no buffer.
+  /// `kernels` must outlive the sampler. out_of_memory: the buffer cannot be allocated.
   static Result<MachineSampler> make(const CpuKernels& kernels, int threads);
   /// out_of_memory: a thread cannot be created.
   Result<MachineState> sample();

@@ -17,13 +17,13 @@ using Clock = std::chrono::steady_clock;
 /// Sizes and durations of the measurements.
 struct Plan {
   std::vector<int> cpus;
-  int passes_one, passes_all;  ///< over the buffer
+  int passes_one, passes_all;  ///< number of passes over the buffer, for one thread and for all
   int64_t buffer_bytes;
-  int iterations_one, iterations_all;  ///< of a register loop
+  int iterations_one, iterations_all;  ///< number of iterations of a register loop, for one thread and for all
   double iteration_seconds;
-  int64_t read_bytes = 0;  ///< of the buffer
+  int64_t read_bytes = 0;  ///< bytes of the buffer that are read
 };
-/// Iterations per pass over the buffer: one of 1 to 2 ms is likely to run undisturbed on a busy machine.
+/// Iterations per pass over the buffer. An iteration of 1 to 2 ms is likely to run undisturbed on a busy machine.
 constexpr int kIterationsPerPass = 8;
 
 Peak make_peak(const char* name, const char* unit, const LoopRates& one, const LoopRates& all) {
@@ -42,7 +42,7 @@ Peak make_peak(const char* name, const char* unit, const LoopRates& one, const L
 Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<Peak>& rows) {
   REDLINE_ASSIGN(const BandwidthBuffer buffer, BandwidthBuffer::allocate(plan.buffer_bytes));
   const int threads = static_cast<int>(plan.cpus.size());
-  // Whole pages, so that a thread's share is in its local memory after the first write.
+  // Shares are whole pages, so that a thread's share is in its local memory after the first write.
   const int64_t own = buffer.bytes() / threads & ~int64_t{4095};
   REDLINE_TRY(run_timed_loop(TimedBy::kWall, plan.cpus, 1, kernels, [&](int thread, int) {
     std::memset(buffer.data() + thread * own, 1, own);
@@ -65,7 +65,7 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
                  run_timed_loop(TimedBy::kWall, plan.cpus, plan.passes_all * kIterationsPerPass, kernels, read));
   rows.push_back(make_peak("read", "GB/s", read_one, read_all));
 
-  // An iteration copies one half of a part onto the other; both count.
+  // An iteration copies one half of a part onto the other half. Bytes read and bytes written both count.
   const int64_t half = own / kIterationsPerPass / 2;
   const auto copy = [&](int thread, int iteration) {
     char* from = buffer.data() + thread * own + iteration % kIterationsPerPass * 2 * half;
@@ -79,7 +79,8 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
                  run_timed_loop(TimedBy::kWall, plan.cpus, 2 * kIterationsPerPass, kernels, copy));
   rows.push_back(make_peak("copy", "GB/s", copy_one, copy_all));
 
-  // Half of the cache, because other data uses part of it. Timed per thread: nothing is shared.
+  // The loop reads half of the cache, because other data uses part of it. It is timed per thread, because nothing is
+  // shared.
   const int64_t l2 = cache_sizes().l2 > 0 ? cache_sizes().l2 : int64_t{1} << 20;
   const int64_t cached = std::clamp<int64_t>(l2 / 2, 1 << 16, own) & ~int64_t{4095};
   const auto read_l2 = [&](int thread, int) {
@@ -127,7 +128,7 @@ std::string instruction_of(std::string_view isa, std::string_view name) {
   return std::string(isa);
 }
 
-/// The richest set that serves any kernel of the table: its index among cpu_isas().
+/// Returns the index in cpu_isas() of the richest instruction set that serves any kernel of the table.
 int richest_isa(const CpuKernels& kernels) {
   int count = 0, richest = 0;
   const CpuIsa* isas = cpu_isas(&count);
@@ -176,7 +177,7 @@ Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions&
   if (options.threads < 0) return invalid_argument("ceilings: {} threads; expected 0 or more", options.threads);
   const int threads = options.threads > 0 ? options.threads : cpu_order().cores;
   plan.cpus.resize(std::min(plan.cpus.size(), static_cast<size_t>(threads)));
-  // A smaller share would stay in a core's own cache.
+  // Each thread gets at least 8 MiB, because a smaller share would stay in a core's own cache.
   plan.buffer_bytes = std::max(plan.buffer_bytes, static_cast<int64_t>(plan.cpus.size()) << 23);
 
   plan.read_bytes = plan.buffer_bytes;
@@ -204,7 +205,7 @@ Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions&
   }
   for (int i = 0; i <= richest; ++i) {
     if (!isas[i].supported()) continue;
-    CpuKernels own;  // entries of this set only
+    CpuKernels own;  // has only the entries of this instruction set
     isas[i].fill(own);
     const std::pair<const char*, PeakFn> loops[] = {
         {"f32", own.peak_f32}, {"f16", own.peak_f16}, {"bf16", own.peak_bf16}, {"int8", own.peak_i8}};

@@ -12,8 +12,8 @@ namespace redline::lab {
 
 /// One peak, in `unit` per second.
 struct Peak {
-  std::string name;         ///< "read", "copy", "l2 read"; "f32", "f16", "bf16", "int8" of a multiply-add's operands
-  std::string isa;          ///< which instruction set of cpu_isas() it was measured with
+  std::string name;  ///< "read", "copy", "l2 read"; or the operands of multiply-adds: "f32", "f16", "bf16", "int8"
+  std::string isa;   ///< instruction set of cpu_isas() with which it was measured
   std::string instruction;  ///< "vpdpbusd zmm"; "" for memory
   std::string unit;         ///< "GB/s" (10^9 bytes) or "GOP/s" (10^9 operations, 2 for a multiply-add)
   double per_thread = 0;    ///< best run of one thread alone
@@ -25,34 +25,36 @@ struct MachinePeaks {
   std::string isa;  ///< richest instruction set of the table that was measured
   int threads = 0;
   double seconds = 0;  ///< duration of the measurement
-  /// Bytes that "read" read repeatedly; 0: more than caches hold, so that it is the memory's.
+  /// Bytes that the measurement of "read" reads repeatedly. 0: more than the caches hold, so that the peak is that of
+  /// memory.
   int64_t read_bytes = 0;
   std::vector<Peak> rows;
-  /// From the first core to each of up to 8 others, one way: latency of a cache line between spinning threads, and
-  /// wake-up time of a sleeping thread. 0 if there is only one core.
+  /// Latency of a cache line between spinning threads, and wake-up time of a sleeping thread, from the first core to
+  /// each of up to 8 others, one way. 0 if there is only one core.
   double ping_pong_ns = 0, ping_pong_worst_ns = 0, wake_up_us = 0;
 
-  /// The best row of this name over all instruction sets; nullptr: none measured.
+  /// Returns the best row of this name over all instruction sets; nullptr: none was measured.
   const Peak* find(std::string_view name) const;
-  /// The row of one instruction set.
+  /// Returns the row of one instruction set.
   const Peak* find(std::string_view name, std::string_view isa) const;
 };
 
 struct PeakOptions {
-  /// About 0.5 s instead of 2 s: a smaller buffer and fewer, shorter runs.
+  /// Takes about 0.5 s instead of 2 s, with a smaller buffer and fewer, shorter runs.
   bool quick = false;
-  /// Measure multiply-adds of every instruction set up to the richest; otherwise only of those that serve the table.
+  /// Measures multiply-adds of every instruction set up to the richest; otherwise only of those that the kernel table
+  /// uses.
   bool all_sets = false;
   /// Threads for the "all" figures, placed on separate cores before SMT siblings; 0: one per available core. The
   /// maximum is one per hardware thread.
   int threads = 0;
-  /// Bytes that "read" reads repeatedly: what one step of a model reads. A model that fits into a cache is bounded by
-  /// the cache, not by memory. 0, or more than the buffer: the whole buffer.
+  /// Bytes that the measurement of "read" reads repeatedly: those that one step of a model reads. A model that fits
+  /// into a cache is bounded by the cache, not by memory. 0, or more than the buffer: the whole buffer.
   int64_t read_bytes = 0;
 };
 
-/// Whether a bench of so many runs of a row (nullopt: the usual number), within so many seconds, takes quick peaks: one
-/// or two runs, or a second, are a look at the figures, and should not wait longer for peaks than for rows.
+/// Returns true if a bench with `repeat` runs of a row (nullopt: the usual number) within `seconds` should use a quick
+/// measurement of peaks. A bench of one or two runs, or of one second, should not wait longer for peaks than for rows.
 inline bool quick_peaks_do(std::optional<int64_t> repeat, double seconds) {
   return (repeat && *repeat <= 2) || seconds <= 1;
 }
@@ -61,7 +63,7 @@ inline bool quick_peaks_do(std::optional<int64_t> repeat, double seconds) {
 /// from 32 threads on), reading half of a core's L2 cache, and multiply-adds in registers. The result is the best of
 /// several short runs, because other work on the machine can only slow them down. If the last-level cache is larger
 /// than the buffer, "read" exceeds the memory bandwidth.
-/// out_of_memory: no buffer, or a thread cannot be created.
+/// out_of_memory: the buffer or a thread cannot be created.
 Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions& options);
 
 }  // namespace redline::lab

@@ -18,10 +18,10 @@ namespace redline::lab {
 namespace {
 
 constexpr int kFormat = 1;
-// Larger reads measure the memory, whatever their size (PeakOptions::read_bytes).
+// Reads of kMemoryBytes or more measure the memory, whatever their size (PeakOptions::read_bytes).
 constexpr int64_t kMemoryBytes = int64_t{128} << 20, kMinBytes = int64_t{4} << 20;
 
-/// Reads of sizes within a factor of two share an entry. 0: memory.
+/// Returns the size under which a read is kept: sizes within a factor of two share an entry. 0 stands for the memory.
 int64_t size_class(int64_t read_bytes) {
   if (read_bytes <= 0 || read_bytes >= kMemoryBytes) return 0;
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(read_bytes, kMinBytes))));
@@ -36,7 +36,7 @@ std::string cpu_model() {
 
 int threads_of(int threads) { return threads > 0 ? threads : cpu_order().cores; }
 
-/// What a measurement depends on.
+/// Returns a text of everything that a measurement depends on.
 std::string machine_key(int threads, int64_t read_bytes) {
   return fmt::format("{}; {} of {} cpus in {} cores; {} threads; {}; reads {}", cpu_model(), cpu_order().cpus.size(),
                      sysconf(_SC_NPROCESSORS_CONF), cpu_order().cores, threads_of(threads), cpu_isa_in_use(),
@@ -82,7 +82,7 @@ std::optional<MachinePeaks> load_peaks(int threads, int64_t read_bytes) {
   const std::string key = machine_key(threads, read_bytes), path = cache_path(cache->folder, entry_name(key));
   const Result<std::string> text = read_text_file(path, int64_t{1} << 20);
   if (!text.ok()) return std::nullopt;
-  try {  // a value of another type than expected
+  try {  // parse() throws if a value has another type than expected
     std::optional<MachinePeaks> peaks = parse(Json::parse(*text, nullptr, false), key);
     if (const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); peaks && file >= 0) {
       mark_used(cache->folder, file);

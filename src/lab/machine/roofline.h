@@ -3,7 +3,7 @@
 //   bound of a step = sum over its kinds of work of max(bytes / read, operations / peak)
 //
 // bytes        the weights of that work, read once for all rows, and the cached keys and values that are read;
-//              nothing else (EngineProfile::op_costs). Work of one kind and one weight type has one ratio of bytes to
+//              no other bytes (EngineProfile::op_costs). Work of one kind and one weight type has one ratio of bytes to
 //              operations, so the sum over kinds is the sum over ops.
 // operations   two for each multiply-add of linear ops and attention
 // read         measured: reading repeatedly as many bytes as a decode step of this model reads, with all threads
@@ -28,7 +28,7 @@ namespace redline::lab {
 
 struct Bound {
   double seconds = 0;
-  bool is_memory = true;  ///< most of the time is reading
+  bool is_memory = true;  ///< reading takes most of the time
   std::string by;         ///< the peak that accounts for most of the time: "read", "bf16 tdpbf16ps"
 };
 
@@ -36,12 +36,12 @@ struct Bound {
 class Roofline {
  public:
   Roofline(const MachinePeaks& peaks, bool exact_f32);
-  /// The bound of one step, or of several if `costs` is their sum.
+  /// Returns the bound of one step, or of several if `costs` is their sum.
   Bound bound_of(std::span<const EngineProfile::OpCost> costs) const;
   double read_bytes_per_s() const { return read_bytes_per_s_; }
-  /// The same limits for weights of these types, for EngineStats::bound_seconds.
+  /// Returns the limits for weights of these types, for EngineStats::bound_seconds.
   MachineLimits limits(std::span<const std::string> types) const;
-  /// The peak for weights (or cached values) of one type; nullptr: not measured.
+  /// Returns the peak for weights (or cached values) of one type; nullptr: not measured.
   const Peak* peak_of(std::string_view type) const;
 
  private:

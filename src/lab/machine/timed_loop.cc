@@ -22,7 +22,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-/// Pins the calling thread to a core; the destructor restores its affinity.
+/// Pins the calling thread to a core while it lives. The destructor restores the affinity.
 class PinnedHere {
  public:
   explicit PinnedHere(int cpu) : is_known_(sched_getaffinity(0, sizeof before_, &before_) == 0) { pin_to_cpu(cpu); }
@@ -117,7 +117,7 @@ double run_peak(PeakFn peak, double seconds) {
 }
 
 double ping_pong_ns(int cpu, int other_cpu, int rounds) {
-  constexpr int kTurns = 2000;          // per round: 0.1 to 1 ms
+  constexpr int kTurns = 2000;          // turns per round, which take 0.1 to 1 ms
   constexpr double kMaxSeconds = 0.02;  // a core that another program holds answers after its time slice
   struct alignas(128) Line {
     std::atomic<int> turn{0};
@@ -185,7 +185,7 @@ double wake_up_us(int cpu, int other_cpu, int rounds) {
   std::vector<double> times;
   for (int r = 0; r < rounds; ++r) {
     while (asleep != r + 1) std::this_thread::yield();
-    // Long enough for the thread to sleep in the kernel and for its core to go idle.
+    // The pause is long enough for the thread to sleep in the kernel and for its core to go idle.
     std::this_thread::sleep_for(std::chrono::microseconds(300));
     const Clock::time_point begin = Clock::now();
     bell.fetch_add(1);

@@ -12,7 +12,8 @@ namespace redline::lab {
 /// Anonymous memory, on huge pages where the system provides them.
 class BandwidthBuffer {
  public:
-  /// Halves the size until allocation succeeds, down to 16 MiB. out_of_memory: even that fails.
+  /// Allocates a buffer, halving the size until the allocation succeeds, down to 16 MiB. out_of_memory: that size also
+  /// fails.
   static Result<BandwidthBuffer> allocate(int64_t bytes);
   BandwidthBuffer(BandwidthBuffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
     other.data_ = nullptr;
@@ -46,12 +47,12 @@ Result<LoopRates> run_timed_loop(TimedBy timed_by, const std::vector<int>& cpus,
 /// Runs `peak` for about `seconds` and returns its operations; used as the body of an iteration.
 double run_peak(PeakFn peak, double seconds);
 
-/// Latency in nanoseconds until another core sees a write: half a round trip of one cache line between two spinning
-/// threads, the minimum of `rounds` rounds, each at most about 20 ms even if the cores are busy. 0: a thread cannot be
-/// created.
+/// Returns the latency in nanoseconds until another core sees a write: half a round trip of one cache line between two
+/// spinning threads, the minimum of `rounds` rounds, each at most about 20 ms even if the cores are busy. 0: a thread
+/// cannot be created.
 double ping_pong_ns(int cpu, int other_cpu, int rounds);
-/// Microseconds from waking a sleeping thread on another core to its first instruction: the median of `rounds`. 0: a
-/// thread cannot be created.
+/// Returns the microseconds from waking a sleeping thread on another core to its first instruction, as the median of
+/// `rounds`. 0: a thread cannot be created.
 double wake_up_us(int cpu, int other_cpu, int rounds);
 
 }  // namespace redline::lab

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kProjections[] = {"q_proj.weight",    "k_proj.weight",  "v_proj.weight",   "o_proj.weight",
                                              "gate_proj.weight", "up_proj.weight", "down_proj.weight"};
 
-/// Even in [-size, size).
+/// Returns values that are uniformly distributed in [-size, size).
 std::vector<uint16_t> random_halves(int64_t count, double size, uint64_t& counter) {
   std::vector<uint16_t> values(static_cast<size_t>(count));
   for (uint16_t& value : values) {
@@ -48,7 +48,7 @@ Result<std::vector<std::string>> save_random_adapters(const std::string& model, 
       if (std::none_of(std::begin(kProjections), std::end(kProjections), is_it)) continue;
       const int64_t out = weight.view.shape[0], in = weight.view.shape[1];
       const std::string written = names.to_gguf(name);
-      // An update of about a tenth of the product, so that texts differ and activations stay as they are.
+      // The update is about a tenth of the product, so that texts differ and activations keep their size.
       kept.push_back(random_halves(rank * in, std::sqrt(3.0 / static_cast<double>(in)), counter));
       writer.add_tensor(written + ".lora_a", {DType::kF16, {rank, in}, kept.back().data()});
       kept.push_back(random_halves(out * rank, 0.1 * std::sqrt(3.0 / static_cast<double>(rank)), counter));

@@ -59,7 +59,7 @@ void put_half(uint8_t* block, int offset, float value) {
   std::memcpy(block + offset, &half, 2);
 }
 
-/// Random blocks of a quantized type, with values of about the standard deviation that `scale` was chosen for.
+/// Makes random blocks of a quantized type, whose values have about the standard deviation that the constructor gets.
 class BlockMaker {
  public:
   BlockMaker(DType dtype, double deviation) : type_(dtype_info(dtype)), fields_(scale_fields(dtype)) {
@@ -99,7 +99,7 @@ class BlockMaker {
   uint8_t exponent_ = 128;
 };
 
-/// Fills a matrix on all workers. `counter`: start of its random numbers.
+/// Fills a matrix on all workers. `counter`: the position at which its random numbers start.
 void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint64_t counter) {
   // Number of terms per output: the product of all axes but the first.
   const double deviation =
@@ -147,11 +147,11 @@ void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint
 enum class Content : uint8_t { kMatrix, kOnes, kBias, kRopeFactors, kDecay };
 struct PlannedTensor {
   std::string name;
-  TensorView view;  ///< without data
+  TensorView view;  ///< type and shape of the tensor, without data
   Content content;
 };
 
-/// Of Mamba-2's convolution.
+/// Number of taps of Mamba-2's convolution.
 constexpr int64_t kConvTaps = 4;
 
 std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
@@ -230,7 +230,8 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
   return tensors;
 }
 
-/// Llama 3.1's rope scaling as the factors stored in llama.cpp's files: factor, 1, 4 and 8192 of its config.
+/// Returns a factor of Llama 3.1's rope scaling as stored in llama.cpp's files. The config's values are the factor of
+/// the shape, 1, 4 and 8192.
 float rope_factor(const RandomShape& s, int64_t i) {
   const double frequency =
       std::pow(double{s.rope_theta}, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim));
@@ -242,7 +243,7 @@ float rope_factor(const RandomShape& s, int64_t i) {
   return static_cast<float>(1.0 / ((1 - smooth) / double{s.llama3_factor} + smooth));
 }
 
-/// Ones, small biases, or decays with time constants from a few to thousands of tokens.
+/// Fills a vector with ones, small biases, or decays with time constants from a few to thousands of tokens.
 void fill_vector(const TensorView& view, Content content, uint8_t* target, uint64_t counter) {
   for (int64_t i = 0; i < view.num_elements(); ++i) {
     float value = 1.0f;
@@ -256,7 +257,7 @@ void fill_vector(const TensorView& view, Content content, uint8_t* target, uint6
 void fill_tensor(WorkerTeam& team, const RandomShape& shape, const PlannedTensor& tensor, uint8_t* target,
                  uint64_t counter) {
   if (tensor.content == Content::kMatrix) {
-    TensorView rows = tensor.view;  // of all experts
+    TensorView rows = tensor.view;  // one matrix with the rows of all experts
     rows.shape = {rows.num_elements() / rows.shape.back(), rows.shape.back()};
     return fill_matrix(team, rows, target, counter);
   }
@@ -267,8 +268,8 @@ void fill_tensor(WorkerTeam& team, const RandomShape& shape, const PlannedTensor
   }
 }
 
-/// A SentencePiece vocabulary, because it needs no merges: unknown, begin, end, 256 bytes, a space, then numbered
-/// words.
+/// Writes a SentencePiece vocabulary, because it needs no merges: unknown, begin, end, 256 bytes, a space, then
+/// numbered words.
 void set_vocabulary(GgufWriter& writer, int64_t size) {
   enum : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };  // ggml's numbers
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
@@ -301,7 +302,7 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
   };
   writer.set("general.architecture", arch);
   writer.set("general.name", fmt::format("random {} {}", s.name, dtype_info(spec.dtype).name));
-  writer.set_u32("general.quantization_version", 2);  // of ggml's block formats
+  writer.set_u32("general.quantization_version", 2);  // version of ggml's block formats
   set("context_length", s.context);
   set("embedding_length", s.hidden_size);
   set("block_count", s.num_layers);
@@ -463,7 +464,7 @@ Result<WeightSource> make_random_weight(const std::string& name, const std::vect
   source.view = {is_vector ? DType::kF32 : dtype, shape, nullptr};
   const DTypeInfo& type = dtype_info(source.view.dtype);
   if (type.is_block && (shape.size() != 2 || shape.back() % type.block_elements != 0)) source.view.dtype = DType::kBF16;
-  // The same numbers for a name, whatever was generated before.
+  // The seed depends on the name only, so a tensor has the same numbers regardless of the tensors before it.
   uint64_t seed = 1;
   for (const char c : name) seed = random_word(seed ^ static_cast<unsigned char>(c));
   WorkerTeam team(static_cast<int>(allowed_cpus().size()));

@@ -14,7 +14,7 @@ namespace {
 struct KnownNetwork {
   std::string_view name;
   std::string_view about;
-  int64_t side;  ///< default
+  int64_t side;  ///< default side
   int64_t unit;  ///< sides are multiples of this
   Result<Graph> (*build)(const Checkpoint& checkpoint);
   void (*set_config)(nlohmann::json& config);
@@ -58,7 +58,7 @@ void set_flux_vae(nlohmann::json& c) {
 }
 
 const std::vector<KnownNetwork>& shapes() {
-  // Sizes as the published config.json files give them.
+  // The sizes are those of the published config.json files.
   static const std::vector<KnownNetwork> kShapes = {
       {"flux-block",
        "one double block of FLUX.1",

@@ -1,4 +1,4 @@
-// Networks with random weights in the shapes of well-known models, to measure speed without a download:
+// Makes networks with random weights in the shapes of well-known models, to measure speed without a download:
 // "flux-block:bf16" is one double block of FLUX.1 at 1024 x 1024, "stacked-lstm:f32" a tensor program
 // (tensor_programs.h).
 #pragma once
@@ -15,8 +15,8 @@ struct RandomNetwork {
   std::string about;  ///< "one double block of FLUX.1-dev, 1024x1024: 4096 tokens and 512 of text"
   DType weights = DType::kBF16;
   Graph graph;
-  /// The step invariants of a denoiser (graph/hoist_invariants.h): its outputs are inputs of `graph`. May have
-  /// no ops.
+  /// The graph of a denoiser's step invariants (graph/hoist_invariants.h), whose outputs are inputs of `graph`. It may
+  /// have no ops.
   Graph once;
   SymbolValues sizes;
   /// An odd, non-square size at which the interpreter takes seconds; no larger than `sizes`.
@@ -24,12 +24,12 @@ struct RandomNetwork {
   std::string check_about;  ///< "48x48"
 };
 
-/// "flux-block, flux-single-block, ..."
+/// Returns "flux-block, flux-single-block, ..."
 std::string list_random_networks();
-/// True if `name` ("flux-block:bf16", "flux-vae") starts with the name of a random network.
+/// Returns true if `name` ("flux-block:bf16", "flux-vae") starts with the name of a random network.
 bool is_random_network(const std::string& name);
-/// `side`: of the image, in pixels, or the columns of a tensor program; 0: the default. invalid_argument: unknown
-/// network or type, or an unsupported side; the message lists the supported ones.
+/// Makes a network. `side`: side of the image in pixels, or columns of a tensor program; 0: the default.
+/// invalid_argument: unknown network or type, or an unsupported side; the message lists the supported ones.
 Result<RandomNetwork> make_random_network(const std::string& name, int64_t side);
 
 }  // namespace redline::lab

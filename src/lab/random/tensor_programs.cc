@@ -47,7 +47,7 @@ Result<Value> lstm_layers(GraphBuilder& g, Value x, const TensorProgram& program
 }  // namespace
 
 const std::vector<TensorProgram>& tensor_programs() {
-  // Sizes are those of FractalTensor's benchmarks; its products are not given there, so gemm is a square one.
+  // The sizes are those of FractalTensor's benchmarks. They give no size for a matrix product, so gemm is a square one.
   static const std::vector<TensorProgram> kPrograms = {
       {"gemm", "a matrix product", 2048, 0, 0, 2048, {}, 1},
       {"b2b-gemm", "two matrix products in a row", 512, 64, 0, 8192, {}, 2},

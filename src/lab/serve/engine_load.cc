@@ -1,4 +1,4 @@
-// A load without a server: what is left of its time is what the server costs.
+// A load that runs on an engine without a server. The difference to the time with a server is the cost of the server.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -89,7 +89,7 @@ class EngineLoad {
   std::chrono::steady_clock::time_point begin_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> is_cancelled_{false};
-  std::mutex mutex_;  ///< of on_done_
+  std::mutex mutex_;  ///< guards on_done_
   LoadResult result_;
 };
 

@@ -105,7 +105,8 @@ class Load {
         target_.path, target_.host, target_.port, key, text.size(), text);
   }
 
-  // By value: coroutines outlive their callers' temporaries.
+  // Sends one request and reads its answer. `text` is passed by value, because coroutines outlive their callers'
+  // temporaries.
   asio::awaitable<void> request(std::string text, LoadRequest& r) {
     r.sent = now();
     Tcp::socket socket(io_);
@@ -134,7 +135,7 @@ class Load {
     }
   }
 
-  /// The events of server-sent text that are whole, from `read` on.
+  /// Takes the events of server-sent text that are complete, from `read` on.
   void take_events(const std::string& body, size_t& read, LoadRequest& r) const {
     const double at = now();
     while (true) {
@@ -247,8 +248,8 @@ std::string load_text(int64_t tokens, uint64_t seed) {
       "one", "day", "there",  "in",    "sun", "house", "mom", "his",  "her",  "friend", "ball", "red",  "but", "then"};
   constexpr uint64_t kCount = std::size(kWords);
   std::mt19937_64 random(seed);
-  // Different from the first token on, also where tokens are bytes: short texts would share most of their state
-  // otherwise.
+  // The texts differ from the first token on, even if tokens are bytes. Otherwise short texts would share most of their
+  // state.
   std::string text;
   for (int i = 0; i < 4; ++i) text += static_cast<char>((i == 0 ? 'A' : 'a') + random() % 26);
   for (int64_t i = 1; i < tokens; ++i) text += std::string(" ") + kWords[random() % kCount];

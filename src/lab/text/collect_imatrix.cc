@@ -12,7 +12,8 @@
 namespace redline::lab {
 namespace {
 
-/// The checkpoint's tensor that a weight of the graph is, or is rows of; "": none (weights that were rearranged).
+/// Returns the name of the checkpoint's tensor that a weight of the graph is, or whose rows it has; "" for weights that
+/// were rearranged.
 std::string tensor_of(const Checkpoint& checkpoint, const ValueInfo& weight) {
   if (checkpoint.tensors.count(weight.name) > 0) return weight.name;
   const auto* at = static_cast<const uint8_t*>(weight.weight.view.data);
@@ -24,15 +25,15 @@ std::string tensor_of(const Checkpoint& checkpoint, const ValueInfo& weight) {
 }
 
 struct Collected {
-  std::string output;              ///< "squares.0"
-  std::vector<std::string> names;  ///< in GGUF files
+  std::string output;              ///< name of the graph's output, such as "squares.0"
+  std::vector<std::string> names;  ///< names of the weights in GGUF files
   int64_t matrices = 1, columns = 0;
-  bool has_counts = false;                            ///< follow the sums of each matrix; else all tokens count
-  std::shared_ptr<const std::vector<int32_t>> order;  ///< WeightSource::columns
+  bool has_counts = false;  ///< counts follow the sums of each matrix; otherwise every token counts
+  std::shared_ptr<const std::vector<int32_t>> order;  ///< order of the columns (WeightSource::columns)
   std::vector<double> sums, counts;
 };
 
-/// The common name of a matrix of all experts, from that of expert 0: "mlp.experts.0.up_proj.weight" ->
+/// Returns the common name of a matrix of all experts, from the name of expert 0's: "mlp.experts.0.up_proj.weight" ->
 /// "mlp.experts.up_proj.weight".
 std::string without_expert(const std::string& name) {
   const size_t at = name.rfind(".0.");

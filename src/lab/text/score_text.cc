@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The error for a score that is not finite.
+/// Returns the error for a score that is not finite.
 Status broken_score(const TextEngine& model, std::string_view place) {
   return WeightExaminer(model.info().path).explain(internal("{}: the logits are not finite", place));
 }
@@ -50,13 +50,13 @@ Position score(std::span<const float> logits, std::span<const float> base_logits
     const double log_base = base.log_probability(i);
     p.divergence += std::exp(log_base) * (log_base - row.log_probability(i));
   }
-  p.divergence = std::max(p.divergence, 0.0);  // rounding of equal distributions
+  p.divergence = std::max(p.divergence, 0.0);  // rounding can make it negative for equal distributions
   p.same_top = row.top == base.top;
   p.change = std::exp(-p.nats) - std::exp(-p.base_nats);
   return p;
 }
 
-/// fn(0) .. fn(count - 1) on `threads` threads.
+/// Calls fn(0) .. fn(count - 1) on `threads` threads.
 void for_each(int64_t count, int threads, const std::function<void(int64_t)>& fn) {
   const auto part = [&](int64_t t) {
     for (int64_t i = count * t / threads; i < count * (t + 1) / threads; ++i) fn(i);
@@ -73,7 +73,7 @@ void for_each(int64_t count, int threads, const std::function<void(int64_t)>& fn
   for (std::thread& helper : helpers) helper.join();
 }
 
-/// A model and a sequence of it.
+/// A model and a sequence of it, to which texts are appended.
 struct Reader {
   TextEngine* engine;
   std::unique_ptr<Sequence> sequence;
@@ -117,7 +117,7 @@ Result<TextScores> score_windows(TextEngine& model, TextEngine* base, std::span<
     REDLINE_ASSIGN(Reader reader, Reader::make(*engine));
     readers.push_back(std::move(reader));
   }
-  // In pieces, since a row of logits may have a megabyte.
+  // The text is read in pieces, because a row of logits may have a megabyte.
   const auto piece = static_cast<size_t>(std::max<int64_t>(1, model.batch_limits().logit_rows));
   const int threads = std::max(1, model.info().threads);
   TextScores scores;

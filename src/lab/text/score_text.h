@@ -1,5 +1,5 @@
-// How well a language model predicts a text, alone or compared with another model, and which of several answers it
-// finds likely.
+// Measures how well a language model predicts a text, alone or compared with another model, and which of several
+// answers it finds most likely.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace redline::lab {
 
-/// Mean of numbers that are added in a fixed order, and its standard error.
+/// The mean of numbers, which are added in a fixed order, and its standard error.
 struct MeanOf {
   int64_t count = 0;
   double sum = 0, squares = 0;
@@ -32,21 +32,21 @@ struct MeanOf {
 
 struct TextScores {
   MeanOf nats;  ///< -ln p of each scored token
-  // Beside a base model, whose distribution counts as the true one:
+  // The following members are set if there is a base model. Its distribution counts as the true one.
   MeanOf base_nats;
   MeanOf divergence;                ///< KL(base || model) of each distribution, in nats
-  MeanOf same_top;                  ///< 1 where both find the same token the most likely
-  MeanOf probability_change;        ///< of the text's tokens, model - base
+  MeanOf same_top;                  ///< 1 if both models have the same most likely token
+  MeanOf probability_change;        ///< change of the probability of the text's tokens, model - base
   std::vector<double> divergences;  ///< sorted
 
-  /// The share `q` of the positions have at most this divergence.
+  /// Returns the divergence that a share `q` of the positions does not exceed.
   double divergence_quantile(double q) const;
 };
 
 struct WindowOptions {
-  int64_t window = 512;      ///< tokens; at least 4
-  int64_t windows = 0;       ///< at most so many; 0: all that the text fills
-  int32_t first_token = -1;  ///< replaces the first token of each window; -1: it stays
+  int64_t window = 512;      ///< tokens of a window; at least 4
+  int64_t windows = 0;       ///< maximum number of windows; 0: all complete windows of the text
+  int32_t first_token = -1;  ///< replaces the first token of each window; -1: no replacement
 };
 
 /// Scores the second half of each window, each token given all earlier ones of the window: llama-perplexity's method.
@@ -59,17 +59,17 @@ struct Question {
   std::vector<std::string> choices;
   size_t answer = 0;  ///< index of the right choice
 };
-/// From JSON, a list or one object per line: {"question" (or "prompt", "ctx", "query"): text, "choices" (or "endings"):
-/// list of texts or {"text": list, "label": list}, "answer" (or "label", "gold", "answerKey"): index, label or letter}.
-/// invalid_argument: the message gives the number of the question.
+/// Reads questions from JSON, a list or one object per line: {"question" (or "prompt", "ctx", "query"): text, "choices"
+/// (or "endings"): list of texts or {"text": list, "label": list}, "answer" (or "label", "gold", "answerKey"): index,
+/// label or letter}. invalid_argument: the message gives the number of the question.
 Result<std::vector<Question>> read_questions(std::string_view text);
 
 struct ChoiceScores {
-  MeanOf right;             ///< 1 where the choice of the highest probability is the right one
-  MeanOf right_normalized;  ///< the same of the probability per byte of the choice
+  MeanOf right;             ///< 1 if the choice with the highest probability is the right one
+  MeanOf right_normalized;  ///< 1 if the choice with the highest probability per byte is the right one
   std::vector<size_t> chosen;
 };
-/// Choices are scored as in lm-evaluation-harness: their tokens after the prompt and a space.
+/// Scores choices as in lm-evaluation-harness: the tokens of a choice after the prompt and a space.
 Result<ChoiceScores> score_choices(TextEngine& model, const std::vector<Question>& questions,
                                    const std::function<bool()>& on_question);
 

@@ -9,7 +9,7 @@ namespace {
 class Penalties final : public PenaltyStep {
  public:
   explicit Penalties(const SamplerContext& c) : history_(c.history) {}
-  /// The edits of `row` are sorted by token, and become those of bias and penalties.
+  /// Merges the penalties into the edits of `row`, which are sorted by token and hold the bias.
   DeviceOrder add_to(SampleRow& row) const override {
     const auto biased = static_cast<int64_t>(row.edits.size());
     history_.for_each_penalty([&](const LogitEdit& penalty) {

@@ -13,38 +13,39 @@
 
 namespace redline {
 
-/// What `SamplerStep::cut` has found: all tokens that are left are in its output, or they are those not less likely
-/// than `last`; neither, there is no shortcut.
+/// Result of SamplerStep::cut(). If `is_written`, `out` has all remaining tokens. If `last` is set, the remaining
+/// tokens are those at least as likely as it. Otherwise nothing is known: there is no shortcut.
 struct RowCut {
   bool is_written = false;
   std::optional<Candidate> last;
 };
 
-/// The samplers that a back end applies, in its order (SampleRow).
+/// The samplers that a back end can apply, in its fixed order (SampleRow).
 enum class DeviceOrder : uint8_t { kNone, kPenalties, kTemperature, kTopK, kTopP, kMinP };
 
-/// A sampler of one sequence.
+/// A sampler with the state of one sequence.
 class SamplerStep {
  public:
   virtual ~SamplerStep() = default;
 
-  /// Removes candidates, or changes their logits or their temperature. At least one is left.
+  /// Removes candidates, or changes their logits or their temperature. At least one candidate remains.
   virtual void apply(Candidates& candidates, int64_t position) = 0;
-  /// The token that came out, if this step or a later one went through apply().
+  /// Receives the sampled token, if apply() was called for this step or a later one.
   virtual void observe(const Candidates::Drawn&) {}
 
-  /// Adds the sampler to `row`. kNone: only the host has it.
+  /// Adds the sampler to `row` and returns its place there; kNone: only the host has this sampler.
   virtual DeviceOrder add_to(SampleRow&) const { return DeviceOrder::kNone; }
 
-  // Shortcuts of the first steps, to which all tokens are candidates. The result is that of apply(), to the last bit.
+  // Shortcuts for the first steps, for which all tokens are candidates. The result equals that of apply() to the last
+  // bit.
 
   /// Changes the logits of the whole vocabulary. Steps of kind kPenalty only.
   virtual void apply_to_logits(std::span<float>) {}
-  /// The temperature, if no candidate needs to be seen for it.
+  /// Returns the temperature, if it does not depend on the candidates.
   virtual std::optional<float> fixed_temperature() const { return std::nullopt; }
-  /// Whether cut() needs the sums that LogitRow::scan takes with a temperature.
+  /// Returns true if cut() needs the sums that LogitRow::scan() computes with a temperature.
   virtual bool needs_sums() const { return false; }
-  /// Finds the tokens that are left without a look at most of the others.
+  /// Finds the remaining tokens without examining most of the others.
   virtual RowCut cut(LogitRow&, float /*temperature*/, Candidates& /*out*/) { return {}; }
 };
 
@@ -62,15 +63,16 @@ class PenaltyStep : public SamplerStep {
   virtual void penalize(const TokenHistory::LogitOf& logit_of) = 0;
 };
 
-/// Where a sampler stands among the others, and what turns it off.
+/// Place of a sampler among the others, and the conditions under which it is off.
 enum class SamplerKind : uint8_t {
-  kPenalty,      ///< PenaltyStep; acts on a greedy choice too
-  kTemperature,  ///< off where the choice is greedy
-  kTruncation,   ///< removes tokens; off where the choice is greedy, or a sampler of kind kFeedback is active
-  kFeedback,     ///< the same, but always last, and in no list of samplers: its state follows the tokens that come out
+  kPenalty,      ///< a PenaltyStep; also acts on a greedy choice
+  kTemperature,  ///< off if the choice is greedy
+  kTruncation,   ///< removes tokens; off if the choice is greedy or a sampler of kind kFeedback is active
+  /// removes tokens by a state that follows the sampled tokens; always last, and not in SamplingOptions::samplers
+  kFeedback,
 };
 
-/// What a step is made from. `history` outlives it.
+/// Arguments of SamplerRow::make. `history` outlives the step.
 struct SamplerContext {
   const SamplingOptions& options;
   TokenHistory& history;
@@ -81,9 +83,9 @@ struct SamplerRow {
   std::string_view name;
   std::span<const std::string_view> aliases = {};  ///< other spellings in SamplingOptions::samplers
   SamplerKind kind;
-  std::string_view after = {};  ///< in the default order, the sampler of its kind that comes before; empty: the first
+  std::string_view after = {};  ///< the preceding sampler of the same kind in the default order; empty: the first
   std::span<const SamplingParameter> parameters;
-  /// Whether it has an effect with these options, beside what its kind says.
+  /// Returns true if the sampler has an effect with these options, apart from the conditions of its kind.
   bool (*is_active)(const SamplingOptions& options);
   std::unique_ptr<SamplerStep> (*make)(const SamplerContext& context);
 };

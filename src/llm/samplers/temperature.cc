@@ -21,7 +21,7 @@ class Temperature final : public SamplerStep {
     row.scale = scale_of(temperature_);
     return DeviceOrder::kTemperature;
   }
-  /// The largest entropy is that of equally likely candidates.
+  /// The temperature depends on the entropy relative to its maximum, which equally likely candidates have.
   void apply(Candidates& candidates, int64_t /*position*/) override {
     if (range_ == 0) return candidates.set_temperature(temperature_);
     if (candidates.size() < 2) return;

@@ -44,7 +44,8 @@ struct Runs {
   }
 };
 
-/// The table for `steps`; `policy` indexes kPolicies.
+/// Returns the table of runs of computed and cached steps that is extended or shortened to `steps`. `policy` is an
+/// index in kPolicies.
 Runs runs_of(size_t policy, int64_t steps) {
   static const Runs kLong[] = {{{8, 3, 3, 2, 1, 1}, {1, 2, 2, 2, 3}},
                                {{6, 2, 2, 2, 2, 1}, {1, 3, 3, 3, 3}},

@@ -27,9 +27,8 @@ struct TextEncoderModel {
 /// That row among `ids`, the tokens of one item; 0 without such a token.
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 
-/// A denoiser as three graphs, between which a step cache can decide (docs/architecture.md, "How an image is
-/// generated"): tail(middle(front(x))). Values named "carry.*" are outputs of the front that the middle or the tail
-/// takes as inputs.
+/// A denoiser as three graphs, between which a step cache can decide (docs/architecture/diffusion.md):
+/// tail(middle(front(x))). Values named "carry.*" are outputs of the front that the middle or the tail takes as inputs.
 ///   front   inputs: "latents" [batch * image_tokens, in_channels], "timestep" [batch], and what the family has of
 ///           "guidance" [batch], "pooled" [batch, pooled_width], "text" [batch * text_tokens, text_width],
 ///           "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),

@@ -3,7 +3,7 @@
 
   check_costs.py [KIND...]     all kinds, or those named; fails when one touches more files than its bracket
   check_costs.py --build       also configures the copy and compiles every touched source (the target addition_costs)
-  check_costs.py --table       prints the Markdown table of docs/architecture.md
+  check_costs.py --table       prints the Markdown table of docs/architecture/additions.md
   check_costs.py --list        the kinds
 
 Each addition is a function of cost_additions.py that writes the component's own file, adds its row to the list of its

@@ -3,6 +3,7 @@
 
   check_layers.py [ROOT]        checks src/ and include/ under ROOT (default: this repository)
   check_layers.py --circles     prints the groups of files in one layer that include each other in a circle
+  check_layers.py --table       prints the Markdown table of docs/architecture.md
   check_layers.py --self-test   plants bad includes in a temporary tree and expects each to be found
 
 A new edge is a decision about the house (docs/architecture.md), made here, in the open.
@@ -58,6 +59,37 @@ ALLOWED = {
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
     "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "media", "text", "chat", "models", "hub", "lab", "server",
             "api"],
+}
+# What the table of docs/architecture.md says of each layer, in its order.
+CONTENTS = {
+    "api": "the public API: headers for C++, c_api.h for C",
+    "base": "Status helpers, settings, WorkerTeam, SlabAllocator, MappedFile, progress",
+    "tensor": "DType and block formats, activation layouts, KV pages, Dim and Shape, Layout, packed weights",
+    "kernels/cpu": "CPU kernels, compiled once per instruction set; the table of function pointers",
+    "kernels/tiles": "kernel bodies for GPUs, compiled by g++ and nvcc; the table of device functions",
+    "kernels/emu": "the emulated device, which runs these kernels on a CPU",
+    "kernels/cuda": "the CUDA module, which runs them on a GPU",
+    "graph": "Graph, ops (shape rule, reference, cost), passes, Target, states, stage plans, arena, events, Program, Runner, Timeline. "
+             "Knows no kernel and no device",
+    "backends": "what back ends share: host memory, the table of lowerings",
+    "backends/cpu": "the CPU's lowering of each op, packing of weights and its cache, memory, the Executor",
+    "backends/tiles": "lowerings, packing and memory of tile devices, the TileRunner",
+    "runtime": "Runtime (workers, kernels, timeline, weight cache), Executable (a graph ready to run), Interpreter, devices",
+    "formats": "readers and writers of files: GGUF, safetensors, .npy, torch files, configs",
+    "media": "images: files to pixels and back, orientation, transparency, resizing",
+    "text": "Unicode, tokenizers",
+    "constraints": "grammars, JSON Schemas and regular expressions as masks of tokens",
+    "chat": "chat templates, reasoning and tool calls in the output of models",
+    "models": "config, weight names and graph, one file per family; checkpoints, quantizing, adapters",
+    "llm": "state of sequences, stepper, attention plan, scheduler, generation loop, sampler, prefix cache, engine",
+    "embedding": "embeddings of texts and scores of classifiers: pooling, sentence-transformers' files, EmbeddingEngine",
+    "diffusion": "pipelines, solvers, step cache, adapters, the denoising loop",
+    "hub": "the Hugging Face Hub: names, the choice of files, downloads, the shared cache; not part of libredline",
+    "capi": "the C interface over the public API; `libredline.so` exports nothing else ([c_api.md](c_api.md))",
+    "python": "the extension module of the Python package over the C interface ([python.md](python.md))",
+    "lab": "benchmarks, random models, compare, calibrate, image metrics; not part of libredline",
+    "server": "HTTP ([serving.md](serving.md)); not part of libredline",
+    "cli": "one file per command ([cli.md](cli.md))",
 }
 # Files of the models that compute: they quantize weights for a file.
 QUANTIZERS = ("quantize_file.cc",)
@@ -253,9 +285,26 @@ def self_test():
     return 0
 
 
+def table():
+    """The layers with their contents and what they may include, in Markdown, and a line that explains the short names."""
+    assert CONTENTS.keys() == ALLOWED.keys(), f"CONTENTS and ALLOWED differ in {sorted(CONTENTS.keys() ^ ALLOWED.keys())}"
+    rows = ["| layer | contents | may include |", "|---|---|---|"]
+    for layer, contents in CONTENTS.items():
+        folder = "include/redline" if layer == "api" else f"src/{layer}"
+        allowed = [name for name in ALLOWED[layer] if name != layer]
+        if set(_CORE) <= {layer, *allowed} and layer != "runtime":
+            allowed = ["core", *(name for name in allowed if name not in _CORE)]
+        rows.append(f"| `{folder}` | {contents} | {', '.join(allowed) or 'nothing'} |")
+    return [*rows, "", f"core: {', '.join(_CORE)}. status: the public headers that the lower layers share, such as status.h. "
+                       "api: all public headers."]
+
+
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
+    if sys.argv[1:] == ["--table"]:
+        print("\n".join(table()))
+        return 0
     if sys.argv[1:] == ["--circles"]:
         for group in circles(pathlib.Path(__file__).resolve().parent.parent):
             print(", ".join(group))

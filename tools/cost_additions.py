@@ -364,7 +364,7 @@ void fill_starling(CpuKernels& table) { table.starling = starling; }
 }  // namespace redline::REDLINE_ISA_NS
 """)
     kernels = "src/kernels/cpu/cpu_kernels.h"
-    tree.replace(kernels, r"(/// y = e\^x, )", r"/// y = -x. y may be x.\nstruct StarlingArgs {\n  const float* x;\n  float* y;\n  int64_t count;\n};\n\n\1")
+    tree.replace(kernels, r"(/// [^\n]*\nstruct ExpArgs \{)", r"/// Arguments of y = -x. y may be x.\nstruct StarlingArgs {\n  const float* x;\n  float* y;\n  int64_t count;\n};\n\n\1")
     tree.replace(kernels, r"(\n  K\(void \(\*exp\))", r"\n  K(void (*starling)(const StarlingArgs&), starling) \\\1")
     bench = "src/lab/kernels/kernel_case_rows.cc"
     tree.replace(bench, r'(    \{"exp", "K", "", "y = e\^x"\},\n)', r'\1    {"starling", "K", "", "y = -x"},\n')

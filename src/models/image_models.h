@@ -27,9 +27,9 @@ struct TextEncoderModel {
 /// Returns the row of "pooled" among `ids`, the tokens of one item; 0 if there is no such token.
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 
-/// A denoiser as three graphs, tail(middle(front(x))), so that a step cache can skip parts (docs/architecture.md, "How
-/// an image is generated"). Values named "carry.*" are outputs of the front that the middle or the tail takes as
-/// inputs.
+/// A denoiser as three graphs, tail(middle(front(x))), so that a step cache can skip parts
+/// (docs/architecture/diffusion.md). Values named "carry.*" are outputs of the front that the middle or the tail takes
+/// as inputs.
 ///   front   inputs: "latents" [batch * image_tokens, in_channels], "timestep" [batch], and what the family has of
 ///           "guidance" [batch], "pooled" [batch, pooled_width], "text" [batch * text_tokens, text_width],
 ///           "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),

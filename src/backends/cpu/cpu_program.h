@@ -20,8 +20,8 @@ namespace redline {
 
 /// How long a waiting worker spins, long enough for the rest of a tile, and how long each of its sleeps after that is.
 /// With a core per worker it does not yield: another process scheduled on the core would keep it for its whole time
-/// slice, milliseconds, and the other workers would then wait for this one (docs/performance.md, "Waits beside other
-/// programs").
+/// slice, milliseconds, and the other workers would then wait for this one (docs/history/performance-notes.md, "Waits
+/// beside other programs").
 inline constexpr int kWaitSpins = 8000;
 inline constexpr timespec kWaitNap = {0, 50'000};
 

@@ -2,10 +2,10 @@
 // tiles; attention_dots.h has the products without them.
 //
 // After each tile product, some scores of an earlier block are turned into weights. The core overlaps both: during one
-// product the vector unit can issue 32 additions but only 16 multiplications (docs/performance.md). Values of the
-// current job must stay in registers: tile instructions clobber memory, so an object whose address is taken is spilled.
-// Arrays over 32 query rows have these as the inner dimension, so that a tile of 16 query rows is 16 rows of 64 bytes,
-// 128 apart.
+// product the vector unit can issue 32 additions but only 16 multiplications (docs/history/performance-notes.md).
+// Values of the current job must stay in registers: tile instructions clobber memory, so an object whose address is
+// taken is spilled. Arrays over 32 query rows have these as the inner dimension, so that a tile of 16 query rows is 16
+// rows of 64 bytes, 128 apart.
 #pragma once
 
 #include "kernels/cpu/attention_page.h"

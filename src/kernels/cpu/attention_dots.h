@@ -2,8 +2,8 @@
 // all positions of a pass, and both operands are read in place.
 //
 // Between the products of scores, earlier scores become weights. On Zen 4 only multiplications compete with dot
-// products: additions, maxima, rounding and integers have ports of their own (docs/performance.md), so 2^x takes its
-// exponent by an integer addition.
+// products: additions, maxima, rounding and integers have ports of their own (docs/history/performance-notes.md), so
+// 2^x takes its exponent by an integer addition.
 //
 // Pairs of k are summed in rising order into the sums themselves; the tile instruction sums even and odd k apart and
 // adds both at the end.

@@ -10,7 +10,7 @@
 //
 // q and k are each split into two bfloat16 numbers, the second one being the rounding error of the first, and q k is
 // the sum of three products: scores keep 16 bits, so that large ones are accurate too. This costs a fifth of the time
-// (docs/performance.md).
+// (docs/history/performance-notes.md).
 //
 // Error beyond that of attention.inc: scores 2^-16 scale |q| |k|; weights and v are rounded to bfloat16, 2^-9 each (v
 // is exact where the cache is bfloat16): docs/numerics.md. The bits of a query row do not depend on the other rows of

@@ -132,8 +132,8 @@ struct KvAppendArgs {
 };
 
 /// Minimum number of query rows (rows * group of AttentionArgs) for which attention uses the tile unit, on CPUs that
-/// have one: fewer rows are faster with vectors (docs/performance.md). The plan sets the rows of a call, so the choice
-/// does not depend on the number of workers.
+/// have one: fewer rows are faster with vectors (docs/history/performance-notes.md). The plan sets the rows of a call,
+/// so the choice does not depend on the number of workers.
 inline constexpr int64_t kAttentionTileRows = 9;
 
 /// Arguments of softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads

@@ -238,7 +238,8 @@ void linear_bf16_dot(const LinearArgs& a) {
 
 void fill_linear_bf16_dot(CpuKernels& t) {
   t.linear_tiles[static_cast<int>(DType::kBF16)] = linear_bf16_dot;
-  // vdpbf16ps has twice the throughput of an FMA on Zen 4 and half of it on Intel cores (docs/performance.md).
+  // vdpbf16ps has twice the throughput of an FMA on Zen 4 and half of it on Intel cores
+  // (docs/history/performance-notes.md).
   t.has_fast_bf16_dot = __builtin_cpu_is("amd");
 }
 

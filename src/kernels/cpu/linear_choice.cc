@@ -10,7 +10,7 @@ namespace redline {
 namespace {
 
 // Minimum rows for bf16 tiles. A tile pass takes the same time for 1 to 16 rows; below the threshold, float32 products
-// of float weights or integer dot products of quantized weights are cheaper (docs/performance.md).
+// of float weights or integer dot products of quantized weights are cheaper (docs/history/performance-notes.md).
 constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 
 // Minimum rows for kI8Tiled, which has one scale per 1024 elements of a row. Fewer rows read the weights just as fast
@@ -18,9 +18,9 @@ constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 constexpr int64_t kMinI8Rows = 5;
 
 // Minimum rows for kI8TiledGroups, whose kernels round block formats to int8 again: that costs as much as the faster
-// loop saves at 17 (q6_k) to 65 rows (q4_0; docs/performance.md). One number for all of them, because an activation
-// that products of several types read is then prepared once, and so that steps of up to 64 rows, such as those of 64
-// streams, have one kernel.
+// loop saves at 17 (q6_k) to 65 rows (q4_0; docs/history/performance-notes.md). One number for all of them, because an
+// activation that products of several types read is then prepared once, and so that steps of up to 64 rows, such as
+// those of 64 streams, have one kernel.
 constexpr int64_t kMinRequantizedRows = 65;
 
 /// Measured choice for one weight type on one instruction set of one maker's CPUs.

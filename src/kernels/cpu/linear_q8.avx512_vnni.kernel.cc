@@ -1,4 +1,4 @@
-// The same kernels compiled with vpdpbusd, a 4-byte dot product in one instruction (simd_avx512.inc).
+// Kernels of linear_q8 with vpdpbusd, a 4-byte dot product in one instruction (simd_avx512.inc).
 #include "kernels/cpu/linear_q8_parts.h"
 
 namespace redline::REDLINE_ISA_NS {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 
+#include "base/json_text.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "hub/hub_http.h"
@@ -239,7 +240,7 @@ Result<Target> find_target(const LaunchArgs& args) {
         "with --model",
         target.url, why);
   }
-  const Json list = Json::parse(answer.body, nullptr, false);
+  const Json list = parse_json_or_discard<Json>(answer.body);
   const Json models = list.is_object() ? list.value("data", Json::array()) : Json::array();
   std::vector<std::string> names;
   for (const Json& model : models) {
@@ -267,7 +268,7 @@ Result<std::optional<std::string>> read_settings(const std::string& path) {
 /// The settings of the file with those of the plan.
 Result<std::string> merged_settings(const LaunchPlan& plan, const std::string& before) {
   if (plan.json.is_null()) return plan.text;
-  Json all = before.empty() ? Json::object() : Json::parse(before, nullptr, false);
+  Json all = before.empty() ? Json::object() : parse_json_or_discard<Json>(before);
   if (!all.is_object())
     return invalid_argument("{} is no object of JSON (it may have comments, which would get lost); add this to it:\n{}",
                             plan.file, to_text(plan.json));

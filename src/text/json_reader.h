@@ -12,9 +12,9 @@ namespace redline {
 
 using Json = nlohmann::json;
 
-/// What the parser says, without the number in "[json.exception.parse_error.101] parse error at ...": a view of
-/// e.what().
-std::string_view json_reason(const Json::exception& e);
+/// What the parser says, without the number in "[json.exception.parse_error.101] parse error at ...": a view of `what`,
+/// the text of its exception.
+std::string_view json_reason(std::string_view what);
 /// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the
 /// file.
 Result<Json> parse_json(std::string_view text, std::string_view name);

@@ -103,6 +103,17 @@ TEST(ImageSettings, OptionsThatWereGivenStay) {
   EXPECT_THAT(ImageArgs().repeat({{"steps", "many"}}).message(), HasSubstr("'many' is not a whole number"));
 }
 
+// The sender of an image must not choose a file that its receiver overwrites.
+TEST(ImageSettings, AnImageSetsNoOptionOfTheRun) {
+  for (const char* option : {"output", "from", "save-latents", "save-steps", "trace", "device", "threads", "show"}) {
+    ImageArgs args;
+    Json settings = Json::object();
+    settings[option] = "x";
+    EXPECT_THAT(args.repeat(settings).message(), HasSubstr("is not a property of an image")) << option;
+    EXPECT_EQ(args.output, "out.png");
+  }
+}
+
 TEST(ImageSettings, OfAnImageWithAdaptersAndAStepCache) {
   ImageArgs args;
   args.model = "/private/models/FLUX.1-dev";

@@ -28,10 +28,4 @@ double computed_steps(const ImageResult& result);
 Json settings_json(const DrawnImage& image);
 ImageText image_text(const DrawnImage& image);
 
-/// The settings in an image file: those of settings_json, else what A1111's "parameters" say, else ComfyUI's "prompt".
-/// not_found: it holds none. Errors as read_image.
-Result<ReadSettings> read_settings(const std::string& path);
-/// The same from "parameters" alone; no options if there is nothing to read.
-ReadSettings parse_parameters(const std::string& text);
-
 }  // namespace redline::cli

@@ -256,7 +256,7 @@ Result<Target> find_target(const LaunchArgs& args) {
   return target;
 }
 
-Result<std::optional<std::string>> read_settings(const std::string& path) {
+Result<std::optional<std::string>> read_program_settings(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return std::optional<std::string>();
   std::ifstream file(path, std::ios::binary);
@@ -281,7 +281,7 @@ Status write_settings(const Program& program, const LaunchPlan& plan, Terminal& 
   if (plan.file.empty())
     return invalid_argument("flag --write: {} takes its settings from {}; see redline launch {}", program.title,
                             plan.setup.empty() ? "the environment" : "a command", program.name);
-  REDLINE_ASSIGN(const std::optional<std::string> before, read_settings(plan.file));
+  REDLINE_ASSIGN(const std::optional<std::string> before, read_program_settings(plan.file));
   REDLINE_ASSIGN(const std::string text, merged_settings(plan, before.value_or("")));
   if (before == text) {
     terminal.note("redline: {} has these settings already", plan.file);

@@ -84,6 +84,15 @@ TEST(ImageSettings, ReadsTheNodesOfComfyUi) {
       parse_comfy_prompt(R"({"1": {"class_type": "KSampler", "inputs": {"positive": ["1", 0]}}})").options.empty());
 }
 
+// Every way around the circle would be 5^64 of them.
+TEST(ImageSettings, LinksInACircleOfComfyUiEnd) {
+  const ReadSettings read = parse_comfy_prompt(R"({
+    "1": {"class_type": "KSampler", "inputs": {"steps": 4, "seed": ["2", 0]}},
+    "2": {"class_type": "PrimitiveInt", "inputs": {"value": ["2", 0], "text": ["2", 0], "string": ["2", 0],
+      "seed": ["2", 0], "noise_seed": ["2", 0]}}})");
+  EXPECT_EQ(read.options, Json::parse(R"({"steps": 4})"));
+}
+
 TEST(ImageSettings, OptionsThatWereGivenStay) {
   ImageArgs args;
   args.steps = 5;

@@ -114,7 +114,13 @@ std::string new_request_id();
 /// "Bad Request" of 400.
 std::string_view reason_phrase(int status);
 
-/// Replaces %XX; nullopt: a malformed escape or a zero byte.
+/// Path and query of a request's target, both as they are written. Of an address "http://host/path?query", the form for
+/// proxies, those of the address; the path of an address without one is "/".
+std::pair<std::string_view, std::string_view> split_target(std::string_view target);
+
+/// Replaces %XX. False: a malformed escape or a zero byte.
 bool percent_decode(std::string_view text, std::string& decoded);
+/// The same for the path of a target. False too if it does not begin with a slash.
+bool decode_path(std::string_view path, std::string& decoded);
 
 }  // namespace redline::server

@@ -1,5 +1,6 @@
 #include "server/api_keys.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -56,6 +56,7 @@ bool decode_path(std::string_view path, std::string& decoded) {
 bool percent_decode(std::string_view text, std::string& decoded) {
   decoded.clear();
   for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\0') return false;
     if (text[i] != '%') {
       decoded += text[i];
       continue;

@@ -27,6 +27,7 @@ TEST(RequestTarget, APathIsDecodedOnce) {
   EXPECT_EQ(decoded, "/a%20b/");
   for (const char* wrong : {"", "*", "host:80", "/%", "/%4", "/%4g", "/%00"})
     EXPECT_FALSE(decode_path(wrong, decoded)) << wrong;
+  EXPECT_FALSE(decode_path(std::string_view("/a\0b", 4), decoded));
 }
 
 }  // namespace

@@ -25,12 +25,12 @@ class EventReader {
   bool has_data_ = false;
 };
 
+struct CompletionUsage {
+  int64_t prompt_tokens = 0, tokens = 0, cached_tokens = 0;
+};
 /// What an event of a completion says. A server may send anything: values of other types than the API's count as absent.
 struct CompletionEvent {
-  struct Usage {
-    int64_t prompt_tokens = 0, tokens = 0, cached_tokens = 0;
-  };
-  std::optional<Usage> usage;
+  std::optional<CompletionUsage> usage;
   std::string text;  ///< of the first choice
 };
 /// No usage and no text: it is not JSON, such as "[DONE]", or says neither.

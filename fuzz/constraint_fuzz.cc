@@ -1,31 +1,13 @@
 // Compiles any bytes as a grammar, a regular expression or a JSON Schema (the first byte chooses). The result must be a
 // constraint or an error, in bounded time and memory, and masks must agree with the bytes of each token.
-#include "constraints/constraint.h"
-#include "fuzz_input.h"
+#include "constraint_fuzz.h"
 
 using namespace redline;
 
-namespace {
-
-std::shared_ptr<const TokenTrie> make_trie() {
-  std::vector<std::string> texts;
-  for (int b = 0; b < 256; ++b) texts.push_back(std::string(1, static_cast<char>(b)));
-  for (const char* text : {"ab", "\":", "\",\"", "}}", "12", "true", "\xC3\xA9", "\xA9\"", "  "}) texts.push_back(text);
-  texts.push_back("</s>");
-  const auto end = static_cast<TokenId>(texts.size() - 1);
-  return TokenTrie::make(std::move(texts), std::span(&end, 1));
-}
-
-}  // namespace
-
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::shared_ptr<const TokenTrie> trie = make_trie();
+  static const std::shared_ptr<const TokenTrie> trie = fuzz_trie();
   if (size == 0) return 0;
-  ConstraintLimits limits;
-  limits.compile_ms = 500;
-  limits.max_states = 50'000;
-  limits.cache_bytes = 8 << 20;
-  limits.max_parse_states = 1000;
+  const ConstraintLimits limits = fuzz_limits();
   const std::string_view text = fuzz_text(data + 1, size - 1);
   const auto constraint = data[0] % 3 == 0   ? Constraint::from_grammar(text, trie, limits)
                           : data[0] % 3 == 1 ? Constraint::from_regex(text, trie, limits)

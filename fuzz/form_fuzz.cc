@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                   {"d", kBoolean | kObject, "", {}}}};
   const std::string_view text = fuzz_text(data, size);
   const size_t line = std::min(text.find('\n'), text.size());
-  const auto form = parse_form("multipart/form-data; boundary=" + std::string(text.substr(0, line)),
-                               text.substr(std::min(line + 1, text.size())), kSchema);
+  auto form = parse_form("multipart/form-data; boundary=" + std::string(text.substr(0, line)),
+                         text.substr(std::min(line + 1, text.size())), kSchema);
   std::vector<std::string> ignored;
   if (form.ok()) {
     size_t bytes = 0;

@@ -1,6 +1,9 @@
 // Reads any bytes as a PNG, JPEG or WebP image.
+#include "base/base64.h"
 #include "fuzz_input.h"
+#include "media/image_file.h"
 #include "media/jpeg.h"
+#include "media/mask.h"
 #include "media/png.h"
 #include "media/webp.h"
 
@@ -18,5 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(static_cast<int64_t>(image->rgb.size()) == image->width * image->height * 3);
     touch(image->rgb.data(), static_cast<int64_t>(image->rgb.size()));
   }
+  // As images and masks of requests come: in base64, with transparency.
+  const auto decoded = from_base64(fuzz_text(data, size));
+  const auto given = decode_alpha_image(decoded ? *decoded : fuzz_text(data, size), "x");
+  if (!given.ok()) return 0;
+  const auto pixels = static_cast<size_t>(given->image.width * given->image.height);
+  require(given->image.rgb.size() == 3 * pixels && (given->alpha.empty() || given->alpha.size() == pixels));
+  require(gray_mask(*given).rgb.size() == 3 * pixels);
+  if (const auto region = transparent_region(*given)) require(region->rgb.size() == 3 * pixels);
   return 0;
 }

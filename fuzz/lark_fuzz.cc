@@ -3,31 +3,14 @@
 // always be allowed, and a complete text must be a JSON string whose contents the plain grammar accepts.
 #include <nlohmann/json.hpp>
 
-#include "constraints/constraint.h"
+#include "constraint_fuzz.h"
 #include "constraints/lark.h"
-#include "fuzz_input.h"
 
 using namespace redline;
 
-namespace {
-
-std::shared_ptr<const TokenTrie> make_trie() {
-  std::vector<std::string> texts;
-  for (int b = 0; b < 256; ++b) texts.push_back(std::string(1, static_cast<char>(b)));
-  texts.push_back("</s>");
-  const auto end = static_cast<TokenId>(texts.size() - 1);
-  return TokenTrie::make(std::move(texts), std::span(&end, 1));
-}
-
-}  // namespace
-
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::shared_ptr<const TokenTrie> trie = make_trie();
-  ConstraintLimits limits;
-  limits.compile_ms = 500;
-  limits.max_states = 50'000;
-  limits.cache_bytes = 8 << 20;
-  limits.max_parse_states = 1000;
+  static const std::shared_ptr<const TokenTrie> trie = fuzz_trie();
+  const ConstraintLimits limits = fuzz_limits();
   CompileDeadline deadline(limits);
   const Result<Grammar> grammar = parse_lark(fuzz_text(data, size), deadline);
   if (!grammar.ok()) {

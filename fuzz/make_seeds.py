@@ -11,6 +11,7 @@ import pathlib
 import struct
 import sys
 import zipfile
+import zlib
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1]
 ROOT = pathlib.Path()  # set below
@@ -431,7 +432,7 @@ def config_seeds():
     save("hf_config", "special", b'\2{"pad_token": {"content": "<pad>"}}')
     masks = {"format": 1, "masks": [{"steps": 28, "computed": [0, 1, 2, 4, 7, 11, 16], "psnr": 41.2}]}
     save("pipeline_config", "masks", b"\0" + json.dumps(masks).encode())
-    save("pipeline_config", "words", b"\1" + json.dumps({"known": ["a", "red"], "aliases": {"crimson": "red"}}).encode())
+    save("pipeline_config", "words", b"\1" + json.dumps({"known": ["a", "red"], "draws": "houses"}).encode())
     for path in sorted(golden.glob("image/*/scheduler/scheduler_config.json")):
         save("pipeline_config", path.parents[1].name, b"\2" + path.read_bytes())
     for name in ("DDIMScheduler", "PNDMScheduler", "LCMScheduler", "EulerAncestralDiscreteScheduler", "UniPCMultistepScheduler",
@@ -501,6 +502,145 @@ def lark_seeds():
         save("lark", str(i), text)
 
 
+def image_text_seeds():
+    """Settings in images. The first byte chooses: 0 A1111's parameters, 1 ComfyUI's graph, 2 Redline's options, 3 EXIF, 4 a file."""
+    parameters = ('a lighthouse,\nat night\nNegative prompt: blurry\nSteps: 20, Sampler: DPM++ 2M, Schedule type: Karras, CFG scale: 7.5, '
+                  'Seed: 9, Size: 512x768, Model: sd, Lora hashes: "a: 1, b: 2", Version: v1.10')
+    graph = json.dumps({
+        "1": {"class_type": "SamplerCustomAdvanced", "inputs": {"noise": ["2", 0], "guider": ["3", 0], "sampler": ["4", 0],
+              "sigmas": ["5", 0], "latent_image": ["9", 0]}},
+        "2": {"class_type": "RandomNoise", "inputs": {"noise_seed": ["8", 0]}},
+        "3": {"class_type": "BasicGuider", "inputs": {"conditioning": ["7", 0], "cfg": 3.5}},
+        "4": {"class_type": "KSamplerSelect", "inputs": {"sampler_name": "euler"}},
+        "5": {"class_type": "BasicScheduler", "inputs": {"scheduler": "karras", "steps": 20, "denoise": 0.5}},
+        "6": {"class_type": "CLIPTextEncode", "inputs": {"text": "a fox"}},
+        "7": {"class_type": "FluxGuidance", "inputs": {"guidance": 3.5, "conditioning": ["6", 0]}},
+        "8": {"class_type": "PrimitiveInt", "inputs": {"value": 5}},
+        "9": {"class_type": "EmptyLatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 2}}})
+    sampler = json.dumps({"3": {"class_type": "KSampler", "inputs": {"seed": 5, "steps": 4, "cfg": 7.0, "sampler_name": "euler",
+                          "scheduler": "normal", "denoise": 1.0, "positive": ["6", 0], "negative": ["6", 0], "latent_image": ["5", 0]}},
+                          "6": {"class_type": "CLIPTextEncode", "inputs": {"text": ["6", 0]}}})
+    own = json.dumps({"version": "redline 0.1", "MODEL": "m", "PROMPT": "p", "steps": 4, "guidance": 3.5, "lora": ["a:0.5"], "seed": 7})
+
+    def exif(order):
+        mark, pack = (b"II*\0", "<") if order == "little" else (b"MM\0*", ">")
+        comment = b"UNICODE\0" + parameters.encode("utf-16-be")
+        description = own.encode() + b"\0"
+        entry = lambda tag, kind, count, value: struct.pack(pack + "HHII", tag, kind, count, value)
+        at = 8 + 2 + 3 * 12 + 4  # of the second folder
+        values = at + 2 + 12 + 4
+        return (mark + struct.pack(pack + "IH", 8, 3) + entry(0x010e, 2, len(description), values) +
+                struct.pack(pack + "HHIHH", 0x0112, 3, 1, 6, 0) + entry(0x8769, 4, 1, at) + bytes(4) +
+                struct.pack(pack + "H", 1) + entry(0x9286, 7, len(comment), values + len(description)) + bytes(4) + description + comment)
+
+    def png(*chunks):
+        chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)) +
+                b"".join(chunk(name, data) for name, data in chunks) + chunk(b"IDAT", zlib.compress(bytes(4))) + chunk(b"IEND", b""))
+
+    def webp(data):
+        lossy = base64.b64decode("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA")[12:]
+        chunk = lambda name, data: name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2)
+        body = b"WEBP" + chunk(b"VP8X", b"\x08" + bytes(9)) + lossy + chunk(b"EXIF", data)
+        return b"RIFF" + struct.pack("<I", len(body)) + body
+
+    for name, kind, text in (("parameters", 0, parameters), ("graph", 1, graph), ("sampler", 1, sampler), ("own", 2, own)):
+        save("image_settings", name, bytes([kind]) + text.encode())
+    for order in ("little", "big"):
+        save("image_settings", "exif_" + order, b"\3" + exif(order))
+    save("image_settings", "text.png", b"\4" + png((b"tEXt", b"parameters\0" + parameters.encode())))
+    save("image_settings", "compressed.png", b"\4" + png((b"zTXt", b"prompt\0\0" + zlib.compress(graph.encode())),
+                                                        (b"iTXt", b"x\0\0\0en\0y\0z")))
+    save("image_settings", "international.png", b"\4" + png((b"iTXt", b"redline\0\1\0\0\0" + zlib.compress(own.encode()))))
+    save("image_settings", "exif.png", b"\4" + png((b"eXIf", exif("big"))))
+    save("image_settings", "exif.webp", b"\4" + webp(exif("little")))
+    save("image", "base64", base64.b64encode(png((b"tRNS", struct.pack(">HHH", 0, 0, 0)))))
+
+
+def http_seeds():
+    head = "GET {} HTTP/1.1\r\nHost: localhost:8080\r\nX-Request-Id: a-1\r\n{}\r\n"
+    save("http_head", "get", head.format("/v1/models?limit=2&after=x%20y", ""))
+    save("http_head", "proxy", head.format("http://host:80?a=/b", "Content-Encoding: identity\r\n"))
+    save("http_head", "length", head.replace("GET", "POST").format("/v1/chat/completions", "Content-Length: 2\r\n") + "{}")
+    save("http_head", "both", head.format("/", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n") + "{}")
+    save("http_head", "chunked", head.replace("GET", "POST").format("/%2e%2E/", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n") +
+         "3;a=b\r\nabc\r\n0\r\nTrailer: x\r\n\r\n")
+    save("http_head", "old", "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n folded\r\n\r\n")
+    save("http_head", "target", "/a%2Fb%00?c")
+    save("api_keys", "keys", "# NAME KEY RATE\nann secret\n\n  bob  other  2.5\n")
+    save("api_keys", "header", "Bearer secret\nann secret 1e3\n")
+    save("api_keys", "wrong", "ann k1 -\nann k2 5 6\n")
+
+
+def field_seeds():
+    """The first byte chooses the API."""
+    bodies = [{"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True}},
+               "reasoning_effort": "low", "n_predict": 5, "repeat_penalty": 1.1, "max_completion_tokens": 3},
+              {"guided_regex": "a+", "guided_choice": ["a", "b"], "chat_template_kwargs": {"enable_thinking": False}, "num_predict": 7},
+              {"structured_outputs": {"json": "{}", "regex": "b"}, "temperatur": 1, "thinking": {"type": "enabled", "budget_tokens": 5},
+               "reasoning": {"effort": "high"}, "stop_sequences": ["x"]},
+              {"grammar": 'root ::= "a"', "format": {"type": "object"}, "options": {"seed": 1, "mirostat": 2}, "logprobs": True}]
+    for api in range(10):
+        for i, body in enumerate(bodies):
+            save("request_fields", f"{api}_{i}", bytes([api]) + json.dumps(body).encode())
+
+
+def batch_seeds():
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once", "model": "m"}}
+    lines = [json.dumps(request), "", json.dumps({**request, "custom_id": "b", "body": {"stream": True}}), "not JSON", json.dumps({"custom_id": "c"})]
+    answers = [{"id": "batch_req_1", "custom_id": "a", "response": {"status_code": 200, "request_id": "r", "body": {}}, "error": None},
+               {"id": "batch_req_2", "custom_id": None, "response": None, "error": {"code": "x", "message": "line 4", "param": None, "line": 4}}]
+    save("batch_file", "requests", "\r\n".join(lines) + "\n")
+    save("batch_file", "answers", "\n".join(lines) + "\0" + "\n".join(json.dumps(row) for row in answers) + '\n{"id": "cut')
+    save("batch_file", "failed", "\n".join(lines) + "\0" + json.dumps({**answers[0], "response": {"status_code": 500}}) + "\n")
+
+
+def stream_seeds():
+    """The first byte chooses where the stream is cut."""
+    event = {"choices": [{"text": "a", "index": 0}], "usage": None}
+    usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}}
+    save("event_stream", "completion", "\5data: " + json.dumps(event) + "\n\ndata: " + json.dumps(usage) + "\n\ndata: [DONE]\n\n")
+    save("event_stream", "fields", "\1: ping\r\n\r\nevent: x\r\nid: 1\r\ndata:{\r\ndata: }\r\n\r\nretry: 5\n\ndata\n\n")
+
+
+def folder_seeds():
+    """Files of a folder with a zero byte between them."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+               {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+               {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}]
+    flags = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    prompts = {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "query"}
+    for name, pooling in (("flags", flags), ("mode", {"pooling_mode": "last", "include_prompt": False}), ("list", {"pooling_mode": ["mean", "max"]})):
+        save("embedding_config", name, "\0".join(map(json.dumps, (modules, pooling, {"max_seq_length": 16, "do_lower_case": True}, prompts))))
+    save("embedding_config", "settings", "\0\0{}\0" + json.dumps(prompts))
+    index = {"_class_name": "StableDiffusion3Pipeline", "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+             "transformer": ["diffusers", "SD3Transformer2DModel"], "text_encoder": [None, None], "force_zeros_for_empty_prompt": True,
+             "vae": ["diffusers", "AutoencoderKL"], "tokenizer": ["transformers", "CLIPTokenizer"]}
+    own = {"step_cache": "step_cache.json", "prompt_words": {"known": ["a"], "draws": "houses"},
+           "defaults": {"width": 64, "height": 64, "steps": 4, "guidance": 3.5, "max_sequence_length": 77, "negative_prompt": "n"}}
+    scheduler = {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0, "x": float("nan")}
+    save("pipeline_files", "sd3", "\0".join(map(json.dumps, (index, own, scheduler))))
+    save("pipeline_files", "plain", json.dumps({"_class_name": "x", "scheduler": ["a", "b"], "../x": ["a", "b"]}) + "\0{}\0{}")
+
+
+def page_seeds():
+    """The first byte chooses what is done to the file, pairs of a place and a value follow."""
+    for name, patches in {"valid": b"", "no_group": b"\x38\0", "more_groups": b"\x38\7", "key": b"\x40\7", "tokens": b"\x44\xff\x47\xff",
+                          "size": b"\x48\0", "page": b"\x80\5"}.items():
+        for kind in range(4):
+            save("page_store", f"{name}_{kind}", bytes([kind]) + patches)
+
+
+def word_seeds():
+    save("prompt_list", "lines", "a red house\r\n\n(a tree:1.2) BREAK [a:b:3] embedding:x <lora:y:1>\n")
+    save("prompt_list", "json", '["a", {"prompt": "b", "seed": 3}]')
+    save("prompt_list", "tokens", "[1, 2 3]\t4\n")
+    for i, rule in enumerate(("auto", "fbcache:threshold=0.08,forecast=taylor", "mask:steps=0-3+7+9,span=output", "none",
+                              "teacache:threshold=0.2,first=2,last=1,max_consecutive=3,share_decision=1")):
+        for kind in range(3):
+            save("cache_rule", f"{i}_{kind}", bytes([kind]) + rule.encode())
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -523,3 +663,11 @@ if __name__ == "__main__":
     adapter_seeds()
     request_seeds()
     lark_seeds()
+    image_text_seeds()
+    http_seeds()
+    field_seeds()
+    batch_seeds()
+    stream_seeds()
+    folder_seeds()
+    page_seeds()
+    word_seeds()

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const EncoderFamily* family = find_encoder_family(checkpoint)) check(family->build(checkpoint));
   check(build_language_model(checkpoint));
   for (const std::string_view name : image_component_classes()) {
-    if (const auto row = find_denoiser(name); row.ok()) check((*row)->build(checkpoint, {}));
+    if (const auto row = find_denoiser(name); row.ok()) check((*row)->build(checkpoint, 1));
     if (const auto row = find_autoencoder(name); row.ok()) check((*row)->build(checkpoint));
     if (const auto row = find_text_encoder(name); row.ok()) check((*row)->build(checkpoint));
   }

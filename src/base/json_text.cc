@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/ordered_json.h"
+
 namespace redline {
 
 Status check_json_bounds(std::string_view text, std::string_view name, const JsonBounds& bounds) {
@@ -31,6 +33,14 @@ Status check_json_bounds(std::string_view text, std::string_view name, const Jso
     if (values > bounds.values) return error(i, fmt::format("JSON of more than {} values", bounds.values));
   }
   return {};
+}
+
+template <>
+nlohmann::ordered_json parse_json_or_discard<nlohmann::ordered_json>(std::string_view text) {
+  using Json = nlohmann::ordered_json;
+  if (!check_json_bounds(text, "").ok()) return Json(Json::value_t::discarded);
+  OrderedJsonBuilder builder;
+  return builder.parse(text) ? std::move(builder.root()) : Json(Json::value_t::discarded);
 }
 
 }  // namespace redline

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "chat/chat_output.h"
 #include "chat/jinja/json.h"
@@ -63,7 +64,7 @@ namespace {
 /// Returns the messages with a word at the end of the system message.
 std::string with_system_word(std::string_view messages_json, std::string_view word) {
   using MessagesJson = nlohmann::ordered_json;
-  MessagesJson messages = MessagesJson::parse(messages_json.begin(), messages_json.end(), nullptr, false);
+  MessagesJson messages = parse_json_or_discard<MessagesJson>(messages_json);
   if (!messages.is_array()) return std::string(messages_json);  // render() reports this error
   const bool has_system = !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system" &&
                           messages[0].contains("content");

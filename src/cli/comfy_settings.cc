@@ -1,7 +1,8 @@
 #include "cli/comfy_settings.h"
 
-#include <array>
+#include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "base/json_text.h"
 
@@ -9,6 +10,9 @@ namespace redline::cli {
 namespace {
 
 constexpr int kMaxDepth = 64;  // of links, which may form a circle in a damaged graph
+/// Upper limit of the inputs that all followed links of a graph lead to. A circle of nodes with five links each has
+/// 5^kMaxDepth ways around it.
+constexpr size_t kMaxLinkedInputs = 1'000'000;
 
 /// Nodes that change nothing of what the options say.
 constexpr std::string_view kNeutral[] = {"VAEDecode",
@@ -31,7 +35,9 @@ constexpr std::string_view kNeutral[] = {"VAEDecode",
 
 class ComfyGraph {
  public:
-  ComfyGraph(const Json& nodes, ReadSettings& read) : nodes_(nodes), read_(read) {}
+  ComfyGraph(const Json& nodes, ReadSettings& read) : nodes_(nodes), read_(read) {
+    for (const auto& [id, node] : nodes_.items()) by_id_.emplace(id, &node);
+  }
 
   void run() {
     for (const char* type : {"KSampler", "KSamplerAdvanced", "SamplerCustomAdvanced"})
@@ -57,10 +63,14 @@ class ComfyGraph {
   /// The node that a link ["6", 0] leads to; null: `value` is no link.
   const Json* linked(const Json* value) {
     if (!value || !value->is_array() || value->empty() || !(*value)[0].is_string()) return nullptr;
-    const auto found = nodes_.find((*value)[0].get<std::string>());
-    if (found == nodes_.end() || !found->is_object()) return nullptr;
-    used_.insert((*value)[0].get<std::string>());
-    return &*found;
+    const auto found = by_id_.find((*value)[0].get_ref<const std::string&>());
+    if (found == by_id_.end() || !found->second->is_object()) return nullptr;
+    const auto inputs = found->second->find("inputs");
+    const size_t cost = 1 + (inputs == found->second->end() ? 0 : inputs->size());
+    if (cost > inputs_left_) return nullptr;
+    inputs_left_ -= cost;
+    used_.insert(found->first);
+    return found->second;
   }
 
   /// A value, or that of the primitive node to which it is linked.
@@ -164,7 +174,9 @@ class ComfyGraph {
 
   const Json& nodes_;
   ReadSettings& read_;
+  std::unordered_map<std::string, const Json*> by_id_;  ///< a search in nodes_ would look at all of them
   std::set<std::string> used_;
+  size_t inputs_left_ = kMaxLinkedInputs;
 };
 
 }  // namespace

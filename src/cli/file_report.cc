@@ -102,7 +102,7 @@ void add_safetensors(const SafetensorsFiles& files, FileReport& report) {
 Status add_config(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));
   REDLINE_TRY(parse_json_object(text, path));
-  const Json config = Json::parse(text);  // in the order of the file
+  const Json config = parse_json_or_discard<Json>(text);  // in the order of the file
   for (const auto& [key, value] : config.items()) report.metadata.push_back(json_entry(key, value));
   return {};
 }
@@ -157,7 +157,7 @@ std::string types_text(const std::vector<FileReport::TypeTotal>& totals) {
 Status read_pipeline(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path + "/model_index.json"));
   REDLINE_TRY(parse_json_object(text, path + "/model_index.json"));
-  const Json index = Json::parse(text);  // in the order of the file
+  const Json index = parse_json_or_discard<Json>(text);  // in the order of the file
   report.pipeline_class = index.contains("_class_name") && index["_class_name"].is_string()
                               ? index["_class_name"].get<std::string>()
                               : std::string();

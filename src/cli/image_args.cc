@@ -1,9 +1,46 @@
 #include "cli/image_args.h"
 
+#include <algorithm>
+
 #include "cli/peer_flags.h"
 
 namespace redline::cli {
 namespace {
+
+/// The options that describe an image: those that settings_json and parse_parameters give. The others say where a run
+/// writes, what it prints and on what it computes, which the sender of an image must not choose for its receiver.
+constexpr std::string_view kOfImages[] = {"MODEL",
+                                          "PROMPT",
+                                          "negative",
+                                          "width",
+                                          "height",
+                                          "steps",
+                                          "solver",
+                                          "guidance",
+                                          "true-cfg-scale",
+                                          "cfg-scale",
+                                          "seed",
+                                          "cache",
+                                          "guidance-interval",
+                                          "quality",
+                                          "max-sequence-length",
+                                          "lora",
+                                          "init-image",
+                                          "steps-budget",
+                                          "strength",
+                                          "resize",
+                                          "mask",
+                                          "keep-unmasked",
+                                          "dtype",
+                                          "transformer",
+                                          "vae",
+                                          "vae-tile",
+                                          "masks",
+                                          "front-blocks",
+                                          "tail-blocks",
+                                          "init-noise",
+                                          "prompt-embeds",
+                                          "pooled-embeds"};
 
 std::string argument_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -109,6 +146,8 @@ Status ImageArgs::repeat(const Json& settings) {
     const Option* option = options.find(name);
     if (!option)
       return invalid_argument("the image was made with the option \"{}\", which this version does not have", name);
+    if (std::find(std::begin(kOfImages), std::end(kOfImages), option->name) == std::end(kOfImages))
+      return invalid_argument("the image file sets the option \"{}\", which is not a property of an image", name);
     for (const Json& one : value.is_array() ? value : Json::array({value}))
       if (Status read = option->read(argument_text(one)); !read.ok()) return std::move(read).within(name);
     given.insert(name);

@@ -29,7 +29,8 @@ struct ImageArgs {
 
   void visit(OptionList& v);
   /// Reads the options of `settings` (cli/image_settings.h) that were not given, so that the command repeats an image.
-  /// invalid_argument: an unknown option, or a value that it does not accept.
+  /// invalid_argument: an unknown option, one that is not a property of an image (output), or a value that it does not
+  /// accept.
   Status repeat(const Json& settings);
 };
 

@@ -28,10 +28,4 @@ double computed_steps(const ImageResult& result);
 Json settings_json(const DrawnImage& image);
 ImageText image_text(const DrawnImage& image);
 
-/// Reads the settings in an image file: those of settings_json, else A1111's "parameters", else ComfyUI's "prompt".
-/// not_found: the file holds none. Errors as read_image.
-Result<ReadSettings> read_settings(const std::string& path);
-/// Parses "parameters" alone; returns no options if there are none.
-ReadSettings parse_parameters(const std::string& text);
-
 }  // namespace redline::cli

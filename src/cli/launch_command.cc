@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 
+#include "base/json_text.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "hub/hub_http.h"
@@ -239,7 +240,7 @@ Result<Target> find_target(const LaunchArgs& args) {
         "with --model",
         target.url, why);
   }
-  const Json list = Json::parse(answer.body, nullptr, false);
+  const Json list = parse_json_or_discard<Json>(answer.body);
   const Json models = list.is_object() ? list.value("data", Json::array()) : Json::array();
   std::vector<std::string> names;
   for (const Json& model : models) {
@@ -255,7 +256,7 @@ Result<Target> find_target(const LaunchArgs& args) {
   return target;
 }
 
-Result<std::optional<std::string>> read_settings(const std::string& path) {
+Result<std::optional<std::string>> read_program_settings(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return std::optional<std::string>();
   std::ifstream file(path, std::ios::binary);
@@ -267,7 +268,7 @@ Result<std::optional<std::string>> read_settings(const std::string& path) {
 /// The settings of the file with those of the plan.
 Result<std::string> merged_settings(const LaunchPlan& plan, const std::string& before) {
   if (plan.json.is_null()) return plan.text;
-  Json all = before.empty() ? Json::object() : Json::parse(before, nullptr, false);
+  Json all = before.empty() ? Json::object() : parse_json_or_discard<Json>(before);
   if (!all.is_object())
     return invalid_argument("{} is no object of JSON (it may have comments, which would get lost); add this to it:\n{}",
                             plan.file, to_text(plan.json));
@@ -280,7 +281,7 @@ Status write_settings(const Program& program, const LaunchPlan& plan, Terminal& 
   if (plan.file.empty())
     return invalid_argument("flag --write: {} takes its settings from {}; see redline launch {}", program.title,
                             plan.setup.empty() ? "the environment" : "a command", program.name);
-  REDLINE_ASSIGN(const std::optional<std::string> before, read_settings(plan.file));
+  REDLINE_ASSIGN(const std::optional<std::string> before, read_program_settings(plan.file));
   REDLINE_ASSIGN(const std::string text, merged_settings(plan, before.value_or("")));
   if (before == text) {
     terminal.note("redline: {} has these settings already", plan.file);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "constraints/json_schema_compiler.h"
 #include "constraints/json_string.h"
 #include "text/json_reader.h"
@@ -471,20 +473,14 @@ Result<Grammar::Expr> SchemaCompiler::string_of(const Schemas& schemas) {
 Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema, const std::string& pointer,
                                       const JsonFormat& options, CompileDeadline& deadline) {
   using json_schema::Json, json_schema::SchemaDocument;
-  Json root;
-  try {
-    // The callback bounds the nesting while the text is read.
-    root = Json::parse(schema.begin(), schema.end(), [&](int depth, Json::parse_event_t, Json&) {
-      if (depth > static_cast<int>(4 * json_schema::kMaxSchemaDepth)) throw std::length_error("nested too deep");
-      return true;
-    });
-  } catch (const Json::parse_error& e) {
-    return invalid_argument("JSON schema: not JSON at byte {}: {}", e.byte, json_reason(e));
-  } catch (const Json::exception& e) {
-    return invalid_argument("JSON schema: {}", json_reason(e));
-  } catch (const std::exception& e) {
-    return invalid_argument("JSON schema: {}", e.what());
+  REDLINE_TRY(check_json_bounds(schema, "JSON schema", {.depth = static_cast<int>(4 * json_schema::kMaxSchemaDepth)}));
+  OrderedJsonBuilder builder;
+  if (!builder.parse(schema)) {
+    const std::string_view reason = json_reason(builder.error());
+    if (builder.is_out_of_range()) return invalid_argument("JSON schema: {}", reason);
+    return invalid_argument("JSON schema: not JSON at byte {}: {}", builder.error_byte(), reason);
   }
+  const Json& root = builder.root();
   const Json::json_pointer place(pointer);
   if (!root.contains(place)) return invalid_argument("JSON schema: there is nothing at {}", pointer);
   REDLINE_ASSIGN(SchemaDocument document, SchemaDocument::make(root, deadline, options.is_relaxed));

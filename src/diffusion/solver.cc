@@ -224,6 +224,11 @@ Status Solver::set_steps(const StepPlan& plan) {
     return invalid_argument("strength is {}; expected more than 0, and at most 1", checked.strength);
   if (!(checked.eta >= 0 && checked.eta <= 1)) return invalid_argument("eta is {}; expected 0 to 1", checked.eta);
   REDLINE_ASSIGN(Layout layout, lay_out(checked));
+  // Betas above 1 have no square roots. Infinite noise is the start of some schedules.
+  for (const float t : layout.timesteps)
+    if (!std::isfinite(t)) return invalid_argument("config: the schedule has a timestep of {}", t);
+  for (const float sigma : layout.sigmas)
+    if (std::isnan(sigma)) return invalid_argument("config: the schedule has a sigma that is not a number");
   // As in diffusers: pipelines of flow models skip floor(N (1 - strength)) steps, the others run floor(N strength).
   const double wanted = checked.steps * checked.strength;
   const int skipped = is_flow_ ? static_cast<int>(checked.steps - wanted) : checked.steps - static_cast<int>(wanted);

@@ -1,12 +1,9 @@
 #include "embedding/embedding_config.h"
 
-#include <filesystem>
+#include <utility>
 
 #include "base/mapped_file.h"
-#include "embedding/causal_reranker.h"
-#include "formats/gguf.h"
 #include "models/config_reader.h"
-#include "models/registry.h"
 #include "text/json_reader.h"
 
 namespace redline {
@@ -44,11 +41,16 @@ Status read_modules(const std::string& folder, const Json& modules, EmbeddingCon
   if (!modules.is_array()) return invalid_argument("{}/modules.json: expected a list", folder);
   config.is_sentence_transformer = true;
   config.normalizes = false;
+  bool has_pooling = false;
   for (const Json& module : modules) {
     const std::string type = string_or(module, "type", ""), path = string_or(module, "path", "");
     const std::string name = type.substr(type.rfind('.') + 1);
-    if (name == "Pooling") REDLINE_TRY(read_pooling(fmt::format("{}/{}/config.json", folder, path), config));
-    else if (name == "Normalize") config.normalizes = true;
+    if (name == "Pooling") {
+      // Each would be a file to read.
+      if (std::exchange(has_pooling, true))
+        return unsupported("{}/modules.json: several modules of type {}; Redline runs one", folder, type);
+      REDLINE_TRY(read_pooling(fmt::format("{}/{}/config.json", folder, path), config));
+    } else if (name == "Normalize") config.normalizes = true;
     else if (name != "Transformer")
       return unsupported("{}/modules.json: a module of type {}; Redline runs Transformer, Pooling and Normalize",
                          folder, type);
@@ -95,28 +97,6 @@ Result<EmbeddingConfig> read_embedding_config(const Checkpoint& checkpoint) {
       if (type >= 0) return unsupported("{}: pooling_type {}; known are 0 to 4", checkpoint.path, type);
   }
   return config;
-}
-
-bool is_embedding_model(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    if (std::filesystem::exists(path + "/modules.json", ignored)) return true;
-    const auto json = read_optional(path + "/config.json");
-    if (!json.ok()) return false;
-    Checkpoint checkpoint;
-    checkpoint.config = *json;
-    return checkpoint.config.is_object() &&
-           (find_encoder_family(checkpoint) != nullptr || is_causal_reranker_folder(path, checkpoint.config));
-  }
-  const auto file = GgufFile::open(path);
-  if (!file.ok()) return false;
-  const GgufValue* arch = file->find("general.architecture");
-  const std::string name(arch ? arch->as_string().value_or("") : "");
-  const auto family = find_gguf_family(name);
-  Checkpoint checkpoint;
-  checkpoint.config = {{"model_type", family.ok() ? family->model_type : ""}};
-  const GgufValue* pooling = file->find(name + ".pooling_type");
-  return find_encoder_family(checkpoint) != nullptr || (pooling && pooling->as_int().value_or(0) > 0);
 }
 
 }  // namespace redline

@@ -101,7 +101,8 @@ Result<HubName> parse_hub_name(std::string_view text) {
     if (!is_name_part(owner) || (name.repository.size() > owner.size() && !is_name_part(parts))) return bad_name(text);
   }
   if (name.selection == "latest") name.selection.clear();
-  if (!is_safe_path(name.revision)) return bad_name(text);
+  // Git allows no colon either; in hf:owner/name@revision:FILE it ends the revision.
+  if (!is_safe_path(name.revision) || name.revision.find(':') != std::string::npos) return bad_name(text);
   if (!name.selection.empty() && !is_safe_path(name.selection)) return bad_name(text);
   return name;
 }

@@ -5,12 +5,21 @@
 #include "models/config_reader.h"
 
 namespace redline {
+namespace {
+
+/// Adapters whose rank differs by module name each of them: a few hundred.
+constexpr size_t kMaxPatterns = 8192;
+
+}  // namespace
 
 Result<LoraConfig::Pattern> LoraConfig::Pattern::read(const Json& config, const char* key) {
   Pattern pattern;
   const Json* values = member(config, key);
   if (values == nullptr) return pattern;
   if (!values->is_object()) return invalid_argument("{} is not an object", key);
+  // Each is compiled, and matched with the name of each module.
+  if (values->size() > kMaxPatterns)
+    return invalid_argument("{} has {} patterns; the limit is {}", key, values->size(), kMaxPatterns);
   for (const auto& [text, value] : values->items()) {
     if (!value.is_number()) return invalid_argument("{}: {} is not a number", key, text);
     REDLINE_ASSIGN(Regex regex, Regex::compile(fmt::format("^(?:.*\\.)?(?:{})$", text)).within(key));

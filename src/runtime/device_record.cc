@@ -1,9 +1,10 @@
 #include "runtime/device_record.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/cache_folder.h"
+#include "base/json_text.h"
+#include "base/mapped_file.h"
 
 namespace redline {
 namespace {
@@ -14,8 +15,8 @@ constexpr int64_t kMaxOwnRows = int64_t{1} << 40;
 
 /// All records; an empty list instead of a file that is no list.
 Json read_all(const std::string& folder) {
-  std::ifstream file(cache_path(folder, kName));
-  Json all = file ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+  const Result<std::string> text = read_text_file(cache_path(folder, kName), int64_t{1} << 20);
+  Json all = text.ok() ? parse_json_or_discard<Json>(*text) : Json();
   return all.is_array() ? all : Json::array();
 }
 

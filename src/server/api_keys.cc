@@ -4,6 +4,8 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <sstream>
 
 #include "base/error.h"
@@ -36,12 +38,12 @@ Status ApiKeys::read_file(const std::string& path) {
     if (!(words >> name) || name[0] == '#') continue;
     double per_minute = 0;
     if (!(words >> key)) return invalid_argument("{}:{}: the name \"{}\" has no key", path, number, name);
-    if (!(words >> per_minute)) {
-      if (!words.eof())
+    if (std::string rate; words >> rate) {
+      // Not by the stream: it takes "-" at the end of a line for no number, which would be no limit.
+      const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), per_minute);
+      if (error != std::errc() || end != rate.data() + rate.size() || !std::isfinite(per_minute))
         return invalid_argument("{}:{}: the third word must be a number of requests per minute", path, number);
-      per_minute = 0;
     }
-    words.clear();
     if (per_minute < 0 || words >> rest)
       return invalid_argument("{}:{}: a line is NAME KEY [REQUESTS_PER_MINUTE]", path, number);
     REDLINE_TRY(add(name, key, per_minute).within(fmt::format("{}:{}", path, number)));

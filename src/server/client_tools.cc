@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
+
 namespace redline::server {
 namespace {
 
@@ -121,7 +123,7 @@ std::string name_in_space(const std::string& space, const std::string& name) {
 std::string custom_arguments(const std::string& input) { return to_text(Json{{kCustomInput, input}}); }
 
 std::string custom_input(const std::string& arguments) {
-  const Json json = Json::parse(arguments, nullptr, false);
+  const Json json = parse_json_or_discard<Json>(arguments);
   if (!json.is_object()) return arguments;
   if (const auto input = json.find(kCustomInput); input != json.end() && input->is_string())
     return input->get<std::string>();

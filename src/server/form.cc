@@ -111,6 +111,7 @@ Outcome<Form> parse_form(std::string_view content_type, std::string_view body, c
     const size_t line_end = body.find("\r\n", at);
     const size_t end = line_end == std::string::npos ? std::string::npos : body.find(border, line_end);
     if (end == std::string::npos) return malformed("the last boundary is missing");
+    if (end == line_end) return malformed("a part without an empty line after its headers");
     SERVER_ASSIGN(const Part part, parse_part(body.substr(line_end + 2, end - line_end - 2)));
     const std::optional<std::string> named = parameter(part.disposition, "name");
     if (!named) return malformed("a part without a name");

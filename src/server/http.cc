@@ -39,9 +39,24 @@ std::string_view reason_phrase(int status) {
   }
 }
 
+std::pair<std::string_view, std::string_view> split_target(std::string_view target) {
+  if (target.starts_with("http://") || target.starts_with("https://")) {
+    const size_t end = target.find_first_of("/?", target.find("//") + 2);  // of the host
+    target = end == std::string_view::npos ? "/" : target.substr(end);
+    if (target.starts_with('?')) return {"/", target.substr(1)};
+  }
+  const size_t mark = target.find('?');
+  return {target.substr(0, mark), mark == std::string_view::npos ? "" : target.substr(mark + 1)};
+}
+
+bool decode_path(std::string_view path, std::string& decoded) {
+  return path.starts_with('/') && percent_decode(path, decoded);
+}
+
 bool percent_decode(std::string_view text, std::string& decoded) {
   decoded.clear();
   for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\0') return false;
     if (text[i] != '%') {
       decoded += text[i];
       continue;

@@ -116,7 +116,13 @@ std::string new_request_id();
 /// Returns "Bad Request" for 400.
 std::string_view reason_phrase(int status);
 
+/// Returns path and query of a request's target, both as they are written. The target may be an address
+/// "http://host/path?query", the form for proxies; the path of an address without one is "/".
+std::pair<std::string_view, std::string_view> split_target(std::string_view target);
+
 /// Replaces %XX. Returns false for a malformed escape or a zero byte.
 bool percent_decode(std::string_view text, std::string& decoded);
+/// percent_decode() for the path of a target. Also returns false if it does not begin with a slash.
+bool decode_path(std::string_view path, std::string& decoded);
 
 }  // namespace redline::server

@@ -38,15 +38,13 @@
 #include "base/ascii.h"
 #include "base/elapsed.h"
 #include "base/fair_pool.h"
+#include "server/http_head.h"
 #include "server/http_server.h"
 
 namespace redline::server::sockets {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
-using ErrorCode = boost::system::error_code;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 using Clock = std::chrono::steady_clock;
 
@@ -129,45 +127,6 @@ inline std::string http_date() {
   gmtime_r(&now, &parts);
   char text[64];
   return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
-}
-
-/// The reason to refuse a header that Beast accepts, because a proxy in front might read it in another way.
-struct HeadProblem {
-  const char* param = nullptr;
-  const char* message = nullptr;
-};
-template <class Head>
-HeadProblem problem_of(const Head& head) {
-  const auto count = [&](http::field name) {
-    return std::distance(head.equal_range(name).first, head.equal_range(name).second);
-  };
-  if (count(http::field::host) > 1) return {"host", "the header Host is given more than once"};
-  if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
-  if (count(http::field::content_length) > 1)
-    return {"content-length", "the header Content-Length is given more than once"};
-  // Beast accepts a list of equal numbers too.
-  const auto length = head[http::field::content_length];
-  if (std::find(length.begin(), length.end(), ',') != length.end())
-    return {"content-length", "the header Content-Length is a list"};
-  if (count(http::field::transfer_encoding) > 0) {
-    if (count(http::field::content_length) > 0)
-      return {"transfer-encoding", "Transfer-Encoding and Content-Length exclude each other"};
-    if (count(http::field::transfer_encoding) > 1 || !beast::iequals(head[http::field::transfer_encoding], "chunked"))
-      return {"transfer-encoding", "the only transfer encoding is chunked"};
-    if (head.version() < 11) return {"transfer-encoding", "HTTP/1.0 has no transfer encodings"};
-  }
-  if (count(http::field::content_encoding) > 0 && !beast::iequals(head[http::field::content_encoding], "identity"))
-    return {"content-encoding", "compressed bodies are not supported"};
-  return {};
-}
-
-/// Returns the header that a parse error is about, or "".
-inline std::string param_of(const ErrorCode& error) {
-  if (error == http::error::bad_content_length) return "content-length";
-  if (error == http::error::bad_transfer_encoding || error == http::error::bad_chunk ||
-      error == http::error::bad_chunk_extension)
-    return "transfer-encoding";
-  return "";
 }
 
 template <class Stream>
@@ -270,7 +229,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     HttpRequest request = request_of(parser.get());
     const HeadProblem problem = problem_of(parser.get());
     std::string decoded;
-    const bool has_path = !request.path.empty() && request.path[0] == '/' && percent_decode(request.path, decoded);
+    const bool has_path = decode_path(request.path, decoded);
     if (problem.message || !has_path) {
       is_last_ = true;
       std::unique_ptr<Answer> answer =
@@ -433,22 +392,7 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
 
   template <class Message>
   HttpRequest request_of(const Message& message) {
-    HttpRequest request;
-    request.method = std::string(message.method_string());
-    std::string_view target(message.target().data(), message.target().size());
-    if (target.starts_with("http://") || target.starts_with("https://")) {  // the form for proxies
-      const size_t path = target.find('/', target.find("//") + 2);
-      target = path == std::string::npos ? "/" : target.substr(path);
-    }
-    const size_t mark = target.find('?');
-    request.path = target.substr(0, mark);
-    if (mark != std::string::npos) request.query = target.substr(mark + 1);
-    for (const auto& field : message) {
-      const auto name = field.name_string();  // boost's string_view
-      request.headers.emplace_back(ascii_lower(std::string_view(name.data(), name.size())), std::string(field.value()));
-    }
-    const std::string_view id = request.header("x-request-id");
-    request.id = is_request_id(id) ? std::string(id) : new_request_id();
+    HttpRequest request = request_of_head(message);
     request.peer = peer_;
     request.is_tls = std::is_same_v<Stream, TlsStream>;
     return request;

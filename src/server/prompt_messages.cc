@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
+
 namespace redline::server {
 namespace {
 
@@ -89,7 +91,7 @@ Json tool_messages_as_text(const Json& messages) {
       for (const Json& call : message["tool_calls"]) {
         const Json& function = call["function"];
         const Json& given = function["arguments"];
-        Json arguments = given.is_string() ? Json::parse(given.get<std::string>(), nullptr, false) : given;
+        Json arguments = given.is_string() ? parse_json_or_discard<Json>(given.get_ref<const std::string&>()) : given;
         if (arguments.is_discarded()) arguments = given;
         text += (text.empty() ? "" : "\n") +
                 fmt::format("<tool_call>\n{}\n</tool_call>",

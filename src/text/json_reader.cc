@@ -6,8 +6,7 @@
 
 namespace redline {
 
-std::string_view json_reason(const Json::exception& e) {
-  std::string_view reason = e.what();
+std::string_view json_reason(std::string_view reason) {
   if (const size_t at = reason.find("] "); reason.starts_with("[json.exception.") && at != std::string_view::npos)
     reason.remove_prefix(at + 2);
   return reason;
@@ -19,11 +18,11 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
     if (e.byte > text.size()) return invalid_argument("{}: incomplete: the JSON ends at byte {}", name, text.size());
-    std::string_view reason = json_reason(e);  // "parse error at line 1, column 2: ..."
+    std::string_view reason = json_reason(e.what());  // "parse error at line 1, column 2: ..."
     if (const size_t at = reason.find(": "); at != std::string::npos) reason.remove_prefix(at + 2);
     return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, reason);
   } catch (const Json::exception& e) {
-    return invalid_argument("{}: {}", name, json_reason(e));
+    return invalid_argument("{}: {}", name, json_reason(e.what()));
   }
 }
 

@@ -13,8 +13,8 @@ namespace redline {
 using Json = nlohmann::json;
 
 /// Returns the parser's message without the number in "[json.exception.parse_error.101] parse error at ...", as a view
-/// of e.what().
-std::string_view json_reason(const Json::exception& e);
+/// of `what`, the text of its exception.
+std::string_view json_reason(std::string_view what);
 /// Parses JSON. invalid_argument: the message has the parser's reason and byte offset, or says that the text ends
 /// early. `name` is the name of the file.
 Result<Json> parse_json(std::string_view text, std::string_view name);

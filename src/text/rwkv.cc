@@ -112,6 +112,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_rwkv_vocab(std::string_view te
   TokenizerParts parts;
   Vocabulary& v = *parts.vocabulary;
   v.pieces.emplace_back(config.eos_token.empty() ? kEndOfText : config.eos_token);
+  // Ids have no large gaps: a file of one line must not make a vocabulary of millions.
+  const int64_t max_id = std::min(kMaxRwkvTokens - 1, std::ssize(text));
   for (int64_t number = 1; !text.empty(); ++number) {
     const size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
@@ -124,8 +126,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_rwkv_vocab(std::string_view te
       return invalid_argument("line {}: expected an id, a literal and a length", number);
     std::from_chars(line.data(), line.data() + first, id);
     std::from_chars(line.data() + last + 1, line.data() + line.size(), bytes);
-    if (id < 1 || id >= kMaxRwkvTokens)
-      return invalid_argument("line {}: token {} is outside [1, {}]", number, id, kMaxRwkvTokens);
+    if (id < 1 || id > max_id) return invalid_argument("line {}: token {} is outside [1, {}]", number, id, max_id);
     REDLINE_ASSIGN(
         std::string piece,
         parse_python_literal(line.substr(first + 1, last - first - 1)).within(fmt::format("line {}", number)));

@@ -31,6 +31,29 @@ TEST(JsonText, NestingIsBoundedAndTheErrorNamesFileByteAndLine) {
   }
 }
 
+// With nlohmann's own parser, which compares each name with all members before it, these would be 2 * 10^10 comparisons.
+TEST(JsonText, AnOrderedObjectOfManyMembersTakesLinearTime) {
+  using Json = nlohmann::ordered_json;
+  std::string text = "{";
+  for (int i = 0; i < 200'000; ++i) text += "\"name " + std::to_string(i) + "\":0,";
+  text += "\"name 1\":1}";
+  const Json json = parse_json_or_discard<Json>(text);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json.size(), 200'000u);
+  EXPECT_EQ(json.begin().key(), "name 0");
+  EXPECT_EQ((++json.begin()).value(), 1);
+}
+
+TEST(JsonText, OrderedValuesAreThoseOfTheText) {
+  using Json = nlohmann::ordered_json;
+  for (const char* text :
+       {"null", "-5", "1.5", "\"a\\u00e9\"", "[]", "{}", R"({"b": [1, {"c": {}}], "a": "x", "b": null})"})
+    EXPECT_EQ(parse_json_or_discard<Json>(text).dump(), Json::parse(text).dump()) << text;
+  for (const char* text : {"", "{", "1 2", "1e999", "[1,]", "\"\xff\""})
+    EXPECT_TRUE(parse_json_or_discard<Json>(text).is_discarded()) << text;
+  EXPECT_TRUE(parse_json_or_discard<Json>(nested(kMaxJsonDepth + 1)).is_discarded());
+}
+
 TEST(JsonText, BracketsInsideStringsDoNotNest) {
   const std::string brackets(1000, '[');
   EXPECT_TRUE(check_json_bounds("[\"" + brackets + "\"]", "x").ok());

@@ -84,6 +84,15 @@ TEST(ImageSettings, ReadsTheNodesOfComfyUi) {
       parse_comfy_prompt(R"({"1": {"class_type": "KSampler", "inputs": {"positive": ["1", 0]}}})").options.empty());
 }
 
+// Every way around the circle would be 5^64 of them.
+TEST(ImageSettings, LinksInACircleOfComfyUiEnd) {
+  const ReadSettings read = parse_comfy_prompt(R"({
+    "1": {"class_type": "KSampler", "inputs": {"steps": 4, "seed": ["2", 0]}},
+    "2": {"class_type": "PrimitiveInt", "inputs": {"value": ["2", 0], "text": ["2", 0], "string": ["2", 0],
+      "seed": ["2", 0], "noise_seed": ["2", 0]}}})");
+  EXPECT_EQ(read.options, Json::parse(R"({"steps": 4})"));
+}
+
 TEST(ImageSettings, OptionsThatWereGivenStay) {
   ImageArgs args;
   args.steps = 5;
@@ -101,6 +110,17 @@ TEST(ImageSettings, OptionsThatWereGivenStay) {
   EXPECT_THAT(args.lora, ElementsAre("a:0.5", "b"));
   EXPECT_THAT(ImageArgs().repeat({{"speed", 3}}).message(), HasSubstr("the option \"speed\", which this version"));
   EXPECT_THAT(ImageArgs().repeat({{"steps", "many"}}).message(), HasSubstr("'many' is not a whole number"));
+}
+
+// The sender of an image must not choose a file that its receiver overwrites.
+TEST(ImageSettings, AnImageSetsNoOptionOfTheRun) {
+  for (const char* option : {"output", "from", "save-latents", "save-steps", "trace", "device", "threads", "show"}) {
+    ImageArgs args;
+    Json settings = Json::object();
+    settings[option] = "x";
+    EXPECT_THAT(args.repeat(settings).message(), HasSubstr("is not a property of an image")) << option;
+    EXPECT_EQ(args.output, "out.png");
+  }
 }
 
 TEST(ImageSettings, OfAnImageWithAdaptersAndAStepCache) {

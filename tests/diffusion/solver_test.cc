@@ -309,5 +309,15 @@ TEST(NoiseSchedule, BetaQuantile) {
     EXPECT_NEAR(beta_quantile(p, 0.6), x, 1e-13 * x + 1e-15);
 }
 
+// Of these betas every noise level is the root of a negative number.
+TEST(Solver, ASigmaThatIsNoNumberIsRefused) {
+  const auto solver = Solver::make(
+      json{{"_class_name", "EulerDiscreteScheduler"}, {"num_train_timesteps", 2}, {"trained_betas", {2.0, 3.0}}});
+  ASSERT_TRUE(solver.ok()) << solver.status().to_string();
+  StepPlan plan;
+  plan.steps = 1;
+  EXPECT_EQ((*solver)->set_steps(plan).code(), Code::invalid_argument);
+}
+
 }  // namespace
 }  // namespace redline

@@ -334,6 +334,15 @@ TEST_F(EmbeddingFolder, FollowsTheFilesOfSentenceTransformers) {
   EXPECT_EQ(engine->encode("time").value(), engine->encode("query: time", "").value());
 }
 
+TEST_F(EmbeddingFolder, SeveralPoolingsAreRefused) {
+  make("bert");
+  const std::string pooling = R"({"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})";
+  put("modules.json", "[" + pooling + ", " + pooling + "]");
+  const Status status = EmbeddingEngine::open(folder_.path(), {.threads = 1}).status();
+  EXPECT_EQ(status.code(), Code::unsupported);
+  EXPECT_THAT(status.message(), HasSubstr("several modules of type sentence_transformers.models.Pooling"));
+}
+
 TEST_F(EmbeddingFolder, ThePromptCanBeLeftOutOfThePooling) {
   make("bert");
   put_modules(true);

@@ -53,6 +53,7 @@ TEST(HubName, WhatIsNone) {
                            "hf:a/b\n",
                            "hf:a/b:x\\y",
                            "https://huggingface.co/a",
+                           "https://huggingface.co/a/b/tree/v1:x",
                            "a/b",
                            "https://huggingface.co/a/b/raw/main/x",
                            "https://huggingface.co/datasets/a/b"})

@@ -232,6 +232,10 @@ TEST_F(PeftFolder, ScalesByAlphaAndRank) {
               HasSubstr("model.layers.0.mlp.down_proj has rank 4, adapter_config.json has 32"));
   config_["rank_pattern"] = {{"q_proj(", 4}};
   EXPECT_THAT(read().status().message(), HasSubstr("rank_pattern"));
+  nlohmann::json many;
+  for (int i = 0; i < 10'000; ++i) many["layers." + std::to_string(i)] = 2;
+  config_["rank_pattern"] = many;
+  EXPECT_THAT(read().status().message(), HasSubstr("rank_pattern has 10000 patterns; the limit is 8192"));
 }
 
 TEST_F(PeftFolder, IsNamedByItsFolderOrItsWeights) {

@@ -1,5 +1,6 @@
 #include "server/api_keys.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -53,6 +54,10 @@ TEST(ApiKeys, MessagesNameTheLine) {
   };
   EXPECT_NE(error("ann k1\nbob\n").find("keys:2: the name \"bob\" has no key"), std::string::npos);
   EXPECT_NE(error("ann k1 fast\n").find("keys:1: the third word"), std::string::npos);
+  for (const char* rate : {"-", "+", "1e", "1e999", "nan", "inf", "5x"})  // at the end of a line too
+    EXPECT_NE(error(fmt::format("ann k1 {}\n", rate).c_str()).find("keys:1: the third word"), std::string::npos)
+        << rate;
+  EXPECT_NE(error("ann k1 -5\n").find("keys:1: a line is"), std::string::npos);
   EXPECT_NE(error("ann k1 1 2\n").find("keys:1: a line is"), std::string::npos);
   EXPECT_NE(error("ann k1\nann k2\n").find("named \"ann\" already"), std::string::npos);
   EXPECT_NE(error("# none\n").find("has no key"), std::string::npos);

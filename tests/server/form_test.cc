@@ -93,5 +93,15 @@ TEST(Form, RandomBodiesEndInAnAnswer) {
   }
 }
 
+// Each border would otherwise begin a part that is a copy of the rest of the body: a thousand copies of a large file.
+TEST(Form, ABorderRightAfterABorderIsNoPart) {
+  std::string body;
+  for (int i = 0; i < 3; ++i) body += "--a:b\r\n";
+  body += "Content-Disposition: form-data; name=f; filename=f\r\n\r\nbytes\r\n--a:b--\r\n";
+  const auto form = parse_form("multipart/form-data; boundary=\"a:b\"", body, schema);
+  ASSERT_FALSE(form.ok());
+  EXPECT_NE(form.error().message.find("a part without an empty line"), std::string::npos) << form.error().message;
+}
+
 }  // namespace
 }  // namespace redline::server

@@ -45,6 +45,15 @@ TEST(PromptMessages, CallsAndResultsAsText) {
             text_message("user", "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>\non"));
 }
 
+// Printing JSON recurses as deep as it nests.
+TEST(PromptMessages, ArgumentsThatNestTooDeepStayText) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  Json assistant = text_message("assistant", "");
+  assistant["tool_calls"] = {{{"id", "1"}, {"function", {{"name", "f"}, {"arguments", deep}}}}};
+  const Json plain = tool_messages_as_text(Json::array({assistant}));
+  EXPECT_EQ(plain[0]["content"], "<tool_call>\n{\"name\":\"f\",\"arguments\":\"" + deep + "\"}\n</tool_call>");
+}
+
 TEST(PromptMessages, InstructionsGoWhereTheTemplateTakesThem) {
   const Json with_system = {text_message("system", "S"), text_message("user", "u")};
   EXPECT_EQ(with_instructions(with_system, "I", false),

@@ -72,7 +72,9 @@ TEST(Rwkv, WhatIsNoVocabularyIsRefused) {
   EXPECT_EQ(message("1 'ab' 1\n"), "line 1: token 1 has 2 bytes, the line says 1");
   EXPECT_EQ(message("1 ab 2\n"), "line 1: the literal ab is not between quotes");
   EXPECT_EQ(message("1 '\\q' 1\n"), "line 1: the literal '\\q' has an escape that is not known");
-  EXPECT_EQ(message("0 'a' 1\n"), "line 1: token 0 is outside [1, 16777216]");
+  EXPECT_EQ(message("0 'a' 1\n"), "line 1: token 0 is outside [1, 8]");
+  // A line must not make a vocabulary of millions.
+  EXPECT_EQ(message("16777215 'a' 1\n"), "line 1: token 16777215 is outside [1, 15]");
 }
 
 }  // namespace

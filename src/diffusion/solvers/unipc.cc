@@ -14,7 +14,8 @@ class UniPc final : public Multistep {
         terminal_(fields.optional_number("shift_terminal", 0, 0.999).value_or(0)) {
     fields.only("predict_x0", true);
     fields.only("solver_p", nullptr);
-    for (double step : fields.numbers("disable_corrector")) uncorrected_.push_back(static_cast<int64_t>(step));
+    for (double step : fields.numbers("disable_corrector"))
+      if (std::abs(step) < 1e9) uncorrected_.push_back(static_cast<int64_t>(step));  // others are no steps
     if (terminal_ > 0 && !uses_flow_sigmas_)
       fields.fail(invalid_argument("config: shift_terminal needs use_flow_sigmas"));
     if (curve_ && uses_flow_sigmas_ && curve_.kind != SigmaCurve::kKarras)

@@ -44,7 +44,9 @@ Result<double> parse_number(std::string_view text) {
 }
 
 Result<std::vector<int64_t>> parse_steps(std::string_view text) {
-  std::vector<int64_t> steps;
+  // Marks instead of a list, which "0-99999+0-99999+..." would fill with a hundred thousand numbers for each part.
+  constexpr int64_t kMaxStep = 99'999;
+  std::vector<bool> is_listed(kMaxStep + 1);
   while (!text.empty()) {
     const size_t plus = text.find('+');
     const std::string_view part = text.substr(0, plus);
@@ -53,15 +55,16 @@ Result<std::vector<int64_t>> parse_steps(std::string_view text) {
     int64_t from = 0, to = 0;
     const auto read = [](std::string_view digits, int64_t& value) {
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value < 100000;
+      return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value <= kMaxStep;
     };
     if (!read(part.substr(0, dash), from) || (dash != std::string_view::npos && !read(part.substr(dash + 1), to)))
       return invalid_argument("\"{}\" is not a list of steps; write them as 0-3+7+9", part);
     if (dash == std::string_view::npos) to = from;
-    for (int64_t step = from; step <= to; ++step) steps.push_back(step);
+    if (from <= to) std::fill(is_listed.begin() + from, is_listed.begin() + to + 1, true);
   }
-  std::sort(steps.begin(), steps.end());
-  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  std::vector<int64_t> steps;
+  for (int64_t step = 0; step <= kMaxStep; ++step)
+    if (is_listed[static_cast<size_t>(step)]) steps.push_back(step);
   return steps;
 }
 

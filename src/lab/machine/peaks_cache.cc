@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/cache_folder.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "base/topology.h"
 #include "lab/json.h"
@@ -83,7 +84,7 @@ std::optional<MachinePeaks> load_peaks(int threads, int64_t read_bytes) {
   const Result<std::string> text = read_text_file(path, int64_t{1} << 20);
   if (!text.ok()) return std::nullopt;
   try {  // parse() throws if a value has another type than expected
-    std::optional<MachinePeaks> peaks = parse(Json::parse(*text, nullptr, false), key);
+    std::optional<MachinePeaks> peaks = parse(parse_json_or_discard<Json>(*text), key);
     if (const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); peaks && file >= 0) {
       mark_used(cache->folder, file);
       ::close(file);

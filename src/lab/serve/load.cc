@@ -22,6 +22,7 @@
 #include <random>
 
 #include "base/elapsed.h"
+#include "lab/serve/event_stream.h"
 
 namespace redline::lab {
 namespace {
@@ -33,6 +34,9 @@ using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
+
+/// The text of one answer with its events; a server that never ends one must not fill the memory.
+constexpr uint64_t kMaxAnswerBytes = uint64_t{1} << 30;
 
 class Load {
  public:
@@ -118,14 +122,19 @@ class Load {
     }
     beast::flat_buffer buffer;
     http::response_parser<http::string_body> parser;
-    parser.body_limit(boost::none);
+    parser.body_limit(kMaxAnswerBytes);
+    EventReader events;
+    Status broken;
     size_t read = 0;
-    while (!error && !parser.is_done()) {
+    while (!error && !parser.is_done() && broken.ok()) {
       co_await http::async_read_some(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-      take_events(parser.get().body(), read, r);
+      const std::string& body = parser.get().body();
+      broken = events.push(std::string_view(body).substr(read), [&](std::string_view data) { take_event(data, r); });
+      read = body.size();
     }
     r.last = now();
     if (error) r.error = error.message();
+    else if (!broken.ok()) r.error = broken.message();
     else if (parser.get().result_int() != 200)
       r.error = fmt::format("status {}: {}", parser.get().result_int(), parser.get().body().substr(0, 300));
     else if (r.tokens == 0) r.error = "the answer has no tokens";
@@ -135,32 +144,19 @@ class Load {
     }
   }
 
-  /// Takes the events of server-sent text that are complete, from `read` on.
-  void take_events(const std::string& body, size_t& read, LoadRequest& r) const {
-    const double at = now();
-    while (true) {
-      const size_t end = body.find("\n\n", read);
-      if (end == std::string::npos) return;
-      std::string_view event(body.data() + read, end - read);
-      read = end + 2;
-      if (!event.starts_with("data: {")) continue;
-      const Json json = Json::parse(event.substr(6), nullptr, false);
-      if (!json.is_object()) continue;
-      if (const auto usage = json.find("usage"); usage != json.end() && usage->is_object()) {
-        r.prompt_tokens = usage->value("prompt_tokens", int64_t{0});
-        r.tokens = usage->value("completion_tokens", int64_t{0});
-        const Json details = usage->value("prompt_tokens_details", Json());
-        if (details.is_object()) r.cached_tokens = details.value("cached_tokens", int64_t{0});
-      }
-      const auto choices = json.find("choices");
-      if (choices == json.end() || choices->empty()) continue;
-      const std::string text = (*choices)[0].value("text", std::string());
-      if (text.empty()) continue;
-      r.text += text;
-      if (r.first == 0) r.first = at;
-      else r.gaps.push_back(at - last_text_[&r]);
-      last_text_[&r] = at;
+  void take_event(std::string_view data, LoadRequest& r) const {
+    const CompletionEvent event = parse_completion_event(data);
+    if (event.usage) {
+      r.prompt_tokens = event.usage->prompt_tokens;
+      r.tokens = event.usage->tokens;
+      r.cached_tokens = event.usage->cached_tokens;
     }
+    if (event.text.empty()) return;
+    const double at = now();
+    r.text += event.text;
+    if (r.first == 0) r.first = at;
+    else r.gaps.push_back(at - last_text_[&r]);
+    last_text_[&r] = at;
   }
 
   const ServeTarget& target_;

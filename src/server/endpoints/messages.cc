@@ -1,6 +1,7 @@
 // POST /v1/messages and /v1/messages/count_tokens, Anthropic's API.
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "server/app.h"
 #include "server/chat.h"
 #include "server/sampling_fields.h"
@@ -406,7 +407,7 @@ class MessageAnswer final : public ChatAnswer {
     if (!m.reasoning.empty()) content.push_back({{"type", "thinking"}, {"thinking", m.reasoning}, {"signature", ""}});
     if (!m.content.empty() || m.tool_calls.empty()) content.push_back({{"type", "text"}, {"text", m.content}});
     for (const ChatToolCall& call : m.tool_calls) {
-      Json input = Json::parse(call.arguments, nullptr, false);
+      Json input = parse_json_or_discard<Json>(call.arguments);
       if (!input.is_object()) input = Json::object();
       content.push_back({{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
     }

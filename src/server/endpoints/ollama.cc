@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 
+#include "base/json_text.h"
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
@@ -157,7 +158,7 @@ class OllamaAnswer final : public ChatAnswer {
       json["message"] = {{"role", "assistant"}, {"content", m.content}};
       if (!m.reasoning.empty()) json["message"]["thinking"] = m.reasoning;
       for (const ChatToolCall& call : m.tool_calls) {
-        Json arguments = Json::parse(call.arguments, nullptr, false);
+        Json arguments = parse_json_or_discard<Json>(call.arguments);
         if (!arguments.is_object()) arguments = Json::object();
         json["message"]["tool_calls"].push_back(
             {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});

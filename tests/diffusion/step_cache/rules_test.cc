@@ -378,6 +378,16 @@ TEST(Rules, MasksFollowTheRunLengths) {
   EXPECT_NE(text_of("quick", 28).find("slow, medium, fast, ultra"), std::string::npos);
 }
 
+// As a list, the parts would be 16 GB of numbers.
+TEST(Rules, StepsThatManyPartsNameAreOneList) {
+  RuleRequest request;
+  request.rule = "mask:steps=5-3";
+  for (int i = 0; i < 20'000; ++i) request.rule += "+0-99999";
+  EXPECT_TRUE(plan_rule(request).ok());
+  request.rule += "+100000";
+  EXPECT_FALSE(plan_rule(request).ok());
+}
+
 TEST(Rules, MaskSkipsEachSpan) {
   const CacheTrace t = make_trace(12, 7);
   const auto middle = run_rule("mask:steps=0-2+5,span=middle", t), blocks = run_rule("mask:steps=0-2+5,span=blocks", t);

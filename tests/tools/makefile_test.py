@@ -13,6 +13,7 @@ def run_make(tmp_path, target):
     commands = {
         "tools/setup.sh": '[ "$1" = --compiler ] || exec touch installed\n[ -e installed ] && echo g++-12',
         "tools/make_wheel.sh": "",
+        "tools/make_dist.py": "",
         "bin/cmake": 'echo "$CXX $*" >>log',
     }
     for name, body in commands.items():
@@ -33,7 +34,7 @@ def test_the_compiler_is_asked_for_after_it_was_installed(tmp_path):
 def test_make_builds_for_this_machine_and_what_others_get_for_all(tmp_path):
     configured = run_make(tmp_path, "release")[0]
     assert "-DREDLINE_CPU_ISAS=native -DREDLINE_CUDA=GPU" in configured
-    for target in ("install", "wheel"):
+    for target in ("install", "wheel", "dist"):
         folder = tmp_path / target
         folder.mkdir()
         assert "-DREDLINE_CPU_ISAS= -DREDLINE_CUDA=AUTO" in run_make(folder, target)[0]

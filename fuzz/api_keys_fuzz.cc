@@ -1,4 +1,4 @@
-// Any bytes as a file of API keys, and as the header of a request that gives one.
+// Reads any bytes as a file of API keys, and their first line as the header of a request with a key.
 #include "fuzz_file.h"
 #include "server/api_keys.h"
 
@@ -19,6 +19,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ApiKeys::Verdict verdict = keys.check(request);
     require(verdict.is_known == !verdict.name.empty() && verdict.retry_after_s >= 0);
   }
-  require(!keys.check({}).is_known);  // a request without a key
+  require(!keys.check({}).is_known);  // a request without a key is refused
   return 0;
 }

@@ -1,4 +1,4 @@
-// Any bytes as a batch file of requests and, after a zero byte, the answers that an older run has left.
+// Reads any bytes as a batch file of requests and, after a zero byte, the file of answers from an earlier run.
 #include "fuzz_file.h"
 #include "server/batch_file.h"
 
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       require(kept < 0 && !output.status().message().empty());
       return 0;
     }
-    // Dropping what has failed leaves a file that is kept as it is.
+    // The file was opened once, so it can be opened again. It has no more answers than before: failed ones are dropped.
     if (kept >= 0) require(output->kept() <= kept);
     kept = output->kept();
     for (const BatchLine& line : input->lines()) (void)output->has(line);

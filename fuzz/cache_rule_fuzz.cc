@@ -1,5 +1,5 @@
-// Any bytes as the step cache of an image request, "RULE:parameter=value,...", with a quality or a budget (the first byte
-// chooses).
+// Parses any bytes as the step cache of an image request, "RULE:parameter=value,...". The first byte adds a quality, a
+// budget of steps or nothing.
 #include "diffusion/step_cache/rule.h"
 #include "fuzz_input.h"
 
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(plan->forecaster() != nullptr);
   if (plan->statistic)
     for (const int64_t steps : {1, 4, 50}) require(plan->statistic(steps) != nullptr);
-  // The description of a plan without a budget is a rule again.
+  // The description of a plan must be a valid rule, unless the request has a budget.
   RuleRequest again;
   again.rule = plan->description;
   require(request.steps_budget > 0 || plan_rule(again).ok());

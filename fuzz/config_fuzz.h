@@ -1,4 +1,4 @@
-// Checks the properties of settings that were read without an error, which model files rely on.
+// Checks the properties that models rely on in settings that were read without an error.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// Reads `config` with the defaults of several families.
+/// Reads `config` with two sets of a family's defaults, and checks the result.
 inline void try_config(const nlohmann::json& config) {
   for (const DecoderDefaults& defaults : {DecoderDefaults{}, DecoderDefaults{128, 8, 32768}}) {
     const auto c = read_decoder_config(config, defaults);

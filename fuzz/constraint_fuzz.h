@@ -1,4 +1,4 @@
-// What the targets of constraints share: a small vocabulary and limits that keep each input short.
+// Vocabulary and limits of the fuzz targets for constraints. Both are small, so that each input takes little time.
 #pragma once
 
 #include "constraints/constraint.h"
@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// Every byte, a few tokens of several bytes, and the end of the text.
+/// Returns a vocabulary of all bytes, a few tokens of several bytes, and a token for the end of the text.
 inline std::shared_ptr<const TokenTrie> fuzz_trie() {
   std::vector<std::string> texts;
   for (int b = 0; b < 256; ++b) texts.push_back(std::string(1, static_cast<char>(b)));
@@ -16,6 +16,7 @@ inline std::shared_ptr<const TokenTrie> fuzz_trie() {
   return TokenTrie::make(std::move(texts), std::span(&end, 1));
 }
 
+/// Returns limits far below the defaults.
 inline ConstraintLimits fuzz_limits() {
   ConstraintLimits limits;
   limits.compile_ms = 500;

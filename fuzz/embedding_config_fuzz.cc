@@ -1,4 +1,4 @@
-// Any bytes as the files of a folder of sentence-transformers, with a zero byte between them: modules.json, the pooling's
+// Reads any bytes as the files of a sentence-transformers folder, separated by zero bytes: modules.json, the pooling's
 // config.json, sentence_bert_config.json and config_sentence_transformers.json.
 #include "embedding/embedding_config.h"
 #include "fuzz_file.h"
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const char* name :
        {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"}) {
     const size_t cut = std::min(text.find('\0'), text.size());
-    // An empty part is a file that is not there.
+    // An empty part stands for a missing file.
     if (cut == 0) std::filesystem::remove(folder.path() + "/" + name);
     else folder.write(name, text.substr(0, cut));
     text.remove_prefix(std::min(cut + 1, text.size()));

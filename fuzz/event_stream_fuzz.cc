@@ -1,5 +1,5 @@
-// Any bytes as what a server of completions sends: its events do not depend on where the stream is cut (the first byte
-// chooses), and what an event says is of the API's types.
+// Reads any bytes as the event stream of a completions server. The events must not depend on the size of the pieces
+// (the first byte chooses), token counts must not be negative, and a text must not be longer than its event.
 #include "fuzz_input.h"
 #include "lab/serve/event_stream.h"
 

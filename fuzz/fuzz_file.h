@@ -1,4 +1,4 @@
-// Files in memory, for readers that take a path.
+// Temporary files for readers that take a path, in memory if the system has /dev/shm.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace redline {
 
-/// A folder of this process, removed when the object is destroyed.
+/// A temporary folder, removed when the object is destroyed.
 class FuzzFolder {
  public:
   FuzzFolder() {
@@ -41,6 +41,7 @@ class FuzzFolder {
   std::string path_;
 };
 
+/// One file in a temporary folder of its own.
 class FuzzFile {
  public:
   explicit FuzzFile(std::string name) : name_(std::move(name)) {}

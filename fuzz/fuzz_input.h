@@ -9,6 +9,7 @@
 
 namespace redline {
 
+/// Returns the bytes of an input as text.
 inline std::string_view fuzz_text(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }

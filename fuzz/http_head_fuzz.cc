@@ -1,5 +1,5 @@
-// Any bytes as an HTTP request, as far as Redline reads it without sockets: Beast's parser with the limits of the server,
-// the checks after it, the target, and the id.
+// Reads any bytes as an HTTP request, without sockets: Beast's parser with limits of head and body, the server's checks
+// of the parsed head, the target, and the id.
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -12,6 +12,7 @@ using namespace redline::server;
 
 namespace {
 
+/// Splits and decodes a target, and checks its path and query.
 void check_target(std::string_view target) {
   const auto [path, query] = split_target(target);
   require(path.size() + query.size() <= target.size() + 1 && path.find('?') == path.npos);
@@ -46,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const sockets::HeadProblem problem = sockets::problem_of(parser.get());
   require((problem.param == nullptr) == (problem.message == nullptr));
   if (problem.message) return 0;
-  // What a proxy in front reads must be what is read here.
+  // An accepted head has at most one Host and at most one header that determines the end of the body. Otherwise a proxy
+  // in front might read it in another way.
   const auto count = [&](std::string_view name) {
     return std::count_if(request.headers.begin(), request.headers.end(),
                          [&](const auto& header) { return header.first == name; });

@@ -1,4 +1,5 @@
-// Reads any bytes as the Hub's description of a revision, as a model's name on the Hub, and as one of its files.
+// Reads any bytes as a model's name on the Hub, and as the Hub's description of a revision, from whose files a few are
+// selected.
 #include "fuzz_input.h"
 #include "hub/revision.h"
 

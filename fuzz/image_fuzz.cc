@@ -1,4 +1,4 @@
-// Reads any bytes as a PNG, JPEG or WebP image.
+// Reads any bytes as a PNG, JPEG or WebP image, and as the image or mask of a request.
 #include "base/base64.h"
 #include "fuzz_input.h"
 #include "media/image_file.h"
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(static_cast<int64_t>(image->rgb.size()) == image->width * image->height * 3);
     touch(image->rgb.data(), static_cast<int64_t>(image->rgb.size()));
   }
-  // As images and masks of requests come: in base64, with transparency.
+  // An image or mask of a request may be in Base64 and may have transparency.
   const auto decoded = from_base64(fuzz_text(data, size));
   const auto given = decode_alpha_image(decoded ? *decoded : fuzz_text(data, size), "x");
   if (!given.ok()) return 0;

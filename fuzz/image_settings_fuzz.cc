@@ -1,5 +1,5 @@
-// Any bytes as the settings in an image, for redline image --from (the first byte chooses): A1111's parameters, ComfyUI's
-// graph, Redline's own options, the TIFF structure of EXIF, or a whole PNG, JPEG or WebP file.
+// Reads any bytes as the settings in an image, for `redline image --from` (the first byte chooses): A1111's parameters,
+// ComfyUI's graph, Redline's own options, the TIFF structure of EXIF, or a whole PNG, JPEG or WebP file.
 #include "cli/comfy_settings.h"
 #include "cli/image_args.h"
 #include "fuzz_input.h"
@@ -11,7 +11,8 @@ using namespace redline::cli;
 
 namespace {
 
-/// Whatever the settings are, they choose no file that the command writes.
+/// Applies settings to the arguments of the command. They must not choose a file that it writes, another image to
+/// repeat, or the device.
 void repeat(const Json& options) {
   ImageArgs args;
   const Status status = args.repeat(options);
@@ -21,6 +22,7 @@ void repeat(const Json& options) {
           args.engine.trace.empty() && args.engine.device == defaults.engine.device);
 }
 
+/// Reads the settings in the text of an image, and applies them.
 void read(const ImageText& text) {
   const auto settings = settings_of(text, "x");
   if (!settings.ok()) return require(!settings.status().message().empty());

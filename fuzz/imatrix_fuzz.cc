@@ -1,4 +1,4 @@
-// Reads any bytes as an importance matrix, of either format.
+// Reads any bytes as an importance matrix, in either format of llama.cpp's imatrix tool.
 #include "formats/imatrix.h"
 
 #include <cmath>

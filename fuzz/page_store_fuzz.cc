@@ -1,5 +1,6 @@
-// A damaged file of the prefix cache on disk: bytes of a valid one are replaced by the pairs (place, value) after the
-// first byte, which chooses whether the file is cut and whether its checksums are made right again.
+// Reads a damaged file of the prefix cache on disk. Each pair of bytes after the first is an offset in a valid file and
+// the byte to write there. The first byte chooses whether the header's checksum is repaired and whether the size of the
+// file changes.
 #include <cstring>
 
 #include "base/cache_folder.h"
@@ -13,14 +14,15 @@ namespace {
 
 constexpr int64_t kPageBytes[] = {16, 24};
 constexpr int32_t kTokens[] = {5, 6, 7};
-// Places in the file: the header's checksum, its groups and its sizes, and the end of the header.
+// Offsets of the header's checksum, mask of state groups, key size and number of tokens; and the size of the header.
 constexpr size_t kChecksum = 48, kGroups = 56, kKeyBytes = 64, kNumTokens = 68, kHeaderBytes = 80;
 
+/// A page store with one page.
 struct Store {
   FuzzFolder folder;
   std::unique_ptr<PageStore> pages;
   PageOfText page;
-  std::string name, valid;  ///< of the file
+  std::string name, valid;  ///< name and valid bytes of the page's file
 
   Store() {
     auto opened = PageStore::open({folder.path(), 1 << 20, 7, {std::begin(kPageBytes), std::end(kPageBytes)}, {}});
@@ -37,12 +39,14 @@ struct Store {
   }
 };
 
+/// Returns the 32-bit number at an offset.
 uint32_t number_at(const std::string& bytes, size_t at) {
   uint32_t value = 0;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   return value;
 }
 
+/// Sets the checksum of the header, unless the metadata that it covers exceeds the file.
 void repair_checksum(std::string& file) {
   if (file.size() < kHeaderBytes) return;
   const auto padded = [](uint64_t bytes) { return (bytes + 7) / 8 * 8; };
@@ -65,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] & 2) file.resize(data[0] * size_t{5} / 2 % (file.size() + 32));
   store.folder.write(store.name, file);
   const auto groups = store.pages->groups(store.page, "key");
-  store.folder.write(store.name, file);  // a file that is not valid has been removed
+  store.folder.write(store.name, file);  // again: groups() removes an invalid file
   for (const uint64_t wanted : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
     uint8_t place[2][24] = {};
     const bool is_read =

@@ -1,5 +1,5 @@
-// Any bytes as the settings files of a diffusers folder, with a zero byte between them: model_index.json, redline.json and
-// scheduler/scheduler_config.json.
+// Reads any bytes as the settings files of a diffusers folder, separated by zero bytes: model_index.json, redline.json
+// and scheduler/scheduler_config.json.
 #include "diffusion/pipeline_files.h"
 #include "fuzz_file.h"
 
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(files->find("scheduler") != nullptr && files->scheduler_config.is_object());
   require(files->defaults.step_cache.find('/') == std::string::npos);
   for (const PipelineComponent& component : files->components) {
-    // A component is a folder in this one, or not there.
+    // The name of a component must not lead out of this folder. Opening a component may fail with a message.
     require(component.name.find('/') == std::string::npos && component.name.find("..") == std::string::npos);
     const auto opened = files->open_component(component.name);
     require(opened.ok() || !opened.status().message().empty());

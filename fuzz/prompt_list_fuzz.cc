@@ -1,4 +1,4 @@
-// Any bytes as a file of prompts, as a list of token ids, and as a prompt with the syntax of another program.
+// Reads any bytes as a file of prompts, as a list of token ids, and as a prompt with the notation of another program.
 #include "cli/prompt_list.h"
 #include "cli/token_list.h"
 #include "diffusion/prompt_syntax.h"

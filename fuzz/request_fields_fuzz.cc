@@ -1,5 +1,5 @@
-// Any JSON as the body of a request of some API (the first byte chooses): names of other programs, and the fields of
-// constraints and of thinking.
+// Validates any JSON as an object of an API's requests (the first byte chooses the schema): field names of other
+// programs, and the fields of constraints and of thinking.
 #include "fuzz_input.h"
 #include "server/constraint_fields.h"
 #include "server/thinking_fields.h"
@@ -13,8 +13,10 @@ constexpr const char* kNames[] = {
     "ChatRequest",      "CompletionRequest", "ResponseRequest",        "AnthropicRequest", "OllamaOptions",
     "EmbeddingRequest", "RerankRequest",     "LlamaCompletionRequest", "ChatMessage",      "Tool"};
 
+/// Returns a schema with one of the names, which select rows of known_fields().
 const Schema& schema_of(size_t number) {
-  // Fields of sampling that other names stand for; those of the server need its kernels.
+  // Fields that other names are read as (FieldUse::kMapped). The server's own, such as sampling_fields(), need sources
+  // that the fuzz targets do not link.
   static const std::vector<Field> kNumbers = {{"max_tokens", kInteger, "", {.min = 0, .max = 1e6}},
                                               {"temperature", kNumber, "", {.min = 0, .max = 2}},
                                               {"repetition_penalty", kNumber, ""},

@@ -1,4 +1,4 @@
-// Checks the properties of every tokenizer, regardless of its file format.
+// Checks the properties that every tokenizer must have, whatever its file format.
 #pragma once
 
 #include "fuzz_input.h"
@@ -6,6 +6,7 @@
 
 namespace redline {
 
+/// Encodes and decodes a few texts and ids, if the tokenizer was read without an error.
 inline void try_tokenizer(const Result<std::unique_ptr<Tokenizer>>& result) {
   if (!result.ok()) return require(!result.status().message().empty());
   const Tokenizer& tokenizer = **result;

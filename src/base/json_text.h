@@ -35,7 +35,8 @@ Json parse_json_or_discard(std::string_view text) {
   if (!check_json_bounds(text, "").ok()) return Json(Json::value_t::discarded);
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
-/// The same in linear time, where nlohmann's own parser compares each name with all members before it.
+/// Parses a text and keeps the order of its members, in linear time. nlohmann's own builder compares each name with all
+/// members before it.
 template <>
 nlohmann::ordered_json parse_json_or_discard<nlohmann::ordered_json>(std::string_view text);
 

@@ -1,4 +1,4 @@
-// JSON with the members of objects in the order of the text, read in linear time.
+// Builds JSON values whose members keep the order of the text, in linear time.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,19 +10,23 @@
 namespace redline {
 
 /// Builds a nlohmann::ordered_json from the parser's events. The time is linear in the text: nlohmann's own builder
-/// compares each name with all members before it, which takes hours for an object of a million members. Of two members
-/// of one name the last counts, at the place of the first.
+/// compares each name with all members before it, which takes hours for an object of a million members. If an object
+/// has a name several times, the last value counts, at the place of the first.
 class OrderedJsonBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
  public:
   using Value = nlohmann::ordered_json;
 
-  /// False: `text` is not JSON, or goes_on() has ended the parse. The bounds of depth and values are the caller's.
+  /// Builds the value of a text. Returns false if it is not JSON, or if goes_on() ended the parse. Sets no limit to the
+  /// depth and the number of values; check_json_bounds() does.
   bool parse(std::string_view text) { return Value::sax_parse(text, this); }
+  /// Returns the value of the text.
   Value& root() { return root_; }
+  /// Returns the position of the error in the text, as the parser counts bytes; 0: no error.
   size_t error_byte() const { return error_byte_; }
-  /// nlohmann's message "[json.exception.parse_error.101] parse error at line 1, column 2: ..."; "": no parse error.
+  /// Returns nlohmann's message "[json.exception.parse_error.101] parse error at line 1, column 2: ..."; "": no parse
+  /// error.
   const std::string& error() const { return error_; }
-  /// True if the error is a number beyond the range of double.
+  /// Returns true if the error is a number beyond the range of double.
   bool is_out_of_range() const { return is_out_of_range_; }
 
   bool null() override { return add(nullptr); }
@@ -49,17 +53,19 @@ class OrderedJsonBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
   }
 
  protected:
-  /// Called after each value without members. False ends the parse.
+  /// Called after each value that is not an array or object. Returns false to end the parse.
   virtual bool goes_on() { return true; }
 
  private:
-  /// An object with more members finds those of the same name by a table.
+  /// An object with at least this many members finds a member of the same name by a table.
   static constexpr size_t kFewMembers = 32;
+  /// An array or object whose end is not read yet.
   struct Level {
     Value* value;
-    std::unordered_map<std::string, size_t> places;  ///< of the names of a large object
+    std::unordered_map<std::string, size_t> places;  ///< index of each member by name; empty for a small object
   };
 
+  /// Stores a value in the innermost open array or object, or as the root. Returns its address.
   Value* place_for(Value value) {
     if (levels_.empty()) {
       root_ = std::move(value);
@@ -71,7 +77,7 @@ class OrderedJsonBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
       list.push_back(std::move(value));
       return &list.back();
     }
-    // The members are a vector of pairs, which compares names only in its own functions.
+    // An ordered_json object is a vector of pairs, and only its own functions compare names. The vector's do not.
     std::vector<Value::object_t::value_type>& members = level.value->get_ref<Value::object_t&>();
     Value::object_t::value_type* same = nullptr;
     if (members.size() < kFewMembers) {
@@ -105,8 +111,8 @@ class OrderedJsonBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
   }
 
   Value root_;
-  std::vector<Level> levels_;
-  std::string name_, error_;
+  std::vector<Level> levels_;  ///< open arrays and objects, the innermost last
+  std::string name_, error_;   ///< name of the next member, and message of the parse error
   size_t error_byte_ = 0;
   bool is_out_of_range_ = false;
 };

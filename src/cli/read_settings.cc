@@ -12,7 +12,8 @@
 namespace redline::cli {
 namespace {
 
-/// "key: value" pairs of A1111's last line; values may be JSON strings.
+/// Splits the settings at the end of A1111's "parameters" into pairs: "Steps: 20, Seed: 5". A value in quotes is a JSON
+/// string.
 std::vector<std::pair<std::string, std::string>> parameter_pairs(std::string_view line) {
   std::vector<std::pair<std::string, std::string>> pairs;
   while (!line.empty()) {
@@ -35,6 +36,7 @@ std::vector<std::pair<std::string, std::string>> parameter_pairs(std::string_vie
   return pairs;
 }
 
+/// Returns true if the whole text is a number.
 bool is_number(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -44,7 +46,7 @@ bool is_number(const std::string& text) {
 }  // namespace
 
 ReadSettings parse_parameters(const std::string& given) {
-  // The prompt, the negative prompt and the settings, the first two of any number of lines.
+  // The text has the prompt, the negative prompt and the settings, each on a new line. Prompts may have several lines.
   const std::string text = "\n" + given;
   const size_t settings_at = text.rfind("\nSteps: ");
   ReadSettings read;
@@ -82,7 +84,7 @@ void take_sampler(const std::string& sampler, const std::string& schedule, const
                   const char* schedule_key, ReadSettings& read) {
   const std::string plain = ascii_lower(schedule);
   const bool is_known = is_known_sampler(sampler);
-  // The web UI's own choice for a sampler.
+  // "Automatic" stands for the schedule that A1111's web UI chooses for the sampler.
   const std::string chosen = plain != "automatic"                  ? plain
                              : sampler.starts_with("DPM++ 2M SDE") ? "exponential"
                              : sampler.starts_with("DPM++")        ? "karras"

@@ -1,4 +1,4 @@
-// Settings read from an image file of any program.
+// Reads the settings that Redline, A1111's web UI or ComfyUI has stored in an image file.
 #pragma once
 
 #include <string>
@@ -10,18 +10,20 @@
 
 namespace redline::cli {
 
-/// Settings from an image, and those that this command does not support.
+/// The settings in an image.
 struct ReadSettings {
-  Json options = Json::object();        ///< by option of `redline image`
-  std::vector<std::string> left_out{};  ///< settings without an option, such as "Clip skip: 2"
+  Json options = Json::object();        ///< values by name of an option or argument of `redline image`
+  std::vector<std::string> left_out{};  ///< settings without such an option: "Clip skip: 2"
 };
 
-/// The settings in an image file: those of settings_json, else those of A1111's "parameters", else those of ComfyUI's
-/// "prompt". not_found: it has none. Errors as read_image.
+/// Reads the settings in an image file: those of settings_json, else A1111's "parameters", else ComfyUI's "prompt".
+/// not_found: the file holds none. invalid_argument: the text under "redline" is not a JSON object. Errors as
+/// read_image.
 Result<ReadSettings> read_settings(const std::string& path);
-/// The same from the text of the image at `path`.
+/// Reads the settings in the text of an image, in the order of read_settings() and with its errors. `path` is the name
+/// of the image in messages.
 Result<ReadSettings> settings_of(const ImageText& text, const std::string& path);
-/// The same from "parameters" alone; no options if there is nothing to read.
+/// Parses the text of A1111's "parameters". Returns no options if no line begins with "Steps: ".
 ReadSettings parse_parameters(const std::string& given);
 
 }  // namespace redline::cli

@@ -1,4 +1,5 @@
-// Which models make embeddings. Apart from embedding_config.cc, which a fuzz target links without the models that run.
+// Detects models that make embeddings. A fuzz target links embedding_config.cc without the models that run, which this
+// file needs, so the two are separate.
 #include <filesystem>
 
 #include "base/json_text.h"

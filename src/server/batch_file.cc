@@ -33,8 +33,8 @@ const Schema request_schema{
        .choices = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank"}}},
      {"body", kObject, "the request as it is sent to that path", {.required = true}}}};
 
-/// Calls fn(line, next) for each line without its end, until that returns an error; `next`: where the next line begins,
-/// or npos after a line without an end.
+/// Calls fn(line, next) for each line, until it returns an error. `line` has no line break. `next` is the offset of the
+/// next line, or npos if the last line is incomplete: it has no line break in `text`.
 template <class F>
 Status for_each_line(std::string_view text, const F& fn) {
   for (size_t begin = 0; begin < text.size();) {
@@ -47,12 +47,13 @@ Status for_each_line(std::string_view text, const F& fn) {
   return {};
 }
 
+/// Returns a member that is a string, or "".
 std::string string_of(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// Checks a line, and takes its parts.
+/// Checks that a line is a request, and sets its custom_id and model. Returns the error, or nullopt.
 std::optional<ApiError> check_line(BatchLine& line) {
   Outcome<Json> json = parse_json(line.text);
   if (!json.ok()) return json.error();
@@ -60,7 +61,8 @@ std::optional<ApiError> check_line(BatchLine& line) {
   line.custom_id = string_of(*json, "custom_id");
   std::vector<std::string> ignored;
   if (auto error = validate(request_schema, *json, ignored)) return error;
-  if (!ignored.empty())  // a line has no header to name it in
+  // A response names unknown fields in a header. A line of a batch has no header, so they are errors.
+  if (!ignored.empty())
     return bad_request(ignored[0], fmt::format("unknown field {} of the line", ignored[0]), "unknown_parameter");
   const Json& body = (*json)["body"];
   line.model = string_of(body, "model");
@@ -69,6 +71,7 @@ std::optional<ApiError> check_line(BatchLine& line) {
   return std::nullopt;
 }
 
+/// Returns true if an answer is an error: it has no response, or one without a status below 400.
 bool has_failed(const Json& row) {
   const auto response = row.find("response");
   if (response == row.end() || !response->is_object()) return true;
@@ -76,7 +79,7 @@ bool has_failed(const Json& row) {
   return status == response->end() || !status->is_number_integer() || *status >= 400;
 }
 
-/// The line that an error row is about; 0: none.
+/// Returns the line number in the error of an answer; 0: none.
 int64_t line_of(const Json& row) {
   const auto error = row.find("error");
   if (error == row.end() || !error->is_object()) return 0;
@@ -130,7 +133,7 @@ BatchOutput::~BatchOutput() {
 Result<BatchOutput> BatchOutput::open(const std::string& path, const BatchInput& input, bool drops_failed) {
   BatchOutput output;
   output.path_ = path;
-  REDLINE_TRY(output_path(path));  // no folder and no device
+  REDLINE_TRY(output_path(path));  // refuses folders and devices
   for (;;) {
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor < 0) return io("{}: cannot be written: {}", path, std::strerror(errno));
@@ -146,7 +149,7 @@ Result<BatchOutput> BatchOutput::open(const std::string& path, const BatchInput&
     if (!drops_failed) break;
     drops_failed = false;
     if (kept.size() == file->text().size()) break;
-    REDLINE_TRY(write_file(path, kept));  // another file under the name, which is opened then
+    REDLINE_TRY(write_file(path, kept));  // replaces the file; the next iteration opens the new one
     ::close(std::exchange(output.descriptor_, -1));
     output.ids_.clear();
     output.numbers_.clear();
@@ -169,7 +172,7 @@ Status BatchOutput::keep(const MappedFile& file, const BatchInput& input, bool d
     ++number;
     if (next == std::string_view::npos) return {};
     size_ = static_cast<int64_t>(next);
-    OrderedJsonBuilder builder;  // of any depth: an answer may hold parts of a request
+    OrderedJsonBuilder builder;  // no limit of depth: an answer may contain parts of a request
     const bool is_json = builder.parse(text);
     const Json& row = builder.root();
     if (!is_json || !row.is_object() || !row.contains("custom_id") || !row.contains("response"))
@@ -200,7 +203,8 @@ Status BatchOutput::append(std::string_view line) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       const int error = errno;
-      [[maybe_unused]] const int cut = ::ftruncate(descriptor_, size_);  // a later run would cut it off too
+      // If the incomplete line cannot be removed here, a later run does.
+      [[maybe_unused]] const int cut = ::ftruncate(descriptor_, size_);
       return io("{}: writing failed: {}", path_, std::strerror(error));
     }
     done += static_cast<size_t>(n);

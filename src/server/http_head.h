@@ -1,5 +1,5 @@
-// What is checked and taken of the head of an HTTP request after Beast has parsed it. Apart from the sockets, so that a
-// fuzz target can call it.
+// Checks the head of an HTTP request that Beast has parsed, and converts it to an HttpRequest. It uses no sockets, so
+// that a fuzz target can call it.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,13 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using ErrorCode = boost::system::error_code;
 
-/// Why a head that Beast accepts is refused all the same: what a proxy in front might read in another way.
+/// The reason to refuse a head that Beast accepts: a proxy in front might read it in another way, or the body has an
+/// encoding that the server does not decode.
 struct HeadProblem {
-  const char* param = nullptr;
-  const char* message = nullptr;
+  const char* param = nullptr;    ///< name of the header, in lower case; null: no problem
+  const char* message = nullptr;  ///< null: no problem
 };
+/// Returns the first problem of a head.
 template <class Head>
 HeadProblem problem_of(const Head& head) {
   const auto count = [&](http::field name) {
@@ -34,7 +36,7 @@ HeadProblem problem_of(const Head& head) {
   if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
   if (count(http::field::content_length) > 1)
     return {"content-length", "the header Content-Length is given more than once"};
-  // Beast takes a list of equal numbers too.
+  // Beast accepts a list of equal numbers too.
   const auto length = head[http::field::content_length];
   if (std::find(length.begin(), length.end(), ',') != length.end())
     return {"content-length", "the header Content-Length is a list"};
@@ -50,7 +52,7 @@ HeadProblem problem_of(const Head& head) {
   return {};
 }
 
-/// The header that a parse error is about, if one.
+/// Returns the header that a parse error is about, or "".
 inline std::string param_of(const ErrorCode& error) {
   if (error == http::error::bad_content_length) return "content-length";
   if (error == http::error::bad_transfer_encoding || error == http::error::bad_chunk ||
@@ -59,7 +61,8 @@ inline std::string param_of(const ErrorCode& error) {
   return "";
 }
 
-/// Method, path (not decoded), query, headers and id. The connection adds the peer.
+/// Returns a request with the method, path (not decoded), query, headers and id of a head. An invalid X-Request-Id is
+/// replaced by a new id. The connection sets the other fields.
 template <class Head>
 HttpRequest request_of_head(const Head& head) {
   HttpRequest request;

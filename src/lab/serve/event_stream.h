@@ -1,4 +1,4 @@
-// Server-sent events of a completions API, as the client of a load test reads them.
+// Parses the server-sent events of a completions API, for the client of a load test.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,34 @@
 
 namespace redline::lab {
 
-/// Splits a stream into events, in linear time however it is cut. Fields other than "data" are left out.
+/// Splits a stream into events, in linear time whatever the sizes of its pieces. Fields other than "data" are ignored.
 class EventReader {
  public:
+  /// Maximum bytes of an event: its data so far and the current line.
   static constexpr size_t kMaxEventBytes = size_t{16} << 20;
-  /// Calls `on_data` with the data of each event that ends in `bytes`; several lines of data are joined by line breaks.
-  /// invalid_argument: an event of more than kMaxEventBytes.
+  /// Adds the next piece of the stream. Calls `on_data` with the data of each event that ends in it; several lines of
+  /// data are joined by line breaks. invalid_argument: an event of more than kMaxEventBytes.
   Status push(std::string_view bytes, const std::function<void(std::string_view data)>& on_data);
 
  private:
+  /// Adds the data in line_ to data_. An empty line ends the event.
   void take_line(const std::function<void(std::string_view data)>& on_data);
-  std::string line_, data_;
-  bool has_data_ = false;
+  std::string line_, data_;  ///< the current line, and the data of the current event
+  bool has_data_ = false;    ///< the event has a line of data, which may be empty
 };
 
+/// Token counts that the server reports; 0: not reported. `tokens` were generated; `cached_tokens` are part of the
+/// prompt.
 struct CompletionUsage {
   int64_t prompt_tokens = 0, tokens = 0, cached_tokens = 0;
 };
-/// What an event of a completion says. A server may send anything: values of other types than the API's count as absent.
+/// The contents of one event of a completion. A server may send anything: values of other types than the API's count as
+/// absent.
 struct CompletionEvent {
   std::optional<CompletionUsage> usage;
-  std::string text;  ///< of the first choice
+  std::string text;  ///< text of the first choice; "": none
 };
-/// No usage and no text: it is not JSON, such as "[DONE]", or says neither.
+/// Parses the data of an event. Returns neither usage nor text if the data has none, or is not JSON, such as "[DONE]".
 CompletionEvent parse_completion_event(std::string_view data);
 
 }  // namespace redline::lab

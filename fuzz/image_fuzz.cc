@@ -1,16 +1,21 @@
-// Any bytes as a PNG, JPEG or WebP image.
+// Any bytes as an image of every format.
 #include "fuzz_input.h"
+#include "media/bmp.h"
+#include "media/gif.h"
 #include "media/jpeg.h"
 #include "media/png.h"
+#include "media/tiff.h"
 #include "media/webp.h"
 
 using namespace redline;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ImageText text;
+  std::vector<uint8_t> alpha;
+  const std::string_view bytes = fuzz_text(data, size);
   for (const auto& image :
-       {decode_png(fuzz_text(data, size), "x", &text), decode_jpeg(fuzz_text(data, size), "x", &text),
-        decode_webp(fuzz_text(data, size), "x", &text)}) {
+       {decode_png(bytes, "x", &text), decode_jpeg(bytes, "x", &text), decode_webp(bytes, "x", &text, &alpha),
+        decode_gif(bytes, "x", &alpha), decode_bmp(bytes, "x", &alpha), decode_tiff(bytes, "x", &alpha)}) {
     if (!image.ok()) {
       require(!image.status().message().empty());
       continue;

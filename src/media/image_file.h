@@ -10,14 +10,15 @@
 
 namespace redline {
 
-/// A PNG, JPEG or WebP file, by content. `text`, if given, receives the text that it carries. Errors as decode_png,
-/// decode_jpeg and decode_webp; invalid_argument: another format.
+/// A PNG, JPEG, WebP, GIF, BMP or TIFF file, by content; the first image of an animation. `text`, if given, receives
+/// the text that PNG, JPEG and WebP files carry. Errors as the readers of the formats (decode_png, ...);
+/// invalid_argument: another format.
 Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 
 /// The same of the bytes of a file; `name` is for messages.
 Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 
-/// The same with the transparency of PNG and WebP files.
+/// The same with the transparency that the file has.
 Result<AlphaImage> read_alpha_image(const std::string& path);
 Result<AlphaImage> decode_alpha_image(std::string_view bytes, const std::string& name);
 

@@ -13,9 +13,9 @@ namespace redline {
 /// Lossy, quality 90, with EXIF data. invalid_argument: an empty image, one larger than 16383 pixels each way, or rgb
 /// of another size.
 Result<std::string> encode_webp(const RgbImage& image, const ImageText& text = {});
-/// Lossy or lossless, alpha dropped, EXIF orientation applied. `text`, if given, receives the EXIF text, `alpha` the
-/// transparency [height, width], empty if the file has none.
-/// invalid_argument: corrupt, truncated, or larger than kMaxImagePixels. unsupported: an animation.
+/// Lossy or lossless, the first image of an animation; alpha dropped, EXIF orientation applied. `text`, if given,
+/// receives the EXIF text, `alpha` the transparency [height, width], empty if the file has none.
+/// invalid_argument: corrupt, truncated, or larger than kMaxImagePixels.
 Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, ImageText* text = nullptr,
                              std::vector<uint8_t>* alpha = nullptr);
 

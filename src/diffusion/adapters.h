@@ -10,8 +10,9 @@
 namespace redline {
 
 /// A LoRA file: safetensors with the names of PEFT and diffusers (lora_A, lora_B), kohya's trainers (lora_down,
-/// lora_up, alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr). A pair is scaled by its alpha tensor over its
-/// rank; without one by the lora_alpha and r that the file's lora_adapter_metadata has for its network; else by 1.
+/// lora_up, alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr); DoRA in each of these, and whole differences
+/// of weights and biases (diff, diff_b). A pair is scaled by its alpha tensor over its rank; without one by the
+/// lora_alpha and r that the file's lora_adapter_metadata has for its network; else by 1.
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
   std::map<std::string, AdapterMatrices> networks;  ///< by component: "" the denoiser, "text_encoder", ...
@@ -20,8 +21,8 @@ struct AdapterFile {
   std::vector<std::unique_ptr<std::vector<float>>> computed;
 
   /// invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a rank other than
-  /// the metadata's, or no pair. unsupported, by name: DoRA, differences of whole weights, biases, and the three
-  /// factors of Tucker forms.
+  /// the metadata's, or no pair. unsupported, by name: trained norms, biases of the first factor, and the three factors
+  /// of Tucker forms.
   static Result<AdapterFile> open(const std::string& path);
 };
 

@@ -1,5 +1,6 @@
 #include "diffusion/pipeline_loader.h"
 
+#include "diffusion/base_weights.h"
 #include "diffusion/calibration_file.h"
 #include "diffusion/image_weights.h"
 #include "diffusion/solver.h"
@@ -138,9 +139,15 @@ class PipelineLoader {
   }
 
   void add_adapter_banks() {
+    const auto reopened = [&](std::string_view component) {
+      return base_weights([files = files_, name = std::string(component)] { return files.open_component(name); });
+    };
     p_.adapters.add("", p_.denoiser->adapters());
-    for (const auto& [name, encoder] : p_.text_encoders)
+    p_.denoiser->adapters().set_base(reopened(p_.row->denoiser_component));
+    for (const auto& [name, encoder] : p_.text_encoders) {
       p_.adapters.add(name, encoder->adapters(), std::string(adapter_aliases_[name]));
+      encoder->adapters().set_base(reopened(name));
+    }
   }
 
   void set_defaults() {

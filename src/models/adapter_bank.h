@@ -13,11 +13,18 @@ namespace redline {
 
 /// Low-rank factors of one matrix or convolution as the file stores them; 1x1 convolutions are matrices here.
 struct AdapterMatrix {
-  TensorView down;                  ///< [rank, in_features] or [rank, channels, kernel, kernel]
+  TensorView down;                  ///< [rank, in_features] or [rank, channels, kernel, kernel]; no data: a bias alone
   bool is_down_transposed = false;  ///< [in_features, rank], as GGUF files have it of embeddings
   TensorView up;                    ///< [out_features, rank]
   double scale = 1;                 ///< alpha / rank
+  std::vector<float> bias;          ///< one element per row of `up`; scaled as the product is; empty: none
+  /// DoRA (Liu et al. 2024, arXiv:2402.09353): norms of the rows, or of the input channels, that the weight has with
+  /// the adapter: W becomes magnitude V / norm(V), V = W + scale up down. Empty: V itself.
+  std::vector<float> magnitudes;
+  bool has_column_magnitudes = false;
   int64_t rank() const { return up.shape[1]; }
+  /// The rank of the factors that are applied: of a DoRA those of the whole difference of the weight.
+  int64_t applied_rank() const;
   /// Row n of the product belongs to row up_row(n) of `up`; unset: row n.
   std::function<int64_t(int64_t)> up_row;
 };
@@ -37,6 +44,9 @@ struct AdapterName {
 };
 /// The names of a site, in order of preference.
 using AdapterNames = std::function<std::vector<AdapterName>(const AdapterSite&)>;
+/// The weight of a site before any adapter, row-major [out_features, in_features], in the order of the op's outputs and
+/// of its x; not_found: it cannot be read.
+using BaseWeights = std::function<Result<std::vector<float>>(const AdapterSite&)>;
 
 /// Adapters by name with the weights at which a request uses them.
 using NamedWeights = std::span<const std::pair<std::string, double>>;
@@ -49,10 +59,13 @@ class AdapterBank {
 
   /// Files may have factors of this module, which the network does not compute: they have no effect.
   void ignore(std::string module) { idle_.insert(std::move(module)); }
+  /// Where load() reads the weights that a DoRA starts from.
+  void set_base(BaseWeights base) { base_ = std::move(base); }
   /// Call it when the programs are compiled, which chooses the types of packed factors. `plain`: keeps float32 copies
   /// for the interpreter.
   /// invalid_argument: a module that the model does not have (the message names the first and counts the others),
-  /// shapes that differ, a rank above that of the sites, or a name that is in use.
+  /// shapes that differ, a rank above that of the sites, or a name that is in use. unsupported: a DoRA where the
+  /// weights cannot be read again, or whose magnitudes span several weights.
   Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
   /// The same in two parts, of which the first takes long and changes nothing. add() in place of one that has the name,
   /// if it may; else that is an error.
@@ -70,6 +83,7 @@ class AdapterBank {
  private:
   AdapterSites sites_;
   AdapterNames names_;
+  BaseWeights base_;
   std::set<std::string> idle_;
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;
 };

@@ -28,7 +28,7 @@ class SafetensorsFiles {
   /// Opens model.safetensors, or the files of model.safetensors.index.json, in a Hugging Face folder; or the same with
   /// the diffusers name diffusion_pytorch_model; without either, those of a variant (model.fp16.safetensors). Every
   /// file in the index must exist in the folder and contain the tensors that the index assigns to it. not_found: the
-  /// folder has neither.
+  /// folder has none of these (open_torch_folder() reads older ones).
   static Result<SafetensorsFiles> open_folder(const std::string& folder);
   /// From mapped files, with their index if there is one; `index` names each by the end of its path.
   static Result<SafetensorsFiles> from_parts(std::vector<std::shared_ptr<MappedFile>> parts,

@@ -63,17 +63,17 @@ TEST(ImageFormats, HostileFilesAreErrors) {
     const size_t stride = good.size() / 300 + 1;
     for (size_t size = 0; size < good.size(); size += stride) {
       const auto cut = decode_alpha_image(good.substr(0, size), "x");
-      if (!cut.ok()) EXPECT_FALSE(cut.status().message().empty());
+      EXPECT_TRUE(cut.ok() || !cut.status().message().empty());
       // What follows the first image of an animation, and the trailer of a GIF, may be missing.
-      if (size < good.size() / 3) EXPECT_FALSE(cut.ok()) << "cut at " << size;
+      EXPECT_FALSE(cut.ok() && size < good.size() / 3) << "cut at " << size;
     }
     for (size_t i = 0; i < good.size(); i += stride)
       for (const uint8_t flip : {0x01, 0x80, 0xff}) {
         std::string bent = good;
         bent[i] = static_cast<char>(bent[i] ^ flip);
         const auto image = decode_alpha_image(bent, "x");  // an image or an error
-        if (image.ok()) EXPECT_EQ(std::ssize(image->image.rgb), image->image.width * image->image.height * 3);
-        else EXPECT_FALSE(image.status().message().empty());
+        EXPECT_TRUE(image.ok() || !image.status().message().empty());
+        EXPECT_TRUE(!image.ok() || std::ssize(image->image.rgb) == image->image.width * image->image.height * 3);
       }
   }
 }

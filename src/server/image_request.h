@@ -19,6 +19,8 @@ enum class MaskForm : uint8_t {
   kTransparent,  ///< OpenAI's: it, or without a mask the image, is transparent there; an opaque mask is white there
 };
 
+/// The error of a request with more than one image in `field`.
+ApiError several_images(const char* field);
 /// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
 Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input, MaskForm masks = MaskForm::kWhite);
 

@@ -17,9 +17,11 @@ enum class FileKind {
   kComponent,     ///< a folder in it
   kTextAdapter,   ///< LoRA for language models: PEFT folder, its adapter_model file, or GGUF
   kImageAdapter,  ///< LoRA for images: safetensors, or the folder that diffusers' save_lora_weights writes
+  kPipelineFile,  ///< Stable Diffusion in one file under its original names, safetensors or .ckpt
   kTransformer,   ///< a FLUX.1 transformer in one file, safetensors or GGUF
 };
-/// "gguf", "huggingface", "safetensors", "llama2c", "diffusers", "diffusers component", "lora" for both, "transformer".
+/// "gguf", "huggingface", "safetensors", "llama2c", "diffusers", "diffusers component", "lora" for both, "image checkpoint",
+/// "transformer".
 std::string_view file_kind_name(FileKind kind);
 /// "an image pipeline", for messages.
 std::string_view file_kind_words(FileKind kind);

@@ -176,7 +176,7 @@ std::string take_adapter_name(std::string& tensor) {
     for (const std::string_view end : {".weight", ".bias"}) {
       const size_t at = tensor.rfind(factor), begin = at + factor.size();
       if (at == std::string::npos || !tensor.ends_with(end) || tensor.size() <= begin + end.size()) continue;
-      const std::string name = tensor.substr(begin, tensor.size() - begin - end.size());
+      std::string name = tensor.substr(begin, tensor.size() - begin - end.size());
       if (name.find('.') != std::string::npos) continue;
       tensor.erase(begin, name.size() + 1);
       return name;

@@ -1,9 +1,10 @@
-// A diffusers folder: model_index.json lists the components, each in a folder of its own.
+// A diffusers folder: model_index.json lists the components, each in a folder of its own. Or all of them in one file.
 #pragma once
 
 #include <optional>
 
 #include "diffusion/prompt_words.h"
+#include "diffusion/single_file.h"
 #include "models/checkpoint.h"
 
 namespace redline {
@@ -30,12 +31,16 @@ struct PipelineFiles {
   nlohmann::json scheduler_config;
   PipelineDefaults defaults;
   std::optional<bool> zeros_for_empty_prompt;  ///< model_index.json's force_zeros_for_empty_prompt
+  std::optional<SingleFile> single;            ///< of a pipeline in one file
   std::string denoiser_file;  ///< a denoiser in one file (DenoiserRow::single_file) in place of the folder's; or ""
 
+  /// A folder, or a file as SingleFile::open takes it.
   /// not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is not JSON of the
   /// expected form; the message names the field.
   static Result<PipelineFiles> open(const std::string& path);
   const PipelineComponent* find(std::string_view name) const;
+  /// not_found: a pipeline in one file, without a tokenizer beside it.
+  Result<std::string> tokenizer_folder(const std::string& name) const;
   /// Config and weights of a component. The folder of a denoiser with a DenoiserRow::single_file may hold such a file.
   /// not_found: model_index.json has none of that name, or its folder is missing. unsupported: an unknown
   /// class; the message lists the known ones. invalid_argument: config.json is of another class.

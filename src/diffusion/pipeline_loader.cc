@@ -76,7 +76,8 @@ class PipelineLoader {
       REDLINE_ASSIGN(TextEncoderModel model, row->build(checkpoint).within(checkpoint.path));
       // tokenizer_2 belongs to text_encoder_2.
       const std::string tokenizer = "tokenizer" + component.name.substr(kPrefix.size());
-      REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(files_.path + "/" + tokenizer, model));
+      REDLINE_ASSIGN(const std::string tokenizer_folder, files_.tokenizer_folder(tokenizer));
+      REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(tokenizer_folder, model));
       std::unique_ptr<TextEncoder>& encoder = p_.text_encoders[component.name];
       REDLINE_ASSIGN(encoder, TextEncoder::make(component.name, std::move(model), std::move(prompts), network_,
                                                 p_.options.max_adapter_rank, resources_of(*p_.runtime)));

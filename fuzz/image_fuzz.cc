@@ -1,19 +1,24 @@
-// Reads any bytes as a PNG, JPEG or WebP image, and as the image or mask of a request.
+// Reads any bytes as an image of every format, and as the image or mask of a request.
 #include "base/base64.h"
 #include "fuzz_input.h"
+#include "media/bmp.h"
+#include "media/gif.h"
 #include "media/image_file.h"
 #include "media/jpeg.h"
 #include "media/mask.h"
 #include "media/png.h"
+#include "media/tiff.h"
 #include "media/webp.h"
 
 using namespace redline;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ImageText text;
+  std::vector<uint8_t> alpha;
+  const std::string_view bytes = fuzz_text(data, size);
   for (const auto& image :
-       {decode_png(fuzz_text(data, size), "x", &text), decode_jpeg(fuzz_text(data, size), "x", &text),
-        decode_webp(fuzz_text(data, size), "x", &text)}) {
+       {decode_png(bytes, "x", &text), decode_jpeg(bytes, "x", &text), decode_webp(bytes, "x", &text, &alpha),
+        decode_gif(bytes, "x", &alpha), decode_bmp(bytes, "x", &alpha), decode_tiff(bytes, "x", &alpha)}) {
     if (!image.ok()) {
       require(!image.status().message().empty());
       continue;

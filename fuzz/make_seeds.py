@@ -337,6 +337,9 @@ def image_seeds():
     for name in ("grey_1.png", "palette_4_interlaced.png", "rgba_16.png", "rgb_8_interlaced.png", "grey_alpha_8.png",
                  "colour.jpg", "progressive_444.jpg", "grey_jpeg.jpg", "turned_6.jpg", "cmyk.jpg"):
         save("image", name, (folder / name).read_bytes())
+    for path in sorted((SOURCES / "tests/golden/image/formats").glob("*.*")):
+        if path.suffix != ".npz" and path.stat().st_size < 1200:
+            save("image", path.name, path.read_bytes())
     save("image", "lossy.webp", base64.b64decode("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA"))
     save("image", "lossless.webp", base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="))
 

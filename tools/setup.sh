@@ -7,8 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages=(g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
-                libpng-dev libjpeg-dev libwebp-dev libboost-dev libssl-dev libcurl4-openssl-dev libedit-dev python3-dev)
-test_packages=(ccache mold zlib1g-dev libgtest-dev libgmock-dev python3-venv clang clang-format clang-tidy)
+                libpng-dev libjpeg-dev libwebp-dev zlib1g-dev libboost-dev libssl-dev libcurl4-openssl-dev libedit-dev
+                python3-dev)
+test_packages=(ccache mold libgtest-dev libgmock-dev python3-venv clang clang-format clang-tidy)
 # Without them the property tests are left out, by name, and so is the comparison of kernels with oneDNN.
 optional_packages=(librapidcheck-dev libdnnl-dev)
 

@@ -67,6 +67,14 @@ FileKind kind_of_gguf(const std::string& path) {
   return is_single_file_architecture(text("general.architecture")) ? FileKind::kTransformer : FileKind::kGguf;
 }
 
+/// Beginnings of the names of text encoders beside a UNet in one file.
+constexpr std::string_view kPipelineTensors[] = {"cond_stage_model.", "conditioner.embedders."};
+
+bool names_pipeline_tensor(std::string_view text) {
+  return std::any_of(std::begin(kPipelineTensors), std::end(kPipelineTensors),
+                     [&](std::string_view name) { return text.find(name) != std::string_view::npos; });
+}
+
 FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
   const auto has = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
@@ -77,6 +85,7 @@ FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
                          is_there(parent_of(path) / "adapter_config.json");
     return is_text ? FileKind::kTextAdapter : FileKind::kImageAdapter;
   }
+  if (names_pipeline_tensor(header)) return FileKind::kPipelineFile;
   return is_single_file_header(header) ? FileKind::kTransformer : FileKind::kSafetensors;
 }
 
@@ -117,8 +126,8 @@ bool holds_image_network(const std::string& path, FileKind kind) {
 /// The command that takes a model of this kind.
 std::string advice_for(const std::string& path, FileKind kind) {
   constexpr const char* kOriginalImage =
-      "it holds an image network in one file; Redline reads those of FLUX.1, with --transformer, and diffusers "
-      "folders, "
+      "it holds an image network in one file; Redline reads whole pipelines of Stable Diffusion 1, 2 and XL, "
+      "transformers of FLUX.1, with --transformer, and diffusers folders, "
       "as `from_single_file(FILE).save_pretrained(FOLDER)` of diffusers' pipeline classes writes them";
   if ((kind == FileKind::kGguf || kind == FileKind::kSafetensors) && holds_image_network(path, kind))
     return kOriginalImage;
@@ -131,6 +140,7 @@ std::string advice_for(const std::string& path, FileKind kind) {
     case FileKind::kLlama2c:
       return fmt::format("`redline convert {} OUT.gguf --tokenizer tokenizer.bin` makes a model of it", path);
     case FileKind::kPipeline: return fmt::format("`redline image {} PROMPT` generates images with it", path);
+    case FileKind::kPipelineFile: return fmt::format("`redline image {} PROMPT` generates images with it", path);
     case FileKind::kComponent: {
       const std::string around = pipeline_around(path);
       return fmt::format("`redline image {} PROMPT` takes the pipeline's folder", around.empty() ? "FOLDER" : around);
@@ -146,7 +156,7 @@ std::string advice_for(const std::string& path, FileKind kind) {
 bool suits(FileKind kind, ModelUse use) {
   switch (use) {
     case ModelUse::kText: return kind == FileKind::kGguf || kind == FileKind::kModelFolder;
-    case ModelUse::kImage: return kind == FileKind::kPipeline;
+    case ModelUse::kImage: return kind == FileKind::kPipeline || kind == FileKind::kPipelineFile;
     case ModelUse::kTextAdapter: return kind == FileKind::kTextAdapter;
     case ModelUse::kImageAdapter: return kind == FileKind::kImageAdapter;
     case ModelUse::kConvert: return kind == FileKind::kLlama2c || kind == FileKind::kModelFolder;
@@ -163,6 +173,7 @@ std::string_view file_kind_name(FileKind kind) {
     case FileKind::kSafetensors: return "safetensors";
     case FileKind::kLlama2c: return "llama2c";
     case FileKind::kPipeline: return "diffusers";
+    case FileKind::kPipelineFile: return "image checkpoint";
     case FileKind::kComponent: return "diffusers component";
     case FileKind::kTextAdapter:
     case FileKind::kImageAdapter: return "lora";
@@ -178,6 +189,7 @@ std::string_view file_kind_words(FileKind kind) {
     case FileKind::kSafetensors: return "a single file of weights, without its configuration";
     case FileKind::kLlama2c: return "a llama2.c checkpoint";
     case FileKind::kPipeline: return "an image pipeline";
+    case FileKind::kPipelineFile: return "an image pipeline in one file";
     case FileKind::kComponent: return "one component of an image pipeline";
     case FileKind::kTextAdapter: return "a LoRA adapter for language models";
     case FileKind::kImageAdapter: return "a LoRA adapter for image models";
@@ -239,6 +251,10 @@ Result<FileKind> detect_file_kind(const std::string& path) {
     return kind_of_safetensors(path, text.substr(8, header_bytes));
   if (text.starts_with("PK\x03\x04") && is_there(parent_of(path) / "adapter_config.json"))
     return FileKind::kTextAdapter;
+  // The names are in the pickle, which comes first.
+  constexpr size_t kMaxPickle = size_t{4} << 20;
+  if (text.starts_with("PK\x03\x04") && names_pipeline_tensor(text.substr(0, kMaxPickle)))
+    return FileKind::kPipelineFile;
   int32_t sizes[7] = {};
   if (text.size() > sizeof sizes) std::memcpy(sizes, text.data(), sizeof sizes);
   const bool is_plausible =

@@ -17,10 +17,11 @@ enum class FileKind {
   kComponent,     ///< component folder of a diffusers folder
   kTextAdapter,   ///< LoRA for language models: PEFT folder, its adapter_model file, or GGUF
   kImageAdapter,  ///< LoRA for images: safetensors, or the folder that diffusers' save_lora_weights writes
+  kPipelineFile,  ///< Stable Diffusion in one file under its original names, safetensors or .ckpt
   kTransformer,   ///< a FLUX.1 transformer in one file, safetensors or GGUF
 };
 /// Returns "gguf", "huggingface", "safetensors", "llama2c", "diffusers", "diffusers component", "lora" for both
-/// adapters, or "transformer".
+/// adapters, "image checkpoint", or "transformer".
 std::string_view file_kind_name(FileKind kind);
 /// Returns "an image pipeline", for messages.
 std::string_view file_kind_words(FileKind kind);

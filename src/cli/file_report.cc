@@ -124,27 +124,54 @@ Status read_safetensors(const std::string& path, FileReport& report) {
   return {};
 }
 
+void add_torch(const TorchFile& file, FileReport& report) {
+  const int number = static_cast<int>(report.files.size());
+  add_files({file.file()}, report);
+  report.format = "PyTorch";
+  for (const TorchTensor& t : file.tensors()) {
+    const bool is_readable = t.view.data != nullptr;
+    const int64_t offset = is_readable ? static_cast<const uint8_t*>(t.view.data) - file.file()->data() : 0;
+    report.tensors.push_back({t.name, is_readable ? std::string(dtype_info(t.view.dtype).name) : t.type_name,
+                              t.view.shape, is_readable ? t.view.bytes() : 0, offset, number, is_readable});
+  }
+}
+
+Status read_torch(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(const TorchFile file, TorchFile::open(path));
+  add_torch(file, report);
+  return {};
+}
+
+/// True: the folder lists safetensors files, some of which may be missing.
+bool has_index(const std::filesystem::path& folder) {
+  std::error_code error;
+  return std::filesystem::exists(folder / "model.safetensors.index.json", error) ||
+         std::filesystem::exists(folder / "diffusion_pytorch_model.safetensors.index.json", error);
+}
+
+/// Adds the weights of a folder, safetensors or else files of PyTorch. False: it has none.
+Result<bool> add_folder_weights(const std::string& folder, FileReport& report) {
+  auto files = SafetensorsFiles::open_folder(folder);
+  if (files.ok()) {
+    add_safetensors(*files, report);
+    return true;
+  }
+  if (files.status().code() != Code::not_found || has_index(folder)) return files.status();
+  if (!has_torch_weights(folder)) return false;
+  REDLINE_ASSIGN(const std::vector<TorchFile> torch, open_torch_folder(folder));
+  for (const TorchFile& file : torch) add_torch(file, report);
+  return true;
+}
+
 Status read_folder(const std::string& path, FileReport& report) {
   const std::filesystem::path folder(path);
   std::error_code error;
   report.format = "no weights";
-  if (std::filesystem::exists(folder / "model.safetensors", error) ||
-      std::filesystem::exists(folder / "model.safetensors.index.json", error)) {
-    REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_folder(path));
-    add_safetensors(files, report);
-  }
+  REDLINE_TRY(add_folder_weights(path, report));
   report.format = "Hugging Face folder, " + report.format;
   if (std::filesystem::exists(folder / "config.json", error))
     REDLINE_TRY(add_config((folder / "config.json").string(), report));
   return {};
-}
-
-bool has_weights(const std::filesystem::path& folder) {
-  std::error_code error;
-  for (const char* stem : {"model.safetensors", "diffusion_pytorch_model.safetensors"})
-    for (const char* ending : {"", ".index.json"})
-      if (std::filesystem::exists(folder / (std::string(stem) + ending), error)) return true;
-  return false;
 }
 
 std::string types_text(const std::vector<FileReport::TypeTotal>& totals) {
@@ -170,10 +197,9 @@ Status read_pipeline(const std::string& path, FileReport& report) {
     }
     FileReport::Component component{name, entry[0].get<std::string>(), entry[1].get<std::string>()};
     const std::filesystem::path folder = std::filesystem::path(path) / name;
-    if (name.find('/') == std::string::npos && name.find("..") == std::string::npos && has_weights(folder)) {
-      REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_folder(folder.string()));
+    if (name.find('/') == std::string::npos && name.find("..") == std::string::npos) {
       FileReport part;
-      add_safetensors(files, part);
+      REDLINE_TRY(add_folder_weights(folder.string(), part));
       component.tensors = std::ssize(part.tensors);
       component.types = types_text(part.totals());
       const int first_file = static_cast<int>(report.files.size());
@@ -196,28 +222,14 @@ Status read_pipeline(const std::string& path, FileReport& report) {
 /// A folder of a diffusers pipeline.
 Status read_component(const std::string& path, FileReport& report) {
   report.format = "component of a diffusers folder, no weights";
-  if (has_weights(path)) {
-    REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_folder(path));
-    add_safetensors(files, report);
+  REDLINE_ASSIGN(const bool has_weights, add_folder_weights(path, report));
+  if (has_weights) {
     report.format = "component of a diffusers folder, " + report.format;
   }
   const std::filesystem::path folder(path);
   std::error_code error;
   const bool is_scheduler = std::filesystem::exists(folder / "scheduler_config.json", error);
   return add_config((folder / (is_scheduler ? "scheduler_config.json" : "config.json")).string(), report);
-}
-
-Status read_torch(const std::string& path, FileReport& report) {
-  REDLINE_ASSIGN(const TorchFile file, TorchFile::open(path));
-  add_files({file.file()}, report);
-  report.format = "PyTorch";
-  for (const TorchTensor& t : file.tensors()) {
-    const bool is_readable = t.view.data != nullptr;
-    const int64_t offset = is_readable ? static_cast<const uint8_t*>(t.view.data) - file.file()->data() : 0;
-    report.tensors.push_back({t.name, is_readable ? std::string(dtype_info(t.view.dtype).name) : t.type_name,
-                              t.view.shape, is_readable ? t.view.bytes() : 0, offset, 0, is_readable});
-  }
-  return {};
 }
 
 std::string report_text(const FileReport& report, std::string_view key) {
@@ -323,6 +335,11 @@ Result<FileReport> read_file_report(const std::string& path, FileKind kind) {
     case FileKind::kTextAdapter: REDLINE_TRY(read_text_adapter(path, report)); break;
     case FileKind::kImageAdapter: REDLINE_TRY(read_image_adapter(path, report)); break;
     case FileKind::kSafetensors: REDLINE_TRY(read_safetensors(path, report)); break;
+    case FileKind::kPipelineFile: {
+      REDLINE_ASSIGN(const auto file, MappedFile::open(path));
+      REDLINE_TRY(file->text().starts_with("PK") ? read_torch(path, report) : read_safetensors(path, report));
+      break;
+    }
     case FileKind::kTransformer: {
       REDLINE_ASSIGN(const auto file, MappedFile::open(path));
       REDLINE_TRY(file->text().starts_with("GGUF") ? read_gguf(path, report) : read_safetensors(path, report));

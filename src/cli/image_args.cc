@@ -50,7 +50,8 @@ std::string argument_text(const Json& value) {
 }  // namespace
 
 void ImageArgs::visit(OptionList& v) {
-  v.argument(model, "MODEL", "diffusers folder", {.optional = true, .names_file = true, .aliases = {"-m", "--model"}});
+  v.argument(model, "MODEL", "diffusers folder, or Stable Diffusion in one file",
+             {.optional = true, .names_file = true, .aliases = {"-m", "--model"}});
   v.argument(prompt, "PROMPT",
              "text prompt; - reads standard input, one prompt per line, as does a pipe without PROMPT",
              {.optional = true, .aliases = {"-p", "--prompt"}});
@@ -97,7 +98,7 @@ void ImageArgs::visit(OptionList& v) {
     {.min = 0, .max = 1});
   v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
   v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply, with an optional weight", {.names_file = true});
-  v(init_image, "init-image", "FILE", "start from this PNG, JPEG or WebP of any size (image to image)",
+  v(init_image, "init-image", "FILE", "start from this PNG, JPEG, WebP, GIF, BMP or TIFF of any size (image to image)",
     {.names_file = true, .aliases = {"-i", "--init-img", "--image"}});
   v(resize, "resize", "HOW", "how --init-image and --mask are brought to the size of the image",
     {.choices = {"stretch", "crop", "fit"}, .needs = {"init-image", "from"}});

@@ -427,7 +427,9 @@ Command image_command() {
              "image", "generate an image from a text prompt",
              "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its "
              "redline.json, "
-             "if present, holds the recommended settings; flags override it.\n"
+             "if present, holds the recommended settings; flags override it. Or a file of Stable Diffusion 1, 2 or XL "
+             "under its original names (.safetensors, .ckpt), with the folders of its tokenizers, or a whole diffusers "
+             "folder without weights, beside it.\n"
              "The image file holds its settings: under \"parameters\" and \"prompt\" as A1111's web UI and ComfyUI "
              "write them "
              "(EXIF in .jpg and .webp), and under \"redline\" for --from.",

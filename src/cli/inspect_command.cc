@@ -78,6 +78,10 @@ std::optional<Verdict> judge_other(const std::string& path, const FileReport& re
       verdict.by = fmt::format("redline image {} PROMPT", path);
       verdict.tokenizer = not_found("those of its text encoders");
       return verdict;
+    case FileKind::kPipelineFile:
+      verdict.by = fmt::format("redline image {} PROMPT", path);
+      verdict.tokenizer = not_found("none in the file; those of its text encoders lie beside it");
+      return verdict;
     case FileKind::kComponent: {
       const std::string around = pipeline_around(path);
       verdict.runs = unsupported("it is one component of a pipeline; redline image {} PROMPT runs the whole",

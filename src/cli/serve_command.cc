@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/file_kind.h"
 #include "cli/model_name.h"
 #include "cli/precision_option.h"
 #include "lab/machine/peaks_cache.h"
@@ -200,7 +201,12 @@ std::shared_ptr<server::Resident> add_embedding(const ToOpen& m, const ServeArgs
 
 /// The last one takes what the others do not.
 constexpr Kind kKinds[] = {
-    {"image", [](const std::string& path) { return std::filesystem::exists(path + "/model_index.json"); },
+    {"image",
+     [](const std::string& path) {
+       if (std::filesystem::exists(path + "/model_index.json")) return true;
+       const Result<FileKind> kind = detect_file_kind(path);
+       return kind.ok() && *kind == FileKind::kPipelineFile;
+     },
      [](const std::string& adapter) { return adapter_rank(adapter); }, add_image},
     {"embedding", is_embedding_model,
      [](const std::string&) -> Result<int64_t> { return unsupported("embedding models take no adapters"); },

@@ -57,7 +57,8 @@ Facts facts_of(const std::string& path, const std::string& name, const FileRepor
   }
   for (const FileReport::TypeTotal& t : report.totals())
     facts.types = join(facts.types, fmt::format("{} x{}", t.type, t.tensors));
-  if (report.kind == FileKind::kPipeline) facts.command = fmt::format("redline image {} PROMPT", name);
+  if (report.kind == FileKind::kPipeline || report.kind == FileKind::kPipelineFile)
+    facts.command = fmt::format("redline image {} PROMPT", name);
   if (report.kind != FileKind::kGguf && report.kind != FileKind::kModelFolder) return facts;
   const Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) return facts;

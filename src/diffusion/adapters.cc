@@ -33,6 +33,12 @@ struct Suffix {
     kKron2,
     kKron2A,
     kKron2B,
+    kDiff,      ///< the whole difference of a weight
+    kDiffBias,  ///< the difference of its bias
+    kUpBias,    ///< added after the up matrix, and scaled with it
+    // DoRA. kohya's programs and LyCORIS: of rows [out, 1] or of input channels [1, in]; PEFT: of rows.
+    kDoraScale,
+    kMagnitude,
     kNumKinds
   } kind;
 };
@@ -58,21 +64,21 @@ constexpr Suffix kSuffixes[] = {
     {".lokr_w2", Suffix::kKron2},
     {".lokr_w2_a", Suffix::kKron2A},
     {".lokr_w2_b", Suffix::kKron2B},
+    {".diff", Suffix::kDiff},
+    {".diff_b", Suffix::kDiffBias},
+    {".lora_B.bias", Suffix::kUpBias},
+    {".lora_up.bias", Suffix::kUpBias},
+    {".dora_scale", Suffix::kDoraScale},
+    {".lora_magnitude_vector", Suffix::kMagnitude},
+    {".lora_magnitude_vector.weight", Suffix::kMagnitude},
 };
 /// Suffixes of tensors that are more than low-rank factors, with the reason for messages.
 constexpr std::pair<std::string_view, std::string_view> kRefusedTensors[] = {
-    {".dora_scale", "DoRA is not supported"},
-    {".lora_magnitude_vector", "DoRA is not supported"},
-    {".lora_magnitude_vector.weight", "DoRA is not supported"},
-    {".diff", "differences of whole weights are not supported"},
-    {".diff_b", "differences of whole weights are not supported"},
     {".set_weight", "replaced weights are not supported"},
     {".w_norm", "trained norms are not supported"},
     {".b_norm", "trained norms are not supported"},
-    {".lora_A.bias", "biases of the factors are not supported"},
-    {".lora_B.bias", "biases of the factors are not supported"},
-    {".lora_down.bias", "biases of the factors are not supported"},
-    {".lora_up.bias", "biases of the factors are not supported"},
+    {".lora_A.bias", "biases of the first factor are not supported"},
+    {".lora_down.bias", "biases of the first factor are not supported"},
     {".lora_mid.weight", "the three factors of Tucker forms are not supported"},
     {".hada_t1", "the three factors of Tucker forms are not supported"},
     {".hada_t2", "the three factors of Tucker forms are not supported"},
@@ -167,14 +173,15 @@ std::vector<AdapterName> names_of(const AdapterSite& site) {
 
 /// "style" of ".lora_A.style.weight", which is removed: PEFT's name of an adapter among several.
 std::string take_adapter_name(std::string& tensor) {
-  for (const std::string_view factor : {".lora_A.", ".lora_B."}) {
-    const size_t at = tensor.rfind(factor), begin = at + factor.size();
-    if (at == std::string::npos || !tensor.ends_with(".weight") || tensor.size() < begin + 8) continue;
-    const std::string name = tensor.substr(begin, tensor.size() - begin - 7);
-    if (name.find('.') != std::string::npos) continue;
-    tensor.erase(begin, name.size() + 1);
-    return name;
-  }
+  for (const std::string_view factor : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."})
+    for (const std::string_view end : {".weight", ".bias"}) {
+      const size_t at = tensor.rfind(factor), begin = at + factor.size();
+      if (at == std::string::npos || !tensor.ends_with(end) || tensor.size() <= begin + end.size()) continue;
+      std::string name = tensor.substr(begin, tensor.size() - begin - end.size());
+      if (name.find('.') != std::string::npos) continue;
+      tensor.erase(begin, name.size() + 1);
+      return name;
+    }
   return "";
 }
 
@@ -201,6 +208,13 @@ struct ModuleTensors {
   std::optional<double> alpha;
 
   bool has(Suffix::Kind kind) const { return views[kind].data != nullptr; }
+  bool is_pair() const { return has(Suffix::kDown) || has(Suffix::kUp); }
+  bool is_hada() const {
+    return has(Suffix::kHada1A) || has(Suffix::kHada1B) || has(Suffix::kHada2A) || has(Suffix::kHada2B);
+  }
+  bool is_kron() const {
+    return has(Suffix::kKron1) || has(Suffix::kKron1A) || has(Suffix::kKron2) || has(Suffix::kKron2A);
+  }
 };
 
 /// A matrix in float32, [rows, all other axes]: kernels of a convolution are flattened.
@@ -233,11 +247,41 @@ class PairMaker {
 
   /// Returns the factors, and the rank by which alpha is divided; 0: the factors are not scaled.
   Result<std::pair<AdapterMatrix, int64_t>> make(const std::string& module, const ModuleTensors& t) {
-    if (t.has(Suffix::kHada1A) || t.has(Suffix::kHada1B) || t.has(Suffix::kHada2A) || t.has(Suffix::kHada2B))
-      return make_hada(module, t);
-    if (t.has(Suffix::kKron1) || t.has(Suffix::kKron1A) || t.has(Suffix::kKron2) || t.has(Suffix::kKron2A))
-      return make_kron(module, t);
+    if (t.is_pair() + t.is_hada() + t.is_kron() + t.has(Suffix::kDiff) > 1)
+      return unsupported("{} has several forms of a difference at once", module);
+    if (t.is_hada()) return make_hada(module, t);
+    if (t.is_kron()) return make_kron(module, t);
+    if (t.has(Suffix::kDiff)) return make_whole(module, t);
+    if (!t.is_pair() && t.has(Suffix::kDiffBias)) return make_bias_alone(t);
     return make_pair(module, t);
+  }
+
+  /// Sets bias and magnitudes once the scale of the factors is known.
+  static Status add_vectors(const std::string& module, const ModuleTensors& t, AdapterMatrix& matrix) {
+    const auto rows = static_cast<size_t>(matrix.up.shape[0]);
+    const auto values = [&](Suffix::Kind kind) { return vector_of(t.views[kind]); };
+    for (const Suffix::Kind kind : {Suffix::kUpBias, Suffix::kDiffBias}) {
+      if (!t.has(kind)) continue;
+      const std::vector<float> given = values(kind);
+      if (given.size() != rows)
+        return invalid_argument("{}: a bias of {} elements, the weight has {} rows", module, given.size(), rows);
+      const bool is_scaled = kind == Suffix::kUpBias;
+      if (!is_scaled && matrix.scale == 0) return invalid_argument("{}: alpha is 0", module);
+      matrix.bias.resize(rows);
+      for (size_t i = 0; i < rows; ++i)
+        matrix.bias[i] += is_scaled ? given[i] : static_cast<float>(static_cast<double>(given[i]) / matrix.scale);
+    }
+    if (t.has(Suffix::kMagnitude)) {
+      matrix.magnitudes = values(Suffix::kMagnitude);
+    } else if (t.has(Suffix::kDoraScale)) {
+      matrix.magnitudes = values(Suffix::kDoraScale);
+      const std::vector<int64_t>& shape = t.views[Suffix::kDoraScale].shape;
+      matrix.has_column_magnitudes = shape.size() > 1 && shape[0] == 1 && shape[1] != 1;
+      if (rows == 1) matrix.has_column_magnitudes = shape.size() > 1 && shape[1] != 1;
+    }
+    if (!matrix.magnitudes.empty() && matrix.down.data == nullptr)
+      return invalid_argument("{} has magnitudes and no factors", module);
+    return {};
   }
 
  private:
@@ -253,6 +297,30 @@ class PairMaker {
       return invalid_argument("{}: down is [{}], up is [{}]: the ranks differ", module,
                               fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
     return std::pair(std::move(matrix), rank);
+  }
+
+  /// A difference of the weight is its own product with an identity, on the smaller side. It has no alpha.
+  Made make_whole(const std::string& module, const ModuleTensors& t) {
+    const TensorView& view = t.views[Suffix::kDiff];
+    if (view.shape.size() < 2) return unsupported("{}: differences of norms are not supported", module);
+    PlainMatrix m = plain_matrix(view);
+    const int64_t rank = std::min(m.rows, m.cols);
+    REDLINE_TRY(expect_rank(module, rank));
+    PlainMatrix one = identity_matrix(rank);
+    const bool is_tall = m.cols <= m.rows;
+    return std::pair(is_tall ? own(std::move(one), std::move(m)) : own(std::move(m), std::move(one)), int64_t{0});
+  }
+
+  static Made make_bias_alone(const ModuleTensors& t) {
+    AdapterMatrix matrix;
+    matrix.up.shape = {t.views[Suffix::kDiffBias].num_elements(), 0};
+    return std::pair(std::move(matrix), int64_t{0});
+  }
+
+  static std::vector<float> vector_of(const TensorView& view) {
+    std::vector<float> values(static_cast<size_t>(view.num_elements()));
+    unpack_row(view.dtype, view.data, values.data(), view.num_elements());
+    return values;
   }
 
   /// (A B) * (C D) element by element has the rank r * r: its factors are all products of a column of A with one of C,
@@ -373,6 +441,7 @@ class AdapterMetadata {
 Result<TensorView> factor_view(const SafetensorsTensor& tensor, Suffix::Kind kind) {
   TensorView view = tensor.view;
   const std::string shape = fmt::format("{}", fmt::join(tensor.view.shape, ", "));
+  if (kind >= Suffix::kDiff) return view;
   if (kind > Suffix::kAlpha) {
     if (view.shape.size() == 2 || (kind == Suffix::kKron2 && view.shape.size() == 4)) return view;
     return unsupported("{} is [{}]; a factor of LoHa and LoKr is a matrix", tensor.name, shape);
@@ -392,7 +461,8 @@ Status belongs_to_no_pair(const std::string& tensor) {
   for (const auto& [end, why] : kRefusedTensors)
     if (tensor.ends_with(end)) return unsupported("tensor {} belongs to no LoRA pair: {}", tensor, why);
   return unsupported(
-      "tensor {} belongs to no LoRA pair (lora_A/lora_B, lora_down/lora_up, LoHa's hada_w or LoKr's lokr_w)", tensor);
+      "tensor {} belongs to no LoRA pair (lora_A/lora_B, lora_down/lora_up, LoHa's hada_w, LoKr's lokr_w or .diff)",
+      tensor);
 }
 
 using ModuleKey = std::pair<std::string, std::string>;  // component and module
@@ -451,15 +521,16 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     if (is_alpha_alone) continue;
     REDLINE_ASSIGN(auto made, maker.make(module, tensors).within(path));
     auto& [matrix, rank] = made;
-    adapter.max_rank = std::max(adapter.max_rank, matrix.rank());
     REDLINE_ASSIGN(const LoraConfig* config, metadata.config_of(component).within(path));
     if (tensors.alpha) {
       if (rank > 0) matrix.scale = *tensors.alpha / static_cast<double>(rank);
-    } else if (config && rank == matrix.rank()) {
+    } else if (config && rank > 0 && rank == matrix.rank()) {
       // The patterns of a text encoder may name its text model.
       const std::string full = component.empty() ? module : fmt::format("{}{}", kTextModel[0], module);
       REDLINE_ASSIGN(matrix.scale, config->scale(full, rank, kMetadataKey).within(path));
     }
+    REDLINE_TRY(PairMaker::add_vectors(module, tensors, matrix).within(path));
+    adapter.max_rank = std::max(adapter.max_rank, matrix.applied_rank());
     adapter.networks[component][module] = std::move(matrix);
   }
   if (adapter.networks.empty()) return invalid_argument("{}: holds no LoRA pair", path);

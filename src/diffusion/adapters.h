@@ -10,9 +10,9 @@
 namespace redline {
 
 /// A LoRA file: safetensors with the names of PEFT and diffusers (lora_A, lora_B), kohya's trainers (lora_down,
-/// lora_up, alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr). A pair is scaled by its alpha tensor divided
-/// by its rank. Without an alpha tensor it is scaled by lora_alpha / r from the file's lora_adapter_metadata for its
-/// network, else by 1.
+/// lora_up, alpha), XLabs (processor.qkv_lora1), or LyCORIS (LoHa, LoKr), each also as DoRA; and whole differences of
+/// weights and biases (diff, diff_b). A pair is scaled by its alpha tensor divided by its rank. Without an alpha tensor
+/// it is scaled by lora_alpha / r from the file's lora_adapter_metadata for its network, else by 1.
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
   std::map<std::string, AdapterMatrices> networks;  ///< by component: "" is the denoiser, "text_encoder", ...
@@ -20,9 +20,9 @@ struct AdapterFile {
   /// Factors that are computed from the file's tensors. Views in `networks` point into them.
   std::vector<std::unique_ptr<std::vector<float>>> computed;
 
-  /// Opens a file. invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a
-  /// rank other than the metadata's, or no pair. unsupported, by name: DoRA, differences of whole weights, biases, and
-  /// the three factors of Tucker forms.
+  /// Opens a file. invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a rank other than
+  /// the metadata's, or no pair. unsupported, by name: trained norms, biases of the first factor, and the three factors
+  /// of Tucker forms.
   static Result<AdapterFile> open(const std::string& path);
 };
 

@@ -82,7 +82,10 @@ Result<PipelineFiles> PipelineFiles::open(const std::string& path) {
   files.path = path;
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return not_found("model {}: no such folder", path);
-  auto index = read_object(path + "/model_index.json");
+  if (SingleFile::may_be(path)) {
+    REDLINE_ASSIGN(files.single, SingleFile::open(path));
+  }
+  auto index = files.single ? files.single->model_index() : read_object(path + "/model_index.json");
   if (!index.ok() && index.status().code() == Code::not_found)
     return not_found("{} has no model_index.json: not a diffusers folder{}", path,
                      S_ISDIR(info.st_mode) ? "" : "; give the folder, not a file in it");
@@ -104,9 +107,17 @@ Result<PipelineFiles> PipelineFiles::open(const std::string& path) {
   if (const auto zeros = index->find("force_zeros_for_empty_prompt"); zeros != index->end() && zeros->is_boolean())
     files.zeros_for_empty_prompt = zeros->get<bool>();
   if (!files.find("scheduler")) return not_found("{}/model_index.json names no scheduler", path);
+  if (files.single) {
+    REDLINE_ASSIGN(files.scheduler_config, files.single->scheduler_config());
+    return files;
+  }
   REDLINE_ASSIGN(files.scheduler_config, read_object(path + "/scheduler/scheduler_config.json"));
   REDLINE_ASSIGN(files.defaults, read_defaults(path + "/redline.json"));
   return files;
+}
+
+Result<std::string> PipelineFiles::tokenizer_folder(const std::string& name) const {
+  return single ? single->tokenizer_folder(name) : fmt::format("{}/{}", path, name);
 }
 
 const PipelineComponent* PipelineFiles::find(std::string_view name) const {
@@ -122,6 +133,12 @@ Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
   if (std::find(known.begin(), known.end(), component->class_name) == known.end())
     return unsupported("{}/model_index.json: {} is a {}{}; Redline has {}", path, name, component->class_name,
                        the_nearest(component->class_name, known), fmt::join(known, ", "));
+  if (single) {
+    if (!denoiser_file.empty())
+      return unsupported("{}: a transformer in one file belongs to the folder of a pipeline, not to {}", denoiser_file,
+                         path);
+    return single->open_component(name);
+  }
   const std::string folder = fmt::format("{}/{}", path, name);
   const Result<const DenoiserRow*> denoiser = find_denoiser(component->class_name);
   if (denoiser.ok() && (*denoiser)->single_file.open) {

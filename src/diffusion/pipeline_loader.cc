@@ -1,5 +1,6 @@
 #include "diffusion/pipeline_loader.h"
 
+#include "diffusion/base_weights.h"
 #include "diffusion/calibration_file.h"
 #include "diffusion/image_weights.h"
 #include "diffusion/solver.h"
@@ -75,7 +76,8 @@ class PipelineLoader {
       REDLINE_ASSIGN(TextEncoderModel model, row->build(checkpoint).within(checkpoint.path));
       // tokenizer_2 belongs to text_encoder_2.
       const std::string tokenizer = "tokenizer" + component.name.substr(kPrefix.size());
-      REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(files_.path + "/" + tokenizer, model));
+      REDLINE_ASSIGN(const std::string tokenizer_folder, files_.tokenizer_folder(tokenizer));
+      REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(tokenizer_folder, model));
       std::unique_ptr<TextEncoder>& encoder = p_.text_encoders[component.name];
       REDLINE_ASSIGN(encoder, TextEncoder::make(component.name, std::move(model), std::move(prompts), network_,
                                                 p_.options.max_adapter_rank, resources_of(*p_.runtime)));
@@ -138,9 +140,15 @@ class PipelineLoader {
   }
 
   void add_adapter_banks() {
+    const auto reopened = [&](std::string_view component) {
+      return base_weights([files = files_, name = std::string(component)] { return files.open_component(name); });
+    };
     p_.adapters.add("", p_.denoiser->adapters());
-    for (const auto& [name, encoder] : p_.text_encoders)
+    p_.denoiser->adapters().set_base(reopened(p_.row->denoiser_component));
+    for (const auto& [name, encoder] : p_.text_encoders) {
       p_.adapters.add(name, encoder->adapters(), std::string(adapter_aliases_[name]));
+      encoder->adapters().set_base(reopened(name));
+    }
   }
 
   void set_defaults() {

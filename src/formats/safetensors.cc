@@ -344,10 +344,7 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
     if (!index_path.empty()) break;
   }
   if (index_path.empty())
-    return not_found("{}: the folder has neither model.safetensors nor model.safetensors.index.json{}", folder,
-                     exists("pytorch_model.bin") || exists("pytorch_model.bin.index.json")
-                         ? "; its pytorch_model.bin must be exported as safetensors first"
-                         : "");
+    return not_found("{}: the folder has neither model.safetensors nor model.safetensors.index.json", folder);
   REDLINE_ASSIGN(auto index, MappedFile::open(index_path));
   REDLINE_ASSIGN(const auto names, safetensors_index_files(*index));
   std::vector<std::shared_ptr<MappedFile>> parts;

@@ -28,7 +28,8 @@ class SafetensorsFiles {
   /// Opens the weights in a Hugging Face folder. Looks for model.safetensors, then for the files of
   /// model.safetensors.index.json, then for both under the diffusers name diffusion_pytorch_model. Without any of these
   /// it opens the files of a variant (model.fp16.safetensors). Every file in the index must exist in the folder and
-  /// contain the tensors that the index assigns to it. not_found: the folder has no such file.
+  /// contain the tensors that the index assigns to it. not_found: the folder has no such file (open_torch_folder()
+  /// reads older formats).
   static Result<SafetensorsFiles> open_folder(const std::string& folder);
   /// Parses mapped files, with their index if there is one; `index` names each by the end of its path.
   static Result<SafetensorsFiles> from_parts(std::vector<std::shared_ptr<MappedFile>> parts,

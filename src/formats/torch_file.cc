@@ -1,11 +1,13 @@
 #include "formats/torch_file.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "formats/byte_reader.h"
 #include "formats/pickle.h"
+#include "formats/safetensors.h"
 #include "formats/zip_directory.h"
 
 namespace redline {
@@ -182,6 +184,63 @@ Result<TorchFile> TorchFile::from_file(std::shared_ptr<MappedFile> file) {
 Result<TorchFile> TorchFile::open(const std::string& path) {
   REDLINE_ASSIGN(auto file, MappedFile::open(path));
   return from_file(std::move(file));
+}
+
+namespace {
+
+/// The names of the weights in a folder, and the index that lists them, if there is one.
+struct TorchNames {
+  std::vector<std::string> files;
+  std::string index;
+};
+
+Result<TorchNames> find_torch_names(const std::string& folder) {
+  const std::filesystem::path base(folder);
+  std::error_code ignored;
+  for (const std::string_view variant : {"", ".fp16", ".bf16"})
+    for (const std::string_view stem : {"pytorch_model", "diffusion_pytorch_model"}) {
+      const std::string file = fmt::format("{}{}.bin", stem, variant);
+      if (std::filesystem::exists(base / file, ignored)) return TorchNames{{file}, ""};
+      const std::string index = fmt::format("{}.bin.index{}.json", stem, variant);
+      if (!std::filesystem::exists(base / index, ignored)) continue;
+      REDLINE_ASSIGN(const auto text, MappedFile::open((base / index).string()));
+      REDLINE_ASSIGN(std::vector<std::string> files, safetensors_index_files(*text));
+      return TorchNames{std::move(files), index};
+    }
+  return not_found("{}: the folder has no pytorch_model.bin", folder);
+}
+
+}  // namespace
+
+bool has_torch_weights(const std::string& folder) {
+  return find_torch_names(folder).status().code() != Code::not_found;
+}
+
+Result<std::vector<TorchFile>> open_torch_folder(const std::string& folder) {
+  REDLINE_ASSIGN(const TorchNames names, find_torch_names(folder));
+  std::vector<TorchFile> files;
+  std::set<std::string_view> tensors;
+  for (const std::string& name : names.files) {
+    auto file = TorchFile::open((std::filesystem::path(folder) / name).string());
+    if (!file.ok() && file.status().code() == Code::not_found)
+      return not_found("{}: incomplete: {} is missing, which {} names", folder, name, names.index);
+    REDLINE_TRY(file);
+    files.push_back(std::move(file).value());
+    for (const TorchTensor& tensor : files.back().tensors())
+      if (!tensors.insert(tensor.name).second)
+        return invalid_argument("{}: duplicate tensor {}", files.back().path(), in_quotes(tensor.name));
+  }
+  return files;
+}
+
+std::string_view safetensors_type_of(std::string_view storage) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"FloatStorage", "F32"}, {"HalfStorage", "F16"}, {"BFloat16Storage", "BF16"}, {"DoubleStorage", "F64"},
+      {"LongStorage", "I64"},  {"IntStorage", "I32"},  {"ShortStorage", "I16"},     {"CharStorage", "I8"},
+      {"ByteStorage", "U8"},   {"BoolStorage", "BOOL"}};
+  for (const auto& [torch, safetensors] : kNames)
+    if (storage == torch) return safetensors;
+  return storage;
 }
 
 }  // namespace redline

@@ -37,4 +37,14 @@ class TorchFile {
   std::vector<TorchTensor> tensors_;
 };
 
+/// The weights of a Hugging Face folder from before safetensors: pytorch_model.bin, or the files of
+/// pytorch_model.bin.index.json; or the same with the diffusers name diffusion_pytorch_model; without either, those of
+/// the variants fp16 and bf16. Errors as TorchFile::open; not_found: the folder has none of these; invalid_argument: an
+/// index that names other files than its own folder's, or two files with the same tensor.
+Result<std::vector<TorchFile>> open_torch_folder(const std::string& folder);
+/// Whether the folder has any of these.
+bool has_torch_weights(const std::string& folder);
+/// The type as safetensors names it: "F16" of "HalfStorage"; other names stay.
+std::string_view safetensors_type_of(std::string_view storage);
+
 }  // namespace redline

@@ -36,8 +36,8 @@ struct AdapterSite {
 };
 using AdapterSites = std::vector<std::shared_ptr<AdapterSite>>;
 
-/// One adapter at one site: y += scale * (x down^T) up^T. For a conv2d, `down` has the same kernel, stride and padding
-/// as the op, and `up` is a 1x1 convolution. For a lookup, x down^T is a row of down^T, which is stored as such:
+/// One adapter at one site: y += scale * ((x down^T) up^T + bias). For a conv2d, `down` has the op's kernel, stride and
+/// padding, and `up` is a 1x1 convolution. For a lookup, x down^T is a row of down^T, which is stored as such:
 /// [in_features, rank] in row-major float32, in `down` and `plain_down`.
 struct AdapterFactors {
   int64_t rank = 0;            ///< 0: the adapter does not change this site
@@ -47,6 +47,7 @@ struct AdapterFactors {
   /// `down` and `up` as row-major float32, for the interpreter.
   const float* plain_down = nullptr;
   const float* plain_up = nullptr;
+  const float* bias = nullptr;  ///< [out_features], padded to whole row panels; nullptr: none
 };
 
 /// An adapter for the sites of one model. `storage` keeps the memory of the factors alive.

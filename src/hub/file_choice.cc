@@ -162,35 +162,47 @@ bool is_description(std::string_view path) {
 
 /// Adds the safetensors files of a folder, as the library that wrote it reads them: the file with one of the names
 /// below, whole or in parts. If there is none, adds every safetensors file of the folder without a variant, such as
-/// "fp16", in its name.
-Status take_weights(const std::vector<HubFile>& all, std::string_view folder, std::vector<HubFile>& out) {
+/// "fp16", in its name. With `takes_torch`, PyTorch files replace missing safetensors files.
+Status take_weights(const std::vector<HubFile>& all, std::string_view folder, bool takes_torch,
+                    std::vector<HubFile>& out) {
   const std::string prefix = folder.empty() ? "" : fmt::format("{}/", folder);
-  for (const char* stem : {"model", "diffusion_pytorch_model", "adapter_model", "pytorch_lora_weights"}) {
-    const std::string whole = fmt::format("{}{}.safetensors", prefix, stem);
+  bool is_found = false;
+  const auto take = [&](std::string_view stem, std::string_view ending) -> Status {
+    const std::string whole = fmt::format("{}{}{}", prefix, stem, ending);
+    is_found = true;
     if (find(all, whole)) return take_parts(all, whole, out);
     for (const HubFile& file : all) {
       const Part part = part_of(file.path);
-      if (part.count > 0 && part.stem == prefix + stem && file.path.ends_with(".safetensors"))
+      if (part.count > 0 && part.stem == fmt::format("{}{}", prefix, stem) && file.path.ends_with(ending))
         return take_parts(all, file.path, out);
     }
     if (find(all, whole + ".index.json"))
       return not_found("{}.index.json is there, and the weights that it lists are not", whole);
+    is_found = false;
+    return {};
+  };
+  for (const char* stem : {"model", "diffusion_pytorch_model", "adapter_model", "pytorch_lora_weights"}) {
+    REDLINE_TRY(take(stem, ".safetensors"));
+    if (is_found) return {};
   }
   for (const HubFile& file : all)
     if (folder_of(file.path) == folder && file.path.ends_with(".safetensors") &&
         base_name(file.path).find(".fp16.") == std::string_view::npos &&
-        base_name(file.path).find("consolidated") == std::string_view::npos)
+        base_name(file.path).find("consolidated") == std::string_view::npos) {
       out.push_back(file);
+      is_found = true;
+    }
+  for (const char* stem : {"pytorch_model", "diffusion_pytorch_model"})
+    if (takes_torch && !is_found) REDLINE_TRY(take(stem, ".bin"));
   return {};
 }
 
 bool has_weights(const FileChoice& choice) {
-  return std::any_of(choice.files.begin(), choice.files.end(), [](const HubFile& f) {
-    return f.path.ends_with(".safetensors") || f.path == "adapter_model.bin";
-  });
+  return std::any_of(choice.files.begin(), choice.files.end(),
+                     [](const HubFile& f) { return f.path.ends_with(".safetensors") || f.path.ends_with(".bin"); });
 }
 
-Result<FileChoice> choose_folder(const std::vector<HubFile>& all, HubKind kind) {
+Result<FileChoice> choose_folder(const std::vector<HubFile>& all, HubKind kind, bool takes_torch = false) {
   FileChoice choice{.kind = kind, .files = {}, .model = ""};
   std::set<std::string_view> folders = {""};
   for (const HubFile& file : all) {
@@ -214,9 +226,10 @@ Result<FileChoice> choose_folder(const std::vector<HubFile>& all, HubKind kind) 
       const bool is_template = folder.empty() && folder_of(file.path) == "additional_chat_templates";
       if ((folder_of(file.path) == folder || is_template) && is_description(file.path)) choice.files.push_back(file);
     }
-    if (kind != HubKind::kPipeline || !folder.empty()) REDLINE_TRY(take_weights(all, folder, choice.files));
+    if (kind != HubKind::kPipeline || !folder.empty())
+      REDLINE_TRY(take_weights(all, folder, takes_torch, choice.files));
   }
-  // Older adapters are PyTorch files, which Redline reads for adapters only.
+  // Older adapters are PyTorch files.
   const HubFile* old = kind == HubKind::kAdapter ? find(all, "adapter_model.bin") : nullptr;
   if (old && !has_weights(choice)) choice.files.push_back(*old);
   return choice;
@@ -253,6 +266,11 @@ Result<FileChoice> choose_files(const std::vector<HubFile>& all, const std::stri
     for (const std::string& model : models)
       if (has_tag(model, tag)) return choose_gguf(all, model);
   if (!models.empty()) return choose_gguf(all, models[0]);
+  for (const auto& [name, kind] : descriptions) {
+    if (!find(all, name)) continue;
+    Result<FileChoice> folder = choose_folder(all, kind, /*takes_torch=*/true);
+    if (folder.ok() && has_weights(*folder)) return folder;
+  }
   REDLINE_TRY(std::move(incomplete));
   if (find(all, "pytorch_lora_weights.safetensors")) return choose_folder(all, HubKind::kAdapter);
   const auto single = std::count_if(
@@ -262,7 +280,9 @@ Result<FileChoice> choose_files(const std::vector<HubFile>& all, const std::stri
   const bool has_pickles = std::any_of(all.begin(), all.end(), [](const HubFile& f) {
     return f.path.ends_with(".bin") || f.path.ends_with(".pt") || f.path.ends_with(".pth");
   });
-  if (has_pickles) return unsupported("has only files of PyTorch; Redline reads safetensors and GGUF");
+  if (has_pickles)
+    return unsupported(
+        "has only files of PyTorch without a config.json; Redline reads folders of them, safetensors and GGUF");
   return not_found("has no weights in safetensors or GGUF");
 }
 

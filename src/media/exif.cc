@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "media/text_encoding.h"
+#include "media/tiff_numbers.h"
 
 namespace redline {
 namespace {
@@ -13,41 +14,6 @@ constexpr uint16_t kImageDescription = 0x010e, kModel = 0x0110, kOrientation = 0
                    kUserComment = 0x9286;
 constexpr uint16_t kAscii = 2, kLong = 4, kUndefined = 7;
 constexpr std::string_view kUnicode("UNICODE\0", 8), kAsciiCode("ASCII\0\0\0", 8), kNoCode("\0\0\0\0\0\0\0\0", 8);
-
-/// Reads numbers of a TIFF structure. Reads 0 beyond its end.
-class TiffReader {
- public:
-  explicit TiffReader(std::string_view tiff) : tiff_(tiff), big_(tiff.starts_with("MM")) {}
-
-  uint32_t number(size_t at, int width) const {
-    uint32_t value = 0;
-    for (int i = 0; i < width; ++i) {
-      const size_t place = at + static_cast<size_t>(big_ ? i : width - 1 - i);
-      value = value << 8 | (place < tiff_.size() ? static_cast<uint8_t>(tiff_[place]) : 0);
-    }
-    return value;
-  }
-  size_t first_directory() const { return number(4, 4); }
-  /// Returns the offset of the entry of `tag` in a directory; 0: it has none.
-  size_t entry(size_t directory, uint16_t tag) const {
-    const uint32_t entries = number(directory, 2);
-    for (uint32_t i = 0; i < entries && directory + 2 + size_t{12} * i < tiff_.size(); ++i) {
-      const size_t at = directory + 2 + size_t{12} * i;
-      if (number(at, 2) == tag) return at;
-    }
-    return 0;
-  }
-  /// Returns the bytes of an entry of type ASCII or UNDEFINED.
-  std::string_view bytes(size_t entry) const {
-    const size_t count = number(entry + 4, 4);
-    const size_t at = count <= 4 ? entry + 8 : number(entry + 8, 4);
-    return at < tiff_.size() ? tiff_.substr(at, count) : std::string_view();
-  }
-
- private:
-  std::string_view tiff_;
-  bool big_;
-};
 
 /// Converts a comment in UTF-16 to UTF-8. The byte order mark gives its byte order. Without one, it is the order in
 /// which more characters are ASCII, because programs disagree whether the order of the TIFF structure applies.
@@ -128,7 +94,7 @@ std::string make_exif(const ImageText& text) {
 }
 
 void read_exif(std::string_view tiff, ImageText& text) {
-  const TiffReader reader(tiff);
+  const TiffNumbers reader(tiff);
   const size_t main = reader.first_directory();
   const auto ascii = [&](uint16_t tag) -> std::string_view {
     const size_t entry = reader.entry(main, tag);
@@ -150,7 +116,7 @@ void read_exif(std::string_view tiff, ImageText& text) {
 }
 
 int exif_orientation(std::string_view tiff) {
-  const TiffReader reader(tiff);
+  const TiffNumbers reader(tiff);
   const size_t entry = reader.entry(reader.first_directory(), kOrientation);
   return entry ? static_cast<int>(reader.number(entry + 8, 2)) : 1;
 }

@@ -5,8 +5,11 @@
 #include "base/ascii.h"
 #include "base/mapped_file.h"
 #include "formats/byte_reader.h"
+#include "media/bmp.h"
+#include "media/gif.h"
 #include "media/jpeg.h"
 #include "media/png.h"
+#include "media/tiff.h"
 #include "media/webp.h"
 
 namespace redline {
@@ -18,12 +21,19 @@ Result<RgbImage> read_image(const std::string& path, ImageText* text) {
 
 namespace {
 
+using namespace std::string_view_literals;
+
 Result<RgbImage> decode_any(std::string_view bytes, const std::string& name, ImageText* text,
                             std::vector<uint8_t>* alpha) {
   if (bytes.starts_with("\x89PNG")) return decode_png(bytes, name, text, alpha);
   if (bytes.starts_with("\xff\xd8")) return decode_jpeg(bytes, name, text);
   if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, name, text, alpha);
-  return invalid_argument("{}: not a PNG, JPEG or WebP image{}", name, looks_like(bytes, std::ssize(bytes)));
+  if (bytes.starts_with("GIF8")) return decode_gif(bytes, name, alpha);
+  if (bytes.starts_with("BM")) return decode_bmp(bytes, name, alpha);
+  for (const std::string_view magic : {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv})
+    if (bytes.starts_with(magic)) return decode_tiff(bytes, name, alpha);
+  return invalid_argument("{}: not a PNG, JPEG, WebP, GIF, BMP or TIFF image{}", name,
+                          looks_like(bytes, std::ssize(bytes)));
 }
 
 }  // namespace

@@ -10,14 +10,15 @@
 
 namespace redline {
 
-/// Reads a PNG, JPEG or WebP file; its content determines the format. `text`, if given, receives the text in the file.
-/// Errors: those of decode_png, decode_jpeg and decode_webp; invalid_argument: another format.
+/// Reads a PNG, JPEG, WebP, GIF, BMP or TIFF file; its content determines the format. An animation gives its first
+/// image. `text`, if given, receives the text in PNG, JPEG and WebP files. Errors: those of decode_png and the other
+/// readers; invalid_argument: another format.
 Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 
 /// Decodes the bytes of a file like read_image(); `name` is for messages.
 Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 
-/// Read an image with the transparency of PNG and WebP files.
+/// Read an image with the transparency that the file has.
 Result<AlphaImage> read_alpha_image(const std::string& path);
 Result<AlphaImage> decode_alpha_image(std::string_view bytes, const std::string& name);
 

@@ -8,6 +8,7 @@
 #include <jpeglib.h>
 
 #include "formats/byte_reader.h"
+#include "media/cmyk.h"
 #include "media/exif.h"
 #include "media/text_encoding.h"
 
@@ -65,13 +66,22 @@ bool read_jpeg_header(JpegSession& s, std::string_view bytes) {
   return true;
 }
 
-bool read_jpeg_rows(JpegSession& s, uint8_t* rgb) {
+// JPEG files have inks inverted, since Adobe's programs write them so: 0 is full coverage.
+void rgb_of_stored_inks(uint8_t* inks, size_t width, uint8_t* rgb) {
+  for (size_t i = 0; i < 4 * width; ++i) inks[i] = static_cast<uint8_t>(255 - inks[i]);
+  for (size_t x = 0; x < width; ++x) rgb_of_cmyk(inks + 4 * x, rgb + 3 * x);
+}
+
+// `inks`: a row of four channels, for images of inks; else nullptr.
+bool read_jpeg_rows(JpegSession& s, uint8_t* rgb, uint8_t* inks) {
   if (setjmp(s.leave)) return false;
-  s.jpeg.out_color_space = JCS_RGB;
+  s.jpeg.out_color_space = inks ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&s.jpeg);
   while (s.jpeg.output_scanline < s.jpeg.output_height) {
-    JSAMPROW row = rgb + static_cast<size_t>(s.jpeg.output_scanline) * s.jpeg.output_width * 3;
+    uint8_t* const to = rgb + static_cast<size_t>(s.jpeg.output_scanline) * s.jpeg.output_width * 3;
+    JSAMPROW row = inks ? inks : to;
     jpeg_read_scanlines(&s.jpeg, &row, 1);
+    if (inks) rgb_of_stored_inks(inks, s.jpeg.output_width, to);
   }
   jpeg_finish_decompress(&s.jpeg);
   return true;
@@ -178,8 +188,7 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   if (!read_jpeg_header(session, bytes))
     return is_incomplete() ? incomplete() : invalid_argument("{}: not a readable JPEG: {}", name, session.message);
   const auto& jpeg = session.jpeg;
-  if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
-    return unsupported("{}: a CMYK image; convert it to RGB", name);
+  const bool has_inks = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
   RgbImage image;
   image.width = jpeg.image_width;
   image.height = jpeg.image_height;
@@ -194,7 +203,8 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   // The markers are copied, because libjpeg frees them at the end.
   const std::string exif(jpeg_exif(jpeg)), comment(jpeg_parameters(jpeg));
   image.rgb.resize(static_cast<size_t>(image.width * image.height) * 3);
-  if (!read_jpeg_rows(session, image.rgb.data()))
+  std::vector<uint8_t> inks(has_inks ? static_cast<size_t>(image.width) * 4 : 0);
+  if (!read_jpeg_rows(session, image.rgb.data(), has_inks ? inks.data() : nullptr))
     return is_incomplete() ? incomplete() : invalid_argument("{}: damaged JPEG: {}", name, session.message);
   if (text && !comment.empty()) (*text)["parameters"] = utf8_of(comment);
   if (text) read_exif(exif, *text);

@@ -3,10 +3,13 @@
 #include <webp/decode.h>
 #include <webp/encode.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "formats/byte_reader.h"
 #include "media/exif.h"
+#include "media/image_size.h"
 #include "media/mask.h"
 
 namespace redline {
@@ -85,6 +88,50 @@ Result<std::string> encode_webp(const RgbImage& image, const ImageText& text) {
   return exif.empty() ? plain : with_exif(plain, image, exif);
 }
 
+namespace {
+
+/// The first image of an animation, on its canvas, which is transparent elsewhere.
+Result<RgbImage> decode_first_frame(std::string_view bytes, const WebPBitstreamFeatures& canvas,
+                                    const std::string& name, std::vector<uint8_t>* alpha) {
+  constexpr size_t kFrameHead = 16;  // place and size in 24 bits each, duration, flags
+  const std::string_view frame = chunk(bytes, "ANMF");
+  if (frame.size() < kFrameHead)
+    return invalid_argument("{}: incomplete WebP: an animation without a whole image", name);
+  const auto number = [&](size_t at) { return int64_t{le32(frame, at) & 0xffffff}; };
+  const int64_t left = 2 * number(0), top = 2 * number(3), width = number(6) + 1, height = number(9) + 1;
+  RgbImage image = {canvas.width, canvas.height, {}};
+  REDLINE_TRY(check_image_size(name, image.width, image.height, std::ssize(bytes), kMaxImagePixels));
+  if (left + width > image.width || top + height > image.height)
+    return invalid_argument("{}: damaged WebP: an image of {} x {} pixels at {}, {} is outside its canvas", name, width,
+                            height, left, top);
+  // The frame as a file of its own.
+  std::string head, body = "WEBP", file = "RIFF";
+  constexpr uint32_t kHasAlpha = 16;
+  put_le(head, kHasAlpha, 4);
+  put_le(head, static_cast<uint32_t>(width - 1), 3);
+  put_le(head, static_cast<uint32_t>(height - 1), 3);
+  put_chunk(body, "VP8X", head);
+  body += frame.substr(kFrameHead);
+  put_le(file, static_cast<uint32_t>(body.size()), 4);
+  file += body;
+  int frame_width = 0, frame_height = 0;
+  const std::unique_ptr<uint8_t, decltype(&WebPFree)> rgba(
+      WebPDecodeRGBA(reinterpret_cast<const uint8_t*>(file.data()), file.size(), &frame_width, &frame_height),
+      &WebPFree);
+  if (!rgba || frame_width != width || frame_height != height)
+    return invalid_argument("{}: damaged WebP: the first image of the animation cannot be decoded", name);
+  std::vector<uint8_t> pixels(static_cast<size_t>(image.width * image.height * 4));
+  for (int64_t row = 0; row < height; ++row)
+    std::copy_n(rgba.get() + row * width * 4, width * 4, pixels.data() + ((top + row) * image.width + left) * 4);
+  image.rgb = std::move(pixels);
+  std::vector<uint8_t> transparency = take_alpha(image);
+  const bool is_opaque = std::all_of(transparency.begin(), transparency.end(), [](uint8_t a) { return a == 255; });
+  if (alpha && !is_opaque) *alpha = std::move(transparency);
+  return image;
+}
+
+}  // namespace
+
 Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, ImageText* text,
                              std::vector<uint8_t>* alpha) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -94,7 +141,7 @@ Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, Im
     return invalid_argument("{}: incomplete WebP: the file ends early, after {} bytes", name, bytes.size());
   if (known != VP8_STATUS_OK)
     return invalid_argument("{}: not a readable WebP{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
-  if (features.has_animation) return unsupported("{}: an animation; give one image", name);
+  if (features.has_animation) return decode_first_frame(bytes, features, name, alpha);
   RgbImage image;
   image.width = features.width;
   image.height = features.height;

@@ -14,11 +14,18 @@ namespace redline {
 
 /// Low-rank factors of one matrix or convolution as a file stores them. 1x1 convolutions are matrices here.
 struct AdapterMatrix {
-  TensorView down;                  ///< [rank, in_features] or [rank, channels, kernel, kernel]
+  TensorView down;                  ///< [rank, in_features] or [rank, channels, kernel, kernel]; no data: a bias alone
   bool is_down_transposed = false;  ///< `down` is [in_features, rank], as in GGUF files for embeddings
   TensorView up;                    ///< [out_features, rank]
   double scale = 1;                 ///< alpha / rank
+  std::vector<float> bias;          ///< one element per row of `up`; scaled as the product is; empty: none
+  /// DoRA (Liu et al. 2024, arXiv:2402.09353): norms of the rows, or of the input channels, that the weight has with
+  /// the adapter: W becomes magnitude V / norm(V), V = W + scale up down. Empty: V itself.
+  std::vector<float> magnitudes;
+  bool has_column_magnitudes = false;
   int64_t rank() const { return up.shape[1]; }
+  /// Returns the rank of the factors that are applied. For a DoRA they express the whole difference of the weight.
+  int64_t applied_rank() const;
   /// Maps row n of the product to row up_row(n) of `up`; unset: to row n.
   std::function<int64_t(int64_t)> up_row;
 };
@@ -38,6 +45,9 @@ struct AdapterName {
 };
 /// Returns the names of a site, in order of preference.
 using AdapterNames = std::function<std::vector<AdapterName>(const AdapterSite&)>;
+/// The weight of a site before any adapter, row-major [out_features, in_features], in the order of the op's outputs and
+/// of its x; not_found: it cannot be read.
+using BaseWeights = std::function<Result<std::vector<float>>(const AdapterSite&)>;
 
 /// Names of adapters, each with its weight in a request.
 using NamedWeights = std::span<const std::pair<std::string, double>>;
@@ -50,10 +60,13 @@ class AdapterBank {
 
   /// Ignores factors of a module that files may have but the network does not compute.
   void ignore(std::string module) { idle_.insert(std::move(module)); }
+  /// Sets the reader of the weights that a DoRA starts from. load() uses it.
+  void set_base(BaseWeights base) { base_ = std::move(base); }
   /// Loads an adapter. Called after the programs are compiled, because compiling chooses the types of packed factors.
   /// `plain`: keeps float32 copies for the interpreter.
   /// invalid_argument: a module that the model does not have (the message names the first and counts the others),
-  /// shapes that differ, a rank above that of the sites, or a name that is in use.
+  /// shapes that differ, a rank above that of the sites, or a name that is in use. unsupported: a DoRA where the
+  /// weights cannot be read again, or whose magnitudes span several weights.
   Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
   /// load() in two parts: make_adapter() takes long and does not change the bank; add() is fast. `may_replace`: add()
   /// replaces an adapter of the same name, which is an error otherwise.
@@ -71,6 +84,7 @@ class AdapterBank {
  private:
   AdapterSites sites_;
   AdapterNames names_;
+  BaseWeights base_;
   std::set<std::string> idle_;
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;
 };

@@ -6,6 +6,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "formats/torch_file.h"
 #include "models/quantized_checkpoint.h"
 #include "models/text_part.h"
 #include "text/gguf_vocab.h"
@@ -35,8 +36,38 @@ std::string with_norm_named_by_pytorch(std::string name) {
   return name;
 }
 
+/// A tensor of a folder's weights, whatever their format.
+struct FolderTensor {
+  std::string name, type_name;  ///< the type as safetensors names it
+  TensorView view;              ///< data is nullptr unless F32, F16 or BF16
+  std::shared_ptr<const MappedFile> file;
+  const uint8_t* bytes_begin = nullptr;  ///< where the values of any type are; nullptr: in a file of PyTorch
+  bool is_empty = false;
+};
+
+/// safetensors where the folder has any, else files of PyTorch, which are as old or less safe copies of them.
+Result<std::vector<FolderTensor>> read_folder_tensors(const std::string& folder, std::string& format) {
+  std::vector<FolderTensor> tensors;
+  format = "safetensors";
+  const auto files = SafetensorsFiles::open_folder(folder);
+  if (files.ok()) {
+    for (const SafetensorsTensor& t : files->tensors()) {
+      const std::shared_ptr<MappedFile>& file = files->files()[static_cast<size_t>(t.part)];
+      tensors.push_back({t.name, t.type_name, t.view, file, file->data() + t.file_offset, t.bytes == 0});
+    }
+    return tensors;
+  }
+  if (files.status().code() != Code::not_found || !has_torch_weights(folder)) return files.status();
+  REDLINE_ASSIGN(const std::vector<TorchFile> torch, open_torch_folder(folder));
+  format = "PyTorch";
+  for (const TorchFile& file : torch)
+    for (const TorchTensor& t : file.tensors())
+      tensors.push_back({t.name, std::string(safetensors_type_of(t.type_name)), t.view, file.file(), nullptr,
+                         t.view.num_elements() == 0});
+  return tensors;
+}
+
 Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
-  checkpoint.format = "safetensors";
   auto config = read_json(folder + "/config.json");
   if (!config.ok() && config.status().code() == Code::not_found)
     return not_found("{} has no config.json: not a Hugging Face model folder", folder);
@@ -47,24 +78,25 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   if (!generation.ok() && generation.status().code() != Code::not_found) return std::move(generation).status();
   checkpoint.generation = generation.ok() ? std::move(generation).value() : nlohmann::json::object();
 
-  REDLINE_ASSIGN(SafetensorsFiles files, SafetensorsFiles::open_folder(folder));
+  REDLINE_ASSIGN(const std::vector<FolderTensor> tensors, read_folder_tensors(folder, checkpoint.format));
   REDLINE_ASSIGN(const QuantizedReader quantized, find_quantized_reader(checkpoint));
   checkpoint.quantization = quantized.name;
-  for (const SafetensorsTensor& tensor : files.tensors()) {
+  for (const FolderTensor& tensor : tensors) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
     std::string name = with_norm_named_by_pytorch(part.name_of(tensor.name));
     if (name.empty()) continue;
     WeightSource source;
     source.view = tensor.view;
-    source.file = files.files()[static_cast<size_t>(tensor.part)];
-    if (std::find(quantized.types.begin(), quantized.types.end(), tensor.type_name) != quantized.types.end()) {
+    source.file = tensor.file;
+    if (tensor.bytes_begin &&
+        std::find(quantized.types.begin(), quantized.types.end(), tensor.type_name) != quantized.types.end()) {
       source.view.dtype = tensor.type_name == "I32"   ? DType::kI32
                           : tensor.type_name == "I64" ? DType::kI64
                                                       : DType::kI8;
-      source.view.data = source.file->data() + tensor.file_offset;
+      source.view.data = tensor.bytes_begin;
     }
-    if (!source.view.data && tensor.bytes > 0)
+    if (!source.view.data && !tensor.is_empty)
       return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name,
                          tensor.type_name);
     checkpoint.tensors.emplace(std::move(name), std::move(source));

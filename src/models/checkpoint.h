@@ -19,7 +19,7 @@ struct GgufNames;
 
 struct Checkpoint {
   std::string path;
-  std::string format;         ///< "gguf" or "safetensors"
+  std::string format;         ///< "gguf", "safetensors", or "PyTorch": .bin files
   nlohmann::json config;      ///< config.json, or made from GGUF metadata with the same keys
   nlohmann::json generation;  ///< generation_config.json, or {}
   std::map<std::string, WeightSource> tensors;

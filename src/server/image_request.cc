@@ -37,12 +37,23 @@ Outcome<AlphaImage> decode_field(const std::string& text, const char* field) {
   return std::move(given).value();
 }
 
+}  // namespace
+
+ApiError several_images(const char* field) {
+  return bad_request(field,
+                     fmt::format("there is more than one {}; this model changes one: send the one to change, or one "
+                                 "that shows them all",
+                                 field));
+}
+
+namespace {
+
 /// None: the request has none.
 Outcome<std::optional<AlphaImage>> alpha_image_field(const Call& call, const Json& input, const char* field) {
   std::optional<AlphaImage> given;
   for (const FormFile& file : call.files) {
     if (file.field != field) continue;
-    if (given) return bad_request(field, fmt::format("there is more than one {}", field));
+    if (given) return several_images(field);
     auto decoded = decode_alpha_image(file.bytes, field);
     if (!decoded.ok()) return bad_request(field, decoded.status().message());
     given = std::move(decoded).value();
@@ -133,7 +144,7 @@ const Schema& image_input_schema() {
           {"steps_budget", kInteger, "step cache: steps to compute; the others are forecast", {.min = 1, .max = 1000}},
           {"image",
            kString,
-           "image to start from: a data URL, or base64 of a PNG, JPEG or WebP file",
+           "image to start from: a data URL, or base64 of a PNG, JPEG, WebP, GIF, BMP or TIFF file",
            {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
           {"mask",
            kString,

@@ -20,6 +20,8 @@ enum class MaskForm : uint8_t {
   kTransparent,
 };
 
+/// Returns the error of a request with more than one image in `field`.
+ApiError several_images(const char* field);
 /// Converts a checked `input` to a job for a model. Files of a form replace `image` and `mask`.
 Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input, MaskForm masks = MaskForm::kWhite);
 

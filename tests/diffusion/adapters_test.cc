@@ -272,10 +272,9 @@ TEST(AdapterForms, LoKrIsAKroneckerProduct) {
 }
 
 TEST(AdapterForms, WhatIsMoreThanFactorsIsRefusedByName) {
-  for (const auto& [tensor, words] : {std::pair{"lora_unet_m.dora_scale", "DoRA is not supported"},
-                                      {"unet.m.lora_magnitude_vector", "DoRA is not supported"},
-                                      {"lora_unet_m.diff", "differences of whole weights"},
-                                      {"unet.m.lora_B.bias", "biases of the factors"}}) {
+  for (const auto& [tensor, words] : {std::pair{"lora_unet_m.w_norm", "trained norms are not supported"},
+                                      {"lora_unet_m.norm.diff", "differences of norms are not supported"},
+                                      {"unet.m.lora_A.bias", "biases of the first factor"}}) {
     testing::SafetensorsFile file = adapters_pairs({{"unet.m", 1}});
     const float one = 1;
     file.add(tensor, "F32", {1}, &one, sizeof one);

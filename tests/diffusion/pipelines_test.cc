@@ -13,6 +13,7 @@
 #include "support/image_golden.h"
 #include "support/npz.h"
 #include "support/temporary_folder.h"
+#include "support/torch_archive.h"
 
 namespace redline {
 namespace {
@@ -179,6 +180,63 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
   options.vae_folder = root + "flux_dev";
   EXPECT_THAT(ImageEngine::open(root + "pipeline_sd1", options).status().message(),
               ::testing::HasSubstr("Redline has AutoencoderKL, AutoencoderTiny"));
+}
+
+/// The latents of one step of a pipeline.
+std::vector<float> latents_of_folder(const std::string& path) {
+  ImageOptions options;
+  options.threads = 1;
+  options.max_side = 64;
+  options.dtype = Precision::kF32;
+  const auto engine = ImageEngine::open(path, options);
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  if (!engine.ok()) return {};
+  ImageRequest request = (*engine)->defaults();
+  request.prompts = {"a star"};
+  request.num_inference_steps = 2;
+  request.width = request.height = 16;
+  request.keep_latents = true;
+  const auto result = (*engine)->generate(request);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? result->latents.data : std::vector<float>();
+}
+
+TEST(UnetPipelines, FoldersOfPyTorchFilesEqualThoseOfSafetensors) {
+  const Changed c("pipeline_sd1");
+  const std::vector<float> expected = latents_of_folder(c.path);
+  for (const auto& [component, file] : {std::pair{"unet", "diffusion_pytorch_model.bin"},
+                                        {"vae", "diffusion_pytorch_model.bin"},
+                                        {"text_encoder", "pytorch_model.bin"}}) {
+    const std::string folder = c.path + "/" + component;
+    std::string bytes;
+    {
+      const auto checkpoint = Checkpoint::open(folder);
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+      std::vector<testing::TorchArchiveTensor> tensors;
+      for (const auto& [name, source] : checkpoint->tensors) {
+        ASSERT_EQ(source.view.dtype, DType::kBF16);
+        tensors.push_back(
+            {name, "BFloat16Storage", source.view.shape,
+             std::string(static_cast<const char*>(source.view.data), static_cast<size_t>(source.view.bytes()))});
+      }
+      // Versions of transformers before 4.31 saved it.
+      if (component == std::string("text_encoder"))
+        tensors.push_back({"text_model.embeddings.position_ids", "LongStorage", {1, 2}, std::string(16, '\0')});
+      bytes = testing::torch_archive(tensors);
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().filename() != "config.json") std::filesystem::remove(entry.path());
+    std::ofstream(folder + "/" + file, std::ios::binary) << bytes;
+  }
+  EXPECT_EQ(latents_of_folder(c.path), expected);
+  // Both names of an index, and what is missing is named.
+  std::filesystem::rename(c.path + "/unet/diffusion_pytorch_model.bin", c.path + "/unet/part-1.bin");
+  std::ofstream(c.path + "/unet/diffusion_pytorch_model.bin.index.json")
+      << R"({"metadata": {}, "weight_map": {"conv_in.bias": "part-1.bin"}})";
+  EXPECT_EQ(latents_of_folder(c.path), expected);
+  std::filesystem::remove(c.path + "/unet/part-1.bin");
+  EXPECT_THAT(ImageEngine::open(c.path).status().message(),
+              ::testing::HasSubstr("part-1.bin is missing, which diffusion_pytorch_model.bin.index.json names"));
 }
 
 TEST(UnetPipelines, MissingMaskRegeneratesAll) {

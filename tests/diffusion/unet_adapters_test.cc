@@ -129,8 +129,8 @@ TEST(UnetAdapters, AKernelOfAnotherSizeIsNamed) {
 
 TEST(UnetAdapters, OtherKindsAreRefusedByName) {
   for (const auto& [kind, words] : {std::pair{"lora_mid.weight", "Tucker forms are not supported"},
-                                    {"dora_scale", "DoRA is not supported"},
-                                    {"glora", "hada_w or LoKr's lokr_w"}}) {
+                                    {"b_norm", "trained norms are not supported"},
+                                    {"glora", "LoKr's lokr_w or .diff"}}) {
     const testing::TemporaryFolder folder;
     const std::string path = folder.path() + "/other.safetensors", tensor = fmt::format("lora_unet_conv_in.{}", kind);
     testing::SafetensorsFile file;

@@ -170,8 +170,6 @@ TEST(SafetensorsFolder, OneFileOrAnIndex) {
   };
   const auto index = [&](const std::string& text) { put_file(folder / "model.safetensors.index.json", text); };
   EXPECT_THAT(fails(), HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
-  put_file(folder / "pytorch_model.bin", "");
-  EXPECT_THAT(fails(), HasSubstr("must be exported as safetensors"));
 
   put_file(folder / "one.safetensors",
            with_header(object({entry("a", "F32", "1", 0, 4), entry("b", "F32", "1", 4, 8)})));

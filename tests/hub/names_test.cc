@@ -109,7 +109,7 @@ TEST(FileChoice, ATagIsAWholeWord) {
 TEST(FileChoice, Errors) {
   EXPECT_THAT(chosen({}), HasSubstr("not_found: has no files"));
   EXPECT_THAT(chosen({"a.txt"}), HasSubstr("not_found: has no weights"));
-  EXPECT_THAT(chosen({"config.json", "pytorch_model.bin"}), HasSubstr("unsupported: has only files of PyTorch"));
+  EXPECT_THAT(chosen({"model.pt"}), HasSubstr("unsupported: has only files of PyTorch"));
   EXPECT_THAT(chosen({"config.json", "model-00001-of-00002.safetensors"}), HasSubstr("part 2 of 2 is missing"));
   EXPECT_THAT(chosen({"config.json", "model.safetensors.index.json"}), HasSubstr("the weights that it lists are not"));
   EXPECT_THAT(chosen({"flux1-dev.safetensors"}), HasSubstr("name one of them"));

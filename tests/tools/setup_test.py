@@ -22,7 +22,7 @@ esac""",
     "id": 'cat "$FAKE/uid"',
     "g++": "echo 12",
 }
-BUILD = "g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libpng-dev libjpeg-dev libwebp-dev libboost-dev libssl-dev libcurl4-openssl-dev libedit-dev python3-dev".split()
+BUILD = "g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev libboost-dev libssl-dev libcurl4-openssl-dev libedit-dev python3-dev".split()
 
 
 class Machine:

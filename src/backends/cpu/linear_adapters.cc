@@ -41,6 +41,7 @@ struct AdapterShrink {
   struct Up {
     AdapterFactors factors;
     int64_t t_begin, begin, end, segment_rows;
+    float scale;  ///< of the factors and the adapter together
   };
   struct Group {
     std::shared_ptr<AdapterSite> site;
@@ -106,13 +107,14 @@ void AdapterShrink::begin_step(const StepContext& step) {
         if (factors == nullptr) continue;
         REDLINE_CHECK(rank + factors->rank <= group.site->max_rank);
         const int64_t t_begin = group.t_begin + rank;
-        group.ups.push_back({*factors, t_begin, adapted.begin, adapted.end, adapted.segment_rows});
+        const float scale = factors->scale * each.weight;
+        group.ups.push_back({*factors, t_begin, adapted.begin, adapted.end, adapted.segment_rows, scale});
         for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
           end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
           for (int64_t n = 0; n < factors->rank; n += kShrinkCols) {
             const int64_t width = std::min(kShrinkCols, factors->rank - n);
             parts.push_back({static_cast<const uint8_t*>(factors->down), packed_bytes(type, width, in_features), begin,
-                             end, n, width, t_begin, factors->scale * each.weight});
+                             end, n, width, t_begin, scale});
             parts.back().down += packed_bytes(type, n, in_features);
           }
         }
@@ -223,6 +225,13 @@ void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const fl
     args.x_stride = t_stride;
     by_rows(args);
   }
+}
+
+void AdapterExpand::add_bias(const LinearArgs& args, const AdapterFactors& factors, float scale) {
+  if (factors.bias == nullptr) return;
+  for (int64_t row = 0; row < args.rows; ++row)
+    for (int64_t n = args.n_begin; n < args.n_end; ++n)
+      args.y[row * args.y_stride + n] += scale * (args.gate ? args.gate[n] : 1) * factors.bias[n];
 }
 
 Status LinearAdapters::lower(LowerContext& c, const std::vector<Matrix>& matrices, const ActivationLayouts& layouts,
@@ -342,6 +351,7 @@ void LinearAdapters::expand(const Place& place, const LinearArgs& args, int64_t 
       part.y = args.y + (row - first_row) * args.y_stride - place.first_feature;
       expand_.add(part, up.factors, shrink_->t + row * shrink_->t_cols + up.t_begin, shrink_->t_cols, up.segment_rows,
                   buffer);
+      AdapterExpand::add_bias(part, up.factors, up.scale);
     }
   };
   const AdapterShrink::Up* next = nullptr;  // prefetched

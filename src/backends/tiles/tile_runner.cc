@@ -263,9 +263,19 @@ Status TileRunner::append_adapters(const StepContext& context, tiles::StepTables
           status = (down.ok() ? up : down).status().within(site->op);
           return;
         }
+        const float* bias = nullptr;
+        if (factors->bias) {
+          // A vector is packed as a matrix of one column.
+          const auto uploaded = upload_factor(*each.adapter, factors->bias, site->out_features, 1);
+          if (!uploaded.ok()) {
+            status = uploaded.status().within(site->op);
+            return;
+          }
+          bias = *uploaded;
+        }
         parts.push_back({*down, *up, static_cast<int32_t>(adapted.begin), static_cast<int32_t>(adapted.end),
-                         static_cast<int32_t>(factors->rank), static_cast<int32_t>(rank),
-                         factors->scale * each.weight});
+                         static_cast<int32_t>(factors->rank), static_cast<int32_t>(rank), factors->scale * each.weight,
+                         bias});
         rank += factors->rank;
       }
     });

@@ -96,6 +96,9 @@ Status conv2d_reference(ReferenceContext& c) {
     for_adapted_rows(c.adapters(), *a.adapters, c.sizes(), row, row + 1, [&](const AdaptedRows& rows) {
       for (const WeightedAdapter& each : rows.adapters) {
         const AdapterFactors* f = factors_at(each, *a.adapters);
+        for (int64_t n = 0; f != nullptr && f->bias != nullptr && n < c.out().cols(); ++n)
+          c.out().row(row)[n] +=
+              static_cast<double>(f->scale) * static_cast<double>(each.weight) * static_cast<double>(f->bias[n]);
         for (int64_t r = 0; f != nullptr && r < f->rank; ++r) {
           const double t = product_with(f->plain_down + r * channels * taps) * static_cast<double>(f->scale) *
                            static_cast<double>(each.weight);

@@ -1,5 +1,5 @@
-// Low-rank adapters of a product: t = x down^T, then y += t up^T (graph/adapters.h). Factors are packed float32 row
-// panels.
+// Low-rank adapters of a product: t = scale x down^T, then y += t up^T + scale bias (graph/adapters.h). Factors are
+// packed float32 row panels.
 #pragma once
 
 #include "kernels/tiles/conv2d.h"
@@ -56,7 +56,7 @@ struct BasicAdapterDown {
 using AdapterDown = BasicAdapterDown<AdapterDownArgs>;
 using ConvAdapterDown = BasicAdapterDown<ConvAdapterDownArgs>;
 
-/// Computes y = x + t up^T; y may be x.
+/// Computes y = x + t up^T + scale bias; y may be x.
 struct AdapterUp {
   struct Args {
     const float* x;
@@ -75,6 +75,7 @@ struct AdapterUp {
         const AdapterPart& part = step.adapter_parts[p];
         if (row < part.row_begin || row >= part.row_end) continue;
         const float* t = a.t + int64_t{row} * a.t_cols + part.t_begin;
+        if (part.bias) sum = sum + w.load(part.bias, col, mask) * part.scale;
         for (int r = 0; r < part.rank; ++r)
           sum = sum + w.load(part.up, panel_element(col, r, part.rank), mask) * w.load_uniform(t + r);
       }

@@ -80,6 +80,7 @@ struct AdapterPart {
   int32_t row_begin, row_end;
   int32_t rank, t_begin;  ///< columns of x down^T that belong to this adapter
   float scale;
+  const float* bias;  ///< [out_features], or nullptr
 };
 
 /// A LogitEdit; see graph/step.h.

@@ -44,7 +44,7 @@ const Schema generation_schema{"ImageGenerationRequest", fields_with({})};
 const Schema edit_schema{"ImageEditRequest", fields_with({{"image",
                                                            kString | kArray,
                                                            "the image; in a form, a file",
-                                                           {.min_items = 1, .max_items = 1, .items = &image_item}}})};
+                                                           {.min_items = 1, .max_items = 16, .items = &image_item}}})};
 
 const Schema image_schema{"Image",
                           {{"b64_json", kString, "base64 of the file"},
@@ -180,7 +180,10 @@ Outcome<Json> input_of(Json& body) {
       input[field.name] = *found;
   if (auto error = take_size(body, input)) return *error;
   if (const auto n = body.find("n"); n != body.end()) input["batch"] = *n;
-  if (const auto image = input.find("image"); image != input.end() && image->is_array()) *image = Json((*image)[0]);
+  if (const auto image = input.find("image"); image != input.end() && image->is_array()) {
+    if (image->size() > 1) return several_images("image");
+    *image = Json((*image)[0]);
+  }
   if (const auto quality = body.find("quality"); quality != body.end()) {
     if (quality->is_number()) input["quality"] = *quality;
     else if (*quality == "low") input["quality"] = 0.25;

@@ -93,6 +93,7 @@ void Conv2dAdapters::add_up(const AdapterFactors& factors, float scale, const Ti
   args.y = y;
   args.scratch = worker.scratch;
   up.add(args, factors, t, factors.rank, segment_rows, reinterpret_cast<uint8_t*>(t) + bytes);
+  AdapterExpand::add_bias(args, factors, scale);
 }
 
 Status Conv2dParams::init(LowerContext& c) {

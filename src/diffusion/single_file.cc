@@ -62,7 +62,7 @@ constexpr std::string_view kClipGConfig = R"({
 constexpr std::string_view kScheduler1 = R"({
   "_class_name": "PNDMScheduler", "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
   "num_train_timesteps": 1000, "skip_prk_steps": true, "set_alpha_to_one": false, "steps_offset": 1})";
-// Of the models for 768 x 768 pixels. Those for 512 predict the noise, which no tensor tells.
+// Scheduler of the models for 768 x 768 pixels. Models for 512 pixels predict the noise, which no tensor tells.
 constexpr std::string_view kScheduler2 = R"({
   "_class_name": "DDIMScheduler", "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
   "num_train_timesteps": 1000, "clip_sample": false, "set_alpha_to_one": false, "steps_offset": 1,
@@ -127,7 +127,7 @@ Result<WeightSources> read_tensors(const std::string& path, std::string& format)
   return tensors;
 }
 
-/// What a file of none of the families seems to be.
+/// Returns the kind of model that a file outside the families seems to be, for messages.
 std::string_view other_family(const WeightSources& tensors) {
   if (has_prefix(tensors, "conditioner.embedders.0.model.")) return "the refiner of Stable Diffusion XL";
   if (has_prefix(tensors, "model.diffusion_model.joint_blocks.")) return "Stable Diffusion 3";

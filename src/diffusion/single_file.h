@@ -12,7 +12,7 @@ namespace redline {
 /// One network of a family in the file.
 struct SingleFileComponent {
   std::string_view name, library, class_name;  ///< as in model_index.json
-  std::string_view prefix;                     ///< of its tensors
+  std::string_view prefix;                     ///< prefix of its tensors' names
   Result<WeightSources> (*rename)(const WeightSources& tensors, const nlohmann::json& config);
   std::string_view config;  ///< config.json of the family's published models
 };
@@ -31,20 +31,20 @@ std::span<const SingleFileFamily> single_file_families();
 /// recognized by names and shapes of tensors. Configurations are those of the family; tokenizers are not in such files.
 class SingleFile {
  public:
-  /// True: a safetensors file or a zip archive of PyTorch whose first bytes may be those of such a pipeline.
+  /// Returns true for a safetensors file or a zip archive of PyTorch whose first bytes may be those of such a pipeline.
   static bool may_be(const std::string& path);
   /// Maps the file and finds its family. A diffusers folder beside it, with the name of the file without its ending,
   /// or the folder that it lies in replaces the configurations of the family.
   /// unsupported: none of the families; the message names what the file seems to be and the families.
   static Result<SingleFile> open(const std::string& path);
 
-  /// What model_index.json of a diffusers folder would hold.
+  /// Returns the content that model_index.json of a diffusers folder would have.
   Result<nlohmann::json> model_index() const;
   Result<nlohmann::json> scheduler_config() const;
-  /// Config and weights of a component, under the names of diffusers. invalid_argument: the file has not all of its
+  /// Opens config and weights of a component, under the names of diffusers. invalid_argument: the file has not all of its
   /// tensors, or others; not_found: it has none, and the message names the component.
   Result<Checkpoint> open_component(std::string_view name) const;
-  /// The folder of a tokenizer. not_found: there is none beside the file; the message says where to put it.
+  /// Returns the folder of a tokenizer. not_found: there is none beside the file; the message says where to put it.
   Result<std::string> tokenizer_folder(std::string_view name) const;
 
  private:

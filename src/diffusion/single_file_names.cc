@@ -95,7 +95,7 @@ std::string unet_module(std::string_view original, int64_t layers) {
   return module.empty() || part != 0 ? "" : fmt::format("{}resnets.{}.{}", scope, layer, module);
 }
 
-/// The same of the autoencoder, whose decoder has `levels`.
+/// Returns the diffusers name of a module of the autoencoder, whose decoder has `levels`.
 std::string autoencoder_module(std::string_view original, int64_t levels) {
   if (original == "quant_conv" || original == "post_quant_conv") return std::string(original);
   NameReader r(original);

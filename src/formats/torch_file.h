@@ -42,7 +42,7 @@ class TorchFile {
 /// the variants fp16 and bf16. Errors as TorchFile::open; not_found: the folder has none of these; invalid_argument: an
 /// index that names other files than its own folder's, or two files with the same tensor.
 Result<std::vector<TorchFile>> open_torch_folder(const std::string& folder);
-/// Whether the folder has any of these.
+/// Returns true if the folder has any of these files.
 bool has_torch_weights(const std::string& folder);
 /// The type as safetensors names it: "F16" of "HalfStorage"; other names stay.
 std::string_view safetensors_type_of(std::string_view storage);

@@ -489,7 +489,7 @@ def request_seeds():
     save("form", "body", '{"a": 3, "b": ["x"], "c": "abc", "d": {"e": [1, null]}}')
     files = [{"rfilename": "config.json", "size": 2, "blobId": "a" * 40}, {"rfilename": "m-Q4_K_M-00001-of-00002.gguf"},
              {"rfilename": "m-Q4_K_M-00002-of-00002.gguf", "lfs": {"sha256": "b" * 64, "size": 5}}, {"rfilename": "1_Pooling/config.json"},
-             {"rfilename": "model.safetensors", "size": 9}, {"rfilename": "model_index.json"}, {"rfilename": "vae/config.json"}]
+             {"rfilename": "model.safetensors", "size": 9}, {"rfilename": "a-_b.gguf"}, {"rfilename": "model_index.json"}, {"rfilename": "vae/config.json"}]
     save("hub", "revision", json.dumps({"sha": "0" * 40, "siblings": files}))
     for name, text in {"name": "hf:owner/name@v1.0:dir/a.gguf", "address": "https://huggingface.co/owner/name/blob/main/a.gguf",
                        "tag": "hf.co/owner/name:Q8_0"}.items():

@@ -296,11 +296,14 @@ std::string quantization_of(std::string_view path) {
     const std::string_view before = cut == std::string_view::npos ? std::string_view() : rest.substr(0, cut);
     const std::string word = upper(cut == std::string_view::npos ? rest : rest.substr(cut + 1));
     // In "model_Q4_K_M", "model_" is skipped: the type may begin after any '_'.
-    for (size_t at = 0; at != std::string::npos; at = word.find('_', at)) {
-      if (at > 0) ++at;
-      if (!is_quantization(std::string_view(word).substr(at))) continue;
-      const bool is_dynamic = at == 0 && before.ends_with("UD");
-      return (is_dynamic ? "UD-" : "") + word.substr(at);
+    for (size_t at = 0;;) {
+      if (is_quantization(std::string_view(word).substr(at))) {
+        const bool is_dynamic = at == 0 && before.ends_with("UD");
+        return (is_dynamic ? "UD-" : "") + word.substr(at);
+      }
+      const size_t separator = word.find('_', at);
+      if (separator == std::string::npos) break;
+      at = separator + 1;
     }
     rest = before;
   }

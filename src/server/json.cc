@@ -65,6 +65,9 @@ std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::e
 Outcome<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     return bad_request("", "the body is empty; it must be a JSON object");
+  // The parser takes it for the end of the text, whatever follows.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return bad_request("", fmt::format("the body is not JSON: a zero byte at byte {}", zero));
   const Extent extent = extent_of(text);
   if (extent.is_too_deep) return bad_request("", fmt::format("the body is nested more than {} levels deep", kMaxDepth));
   if (extent.values > limits.max_values)

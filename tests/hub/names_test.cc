@@ -71,6 +71,8 @@ TEST(FileChoice, QuantizationsInNames) {
   EXPECT_EQ(quantization_of("m.IQ2_XXS.gguf"), "IQ2_XXS");
   EXPECT_EQ(quantization_of("m-UD-Q4_K_XL-00001-of-00003.gguf"), "UD-Q4_K_XL");
   EXPECT_EQ(quantization_of("BF16/m-00001-of-00002.gguf"), "BF16");
+  EXPECT_EQ(quantization_of("m-_Q4_0.gguf"), "Q4_0");  // a word that begins with '_' has an end
+  EXPECT_EQ(quantization_of("_/m-_KM.gguf"), "");
   EXPECT_EQ(quantization_of("gpt-oss-20b-mxfp4.gguf"), "MXFP4");
   EXPECT_EQ(quantization_of("m-TQ1_0.gguf"), "TQ1_0");
   EXPECT_EQ(quantization_of("Qwen3-0.6B-f16.gguf"), "F16");

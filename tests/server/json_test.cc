@@ -15,6 +15,11 @@ TEST(ServerJson, ValuesAreThoseOfTheText) {
   }
 }
 
+TEST(ServerJson, AZeroByteDoesNotEndTheText) {
+  EXPECT_FALSE(parse_json(std::string_view("{}\0{", 4)).ok());
+  EXPECT_EQ(parse_json(std::string_view("{}\0", 3)).error().message, "the body is not JSON: a zero byte at byte 2");
+}
+
 TEST(ServerJson, OfMembersOfOneNameTheLastCounts) {
   auto few = parse_json(R"({"a": 1, "b": 2, "a": {"c": 3}})");
   ASSERT_TRUE(few.ok());

@@ -21,9 +21,10 @@ struct FillInPrompt {
   std::vector<int32_t> stop_tokens;  ///< markers that end the text
 };
 
-/// Bavarian et al. 2022, arXiv:2207.14255. The format is that of the markers in the vocabulary: Qwen2.5-Coder,
-/// CodeGemma, Granite, StarCoder 2, CodeLlama, DeepSeek-Coder, Codestral, Seed-Coder, GLM-4. Other files come first,
-/// each after the marker of a file where the vocabulary has one. unsupported: the vocabulary has no such markers.
+/// Bavarian et al. 2022, arXiv:2207.14255. The markers are those that the model's file names (redline/fill_in.h), else
+/// those of a family by their names in the vocabulary: Qwen2.5-Coder, CodeGemma, Granite, StarCoder 2, CodeLlama,
+/// DeepSeek-Coder, Codestral, Seed-Coder, GLM-4. Other files come first, each after the marker of a file if there is
+/// one. 400: there are no such markers.
 /// `param`: the field that its error is about.
 Outcome<FillInPrompt> fill_in_prompt(const TextEngine& engine, const FillInRequest& request,
                                      const std::string& param = "");

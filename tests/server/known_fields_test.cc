@@ -464,6 +464,44 @@ TEST(FillIn, PromptsHaveTheMarkersOfTheFamily) {
   EXPECT_NE(std::find(ends.begin(), ends.end(), kFile), ends.end());
 }
 
+// tokenizer.ggml.fim_*_token_id of a GGUF file go before the names of families.
+TEST(FillIn, TheTokensThatAFileNamesGoFirst) {
+  const auto prompt_of = [](FieldServer& server) {
+    server.post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}, {"prompt", "c"}});
+    return server.engine->last.prompt;
+  };
+  FieldServer unknown_names;
+  unknown_names.engine->fill_in = {.prefix = 201, .suffix = 202, .middle = 203, .pad = 206};
+  EXPECT_EQ(prompt_of(unknown_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
+  EXPECT_EQ(unknown_names.engine->last.stop_tokens, std::vector<int32_t>{206});
+  unknown_names.engine->fill_in.repository = 204;
+  unknown_names.engine->fill_in.file = 205;
+  unknown_names.post(
+      "/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}, {"input_extra", {{{"filename", "f"}, {"text", "t"}}}}});
+  const std::vector<int32_t>& with_files = unknown_names.engine->last.prompt;
+  EXPECT_EQ(with_files.front(), 204);
+  EXPECT_EQ(std::count(with_files.begin(), with_files.end(), 205), 2);
+  // The names say another thing, and have no effect.
+  FieldServer other_names;
+  other_names.engine->markers = {{"<fim_prefix>", 211}, {"<fim_suffix>", 212}, {"<fim_middle>", 213}};
+  EXPECT_EQ(prompt_of(other_names), (std::vector<int32_t>{211, 'a', 212, 'b', 213, 'c'}));
+  other_names.engine->fill_in = {.prefix = 201, .suffix = 202, .middle = 203};
+  EXPECT_EQ(prompt_of(other_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
+  // The same two tokens as a family: the order is the family's, and so is what the file does not name.
+  FieldServer same_names;
+  same_names.engine->markers = {{"[PREFIX]", 201}, {"[SUFFIX]", 202}};
+  same_names.engine->fill_in = {.prefix = 201, .suffix = 202};
+  EXPECT_EQ(prompt_of(same_names), (std::vector<int32_t>{202, 'b', 201, 'a', 'c'}));
+  same_names.engine->markers = {{"<fim_prefix>", 201}, {"<fim_suffix>", 202}, {"<fim_middle>", 203}};
+  EXPECT_EQ(prompt_of(same_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
+  // Ids outside of the vocabulary, and a prefix alone, name nothing.
+  for (const FillInTokens& tokens : {FillInTokens{.prefix = 201, .suffix = 256}, FillInTokens{.prefix = 201}}) {
+    FieldServer server;
+    server.engine->fill_in = tokens;
+    server.post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}}, 400);
+  }
+}
+
 TEST(FillIn, AModelWithoutMarkersSaysSo) {
   FieldServer server;
   for (const char* path : {"/infill", "/v1/completions", "/api/generate"}) {

@@ -128,7 +128,7 @@ bool begins_answer(const Json& message) {
   return message["role"] == "assistant" && (message.value("prefix", false) || message.value("partial", false));
 }
 
-std::optional<ApiError> check_messages(const Json& messages, const std::string& name) {
+std::optional<ApiError> check_messages(const Json& messages, const std::string& name, CallIds ids) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& m = messages[i];
     const std::string path = fmt::format("{}[{}]", name, i);
@@ -138,7 +138,7 @@ std::optional<ApiError> check_messages(const Json& messages, const std::string& 
     };
     const auto has = [&](const char* field) { return m.contains(field) && !m[field].empty(); };
     const bool is_assistant = m["role"] == "assistant";
-    if (m["role"] == "tool" && !m.contains("tool_call_id") && !m.contains("tool_name"))
+    if (ids == CallIds::kRequired && m["role"] == "tool" && !m.contains("tool_call_id"))
       return missing(".tool_call_id", "the id of the call that the tool answers");
     const bool has_more =
         is_assistant && (has("tool_calls") || has("function_call") || has("refusal") || !reasoning_of(m).empty());

@@ -390,6 +390,60 @@ TEST(KnownFields, MessagesAreWhole) {
             "messages[0].content");
 }
 
+TEST(KnownFields, CallsAndTheirResultsNameEachOther) {
+  FieldServer server;
+  const Json question = {{"role", "user"}, {"content", "Yes?"}};
+  const auto messages = [&](const Json& block, const char* role, int status) {
+    return server.post("/v1/messages",
+                       {{"model", "fake"},
+                        {"max_tokens", 9},
+                        {"messages", {question, {{"role", role}, {"content", Json::array({block})}}}}},
+                       status);
+  };
+  const auto error_of = [&](const Json& block, const char* role) {
+    return messages(block, role, 400)["error"]["message"].get<std::string>();
+  };
+  const Json use = {{"type", "tool_use"}, {"id", "c"}, {"name", "f"}, {"input", {{"a", 1}}}};
+  const Json result = {{"type", "tool_result"}, {"tool_use_id", "c"}, {"content", "a"}};
+  messages(result, "user", 200);
+  server.post("/v1/messages", {{"model", "fake"},
+                               {"max_tokens", 9},
+                               {"messages",
+                                {question,
+                                 {{"role", "assistant"}, {"content", Json::array({use})}},
+                                 {{"role", "user"}, {"content", Json::array({result})}}}}});
+  const std::tuple<Json, const char*, const char*> required[] = {
+      {use, "assistant", "id"}, {use, "assistant", "name"}, {result, "user", "tool_use_id"}};
+  for (const auto& [whole, role, field] : required) {
+    const std::string start = fmt::format("messages[1].content[0].{} is missing: ", field);
+    Json block = whole;
+    block[field] = "";
+    EXPECT_EQ(error_of(block, role).substr(0, start.size()), start);
+    block.erase(field);
+    EXPECT_EQ(error_of(block, role).substr(0, start.size()), start);
+  }
+  // Responses: every call and every output has a call_id.
+  const Json items[] = {{{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", "{}"}},
+                        {{"type", "function_call_output"}, {"call_id", "c"}, {"output", "a"}},
+                        {{"type", "custom_tool_call"}, {"call_id", "c"}, {"name", "f"}, {"input", "a"}},
+                        {{"type", "custom_tool_call_output"}, {"call_id", "c"}, {"output", "a"}},
+                        {{"type", "local_shell_call"}, {"call_id", "c"}, {"action", {{"command", {"ls"}}}}},
+                        {{"type", "shell_call"}, {"call_id", "c"}, {"action", {{"commands", {"ls"}}}}},
+                        {{"type", "shell_call_output"}, {"call_id", "c"}, {"output", "a"}},
+                        {{"type", "apply_patch_call"}, {"call_id", "c"}, {"operation", {{"type", "delete_file"}}}},
+                        {{"type", "apply_patch_call_output"}, {"call_id", "c"}, {"output", "a"}}};
+  for (Json item : items) {
+    server.post("/v1/responses", {{"input", Json::array({item})}});
+    item.erase("call_id");
+    const Json error = server.post("/v1/responses", {{"input", Json::array({item})}}, 400)["error"];
+    EXPECT_EQ(error["message"], "input[0].call_id is missing") << item;
+    EXPECT_EQ(error["param"], "input[0].call_id");
+  }
+  // Ollama's messages need neither an id nor the name of the tool.
+  server.post("/api/chat", {{"model", "fake"}, {"messages", {question, {{"role", "tool"}, {"content", "sunny"}}}}});
+  EXPECT_TRUE(server.prompt_has("sunny"));
+}
+
 TEST(KnownFields, APrefixIsContinued) {
   FieldServer server;
   for (const char* name : {"prefix", "partial"}) {

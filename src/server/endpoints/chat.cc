@@ -92,7 +92,7 @@ const Schema chat_answer_schema{
 /// 400: the messages are not whole, or a prompt that ends in two ways.
 Outcome<ChatPrompt> chat_prompt(Call& call, const TextEngine& engine) {
   const Json& body = call.body;
-  if (auto error = check_messages(body["messages"], "messages")) return *error;
+  if (auto error = check_messages(body["messages"], "messages", CallIds::kRequired)) return *error;
   ChatPrompt prompt;
   SERVER_ASSIGN(prompt.messages, plain_messages(body["messages"]));
   SERVER_ASSIGN(prompt.client_tools, chat_tools(body.value("tools", Json::array())));

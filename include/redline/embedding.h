@@ -84,7 +84,9 @@ struct EmbedRequest {
   std::optional<bool> normalize;             ///< to length 1; unset: as the model's files say
   int64_t dimensions = 0;                    ///< keep this many and normalize again (Matryoshka); 0: all
   bool keep_token_states = false;            ///< the result has token_states too; unsupported: the model is a decoder
-  std::function<bool()> goes_on;  ///< called before each step; false ends the call as `cancelled`. Empty: yes
+  /// Called before each step, and after each slice of a text while it is encoded (EncodeLimits::kSliceBytes). False
+  /// ends the call as `cancelled`. Empty: yes.
+  std::function<bool()> goes_on;
 };
 
 struct Embeddings {
@@ -128,6 +130,7 @@ class EmbeddingEngine {
 
   /// Texts of different lengths share steps without padding. The bits of an embedding do not depend on the other texts
   /// with dtype f32 and, on CPUs without a tile unit, for weights that are not block formats (docs/numerics.md).
+  /// A text is encoded only as far as `truncate` keeps it, or until it has several times max_length tokens.
   /// invalid_argument, with the index of the text: it is longer than max_length (both numbers), has no tokens, or an id
   /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;

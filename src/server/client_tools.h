@@ -18,6 +18,7 @@ struct ClientTool {
   std::string space;       ///< the namespace that holds it; "": none
   bool is_custom = false;  ///< takes a text, which the model gives as the only argument `input`
   Json grammar = nullptr;  ///< a custom tool's `format` of type grammar, which a demanded call follows; null: none
+  bool is_strict = false;  ///< a keyword of its schema that a demanded call cannot follow is an error
 };
 
 /// The result of reading `tools` of a request.

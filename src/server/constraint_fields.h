@@ -18,6 +18,11 @@ struct NamedConstraint {
 };
 /// The constraint of a checked body. 400: more than one field, or a format without its schema.
 Outcome<NamedConstraint> constraint_of(const Json& body);
+/// 400: both are set.
+std::optional<ApiError> check_exclusive(const NamedConstraint& first, const NamedConstraint& second);
+/// Sets how JSON is written, and whether members beyond `properties` are, by the options of a checked body. They hold for
+/// its constraint, whichever field has that, and for the arguments of calls that it demands.
+void set_json_format(const Json& body, JsonFormat& json);
 /// The constraint of a format. `field`: its path.
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field);
 /// The text is JSON of this schema. Strict: a keyword that cannot be enforced is an error, and is not left out.

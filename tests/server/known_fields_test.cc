@@ -670,5 +670,104 @@ TEST(KnownFields, TheFormatOfAJsonObjectMayHaveASchema) {
   EXPECT_EQ(Json::parse(server.engine->last.constraint.text), schema);
 }
 
+// How JSON is written is an option beside the schema, whichever field has that.
+TEST(KnownFields, OptionsOfJsonHoldForEverySchema) {
+  FieldServer server;
+  const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}};
+  const Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", schema}}}};
+  const Json with_schema[] = {{{"response_format", {{"type", "json_object"}}}},
+                              {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}},
+                              {{"structured_outputs", {{"json", schema}}}},
+                              {{"structured_outputs", {{"json_object", true}}}},
+                              {{"guided_json", schema}},
+                              {{"json_schema", schema}},
+                              {{"tools", {tool}}, {"tool_choice", "required"}}};
+  const auto format_of = [&](Json body, const Json& options) {
+    body.merge_patch(options);
+    server.chat(body);
+    return server.engine->last.constraint.json;
+  };
+  for (const Json& body : with_schema) {
+    EXPECT_FALSE(format_of(body, Json::object()).is_compact) << body;
+    EXPECT_FALSE(format_of(body, Json::object()).allows_additional) << body;
+    EXPECT_TRUE(format_of(body, Json::object()).is_relaxed) << body;
+    for (const Json& compact :
+         {Json{{"structured_outputs", {{"disable_any_whitespace", true}}}},
+          Json{{"structured_outputs", {{"whitespace_pattern", ""}}}}, Json{{"guided_whitespace_pattern", ""}}}) {
+      EXPECT_TRUE(format_of(body, compact).is_compact) << body << compact;
+      EXPECT_FALSE(format_of(body, compact).allows_additional) << body << compact;
+      EXPECT_EQ(server.ignored, "");
+    }
+    EXPECT_FALSE(format_of(body, {{"structured_outputs", {{"disable_any_whitespace", false}}}}).is_compact);
+    EXPECT_FALSE(format_of(body, {{"structured_outputs", {{"whitespace_pattern", "[ ]*"}}}}).is_compact);
+    EXPECT_EQ(server.ignored, "structured_outputs.whitespace_pattern");
+    EXPECT_FALSE(format_of(body, {{"guided_whitespace_pattern", "[ ]*"}}).is_compact);
+    EXPECT_EQ(server.ignored, "guided_whitespace_pattern");
+    EXPECT_TRUE(
+        format_of(body, {{"structured_outputs", {{"disable_additional_properties", false}}}}).allows_additional);
+    EXPECT_FALSE(
+        format_of(body, {{"structured_outputs", {{"disable_additional_properties", true}}}}).allows_additional);
+  }
+  server.post("/v1/responses", {{"input", "Yes?"},
+                                {"text", {{"format", {{"type", "json_schema"}, {"name", "a"}, {"schema", schema}}}}},
+                                {"structured_outputs", {{"disable_any_whitespace", true}}}});
+  EXPECT_TRUE(server.engine->last.constraint.json.is_compact);
+  const Json error = server.post(
+      "/v1/responses", {{"input", "Yes?"}, {"text", {{"format", {{"type", "json_object"}}}}}, {"guided_json", schema}},
+      400)["error"];
+  EXPECT_EQ(error["message"], "text.format and guided_json exclude each other");
+  EXPECT_EQ(server.param_of({{"guided_json", schema}, {"grammar", "root ::= \"a\""}}), "\"grammar\"");
+}
+
+// `strict` makes a keyword that cannot be enforced an error; else the header names it, with the field of its schema.
+TEST(KnownFields, KeywordsThatAreNotEnforcedAreNamed) {
+  FieldServer server;
+  server.engine->unenforced = {"oneOf", "uniqueItems"};
+  const Json schema = {{"type", "array"}, {"uniqueItems", true}};
+  const auto named = [](const std::string& field) { return field + ".oneOf, " + field + ".uniqueItems"; };
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}};
+  server.chat({{"response_format", format}});
+  EXPECT_EQ(server.ignored, named("response_format.json_schema.schema"));
+  for (const bool strict : {false, true}) {
+    Json with = format;
+    with["json_schema"]["strict"] = strict;
+    server.chat({{"response_format", with}});
+    EXPECT_EQ(server.ignored, strict ? "" : named("response_format.json_schema.schema"));
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    const Json flat = {{"type", "json_schema"}, {"name", "a"}, {"schema", schema}, {"strict", strict}};
+    server.post("/v1/responses", {{"input", "Yes?"}, {"text", {{"format", flat}}}});
+    EXPECT_EQ(server.ignored, strict ? "" : named("text.format.schema"));
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    const Json tool = {{"type", "function"},
+                       {"function", {{"name", "f"}, {"parameters", {{"type", "object"}}}, {"strict", strict}}}};
+    server.chat({{"tools", {tool}}, {"tool_choice", "required"}});
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    EXPECT_EQ(server.ignored, strict ? "" : "tools[].function.strict, " + named("tools"));
+    const Json claude = {{"name", "f"}, {"input_schema", {{"type", "object"}}}, {"strict", strict}};
+    server.post("/v1/messages", {{"model", "fake"},
+                                 {"max_tokens", 9},
+                                 {"messages", {{{"role", "user"}, {"content", "Yes?"}}}},
+                                 {"tools", {claude}},
+                                 {"tool_choice", {{"type", "any"}}}});
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    const Json flat_tool = {
+        {"type", "function"}, {"name", "f"}, {"parameters", {{"type", "object"}}}, {"strict", strict}};
+    server.post("/v1/responses", {{"input", "Yes?"}, {"tools", {flat_tool}}, {"tool_choice", "required"}});
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+  }
+  server.chat({{"structured_outputs", {{"json", schema}}}});
+  EXPECT_EQ(server.ignored, named("structured_outputs.json"));
+  server.chat({{"guided_json", schema}});
+  EXPECT_EQ(server.ignored, named("guided_json"));
+  const Json messages = Json::array({{{"role", "user"}, {"content", "Yes?"}}});
+  server.post("/v1/messages", {{"model", "fake"},
+                               {"max_tokens", 9},
+                               {"messages", messages},
+                               {"output_config", {{"format", {{"type", "json_schema"}, {"schema", schema}}}}}});
+  EXPECT_EQ(server.ignored, named("output_config.format.schema"));
+  server.post("/api/chat", {{"model", "fake"}, {"messages", messages}, {"format", schema}});
+  EXPECT_EQ(server.ignored, named("format"));
+}
+
 }  // namespace
 }  // namespace redline::server

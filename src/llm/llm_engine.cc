@@ -160,12 +160,10 @@ void LlmEngine::count_bounds(const MachineLimitsOf& limits_of) {
 
 Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
   REDLINE_ASSIGN(std::vector<WeightedAdapter> selected, model_.adapters->select(adapters));
-  return std::unique_ptr<Sequence>(new TextSequence(*stepper_, model_.info.vocab_size, std::move(selected)));
+  return std::unique_ptr<Sequence>(new TextSequence(*stepper_, model_.info, std::move(selected)));
 }
 
-Status LlmEngine::run_batch(std::span<BatchEntry> batch) {
-  return redline::run_batch(*stepper_, model_.info.vocab_size, batch);
-}
+Status LlmEngine::run_batch(std::span<BatchEntry> batch) { return redline::run_batch(*stepper_, model_.info, batch); }
 
 int64_t LlmEngine::free_cache_tokens() const {
   std::lock_guard lock(stepper_->mutex());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -33,8 +34,17 @@ class SchemaDocument {
   /// What $ref and the like lead to, and the schema of kAt; nullptr: the schema has no reference. invalid_argument: a
   /// reference that leads nowhere. unsupported: another document.
   Result<const Json*> target_of(const Json& schema);
-  /// Adds what allOf and references lead to, in order; and the lists of anyOf and oneOf among them. Other keywords that
-  /// combine schemas are left as they are.
+  /// The schemas that hold where one does, and lists of which one holds.
+  struct Parts {
+    Schemas schemas;
+    std::vector<const Json*> lists;
+  };
+  using PartsOf = std::function<Result<const Parts*>(const Json& schema)>;
+  /// Replaces `schemas` by all schemas that hold where these do, in order, each once, without `true`; adds the lists of
+  /// all of them to `alternatives`. The parts of a schema are used before those of the next one are asked for.
+  Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives, const PartsOf& parts_of);
+  /// The same with what allOf and references lead to, and the lists of anyOf and oneOf. Other keywords that combine
+  /// schemas are left as they are.
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);
   /// Draft 7 and before: siblings of a $ref are ignored.
   bool ref_hides_siblings() const { return ref_hides_siblings_; }

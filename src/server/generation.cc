@@ -98,11 +98,6 @@ const std::vector<Field>& beam_fields() {
   return fields;
 }
 
-const std::vector<std::pair<std::string, std::string>>& refused_generation_fields() {
-  static const std::vector<std::pair<std::string, std::string>> fields = {};
-  return fields;
-}
-
 std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request) {
   const int num_top = body.value("top_logprobs", 0);
   if (body.value("logprobs", false)) request.num_logprobs = num_top;

@@ -8,9 +8,6 @@ namespace redline::server {
 
 /// Fields of every request that generates, under OpenAI's and vLLM's names.
 const std::vector<Field>& generation_fields();
-/// Fields that would change the answer.
-const std::vector<std::pair<std::string, std::string>>& refused_generation_fields();
-
 /// Sampling, stop strings, adapters, constraint, client, priority and time limit of a checked body. The seed of choice
 /// i is seed + i. The endpoint may have set call.constraint.
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);

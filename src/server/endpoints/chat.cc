@@ -52,8 +52,7 @@ const Schema chat_request_schema{
                        {"parallel_tool_calls", kBoolean, "false: at most one call"},
                        {"modalities", kArray, "", {.items = &chat_text_item}},
                        {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
-               joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields())),
-    .refused = refused_generation_fields()};
+               joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields()))};
 const Schema template_schema{
     .name = "ApplyTemplateRequest",
     .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};

@@ -48,8 +48,7 @@ const Schema llama_completion_schema{
                  kString | kArray | kObject,
                  "a text, token ids, both in one list, or a list of these; {\"prompt_string\"} is a text",
                  {.required = true, .max_items = 1 << 20, .object = &llama_open_schema, .items = &llama_any_item}}},
-               llama_fields()),
-    .refused = refused_generation_fields()};
+               llama_fields())};
 const Schema infill_schema{
     .name = "LlamaInfillRequest",
     .fields =
@@ -57,8 +56,7 @@ const Schema infill_schema{
                 {"input_suffix", kString, "the text after it"},
                 {"input_extra", kArray, "other files of the project", {.max_items = 1000, .items = &llama_file_item}},
                 {"prompt", kString, "the begin of the text between them"}},
-               llama_fields()),
-    .refused = refused_generation_fields()};
+               llama_fields())};
 const Schema llama_answer_schema{"LlamaCompletion",
                                  {{"content", kString, ""},
                                   {"tokens", kArray, "ids, with return_tokens or stream", {.items = &llama_any_item}},

@@ -136,7 +136,7 @@ Outcome<FillInPrompt> fill_in_prompt(const TextEngine& engine, const FillInReque
     }
     for (const auto& [name, text] : request.files) {
       mark(markers->file);
-      add(has_files ? name + "\n" + text : text + "\n");
+      add(has_files ? fmt::format("{}\n{}", name, text) : fmt::format("{}\n", text));
     }
     if (has_files) {
       mark(markers->file);

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 # layer -> layers that it may include besides itself. "status" is include/redline/status.h, rgb_image.h, chat.h,
-# device_notice.h, json_format.h and precision.h, the public headers that the lower layers share; redline/runtime.h belongs to
+# device_notice.h, json_format.h, fill_in.h and precision.h, the public headers that the lower layers share; redline/runtime.h belongs to
 # "runtime"; "api" is all of include/redline. The folders of kernels/ and backends/ are layers of their own: what runs on
 # one device knows nothing of another.
 _CORE = ["status", "base", "tensor", "kernels/cpu", "graph", "backends", "backends/cpu", "runtime"]
@@ -108,7 +108,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 def layer_of_include(name):
     if name in ("redline/status.h", "redline/rgb_image.h", "redline/chat.h", "redline/device_notice.h", "redline/precision.h",
-                "redline/json_format.h"):
+                "redline/json_format.h", "redline/fill_in.h"):
         return "status"
     if name == "redline/runtime.h":
         return "runtime"

@@ -195,6 +195,11 @@ REDLINE_C_API redline_code redline_model_encode(redline_model* model, const char
 /* Converts token ids to text. `special`: special tokens appear by their names. `length` may be NULL. */
 REDLINE_C_API redline_code redline_model_decode(redline_model* model, const int32_t* tokens, size_t num_tokens,
                                                 int32_t special, char** text, size_t* length, redline_error** error);
+/* The bytes of one token within a text, with a zero byte after their end; they may be a part of a character. Special
+ * tokens have the bytes of their names if `special`, else none. For tokens of redline_token_logprob. invalid_argument:
+ * an id outside the vocabulary. not_found: no tokenizer. */
+REDLINE_C_API redline_code redline_model_token_bytes(redline_model* model, int32_t token, int32_t special, char** bytes,
+                                                     size_t* length, redline_error** error);
 
 /* Renders a conversation in the model's chat format, as text for redline_prompt or for redline_model_encode() with
  * parse_special. `messages_json`: a list of messages as in OpenAI's API; `tools_json`: a list of tools, or NULL;

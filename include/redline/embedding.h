@@ -86,7 +86,9 @@ struct EmbedRequest {
   std::optional<bool> normalize;           ///< scales embeddings to length 1; unset: as the model's files say
   int64_t dimensions = 0;                  ///< keep this many and normalize again (Matryoshka); 0: all
   bool keep_token_states = false;          ///< also returns token_states; `unsupported` if the model is a decoder
-  std::function<bool()> goes_on;  ///< called before each step; false ends the call as `cancelled`. May be empty
+  /// Called before each step, and after each slice of a text while it is encoded (EncodeLimits::kSliceBytes). False
+  /// ends the call as `cancelled`. May be empty.
+  std::function<bool()> goes_on;
 };
 
 /// Result of EmbeddingEngine::embed().
@@ -134,9 +136,10 @@ class EmbeddingEngine {
 
   /// Computes embeddings. Texts of different lengths share steps without padding. The bits of an embedding do not
   /// depend on the other texts with dtype f32 and, on CPUs without a tile unit, for weights that are not block formats
-  /// (docs/numerics.md). invalid_argument, with the index of the text: it is longer than max_length (the message has
-  /// both numbers), has no tokens, or has an id outside the vocabulary. Also invalid_argument: an unknown prompt name,
-  /// or `dimensions` above those of the model.
+  /// (docs/numerics.md). A text is encoded only as far as `truncate` keeps it, or until it has several times max_length
+  /// tokens. invalid_argument, with the index of the text: it is longer than max_length (the message has both numbers),
+  /// has no tokens, or has an id outside the vocabulary. Also invalid_argument: an unknown prompt name, or `dimensions`
+  /// above those of the model.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
   /// Computes several requests whose texts share steps. Calls `done` with the index of a request and its result as soon
   /// as it is known, on the calling thread. An error of one request does not affect the others.

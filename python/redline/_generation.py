@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redline._progress import ProgressBar
-from redline.errors import InvalidArgument
+from redline.errors import InvalidArgument, NotFound
 from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Generation:
         c = self.use().completion(index)
         tokens, logprobs = c.tokens, None
         if self.has_logprobs:
-            logprobs = [TokenLogprob(token, logprob, tuple(top)) for token, (logprob, top) in zip(tokens, c.logprobs)]
+            logprobs = [self._logprob(token, logprob, top) for token, (logprob, top) in zip(tokens, c.logprobs)]
         values: dict[str, Any] = {
             "text": c.text,
             "token_ids": tokens,
@@ -92,13 +92,20 @@ class Generation:
     def completions(self) -> list[Completion]:
         return [self.completion(i) for i in range(self.count)]
 
+    def _logprob(self, token: int, logprob: float, top: list[tuple[int, float]]) -> TokenLogprob:
+        try:
+            text = self._model.token_bytes(token, True)
+        except NotFound:  # the model has no tokenizer, and the prompt was ids
+            text = b""
+        return TokenLogprob(token, logprob, tuple(top), text)
+
     def chunk(self, piece: _redline.Piece, is_callback: bool = False) -> Chunk | None:
         """What a piece adds; None: nothing. A callback cannot read why the text has ended."""
         text, number = piece.text, piece.token
         token = None if number < 0 else number
         logprob = None
         if self.has_logprobs and token is not None:
-            logprob = TokenLogprob(token, piece.logprob, tuple(piece.top))
+            logprob = self._logprob(token, piece.logprob, piece.top)
         if self.readers is not None:
             end = int(piece.is_last)
             if end and not is_callback:

@@ -42,12 +42,14 @@ class Timings:
 class TokenLogprob:
     """A token, the natural logarithm of its probability (before temperature and truncation), and the most likely tokens.
 
-    ``top`` has pairs of a token id and its log probability, most likely first.
+    ``top`` has pairs of a token id and its log probability, most likely first. ``token_bytes`` may be a part of a character;
+    those of the most likely tokens are ``Tokenizer.token_bytes(token_id)``.
     """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    token_bytes: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -97,6 +97,14 @@ class Tokenizer:
             raise InvalidArgument(f"token id {wrong} is outside the vocabulary of {self.vocab_size} tokens")
         return self._model._use().decode(ids, not skip_special_tokens)
 
+    def token_bytes(self, token_id: int, *, skip_special_tokens: bool = False) -> bytes:
+        """The bytes of one token within a text; they may be a part of a character. ``decode`` would have U+FFFD for these.
+
+        Special tokens have the bytes of their names, or none with ``skip_special_tokens``.
+        InvalidArgument: an id outside the vocabulary. NotFound: the model has no tokenizer.
+        """
+        return self._model._use().token_bytes(ids_of("token_id", [token_id])[0], not skip_special_tokens)
+
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]] | None = None,
                             tokenize: bool = True, add_generation_prompt: bool = False, **variables: Any) -> Any:
         """The conversation in the model's format: token ids, or text with ``tokenize=False``.

@@ -226,6 +226,22 @@ redline_code redline_model_decode(redline_model* model, const int32_t* tokens, s
   });
 }
 
+redline_code redline_model_token_bytes(redline_model* model, int32_t token, int32_t special, char** bytes,
+                                       size_t* length, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(bytes), "bytes"));
+    REDLINE_TRY(required(length, "length"));
+    *bytes = nullptr;
+    *length = 0;
+    REDLINE_TRY(usable(model, "model"));
+    const TextEngine& engine = *model->shared->engine;
+    if (!engine.info().has_tokenizer) return not_found("{} has no tokenizer", engine.info().path);
+    if (token < 0 || token >= engine.info().vocab_size)
+      return invalid_argument("token {} is outside the vocabulary of {}", token, engine.info().vocab_size);
+    return give_text(engine.token_bytes(token, special != 0), bytes, length);
+  });
+}
+
 redline_code redline_model_render_chat(redline_model* model, const char* messages_json, const char* tools_json,
                                        const char* variables_json, int32_t add_generation_prompt, char** text,
                                        size_t* length, redline_error** error) {

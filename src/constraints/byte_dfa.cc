@@ -101,6 +101,24 @@ Status build(const Grammar& grammar, Grammar::Expr expression, Nfa& nfa, uint32_
   return internal("a regular language has no rules");
 }
 
+/// cuts[b]: some edge tells byte b from byte b - 1.
+std::array<bool, 257> cuts_of(const Nfa& nfa) {
+  std::array<bool, 257> cuts = {};
+  for (const auto& edges : nfa.edges)
+    for (const Nfa::Edge& e : edges) cuts[e.lo] = cuts[e.hi + 1U] = true;
+  return cuts;
+}
+
+/// The class of each byte: bytes without a cut between them have one. Returns the number of classes.
+uint32_t number_classes(const std::array<bool, 257>& cuts, std::array<uint8_t, 256>& classes) {
+  uint32_t last = 0;
+  for (size_t b = 0; b < 256; ++b) {
+    if (b > 0 && cuts[b]) ++last;
+    classes[b] = static_cast<uint8_t>(last);
+  }
+  return last + 1;
+}
+
 }  // namespace
 
 template <class Key, class Step, class Accepts>
@@ -136,15 +154,8 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression, 
   Nfa nfa;
   const uint32_t first = nfa.add_state(), last = nfa.add_state();
   REDLINE_TRY(build(grammar, expression, nfa, first, last, deadline));
-  std::array<bool, 257> cuts = {};
-  for (const auto& edges : nfa.edges)
-    for (const Nfa::Edge& e : edges) cuts[e.lo] = cuts[e.hi + 1U] = true;
   std::array<uint8_t, 256> classes = {};
-  uint32_t num_classes = 1;
-  for (size_t b = 0; b < 256; ++b) {
-    if (b > 0 && cuts[b]) ++num_classes;
-    classes[b] = static_cast<uint8_t>(num_classes - 1);
-  }
+  const uint32_t num_classes = number_classes(cuts_of(nfa), classes);
   using Set = std::vector<uint32_t>;
   std::vector<uint32_t> mark(nfa.edges.size(), 0);
   uint32_t round = 0;
@@ -185,9 +196,7 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression,
   Nfa nfa;
   const uint32_t first = nfa.add_state(), last = nfa.add_state();
   REDLINE_TRY(build(grammar, expression, nfa, first, last, deadline));
-  std::array<bool, 257> cuts = {};
-  for (const auto& edges : nfa.edges)
-    for (const Nfa::Edge& e : edges) cuts[e.lo] = cuts[e.hi + 1U] = true;
+  std::array<bool, 257> cuts = cuts_of(nfa);
   std::vector<std::vector<Nfa::Assertion>> met(nfa.edges.size());
   for (const Nfa::Assertion& a : nfa.assertions) met[a.from].push_back(a);
   struct Ends {
@@ -200,11 +209,7 @@ Result<ByteDfa> ByteDfa::from(const Grammar& grammar, Grammar::Expr expression,
     ends.back().all.flip();
   }
   std::array<uint8_t, 256> classes = {};
-  uint32_t num_classes = 1;
-  for (size_t b = 0; b < 256; ++b) {
-    if (b > 0 && cuts[b]) ++num_classes;
-    classes[b] = static_cast<uint8_t>(num_classes - 1);
-  }
+  const uint32_t num_classes = number_classes(cuts, classes);
   using Needed = std::vector<std::pair<uint32_t, uint32_t>>;  // sorted pairs: number of an assertion and its state
   using Thread = std::pair<uint32_t, Needed>;
   using Key = std::pair<std::vector<Thread>, std::vector<uint32_t>>;

@@ -5,7 +5,7 @@
 #include "constraints/constraint_cache.h"
 #include "constraints/gbnf.h"
 #include "constraints/json_schema.h"
-#include "constraints/regex_syntax.h"
+#include "constraints/plain_grammars.h"
 
 namespace redline {
 
@@ -44,11 +44,7 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_regex(std::string_vie
                                                                  const ConstraintLimits& limits) {
   REDLINE_TRY(check_constraint_size(regex, limits));
   CompileDeadline deadline(limits);
-  REDLINE_ASSIGN(const RegexSyntax syntax, RegexSyntax::parse(regex));
-  Grammar grammar;
-  grammar.root = grammar.add_rule("root");
-  REDLINE_ASSIGN(const Grammar::Expr whole, syntax.whole(grammar, deadline));
-  grammar.define(grammar.root, whole);
+  REDLINE_ASSIGN(const Grammar grammar, grammar_of_regex(regex, deadline));
   return compile(grammar, std::move(trie), limits, deadline);
 }
 
@@ -65,14 +61,8 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_json_schema(std::stri
 Result<std::shared_ptr<const Constraint>> Constraint::from_choices(std::span<const std::string> choices,
                                                                    std::shared_ptr<const TokenTrie> trie,
                                                                    const ConstraintLimits& limits) {
-  if (choices.empty()) return invalid_argument("there are no choices");
-  size_t bytes = 0;
-  for (const std::string& choice : choices) bytes += choice.size();
-  if (bytes > limits.max_input_bytes) return invalid_argument("the choices have more than {} bytes", bytes);
   CompileDeadline deadline(limits);
-  Grammar grammar;
-  grammar.root = grammar.add_rule("root");
-  grammar.define(grammar.root, grammar.choice_of_texts({choices.begin(), choices.end()}, &deadline));
+  REDLINE_ASSIGN(const Grammar grammar, grammar_of_choices(choices, limits, deadline));
   return compile(grammar, std::move(trie), limits, deadline);
 }
 

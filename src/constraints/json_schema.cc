@@ -152,27 +152,7 @@ void SchemaCompiler::add_dependencies(const Json& schema, Parts& parts) {
 }
 
 Status SchemaCompiler::flatten(Schemas& schemas, std::vector<const Json*>& alternatives) {
-  std::set<const Json*> seen;
-  Schemas flat;
-  std::vector<const Json*> work(schemas.rbegin(), schemas.rend());
-  while (!work.empty()) {
-    const Json* schema = work.back();
-    work.pop_back();
-    if (!seen.insert(schema).second) continue;
-    REDLINE_TRY(deadline_.check());
-    REDLINE_ASSIGN(const Parts* parts, parts_of(*schema));
-    if (schema->is_boolean()) {
-      if (!schema->get<bool>()) flat.push_back(schema);
-      continue;
-    }
-    work.insert(work.end(), parts->schemas.rbegin(), parts->schemas.rend());
-    if (document_.ref_hides_siblings() && schema->contains("$ref")) continue;
-    flat.push_back(schema);
-    for (const Json* list : parts->lists)
-      if (std::find(alternatives.begin(), alternatives.end(), list) == alternatives.end()) alternatives.push_back(list);
-  }
-  schemas = std::move(flat);
-  return {};
+  return document_.flatten(schemas, alternatives, [this](const Json& schema) { return parts_of(schema); });
 }
 
 bool SchemaCompiler::is_impossible(const Schemas& schemas) const {

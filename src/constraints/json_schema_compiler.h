@@ -28,17 +28,13 @@ class SchemaCompiler {
   Result<Grammar::Rule> rule_for(Schemas schemas);
   Result<Grammar::Expr> value_of(Schemas schemas);
 
-  /// The schemas that must hold if a given one does, and lists of alternatives of which one must hold: those of anyOf,
-  /// oneOf, if and dependencies.
-  struct Parts {
-    Schemas schemas;
-    std::vector<const Json*> lists;
-  };
+  /// Lists come from anyOf, oneOf, if and dependencies.
+  using Parts = SchemaDocument::Parts;
   Result<const Parts*> parts_of(const Json& schema);
   Status add_one_of(const Json& schema, const Json& list, Parts& parts);
   Status add_if(const Json& schema, const Json& condition, Parts& parts);
   void add_dependencies(const Json& schema, Parts& parts);
-  /// Adds the parts of all schemas, in order, and their lists.
+  /// SchemaDocument::flatten() with parts_of().
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);
   /// Expands the alternatives of the lists, one list after the other; an alternative of the `chosen` lists has been
   /// selected.

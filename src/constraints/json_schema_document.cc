@@ -277,7 +277,7 @@ Result<const Json*> SchemaDocument::target_of(const Json& schema) {
   return nullptr;
 }
 
-Status SchemaDocument::flatten(Schemas& schemas, std::vector<const Json*>& alternatives) {
+Status SchemaDocument::flatten(Schemas& schemas, std::vector<const Json*>& alternatives, const PartsOf& parts_of) {
   std::set<const Json*> seen;
   Schemas flat;
   std::vector<const Json*> work(schemas.rbegin(), schemas.rend());
@@ -286,24 +286,36 @@ Status SchemaDocument::flatten(Schemas& schemas, std::vector<const Json*>& alter
     work.pop_back();
     if (!seen.insert(schema).second) continue;
     REDLINE_TRY(deadline_->check());
-    REDLINE_TRY(check(*schema));
+    REDLINE_ASSIGN(const Parts* parts, parts_of(*schema));
     if (schema->is_boolean()) {
       if (!schema->get<bool>()) flat.push_back(schema);
       continue;
     }
-    REDLINE_ASSIGN(const Json* target, target_of(*schema));
-    if (target) work.push_back(target);
-    if (target && ref_hides_siblings_ && schema->contains("$ref")) continue;
+    work.insert(work.end(), parts->schemas.rbegin(), parts->schemas.rend());
+    if (ref_hides_siblings_ && schema->contains("$ref")) continue;
     flat.push_back(schema);
-    if (const Json* all = find(*schema, "allOf"))
-      for (auto it = all->rbegin(); it != all->rend(); ++it) work.push_back(&*it);
-    for (const char* key : {"anyOf", "oneOf"})
-      if (const Json* list = find(*schema, key))
-        if (std::find(alternatives.begin(), alternatives.end(), list) == alternatives.end())
-          alternatives.push_back(list);
+    for (const Json* list : parts->lists)
+      if (std::find(alternatives.begin(), alternatives.end(), list) == alternatives.end()) alternatives.push_back(list);
   }
   schemas = std::move(flat);
   return {};
+}
+
+Status SchemaDocument::flatten(Schemas& schemas, std::vector<const Json*>& alternatives) {
+  Parts parts;
+  return flatten(schemas, alternatives, [&](const Json& schema) -> Result<const Parts*> {
+    parts = {};
+    REDLINE_TRY(check(schema));
+    if (schema.is_boolean()) return &parts;
+    REDLINE_ASSIGN(const Json* target, target_of(schema));
+    const bool is_hidden = ref_hides_siblings_ && schema.contains("$ref");
+    if (const Json* all = is_hidden ? nullptr : find(schema, "allOf"))
+      for (const Json& branch : *all) parts.schemas.push_back(&branch);
+    if (target) parts.schemas.push_back(target);
+    for (const char* key : {"anyOf", "oneOf"})
+      if (const Json* list = find(schema, key)) parts.lists.push_back(list);
+    return &parts;
+  });
 }
 
 Result<const Json*> SchemaDocument::resolve(const Json& schema, const char* keyword, const std::string& ref) {

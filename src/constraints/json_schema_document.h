@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -33,6 +34,15 @@ class SchemaDocument {
   /// Returns the target of $ref and similar keywords, or the schema of kAt; nullptr: the schema has no reference.
   /// invalid_argument: the target does not exist. unsupported: it is in another document.
   Result<const Json*> target_of(const Json& schema);
+  /// The schemas that must hold if a given one does, and lists of alternatives of which one must hold.
+  struct Parts {
+    Schemas schemas;
+    std::vector<const Json*> lists;
+  };
+  using PartsOf = std::function<Result<const Parts*>(const Json& schema)>;
+  /// Replaces `schemas` by all schemas that must hold if these do, in order, each once, without `true`. Adds the lists
+  /// of all of them to `alternatives`. The parts of a schema are used before parts_of() is called for the next one.
+  Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives, const PartsOf& parts_of);
   /// Adds the schemas of allOf and the targets of references, in order, and the lists of anyOf and oneOf among them to
   /// `alternatives`. Does not follow other keywords that combine schemas.
   Status flatten(Schemas& schemas, std::vector<const Json*>& alternatives);

@@ -169,16 +169,41 @@ std::vector<int32_t> TextEmbeddingEngine::encode_plain(std::string_view text) co
   return tokenizer_->encode(config_.lowercase ? lowercase_unicode(text) : std::string(text), {.add_special = false});
 }
 
-Result<TextEmbeddingEngine::Encoded> TextEmbeddingEngine::encode_text(const std::string& prompt, std::string_view text,
-                                                                      bool truncate, int64_t& truncated) const {
-  const std::vector<int32_t>&prefix = tokenizer_->prefix(), &suffix = tokenizer_->suffix();
-  std::vector<int32_t> plain = encode_plain(prompt + std::string(text));
-  const int64_t around = std::ssize(prefix) + std::ssize(suffix), count = std::ssize(plain) + around;
-  if (count > info_.max_length) {
-    if (!truncate || around >= info_.max_length) return too_long(count, info_.max_length);
-    plain.resize(static_cast<size_t>(info_.max_length - around));
+Result<std::vector<int32_t>> TextEmbeddingEngine::encode_within(std::string_view text, int64_t around,
+                                                                const TextLimits& limits, int64_t& truncated) const {
+  const bool cuts = limits.truncate && around < info_.max_length;
+  // Tokens of a text that is too long are counted up to a multiple of the limit, for the message.
+  constexpr int64_t kCountedLengths = 4;
+  const int64_t most = cuts ? info_.max_length - around : kCountedLengths * info_.max_length;
+  const auto too_many = [&](int64_t at_least) {
+    return invalid_argument(
+        "a text of {} bytes has at least {} tokens, which are more than the model's {}; shorten the text, or enable "
+        "truncation",
+        text.size(), at_least, info_.max_length);
+  };
+  const int64_t longest = tokenizer_->max_token_bytes();
+  if (!cuts && longest > 0 && std::ssize(text) / longest > most) return too_many(std::ssize(text) / longest);
+  EncodeWork work(most, [&](int64_t) { return !limits.goes_on || limits.goes_on(); });
+  std::vector<int32_t> ids;
+  tokenizer_->encode(config_.lowercase ? lowercase_unicode(text) : std::string(text), {.add_special = false}, work,
+                     ids);
+  if (work.is_cancelled()) return cancelled("the caller has cancelled the request");
+  if (std::ssize(ids) > most && !cuts) return too_many(most + 1);
+  if (std::ssize(ids) + around > info_.max_length) {
+    if (!cuts) return too_long(std::ssize(ids) + around, info_.max_length);
+    ids.resize(static_cast<size_t>(most));
     ++truncated;
   }
+  return ids;
+}
+
+Result<TextEmbeddingEngine::Encoded> TextEmbeddingEngine::encode_text(const std::string& prompt, std::string_view text,
+                                                                      const TextLimits& limits,
+                                                                      int64_t& truncated) const {
+  const std::vector<int32_t>&prefix = tokenizer_->prefix(), &suffix = tokenizer_->suffix();
+  const int64_t around = std::ssize(prefix) + std::ssize(suffix);
+  REDLINE_ASSIGN(const std::vector<int32_t> plain,
+                 encode_within(prompt + std::string(text), around, limits, truncated));
   Encoded encoded;
   encoded.ids = prefix;
   encoded.ids.insert(encoded.ids.end(), plain.begin(), plain.end());
@@ -255,7 +280,7 @@ Result<TextEmbeddingEngine::Encoding> TextEmbeddingEngine::encode_request(const 
       }
       encoding.texts.push_back(std::move(encoded));
     } else {
-      auto encoded = encode_text(prompt, request.texts[at], request.truncate, result.truncated);
+      auto encoded = encode_text(prompt, request.texts[at], {request.truncate, request.goes_on}, result.truncated);
       if (!encoded.ok()) return std::move(encoded).status().within(place);
       encoding.texts.push_back(std::move(encoded).value());
     }
@@ -378,25 +403,21 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
     return invalid_argument("{}: a classifier with {} labels; documents are ranked by a model with one", info_.path,
                             info_.num_labels);
   const PairTemplate& pair = tokenizer_->pair();
-  const std::vector<int32_t> query = encode_plain(request.query);
-  const int64_t around =
-      std::ssize(pair.prefix) + std::ssize(query) + std::ssize(pair.middle) + std::ssize(pair.suffix);
+  const int64_t special = std::ssize(pair.prefix) + std::ssize(pair.middle) + std::ssize(pair.suffix);
   Ranking ranking;
+  auto encoded_query = encode_within(request.query, special, {false, request.goes_on}, ranking.truncated);
+  if (!encoded_query.ok()) return std::move(encoded_query).status().within("query and document 0");
+  const std::vector<int32_t> query = std::move(encoded_query).value();
+  const int64_t around = special + std::ssize(query);
   std::vector<Encoded> texts;
   for (size_t i = 0; i < request.documents.size(); ++i) {
-    std::vector<int32_t> document = encode_plain(request.documents[i]);
-    if (around + std::ssize(document) > info_.max_length) {
-      if (!request.truncate || around >= info_.max_length)
-        return too_long(around + std::ssize(document), info_.max_length)
-            .within(fmt::format("query and document {}", i));
-      document.resize(static_cast<size_t>(info_.max_length - around));
-      ++ranking.truncated;
-    }
+    auto document = encode_within(request.documents[i], around, {request.truncate, request.goes_on}, ranking.truncated);
+    if (!document.ok()) return std::move(document).status().within(fmt::format("query and document {}", i));
     Encoded text;
     for (const auto* part : {&pair.prefix, &query, &pair.middle})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
     if (pair.marks_second && has_second_type_) text.second = std::ssize(text.ids);
-    for (const auto* part : {&std::as_const(document), &pair.suffix})
+    for (const auto* part : {&std::as_const(document.value()), &pair.suffix})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
     REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
     ranking.tokens += std::ssize(text.ids);
@@ -429,21 +450,16 @@ Status TextEmbeddingEngine::run_head(std::span<const float> pooled,
 }
 
 Result<Ranking> TextEmbeddingEngine::rank_by_causal_reranker(const RankRequest& request) {
-  const int64_t around = std::ssize(reranker_->prefix) + std::ssize(reranker_->suffix),
-                most = info_.max_length - around;
+  const int64_t around = std::ssize(reranker_->prefix) + std::ssize(reranker_->suffix);
   Ranking ranking;
   std::vector<Encoded> texts;
   for (size_t i = 0; i < request.documents.size(); ++i) {
-    std::vector<int32_t> inner = encode_plain(CausalReranker::text_of(request.query, request.documents[i]));
-    if (std::ssize(inner) > most) {
-      if (!request.truncate || most <= 0)
-        return too_long(around + std::ssize(inner), info_.max_length).within(fmt::format("query and document {}", i));
-      inner.resize(static_cast<size_t>(most));
-      ++ranking.truncated;
-    }
+    auto inner = encode_within(CausalReranker::text_of(request.query, request.documents[i]), around,
+                               {request.truncate, request.goes_on}, ranking.truncated);
+    if (!inner.ok()) return std::move(inner).status().within(fmt::format("query and document {}", i));
     Encoded text;
     for (const auto* part :
-         {&std::as_const(reranker_->prefix), &std::as_const(inner), &std::as_const(reranker_->suffix)})
+         {&std::as_const(reranker_->prefix), &std::as_const(inner.value()), &std::as_const(reranker_->suffix)})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
     REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
     ranking.tokens += std::ssize(text.ids);

@@ -36,8 +36,16 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Status set_up(Checkpoint& checkpoint, const Graph& graph, int64_t max_tokens, EmbeddingOptions& options);
   Result<std::string> prompt_of(const std::optional<std::string>& name) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
-  /// Encodes a text. invalid_argument: more than max_length tokens, and not `truncate`.
-  Result<Encoded> encode_text(const std::string& prompt, std::string_view text, bool truncate,
+  /// Limits that a caller sets for its texts.
+  struct TextLimits {
+    bool truncate = false;
+    const std::function<bool()>& goes_on;  ///< as EmbedRequest::goes_on
+  };
+  /// Encodes a text without special tokens; `around` other tokens go before and after it. Texts with more than
+  /// max_length tokens are cut, and counted in `truncated`, or are invalid_argument. cancelled: `goes_on` returned false.
+  Result<std::vector<int32_t>> encode_within(std::string_view text, int64_t around, const TextLimits& limits,
+                                             int64_t& truncated) const;
+  Result<Encoded> encode_text(const std::string& prompt, std::string_view text, const TextLimits& limits,
                               int64_t& truncated) const;
   Status check_ids(std::span<const int32_t> ids) const;
   /// A request whose texts are encoded and whose values are not computed yet.

@@ -55,6 +55,14 @@ Result<std::unique_ptr<PageStore>> open_page_store(const TextEngineOptions& opti
   return PageStore::open(std::move(store));
 }
 
+/// The tokens that a GGUF file names; its reader puts them into Checkpoint::generation.
+FillInTokens fill_in_tokens_of(const Checkpoint& checkpoint) {
+  if (checkpoint.format != "gguf") return {};  // generation_config.json of a folder may have anything under that name
+  const nlohmann::json ids = checkpoint.generation.value("fill_in_tokens", nlohmann::json::object());
+  const auto id = [&](const char* name) { return ids.value(name, int32_t{-1}); };
+  return {id("prefix"), id("suffix"), id("middle"), id("pad"), id("repository"), id("file")};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const TextEngineOptions& options) {
@@ -62,6 +70,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   std::unique_ptr<LlmEngine> engine(new LlmEngine());
   LlmEngine& e = *engine;
   REDLINE_ASSIGN(e.model_, TextModel::make(checkpoint, model, options.context));
+  e.fill_in_tokens_ = fill_in_tokens_of(checkpoint);
   REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
@@ -151,12 +160,10 @@ void LlmEngine::count_bounds(const MachineLimitsOf& limits_of) {
 
 Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
   REDLINE_ASSIGN(std::vector<WeightedAdapter> selected, model_.adapters->select(adapters));
-  return std::unique_ptr<Sequence>(new TextSequence(*stepper_, model_.info.vocab_size, std::move(selected)));
+  return std::unique_ptr<Sequence>(new TextSequence(*stepper_, model_.info, std::move(selected)));
 }
 
-Status LlmEngine::run_batch(std::span<BatchEntry> batch) {
-  return redline::run_batch(*stepper_, model_.info.vocab_size, batch);
-}
+Status LlmEngine::run_batch(std::span<BatchEntry> batch) { return redline::run_batch(*stepper_, model_.info, batch); }
 
 int64_t LlmEngine::free_cache_tokens() const {
   std::lock_guard lock(stepper_->mutex());

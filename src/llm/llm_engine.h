@@ -11,10 +11,11 @@
 #include "llm/stepper.h"
 #include "llm/text_model.h"
 #include "redline/engine_profile.h"
+#include "redline/fill_in.h"
 
 namespace redline {
 
-class LlmEngine final : public TextEngine, public EngineProfile {
+class LlmEngine final : public TextEngine, public EngineProfile, public FillInVocabulary {
  public:
   static Result<std::unique_ptr<LlmEngine>> make(Checkpoint checkpoint, const TextEngineOptions& options);
 
@@ -64,6 +65,8 @@ class LlmEngine final : public TextEngine, public EngineProfile {
 
   Stepper& stepper() { return *stepper_; }
 
+  const FillInTokens& fill_in_tokens() const override { return fill_in_tokens_; }
+
   std::string describe_program() const override { return stepper_->executable().describe(); }
   StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences) const override;
   std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences) const override;
@@ -79,6 +82,7 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   std::unique_ptr<Stepper> stepper_;
   std::unique_ptr<GenerationLoop> loop_;
 
+  FillInTokens fill_in_tokens_;
   bool is_exact_f32_ = false;
   std::mutex bounds_mutex_;  ///< serializes count_bounds()
   std::atomic<bool> counts_bounds_{false};

@@ -6,7 +6,7 @@
 #include "constraints/gbnf.h"
 #include "constraints/json_schema.h"
 #include "constraints/lark.h"
-#include "constraints/regex_syntax.h"
+#include "constraints/plain_grammars.h"
 
 namespace redline {
 
@@ -28,35 +28,20 @@ ContentKind content_kind(OutputConstraint::Kind kind) {
 
 namespace {
 
-Result<Grammar> grammar_of(const OutputConstraint& c, const TokenTrie& trie, CompileDeadline& deadline) {
+/// A constraint other than kNone and kToolCalls.
+Result<Grammar> grammar_of(const OutputConstraint& c, const TokenTrie& trie, const ConstraintLimits& limits,
+                           CompileDeadline& deadline) {
   using Kind = OutputConstraint::Kind;
   switch (c.kind) {
     case Kind::kGrammar: return parse_gbnf(c.text, trie, deadline);
     case Kind::kLark: return parse_lark(c.text, deadline);
+    case Kind::kRegex: return grammar_of_regex(c.text, deadline);
     case Kind::kJsonSchema: return grammar_of_json_schema(c.text, c.json, deadline);
-    default: break;
+    case Kind::kChoice: return grammar_of_choices(c.choices, limits, deadline);
+    case Kind::kNone:
+    case Kind::kToolCalls: break;
   }
-  Grammar grammar;
-  grammar.root = grammar.add_rule("root");
-  if (c.kind == Kind::kRegex) {
-    REDLINE_ASSIGN(const RegexSyntax syntax, RegexSyntax::parse(c.text));
-    REDLINE_ASSIGN(const Grammar::Expr whole, syntax.whole(grammar, deadline));
-    grammar.define(grammar.root, whole);
-  } else {
-    if (c.choices.empty()) return invalid_argument("there are no choices");
-    grammar.define(grammar.root, grammar.choice_of_texts(c.choices, &deadline));
-  }
-  return grammar;
-}
-
-Status check_size(const OutputConstraint& c, const ConstraintLimits& limits) {
-  REDLINE_TRY(check_constraint_size(c.text, limits));
-  REDLINE_TRY(check_constraint_size(c.tools, limits));
-  size_t bytes = 0;
-  for (const std::string& choice : c.choices) bytes += choice.size();
-  if (bytes > limits.max_input_bytes)
-    return invalid_argument("the choices have {} bytes; at most {} are allowed", bytes, limits.max_input_bytes);
-  return {};
+  return internal("this kind of constraint has no grammar of its own");
 }
 
 }  // namespace
@@ -80,13 +65,14 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
   }
   const auto compiled = [&]() -> Result<std::shared_ptr<const Constraint>> {
     const ConstraintLimits limits;
-    REDLINE_TRY(check_size(c, limits));
+    REDLINE_TRY(check_constraint_size(c.text, limits));
+    REDLINE_TRY(check_constraint_size(c.tools, limits));
     const ToolCallRules rules{chat_template_, chat_prompt, c.kind == Kind::kToolCalls ? c.text : c.tools,
                               c.allows_several_calls, c.json};
     if (c.kind == Kind::kToolCalls) return compile_tool_calls(rules, vocabulary(), limits);
     const auto trie = vocabulary();
     CompileDeadline deadline(limits);
-    REDLINE_ASSIGN(Grammar grammar, grammar_of(c, *trie, deadline));
+    REDLINE_ASSIGN(Grammar grammar, grammar_of(c, *trie, limits, deadline));
     if (is_chat) {
       REDLINE_ASSIGN(grammar, grammar_of_answer(rules, std::move(grammar), content_kind(c.kind), *trie, deadline));
     }

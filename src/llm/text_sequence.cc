@@ -2,10 +2,28 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <map>
 #include <typeinfo>
 
+#include "models/weight_examiner.h"
+
 namespace redline {
+namespace {
+
+bool are_numbers(std::span<const float> logits) {
+  size_t broken = 0;  // a sum and no early exit: the loop is vectorized
+  for (const float logit : logits) broken += logit < std::numeric_limits<float>::infinity() ? 0 : 1;
+  return broken == 0;
+}
+
+/// Reads the files of the model, which takes time: the caller holds no mutex.
+Status explain_logits(const ModelInfo& model) {
+  return explain_not_finite(internal("a logit is NaN or +inf; the weights, the adapters or the computation are broken"),
+                            model.path);
+}
+
+}  // namespace
 
 Result<std::vector<float>> Sequence::forward(std::span<const int32_t> tokens, bool all) {
   const int64_t rows = all ? std::ssize(tokens) : 1;
@@ -20,8 +38,8 @@ Result<std::vector<float>> Sequence::forward(std::span<const int32_t> tokens, bo
   return logits;
 }
 
-TextSequence::TextSequence(Stepper& stepper, int64_t vocab_size, std::vector<WeightedAdapter> adapters)
-    : stepper_(stepper), vocab_size_(vocab_size), adapters_(std::move(adapters)) {
+TextSequence::TextSequence(Stepper& stepper, const ModelInfo& model, std::vector<WeightedAdapter> adapters)
+    : stepper_(stepper), model_(model), adapters_(std::move(adapters)) {
   std::lock_guard lock(stepper_.mutex());
   state_ = std::make_unique<SequenceState>(stepper_.pool());
 }
@@ -33,8 +51,9 @@ TextSequence::~TextSequence() {
 
 Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span<const float> logits) const {
   const auto size = static_cast<int64_t>(logits.size());
-  if (size % vocab_size_ != 0) return invalid_argument("room for {} logits is not whole rows of {}", size, vocab_size_);
-  return entry(tokens, size / vocab_size_);
+  if (size % vocab_size() != 0)
+    return invalid_argument("room for {} logits is not whole rows of {}", size, vocab_size());
+  return entry(tokens, size / vocab_size());
 }
 
 StepEntry TextSequence::entry(std::span<const int32_t> tokens, int64_t logit_rows) const {
@@ -74,7 +93,8 @@ Status TextSequence::run_steps(const StepEntry& entry, const AfterStep& after_st
     const StepEntry step = step_of(entry, done);
     status = stepper_.step({&step, 1});
     done += std::ssize(step.tokens);
-    if (status.ok()) status = after_step(done, {stepper_.logits(), static_cast<size_t>(step.logit_rows * vocab_size_)});
+    if (status.ok())
+      status = after_step(done, {stepper_.logits(), static_cast<size_t>(step.logit_rows * vocab_size())});
   }
   if (status.ok()) return status;
   if (before) state_ = std::move(before);
@@ -83,13 +103,20 @@ Status TextSequence::run_steps(const StepEntry& entry, const AfterStep& after_st
 }
 
 Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> logits) {
-  std::lock_guard lock(stepper_.mutex());
-  REDLINE_ASSIGN(const StepEntry entry, this->entry(tokens, logits));
-  auto out = logits.begin();
-  return run_steps(entry, [&](int64_t, std::span<const float> rows) -> Status {
-    out = std::copy(rows.begin(), rows.end(), out);
-    return {};
-  });
+  bool is_broken = false;
+  const auto run = [&]() -> Status {
+    std::lock_guard lock(stepper_.mutex());
+    REDLINE_ASSIGN(const StepEntry entry, this->entry(tokens, logits));
+    auto out = logits.begin();
+    return run_steps(entry, [&](int64_t, std::span<const float> rows) -> Status {
+      is_broken = !are_numbers(rows);
+      if (is_broken) return internal("a logit is not finite");
+      out = std::copy(rows.begin(), rows.end(), out);
+      return {};
+    });
+  };
+  Status status = run();
+  return is_broken ? explain_logits(model_) : status;
 }
 
 Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t rows, const OnStep& on_step) {
@@ -99,9 +126,11 @@ Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t ro
   return run_steps(entry(tokens, rows), [&](int64_t done, std::span<const float> step_logits) -> Status {
     logits.assign(step_logits.begin(), step_logits.end());
     lock.unlock();
-    const bool goes_on = on_step(done, logits);
+    Status status;
+    if (!are_numbers(logits)) status = explain_logits(model_);
+    else if (!on_step(done, logits)) status = cancelled("cancelled after {} of {} tokens", done, tokens.size());
     lock.lock();
-    return goes_on ? Status() : cancelled("cancelled after {} of {} tokens", done, tokens.size());
+    return status;
   });
 }
 
@@ -111,14 +140,14 @@ int64_t TextSequence::truncate(int64_t length) {
 }
 
 Result<std::unique_ptr<Sequence>> TextSequence::fork() const {
-  auto copy = std::make_unique<TextSequence>(stepper_, vocab_size_, adapters_);
+  auto copy = std::make_unique<TextSequence>(stepper_, model_, adapters_);
   std::lock_guard lock(stepper_.mutex());
   state_->fork_into(*copy->state_);
   return std::unique_ptr<Sequence>(std::move(copy));
 }
 
-Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> batch) {
-  std::lock_guard lock(stepper.mutex());
+Status run_batch(Stepper& stepper, const ModelInfo& model, std::span<BatchEntry> batch) {
+  std::unique_lock lock(stepper.mutex());
   const BatchLimits limits = stepper.limits();
   if (batch.empty()) return invalid_argument("the batch is empty");
   if (std::ssize(batch) > limits.sequences)
@@ -151,7 +180,15 @@ Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> bat
   if (rows > limits.logit_rows)
     return invalid_argument("logits of {} rows are more than the {} of one step; request fewer or pass fewer sequences",
                             rows, limits.logit_rows);
+  std::vector<int64_t> lengths;
+  lengths.reserve(entries.size());
+  for (const StepEntry& entry : entries) lengths.push_back(entry.state->length());
   REDLINE_TRY(stepper.step(entries));
+  if (!are_numbers({stepper.logits(), static_cast<size_t>(rows * model.vocab_size)})) {
+    for (size_t i = 0; i < entries.size(); ++i) entries[i].state->truncate(lengths[i]);
+    lock.unlock();
+    return explain_logits(model);
+  }
   std::vector<const float*> logits;
   logits.reserve(batch.size());
   int64_t largest = 0;

@@ -7,8 +7,8 @@ namespace redline {
 
 class TextSequence final : public Sequence {
  public:
-  /// `stepper` must outlive the sequence.
-  TextSequence(Stepper& stepper, int64_t vocab_size, std::vector<WeightedAdapter> adapters);
+  /// `stepper` and `model` must outlive the sequence.
+  TextSequence(Stepper& stepper, const ModelInfo& model, std::vector<WeightedAdapter> adapters);
   ~TextSequence() override;
 
   Status append(std::span<const int32_t> tokens, std::span<float> logits) override;
@@ -23,7 +23,7 @@ class TextSequence final : public Sequence {
   StepEntry entry(std::span<const int32_t> tokens, int64_t logit_rows) const;
 
  private:
-  int64_t vocab_size() const override { return vocab_size_; }
+  int64_t vocab_size() const override { return model_.vocab_size; }
   Status check(std::span<const int32_t> tokens, int64_t rows) const override;
   /// Called after each step of an append. `done`: tokens appended so far; the logits of the step's rows are valid
   /// during the call.
@@ -34,12 +34,12 @@ class TextSequence final : public Sequence {
   /// Returns the part of `entry` from token `begin` on that fits in one step.
   StepEntry step_of(const StepEntry& entry, int64_t begin) const;
   Stepper& stepper_;
-  int64_t vocab_size_;
+  const ModelInfo& model_;
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;  // changed only while the stepper's mutex is held
 };
 
 /// Implements TextEngine::run_batch(): runs one step for several sequences.
-Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> batch);
+Status run_batch(Stepper& stepper, const ModelInfo& model, std::span<BatchEntry> batch);
 
 }  // namespace redline

@@ -187,6 +187,15 @@ std::string Checkpoint::file_name(const std::string& name) const {
   return gguf_names ? gguf_names->to_gguf(name) : name;
 }
 
+namespace {
+
+nlohmann::json to_json(const FillInTokens& t) {
+  return {{"prefix", t.prefix}, {"suffix", t.suffix},         {"middle", t.middle},
+          {"pad", t.pad},       {"repository", t.repository}, {"file", t.file}};
+}
+
+}  // namespace
+
 Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   const GgufValue* arch_value = file.find("general.architecture");
   if (!arch_value || !arch_value->as_string())
@@ -209,6 +218,8 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   for (const auto& [gguf, hf] : kGgufSampling)
     if (const GgufValue* value = file.find(gguf))
       if (auto number = value->as_double()) checkpoint.generation[std::string(hf)] = *number;
+  REDLINE_ASSIGN(const FillInTokens fill_in, read_gguf_fill_in_tokens(file));
+  checkpoint.generation["fill_in_tokens"] = to_json(fill_in);
 
   const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
   const auto rotary_dim =

@@ -99,6 +99,22 @@ Result<GgufVocab> read_gguf_vocab(const GgufFile& file) {
   return vocab;
 }
 
+Result<FillInTokens> read_gguf_fill_in_tokens(const GgufFile& file) {
+  KeyReader keys(file);
+  FillInTokens tokens;
+  keys.id("prefix_token_id", tokens.prefix);
+  keys.id("suffix_token_id", tokens.suffix);
+  keys.id("middle_token_id", tokens.middle);
+  keys.id("fim_pre_token_id", tokens.prefix);
+  keys.id("fim_suf_token_id", tokens.suffix);
+  keys.id("fim_mid_token_id", tokens.middle);
+  keys.id("fim_pad_token_id", tokens.pad);
+  keys.id("fim_rep_token_id", tokens.repository);
+  keys.id("fim_sep_token_id", tokens.file);
+  REDLINE_TRY(keys.status);
+  return tokens;
+}
+
 void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer) {
   const auto key = [](std::string_view name) { return fmt::format("{}{}", kPrefix, name); };
   writer.set(key("model"), vocab.model);

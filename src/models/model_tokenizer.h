@@ -6,6 +6,7 @@
 
 #include "chat/chat_template.h"
 #include "formats/gguf_writer.h"
+#include "redline/fill_in.h"
 #include "text/gguf_vocab.h"
 
 namespace redline {
@@ -13,6 +14,10 @@ namespace redline {
 /// Reads tokenizer.ggml.* from an open file. invalid_argument: a key of the wrong type (named), or lists whose lengths
 /// differ. not_found: the file has no vocabulary.
 Result<GgufVocab> read_gguf_vocab(const GgufFile& file);
+
+/// Reads tokenizer.ggml.fim_*_token_id from an open file, and the keys of older files without "fim_". invalid_argument:
+/// a key of the wrong type (named).
+Result<FillInTokens> read_gguf_fill_in_tokens(const GgufFile& file);
 
 /// Writes tokenizer.ggml.* and the chat templates to `writer`, without keys that `vocab` leaves unset.
 void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer);

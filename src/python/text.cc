@@ -82,6 +82,16 @@ redline_model_info model_info(const Model& self) {
   return info;
 }
 
+nb::bytes token_bytes(const Model& self, int32_t token, bool special) {
+  char* bytes = nullptr;
+  size_t length = 0;
+  call([&](redline_error** error) {
+    return redline_model_token_bytes(self.get(), token, special, &bytes, &length, error);
+  });
+  const std::unique_ptr<char, void (*)(void*)> owner(bytes, redline_free);
+  return nb::bytes(bytes, length);
+}
+
 nb::list encode(const Model& self, Text text, bool parse_special, bool add_bos) {
   int32_t* tokens = nullptr;
   size_t count = 0;
@@ -228,6 +238,7 @@ void add_text(nb::module_& m, nb::class_<Model>& model) {
             });
           },
           nb::sig("def decode(self, tokens: " REDLINE_TOKENS ", special: bool, /) -> str"))
+      .def("token_bytes", token_bytes, nb::sig("def token_bytes(self, token: int, special: bool, /) -> bytes"))
       .def(
           "render_chat",
           [](const Model& self, Text messages, const OptionalText& tools, const OptionalText& variables,

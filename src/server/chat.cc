@@ -41,10 +41,12 @@ const Schema tool_call_schema{"ToolCall",
                                {"custom", kObject, "of a custom tool", {.object = &custom_call_schema}}}};
 const Field tool_call_item{"", kObject, "", {.object = &tool_call_schema}};
 const Schema parameters_schema{"ToolParameters", {}, true};
-const Schema function_schema{"ToolFunction",
-                             {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-                              {"description", kString, ""},
-                              {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}}}};
+const Schema function_schema{
+    "ToolFunction",
+    {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+     {"description", kString, ""},
+     {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
+     {"strict", kBoolean, "of a demanded call: a keyword that cannot be enforced is an error", {.is_ignored = true}}}};
 const Schema reasoning_detail_schema{"ReasoningDetail", {}, true};
 const Field reasoning_detail_item{"", kObject, "", {.object = &reasoning_detail_schema}};
 
@@ -128,7 +130,7 @@ bool begins_answer(const Json& message) {
   return message["role"] == "assistant" && (message.value("prefix", false) || message.value("partial", false));
 }
 
-std::optional<ApiError> check_messages(const Json& messages, const std::string& name) {
+std::optional<ApiError> check_messages(const Json& messages, const std::string& name, CallIds ids) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& m = messages[i];
     const std::string path = fmt::format("{}[{}]", name, i);
@@ -138,7 +140,7 @@ std::optional<ApiError> check_messages(const Json& messages, const std::string& 
     };
     const auto has = [&](const char* field) { return m.contains(field) && !m[field].empty(); };
     const bool is_assistant = m["role"] == "assistant";
-    if (m["role"] == "tool" && !m.contains("tool_call_id") && !m.contains("tool_name"))
+    if (ids == CallIds::kRequired && m["role"] == "tool" && !m.contains("tool_call_id"))
       return missing(".tool_call_id", "the id of the call that the tool answers");
     const bool has_more =
         is_assistant && (has("tool_calls") || has("function_call") || has("refusal") || !reasoning_of(m).empty());
@@ -294,7 +296,9 @@ std::optional<ApiError> set_prompt(ServedModel& model, ChatPrompt& prompt, const
     constraint = {
         .kind = OutputConstraint::Kind::kToolCalls,
         .text = to_text(prompt.forced_tools),
-        .json = {.is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
+        .json = {.is_compact = constraint.json.is_compact,
+                 .allows_additional = constraint.json.allows_additional,
+                 .is_relaxed = std::none_of(prompt.forced_tools.begin(), prompt.forced_tools.end(),
                                             [](const Json& tool) { return tool["function"].value("strict", false); })}};
   else if (constraint.kind == OutputConstraint::Kind::kJsonSchema && !prompt.tools.is_null())
     constraint.tools = to_text(prompt.tools);  // a call, or text of the schema
@@ -312,8 +316,11 @@ std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::st
     names.push_back(tool["function"]["name"]);
     if (!name.empty() && names.back() != name) continue;
     chosen.push_back(tool);
-    if (const Json grammar = prompt.client_tools.find(names.back()).grammar; !grammar.is_null())
-      chosen.back()["function"]["format"] = grammar;
+    const ClientTool known = prompt.client_tools.find(names.back());
+    if (!known.grammar.is_null()) chosen.back()["function"]["format"] = known.grammar;
+    if (!known.is_strict) continue;
+    chosen.back()["function"]["strict"] = true;
+    for (const char* field : {"tools[].strict", "tools[].function.strict"}) std::erase(call.ignored, field);
   }
   if (chosen.empty())
     return bad_request("tool_choice",

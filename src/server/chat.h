@@ -97,9 +97,11 @@ std::vector<std::pair<std::string, std::string>> refused_parts();
 extern const Schema chat_message_schema, chat_tool_schema;
 /// Returns {"id", "type", "function": {"name", "arguments"}}.
 Json tool_call_json(const ChatToolCall& call);
+/// kOptional: results of tools need not name their call, as in Ollama's API.
+enum class CallIds : uint8_t { kRequired, kOptional };
 /// Checks messages. 400: a message without content, calls and reasoning, or the result of a tool without the id of its
 /// call. `name`: the field of the messages.
-std::optional<ApiError> check_messages(const Json& messages, const std::string& name);
+std::optional<ApiError> check_messages(const Json& messages, const std::string& name, CallIds ids);
 /// Returns true if a message is the beginning of the answer: an assistant's with `prefix` or `partial` set.
 bool begins_answer(const Json& message);
 /// Converts `messages` of a checked body in OpenAI's shape. 400: a call without a function.

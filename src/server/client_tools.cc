@@ -64,7 +64,8 @@ class ToolReader {
     if (shown.contains("parameters") && !shown["parameters"].is_object())
       return bad_request(fmt::format("{}.{}", path, parameters),
                          fmt::format("{}.{} must be an object", path, parameters), "invalid_type");
-    add(std::move(shown), {*name, space, false});
+    const auto strict = tool.find("strict");
+    add(std::move(shown), {*name, space, false, nullptr, strict != tool.end() && *strict == true});
     return std::nullopt;
   }
   std::optional<ApiError> custom(const Json& tool, const std::string& space, const std::string& path) {

@@ -19,6 +19,7 @@ struct ClientTool {
   bool is_custom = false;  ///< the tool takes a text, which the model passes as the only argument `input`
   /// The `format` of type grammar of a custom tool, which constrains a required call; null: none.
   Json grammar = nullptr;
+  bool is_strict = false;  ///< a keyword of the tool's schema that a required call cannot follow is an error
 };
 
 /// The result of reading `tools` of a request.

@@ -28,16 +28,6 @@ NamedConstraint of_text(OutputConstraint::Kind kind, const Json& text, std::stri
   return {{.kind = kind, .text = text.is_string() ? text.get<std::string>() : to_text(text)}, std::move(field)};
 }
 
-// The members of `json` that the request sets besides the schema itself.
-void set_json_format(const Json& body, JsonFormat& json) {
-  const auto outputs = body.find("structured_outputs");
-  const Json& options = outputs == body.end() ? Json::object() : *outputs;
-  json.is_compact = options.value("disable_any_whitespace", false) ||
-                    options.value("whitespace_pattern", "-").empty() ||
-                    body.value("guided_whitespace_pattern", "-").empty();
-  if (!options.value("disable_additional_properties", true)) json.allows_additional = true;
-}
-
 NamedConstraint of_choices(const Json& choices, std::string field) {
   return {{.kind = OutputConstraint::Kind::kChoice, .choices = choices.get<std::vector<std::string>>()},
           std::move(field)};
@@ -97,6 +87,20 @@ Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::str
   return json_constraint(holder["schema"], path, holder.value("strict", false));
 }
 
+void set_json_format(const Json& body, JsonFormat& json) {
+  const Json options = body.value("structured_outputs", Json::object());
+  json.is_compact = options.value("disable_any_whitespace", false) ||
+                    options.value("whitespace_pattern", "-").empty() ||
+                    body.value("guided_whitespace_pattern", "-").empty();
+  if (!options.value("disable_additional_properties", true)) json.allows_additional = true;
+}
+
+std::optional<ApiError> check_exclusive(const NamedConstraint& first, const NamedConstraint& second) {
+  if (first.field.empty() || second.field.empty()) return std::nullopt;
+  return bad_request(second.field, fmt::format("{} and {} exclude each other", first.field, second.field),
+                     "invalid_value");
+}
+
 Outcome<NamedConstraint> constraint_of(const Json& body) {
   using Kind = OutputConstraint::Kind;
   std::vector<NamedConstraint> found;
@@ -119,12 +123,8 @@ Outcome<NamedConstraint> constraint_of(const Json& body) {
     if (body.contains(name)) found.push_back(of_text(Kind::kGrammar, body[name], name));
   if (body.contains("guided_regex")) found.push_back(of_text(Kind::kRegex, body["guided_regex"], "guided_regex"));
   if (body.contains("guided_choice")) found.push_back(of_choices(body["guided_choice"], "guided_choice"));
-  if (found.size() > 1)
-    return bad_request(found[1].field, fmt::format("{} and {} exclude each other", found[0].field, found[1].field),
-                       "invalid_value");
-  if (found.empty()) return NamedConstraint{};
-  set_json_format(body, found[0].constraint.json);
-  return std::move(found[0]);
+  if (found.size() > 1) return *check_exclusive(found[0], found[1]);
+  return found.empty() ? NamedConstraint{} : std::move(found[0]);
 }
 
 }  // namespace redline::server

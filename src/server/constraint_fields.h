@@ -18,6 +18,11 @@ struct NamedConstraint {
 };
 /// Returns the constraint of a checked body. 400: more than one field, or a format without its schema.
 Outcome<NamedConstraint> constraint_of(const Json& body);
+/// Returns a 400 if both are set.
+std::optional<ApiError> check_exclusive(const NamedConstraint& first, const NamedConstraint& second);
+/// Sets white space and members beyond `properties` by the options of a checked body. They apply to its constraint,
+/// whichever field has that, and to the arguments of required calls.
+void set_json_format(const Json& body, JsonFormat& json);
 /// Returns the constraint of a format. `field` is its path.
 Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::string& field);
 /// Returns a constraint to JSON of this schema. Strict: a keyword that cannot be enforced is an error instead of being

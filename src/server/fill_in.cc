@@ -1,9 +1,9 @@
 #include "server/fill_in.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
+#include "redline/fill_in.h"
 #include "server/generation.h"
 
 namespace redline::server {
@@ -52,27 +52,63 @@ std::optional<ApiError> append(const TextEngine& engine, std::string_view text, 
   return std::nullopt;
 }
 
-bool has_markers(const TextEngine& engine, const FillInFormat& f) {
-  for (const char* name : {f.prefix, f.suffix, f.middle, f.file})
-    if (*name && !marker_of(engine, name)) return false;
-  return true;
+/// The markers of a prompt.
+struct Markers {
+  std::optional<int32_t> prefix, suffix, middle, repository, file, pad;
+  bool has_suffix_first = false;
+};
+
+Markers markers_of(const TextEngine& engine, const FillInFormat& f) {
+  return {.prefix = marker_of(engine, f.prefix),
+          .suffix = marker_of(engine, f.suffix),
+          .middle = marker_of(engine, f.middle),
+          .repository = marker_of(engine, f.repository),
+          .file = marker_of(engine, f.file),
+          .pad = std::nullopt,
+          .has_suffix_first = f.has_suffix_first};
+}
+
+/// The first family whose markers the vocabulary has; one with the marker of a file goes before one without it.
+std::optional<Markers> markers_by_name(const TextEngine& engine) {
+  for (const bool needs_file : {true, false})
+    for (const FillInFormat& f : kFillInFormats) {
+      const Markers m = markers_of(engine, f);
+      if (m.prefix && m.suffix && (m.middle || !*f.middle) && (m.file || !*f.file || !needs_file)) return m;
+    }
+  return std::nullopt;
+}
+
+/// The markers that the model's file names; nullopt: it does not name both a prefix and a suffix. Where a family has the
+/// same two tokens, its order and the markers that the file leaves out are those of the family.
+std::optional<Markers> markers_by_file(const TextEngine& engine, const std::optional<Markers>& by_name) {
+  const auto* const vocabulary = dynamic_cast<const FillInVocabulary*>(&engine);
+  if (!vocabulary) return std::nullopt;
+  const FillInTokens& tokens = vocabulary->fill_in_tokens();
+  const auto marker = [&](int32_t id) {
+    return id >= 0 && id < engine.info().vocab_size ? std::optional(id) : std::nullopt;
+  };
+  Markers m = {.prefix = marker(tokens.prefix),
+               .suffix = marker(tokens.suffix),
+               .middle = marker(tokens.middle),
+               .repository = marker(tokens.repository),
+               .file = marker(tokens.file),
+               .pad = marker(tokens.pad)};
+  if (!m.prefix || !m.suffix) return std::nullopt;
+  if (!by_name || by_name->prefix != m.prefix || by_name->suffix != m.suffix) return m;
+  m.has_suffix_first = by_name->has_suffix_first;
+  if (!m.middle) m.middle = by_name->middle;
+  if (!m.repository) m.repository = by_name->repository;
+  if (!m.file) m.file = by_name->file;
+  return m;
 }
 
 }  // namespace
 
 Outcome<FillInPrompt> fill_in_prompt(const TextEngine& engine, const FillInRequest& request, const std::string& param) {
-  // First with the marker of a file, then the same families without it.
-  const FillInFormat* format = std::find_if(std::begin(kFillInFormats), std::end(kFillInFormats),
-                                            [&](const FillInFormat& f) { return has_markers(engine, f); });
-  bool has_files = true;
-  if (format == std::end(kFillInFormats)) {
-    has_files = false;
-    format = std::find_if(std::begin(kFillInFormats), std::end(kFillInFormats), [&](FillInFormat f) {
-      f.file = "";
-      return has_markers(engine, f);
-    });
-  }
-  if (format == std::end(kFillInFormats)) {
+  const std::optional<Markers> by_name = markers_by_name(engine);
+  std::optional<Markers> markers = markers_by_file(engine, by_name);
+  if (!markers) markers = by_name;
+  if (!markers) {
     std::string families;
     for (const FillInFormat& f : kFillInFormats)
       if (families.find(f.name) == std::string::npos) families += (families.empty() ? "" : ", ") + std::string(f.name);
@@ -89,35 +125,38 @@ Outcome<FillInPrompt> fill_in_prompt(const TextEngine& engine, const FillInReque
   const auto add = [&](std::string_view text) {
     if (!error) error = append(engine, text, tokens);
   };
-  const auto mark = [&](const char* name) {
-    if (const auto marker = marker_of(engine, name)) tokens.push_back(*marker);
+  const auto mark = [&](std::optional<int32_t> marker) {
+    if (marker) tokens.push_back(*marker);
   };
-  const char* file = has_files ? format->file : "";
+  const bool has_files = markers->file.has_value();
   if (!request.files.empty()) {
-    if (const auto repository = marker_of(engine, format->repository); repository && *file) {
-      tokens.push_back(*repository);
+    if (markers->repository && has_files) {
+      mark(markers->repository);
       add("project\n");
     }
     for (const auto& [name, text] : request.files) {
-      mark(file);
-      add(*file ? name + "\n" + text : text + "\n");
+      mark(markers->file);
+      add(has_files ? fmt::format("{}\n{}", name, text) : fmt::format("{}\n", text));
     }
-    if (*file) {
-      mark(file);
+    if (has_files) {
+      mark(markers->file);
       add("filename\n");
     }
   }
-  const auto part = [&](const char* marker, std::string_view text) {
+  const auto part = [&](std::optional<int32_t> marker, std::string_view text) {
     mark(marker);
     add(text);
   };
-  if (format->has_suffix_first) part(format->suffix, request.suffix);
-  part(format->prefix, request.prefix);
-  if (!format->has_suffix_first) part(format->suffix, request.suffix);
-  part(format->middle, request.begin);
+  if (markers->has_suffix_first) part(markers->suffix, request.suffix);
+  part(markers->prefix, request.prefix);
+  if (!markers->has_suffix_first) part(markers->suffix, request.suffix);
+  part(markers->middle, request.begin);
   if (error) return *error;
   for (const char* name : kEndMarkers)
     if (const auto marker = marker_of(engine, name)) prompt.stop_tokens.push_back(*marker);
+  for (const auto marker : {markers->pad, markers->repository, markers->file})
+    if (marker && std::find(prompt.stop_tokens.begin(), prompt.stop_tokens.end(), *marker) == prompt.stop_tokens.end())
+      prompt.stop_tokens.push_back(*marker);
   return prompt;
 }
 

@@ -21,10 +21,10 @@ struct FillInPrompt {
   std::vector<int32_t> stop_tokens;  ///< markers that end the text
 };
 
-/// Builds a fill-in-the-middle prompt (Bavarian et al. 2022, arXiv:2207.14255). The markers in the vocabulary decide
-/// the format: Qwen2.5-Coder, CodeGemma, Granite, StarCoder 2, CodeLlama, DeepSeek-Coder, Codestral, Seed-Coder, GLM-4.
-/// Other files come first, each after a file marker if the vocabulary has one. `param`: the field that errors name.
-/// unsupported: the vocabulary has no such markers.
+/// Builds a fill-in-the-middle prompt (Bavarian et al. 2022, arXiv:2207.14255). The markers are those that the model's
+/// file names (redline/fill_in.h), else those of a family by their names in the vocabulary: Qwen2.5-Coder, CodeGemma,
+/// Granite, StarCoder 2, CodeLlama, DeepSeek-Coder, Codestral, Seed-Coder, GLM-4. Other files come first, each after a
+/// file marker if there is one. `param`: the field that errors name. 400: there are no such markers.
 Outcome<FillInPrompt> fill_in_prompt(const TextEngine& engine, const FillInRequest& request,
                                      const std::string& param = "");
 

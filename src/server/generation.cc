@@ -98,11 +98,6 @@ const std::vector<Field>& beam_fields() {
   return fields;
 }
 
-const std::vector<std::pair<std::string, std::string>>& refused_generation_fields() {
-  static const std::vector<std::pair<std::string, std::string>> fields = {};
-  return fields;
-}
-
 std::optional<ApiError> take_logprobs(const Json& body, GenerateRequest& request) {
   const int num_top = body.value("top_logprobs", 0);
   if (body.value("logprobs", false)) request.num_logprobs = num_top;
@@ -152,9 +147,10 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
   if (const double wanted = body.value("timeout", 0.0); wanted > 0)
     timeout_s = timeout_s > 0 ? std::min(timeout_s, wanted) : wanted;
   request.timeout_ms = timeout_s * 1e3;
-  if (call.constraint.field.empty()) {
-    SERVER_ASSIGN(call.constraint, constraint_of(body));
-  }
+  SERVER_ASSIGN(NamedConstraint constraint, constraint_of(body));
+  if (auto error = check_exclusive(call.constraint, constraint)) return *error;
+  if (call.constraint.field.empty()) call.constraint = std::move(constraint);
+  set_json_format(body, call.constraint.constraint.json);
   if (!body.value("guided_whitespace_pattern", "").empty()) call.ignored.emplace_back("guided_whitespace_pattern");
   if (!body.value("structured_outputs", Json::object()).value("whitespace_pattern", "").empty())
     call.ignored.emplace_back("structured_outputs.whitespace_pattern");

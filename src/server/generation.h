@@ -8,9 +8,6 @@ namespace redline::server {
 
 /// Returns the fields of every request that generates, under OpenAI's and vLLM's names.
 const std::vector<Field>& generation_fields();
-/// Returns fields that are refused because they would change the answer.
-const std::vector<std::pair<std::string, std::string>>& refused_generation_fields();
-
 /// Builds a request from a checked body: sampling, stop strings, adapters, constraint, client, priority and time limit.
 /// The seed of choice i is seed + i. The endpoint may have set call.constraint.
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);

@@ -143,6 +143,16 @@ std::string_view convert_embd_normalize(const Json& value, Json& instead, Names&
   return {};
 }
 
+/// Voyage's type of the elements, and Cohere's list of such types: we have floats.
+std::string_view convert_output_dtype(const Json& value, Json&, Names&) {
+  return value == "float" ? "" : "\"float\", which is what the vectors have";
+}
+std::string_view convert_embedding_types(const Json& value, Json& instead, Names&) {
+  if (value == Json::array({"base64"})) instead["encoding_format"] = "base64";
+  else if (value != Json::array({"float"})) return "[\"float\"] or [\"base64\"], which is what the vectors have";
+  return {};
+}
+
 using Use = FieldUse;
 constexpr std::string_view kCutNote = "prompts are never cut", kCacheNote = "prompts are found by their tokens";
 constexpr std::string_view kModelNote = "is set when the server starts", kServerNote = "there is one server";
@@ -359,8 +369,9 @@ constexpr KnownField kTable[] = {
      "nothing is recorded"},
     {"modality embedding_type add_special_tokens cache_salt", "NVIDIA, vLLM", kInEmbedding | kInRerank, Use::kIgnored,
      "the model's own"},
-    {"output_dtype embedding_types late_chunking", "Voyage, Cohere, Jina", kInEmbedding, Use::kRefused,
-     "is not supported; vectors are those of whole texts, as numbers"},
+    {"output_dtype", "Voyage", kInEmbedding, Use::kMapped, "float, which is the only type", convert_output_dtype},
+    {"embedding_types", "Cohere", kInEmbedding, Use::kMapped, "encoding_format", convert_embedding_types},
+    {"late_chunking", "Jina", kInEmbedding, Use::kRefused, "is not supported; vectors are those of whole texts"},
     {"truncate_prompt_tokens max_chunks_per_doc max_tokens_per_doc rank_fields overlap_tokens", "vLLM, Cohere",
      kInRerank, Use::kIgnored, "see truncate"},
 };

@@ -156,6 +156,7 @@ class ItemReader {
       const char* given = type == "apply_patch_call" ? "operation" : "action";
       if (!item.contains(given)) return needs(given);
       const std::string id = string_member(item, item.contains("call_id") ? "call_id" : "id");
+      if (id.empty()) return needs("call_id");
       add_call({id, type.substr(0, type.size() - std::string_view("_call").size()), to_text(item[given])});
       return std::nullopt;
     }

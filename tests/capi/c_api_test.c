@@ -323,6 +323,29 @@ static int32_t hear(const redline_piece* piece, void* user_data) {
   return h->stop_after != 0 && h->pieces >= h->stop_after;
 }
 
+/* The bytes of the tokens of a text are the text, also where a character is split. */
+static void check_token_bytes(redline_model* model) {
+  const char* text = "\xc3\xa9t\xc3\xa9 na\xc3\xafve";
+  redline_error* error = NULL;
+  int32_t* tokens = NULL;
+  char* bytes = NULL;
+  size_t num_tokens = 0, length = 0, i, at = 0;
+  OK(redline_model_encode(model, text, REDLINE_STRING_END, 0, 0, &tokens, &num_tokens, &error));
+  for (i = 0; i < num_tokens; ++i) {
+    OK(redline_model_token_bytes(model, tokens[i], 1, &bytes, &length, &error));
+    CHECK(at + length <= strlen(text) && memcmp(text + at, bytes, length) == 0 && bytes[length] == 0);
+    at += length;
+    redline_free(bytes);
+  }
+  CHECK(at == strlen(text));
+  redline_free(tokens);
+  FAILS(redline_model_token_bytes(model, -1, 1, &bytes, &length, &error), REDLINE_INVALID_ARGUMENT, "vocabulary");
+  CHECK(bytes == NULL && length == 0);
+  FAILS(redline_model_token_bytes(model, 1 << 30, 1, &bytes, &length, &error), REDLINE_INVALID_ARGUMENT, "vocabulary");
+  FAILS(redline_model_token_bytes(model, 0, 1, NULL, &length, &error), REDLINE_INVALID_ARGUMENT, "bytes");
+  FAILS(redline_model_token_bytes(NULL, 0, 1, &bytes, &length, &error), REDLINE_INVALID_ARGUMENT, "model");
+}
+
 static void generate(void) {
   redline_error* error = NULL;
   redline_model* model = open_tales();
@@ -368,6 +391,7 @@ static void generate(void) {
     }
     redline_generation_release(generation);
   }
+  check_token_bytes(model);
 
   /* A seed gives the same text; without one it is drawn and reported. */
   options = greedy(model, 16);

@@ -168,5 +168,44 @@ TEST(ToolCallGrammar, Errors) {
       ::testing::HasSubstr("\"lfm2\" cannot be demanded"));
 }
 
+/// As many tools as large agents have, each with a schema of its own.
+std::string many_tools(int count) {
+  ToolCallGrammarJson tools = ToolCallGrammarJson::array();
+  for (int i = 0; i < count; ++i)
+    tools.push_back(ToolCallGrammarJson::parse(fmt::format(
+        R"({{"type": "function", "function": {{"name": "tool_number_{}", "parameters": {{"type": "object", "properties":
+        {{"path": {{"type": "string"}}, "mode": {{"enum": ["fast", "slow", "m{}"]}},
+          "count": {{"type": "integer", "minimum": 0, "maximum": 100}},
+          "names": {{"type": "array", "items": {{"type": "string", "maxLength": 20}}}},
+          "pattern": {{"type": "string", "pattern": "^[a-z]{{1,8}}(-[a-z0-9]+)*$"}}}},
+        "required": ["path", "mode"]}}}}}})",
+        i, i)));
+  return tools.dump();
+}
+
+// Work is counted in states of the automaton and in parse states of a step, which ConstraintLimits bound.
+TEST(DemandedCallsOfManyTools, GrowWithTheNumberOfTools) {
+  const std::string words = tool_call_grammar_words_of("hermes");
+  const auto few = calls(words, false, "", many_tools(50)), many = calls(words, false, "", many_tools(500));
+  ASSERT_TRUE(few.ok()) << few.status().to_string();
+  ASSERT_TRUE(many.ok()) << many.status().to_string();
+  EXPECT_LE((*many)->automaton().num_states(), 11 * (*few)->automaton().num_states());
+  EXPECT_LE((*many)->automaton().num_states(), 500U * 600);
+  ConstraintState state(*many);
+  TokenBits bits((*many)->trie().num_words());
+  uint64_t most = 0;
+  for (const char c : std::string("<tool_call>\n{\"name\": \"tool_number_499\", \"arguments\": {\"path\": \"a\", "
+                                  "\"mode\": \"m499\"}}\n</tool_call>")) {
+    const uint64_t before = state.work_done();
+    ASSERT_TRUE(state.fill_mask(bits).ok());
+    ASSERT_TRUE(state.accept_text(std::string(1, c)).ok()) << c;
+    most = std::max(most, state.work_done() - before);
+  }
+  EXPECT_TRUE(state.is_complete());
+  RecordProperty("most_step_work", std::to_string(most));
+  RecordProperty("states", std::to_string((*many)->automaton().num_states()));
+  EXPECT_LE(most, ConstraintLimits().max_step_work / 10);
+}
+
 }  // namespace
 }  // namespace redline

@@ -378,6 +378,66 @@ TEST_F(EmbeddingFolder, LongTextsAreAnErrorUnlessCut) {
   EXPECT_THAT(EmbeddingEngine::open(folder_.path(), {.max_length = 65}).status().message(), HasSubstr("65"));
 }
 
+// The work of a long text is counted in slices, after each of which goes_on() may end it.
+TEST_F(EmbeddingFolder, LongTextsAreEncodedInSlicesAndOnlyAsFarAsNeeded) {
+  make("bert");
+  // Bytes are tokens: gpt2.json without its merges and special tokens.
+  auto tokenizer =
+      nlohmann::json::parse(std::ifstream(std::string(REDLINE_SOURCE_DIR) + "/tests/golden/tokenizers/gpt2.json"));
+  nlohmann::json letters = nlohmann::json::object();
+  for (const auto& [piece, id] : tokenizer["model"]["vocab"].items())
+    if (id < 300) letters[piece] = id;
+  tokenizer["model"]["vocab"] = letters;
+  tokenizer["model"]["merges"] = nlohmann::json::array();
+  tokenizer["added_tokens"] = nlohmann::json::array();
+  tokenizer["post_processor"] = nullptr;
+  const auto bert = open({.max_length = 12});
+  ASSERT_TRUE(bert);
+  fs::remove(folder_.path() + "/tokenizer.json");
+  put("tokenizer.json", tokenizer.dump());
+  const auto bytes = open({.max_length = 12});
+  ASSERT_TRUE(bytes);
+
+  constexpr int64_t kText = int64_t{1} << 20, kSlices = kText / EncodeLimits::kSliceBytes;
+  std::string text;
+  while (std::ssize(text) < kText) text += "a ";
+  int64_t slices = 0, last_slice = INT64_MAX;
+  EmbedRequest request;
+  request.texts = {text};
+  request.goes_on = [&] { return ++slices < last_slice; };
+  // A token is at most four bytes: such a text is refused before it is read.
+  Status status = failure(*bytes, request);
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_THAT(status.message(), HasSubstr("text 0: a text of 1048576 bytes has at least 262144 tokens"));
+  EXPECT_EQ(slices, 0);
+  // A word of any length may be one unknown token: the text is normalized, and encoded up to four times max_length.
+  status = failure(*bert, request);
+  EXPECT_THAT(status.message(), HasSubstr("text 0: a text of 1048576 bytes has at least 49 tokens"));
+  EXPECT_GE(slices, kSlices);
+  EXPECT_LE(slices, 8 * kSlices) << "a few passes of the normalizer";
+  slices = 0;
+  last_slice = 1;
+  EXPECT_EQ(failure(*bert, request).code(), Code::cancelled);
+  EXPECT_EQ(slices, 1) << "the client had gone";
+  // Texts that may be cut have the same tokens as short ones.
+  last_slice = INT64_MAX;
+  request.truncate = true;
+  for (EmbeddingEngine* engine : {bert.get(), bytes.get()}) {
+    const Embeddings cut = embed(*engine, request),
+                     whole = embed(*engine, {.texts = {"a a a a a a a a a a"}, .truncate = true});
+    EXPECT_EQ(cut.truncated, 1);
+    EXPECT_EQ(cut.tokens, whole.tokens);
+    EXPECT_EQ(cut.values, whole.values);
+  }
+  // Documents and queries of a ranking are bounded in the same way.
+  slices = 0;
+  RankRequest rank = {"a", {"b", text}, false, request.goes_on};
+  EXPECT_EQ(bytes->rank(rank).status().code(), Code::invalid_argument);
+  rank = {text, {"a"}, false, request.goes_on};
+  EXPECT_EQ(bytes->rank(rank).status().code(), Code::invalid_argument);
+  EXPECT_LE(slices, 4) << "steps of the short texts";
+}
+
 TEST_F(EmbeddingFolder, FewerDimensionsAreNormalizedAgain) {
   make("bert");
   const auto engine = open();

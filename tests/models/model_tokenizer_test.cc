@@ -71,6 +71,31 @@ TEST_F(ModelTokenizer, WrongKindsAreNamed) {
   EXPECT_THAT(vocab.status().message(), HasSubstr("tokenizer.ggml.bos_token_id is a string, expected an integer"));
 }
 
+TEST_F(ModelTokenizer, ReadsTheTokensOfFillInTheMiddle) {
+  const auto read_tokens = [&]() -> Result<FillInTokens> {
+    EXPECT_TRUE(writer.write(path).ok());
+    REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
+    return read_gguf_fill_in_tokens(file);
+  };
+  EXPECT_EQ(read_tokens()->prefix, -1);
+  writer.set_u32("tokenizer.ggml.prefix_token_id", 1);  // the names of older files
+  writer.set_u32("tokenizer.ggml.suffix_token_id", 2);
+  EXPECT_EQ(read_tokens()->prefix, 1);
+  EXPECT_EQ(read_tokens()->suffix, 2);
+  const char* const keys[] = {"pre", "suf", "mid", "pad", "rep", "sep"};
+  for (uint32_t i = 0; i < 6; ++i) writer.set_u32(fmt::format("tokenizer.ggml.fim_{}_token_id", keys[i]), 10 + i);
+  const auto tokens = read_tokens();
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_EQ(tokens->prefix, 10);
+  EXPECT_EQ(tokens->suffix, 11);
+  EXPECT_EQ(tokens->middle, 12);
+  EXPECT_EQ(tokens->pad, 13);
+  EXPECT_EQ(tokens->repository, 14);
+  EXPECT_EQ(tokens->file, 15);
+  writer.set("tokenizer.ggml.fim_mid_token_id", "two");
+  EXPECT_THAT(read_tokens().status().message(), HasSubstr("fim_mid_token_id is a string, expected an integer"));
+}
+
 TEST_F(ModelTokenizer, AFileWithoutOneIsNotFound) {
   writer = GgufWriter();
   writer.set("general.architecture", "llama");

@@ -90,6 +90,41 @@ TEST(BrokenWeights, TheTensorIsNamedWhenLogitsAreNaN) {
   EXPECT_THAT(beam_search(**engine, beams).status().message(), HasSubstr("up_proj.weight is NaN at [0, 7]"));
 }
 
+TEST(BrokenWeights, EveryCallForLogitsNamesTheTensor) {
+  const TemporaryFolder folder;
+  write_broken(golden_root() + "/rope_plain", folder.path(), "model.layers.0.mlp.up_proj.weight", 7, kNaN);
+  for (const char* device : {"cpu", "emu"}) {
+    const auto engine = TextEngine::open(folder.path(), {.threads = 2, .device = device});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    const auto expect_named = [&](const Status& status) {
+      EXPECT_EQ(status.code(), Code::io) << device << ": " << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("up_proj.weight is NaN at [0, 7]")) << device;
+    };
+    const auto vocab = static_cast<size_t>((*engine)->info().vocab_size);
+    const std::vector<int32_t> tokens = {1, 2, 3};
+    const auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE(sequence.ok());
+    expect_named((*sequence)->forward(tokens).status());
+    expect_named((*sequence)->forward(tokens, true).status());
+    int steps = 0;
+    expect_named((*sequence)->append_in_steps(tokens, 1, [&](int64_t, std::span<const float>) { return ++steps > 0; }));
+    EXPECT_EQ(steps, 0) << "the caller does not see such logits";
+    std::vector<float> logits(vocab);
+    std::vector<BatchEntry> batch = {{sequence->get(), tokens, logits}};
+    expect_named((*engine)->run_batch(batch));
+    EXPECT_EQ((*sequence)->length(), 0) << "as before the calls";
+    GenerateRequest request;
+    request.prompt = tokens;
+    request.max_tokens = 2;
+    for (const float temperature : {0.0F, 1.0F}) {  // with kernels that sample, where the device has them
+      request.sampling.temperature = temperature;
+      expect_named((*engine)->generate(request, {}).status());
+    }
+    request.num_logprobs = 2;
+    expect_named((*engine)->generate(request, {}).status());
+  }
+}
+
 TEST(BrokenWeights, OfEmbeddings) {
   const TemporaryFolder folder;
   write_broken(golden_root() + "/encoders/bert", folder.path(), "encoder.layer.0.output.dense.weight", 3, kInfinity);

@@ -102,6 +102,28 @@ def test_logprobs(model):
     assert greedy(model, PROMPT, max_tokens=1, logprobs=True).logprobs[0].top == ()
 
 
+def test_bytes_of_tokens(model):
+    """A character that two tokens share has its bytes in both, and U+FFFD in none."""
+    tokenizer = model.tokenizer
+    text = "été, 12 naïve"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    pieces = [tokenizer.token_bytes(i) for i in ids]
+    assert b"".join(pieces) == text.encode()
+    assert any(len(piece) == 1 and piece[0] >= 0x80 for piece in pieces), "else the text tells nothing"
+    special = tokenizer.encode("<|im_end|>", add_special_tokens=False, parse_special=True)
+    if len(special) == 1:
+        assert tokenizer.token_bytes(special[0]) == b"<|im_end|>" and tokenizer.token_bytes(special[0], skip_special_tokens=True) == b""
+    for wrong in (-1, tokenizer.vocab_size):
+        with pytest.raises(redline.InvalidArgument, match="outside the vocabulary"):
+            tokenizer.token_bytes(wrong)
+    with pytest.raises(redline.InvalidArgument):
+        tokenizer.token_bytes("x")
+    c = greedy(model, PROMPT, max_tokens=2, logprobs=1, choices=["é"])
+    assert b"".join(each.token_bytes for each in c.logprobs) == "é".encode()
+    with greedy(model, PROMPT, max_tokens=2, logprobs=1, choices=["é"], stream=True) as stream:
+        assert b"".join(chunk.logprob.token_bytes for chunk in stream if chunk.logprob) == "é".encode()
+
+
 def test_constraints(model):
     schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
               "required": ["name", "age"], "additionalProperties": False}

@@ -1,9 +1,12 @@
 // /v1/embeddings, /v1/rerank and Ollama's /api/embed, over a tiny random encoder.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <numeric>
 #include <stdexcept>
@@ -121,6 +124,177 @@ TEST_F(EmbeddingServer, NamesWhatIsWrong) {
   EXPECT_THAT(message, HasSubstr("72"));
   EXPECT_THAT(message, HasSubstr("64"));
   EXPECT_EQ(good("/v1/embeddings", {{"input", text}, {"truncate", true}})["usage"]["total_tokens"], 64);
+}
+
+// llama.cpp's server answers a list, and each embedding is a list of vectors: one, if the model pools its tokens.
+TEST_F(EmbeddingServer, SpeaksLlamaCppsApi) {
+  const std::vector<float> want = vector_of(good("/v1/embeddings", {{"input", "a fox"}})["data"][0]["embedding"]);
+  const std::vector<int32_t> ids = app_->embeddings().all()[0]->engine().encode("a fox").value();
+  const auto expect_near = [&](const Json& vector) {
+    const std::vector<float> got = vector_of(vector);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-6);
+  };
+  for (const char* path : {"/embedding", "/embeddings"}) {
+    for (const char* field : {"content", "input"}) {
+      for (const Json& text : {Json("a fox"), Json::array({"a fox"}), Json(ids), Json::array({ids})}) {
+        const Json answer = good(path, {{field, text}});
+        ASSERT_TRUE(answer.is_array()) << answer;
+        ASSERT_EQ(answer.size(), 1u) << text;
+        EXPECT_EQ(answer[0]["index"], 0);
+        ASSERT_EQ(answer[0]["embedding"].size(), 1u);
+        expect_near(answer[0]["embedding"][0]);
+      }
+      const Json two = good(path, {{field, {"the dog", "a fox"}}, {"model", "bert"}});
+      ASSERT_EQ(two.size(), 2u);
+      EXPECT_EQ(two[1]["index"], 1);
+      expect_near(two[1]["embedding"][0]);
+      EXPECT_EQ(post(path, {{field, {"a", 1}}}).second["error"]["param"], std::string(field) + "[1]");
+      std::string text;
+      for (int i = 0; i < 70; ++i) text += "a ";
+      const auto [status, json] = post(path, {{field, text}});
+      EXPECT_EQ(status, 400);
+      EXPECT_EQ(json["error"]["param"], field);
+    }
+    EXPECT_EQ(post(path, Json::object()).first, 400);
+    EXPECT_EQ(post(path, {{"content", "a"}, {"input", "a"}}).second["error"]["param"], "content");
+  }
+}
+
+TEST_F(EmbeddingServer, LlamaCppsNormsAreItsFormulas) {
+  const auto vector = [](const Json& norm) {
+    Json body = {{"content", "a fox"}};
+    if (!norm.is_null()) body["embd_normalize"] = norm;
+    return vector_of(good("/embedding", body)[0]["embedding"][0]);
+  };
+  const auto length = [](const std::vector<float>& v, double p) {
+    double sum = 0;
+    for (const float x : v) sum += std::pow(std::abs(double{x}), p);
+    return std::pow(sum, 1 / p);
+  };
+  const std::vector<float> plain = vector(-1);
+  EXPECT_GT(std::abs(length(plain, 2) - 1), 1e-3) << "else the rest tells nothing";
+  EXPECT_EQ(vector(nullptr), vector(2));
+  for (const int p : {1, 2, 3, 7}) {
+    const std::vector<float> v = vector(p);
+    EXPECT_NEAR(length(v, p), 1, 1e-5) << p;
+    for (size_t i = 0; i < v.size(); ++i) EXPECT_NEAR(v[i], plain[i] / length(plain, p), 1e-5) << p;
+  }
+  const std::vector<float> scaled = vector(0);
+  EXPECT_NEAR(std::abs(*std::max_element(scaled.begin(), scaled.end(),
+                                         [](float a, float b) { return std::abs(a) < std::abs(b); })),
+              32760, 1e-2);
+  for (const Json& wrong : {Json(-2), Json(1001), Json(1.5), Json("2")})
+    EXPECT_EQ(post("/embedding", {{"content", "a"}, {"embd_normalize", wrong}}).second["error"]["param"],
+              "embd_normalize")
+        << wrong;
+}
+
+/// Answers of a model with prompts, as sentence-transformers' folders have them.
+class EmbeddingFields : public EmbeddingServer {
+ protected:
+  EmbeddingFields() {
+    for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"})
+      fs::create_symlink(fs::canonical(fs::path(EmbeddingServer::folder_->path()) / file),
+                         fs::path(own_.path()) / file);
+    std::ofstream(own_.path() + "/config_sentence_transformers.json")
+        << R"({"prompts": {"query": "the fox ", "document": "a dog "}})";
+    model_ = std::make_shared<EmbeddingModel>(
+        "prompts",
+        [path = own_.path()] { return EmbeddingEngine::open(path, {.threads = 1, .dtype = Precision::kF32}); }, 4);
+    fields_app_.embeddings().add(model_, 0);
+    EXPECT_TRUE(fields_app_.residency().load_if_it_fits(*model_).ok());
+    fields_app_.set_ready();
+  }
+  std::vector<float> vector(const Json& with, const char* ignored = "") {
+    Json body = {{"input", "a fox"}};
+    body.update(with);
+    auto call = make_request("POST", "/v1/embeddings", body.dump());
+    const auto answer = fields_app_.handle(call);
+    const std::string text = body_of(*answer);
+    EXPECT_EQ(answer->status, 200) << text;
+    EXPECT_EQ(header_of(*answer, "X-Redline-Ignored"), ignored) << body;
+    if (answer->status != 200) return {};
+    const Json embedding = Json::parse(text)["data"][0]["embedding"];
+    if (!embedding.is_string()) return vector_of(embedding);
+    const auto bytes = from_base64(embedding.get<std::string>());
+    std::vector<float> values(bytes->size() / sizeof(float));
+    std::memcpy(values.data(), bytes->data(), bytes->size());
+    return values;
+  }
+  void refused(const std::string& field, const Json& value) {
+    auto call = make_request("POST", "/v1/embeddings", Json{{"input", "a fox"}, {field, value}}.dump());
+    const auto answer = fields_app_.handle(call);
+    const Json error = error_of(*answer);
+    EXPECT_EQ(answer->status, 400) << field << value;
+    EXPECT_EQ(error["param"], field) << error;
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(field));
+  }
+  testing::TemporaryFolder own_;
+  App fields_app_{{}};
+  std::shared_ptr<EmbeddingModel> model_;
+};
+
+TEST_F(EmbeddingFields, KindsOfTextsChooseAPrompt) {
+  const std::vector<float> plain = vector(Json::object()), query = vector({{"prompt_name", "query"}}),
+                           document = vector({{"prompt_name", "document"}});
+  EXPECT_NE(query, plain);
+  EXPECT_NE(document, query);
+  for (const char* kind : {"query", "search_query", "retrieval.query", "RETRIEVAL_QUERY"})
+    for (const char* field : {"input_type", "task", "task_type"}) EXPECT_EQ(vector({{field, kind}}), query) << kind;
+  for (const char* kind : {"passage", "document", "search_document", "retrieval.passage", "RETRIEVAL_DOCUMENT"})
+    EXPECT_EQ(vector({{"input_type", kind}}), document) << kind;
+  EXPECT_EQ(vector({{"input_type", "classification"}}, "input_type"), plain) << "the model has no such prompt";
+  EXPECT_EQ(vector({{"task", "text-matching"}}, "task"), plain);
+  EXPECT_EQ(vector({{"prompt_name", "document"}, {"input_type", "query"}}, "input_type"), document);
+  EXPECT_EQ(vector({{"input_type", nullptr}}), plain);
+}
+
+TEST_F(EmbeddingFields, TextsAreCutAsTheRequestSays) {
+  std::string text;
+  for (int i = 0; i < 70; ++i) text += "a ";
+  const auto with = [&](const char* field, const Json& value) { return Json{{"input", text}, {field, value}}; };
+  const std::vector<float> cut = vector(with("truncate", true));
+  for (const Json& value : {Json("END"), Json("end")}) EXPECT_EQ(vector(with("truncate", value)), cut) << value;
+  for (const Json& value : {Json(-1), Json(64), Json(1000)})
+    EXPECT_EQ(vector(with("truncate_prompt_tokens", value)), cut) << value;
+  for (const Json& value : {Json(false), Json("NONE"), Json("none")}) {
+    auto call = make_request("POST", "/v1/embeddings", with("truncate", value).dump());
+    const auto answer = fields_app_.handle(call);
+    EXPECT_EQ(error_of(*answer)["param"], "input") << value;
+    EXPECT_EQ(answer->status, 400);
+  }
+  refused("truncate", "START");
+  refused("truncate", 3);
+  refused("truncate_prompt_tokens", 10);
+  refused("truncate_prompt_tokens", -2);
+}
+
+TEST_F(EmbeddingFields, VectorsAreAsTheRequestSays) {
+  const std::vector<float> plain = vector(Json::object()), raw = vector({{"normalize", false}});
+  EXPECT_NE(raw, plain);
+  for (const char* field : {"normalized", "embedding_normalize"}) {
+    EXPECT_EQ(vector({{field, false}}), raw) << field;
+    EXPECT_EQ(vector({{field, true}}), plain) << field;
+  }
+  EXPECT_EQ(vector({{"embd_normalize", -1}}), raw);
+  EXPECT_EQ(vector({{"embd_normalize", 2}}), plain);
+  refused("embd_normalize", 1);
+  EXPECT_EQ(vector({{"encoding_format", "base64"}}), plain);
+  EXPECT_EQ(vector({{"embedding_types", {"base64"}}}), plain);
+  EXPECT_EQ(vector({{"embedding_types", {"float"}}}), plain);
+  EXPECT_EQ(vector({{"output_dtype", "float"}}), plain);
+  const std::vector<float> few = vector({{"dimensions", 5}});
+  EXPECT_EQ(few.size(), 5u);
+  for (const char* field : {"output_dimension", "output_dimensions", "outputDimensionality"})
+    EXPECT_EQ(vector({{field, 5}}), few) << field;
+  refused("encoding_format", "int8");
+  refused("embedding_types", {"int8"});
+  refused("output_dtype", "binary");
+  refused("late_chunking", true);
+  EXPECT_EQ(vector({{"late_chunking", false}}), plain);
+  for (const char* field : {"user", "metadata", "priority", "modality", "add_special_tokens"})
+    EXPECT_EQ(vector({{field, "a"}}, field), plain);
 }
 
 TEST_F(EmbeddingServer, RanksDocuments) {

@@ -13,13 +13,14 @@
 #include "base/error.h"
 #include "chat/chat_output.h"
 #include "llm/output_constraints.h"
+#include "redline/fill_in.h"
 #include "redline/text.h"
 
 namespace redline::testing {
 
 /// Every request gives `script`, in pieces of `piece_bytes`, before submit() returns. A token is a byte; kControl has
 /// no text.
-class FakeEngine final : public TextEngine {
+class FakeEngine final : public TextEngine, public FillInVocabulary {
  public:
   explicit FakeEngine(std::string script, std::string chat_template = "") : script_(std::move(script)) {
     info_.path = "fake";
@@ -48,6 +49,8 @@ class FakeEngine final : public TextEngine {
   const SamplingOptions& default_sampling() const override { return sampling_; }
   using TextEngine::encode;
   std::map<std::string, int32_t, std::less<>> markers;  ///< texts that are one token
+  FillInTokens fill_in;                                 ///< as a file names them
+  const FillInTokens& fill_in_tokens() const override { return fill_in; }
   Result<std::vector<int32_t>> encode(std::string_view text, bool, bool, const EncodeLimits& limits) const override {
     if (const auto marker = markers.find(text); marker != markers.end()) return std::vector<int32_t>{marker->second};
     if (std::ssize(text) > limits.max_tokens) return invalid_argument("more than {} tokens", limits.max_tokens);

@@ -390,6 +390,60 @@ TEST(KnownFields, MessagesAreWhole) {
             "messages[0].content");
 }
 
+TEST(KnownFields, CallsAndTheirResultsNameEachOther) {
+  FieldServer server;
+  const Json question = {{"role", "user"}, {"content", "Yes?"}};
+  const auto messages = [&](const Json& block, const char* role, int status) {
+    return server.post("/v1/messages",
+                       {{"model", "fake"},
+                        {"max_tokens", 9},
+                        {"messages", {question, {{"role", role}, {"content", Json::array({block})}}}}},
+                       status);
+  };
+  const auto error_of = [&](const Json& block, const char* role) {
+    return messages(block, role, 400)["error"]["message"].get<std::string>();
+  };
+  const Json use = {{"type", "tool_use"}, {"id", "c"}, {"name", "f"}, {"input", {{"a", 1}}}};
+  const Json result = {{"type", "tool_result"}, {"tool_use_id", "c"}, {"content", "a"}};
+  messages(result, "user", 200);
+  server.post("/v1/messages", {{"model", "fake"},
+                               {"max_tokens", 9},
+                               {"messages",
+                                {question,
+                                 {{"role", "assistant"}, {"content", Json::array({use})}},
+                                 {{"role", "user"}, {"content", Json::array({result})}}}}});
+  const std::tuple<Json, const char*, const char*> required[] = {
+      {use, "assistant", "id"}, {use, "assistant", "name"}, {result, "user", "tool_use_id"}};
+  for (const auto& [whole, role, field] : required) {
+    const std::string start = fmt::format("messages[1].content[0].{} is missing: ", field);
+    Json block = whole;
+    block[field] = "";
+    EXPECT_EQ(error_of(block, role).substr(0, start.size()), start);
+    block.erase(field);
+    EXPECT_EQ(error_of(block, role).substr(0, start.size()), start);
+  }
+  // Responses: every call and every output has a call_id.
+  const Json items[] = {{{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", "{}"}},
+                        {{"type", "function_call_output"}, {"call_id", "c"}, {"output", "a"}},
+                        {{"type", "custom_tool_call"}, {"call_id", "c"}, {"name", "f"}, {"input", "a"}},
+                        {{"type", "custom_tool_call_output"}, {"call_id", "c"}, {"output", "a"}},
+                        {{"type", "local_shell_call"}, {"call_id", "c"}, {"action", {{"command", {"ls"}}}}},
+                        {{"type", "shell_call"}, {"call_id", "c"}, {"action", {{"commands", {"ls"}}}}},
+                        {{"type", "shell_call_output"}, {"call_id", "c"}, {"output", "a"}},
+                        {{"type", "apply_patch_call"}, {"call_id", "c"}, {"operation", {{"type", "delete_file"}}}},
+                        {{"type", "apply_patch_call_output"}, {"call_id", "c"}, {"output", "a"}}};
+  for (Json item : items) {
+    server.post("/v1/responses", {{"input", Json::array({item})}});
+    item.erase("call_id");
+    const Json error = server.post("/v1/responses", {{"input", Json::array({item})}}, 400)["error"];
+    EXPECT_EQ(error["message"], "input[0].call_id is missing") << item;
+    EXPECT_EQ(error["param"], "input[0].call_id");
+  }
+  // Ollama's messages need neither an id nor the name of the tool.
+  server.post("/api/chat", {{"model", "fake"}, {"messages", {question, {{"role", "tool"}, {"content", "sunny"}}}}});
+  EXPECT_TRUE(server.prompt_has("sunny"));
+}
+
 TEST(KnownFields, APrefixIsContinued) {
   FieldServer server;
   for (const char* name : {"prefix", "partial"}) {
@@ -462,6 +516,44 @@ TEST(FillIn, PromptsHaveTheMarkersOfTheFamily) {
   EXPECT_EQ(prompt[prompt.size() - 2], kMiddle);
   const std::vector<int32_t>& ends = server.engine->last.stop_tokens;
   EXPECT_NE(std::find(ends.begin(), ends.end(), kFile), ends.end());
+}
+
+// tokenizer.ggml.fim_*_token_id of a GGUF file go before the names of families.
+TEST(FillIn, TheTokensThatAFileNamesGoFirst) {
+  const auto prompt_of = [](FieldServer& server) {
+    server.post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}, {"prompt", "c"}});
+    return server.engine->last.prompt;
+  };
+  FieldServer unknown_names;
+  unknown_names.engine->fill_in = {.prefix = 201, .suffix = 202, .middle = 203, .pad = 206};
+  EXPECT_EQ(prompt_of(unknown_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
+  EXPECT_EQ(unknown_names.engine->last.stop_tokens, std::vector<int32_t>{206});
+  unknown_names.engine->fill_in.repository = 204;
+  unknown_names.engine->fill_in.file = 205;
+  unknown_names.post(
+      "/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}, {"input_extra", {{{"filename", "f"}, {"text", "t"}}}}});
+  const std::vector<int32_t>& with_files = unknown_names.engine->last.prompt;
+  EXPECT_EQ(with_files.front(), 204);
+  EXPECT_EQ(std::count(with_files.begin(), with_files.end(), 205), 2);
+  // The names say another thing, and have no effect.
+  FieldServer other_names;
+  other_names.engine->markers = {{"<fim_prefix>", 211}, {"<fim_suffix>", 212}, {"<fim_middle>", 213}};
+  EXPECT_EQ(prompt_of(other_names), (std::vector<int32_t>{211, 'a', 212, 'b', 213, 'c'}));
+  other_names.engine->fill_in = {.prefix = 201, .suffix = 202, .middle = 203};
+  EXPECT_EQ(prompt_of(other_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
+  // The same two tokens as a family: the order is the family's, and so is what the file does not name.
+  FieldServer same_names;
+  same_names.engine->markers = {{"[PREFIX]", 201}, {"[SUFFIX]", 202}};
+  same_names.engine->fill_in = {.prefix = 201, .suffix = 202};
+  EXPECT_EQ(prompt_of(same_names), (std::vector<int32_t>{202, 'b', 201, 'a', 'c'}));
+  same_names.engine->markers = {{"<fim_prefix>", 201}, {"<fim_suffix>", 202}, {"<fim_middle>", 203}};
+  EXPECT_EQ(prompt_of(same_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
+  // Ids outside of the vocabulary, and a prefix alone, name nothing.
+  for (const FillInTokens& tokens : {FillInTokens{.prefix = 201, .suffix = 256}, FillInTokens{.prefix = 201}}) {
+    FieldServer server;
+    server.engine->fill_in = tokens;
+    server.post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}}, 400);
+  }
 }
 
 TEST(FillIn, AModelWithoutMarkersSaysSo) {
@@ -576,6 +668,105 @@ TEST(KnownFields, TheFormatOfAJsonObjectMayHaveASchema) {
   const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}};
   server.chat({{"response_format", {{"type", "json_object"}, {"schema", schema}}}});
   EXPECT_EQ(Json::parse(server.engine->last.constraint.text), schema);
+}
+
+// How JSON is written is an option beside the schema, whichever field has that.
+TEST(KnownFields, OptionsOfJsonHoldForEverySchema) {
+  FieldServer server;
+  const Json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}};
+  const Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", schema}}}};
+  const Json with_schema[] = {{{"response_format", {{"type", "json_object"}}}},
+                              {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}},
+                              {{"structured_outputs", {{"json", schema}}}},
+                              {{"structured_outputs", {{"json_object", true}}}},
+                              {{"guided_json", schema}},
+                              {{"json_schema", schema}},
+                              {{"tools", {tool}}, {"tool_choice", "required"}}};
+  const auto format_of = [&](Json body, const Json& options) {
+    body.merge_patch(options);
+    server.chat(body);
+    return server.engine->last.constraint.json;
+  };
+  for (const Json& body : with_schema) {
+    EXPECT_FALSE(format_of(body, Json::object()).is_compact) << body;
+    EXPECT_FALSE(format_of(body, Json::object()).allows_additional) << body;
+    EXPECT_TRUE(format_of(body, Json::object()).is_relaxed) << body;
+    for (const Json& compact :
+         {Json{{"structured_outputs", {{"disable_any_whitespace", true}}}},
+          Json{{"structured_outputs", {{"whitespace_pattern", ""}}}}, Json{{"guided_whitespace_pattern", ""}}}) {
+      EXPECT_TRUE(format_of(body, compact).is_compact) << body << compact;
+      EXPECT_FALSE(format_of(body, compact).allows_additional) << body << compact;
+      EXPECT_EQ(server.ignored, "");
+    }
+    EXPECT_FALSE(format_of(body, {{"structured_outputs", {{"disable_any_whitespace", false}}}}).is_compact);
+    EXPECT_FALSE(format_of(body, {{"structured_outputs", {{"whitespace_pattern", "[ ]*"}}}}).is_compact);
+    EXPECT_EQ(server.ignored, "structured_outputs.whitespace_pattern");
+    EXPECT_FALSE(format_of(body, {{"guided_whitespace_pattern", "[ ]*"}}).is_compact);
+    EXPECT_EQ(server.ignored, "guided_whitespace_pattern");
+    EXPECT_TRUE(
+        format_of(body, {{"structured_outputs", {{"disable_additional_properties", false}}}}).allows_additional);
+    EXPECT_FALSE(
+        format_of(body, {{"structured_outputs", {{"disable_additional_properties", true}}}}).allows_additional);
+  }
+  server.post("/v1/responses", {{"input", "Yes?"},
+                                {"text", {{"format", {{"type", "json_schema"}, {"name", "a"}, {"schema", schema}}}}},
+                                {"structured_outputs", {{"disable_any_whitespace", true}}}});
+  EXPECT_TRUE(server.engine->last.constraint.json.is_compact);
+  const Json error = server.post(
+      "/v1/responses", {{"input", "Yes?"}, {"text", {{"format", {{"type", "json_object"}}}}}, {"guided_json", schema}},
+      400)["error"];
+  EXPECT_EQ(error["message"], "text.format and guided_json exclude each other");
+  EXPECT_EQ(server.param_of({{"guided_json", schema}, {"grammar", "root ::= \"a\""}}), "\"grammar\"");
+}
+
+// `strict` makes a keyword that cannot be enforced an error; else the header names it, with the field of its schema.
+TEST(KnownFields, KeywordsThatAreNotEnforcedAreNamed) {
+  FieldServer server;
+  server.engine->unenforced = {"oneOf", "uniqueItems"};
+  const Json schema = {{"type", "array"}, {"uniqueItems", true}};
+  const auto named = [](const std::string& field) { return field + ".oneOf, " + field + ".uniqueItems"; };
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}};
+  server.chat({{"response_format", format}});
+  EXPECT_EQ(server.ignored, named("response_format.json_schema.schema"));
+  for (const bool strict : {false, true}) {
+    Json with = format;
+    with["json_schema"]["strict"] = strict;
+    server.chat({{"response_format", with}});
+    EXPECT_EQ(server.ignored, strict ? "" : named("response_format.json_schema.schema"));
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    const Json flat = {{"type", "json_schema"}, {"name", "a"}, {"schema", schema}, {"strict", strict}};
+    server.post("/v1/responses", {{"input", "Yes?"}, {"text", {{"format", flat}}}});
+    EXPECT_EQ(server.ignored, strict ? "" : named("text.format.schema"));
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    const Json tool = {{"type", "function"},
+                       {"function", {{"name", "f"}, {"parameters", {{"type", "object"}}}, {"strict", strict}}}};
+    server.chat({{"tools", {tool}}, {"tool_choice", "required"}});
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    EXPECT_EQ(server.ignored, strict ? "" : "tools[].function.strict, " + named("tools"));
+    const Json claude = {{"name", "f"}, {"input_schema", {{"type", "object"}}}, {"strict", strict}};
+    server.post("/v1/messages", {{"model", "fake"},
+                                 {"max_tokens", 9},
+                                 {"messages", {{{"role", "user"}, {"content", "Yes?"}}}},
+                                 {"tools", {claude}},
+                                 {"tool_choice", {{"type", "any"}}}});
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+    const Json flat_tool = {
+        {"type", "function"}, {"name", "f"}, {"parameters", {{"type", "object"}}}, {"strict", strict}};
+    server.post("/v1/responses", {{"input", "Yes?"}, {"tools", {flat_tool}}, {"tool_choice", "required"}});
+    EXPECT_EQ(server.engine->last.constraint.json.is_relaxed, !strict);
+  }
+  server.chat({{"structured_outputs", {{"json", schema}}}});
+  EXPECT_EQ(server.ignored, named("structured_outputs.json"));
+  server.chat({{"guided_json", schema}});
+  EXPECT_EQ(server.ignored, named("guided_json"));
+  const Json messages = Json::array({{{"role", "user"}, {"content", "Yes?"}}});
+  server.post("/v1/messages", {{"model", "fake"},
+                               {"max_tokens", 9},
+                               {"messages", messages},
+                               {"output_config", {{"format", {{"type", "json_schema"}, {"schema", schema}}}}}});
+  EXPECT_EQ(server.ignored, named("output_config.format.schema"));
+  server.post("/api/chat", {{"model", "fake"}, {"messages", messages}, {"format", schema}});
+  EXPECT_EQ(server.ignored, named("format"));
 }
 
 }  // namespace

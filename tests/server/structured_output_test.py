@@ -169,3 +169,38 @@ def test_a_cut_call_leaves_no_pieces(thinker):
         assert not message["content"], (limit, message)
         calls += bool(message.get("tool_calls"))
     assert calls > 1
+
+
+def one_value(server, schema, **fields):
+    body = {"messages": ASK, "max_tokens": 60, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema} |
+                                                                   ({"strict": fields.pop("strict")} if "strict" in fields else {})}}
+    return server.post("/v1/chat/completions", body | fields)
+
+
+@pytest.mark.parametrize("keyword, schema", [
+    ("uniqueItems", {"type": "array", "items": {"type": "string", "maxLength": 2}, "uniqueItems": True, "maxItems": 2}),
+    ("oneOf", {"oneOf": [{"patternProperties": {"a": {"type": "null"}}}, {"type": "object"}]}),
+])
+def test_what_is_not_enforced_is_named_or_refused(server, keyword, schema):
+    answer = one_value(server, schema)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-redline-ignored"] == f"response_format.json_schema.schema.{keyword}"
+    assert one_value(server, schema, strict=False).headers["x-redline-ignored"] == f"response_format.json_schema.schema.{keyword}"
+    refused = one_value(server, schema, strict=True)
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["param"] == "response_format.json_schema.schema" and keyword in error["message"]
+
+
+def test_white_space_and_further_members_as_the_options_say(server):
+    schema = {"type": "object", "properties": {"a": {"enum": [[1, 2]]}}, "required": ["a"]}
+
+    def texts(**options):
+        fields = {"structured_outputs": options} if options else {}
+        answers = [one_value(server, schema, temperature=1.5, seed=seed, **fields).json()["choices"][0] for seed in range(8)]
+        return [answer["message"]["content"] for answer in answers]
+
+    assert any(" " in text or "\n" in text for text in texts())
+    assert set(texts(disable_any_whitespace=True)) == {'{"a":[1,2]}'}
+    assert all(json.loads(text) == {"a": [1, 2]} for text in texts(disable_additional_properties=True, disable_any_whitespace=True))
+    assert any(text != '{"a":[1,2]}' for text in texts(disable_additional_properties=False, disable_any_whitespace=True))

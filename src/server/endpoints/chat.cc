@@ -52,8 +52,7 @@ const Schema chat_request_schema{
                        {"parallel_tool_calls", kBoolean, "false: at most one call"},
                        {"modalities", kArray, "", {.items = &chat_text_item}},
                        {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
-               joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields())),
-    .refused = refused_generation_fields()};
+               joined(joined(joined(generation_fields(), beam_fields()), reasoning_place_fields()), token_fields()))};
 const Schema template_schema{
     .name = "ApplyTemplateRequest",
     .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};
@@ -92,7 +91,7 @@ const Schema chat_answer_schema{
 /// 400: the messages are not whole, or a prompt that ends in two ways.
 Outcome<ChatPrompt> chat_prompt(Call& call, const TextEngine& engine) {
   const Json& body = call.body;
-  if (auto error = check_messages(body["messages"], "messages")) return *error;
+  if (auto error = check_messages(body["messages"], "messages", CallIds::kRequired)) return *error;
   ChatPrompt prompt;
   SERVER_ASSIGN(prompt.messages, plain_messages(body["messages"]));
   SERVER_ASSIGN(prompt.client_tools, chat_tools(body.value("tools", Json::array())));

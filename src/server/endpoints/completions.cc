@@ -50,8 +50,7 @@ const Schema completions_request_schema{
          {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
          {"skip_special_tokens", kBoolean, "false: the text has the names of special tokens; default: true"},
          {"stream_options", kObject, "", {.object = &completions_stream_options_schema}}},
-        joined(joined(generation_fields(), beam_fields()), token_fields())),
-    .refused = refused_generation_fields()};
+        joined(joined(generation_fields(), beam_fields()), token_fields()))};
 
 const Field completions_string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}},
     integer_item{"", kInteger, ""}, any_item{"", kAny, ""};

@@ -1,6 +1,8 @@
 // /completion, /completions, /infill, /props, /slots, /embedding and /embeddings, in the shapes of llama.cpp's server;
 // and its paths without /v1 for OpenAI's endpoints.
 #include <algorithm>
+#include <cmath>
+#include <span>
 
 #include "server/app.h"
 #include "server/fill_in.h"
@@ -46,8 +48,7 @@ const Schema llama_completion_schema{
                  kString | kArray | kObject,
                  "a text, token ids, both in one list, or a list of these; {\"prompt_string\"} is a text",
                  {.required = true, .max_items = 1 << 20, .object = &llama_open_schema, .items = &llama_any_item}}},
-               llama_fields()),
-    .refused = refused_generation_fields()};
+               llama_fields())};
 const Schema infill_schema{
     .name = "LlamaInfillRequest",
     .fields =
@@ -55,8 +56,7 @@ const Schema infill_schema{
                 {"input_suffix", kString, "the text after it"},
                 {"input_extra", kArray, "other files of the project", {.max_items = 1000, .items = &llama_file_item}},
                 {"prompt", kString, "the begin of the text between them"}},
-               llama_fields()),
-    .refused = refused_generation_fields()};
+               llama_fields())};
 const Schema llama_answer_schema{"LlamaCompletion",
                                  {{"content", kString, ""},
                                   {"tokens", kArray, "ids, with return_tokens or stream", {.items = &llama_any_item}},
@@ -66,6 +66,7 @@ const Schema llama_answer_schema{"LlamaCompletion",
                                  true,
                                  {},
                                  &llama_object_item};
+constexpr double kMaxNorm = 1000;
 const Schema llama_embedding_schema{
     "LlamaEmbeddingRequest",
     {{"content", kString | kArray, "a text, token ids, or a list of these", {.min_items = 1, .items = &llama_any_item}},
@@ -73,8 +74,8 @@ const Schema llama_embedding_schema{
      {"model", kString, "a name from /v1/models", {.max_length = 1000}},
      {"embd_normalize",
       kInteger,
-      "2: to length 1; -1: as the model has them; default: 2",
-      {.only = {-1, 2}, .why = "must be 2 (Euclidean length 1) or -1 (as the model has them)"}}}};
+      "-1: as the model has them; 0: the largest element is 32760; p: the p-norm is 1; default: 2",
+      {.min = -1, .max = kMaxNorm}}}};
 const Schema llama_embeddings_schema{.name = "LlamaEmbeddings", .fields = {}, .list = &llama_object_item};
 
 /// One prompt of a request.
@@ -404,6 +405,22 @@ AnswerOr get_slots(Call& call) {
   return json_answer(slots);
 }
 
+/// llama.cpp's embd_normalize: 0 gives the range of int16, p > 0 a vector whose p-norm is 1. -1 changes nothing.
+void apply_norm(std::span<float> values, int64_t norm) {
+  if (norm < 0) return;
+  constexpr double kLargest = 32760;
+  double largest = 0;
+  for (const float v : values) largest = std::max(largest, std::abs(double{v}));
+  if (largest == 0) return;
+  double length = largest / kLargest;
+  if (norm > 0) {
+    double sum = 0;  // of powers of quotients, because those of the values overflow for a large p
+    for (const float v : values) sum += std::pow(std::abs(double{v}) / largest, static_cast<double>(norm));
+    length = largest * std::pow(sum, 1 / static_cast<double>(norm));
+  }
+  for (float& v : values) v = static_cast<float>(v / length);
+}
+
 AnswerOr post_llama_embeddings(Call& call) {
   const Json& body = call.body;
   if (body.contains("content") == body.contains("input"))
@@ -413,18 +430,22 @@ AnswerOr post_llama_embeddings(Call& call) {
   const char* name = body.contains("content") ? "content" : "input";
   EmbedRequest request;
   if (auto error = read_embedding_input(body[name], name, request)) return *error;
-  if (const auto norm = body.find("embd_normalize"); norm != body.end()) request.normalize = *norm == 2;
+  request.normalize = false;
   return EmbeddingModel::embed(
       model, std::move(request),
-      [](const Result<Embeddings>& result) -> Outcome<EmbeddingModel::Result> {
-        if (!result.ok()) return api_error(result.status(), "content");
-        const Embeddings& e = result.value();
+      [name,
+       norm = body.value("embd_normalize", int64_t{2})](Result<Embeddings> result) -> Outcome<EmbeddingModel::Result> {
+        if (!result.ok()) return api_error(result.status(), name);
+        Embeddings& e = result.value();
         std::string text = "[";
         int64_t tokens = 0;
         for (int64_t i = 0; i < e.count; ++i) {
+          const auto vector =
+              std::span(e.values).subspan(static_cast<size_t>(i * e.dimensions), static_cast<size_t>(e.dimensions));
+          apply_norm(vector, norm);
+          // A list of vectors: without pooling, llama.cpp's server has one for each token.
           text += fmt::format(R"({}{{"index":{},"embedding":[)", i > 0 ? "," : "", i);
-          append_numbers(text, std::span(e.values).subspan(static_cast<size_t>(i * e.dimensions),
-                                                           static_cast<size_t>(e.dimensions)));
+          append_numbers(text, vector);
           text += "]}";
           tokens += e.tokens[static_cast<size_t>(i)];
         }

@@ -172,19 +172,20 @@ class MessageReader {
       const Json& block = message["content"][i];
       const std::string place = fmt::format("{}.content[{}]", path, i), type = block["type"];
       if (type == "tool_result") {
+        if (auto error = need(block, "tool_use_id", "the id of the call that the tool answers", place)) return error;
         auto result = text_of(block.value("content", Json("")), place + ".content");
         if (!result.ok()) return result.error();
-        messages.push_back({{"role", "tool"},
-                            {"tool_call_id", block.value("tool_use_id", std::string())},
-                            {"content", std::move(*result)}});
+        messages.push_back({{"role", "tool"}, {"tool_call_id", block["tool_use_id"]}, {"content", std::move(*result)}});
         continue;
       }
       has_more = true;
       if (type == "thinking") {
         append(reasoning, block.value("thinking", std::string()));
       } else if (type == "tool_use") {
-        m["tool_calls"].push_back(tool_call_json({block.value("id", std::string()), block.value("name", std::string()),
-                                                  to_text(block.value("input", Json::object()))}));
+        if (auto error = need(block, "id", "the id that the result of the tool names", place)) return error;
+        if (auto error = need(block, "name", "the tool that was called", place)) return error;
+        m["tool_calls"].push_back(
+            tool_call_json({block["id"], block["name"], to_text(block.value("input", Json::object()))}));
       } else {
         auto part = text_of_block(block, place);
         if (!part.ok()) return part.error();
@@ -198,6 +199,12 @@ class MessageReader {
   }
 
  private:
+  /// 400: the block does not have this string, or it is empty.
+  static std::optional<ApiError> need(const Json& block, const char* name, const char* what, const std::string& place) {
+    if (!member(block, name).empty()) return std::nullopt;
+    const std::string path = fmt::format("{}.{}", place, name);
+    return bad_request(path, fmt::format("{} is missing: {}", path, what), "missing_required_parameter");
+  }
   static void append(std::string& text, const std::string& more) {
     if (!more.empty()) text += (text.empty() ? "" : "\n") + more;
   }

@@ -288,7 +288,7 @@ AnswerOr post_ollama_chat(Call& call) {
   SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, has_work));
   if (!has_work) return loaded_answer(call, true, choice ? "load" : "unload");
   rename_options(body);
-  if (auto error = check_messages(body["messages"], "messages")) return *error;
+  if (auto error = check_messages(body["messages"], "messages", CallIds::kOptional)) return *error;
   ChatPrompt prompt;
   for (const Json& message : body["messages"]) {
     Json m = {{"role", message["role"]}, {"content", message.value("content", std::string())}};

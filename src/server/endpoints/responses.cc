@@ -116,11 +116,9 @@ std::vector<Field> request_fields() {
   };
   return joined(joined(std::move(fields), thinking_fields()), generation_fields());
 }
-const Schema responses_request_schema{.name = "ResponseRequest", .fields = request_fields(), .refused = [] {
-                                        auto refused = refused_generation_fields();
-                                        refused.emplace_back("prompt", "is not supported: no prompts are stored");
-                                        return refused;
-                                      }()};
+const Schema responses_request_schema{.name = "ResponseRequest",
+                                      .fields = request_fields(),
+                                      .refused = {{"prompt", "is not supported: no prompts are stored"}}};
 const Schema responses_answer_schema{
     "Response",
     {{"id", kString, "", {.required = true}},

@@ -246,6 +246,7 @@ Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
 
 Status assign_aliases(const ServeArgs& args, std::vector<ToOpen>& models) {
   std::vector<std::string> names;
+  names.reserve(models.size());
   for (const ToOpen& m : models) names.push_back(m.name);
   const auto model_named = [&](const std::string& name) {
     return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.name == name; });

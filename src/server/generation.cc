@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <random>
 
@@ -185,7 +187,7 @@ Outcome<std::unique_ptr<Choices>> start_choices(Call& call, const std::shared_pt
     const auto keywords = model->engine().unenforced_keywords(requests[0].constraint, requests[0].chat_prompt);
     if (!keywords.ok()) return api_error(keywords.status(), call.constraint.field);
     const std::string field = call.constraint.field.empty() ? "tools" : call.constraint.field;
-    for (const std::string& keyword : *keywords) call.ignored.push_back(field + "." + keyword);
+    for (const std::string& keyword : *keywords) call.ignored.push_back(fmt::format("{}.{}", field, keyword));
   }
   for (GenerateRequest& request : requests) {  // there is no room for more, whatever was asked for
     request.max_tokens = std::min(request.max_tokens, model->info().context);

@@ -132,7 +132,7 @@ std::string_view convert_milliseconds(const Json& value, Json& instead, Names&) 
 std::string_view convert_format(const Json& value, Json& instead, Names&) {
   if (value == "json") instead["response_format"] = {{"type", "json_object"}};
   else if (value.is_object()) instead["response_format"] = {{"type", "json_schema"}, {"schema", value}};
-  else if (value != "") return "\"json\" or a JSON Schema";
+  else if (value != Json("")) return "\"json\" or a JSON Schema";
   return {};
 }
 

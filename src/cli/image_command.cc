@@ -357,7 +357,7 @@ Status show_images(const ImageResult& result, ImageProtocol protocol, const Scre
 Status run_image(const ImageArgs& given, Terminal& terminal) {
   ImageArgs args = given;
   if (!args.from.empty()) {
-    REDLINE_ASSIGN(const ReadSettings settings, read_settings(args.from));
+    REDLINE_ASSIGN(const ReadSettings settings, read_image_settings(args.from));
     REDLINE_TRY(args.repeat(settings.options).within(args.from));
     if (!settings.left_out.empty())
       terminal.note("redline: note: {}: not taken over: {}", args.from, fmt::join(settings.left_out, ", "));

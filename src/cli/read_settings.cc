@@ -114,7 +114,7 @@ Result<ReadSettings> settings_of(const ImageText& text, const std::string& path)
   return read;
 }
 
-Result<ReadSettings> read_settings(const std::string& path) {
+Result<ReadSettings> read_image_settings(const std::string& path) {
   ImageText text;
   REDLINE_TRY(read_image(path, &text));
   return settings_of(text, path);

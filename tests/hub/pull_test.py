@@ -114,10 +114,19 @@ def test_wrong_selections_list_what_there_is(hub, redline):
     assert 'has no file or quantization "IQ2_XXS"; it has Q4_K_M, Q6_K, Q8_0' in redline("pull", "hf:owner/name:IQ2_XXS", status=3)
     assert "did you mean" in redline("pull", "hf:owner/name:Q4_KM", status=3)
     assert "part 2 of 2 is missing: m-Q6_K-00002-of-00002.gguf" in redline("pull", "hf:owner/name:Q6_K", status=3)
-    hub.repositories["owner/old"] = Repository({"config.json": "{}", "pytorch_model.bin": b"x"})
-    assert "only files of PyTorch" in redline("pull", "hf:owner/old", status=4)
+    hub.repositories["owner/bare"] = Repository({"pytorch_model.bin": b"x"})
+    assert "only files of PyTorch without a config.json" in redline("pull", "hf:owner/bare", status=4)
     assert "invalid_argument" in redline("pull", "hf:owner/name/more", status=2)
     assert "invalid_argument" in redline("pull", "hf:owner/name:../x", status=2)
+
+
+def test_files_of_pytorch_are_pulled_where_there_is_no_other(hub, redline):
+    hub.repositories["owner/old"] = Repository({"config.json": "{}", "pytorch_model.bin": b"x", "pytorch_model.h5": b"y"})
+    result = json.loads(redline("pull", "hf:owner/old", "--json"))
+    assert sorted(f["path"] for f in result["files"]) == ["config.json", "pytorch_model.bin"]
+    hub.repositories["owner/both"] = Repository({"config.json": "{}", "pytorch_model.bin": b"x", "model.safetensors": BLOB})
+    result = json.loads(redline("pull", "hf:owner/both", "--json"))
+    assert sorted(f["path"] for f in result["files"]) == ["config.json", "model.safetensors"]
 
 
 def test_parts_of_safetensors_and_modules(hub, redline):

@@ -374,8 +374,8 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
     auto& [file, weight] = adapters.emplace_back(parse_lora(text));
     file = image_adapter_file(file);
     // A file that is given twice is loaded once, and applies with the sum of the weights.
-    if (std::any_of(adapters.begin(), adapters.end() - 1, [&](const auto& other) { return other.first == file; }))
-      continue;
+    const auto is_same = [&](const auto& other) { return other.first == adapters.back().first; };
+    if (std::any_of(adapters.begin(), adapters.end() - 1, is_same)) continue;
     const Result<int64_t> rank = adapter_rank(file);
     if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kImageAdapter);
     options.max_adapter_rank += *rank;

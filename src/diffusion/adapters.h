@@ -20,9 +20,9 @@ struct AdapterFile {
   /// Factors that are computed from the file's tensors. Views in `networks` point into them.
   std::vector<std::unique_ptr<std::vector<float>>> computed;
 
-  /// Opens a file. invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a rank other than
-  /// the metadata's, or no pair. unsupported, by name: trained norms, biases of the first factor, and the three factors
-  /// of Tucker forms.
+  /// Opens a file. invalid_argument: an incomplete pair, shapes that do not match, several adapters under one name, a
+  /// rank other than the metadata's, or no pair. unsupported, by name: trained norms, biases of the first factor, and
+  /// the three factors of Tucker forms.
   static Result<AdapterFile> open(const std::string& path);
 };
 

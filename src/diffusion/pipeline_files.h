@@ -1,5 +1,5 @@
-// Reads a diffusers folder, in which model_index.json lists the components and each has its own folder; or a single file
-// that holds all networks of a pipeline.
+// Reads a diffusers folder, in which model_index.json lists the components and each has its own folder; or a single
+// file that holds all networks of a pipeline.
 #pragma once
 
 #include <optional>
@@ -42,8 +42,8 @@ struct PipelineFiles {
   const PipelineComponent* find(std::string_view name) const;
   /// Returns the folder of a component's tokenizer. not_found: a pipeline in one file without a tokenizer beside it.
   Result<std::string> tokenizer_folder(const std::string& name) const;
-  /// Opens config and weights of a component. The folder of a denoiser with a DenoiserRow::single_file may hold such a file.
-  /// not_found: model_index.json has no component of this name, or its folder is missing. unsupported: an unknown
+  /// Opens config and weights of a component. The folder of a denoiser with a DenoiserRow::single_file may hold such a
+  /// file. not_found: model_index.json has no component of this name, or its folder is missing. unsupported: an unknown
   /// class; the message lists the known ones. invalid_argument: config.json is of another class.
   Result<Checkpoint> open_component(std::string_view name) const;
 };

@@ -41,8 +41,8 @@ class SingleFile {
   /// Returns the content that model_index.json of a diffusers folder would have.
   Result<nlohmann::json> model_index() const;
   Result<nlohmann::json> scheduler_config() const;
-  /// Opens config and weights of a component, under the names of diffusers. invalid_argument: the file has not all of its
-  /// tensors, or others; not_found: it has none, and the message names the component.
+  /// Opens config and weights of a component, under the names of diffusers. invalid_argument: the file has not all of
+  /// its tensors, or others; not_found: it has none, and the message names the component.
   Result<Checkpoint> open_component(std::string_view name) const;
   /// Returns the folder of a tokenizer. not_found: there is none beside the file; the message says where to put it.
   Result<std::string> tokenizer_folder(std::string_view name) const;

@@ -42,7 +42,8 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
     const std::function<bool()>& goes_on;  ///< as EmbedRequest::goes_on
   };
   /// Encodes a text without special tokens; `around` other tokens go before and after it. Texts with more than
-  /// max_length tokens are cut, and counted in `truncated`, or are invalid_argument. cancelled: `goes_on` returned false.
+  /// max_length tokens are cut, and counted in `truncated`, or are invalid_argument. cancelled: `goes_on` returned
+  /// false.
   Result<std::vector<int32_t>> encode_within(std::string_view text, int64_t around, const TextLimits& limits,
                                              int64_t& truncated) const;
   Result<Encoded> encode_text(const std::string& prompt, std::string_view text, const TextLimits& limits,

@@ -460,7 +460,7 @@ const std::vector<std::string_view>& known_names(std::string_view schema) {
 }
 
 bool asks_for_nothing(const Json& value) {
-  return value.is_null() || value == false || value == "" || value == "none" ||
+  return value.is_null() || value == false || value == Json("") || value == "none" ||
          (value.is_structured() && value.empty());
 }
 

@@ -248,7 +248,8 @@ class TiffDecoder {
     for (int64_t x = 0; x < pixels; ++x, to += num_samples_)
       for (int64_t c = 0; c < in_part; ++c) to[c] = sample(row, x * in_part + c, is_big);
   }
-  /// Returns sample `i` of a row. A sample of fewer than 8 bits is the stored number: an index or a gray level of to_rgb().
+  /// Returns sample `i` of a row. A sample of fewer than 8 bits is the stored number: an index or a gray level of
+  /// to_rgb().
   uint8_t sample(const uint8_t* row, int64_t i, bool is_big) const {
     if (bits_ == 8) return row[i];
     if (bits_ == 16) return row[2 * i + (is_big ? 0 : 1)];

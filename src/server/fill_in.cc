@@ -78,8 +78,8 @@ std::optional<Markers> markers_by_name(const TextEngine& engine) {
   return std::nullopt;
 }
 
-/// The markers that the model's file names; nullopt: it does not name both a prefix and a suffix. Where a family has the
-/// same two tokens, its order and the markers that the file leaves out are those of the family.
+/// Returns the markers that the model's file names; nullopt: it does not name both a prefix and a suffix. If a family
+/// has the same two tokens, its order and the markers that the file leaves out are those of the family.
 std::optional<Markers> markers_by_file(const TextEngine& engine, const std::optional<Markers>& by_name) {
   const auto* const vocabulary = dynamic_cast<const FillInVocabulary*>(&engine);
   if (!vocabulary) return std::nullopt;

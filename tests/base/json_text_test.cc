@@ -31,7 +31,8 @@ TEST(JsonText, NestingIsBoundedAndTheErrorNamesFileByteAndLine) {
   }
 }
 
-// With nlohmann's own parser, which compares each name with all members before it, these would be 2 * 10^10 comparisons.
+// With nlohmann's own parser, which compares each name with all members before it, these would be 2 * 10^10
+// comparisons.
 TEST(JsonText, AnOrderedObjectOfManyMembersTakesLinearTime) {
   using Json = nlohmann::ordered_json;
   std::string text = "{";

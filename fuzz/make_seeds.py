@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets into FOLDER/<target>/: small valid files, and a few that are nearly so.
 
-over 600 lines: each target has its seeds here, and they share the writers of small files.
+The file is over 600 lines because the seeds of all targets share the writers of small files.
 
   make_seeds.py FOLDER     tools/fuzz.sh gives build/fuzz/seeds. Needs nothing but Python.
 """

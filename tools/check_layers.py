@@ -60,7 +60,7 @@ ALLOWED = {
     "cli": ["status", "base", "tensor", "kernels/cpu", "formats", "media", "text", "chat", "models", "hub", "lab", "server",
             "api"],
 }
-# What the table of docs/architecture.md says of each layer, in its order.
+# Contents of each layer, for the table of docs/architecture.md and in its order.
 CONTENTS = {
     "api": "the public API: headers for C++, c_api.h for C",
     "base": "Status helpers, settings, WorkerTeam, SlabAllocator, MappedFile, progress",

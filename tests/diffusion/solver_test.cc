@@ -309,7 +309,7 @@ TEST(NoiseSchedule, BetaQuantile) {
     EXPECT_NEAR(beta_quantile(p, 0.6), x, 1e-13 * x + 1e-15);
 }
 
-// Of these betas every noise level is the root of a negative number.
+// With these betas every noise level is the root of a negative number.
 TEST(Solver, ASigmaThatIsNoNumberIsRefused) {
   const auto solver = Solver::make(
       json{{"_class_name", "EulerDiscreteScheduler"}, {"num_train_timesteps", 2}, {"trained_betas", {2.0, 3.0}}});

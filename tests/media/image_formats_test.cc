@@ -64,7 +64,7 @@ TEST(ImageFormats, HostileFilesAreErrors) {
     for (size_t size = 0; size < good.size(); size += stride) {
       const auto cut = decode_alpha_image(good.substr(0, size), "x");
       EXPECT_TRUE(cut.ok() || !cut.status().message().empty());
-      // What follows the first image of an animation, and the trailer of a GIF, may be missing.
+      // Files may end after the first image of an animation, and before the trailer of a GIF.
       EXPECT_FALSE(cut.ok() && size < good.size() / 3) << "cut at " << size;
     }
     for (size_t i = 0; i < good.size(); i += stride)

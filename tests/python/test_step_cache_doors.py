@@ -15,7 +15,7 @@ from redline_binary import binary
 PIL = pytest.importorskip("PIL.Image")
 PROMPT = "a large red circle on a blue background"
 STEPS, SIDE, SEED = 8, 64, 5
-# What a rule needs beside its name: redline-shapes has ten blocks, and eight steps are all of dbcache's warm-up.
+# Options that a rule needs here: redline-shapes has ten blocks, and dbcache's default warm-up takes all eight steps.
 PARAMETERS = {"dbcache": ":fn=1,warmup=2,threshold=1"}
 RULES = [rule.name for rule in redline.step_cache_rules()]
 

@@ -9,7 +9,7 @@ from conftest import TALES, serve
 from redline_binary import binary
 
 LAYER, OUTPUT = "model.layers.1.mlp.down_proj.weight", "model.embed_tokens.weight"
-# Of the matrix of the output a row that only one logit reads; the prompts do not have that token.
+# The broken value is in a row of the output matrix that only one logit reads; the prompts do not have that token.
 ELEMENTS = {LAYER: (3, 5), OUTPUT: (4000, 7)}
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside. "
 

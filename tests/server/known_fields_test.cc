@@ -542,7 +542,7 @@ TEST(FillIn, TheTokensThatAFileNamesGoFirst) {
   EXPECT_EQ(prompt_of(other_names), (std::vector<int32_t>{211, 'a', 212, 'b', 213, 'c'}));
   other_names.engine->fill_in = {.prefix = 201, .suffix = 202, .middle = 203};
   EXPECT_EQ(prompt_of(other_names), (std::vector<int32_t>{201, 'a', 202, 'b', 203, 'c'}));
-  // The same two tokens as a family: the order is the family's, and so is what the file does not name.
+  // If the file names the two tokens of a family, the family gives their order and the markers that are left out.
   FieldServer same_names;
   same_names.engine->markers = {{"[PREFIX]", 201}, {"[SUFFIX]", 202}};
   same_names.engine->fill_in = {.prefix = 201, .suffix = 202};

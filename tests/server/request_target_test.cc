@@ -17,7 +17,7 @@ TEST(RequestTarget, IsSplitAtTheFirstQuestionMark) {
   EXPECT_EQ(split("https://host"), "/ ");
   EXPECT_EQ(split("http://"), "/ ");
   EXPECT_EQ(split(""), " ");
-  // What follows the question mark is no path, also after a host.
+  // The text after the question mark is not part of the path, also after a host.
   EXPECT_EQ(split("http://host?a=/v1/models"), "/ a=/v1/models");
 }
 

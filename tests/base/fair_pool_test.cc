@@ -11,8 +11,13 @@ namespace {
 /// One thread whose jobs take the time that they say, and a list of those that ran.
 class OneThread {
  public:
+  /// The thread is inside the gate when this returns: a job that is pushed earlier could run before the others are there.
   OneThread() : pool_({.threads = 1, .now = [this] { return now_; }}) {
-    pool_.push({"gate", ""}, [this] { gate_.get_future().wait(); });
+    pool_.push({"gate", ""}, [this] {
+      at_gate_.set_value();
+      gate_.get_future().wait();
+    });
+    at_gate_.get_future().wait();
   }
   uint64_t push(const WorkShare& share, double seconds) {
     return pool_.push(share, [this, share, seconds] {
@@ -32,6 +37,7 @@ class OneThread {
  private:
   double now_ = 0;  // of the thread of the pool
   std::string ran_;
+  std::promise<void> at_gate_;
   std::promise<void> gate_;
   FairPool pool_;
 };

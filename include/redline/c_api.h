@@ -512,7 +512,7 @@ REDLINE_C_API void redline_embed_options_init(redline_embed_options* options, si
 REDLINE_C_API redline_code redline_embed(redline_embedding_model* model, const redline_prompt* texts, size_t num_texts,
                                          const redline_embed_options* options, float* values, size_t num_floats,
                                          int64_t* tokens_computed, redline_error** error);
-/* The last layer's hidden states of all tokens, before pooling. unsupported: the model is a decoder. */
+/* The last layer's hidden states of all tokens, before pooling. */
 typedef struct redline_token_states redline_token_states;
 REDLINE_C_API redline_code redline_embed_tokens(redline_embedding_model* model, const redline_prompt* texts,
                                                 size_t num_texts, const redline_embed_options* options,

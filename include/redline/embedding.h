@@ -85,7 +85,7 @@ struct EmbedRequest {
   bool truncate = false;                   ///< cut texts that are longer than max_length
   std::optional<bool> normalize;           ///< scales embeddings to length 1; unset: as the model's files say
   int64_t dimensions = 0;                  ///< keep this many and normalize again (Matryoshka); 0: all
-  bool keep_token_states = false;          ///< also returns token_states; `unsupported` if the model is a decoder
+  bool keep_token_states = false;          ///< also returns token_states
   /// Called before each step, and after each slice of a text while it is encoded (EncodeLimits::kSliceBytes). False
   /// ends the call as `cancelled`. May be empty.
   std::function<bool()> goes_on;

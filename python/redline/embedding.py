@@ -97,7 +97,7 @@ class EmbeddingModel(Closable["_redline.EmbeddingModel"]):
         """The last layer's hidden states of all tokens, special ones included, before pooling: a float32 array [tokens, hidden size] for
         each text, or one of a single str. The arrays are over the engine's memory.
 
-        ``texts``, ``prompt_name``, ``truncate`` and errors: as embed(). Unsupported: the model is a decoder.
+        ``texts``, ``prompt_name``, ``truncate`` and errors: as embed().
         """
         single = isinstance(texts, str)
         prompts = text_prompts([texts] if single else texts)

@@ -132,7 +132,7 @@ class Batch {
       const int64_t line = entry.second;
       const auto text = app_.models().resolve(name);
       if (text.ok()) continue;
-      const auto embeddings = app_.embeddings().all();
+      const auto embeddings = app_.embeddings().listed();
       const bool is_embedding = std::any_of(embeddings.begin(), embeddings.end(), [&](const auto& model) {
         return model->name() == name || (name.empty() && embeddings.size() == 1);
       });

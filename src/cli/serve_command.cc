@@ -26,7 +26,7 @@ struct ServeArgs {
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75, drain_timeout = -1;
   int64_t max_body_memory = 256, max_connections_per_address = 0;
   float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
-  std::string webhook_secret, precision = "auto";
+  std::string webhook_secret, precision = "auto", pooling;
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false, any_model_name = false;
   EngineArgs engine;
 
@@ -56,6 +56,11 @@ struct ServeArgs {
       "on a loopback address they always may");
     v(precision, "precision", "TYPE", "weights of image and embedding models, as the --dtype of image and embed",
       {.choices = precision_names()});
+    v(pooling, "pooling", "KIND",
+      "also answer requests for embeddings with the language models: make the vector of a text from its tokens in this "
+      "way; of embedding models, instead of their own way",
+      {.choices = {"mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"},
+       .shown_default = "embedding models only, in their own way"});
     v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
       {.names_file = true, .shown_default = "the model's own"});
     v(max_sequences, "max-sequences", "N", "texts that are generated at once",
@@ -145,6 +150,24 @@ int64_t expected_bytes(const ToOpen& m, const ServeArgs& args, int64_t cache) {
   return std::min(weights + cache, std::max(weights, memory));
 }
 
+std::shared_ptr<server::EmbeddingModel> add_embeddings_of(const ToOpen& m, const ServeArgs& args, server::App& app,
+                                                          Terminal& terminal, bool is_listed) {
+  const auto open = [options = m.embedding_options, name = m.name, path = m.path,
+                     &terminal]() -> Result<std::unique_ptr<EmbeddingEngine>> {
+    REDLINE_ASSIGN(auto engine, EmbeddingEngine::open(path, options));
+    const EmbeddingInfo& info = engine->info();
+    terminal.note("redline: {}: {}, {}, {} of up to {} tokens", name, info.architecture, info.weight_types,
+                  info.num_labels > 0 ? "scores" : fmt::format("embeddings of {} dimensions", info.dimensions),
+                  info.max_length);
+    return engine;
+  };
+  auto model = std::make_shared<server::EmbeddingModel>(m.name, open, args.max_queue);
+  model->set_aliases(m.aliases);
+  model->set_listed(is_listed);
+  app.embeddings().add(model, expected_bytes(m, args, 0));
+  return model;
+}
+
 std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& args, server::App& app,
                                            Terminal& terminal) {
   TextEngineOptions options = m.options;
@@ -162,6 +185,9 @@ std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& arg
   auto model = std::make_shared<server::ServedModel>(m.name, open, args.max_sequences + args.max_queue, m.adapters);
   model->set_aliases(m.aliases);
   app.models().add(model, expected_bytes(m, args, options.cache_memory));
+  // It is opened when a first request for embeddings comes. Its packed weights are those of the language model where
+  // the cache of packed weights has them.
+  if (!args.pooling.empty()) add_embeddings_of(m, args, app, terminal, false);
   return model;
 }
 
@@ -184,19 +210,7 @@ std::shared_ptr<server::Resident> add_image(const ToOpen& m, const ServeArgs& ar
 
 std::shared_ptr<server::Resident> add_embedding(const ToOpen& m, const ServeArgs& args, server::App& app,
                                                 Terminal& terminal) {
-  const auto open = [options = m.embedding_options, name = m.name, path = m.path,
-                     &terminal]() -> Result<std::unique_ptr<EmbeddingEngine>> {
-    REDLINE_ASSIGN(auto engine, EmbeddingEngine::open(path, options));
-    const EmbeddingInfo& info = engine->info();
-    terminal.note("redline: {}: {}, {}, {} of up to {} tokens", name, info.architecture, info.weight_types,
-                  info.num_labels > 0 ? "scores" : fmt::format("embeddings of {} dimensions", info.dimensions),
-                  info.max_length);
-    return engine;
-  };
-  auto model = std::make_shared<server::EmbeddingModel>(m.name, open, args.max_queue);
-  model->set_aliases(m.aliases);
-  app.embeddings().add(model, expected_bytes(m, args, 0));
-  return model;
+  return add_embeddings_of(m, args, app, terminal, true);
 }
 
 /// The last one takes what the others do not.
@@ -304,6 +318,9 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     model.image_options.max_side = args.max_side;
     model.image_options.device = model.embedding_options.device = options.device;
     model.embedding_options.runtime = runtime;
+    if (!args.pooling.empty()) {
+      REDLINE_ASSIGN(model.embedding_options.pooling, pooling_from_name(args.pooling));
+    }
     REDLINE_ASSIGN(const Precision precision, precision_from_name(args.precision));
     const bool is_f32 = options.dtype == ComputeType::kF32;  // --dtype f32 is for all models
     model.image_options.dtype = model.embedding_options.dtype =

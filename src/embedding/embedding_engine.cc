@@ -91,18 +91,15 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
 }
 
 Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options) {
-  // The output matrix is not used, and folders of embedding models leave it out.
   REDLINE_ASSIGN(reranker_, take_causal_reranker(checkpoint));
-  if (!checkpoint.tensors.count("lm_head.weight")) checkpoint.config["tie_word_embeddings"] = true;
-  REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
+  const DecoderOutputs outputs = {.logits = false, .hidden = {{.is_normed = true}}};
+  REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint, outputs));
   info_.num_layers = model.config.num_layers;
   info_.hidden_size = model.config.hidden_size;
   info_.num_heads = model.config.num_heads;
   info_.vocab_size = model.config.vocab_size;
   REDLINE_TRY(set_up(checkpoint, model.graph, model.config.max_positions, options));
   info_.pooling = options.pooling ? *options.pooling : config_.pooling.value_or(Pooling::kLast);
-  if (info_.pooling != Pooling::kLast || !config_.include_prompt)
-    return unsupported("pooling {} of a decoder; Redline takes its last token", pooling_name(info_.pooling));
   options.max_length = info_.max_length;
   REDLINE_ASSIGN(network_, make_decoder_network(model, options, device_, resources_of(*runtime_)));
   info_.cache_bytes = network_->cache_bytes();
@@ -140,6 +137,10 @@ Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, i
     return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
   if (options.max_batch_tokens == 0) options.max_batch_tokens = kUsualBatchTokens;
   return {};
+}
+
+int64_t TextEmbeddingEngine::rows_read(bool all) const {
+  return all || is_encoder_ || info_.pooling != Pooling::kLast ? 0 : 1;
 }
 
 Status TextEmbeddingEngine::choose_machine(const EmbeddingOptions& options) {
@@ -243,7 +244,7 @@ Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const std::funct
     for (size_t i = first; i < texts.size() && std::ssize(batch) < limits.sequences; ++i) {
       tokens += std::ssize(texts[i].ids);
       if (tokens > limits.tokens) break;
-      batch.push_back({texts[i].ids, texts[i].second});
+      batch.push_back({texts[i].ids, texts[i].second, rows_read(false)});
     }
     REDLINE_CHECK(!batch.empty());
     REDLINE_TRY(
@@ -256,8 +257,6 @@ Result<TextEmbeddingEngine::Encoding> TextEmbeddingEngine::encode_request(const 
   if (!request.texts.empty() && !request.tokens.empty()) return invalid_argument("give texts or tokens, not both");
   if (request.dimensions < 0 || request.dimensions > info_.dimensions)
     return invalid_argument("{} dimensions are requested, the model has {}", request.dimensions, info_.dimensions);
-  if (request.keep_token_states && !is_encoder_)
-    return unsupported("states of all tokens of a decoder; Redline computes that of its last token");
   REDLINE_ASSIGN(const std::string prompt, prompt_of(request.prompt_name));
   Encoding encoding;
   Embeddings& result = encoding.result;
@@ -334,25 +333,35 @@ void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
       const Encoded& encoded = encodings[text.request]->texts[text.index];
       tokens += std::ssize(encoded.ids);
       if (tokens > limits.tokens) break;
-      batch.push_back({encoded.ids, encoded.second});
+      batch.push_back({encoded.ids, encoded.second, rows_read(requests[text.request].keep_token_states)});
       members.push_back(text);
     }
     if (batch.empty()) return;  // all texts that are left have ended
     std::vector<Status> broken(batch.size());
+    std::vector<Pooler> poolers(batch.size(), Pooler(info_.pooling, info_.hidden_size));
+    std::vector<int64_t> to_skip;  // rows of the prompt, which pooling ignores
+    for (size_t i = 0; i < batch.size(); ++i)
+      to_skip.push_back(batch[i].rows > 0 ? 0 : encodings[members[i].request]->texts[members[i].index].skip);
     const Status status = network_->run(batch, [&](size_t i, const float* hidden, int64_t rows) {
+      if (requests[members[i].request].keep_token_states) {
+        std::vector<float>& states = encodings[members[i].request]->result.token_states[members[i].index];
+        states.insert(states.end(), hidden, hidden + rows * info_.hidden_size);
+      }
+      const int64_t skip = std::min(to_skip[i], rows);
+      to_skip[i] -= skip;
+      poolers[i].add(hidden + skip * info_.hidden_size, rows - skip);
+    });
+    for (size_t i = 0; status.ok() && i < batch.size(); ++i) {
       const EmbedRequest& request = requests[members[i].request];
       Encoding& encoding = *encodings[members[i].request];
-      if (request.keep_token_states)
-        encoding.result.token_states[members[i].index].assign(hidden, hidden + rows * info_.hidden_size);
-      const int64_t skip = std::min(encoding.texts[members[i].index].skip, rows - 1);
-      pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
+      poolers[i].finish(whole);
       broken[i] = check_finite(whole, info_.path);
       const auto kept = static_cast<size_t>(encoding.result.dimensions);
       const std::span<float> part = std::span(whole).first(kept);
       if (request.normalize.value_or(info_.normalizes)) normalize(part);
       std::copy(part.begin(), part.end(),
                 encoding.result.values.begin() + static_cast<int64_t>(members[i].index * kept));
-    });
+    }
     for (size_t i = 0; i < members.size(); ++i) {
       const Text& text = members[i];
       Encoding* encoding = encodings[text.request].get();
@@ -468,8 +477,9 @@ Result<Ranking> TextEmbeddingEngine::rank_by_causal_reranker(const RankRequest& 
   const auto width = static_cast<size_t>(info_.hidden_size);
   std::vector<float> pooled(texts.size() * width);
   const std::lock_guard lock(mutex_);
-  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t) {
-    std::copy_n(hidden, width, pooled.begin() + static_cast<int64_t>(i * width));
+  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t rows) {
+    const float* last = hidden + (rows - 1) * info_.hidden_size;
+    std::copy_n(last, width, pooled.begin() + static_cast<int64_t>(i * width));
   }));
   REDLINE_TRY(run_head(pooled, [&](const float* scores) {
     ranking.scores.push_back(sigmoid(reranker_->num_scores == 1 ? scores[0] : scores[0] - scores[1]));

@@ -35,6 +35,8 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   /// Does the common part of opening an encoder or a decoder. `max_tokens`: limit of the network.
   Status set_up(Checkpoint& checkpoint, const Graph& graph, int64_t max_tokens, EmbeddingOptions& options);
   Result<std::string> prompt_of(const std::optional<std::string>& name) const;
+  /// Returns TokenSequence::rows for a text: all, or the last one where pooling reads no other.
+  int64_t rows_read(bool all) const;
   std::vector<int32_t> encode_plain(std::string_view text) const;
   /// Limits that a caller sets for its texts.
   struct TextLimits {

@@ -40,29 +40,38 @@ Result<Pooling> pooling_from_name(std::string_view name) {
   return invalid_argument("pooling \"{}\"{}; known are {}", name, the_nearest(name, known), known);
 }
 
+void Pooler::add(const float* hidden, int64_t tokens) {
+  const auto width = static_cast<int64_t>(sums_.size());
+  const bool weighted = pooling_ == Pooling::kWeightedMean;
+  for (int64_t t = 0; t < tokens; ++t, hidden += width) {
+    const int64_t number = tokens_++;
+    if (pooling_ == Pooling::kCls && number > 0) continue;
+    if (number == 0 || pooling_ == Pooling::kLast) {
+      std::copy_n(hidden, width, sums_.begin());
+      continue;
+    }
+    const double weight = weighted ? static_cast<double>(number + 1) : 1;
+    for (int64_t i = 0; i < width; ++i) {
+      double& sum = sums_[static_cast<size_t>(i)];
+      const auto x = static_cast<double>(hidden[i]);
+      sum = pooling_ == Pooling::kMax ? std::max(sum, x) : sum + weight * x;
+    }
+  }
+}
+
+void Pooler::finish(std::span<float> out) const {
+  const auto n = static_cast<double>(tokens_);
+  double divisor = 1;
+  if (pooling_ == Pooling::kMean) divisor = n;
+  else if (pooling_ == Pooling::kMeanSqrt) divisor = std::sqrt(n);
+  else if (pooling_ == Pooling::kWeightedMean) divisor = n * (n + 1) / 2;
+  for (size_t i = 0; i < sums_.size(); ++i) out[i] = static_cast<float>(sums_[i] / divisor);
+}
+
 void pool(Pooling pooling, const float* hidden, int64_t tokens, std::span<float> out) {
-  const auto width = static_cast<int64_t>(out.size());
-  if (pooling == Pooling::kCls || pooling == Pooling::kLast) {
-    std::copy_n(hidden + (pooling == Pooling::kLast ? (tokens - 1) * width : 0), width, out.begin());
-    return;
-  }
-  if (pooling == Pooling::kMax) {
-    std::copy_n(hidden, width, out.begin());
-    for (int64_t t = 1; t < tokens; ++t)
-      for (int64_t i = 0; i < width; ++i)
-        out[static_cast<size_t>(i)] = std::max(out[static_cast<size_t>(i)], hidden[t * width + i]);
-    return;
-  }
-  const bool weighted = pooling == Pooling::kWeightedMean;
-  const auto n = static_cast<double>(tokens);
-  const double divisor = weighted ? n * (n + 1) / 2 : pooling == Pooling::kMeanSqrt ? std::sqrt(n) : n;
-  std::vector<double> sums(out.size());
-  for (int64_t t = 0; t < tokens; ++t) {
-    const double weight = weighted ? static_cast<double>(t + 1) : 1;
-    for (int64_t i = 0; i < width; ++i)
-      sums[static_cast<size_t>(i)] += weight * static_cast<double>(hidden[t * width + i]);
-  }
-  for (size_t i = 0; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i] / divisor);
+  Pooler pooler(pooling, std::ssize(out));
+  pooler.add(hidden, tokens);
+  pooler.finish(out);
 }
 
 void normalize(std::span<float> vector) {

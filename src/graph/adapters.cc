@@ -18,7 +18,7 @@ bool depends_on(const Dim& dim, Symbol symbol) {
 }
 
 Symbol unit_of(const Dim& rows) {
-  for (const Symbol symbol : {Symbol::kBatch, Symbol::kLogitRows})
+  for (const Symbol symbol : {Symbol::kBatch, Symbol::kLogitRows, Symbol::kHiddenRows})
     if (depends_on(rows, symbol)) return symbol;
   return Symbol::kTokens;
 }

@@ -21,6 +21,12 @@ ValueId Graph::find_input(std::string_view input_name) const {
   return -1;
 }
 
+ValueId Graph::find_output(PortRole role) const {
+  for (ValueId id : outputs)
+    if (value(id).role == role) return id;
+  return -1;
+}
+
 std::vector<std::vector<int>> Graph::readers() const {
   std::vector<std::vector<int>> result(values.size());
   for (size_t i = 0; i < ops.size(); ++i)
@@ -87,8 +93,9 @@ std::string Graph::to_string() const {
   return text;
 }
 
-Value GraphBuilder::input(std::string name, DType dtype, Shape shape) {
+Value GraphBuilder::input(std::string name, DType dtype, Shape shape, PortRole role) {
   graph_.values.push_back({std::move(name), dtype, std::move(shape), ValueKind::kInput, {}});
+  graph_.values.back().role = role;
   graph_.inputs.push_back(static_cast<ValueId>(graph_.values.size()) - 1);
   return {graph_.inputs.back()};
 }
@@ -109,9 +116,10 @@ Value GraphBuilder::state(std::string name, const StateAttrs& attrs) {
   return {static_cast<ValueId>(graph_.values.size()) - 1};
 }
 
-void GraphBuilder::output(std::string name, Value value) {
+void GraphBuilder::output(std::string name, Value value, PortRole role) {
   if (!value.valid()) return;
   graph_.values[static_cast<size_t>(value.id)].name = std::move(name);
+  graph_.values[static_cast<size_t>(value.id)].role = role;
   graph_.outputs.push_back(value.id);
 }
 

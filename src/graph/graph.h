@@ -81,14 +81,27 @@ struct StateAttrs {
   int64_t elements = 0;                 ///< number of float32 elements of a kRecurrent state
 };
 
+/// The purpose of an input or output of a network of steps, by which callers find it without its name.
+enum class PortRole : uint8_t {
+  kNone,        ///< known by its name only
+  kTokens,      ///< token ids, [tokens]
+  kPositions,   ///< positions of the tokens in their sequences, [tokens]
+  kLengths,     ///< lengths of the tokens' sequences, [tokens], where rope depends on them
+  kLogitRows,   ///< the tokens whose logits are outputs, [logit_rows]
+  kHiddenRows,  ///< the tokens whose hidden states are outputs, [hidden_rows]
+  kLogits,      ///< [logit_rows, vocab_size]
+  kHidden,      ///< [hidden_rows, hidden_size]; a network may have several
+};
+
 /// A value of a graph. Its id is its index in Graph::values.
 struct ValueInfo {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   ValueKind kind = ValueKind::kComputed;
-  WeightSource weight;        ///< set if kind is kWeight
-  StateAttrs state;           ///< set if kind is kState
+  WeightSource weight;  ///< set if kind is kWeight
+  StateAttrs state;     ///< set if kind is kState
+  PortRole role = PortRole::kNone;
   ActivationLayouts layouts;  ///< storage of an activation that only linear ops read; set by passes/prepare_activations
 };
 
@@ -112,6 +125,8 @@ struct Graph {
   const ValueInfo& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
   /// Returns -1 if no input has this name.
   ValueId find_input(std::string_view input_name) const;
+  /// Returns the first output with this role, or -1.
+  ValueId find_output(PortRole role) const;
   /// For each value, the indices of the ops that read it, in order.
   std::vector<std::vector<int>> readers() const;
   /// Checks that every input is defined before use, each value has one producer and all ids are valid. internal: a pass
@@ -128,10 +143,10 @@ class GraphBuilder {
  public:
   explicit GraphBuilder(std::string name) { graph_.name = std::move(name); }
 
-  Value input(std::string name, DType dtype, Shape shape);
+  Value input(std::string name, DType dtype, Shape shape, PortRole role = PortRole::kNone);
   Value weight(std::string name, WeightSource source);
   Value state(std::string name, const StateAttrs& attrs);
-  void output(std::string name, Value value);
+  void output(std::string name, Value value, PortRole role = PortRole::kNone);
 
   /// For op files: adds an op with one output.
   Value add(const OpDef& def, const std::vector<Value>& inputs, DType dtype, Shape shape, std::any attrs = {});

@@ -64,13 +64,15 @@ Result<std::vector<Graph>> split_graph(const Graph& graph, std::span<const size_
       crosses = true;
     }
     if (!crosses) continue;
+    if (std::find(graph.outputs.begin(), graph.outputs.end(), static_cast<ValueId>(v)) != graph.outputs.end())
+      return internal("graph {}: another part reads the output {}", graph.name, graph.values[v].name);
     own(maker[v]).name = fmt::format("cut.{}", crossing++);
     parts[maker[v]].outputs.push_back(ids[maker[v]][v]);
   }
   for (const ValueId id : graph.outputs) {
-    if (maker[static_cast<size_t>(id)] + 1 != count)
-      return internal("graph {}: output {} is not made by the last part", graph.name, graph.value(id).name);
-    parts.back().outputs.push_back(ids.back()[static_cast<size_t>(id)]);
+    const size_t part = maker[static_cast<size_t>(id)];
+    if (part == count) return internal("graph {}: no op makes the output {}", graph.name, graph.value(id).name);
+    parts[part].outputs.push_back(ids[part][static_cast<size_t>(id)]);
   }
   return parts;
 }

@@ -454,8 +454,11 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
     else prompt_tokens += std::min(tokens.tokens, std::ssize(g.pending()));
     const std::span<const int32_t> pending = g.pending();
     const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
-    entries.push_back(
-        {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
+    entries.push_back({.state = g.state().get(),
+                       .tokens = pending.first(n),
+                       .logit_rows = n == pending.size() ? 1 : 0,
+                       .expected_length = g.prompt_tokens(),
+                       .adapters = g.adapters()});
     if (!can_sample || n < pending.size()) continue;
     SampleRow& sample = samples_[entries.size() - 1] = g.device_sample();
     if (sample.kind != SampleRow::Kind::kHost) entries.back().sample = &sample;

@@ -93,7 +93,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
   uint64_t identity = options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options);
   REDLINE_ASSIGN(e.stepper_,
-                 Stepper::make(std::move(model.graph), e.model_, options, device, resources_of(*e.runtime_)));
+                 Stepper::make(e.model_.step_model(std::move(model.graph), resources_of(*e.runtime_).kernels()),
+                               options, device, resources_of(*e.runtime_)));
   e.model_.info.context = e.stepper_->context();
   e.model_.info.device_steps = e.stepper_->executable().steps_text();
   if (const auto layers = e.stepper_->device_layers())
@@ -122,7 +123,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     return invalid_argument("max_slowdown {} must be 0 or at least 1", options.max_slowdown);
   // If rope depends on the length of the prompt, prompts cannot share keys, so there is no prefix cache.
   std::unique_ptr<PrefixCache> prefixes;
-  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths")) {
+  if (options.prefix_cache && !e.stepper_->executable().has_input(PortRole::kLengths)) {
     const StatePlan& states = e.stepper_->executable().states();
     std::unique_ptr<PageStore> disk;
     if (!options.cache_folder.empty()) {

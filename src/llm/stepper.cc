@@ -8,7 +8,6 @@
 #include "base/available_memory.h"
 #include "base/topology.h"
 #include "graph/split_graph.h"
-#include "kernels/cpu/linear_choice.h"
 
 namespace redline {
 namespace {
@@ -27,40 +26,31 @@ constexpr int64_t kSmallWork = 1 << 15;
 // unit, so that small differences of memory do not change it.
 constexpr int64_t kMinContext = 4096, kContextUnit = 1024;
 
-/// Returns the format of the CPU's KV cache. If bfloat16 dot products are fast, models that round activations to 8 bits
-/// for most of their weights anyway compute attention in bfloat16, at twice the rate of float32. Other models, and
-/// models without known costs, keep three more bits and float32 attention.
-KvFormat cpu_kv_format(const TextModel& model, const CpuKernels& kernels) {
-  if (kernels.has_tile_unit || !kernels.has_fast_bf16_dot) return KvFormat::kF16;
-  double all = 0, in_8_bits = 0;
-  for (const TextModel::LinearCost& cost : model.linear_costs) {
-    if (cost.is_output) continue;
-    const ActivationLayout layout = choose_linear(kernels, cost.dtype, false).layouts.at[0].layout;
-    all += cost.flops;
-    if (layout == ActivationLayout::kI8Grouped || layout == ActivationLayout::kI8Tiled) in_8_bits += cost.flops;
-  }
-  return in_8_bits > all / 2 ? KvFormat::kBF16 : KvFormat::kF16;
-}
-
-KvFormats choose_kv_formats(const TextModel& model, const ExecutableOptions& options, const RuntimeResources& runtime) {
+KvFormats choose_kv_formats(const StepModel& model, const ExecutableOptions& options, const RuntimeResources& runtime) {
   if (runtime.kv_formats) return *runtime.kv_formats;
   if (options.exact_f32 || options.interpret) return {KvFormat::kF32, KvFormat::kF32};
-  return {KvFormat::kF16, cpu_kv_format(model, runtime.kernels())};
+  return {KvFormat::kF16, model.cpu_kv_format};
+}
+
+int64_t num_layers(const Graph& graph) {
+  int64_t layers = 0;
+  while (first_op_of_layer(graph, layers) < graph.ops.size()) ++layers;
+  return layers;
 }
 
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
 
 }  // namespace
 
-Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& model, const TextEngineOptions& options,
+Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngineOptions& options,
                                                const DeviceChoice& device, RuntimeResources& runtime) {
   std::unique_ptr<Stepper> stepper(new Stepper());
   Stepper& s = *stepper;
   s.runtime_ = &runtime;
-  s.context_ = model.info.context;
+  s.context_ = model.context;
   s.is_context_set_ = options.context > 0;
-  s.weight_bytes_ = model.info.weight_bytes;
-  s.vocab_size_ = model.info.vocab_size;
+  s.weight_bytes_ = model.weight_bytes;
+  s.vocab_size_ = model.vocab_size;
   REDLINE_TRY(s.set_limits(options));
   ExecutableOptions e;
   e.interpret = options.use_interpreter;
@@ -68,11 +58,14 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   e.bounds[Symbol::kTokens] = s.max_batch_tokens_;
   e.bounds[Symbol::kSequences] = s.max_sequences_;
   e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
+  e.bounds[Symbol::kHiddenRows] = s.max_batch_tokens_;
   e.exact_f32 = options.dtype == ComputeType::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
-  e.sample_from = "logits";
-  if (options.gpu_layers >= 0 && options.gpu_layers < model.info.num_layers) e.device_layers = options.gpu_layers;
+  Graph& graph = model.graph;
+  if (const ValueId logits = graph.find_output(PortRole::kLogits); logits >= 0)
+    e.sample_from = graph.value(logits).name;
+  if (options.gpu_layers >= 0 && options.gpu_layers < num_layers(graph)) e.device_layers = options.gpu_layers;
   // A model that does not fit is compiled again in parts, so its weights must not be released before, or must be made
   // again.
   if (device.kind != DeviceKind::kCpu && options.gpu_layers < 0)
@@ -90,20 +83,19 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   } else {
     REDLINE_TRY(status);
   }
-  const DecoderConfig& c = model.config;
   for (const StateGroup& group : s.executable_.states().groups) {
     GroupStep& step = s.groups_.emplace_back();
     step.pages.reserve(static_cast<size_t>(s.max_sequences_));
-    if (group.kind != StateKind::kKeyValue) continue;
+    if (group.kind != StateKind::kKeyValue || group.num_heads == 0) continue;  // no op reads it
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (const AttentionLimits limits = s.executable_.attention_limits(s.groups_.size() - 1); limits.partitions > 0)
       step.plan = std::make_unique<AttentionPlan>(
-          AttentionPlanShape{limits, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
-                             kv_element_bytes(s.kv_format()), cache_sizes().l2});
+          AttentionPlanShape{limits, group.num_heads, group.num_kv_heads, group.head_dim, s.max_batch_tokens_,
+                             s.max_sequences_, kv_element_bytes(s.kv_format()), cache_sizes().l2});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
-  s.adapters_.reserve(static_cast<size_t>(2 * s.max_sequences_));
+  s.adapters_.reserve(static_cast<size_t>(3 * s.max_sequences_));
   return stepper;
 }
 
@@ -126,9 +118,8 @@ Status Stepper::open(Graph graph, const ExecutableOptions& executable, const Tex
 Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, const TextEngineOptions& options,
                               const Status& why) {
   executable_ = {};
-  int64_t num_layers = 0;
-  while (first_op_of_layer(graph, num_layers) < graph.ops.size()) ++num_layers;
-  if (num_layers == 0) return why;
+  const int64_t layers = num_layers(graph);
+  if (layers == 0) return why;
   // Layers on the device are preferred to a longer context.
   if (!is_context_set_) context_ = min_context();
   int64_t states = 0;
@@ -138,7 +129,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
     states += group.page_bytes *
               (group.kind == StateKind::kRecurrent ? kMinRecurrentPages * max_sequences_ : kv_pages_for(context_));
   REDLINE_ASSIGN(const std::shared_ptr<OpenDevice> device, runtime_->device(executable.device));
-  const ModelCost model = model_cost(graph, num_layers, states);
+  const ModelCost model = model_cost(graph, layers, states);
   PlacementSpeeds speeds;
   LayerPlacement placement;  // no layer if the device has no memory for the measurement
   if (runtime_->placement_speeds) {
@@ -172,7 +163,7 @@ Status Stepper::open_in_parts(const Graph& graph, ExecutableOptions executable, 
   note_device(
       fmt::format("{} runs {} of {} layers{}, and the CPU the rest: a token reads weights at {:.1f} GB/s on {} and at "
                   "{:.1f} GB/s on the CPU ({})",
-                  device->name(), placement.layers, num_layers, experts, speeds.device.bytes_per_second / 1e9,
+                  device->name(), placement.layers, layers, experts, speeds.device.bytes_per_second / 1e9,
                   device->name(), speeds.cpu.bytes_per_second / 1e9, why.message()));
   return {};
 }
@@ -287,17 +278,23 @@ Status Stepper::check(const StepEntry& entry) const {
   if (entry.state->length() + count > context_)
     return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, context_,
                             entry.state->length());
-  if (entry.logit_rows > count)
-    return invalid_argument("logits of {} rows are requested, there are {} tokens", entry.logit_rows, count);
+  if (std::max(entry.logit_rows, entry.hidden_rows) > count)
+    return invalid_argument("logits of {} rows are requested, there are {} tokens",
+                            std::max(entry.logit_rows, entry.hidden_rows), count);
   return {};
 }
 
 Status Stepper::check_limits(std::span<const StepEntry> batch) const {
-  int64_t tokens = 0, rows = 0;
+  int64_t tokens = 0, rows = 0, hidden = 0;
   for (const StepEntry& entry : batch) {
     tokens += num_tokens(entry);
     rows += entry.logit_rows;
+    hidden += entry.hidden_rows;
   }
+  if ((rows > 0 && !executable_.has_output(PortRole::kLogits)) ||
+      (hidden > 0 && !executable_.has_output(PortRole::kHidden)))
+    return internal("a step asks for {} rows of logits and {} of hidden states, which the network does not compute",
+                    rows, hidden);
   if (batch.empty() || std::ssize(batch) > max_sequences_ || tokens > max_batch_tokens_ || rows > max_logit_rows_)
     return internal("a step of {} sequences, {} tokens and {} rows of logits", batch.size(), tokens, rows);
   return {};
@@ -311,7 +308,10 @@ Status Stepper::run(std::span<const StepEntry> batch) {
   StepContext context;
   context.sizes[Symbol::kTokens] = rows_.back().row_begin + rows_.back().rows;
   context.sizes[Symbol::kSequences] = static_cast<int64_t>(batch.size());
-  for (const StepEntry& entry : batch) context.sizes[Symbol::kLogitRows] += entry.logit_rows;
+  for (const StepEntry& entry : batch) {
+    context.sizes[Symbol::kLogitRows] += entry.logit_rows;
+    context.sizes[Symbol::kHiddenRows] += entry.hidden_rows;
+  }
   context.sequences = rows_;
   context.states = states_;
   context.adapters = adapters_;
@@ -375,9 +375,10 @@ void Stepper::for_each(int64_t count, int64_t work, const std::function<void(int
 }
 
 void Stepper::write_inputs(std::span<const StepEntry> batch) {
-  int32_t *tokens = executable_.input_i32("tokens"), *positions = executable_.input_i32("positions"),
-          *logit_rows = executable_.input_i32("logit_rows"),
-          *lengths = executable_.has_input("lengths") ? executable_.input_i32("lengths") : nullptr;
+  int32_t *tokens = executable_.input_i32(PortRole::kTokens), *positions = executable_.input_i32(PortRole::kPositions),
+          *lengths = executable_.input_i32(PortRole::kLengths),
+          *logit_rows = executable_.input_i32(PortRole::kLogitRows),
+          *hidden_rows = executable_.input_i32(PortRole::kHiddenRows);
   rows_.clear();
   for (GroupStep& group : groups_) group.pages.clear();
   int32_t row = 0;
@@ -397,6 +398,7 @@ void Stepper::write_inputs(std::span<const StepEntry> batch) {
     rows_.push_back({row, static_cast<int32_t>(n), first});
     row += static_cast<int32_t>(n);
     for (int64_t i = entry.logit_rows; i > 0; --i) *logit_rows++ = row - static_cast<int32_t>(i);
+    for (int64_t i = entry.hidden_rows; i > 0; --i) *hidden_rows++ = row - static_cast<int32_t>(i);
   }
 }
 
@@ -420,11 +422,13 @@ void Stepper::plan_adapters(std::span<const StepEntry> batch) {
     return a.adapter == b.adapter && a.weight == b.weight;
   };
   adapters_.clear();
-  for (const Symbol unit : {Symbol::kTokens, Symbol::kLogitRows}) {
+  for (const Symbol unit : {Symbol::kTokens, Symbol::kLogitRows, Symbol::kHiddenRows}) {
     const size_t first = adapters_.size();
     int64_t row = 0;
     for (const StepEntry& entry : batch) {
-      const int64_t begin = row, n = unit == Symbol::kTokens ? num_tokens(entry) : entry.logit_rows;
+      const int64_t begin = row, n = unit == Symbol::kTokens      ? num_tokens(entry)
+                                     : unit == Symbol::kLogitRows ? entry.logit_rows
+                                                                  : entry.hidden_rows;
       row += n;
       if (n == 0 || entry.adapters.empty()) continue;
       if (adapters_.size() > first && adapters_.back().row_end == begin &&

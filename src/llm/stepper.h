@@ -14,7 +14,9 @@
 #include "llm/layer_placement.h"
 #include "llm/state_pool.h"
 #include "llm/step_bound.h"
-#include "llm/text_model.h"
+#include "llm/step_model.h"
+#include "llm/text_adapters.h"
+#include "redline/text.h"
 #include "runtime/executable.h"
 
 namespace redline {
@@ -24,6 +26,7 @@ struct StepEntry {
   SequenceState* state = nullptr;
   std::span<const int32_t> tokens;
   int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
+  int64_t hidden_rows = 0;      ///< number of final tokens whose hidden states are computed
   int64_t expected_length = 0;  ///< length of the whole prompt, for rope scaling that depends on it; 0: unknown
   std::span<const WeightedAdapter> adapters;
   const SampleRow* sample = nullptr;  ///< how the device samples the only row of logits; nullptr: the host samples
@@ -31,17 +34,20 @@ struct StepEntry {
 
 class Stepper {
  public:
-  /// Compiles `graph` and allocates the states. `device` is ignored with TextEngineOptions::use_interpreter. `runtime`
-  /// must outlive the stepper. Messages of errors name the option of TextEngineOptions.
-  static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
+  /// Compiles the graph and allocates the states. `device` is ignored with TextEngineOptions::use_interpreter.
+  /// `runtime` must outlive the stepper. Messages of errors name the option of TextEngineOptions.
+  static Result<std::unique_ptr<Stepper>> make(StepModel model, const TextEngineOptions& options,
                                                const DeviceChoice& device, RuntimeResources& runtime);
 
-  /// Appends the entries' tokens to their sequences; logits() then holds the requested rows, in order. On error every
-  /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds
-  /// limits().
+  /// Appends the entries' tokens to their sequences; logits() and hidden() then hold the requested rows, in order. On
+  /// error every sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch
+  /// exceeds limits(), or asks for rows that the network does not compute.
   Status step(std::span<const StepEntry> batch);
   /// Returns the logits of the last step, [rows, vocab_size], valid until the next step.
-  const float* logits() const { return executable_.output("logits"); }
+  const float* logits() const { return executable_.output(PortRole::kLogits); }
+  /// Returns the hidden states of the last step, [rows, hidden_size], valid until the next step; `number`: which of the
+  /// network's.
+  const float* hidden(size_t number = 0) const { return executable_.output(PortRole::kHidden, number); }
   /// Returns, for each row of logits of the last step, the token that the device sampled according to
   /// StepEntry::sample. -1: none; only then logits() has the row. Empty: the device sampled nothing, and logits() has
   /// all rows.

@@ -7,6 +7,7 @@
 #include "graph/ops/expert_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/soft_cap.h"
+#include "kernels/cpu/linear_choice.h"
 
 namespace redline {
 namespace {
@@ -45,8 +46,23 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
 /// Returns true if a soft cap of `value` gives the logits.
 bool is_capped_output(const Graph& graph, ValueId value) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
-    return op.def == &kSoftCap && op.inputs[0] == value && op.outputs[0] == graph.outputs[0];
+    return op.def == &kSoftCap && op.inputs[0] == value && graph.value(op.outputs[0]).role == PortRole::kLogits;
   });
+}
+
+/// Returns the format of the CPU's KV cache. If bfloat16 dot products are fast, models that round activations to 8 bits
+/// for most of their weights anyway compute attention in bfloat16, at twice the rate of float32. Other models, and
+/// models without known costs, keep three more bits and float32 attention.
+KvFormat cpu_kv_format(std::span<const TextModel::LinearCost> costs, const CpuKernels& kernels) {
+  if (kernels.has_tile_unit || !kernels.has_fast_bf16_dot) return KvFormat::kF16;
+  double all = 0, in_8_bits = 0;
+  for (const TextModel::LinearCost& cost : costs) {
+    if (cost.is_output) continue;
+    const ActivationLayout layout = choose_linear(kernels, cost.dtype, false).layouts.at[0].layout;
+    all += cost.flops;
+    if (layout == ActivationLayout::kI8Grouped || layout == ActivationLayout::kI8Tiled) in_8_bits += cost.flops;
+  }
+  return in_8_bits > all / 2 ? KvFormat::kBF16 : KvFormat::kF16;
 }
 
 }  // namespace
@@ -97,7 +113,8 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   for (const Op& op : model.graph.ops) {
     const bool is_expert = op.def == &kExpertGatedLinear || op.def == &kExpertLinear;
     if (op.def != &kLinear && !is_expert) continue;
-    const bool is_output = op.outputs[0] == model.graph.outputs[0] || is_capped_output(model.graph, op.outputs[0]);
+    const bool is_output =
+        model.graph.value(op.outputs[0]).role == PortRole::kLogits || is_capped_output(model.graph, op.outputs[0]);
     double share = 1;
     if (is_expert) {
       const auto& attrs = std::any_cast<const ExpertLinearAttrs&>(op.attrs);
@@ -117,6 +134,14 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
     }
   }
   return m;
+}
+
+StepModel TextModel::step_model(Graph graph, const CpuKernels& kernels) const {
+  return {.graph = std::move(graph),
+          .vocab_size = info.vocab_size,
+          .context = info.context,
+          .weight_bytes = info.weight_bytes,
+          .cpu_kv_format = cpu_kv_format(linear_costs, kernels)};
 }
 
 Result<std::vector<int32_t>> TextModel::encode(std::string_view text, bool special, bool add_bos,

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "llm/output_constraints.h"
+#include "llm/step_model.h"
 #include "llm/text_adapters.h"
 #include "models/registry.h"
 #include "redline/text.h"
@@ -36,6 +38,8 @@ struct TextModel {
   };
   std::vector<LinearCost> linear_costs;
 
+  /// Returns what a Stepper needs to know of the model. `graph` is the one that make() has seen.
+  StepModel step_model(Graph graph, const CpuKernels& kernels) const;
   /// Makes the text model. Moves the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context; 0: the
   /// model's own limit, which the memory for caches may lower (Stepper::context()).
   static Result<TextModel> make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context);

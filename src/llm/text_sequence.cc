@@ -58,12 +58,16 @@ Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span
 
 StepEntry TextSequence::entry(std::span<const int32_t> tokens, int64_t logit_rows) const {
   // If rope depends on the length, all tokens use the length after these tokens.
-  return {state_.get(), tokens, logit_rows, state_->length() + std::ssize(tokens), adapters_};
+  return {.state = state_.get(),
+          .tokens = tokens,
+          .logit_rows = logit_rows,
+          .expected_length = state_->length() + std::ssize(tokens),
+          .adapters = adapters_};
 }
 
 Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const {
   std::lock_guard lock(stepper_.mutex());
-  return stepper_.check({state_.get(), tokens, rows});
+  return stepper_.check({.state = state_.get(), .tokens = tokens, .logit_rows = rows});
 }
 
 StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {

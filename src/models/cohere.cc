@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_cohere(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_cohere(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(
       DecoderConfig c,
       read_decoder_config(with_rope_theta(checkpoint.config, 5e5),
@@ -29,7 +29,7 @@ Result<LanguageModel> build_cohere(const Checkpoint& checkpoint) {
     x = add(b.graph(), x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, bias));
     return add(b.graph(), x, b.gated_mlp(h, false));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("cohere", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("cohere", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

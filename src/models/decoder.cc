@@ -109,19 +109,24 @@ Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& conf
 
 namespace {
 
+struct NormWeights {
+  Value factor, bias;
+};
+NormWeights take_norm(WeightReader& w, const DecoderConfig& c, const std::string& name, int64_t size) {
+  return {c.norm.plus_one ? w.take_plus_one(name + ".weight", {size}) : w.take(name + ".weight", {size}),
+          c.norm.layer && c.norm.bias ? w.take(name + ".bias", {size}) : Value{}};
+}
 /// Adds the family's norm, under the current scope.
-Value norm_of(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, Value x, const std::string& name,
-              int64_t size) {
-  const Value weight = c.norm.plus_one ? w.take_plus_one(name + ".weight", {size}) : w.take(name + ".weight", {size});
-  if (!c.norm.layer) return rms_norm(g, x, weight, {c.rms_norm_eps});
-  return layer_norm(g, x, weight, c.norm.bias ? w.take(name + ".bias", {size}) : Value{}, {c.rms_norm_eps});
+Value norm_by(GraphBuilder& g, const DecoderConfig& c, Value x, const NormWeights& weights) {
+  if (!c.norm.layer) return rms_norm(g, x, weights.factor, {c.rms_norm_eps});
+  return layer_norm(g, x, weights.factor, weights.bias, {c.rms_norm_eps});
 }
 
 }  // namespace
 
 Value LayerBuilder::norm(Value x, const char* name, int64_t size) {
   g_.set_scope(scope_ + name);
-  return norm_of(g_, w_, c_, x, scope_ + name, size);
+  return norm_by(g_, c_, x, take_norm(w_, c_, scope_ + name, size));
 }
 
 Value LayerBuilder::project(Value x, const char* name, int64_t out, int64_t in, bool has_bias) {
@@ -202,15 +207,80 @@ Value LayerBuilder::plain_mlp(Value x, const char* up, const char* down, bool ha
   return project(h, down, c_.hidden_size, c_.intermediate_size, has_bias);
 }
 
+std::string hidden_output(size_t index) { return fmt::format("hidden.{}", index); }
+
+namespace {
+
+/// Adds the outputs that the caller reads, for the rows that it selects.
+class OutputBuilder {
+ public:
+  OutputBuilder(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, const DecoderStep& step)
+      : g_(g), w_(w), c_(c), step_(step) {}
+
+  /// Marks the weights that only other outputs need as known.
+  void ignore_unused(bool has_logits) {
+    if (c_.tie_word_embeddings || !has_logits) w_.ignore(c_.names.head + ".weight");
+    if (norm_) return;
+    w_.ignore(c_.names.norm + ".weight");
+    w_.ignore(c_.names.norm + ".bias");
+  }
+  Value hidden(const HiddenState& state, Value x) {
+    const Value rows = select(x, step_.hidden_rows);
+    return state.is_normed ? norm(rows) : rows;
+  }
+  /// `table`: the embeddings, which may serve as output matrix.
+  void add_logits(Value x, Value table) {
+    x = norm(select(x, step_.logit_rows));
+    if (c_.logit_scale != 1) x = scale(g_, x, {c_.logit_scale});
+    g_.set_scope(c_.names.head);
+    const Value head =
+        c_.tie_word_embeddings ? table : w_.take(c_.names.head + ".weight", {c_.vocab_size, c_.hidden_size});
+    const Value logits = linear(g_, x, head);
+    g_.output("logits", c_.logit_soft_cap > 0 ? soft_cap(g_, logits, {c_.logit_soft_cap}) : logits, PortRole::kLogits);
+  }
+
+ private:
+  Value select(Value x, Value rows) {
+    g_.set_scope("model");
+    return gather_rows(g_, x, rows);
+  }
+  Value norm(Value x) {
+    g_.set_scope(c_.names.norm);
+    if (!norm_) norm_ = take_norm(w_, c_, c_.names.norm, c_.hidden_size);
+    return norm_by(g_, c_, x, *norm_);
+  }
+
+  GraphBuilder& g_;
+  WeightReader& w_;
+  const DecoderConfig& c_;
+  const DecoderStep& step_;
+  std::optional<NormWeights> norm_;  // taken by the first output that is normed
+};
+
+Status check_outputs(const DecoderOutputs& outputs, const DecoderConfig& c) {
+  if (!outputs.logits && outputs.hidden.empty()) return invalid_argument("no output of the model is asked for");
+  for (const HiddenState& hidden : outputs.hidden)
+    if (hidden.layers < HiddenState::kAllLayers || hidden.layers > c.num_layers)
+      return invalid_argument("the hidden state after {} layers is asked for; the model has {}", hidden.layers,
+                              c.num_layers);
+  return {};
+}
+
+}  // namespace
+
 Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Checkpoint& checkpoint,
-                            const std::function<Value(LayerBuilder&, Value)>& layer) {
+                            const DecoderOutputs& outputs, const std::function<Value(LayerBuilder&, Value)>& layer) {
+  REDLINE_TRY(check_outputs(outputs, c));
   GraphBuilder g(std::move(name));
   WeightReader w(g, checkpoint);
   const Dim T = Symbol::kTokens;
   DecoderStep step;
-  step.tokens = g.input("tokens", DType::kI32, {T});
-  step.positions = g.input("positions", DType::kI32, {T});
-  step.logit_rows = g.input("logit_rows", DType::kI32, {Dim(Symbol::kLogitRows)});
+  step.tokens = g.input("tokens", DType::kI32, {T}, PortRole::kTokens);
+  step.positions = g.input("positions", DType::kI32, {T}, PortRole::kPositions);
+  if (outputs.logits)
+    step.logit_rows = g.input("logit_rows", DType::kI32, {Dim(Symbol::kLogitRows)}, PortRole::kLogitRows);
+  if (!outputs.hidden.empty())
+    step.hidden_rows = g.input("hidden_rows", DType::kI32, {Dim(Symbol::kHiddenRows)}, PortRole::kHiddenRows);
 
   const Value table = w.take(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size});
   Value x = embedding(g, table, step.tokens);
@@ -218,23 +288,26 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
     x = add(g, x,
             embedding(g, w.take(c.names.positions + ".weight", {c.max_positions, c.hidden_size}), step.positions));
   if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
-  const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}) : Value{};
+  const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}, PortRole::kLengths) : Value{};
   step.rope = rope_table(g, step.positions, lengths, c.rope);
   if (c.window_rope) step.window_rope = rope_table(g, step.positions, {}, *c.window_rope);
+  OutputBuilder out(g, w, c, step);
+  std::vector<Value> hidden(outputs.hidden.size());
+  const auto take_hidden = [&](int64_t layers) {
+    for (size_t i = 0; i < hidden.size(); ++i)
+      if (outputs.hidden[i].layers == layers ||
+          (outputs.hidden[i].layers == HiddenState::kAllLayers && layers == c.num_layers))
+        hidden[i] = out.hidden(outputs.hidden[i], x);
+  };
+  take_hidden(0);
   for (int64_t i = 0; i < c.num_layers; ++i) {
     LayerBuilder builder(g, w, c, step, i);
     x = layer(builder, x);
+    take_hidden(i + 1);
   }
-  g.set_scope("model");
-  x = gather_rows(g, x, step.logit_rows);
-  g.set_scope(c.names.norm);
-  x = norm_of(g, w, c, x, c.names.norm, c.hidden_size);
-  if (c.logit_scale != 1) x = scale(g, x, {c.logit_scale});
-  g.set_scope(c.names.head);
-  if (c.tie_word_embeddings) w.ignore(c.names.head + ".weight");
-  const Value head = c.tie_word_embeddings ? table : w.take(c.names.head + ".weight", {c.vocab_size, c.hidden_size});
-  const Value logits = linear(g, x, head);
-  g.output("logits", c.logit_soft_cap > 0 ? soft_cap(g, logits, {c.logit_soft_cap}) : logits);
+  for (size_t i = 0; i < hidden.size(); ++i) g.output(hidden_output(i), hidden[i], PortRole::kHidden);
+  if (outputs.logits) out.add_logits(x, table);
+  out.ignore_unused(outputs.logits);
   Result<Graph> finished = g.finish();
   if (!finished.ok()) return w.with_missing(std::move(finished).status());
   Graph graph = std::move(finished).value();

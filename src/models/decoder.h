@@ -70,10 +70,28 @@ Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, in
 Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& config, int64_t num_layers,
                                                       int64_t full_every);
 
-/// The inputs of a step and values shared by all layers. The inputs are named tokens, positions, logit_rows, and
-/// "lengths" if rope depends on the length of the sequence.
+/// The hidden state of a token after the first `layers` layers; 0: the embedding.
+struct HiddenState {
+  static constexpr int64_t kAllLayers = -1;
+  int64_t layers = kAllLayers;
+  bool is_normed = false;  ///< the final norm is applied to it
+};
+
+/// The outputs that a decoder's graph declares. Values that no output needs are not computed, and without logits the
+/// weights of the output matrix are not read.
+struct DecoderOutputs {
+  bool logits = true;  ///< "logits" [logit_rows, vocab_size], of the tokens that the input "logit_rows" selects
+  /// "hidden.N" [hidden_rows, hidden_size] for each entry N, of the tokens that the input "hidden_rows" selects. Several
+  /// are what drafting heads (EAGLE-3, arXiv:2503.01840) and networks that are conditioned on text read.
+  std::vector<HiddenState> hidden = {};
+};
+/// Returns the name of the output for DecoderOutputs::hidden[index].
+std::string hidden_output(size_t index);
+
+/// The inputs of a step and values shared by all layers. The inputs are named tokens, positions, logit_rows and
+/// hidden_rows if there are such outputs, and "lengths" if rope depends on the length of the sequence.
 struct DecoderStep {
-  Value tokens, positions, logit_rows;
+  Value tokens, positions, logit_rows, hidden_rows;
   Value rope, window_rope;  ///< rope tables of this step
 };
 
@@ -137,9 +155,10 @@ struct LayerParts {
   std::function<Value(LayerBuilder&b, int64_t layer, Value x)> mixer, mlp;
 };
 
-/// Builds a decoder: embedding, `layer` for each layer, final norm, selection of the rows that need logits, lm_head.
-/// Fails if a tensor of the checkpoint was not used.
+/// Builds a decoder: embedding, `layer` for each layer, and for the rows that an output needs final norm and lm_head.
+/// Fails if a tensor of the checkpoint was not used. invalid_argument: `outputs` names a layer that does not exist, or
+/// nothing.
 Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Checkpoint& checkpoint,
-                            const std::function<Value(LayerBuilder&, Value)>& layer);
+                            const DecoderOutputs& outputs, const std::function<Value(LayerBuilder&, Value)>& layer);
 
 }  // namespace redline

@@ -178,7 +178,7 @@ MoeConfig read_experts(ConfigReader& r, bool is_v3, bool is_gguf) {
   return moe;
 }
 
-Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
+Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, const DecoderOutputs& outputs, bool is_v3) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   nlohmann::json config = checkpoint.config;
   ConfigReader r(checkpoint.config);
@@ -226,7 +226,7 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
         if (name.starts_with(fmt::format("{}{}.", c.names.layers, c.num_layers))) b.weights().ignore(name);
     return layer < dense ? b.gated_mlp(x, false) : moe_block(b, x, moe, names);
   };
-  return build_llama_decoder(is_v3 ? "deepseek_v3" : "deepseek_v2", c, checkpoint, {}, parts);
+  return build_llama_decoder(is_v3 ? "deepseek_v3" : "deepseek_v2", c, checkpoint, outputs, {}, parts);
 }
 
 /// Returns the GGUF tensors: queries unchanged, keys and values by head, keys transposed.
@@ -328,7 +328,8 @@ extern const ModelFamily kDeepseekV2Family = {
              .layer = kDeepseekGgufLayer,
              .more_layer = kGgufMoe,
              .has_experts = true},
-    .build = [](const Checkpoint& checkpoint) { return build_deepseek(checkpoint, false); },
+    .build = [](const Checkpoint& checkpoint,
+                const DecoderOutputs& outputs) { return build_deepseek(checkpoint, outputs, false); },
     .common_config = deepseek_common_config,
     .gguf_parts = deepseek_gguf_parts,
     .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
@@ -344,7 +345,8 @@ extern const ModelFamily kDeepseekV3Family = {
              .layer = kDeepseekGgufLayer,
              .more_layer = kGgufMoe,
              .has_experts = true},
-    .build = [](const Checkpoint& checkpoint) { return build_deepseek(checkpoint, true); },
+    .build = [](const Checkpoint& checkpoint,
+                const DecoderOutputs& outputs) { return build_deepseek(checkpoint, outputs, true); },
     .common_config = deepseek_common_config,
     .gguf_parts = deepseek_gguf_parts,
     .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,

@@ -57,7 +57,7 @@ GgufForm falcon_gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, 
   return form;
 }
 
-Result<LanguageModel> build_falcon(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   nlohmann::json config = checkpoint.config;
   ConfigReader r(checkpoint.config);
@@ -96,7 +96,7 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint) {
     x = add(b.graph(), x, b.project(y, "self_attention.dense", c.hidden_size, c.num_heads * c.head_dim, bias));
     return add(b.graph(), x, b.plain_mlp(inner, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", bias));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("falcon", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("falcon", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

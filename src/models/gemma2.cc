@@ -12,7 +12,7 @@ float soft_cap_of(ConfigReader& r, const Checkpoint& checkpoint, const char* key
   return static_cast<float>(r.number(key, 1e-3, 1e6, usual));
 }
 
-Result<LanguageModel> build_gemma2(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gemma2(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.head_dim = 256,
                                                                           .num_kv_heads = 4,
                                                                           .max_positions = 8192,
@@ -30,7 +30,7 @@ Result<LanguageModel> build_gemma2(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(c.window, read_alternating_windows(windowed, c.num_layers, 2));
 
   auto layer = [&](LayerBuilder& b, Value x) { return gemma_layer(b, x, bias, /*norms_qk=*/false); };
-  REDLINE_ASSIGN(Graph graph, build_decoder("gemma2", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("gemma2", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

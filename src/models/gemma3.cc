@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   nlohmann::json config = with_rope_theta(rope_of_layer_type(checkpoint.config, "full_attention"), 1e6);
   // The config of the 4B model omits these keys.
   if (!config.contains("num_attention_heads")) config["num_attention_heads"] = 8;
@@ -39,7 +39,7 @@ Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(c.window_rope, read_rope_config(local, c.head_dim, c.max_positions));
 
   auto layer = [&](LayerBuilder& b, Value x) { return gemma_layer(b, x, bias, /*norms_qk=*/true); };
-  REDLINE_ASSIGN(Graph graph, build_decoder("gemma3", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("gemma3", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

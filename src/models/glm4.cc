@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_glm4(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_glm4(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   nlohmann::json config = checkpoint.config;
   const auto parameters = config.find("rope_parameters");
   const bool stated =
@@ -33,7 +33,7 @@ Result<LanguageModel> build_glm4(const Checkpoint& checkpoint) {
     const Value inner = b.joint_gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size));
     return add(b.graph(), x, b.norm(inner, "post_mlp_layernorm", c.hidden_size));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("glm4", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("glm4", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

@@ -45,7 +45,7 @@ GgufForm gpt2_gguf_form(const Checkpoint&, const DecoderConfig&, std::string_vie
   return form;
 }
 
-Result<LanguageModel> build_gpt2(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gpt2(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   nlohmann::json config = gpt2_common_config(checkpoint.config);
   ConfigReader r(config);
   if (!r.has("intermediate_size")) config["intermediate_size"] = 4 * r.integer("hidden_size", 1, int64_t{1} << 22);
@@ -84,7 +84,7 @@ Result<LanguageModel> build_gpt2(const Checkpoint& checkpoint) {
     const Value up = whole(b.norm(x, "ln_2", size), "mlp.c_fc", c.intermediate_size, size);
     return add(b.graph(), x, whole(activation(b.graph(), up, c.activation), "mlp.c_proj", size, c.intermediate_size));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("gpt2", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("gpt2", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

@@ -57,7 +57,7 @@ GgufForm gpt_neox_gguf_form(const Checkpoint&, const DecoderConfig& c, std::stri
   return form;
 }
 
-Result<LanguageModel> build_gpt_neox(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gpt_neox(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   const nlohmann::json config = checkpoint.gguf_names ? checkpoint.config : gpt_neox_common_config(checkpoint.config);
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(
@@ -85,7 +85,7 @@ Result<LanguageModel> build_gpt_neox(const Checkpoint& checkpoint) {
     const Value inner = b.norm(parallel ? x : after, "post_attention_layernorm", c.hidden_size);
     return add(b.graph(), after, b.plain_mlp(inner, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", true));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("gpt_neox", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("gpt_neox", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

@@ -119,7 +119,7 @@ nlohmann::json complete_config(const nlohmann::json& stored) {
   return config;
 }
 
-Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   nlohmann::json config = is_gguf ? with_rope_theta(checkpoint.config, 150000) : complete_config(checkpoint.config);
   // The published models interpolate without rounding the bounds of yarn's ramp, which GGUF has no key for.
@@ -156,7 +156,7 @@ Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint) {
     return b.project(b.attend(q, k, v, of_heads), "self_attn.o_proj", c.hidden_size, q_size, bias);
   };
   parts.mlp = [&](LayerBuilder& b, int64_t, Value x) { return moe_block(b, x, moe, names, take_experts_of(b, moe)); };
-  return build_llama_decoder("gpt_oss", c, checkpoint, {}, parts);
+  return build_llama_decoder("gpt_oss", c, checkpoint, outputs, {}, parts);
 }
 
 /// Returns the GGUF form of float experts: matrices transposed, and gate and up, whose rows alternate, separated.

@@ -24,13 +24,13 @@ void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& 
 
 namespace {
 
-Result<LanguageModel> build_granite(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_granite(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   REDLINE_TRY(read_granite_factors(checkpoint.config, c));
   ConfigReader r(checkpoint.config);
   const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
   REDLINE_TRY(r.status());
-  return build_llama_decoder("granite", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
+  return build_llama_decoder("granite", std::move(c), checkpoint, outputs, {attention_bias, attention_bias, mlp_bias});
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ Result<GraniteHybridConfig> read_granite_hybrid(const Checkpoint& checkpoint, in
   return h;
 }
 
-Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   REDLINE_TRY(read_granite_factors(checkpoint.config, c));
   REDLINE_ASSIGN(GraniteHybridConfig h, read_granite_hybrid(checkpoint, c.num_layers, c.hidden_size));
@@ -112,7 +112,7 @@ Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint) {
     return checkpoint.gguf_names ? b.gated_mlp(x, false)
                                  : b.joint_gated_mlp(x, "shared_mlp.input_linear", "shared_mlp.output_linear");
   };
-  return build_llama_decoder("granitemoehybrid", std::move(c), checkpoint, {}, parts);
+  return build_llama_decoder("granitemoehybrid", std::move(c), checkpoint, outputs, {}, parts);
 }
 
 bool has_granite_experts(const Checkpoint& checkpoint) {

@@ -74,7 +74,7 @@ Result<MoeConfig> expect_granite_moe(const Checkpoint& checkpoint) {
   return *moe;
 }
 
-Result<LanguageModel> build_granite_moe(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_granite_moe(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   REDLINE_TRY(read_granite_factors(checkpoint.config, c));
   REDLINE_ASSIGN(MoeConfig moe, expect_granite_moe(checkpoint));
@@ -84,7 +84,7 @@ Result<LanguageModel> build_granite_moe(const Checkpoint& checkpoint) {
   REDLINE_TRY(r.status());
   const LayerParts parts = {.mixer = {},
                             .mlp = [&](LayerBuilder& b, int64_t, Value x) { return granite_moe_block(b, x, moe); }};
-  return build_llama_decoder("granitemoe", std::move(c), checkpoint, {.qkv = bias, .output = bias}, parts);
+  return build_llama_decoder("granitemoe", std::move(c), checkpoint, outputs, {.qkv = bias, .output = bias}, parts);
 }
 
 std::vector<GgufForm> gguf_parts_of_granite_moe(const Checkpoint& checkpoint, const DecoderConfig&,

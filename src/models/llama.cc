@@ -18,27 +18,27 @@ Value attention_of(LayerBuilder& b, Value h, const LlamaBiases& biases) {
 }  // namespace
 
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
-                                          LlamaBiases biases, const LayerParts& parts) {
+                                          const DecoderOutputs& outputs, LlamaBiases biases, const LayerParts& parts) {
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
     x = b.residual(x, parts.mixer ? parts.mixer(b, b.layer(), h) : attention_of(b, h, biases));
     const Value inner = b.norm(x, "post_attention_layernorm", c.hidden_size);
     return b.residual(x, parts.mlp ? parts.mlp(b, b.layer(), inner) : b.gated_mlp(inner, biases.mlp));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder(std::move(name), c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder(std::move(name), c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
 namespace {
 
-Result<LanguageModel> build_llama(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_llama(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   ConfigReader r(checkpoint.config);
   const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
   // GGUF files of Mistral models have the architecture llama and a window; the config.json of a Llama has none.
   if (checkpoint.sliding_window) c.window.assign(c.window.size(), *checkpoint.sliding_window);
   REDLINE_TRY(r.status());
-  return build_llama_decoder("llama", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
+  return build_llama_decoder("llama", std::move(c), checkpoint, outputs, {attention_bias, attention_bias, mlp_bias});
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ struct LlamaBiases {
   bool qkv = false, output = false, mlp = false;
 };
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
-                                          LlamaBiases biases, const LayerParts& parts = {});
+                                          const DecoderOutputs& outputs, LlamaBiases biases,
+                                          const LayerParts& parts = {});
 
 inline constexpr GgufName kLlamaGgufTop[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};

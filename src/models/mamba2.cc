@@ -32,7 +32,7 @@ Result<Mamba2Mixer> read_mixer(const Checkpoint& checkpoint, int64_t hidden_size
   return m;
 }
 
-Result<LanguageModel> build_mamba2(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_mamba2(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   ConfigReader r(checkpoint.config);
   DecoderConfig c;
   c.num_layers = r.integer("num_hidden_layers", 1, 1000);
@@ -60,7 +60,7 @@ Result<LanguageModel> build_mamba2(const Checkpoint& checkpoint) {
   const auto layer = [&](LayerBuilder& b, Value x) {
     return add(b.graph(), x, mamba2_mixer(b, b.norm(x, "norm", c.hidden_size), "mixer", m));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("mamba2", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("mamba2", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

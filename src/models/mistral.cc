@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_mistral(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_mistral(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 8, .max_positions = 131072}));
   ConfigReader r(checkpoint.config);
   // A missing key means 4096 (the first releases), null means no window.
@@ -14,7 +14,7 @@ Result<LanguageModel> build_mistral(const Checkpoint& checkpoint) {
   if (absent || r.has("sliding_window"))
     c.window.assign(c.window.size(), absent ? kWindowWhenAbsent : r.integer("sliding_window", 1, int64_t{1} << 40));
   REDLINE_TRY(r.status());
-  return build_llama_decoder("mistral", std::move(c), checkpoint, {});
+  return build_llama_decoder("mistral", std::move(c), checkpoint, outputs, {});
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_mixtral(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_mixtral(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   const nlohmann::json config = with_rope_theta(checkpoint.config, 1e6);
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(config, {.num_kv_heads = 8, .max_positions = 131072, .norm_eps_value = 1e-5}));
@@ -18,7 +18,7 @@ Result<LanguageModel> build_mixtral(const Checkpoint& checkpoint) {
       .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2"};
   const LayerParts parts = {.mixer = {},
                             .mlp = [&](LayerBuilder& b, int64_t, Value x) { return moe_block(b, x, moe, names); }};
-  return build_llama_decoder("mixtral", std::move(c), checkpoint, {}, parts);
+  return build_llama_decoder("mixtral", std::move(c), checkpoint, outputs, {}, parts);
 }
 
 Status set_mixtral_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys& set) {

@@ -7,7 +7,8 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_with(const char* name, DecoderConfig c, const Checkpoint& checkpoint) {
+Result<LanguageModel> build_with(const char* name, DecoderConfig c, const Checkpoint& checkpoint,
+                                 const DecoderOutputs& outputs) {
   ConfigReader r(checkpoint.config);
   const bool bias = r.boolean("attention_bias", false);
   REDLINE_TRY(r.status());
@@ -22,7 +23,7 @@ Result<LanguageModel> build_with(const char* name, DecoderConfig c, const Checkp
     x = add(b.graph(), x, b.norm(out, "post_attention_layernorm", c.hidden_size));
     return add(b.graph(), x, b.norm(b.gated_mlp(x, false), "post_feedforward_layernorm", c.hidden_size));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder(name, c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder(name, c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
@@ -44,18 +45,18 @@ Status set_windows(const Checkpoint& checkpoint, const nlohmann::json& config, D
 }
 
 // GGUF files of OLMo 3 have this architecture too, and a window.
-Result<LanguageModel> build_olmo2(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_olmo2(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.norm_eps_value = 1e-5}));
   if (checkpoint.sliding_window) REDLINE_TRY(set_windows(checkpoint, checkpoint.config, c));
-  return build_with("olmo2", std::move(c), checkpoint);
+  return build_with("olmo2", std::move(c), checkpoint, outputs);
 }
 
-Result<LanguageModel> build_olmo3(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_olmo3(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   nlohmann::json config = with_rope_theta(rope_of_layer_type(checkpoint.config, "full_attention"), kOlmo3Theta);
   if (!config.contains("sliding_window")) config["sliding_window"] = 4096;
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.norm_eps_value = 1e-5}));
   REDLINE_TRY(set_windows(checkpoint, config, c));
-  return build_with("olmo3", std::move(c), checkpoint);
+  return build_with("olmo3", std::move(c), checkpoint, outputs);
 }
 
 constexpr GgufName kOlmo2GgufNorms[] = {{"post_attention_norm", "post_attention_layernorm"},

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_phi3(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_phi3(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(checkpoint.config, {.max_positions = 4096, .norm_eps_value = 1e-5}));
   ConfigReader r(checkpoint.config);
@@ -25,7 +25,7 @@ Result<LanguageModel> build_phi3(const Checkpoint& checkpoint) {
     x = add(b.graph(), x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, false));
     return add(b.graph(), x, b.joint_gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size)));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("phi3", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("phi3", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

@@ -5,10 +5,10 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
-  return build_llama_decoder("qwen2", std::move(c), checkpoint, {.qkv = true});
+  return build_llama_decoder("qwen2", std::move(c), checkpoint, outputs, {.qkv = true});
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ MoeConfig read_qwen2_moe(ConfigReader& r) {
   return moe;
 }
 
-Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
   ConfigReader r(checkpoint.config);
   const MoeConfig moe = read_qwen2_moe(r);
@@ -29,7 +29,7 @@ Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
   const LayerParts parts = {.mixer = {}, .mlp = [&](LayerBuilder& b, int64_t layer, Value x) {
                               return sparse[static_cast<size_t>(layer)] ? moe_block(b, x, moe) : b.gated_mlp(x, false);
                             }};
-  return build_llama_decoder("qwen2_moe", std::move(c), checkpoint, {.qkv = bias}, parts);
+  return build_llama_decoder("qwen2_moe", std::move(c), checkpoint, outputs, {.qkv = bias}, parts);
 }
 
 Status set_qwen2_moe_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.head_dim = 128, .max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
   ConfigReader r(checkpoint.config);
@@ -23,7 +23,7 @@ Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
     x = add(b.graph(), x, b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias));
     return add(b.graph(), x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), false));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("qwen3", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("qwen3", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

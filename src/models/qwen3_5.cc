@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_qwen3_5(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen3_5(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_gated_delta_decoder(checkpoint));
   REDLINE_ASSIGN(const GatedDeltaConfig delta, read_gated_delta_config(checkpoint, c.num_layers));
   LayerParts parts;
@@ -14,7 +14,7 @@ Result<LanguageModel> build_qwen3_5(const Checkpoint& checkpoint) {
     if (layer == 0) ignore_prediction_heads(b.weights(), checkpoint);
     return gated_delta_mixer(b, x, delta);
   };
-  return build_llama_decoder("qwen3_5", std::move(c), checkpoint, {}, parts);
+  return build_llama_decoder("qwen3_5", std::move(c), checkpoint, outputs, {}, parts);
 }
 
 /// Returns the channels of each head that rotate by time, height and width of an image. llama.cpp requires them.

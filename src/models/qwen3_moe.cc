@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_qwen3_moe(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen3_moe(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 4, .max_positions = 32768}));
   ConfigReader r(checkpoint.config);
   // GGUF files do not state whether weights are normalized; llama.cpp does it in all of them.
@@ -29,7 +29,7 @@ Result<LanguageModel> build_qwen3_moe(const Checkpoint& checkpoint) {
   parts.mlp = [&](LayerBuilder& b, int64_t layer, Value x) {
     return sparse[static_cast<size_t>(layer)] ? moe_block(b, x, moe) : b.gated_mlp(x, false);
   };
-  return build_llama_decoder("qwen3_moe", c, checkpoint, {}, parts);
+  return build_llama_decoder("qwen3_moe", c, checkpoint, outputs, {}, parts);
 }
 
 Status set_qwen3_moe_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {

@@ -14,7 +14,7 @@ MoeConfig read_qwen3_next_experts(ConfigReader& r) {
   return moe;
 }
 
-Result<LanguageModel> build_qwen3_next(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen3_next(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_gated_delta_decoder(checkpoint));
   REDLINE_ASSIGN(const GatedDeltaConfig delta, read_gated_delta_config(checkpoint, c.num_layers));
   ConfigReader r(checkpoint.config);
@@ -32,7 +32,7 @@ Result<LanguageModel> build_qwen3_next(const Checkpoint& checkpoint) {
                                                  : bool{sparse[static_cast<size_t>(layer)]};
     return is_sparse ? moe_block(b, x, moe) : b.gated_mlp(x, false);
   };
-  return build_llama_decoder("qwen3_next", std::move(c), checkpoint, {}, parts);
+  return build_llama_decoder("qwen3_next", std::move(c), checkpoint, outputs, {}, parts);
 }
 
 Status set_qwen3_next_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set) {

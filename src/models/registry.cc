@@ -106,9 +106,9 @@ Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
                      fmt::join(known, ", "));
 }
 
-Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_language_model(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
-  return family->build(checkpoint).within(checkpoint.path);
+  return family->build(checkpoint, outputs).within(checkpoint.path);
 }
 
 }  // namespace redline

@@ -40,7 +40,7 @@ struct ModelFamily {
   std::string_view model_type;    ///< config.json's model_type
   std::string_view architecture;  ///< config.json's architectures[0]
   GgufNames gguf;                 ///< names of the family and its tensors in GGUF files
-  Result<LanguageModel> (*build)(const Checkpoint& checkpoint);
+  Result<LanguageModel> (*build)(const Checkpoint& checkpoint, const DecoderOutputs& outputs);
   /// Sets numbers that GGUF files of the family have in addition to the common ones; `set` takes the key without the
   /// architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
@@ -76,7 +76,8 @@ const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint);
 /// Returns the family of config.json's model_type, else of its architectures[0]. unsupported: an unknown family; the
 /// message lists the known ones.
 Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint);
-/// Builds the graph of a checkpoint's family. unsupported: an unknown model_type; the message lists the known ones.
-Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);
+/// Builds the graph of a checkpoint's family, with the outputs that the caller reads. unsupported: an unknown
+/// model_type; the message lists the known ones.
+Result<LanguageModel> build_language_model(const Checkpoint& checkpoint, const DecoderOutputs& outputs = {});
 
 }  // namespace redline

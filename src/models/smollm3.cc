@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_smollm3(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_smollm3(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(with_rope_theta(checkpoint.config, 2e6),
                                                       {.num_kv_heads = 4, .max_positions = 32768, .tied = true}));
   ConfigReader r(checkpoint.config);
@@ -22,7 +22,7 @@ Result<LanguageModel> build_smollm3(const Checkpoint& checkpoint) {
     return invalid_argument("config: no_rope_layers must list {} layers", c.num_layers);
   for (size_t i = 0; i < c.unrotated.size(); ++i)
     c.unrotated[i] = listed ? (*list)[i] == 0 : (static_cast<int64_t>(i) + 1) % interval == 0;
-  return build_llama_decoder("smollm3", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
+  return build_llama_decoder("smollm3", std::move(c), checkpoint, outputs, {attention_bias, attention_bias, mlp_bias});
 }
 
 }  // namespace

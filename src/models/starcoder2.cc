@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_starcoder2(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_starcoder2(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 2,
                                                                           .max_positions = 4096,
                                                                           .tied = true,
@@ -29,7 +29,7 @@ Result<LanguageModel> build_starcoder2(const Checkpoint& checkpoint) {
     const Value inner = b.norm(x, "post_attention_layernorm", c.hidden_size);
     return add(b.graph(), x, b.plain_mlp(inner, "mlp.c_fc", "mlp.c_proj", bias));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("starcoder2", c, checkpoint, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder("starcoder2", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
 

@@ -115,7 +115,10 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   Executable e;
   e.runtime_ = &runtime;
   const auto ports = [&](const std::vector<ValueId>& ids, std::vector<Port>& out) {
-    for (const ValueId id : ids) out.push_back({graph.value(id).name, graph.value(id).dtype, graph.value(id).shape});
+    for (const ValueId id : ids) {
+      const ValueInfo& value = graph.value(id);
+      out.push_back({value.name, value.dtype, value.shape, value.role});
+    }
   };
   ports(graph.inputs, e.input_ports_);
   ports(graph.outputs, e.output_ports_);
@@ -144,6 +147,22 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
 const Executable::Port* Executable::find(const std::vector<Port>& ports, std::string_view name) {
   const auto at = std::find_if(ports.begin(), ports.end(), [&](const Port& port) { return port.name == name; });
   return at == ports.end() ? nullptr : &*at;
+}
+
+const Executable::Port* Executable::find(const std::vector<Port>& ports, PortRole role, size_t number) {
+  for (const Port& port : ports)
+    if (port.role == role && number-- == 0) return &port;
+  return nullptr;
+}
+
+int32_t* Executable::input_i32(PortRole role) {
+  const Port* port = find(input_ports_, role, 0);
+  return port ? input_i32(port->name) : nullptr;
+}
+
+const float* Executable::output(PortRole role, size_t number) const {
+  const Port* port = find(output_ports_, role, number);
+  return port ? output(port->name) : nullptr;
 }
 
 float* Executable::input(std::string_view name) {

@@ -47,6 +47,7 @@ class Executable {
     std::string name;
     DType dtype = DType::kF32;
     Shape shape;
+    PortRole role = PortRole::kNone;
     /// Returns true if the port's address is set by bind() (graph/external_values.h).
     bool is_bound() const;
   };
@@ -55,6 +56,12 @@ class Executable {
   bool has_input(std::string_view name) const { return find(input_ports_, name) != nullptr; }
   bool has_output(std::string_view name) const { return find(output_ports_, name) != nullptr; }
 
+  /// Returns the input's memory as input_i32(name) does; nullptr: no input has this role.
+  int32_t* input_i32(PortRole role);
+  /// Returns the output with this role and, of several, this number; nullptr: there is none.
+  const float* output(PortRole role, size_t number = 0) const;
+  bool has_input(PortRole role) const { return find(input_ports_, role, 0) != nullptr; }
+  bool has_output(PortRole role) const { return find(output_ports_, role, 0) != nullptr; }
   /// Returns the memory of the input, sized for its bounds; contents are lost after run(). internal: unknown name,
   /// wrong type, or the input is external.
   float* input(std::string_view name);
@@ -103,6 +110,7 @@ class Executable {
 
  private:
   static const Port* find(const std::vector<Port>& ports, std::string_view name);
+  static const Port* find(const std::vector<Port>& ports, PortRole role, size_t number);
   std::vector<Port> input_ports_, output_ports_;
   Dim flops_ = 0;
   bool can_sample_ = false;

@@ -111,6 +111,12 @@ void* SplitRunner::host_input(std::string_view name) {
   return nullptr;
 }
 
+const void* SplitRunner::host_output(std::string_view name) const {
+  for (const auto& part : parts_)
+    if (const void* data = part->host_output(name)) return data;
+  return nullptr;
+}
+
 int64_t SplitRunner::resident_arena_bytes() const {
   int64_t bytes = 0;
   for (const auto& part : parts_) bytes += part->resident_arena_bytes();

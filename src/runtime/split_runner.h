@@ -23,7 +23,7 @@ class SplitRunner final : public Runner {
   }
   Status step(const StepContext& context) override;
   void* host_input(std::string_view name) override;
-  const void* host_output(std::string_view name) const override { return parts_.back()->host_output(name); }
+  const void* host_output(std::string_view name) const override;
   int64_t resident_arena_bytes() const override;
   bool bind(std::string_view name, void* data) override { return parts_[0]->bind(name, data); }
   std::string describe() const override;

@@ -218,11 +218,20 @@ std::vector<std::shared_ptr<EmbeddingModel>> EmbeddingModels::all() const {
   return models_;
 }
 
+std::vector<std::shared_ptr<EmbeddingModel>> EmbeddingModels::listed() const {
+  auto models = all();
+  std::erase_if(models, [](const auto& model) { return !model->is_listed(); });
+  return models;
+}
+
 Outcome<std::shared_ptr<EmbeddingModel>> EmbeddingModels::find(const std::string& name) const {
+  constexpr const char* kHint =
+      "; a server that was started with --pooling last, or mean, also gives the embeddings of its language models";
   const auto models = all();
   if (models.empty()) {
     const std::string other = residency_.other_purpose(name);
-    return not_found_error("model", "this server has no model for embeddings" + (other.empty() ? "" : ": " + other),
+    return not_found_error("model",
+                           "this server has no model for embeddings" + (other.empty() ? "" : ": " + other) + kHint,
                            "model_not_found");
   }
   std::vector<std::string_view> names;

@@ -88,6 +88,8 @@ class EmbeddingModels {
   /// Adds a model. `expected_bytes` as for Residency::add().
   void add(std::shared_ptr<EmbeddingModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<EmbeddingModel>> all() const;
+  /// Returns the models that lists of models show.
+  std::vector<std::shared_ptr<EmbeddingModel>> listed() const;
   /// Finds a loaded model; the pointer keeps it loaded. Accepts "" for the only model, and Ollama's NAME:latest. 404
   /// model_not_found lists the existing names. The error is not_loaded() if the model is not loaded.
   Outcome<std::shared_ptr<EmbeddingModel>> find(const std::string& name) const;

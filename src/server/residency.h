@@ -26,6 +26,9 @@ class Resident {
   void set_aliases(std::vector<std::string> aliases) { aliases_ = std::move(aliases); }
   /// Returns true if a request means this model: by its name, an alias, or either with Ollama's ":latest".
   bool is_named(std::string_view name) const;
+  /// Returns false for a second use of a model that lists of models have under this name already.
+  bool is_listed() const { return is_listed_; }
+  void set_listed(bool is_listed) { is_listed_ = is_listed; }
   /// Returns the kind of model and its endpoints: "images; see /v1/images/generations".
   virtual std::string_view purpose() const { return ""; }
   /// Loads the model and returns the bytes that it takes: weights, and caches at their limit. The working memory of a
@@ -36,6 +39,7 @@ class Resident {
 
  private:
   std::vector<std::string> aliases_;
+  bool is_listed_ = true;
 };
 
 /// Reports on standard error that an adapter could be read at the first load and not again.

@@ -7,8 +7,8 @@ namespace redline {
 
 std::string_view symbol_name(Symbol symbol) {
   static constexpr std::string_view kNames[kNumSymbols] = {
-      "tokens", "sequences", "logit_rows", "batch",   "text_tokens", "image_tokens", "height",
-      "width",  "height2",   "width2",     "height4", "width4",      "height8",      "width8"};
+      "tokens", "sequences", "logit_rows", "hidden_rows", "batch",  "text_tokens", "image_tokens", "height",
+      "width",  "height2",   "width2",     "height4",     "width4", "height8",     "width8"};
   return kNames[static_cast<int>(symbol)];
 }
 

@@ -13,7 +13,8 @@ namespace redline {
 enum class Symbol : uint8_t {
   kTokens,  ///< language models: rows of a step
   kSequences,
-  kLogitRows,
+  kLogitRows,    ///< rows of a step whose logits are computed
+  kHiddenRows,   ///< rows of a step whose hidden states are outputs
   kBatch,        ///< image models: images, or images times guidance branches
   kTextTokens,   ///< per batch item
   kImageTokens,  ///< per batch item
@@ -27,7 +28,7 @@ enum class Symbol : uint8_t {
   kHeight8,
   kWidth8,
 };
-inline constexpr int kNumSymbols = 14;
+inline constexpr int kNumSymbols = 15;
 std::string_view symbol_name(Symbol symbol);
 
 /// One value per symbol: bounds at compile time, actual sizes of a step at run time.

@@ -11,7 +11,8 @@ namespace {
 /// One thread whose jobs take the time that they say, and a list of those that ran.
 class OneThread {
  public:
-  /// The thread is inside the gate when this returns: a job that is pushed earlier could run before the others are there.
+  /// The thread is inside the gate when this returns: a job that is pushed before could run before the others are
+  /// there.
   OneThread() : pool_({.threads = 1, .now = [this] { return now_; }}) {
     pool_.push({"gate", ""}, [this] {
       at_gate_.set_value();

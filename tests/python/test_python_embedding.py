@@ -102,8 +102,10 @@ def test_ranking_and_errors(encoder, model):
     assert encoder.embed(["word " * 5000], truncate=True).shape[0] == 1
     decoder = redline.EmbeddingModel(model.path, dtype="f32", threads=1, pooling="last")
     assert decoder.embed("x").shape == (decoder.dimensions,)
-    with pytest.raises(redline.Unsupported, match="tokens of a decoder"):
-        decoder.token_states("x")
+    states = decoder.token_states("x y z")
+    assert states[0].shape[1] == decoder.dimensions
+    vector = decoder.embed("x y z", normalize=False)
+    np.testing.assert_allclose(vector, states[0][-1], rtol=1e-6)
     decoder.close()
     with pytest.raises(redline.ClosedError, match="closed"):
         decoder.embed("x")

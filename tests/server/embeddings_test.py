@@ -1,5 +1,6 @@
 """Embeddings through the official clients, unmodified, of a tiny random encoder and a cross-encoder."""
 import asyncio
+import json
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import ollama
 import openai
 import pytest
+from conftest import TALES
 from openapi_test import CHECKS
 from redline_binary import binary
 
@@ -97,3 +99,30 @@ def test_the_description_is_true(served):
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-4000:]
     assert served.is_alive()
+
+
+def test_a_language_model_gives_embeddings(start, tmp_path):
+    """With --pooling a model that chats also answers every request for embeddings, with vectors of `redline embed`."""
+    texts = ["The cat sat on the mat.", "Once upon a time"]
+    for pooling in ("mean", "last"):
+        with start("--pooling", pooling, "--dtype", "f32") as server:
+            listed = server.get("/v1/models").json()["data"]
+            assert [model["id"] for model in listed] == ["redline-tales"]  # it is listed once
+            answer = server.post("/v1/embeddings", {"model": "redline-tales", "input": texts}).json()
+            vectors = np.array([row["embedding"] for row in answer["data"]])
+            made = subprocess.run([binary(), "embed", str(TALES), "--pooling", pooling, "--dtype", "f32", "--json", *texts], check=True,
+                                  capture_output=True, text=True)
+            np.testing.assert_allclose(vectors, np.array(json.loads(made.stdout)["embeddings"]), atol=1e-5)
+            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+            assert server.post("/api/embed", {"model": "redline-tales", "input": texts}).status_code == 200
+            assert server.post("/embedding", {"content": texts[0]}).status_code == 200
+            told = server.post("/v1/completions", {"model": "redline-tales", "prompt": texts[1], "max_tokens": 4})
+            assert told.json()["usage"]["completion_tokens"] == 4
+            ranked = server.post("/v1/rerank", {"query": texts[0], "documents": texts}).json()["results"]
+            assert ranked[0]["index"] == 0 and abs(ranked[0]["relevance_score"] - 1) < 1e-5  # by the cosine
+
+
+def test_without_pooling_the_flag_is_named(start):
+    with start() as server:
+        answer = server.post("/v1/embeddings", {"model": "redline-tales", "input": "x"})
+        assert answer.status_code == 404 and "--pooling last" in answer.json()["error"]["message"]

@@ -83,7 +83,8 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
   engine.max_sequences = 1;
   REDLINE_ASSIGN(const std::shared_ptr<Runtime> runtime, Runtime::open({options.threads, ""}));
   REDLINE_ASSIGN(const auto stepper,
-                 Stepper::make(std::move(model.graph), described, engine, {}, resources_of(*runtime)));
+                 Stepper::make(described.step_model(std::move(model.graph), resources_of(*runtime).kernels()), engine,
+                               {}, resources_of(*runtime)));
   TextSequence sequence(*stepper, described.info, {});
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::span<int32_t> ids = std::span(tokens).subspan(static_cast<size_t>(chunk) * size, size);

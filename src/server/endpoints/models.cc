@@ -113,14 +113,14 @@ AnswerOr list_models(Call& call) {
     for (const Adapter& adapter : model->adapters()) data.push_back(adapter_json(*model, adapter));
   }
   for (const auto& model : call.app.images().all()) add(*model, image_model_json(call, *model));
-  for (const auto& model : call.app.embeddings().all()) add(*model, embedding_model_json(call, *model));
+  for (const auto& model : call.app.embeddings().listed()) add(*model, embedding_model_json(call, *model));
   return json_answer({{"object", "list"}, {"data", std::move(data)}});
 }
 
 AnswerOr get_model(Call& call) {
   for (const auto& model : call.app.images().all())
     if (model->is_named(call.path_values[0])) return json_answer(image_model_json(call, *model));
-  for (const auto& model : call.app.embeddings().all())
+  for (const auto& model : call.app.embeddings().listed())
     if (model->is_named(call.path_values[0])) return json_answer(embedding_model_json(call, *model));
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().resolve(call.path_values[0]));
   for (const Adapter& adapter : choice.model->adapters())

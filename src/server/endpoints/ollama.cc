@@ -381,7 +381,7 @@ AnswerOr get_tags(Call& call) {
     }
   };
   for (const auto& model : call.app.models().all()) add(*model);
-  for (const auto& model : call.app.embeddings().all()) add(*model);
+  for (const auto& model : call.app.embeddings().listed()) add(*model);
   return json_answer({{"models", std::move(models)}});
 }
 
@@ -400,7 +400,7 @@ AnswerOr get_running(Call& call) {
   for (const auto& model : call.app.models().all())
     if (Json* json = add(*model))
       if (const auto info = model->known_info()) (*json)["context_length"] = info->context;
-  for (const auto& model : call.app.embeddings().all())
+  for (const auto& model : call.app.embeddings().listed())
     if (Json* json = add(*model))
       if (const auto info = model->known_info()) (*json)["context_length"] = info->max_length;
   return json_answer({{"models", std::move(models)}});
@@ -428,7 +428,7 @@ Json show_embedding(const EmbeddingModel& model) {
 
 AnswerOr post_show(Call& call) {
   const std::string name = call.body.value("model", call.body.value("name", std::string()));
-  for (const auto& model : call.app.embeddings().all())
+  for (const auto& model : call.app.embeddings().listed())
     if (model->is_named(name)) {
       SERVER_ASSIGN(const auto loaded, call.app.embeddings().find(name));
       return json_answer(show_embedding(*loaded));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/adapter_sites.h"
 #include "graph/external_values.h"
 
 namespace redline {

@@ -5,6 +5,7 @@
 
 #include "diffusion/image_network.h"
 #include "diffusion/network_io.h"
+#include "graph/adapter_sites.h"
 
 namespace redline {
 

@@ -1,4 +1,5 @@
 #include "diffusion/text_encoders.h"
+#include "graph/adapter_sites.h"
 
 namespace redline {
 

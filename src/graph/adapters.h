@@ -73,14 +73,6 @@ struct AdapterSegment {
   std::span<const WeightedAdapter> adapters;
 };
 
-/// Gives every linear and conv2d whose weight `wanted` accepts a site. Sites are in graph order, numbered from
-/// `first_index`.
-AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted,
-                               size_t first_index = 0);
-
-/// Gives every embedding a site, like add_adapter_sites().
-AdapterSites add_lookup_sites(Graph& graph, int64_t max_rank, size_t first_index);
-
 /// Rows [begin, end) of a site's output that share their adapters.
 struct AdaptedRows {
   int64_t begin = 0, end = 0;

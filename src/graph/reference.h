@@ -7,6 +7,7 @@
 #include "graph/adapters.h"
 #include "graph/graph.h"
 #include "graph/state.h"
+#include "graph/step.h"
 
 namespace redline {
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "graph/ops/attention.h"
-
 namespace redline {
 namespace {
 
@@ -52,21 +50,12 @@ StatePlan plan_states(const Graph& graph, StateStorage storage) {
     const ValueInfo& value = graph.values[v];
     if (value.kind != ValueKind::kState) continue;
     const StateAttrs& a = value.state;
-    auto group = std::find_if(plan.groups.begin(), plan.groups.end(), [&](const StateGroup& g) {
-      return g.kind == a.kind && g.window == a.window && g.num_kv_heads == a.num_heads && g.head_dim == a.head_dim;
-    });
-    if (group == plan.groups.end())
-      group = plan.groups.insert(
-          group, {.kind = a.kind, .window = a.window, .num_kv_heads = a.num_heads, .head_dim = a.head_dim});
+    auto group = std::find_if(plan.groups.begin(), plan.groups.end(),
+                              [&](const StateGroup& g) { return g.kind == a.kind && g.window == a.window; });
+    if (group == plan.groups.end()) group = plan.groups.insert(group, StateGroup{a.kind, a.window, {}, 0});
     plan.places[v] = {static_cast<size_t>(group - plan.groups.begin()), group->page_bytes};
     group->values.push_back(static_cast<ValueId>(v));
     group->page_bytes += (state_bytes(a, storage) + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  for (const Op& op : graph.ops) {
-    if (op.def != &kAttention) continue;
-    for (const ValueId id : op.inputs)
-      if (graph.value(id).kind == ValueKind::kState)
-        plan.groups[plan.place(id).group].num_heads = std::any_cast<const AttentionAttrs&>(op.attrs).num_heads;
   }
   return plan;
 }

@@ -1,22 +1,19 @@
 // How the state values of a graph are stored. A state belongs to a sequence and outlives the step: keys and values of
-// an attention layer, or the recurrent state of a layer. States of the same kind, window and heads form a group; the
-// states of a group share pages, so that one page table per sequence serves all of its layers.
+// an attention layer, or the recurrent state of a layer. States of the same kind and window form a group; the states of
+// a group share pages, so that one page table per sequence serves all of its layers.
 #pragma once
 
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/step.h"
 
 namespace redline {
 
-/// States of one kind, one window and the same heads. A page of kKeyValue holds kKvPageTokens positions of every state
-/// of the group, a page of kRecurrent holds all of them once.
+/// States of one kind and one window. A page of kKeyValue holds kKvPageTokens positions of every state of the group, a
+/// page of kRecurrent holds all of them once.
 struct StateGroup {
   StateKind kind = StateKind::kKeyValue;
   int64_t window = 0;  ///< positions that later tokens may read; 0: all
-  int64_t num_kv_heads = 0, head_dim = 0;
-  int64_t num_heads = 0;  ///< query heads of the attention that reads the states; 0: none does
   std::vector<ValueId> values;
   int64_t page_bytes = 0;
 };

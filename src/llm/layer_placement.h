@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "runtime/placement_speeds.h"
+#include "runtime/speeds.h"
 
 namespace redline {
 

@@ -6,7 +6,7 @@
 namespace redline {
 
 /// A network of steps. Its graph has the ports of PortRole: tokens, positions and at least one of logits and hidden
-/// states, with the rows that select them. The heads of attention are those of its state groups (graph/state.h).
+/// states, with the rows that select them. The heads of attention follow from its ops and states.
 struct StepModel {
   Graph graph;
   int64_t vocab_size = 0;    ///< token ids are below it

@@ -7,7 +7,9 @@
 
 #include "base/available_memory.h"
 #include "base/topology.h"
+#include "graph/ops/attention.h"
 #include "graph/split_graph.h"
+#include "runtime/placement_speeds.h"
 
 namespace redline {
 namespace {
@@ -38,6 +40,25 @@ int64_t num_layers(const Graph& graph) {
   return layers;
 }
 
+/// The heads of the first attention of a graph that reads states with a window.
+struct AttentionHeads {
+  int64_t window, queries, keys, size;
+};
+
+std::vector<AttentionHeads> heads_by_window(const Graph& graph) {
+  std::vector<AttentionHeads> heads;
+  for (const Op& op : graph.ops)
+    for (size_t i = 0; op.def == &kAttention && i < op.inputs.size(); ++i) {
+      const ValueInfo& value = graph.value(op.inputs[i]);
+      const StateAttrs& state = value.state;
+      const auto has_window = [&](const AttentionHeads& known) { return known.window == state.window; };
+      if (value.kind == ValueKind::kState && std::none_of(heads.begin(), heads.end(), has_window))
+        heads.push_back(
+            {state.window, std::any_cast<const AttentionAttrs&>(op.attrs).num_heads, state.num_heads, state.head_dim});
+    }
+  return heads;
+}
+
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
 
 }  // namespace
@@ -63,6 +84,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
   Graph& graph = model.graph;
+  const std::vector<AttentionHeads> heads = heads_by_window(graph);
   if (const ValueId logits = graph.find_output(PortRole::kLogits); logits >= 0)
     e.sample_from = graph.value(logits).name;
   if (options.gpu_layers >= 0 && options.gpu_layers < num_layers(graph)) e.device_layers = options.gpu_layers;
@@ -86,11 +108,14 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   for (const StateGroup& group : s.executable_.states().groups) {
     GroupStep& step = s.groups_.emplace_back();
     step.pages.reserve(static_cast<size_t>(s.max_sequences_));
-    if (group.kind != StateKind::kKeyValue || group.num_heads == 0) continue;  // no op reads it
+    if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
-    if (const AttentionLimits limits = s.executable_.attention_limits(s.groups_.size() - 1); limits.partitions > 0)
+    const auto of_group = std::find_if(heads.begin(), heads.end(),
+                                       [&](const AttentionHeads& known) { return known.window == group.window; });
+    const AttentionLimits limits = s.executable_.attention_limits(s.groups_.size() - 1);
+    if (limits.partitions > 0 && of_group != heads.end())
       step.plan = std::make_unique<AttentionPlan>(
-          AttentionPlanShape{limits, group.num_heads, group.num_kv_heads, group.head_dim, s.max_batch_tokens_,
+          AttentionPlanShape{limits, of_group->queries, of_group->keys, of_group->size, s.max_batch_tokens_,
                              s.max_sequences_, kv_element_bytes(s.kv_format()), cache_sizes().l2});
   }
   s.states_.resize(s.groups_.size());

@@ -6,6 +6,7 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
+#include "graph/adapter_sites.h"
 #include "models/config_reader.h"
 #include "models/lora_config.h"
 #include "models/weight_examiner.h"

@@ -5,18 +5,11 @@
 
 #include "graph/graph.h"
 #include "runtime/device.h"
+#include "runtime/speeds.h"
 
 namespace redline {
 
 class RuntimeResources;
-
-/// Measured speed of one side: bytes of weights per second in products of one row, and the fixed time of a program.
-struct PlacementSpeed {
-  double bytes_per_second = 0, step_seconds = 0;
-};
-struct PlacementSpeeds {
-  PlacementSpeed device, cpu;
-};
 
 /// Returns the largest weight matrix of the layers and further matrices of the same type and width, up to
 /// `wanted_bytes` in total. Empty if the layers have no matrix.

@@ -16,7 +16,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/runtime.h"
 #include "runtime/device.h"
-#include "runtime/placement_speeds.h"
+#include "runtime/speeds.h"
 
 namespace redline {
 

@@ -17,6 +17,7 @@
 #include "server/conversations.h"
 #include "server/embedding_models.h"
 #include "server/endpoint.h"
+#include "server/generation_counter.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "server/models.h"
@@ -40,7 +41,7 @@ struct AppOptions {
   MachineLimitsOf machine_limits;      ///< source of bound_seconds in /v1/engine; empty: the field is omitted
 };
 
-class App final : public HttpApplication {
+class App final : public HttpApplication, public GenerationCounter {
  public:
   enum class State : uint8_t { kLoading, kReady, kDraining };
 
@@ -64,8 +65,7 @@ class App final : public HttpApplication {
   double uptime_s() const;
   /// Returns the text of /metrics.
   std::string metrics_text();
-  /// Adds a finished generation and its inter-token times to the metrics.
-  void count(const ServedModel& model, const GenerateResult& result, std::span<const double> gaps_s);
+  void count(const ServedModel& model, const GenerateResult& result, std::span<const double> gaps_s) override;
 
   /// Finishes predictions that report to webhooks, and their reports, within the drain time.
   void close_predictions();

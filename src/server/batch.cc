@@ -8,6 +8,7 @@
 
 #include "base/elapsed.h"
 #include "server/generation.h"
+#include "server/ids.h"
 
 namespace redline::server {
 namespace {

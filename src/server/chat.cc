@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/ids.h"
 #include "server/prompt_messages.h"
 
 namespace redline::server {

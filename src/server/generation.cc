@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "server/app.h"
 #include "server/keep_alive.h"
@@ -314,21 +313,9 @@ Json reuse_json(int64_t cached_tokens, CacheMiss miss) {
   return {{"cached_tokens", cached_tokens}, {"cache_miss", cache_miss_name(miss)}};
 }
 
-std::string new_id(const char* prefix) {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
-}
-
-void become_event_stream(Answer& answer) {
-  answer.is_stream = true;
-  answer.content_type = "text/event-stream; charset=utf-8";
-  answer.headers.emplace_back("Cache-Control", "no-cache");
-  answer.headers.emplace_back("X-Accel-Buffering", "no");
-}
-
 GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
                                    bool streams)
-    : app_(call.app), model_(choice), shape_(call.shape), choices_(std::move(choices)) {
+    : counter_(call.app), model_(choice), shape_(call.shape), choices_(std::move(choices)) {
   if (streams) become_event_stream(*this);
   is_made_apart = !streams;  // the log probabilities of a long text are many megabytes of JSON
   facts.model = choice.name;
@@ -366,7 +353,7 @@ Progress GenerationAnswer::poll(std::string& body) {
       return Progress::kDone;
     }
     const GenerateResult& r = result.value();
-    app_.count(*model_.model, r, gaps_s_);
+    counter_.count(*model_.model, r, gaps_s_);
     gaps_s_.clear();
     if (event->choice % choices_per_prompt_ == 0) {
       facts.prompt_tokens += r.prompt_tokens;

@@ -3,6 +3,8 @@
 
 #include "server/choices.h"
 #include "server/endpoint.h"
+#include "server/event_stream.h"
+#include "server/generation_counter.h"
 
 namespace redline::server {
 
@@ -64,13 +66,6 @@ extern const Schema usage_schema;
 Json reuse_json(int64_t cached_tokens, CacheMiss miss);
 extern const Schema reuse_schema;
 
-/// Returns the prefix, such as "cmpl-", and 24 hexadecimal digits.
-std::string new_id(const char* prefix);
-
-/// Makes an answer a stream of server-sent events, and sets headers against buffering by proxies.
-void become_event_stream(Answer& answer);
-inline constexpr std::string_view kEventStreamPing = ": ping\n\n";
-
 /// An answer made of the engine's output, piece by piece.
 class GenerationAnswer : public Answer {
  public:
@@ -102,7 +97,7 @@ class GenerationAnswer : public Answer {
   void set_choices_per_prompt(size_t n) { choices_per_prompt_ = n; }
 
  private:
-  App& app_;
+  GenerationCounter& counter_;
   const ModelChoice model_;
   const ErrorShape shape_;
   std::unique_ptr<Choices> choices_;
@@ -111,17 +106,5 @@ class GenerationAnswer : public Answer {
   CacheMiss cache_miss_ = CacheMiss::kNone;
   bool has_begun_ = false;
 };
-
-/// Returns "data: {...}
-/// n
-/// n".
-inline std::string sse(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
-/// Returns "event: NAME
-/// ndata: {...}
-/// n
-/// n".
-inline std::string sse(std::string_view event, const Json& json) {
-  return fmt::format("event: {}\ndata: {}\n\n", event, to_text(json));
-}
 
 }  // namespace redline::server

@@ -5,7 +5,7 @@
 
 #include "base/elapsed.h"
 #include "base/utc_time.h"
-#include "server/generation.h"
+#include "server/ids.h"
 
 namespace redline::server {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/generation.h"
+#include "server/event_stream.h"
 
 namespace redline::server {
 

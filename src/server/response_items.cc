@@ -7,6 +7,7 @@
 #include "base/text_distance.h"
 #include "server/chat.h"
 #include "server/generation.h"
+#include "server/ids.h"
 
 namespace redline::server {
 namespace {

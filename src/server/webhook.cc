@@ -10,7 +10,7 @@
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/utc_time.h"
-#include "server/generation.h"
+#include "server/ids.h"
 
 namespace redline::server {
 namespace {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "diffusion/pipeline_adapters.h"
+#include "graph/adapter_sites.h"
 #include "models/image_models.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"

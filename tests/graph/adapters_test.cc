@@ -2,6 +2,7 @@
 // convolutions, whose op test covers the reference of the op, the interpreter.
 #include "graph/adapters.h"
 
+#include "graph/adapter_sites.h"
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/conv2d.h"

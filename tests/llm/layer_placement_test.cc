@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/ops/linear.h"
+#include "runtime/placement_speeds.h"
 #include "runtime/runtime_resources.h"
 #include "support/graph_harness.h"
 

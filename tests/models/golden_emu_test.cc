@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "graph/adapter_sites.h"
 #include "graph/adapters.h"
 #include "graph/check_program.h"
 #include "models/registry.h"

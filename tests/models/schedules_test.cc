@@ -1,5 +1,6 @@
 // The schedules of golden networks on a GPU of 132 multiprocessors, by the static check. Folders of tests/golden are
 // enumerated, so that a new network is checked by itself; golden_emu_test.cc does that for language models.
+#include "graph/adapter_sites.h"
 #include "graph/adapters.h"
 #include "support/encoder_golden.h"
 #include "support/image_builders.h"

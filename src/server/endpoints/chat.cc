@@ -2,6 +2,8 @@
 #include "server/chat.h"
 #include "base/utc_time.h"
 #include "server/app.h"
+#include "server/event_stream.h"
+#include "server/ids.h"
 #include "server/thinking_fields.h"
 
 namespace redline::server {

@@ -5,8 +5,10 @@
 
 #include "base/utc_time.h"
 #include "server/app.h"
+#include "server/event_stream.h"
 #include "server/fill_in.h"
 #include "server/generation.h"
+#include "server/ids.h"
 #include "server/logprobs.h"
 #include "server/prompt_scores.h"
 

@@ -2,6 +2,7 @@
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/generation.h"
+#include "server/ids.h"
 #include "server/response_items.h"
 
 namespace redline::server {

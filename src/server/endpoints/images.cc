@@ -5,6 +5,7 @@
 #include "base/base64.h"
 #include "base/utc_time.h"
 #include "server/app.h"
+#include "server/event_stream.h"
 #include "server/generation.h"
 #include "server/image_request.h"
 

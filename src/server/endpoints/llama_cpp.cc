@@ -5,6 +5,7 @@
 #include <span>
 
 #include "server/app.h"
+#include "server/event_stream.h"
 #include "server/fill_in.h"
 #include "server/generation.h"
 

@@ -4,6 +4,8 @@
 #include "base/json_text.h"
 #include "server/app.h"
 #include "server/chat.h"
+#include "server/event_stream.h"
+#include "server/ids.h"
 #include "server/sampling_fields.h"
 
 namespace redline::server {

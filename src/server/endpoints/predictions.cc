@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "server/app.h"
+#include "server/event_stream.h"
 #include "server/generation.h"
 #include "server/image_request.h"
 

@@ -4,6 +4,8 @@
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
+#include "server/event_stream.h"
+#include "server/ids.h"
 #include "server/response_items.h"
 
 namespace redline::server {

@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "backends/host_memory.h"
+#include "graph/adapter_sites.h"
 #include "graph/ops/attention.h"
 #include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"

@@ -1,30 +1,35 @@
 # One OBJECT library per instruction set from the same kernel sources; no file is copied.
 #
 # NAME.kernel.cc is compiled for every base set (generic, avx2, avx512); NAME.SET.kernel.cc only for SET, an overlay that
-# replaces the few kernels whose algorithm differs there.
+# replaces the few kernels whose algorithm differs there. A base set replaces all kernels, those of overlays too.
 #
 # Each NAME.kernel.cc fills in its own entries of the table of kernels; table.SET.kernel.cc lists those of an overlay. A set
 # runs on CPUs that have the features of REDLINE_FEATURES_SET (kernels/cpu/cpu_features.h). Its vectors are those of
-# simd_SET.inc, for an overlay those of the last base set.
+# simd_SET.inc, for an overlay those of its base set.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(REDLINE_CPU_BASE_ISAS generic avx2 avx512)
-  set(REDLINE_CPU_OVERLAY_ISAS avx512_vnni avx512_bf16 avx512_fp16 amx amx_fp16)
+  set(REDLINE_CPU_OVERLAYS_avx2 avx2_vnni)
+  set(REDLINE_CPU_OVERLAYS_avx512 avx512_vnni avx512_bf16 avx512_fp16 amx amx_fp16)
 else()
   set(REDLINE_CPU_BASE_ISAS generic)
-  set(REDLINE_CPU_OVERLAY_ISAS)
 endif()
+# All sets from the most basic to the highest: each base set is followed by its overlays.
+set(REDLINE_CPU_ALL_ISAS)
+foreach(base IN LISTS REDLINE_CPU_BASE_ISAS)
+  list(APPEND REDLINE_CPU_ALL_ISAS ${base} ${REDLINE_CPU_OVERLAYS_${base}})
+endforeach()
 set(REDLINE_CPU_ISAS "" CACHE STRING "the instruction sets to compile for: native, or a list as generic;avx512; empty: all")
 if(NOT REDLINE_CPU_ISAS STREQUAL "native")
   foreach(isa IN LISTS REDLINE_CPU_ISAS)
-    if(NOT isa IN_LIST REDLINE_CPU_BASE_ISAS AND NOT isa IN_LIST REDLINE_CPU_OVERLAY_ISAS)
-      list(JOIN REDLINE_CPU_BASE_ISAS " " known)
-      list(JOIN REDLINE_CPU_OVERLAY_ISAS " " overlays)
-      message(FATAL_ERROR "REDLINE_CPU_ISAS has ${isa}; expected native, or some of: ${known} ${overlays}")
+    if(NOT isa IN_LIST REDLINE_CPU_ALL_ISAS)
+      list(JOIN REDLINE_CPU_ALL_ISAS " " known)
+      message(FATAL_ERROR "REDLINE_CPU_ISAS has ${isa}; expected native, or some of: ${known}")
     endif()
   endforeach()
 endif()
 set(REDLINE_FLAGS_generic)
 set(REDLINE_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2 -mpopcnt)
+set(REDLINE_FLAGS_avx2_vnni ${REDLINE_FLAGS_avx2} -mavxvnni)
 set(REDLINE_FLAGS_avx512 ${REDLINE_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 # GCC's AVX-512 headers pass undefined vectors where no lane is kept, and GCC 12 warns of each once it is inlined. The
 # same sources still get these warnings in the generic and avx2 builds.
@@ -41,6 +46,7 @@ set(REDLINE_FLAGS_amx ${REDLINE_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mavx512
 set(REDLINE_FLAGS_amx_fp16 ${REDLINE_FLAGS_amx})
 
 set(REDLINE_FEATURES_avx2 avx2)
+set(REDLINE_FEATURES_avx2_vnni avx_vnni)
 set(REDLINE_FEATURES_avx512 avx512)
 set(REDLINE_FEATURES_avx512_vnni avx512_vnni)
 set(REDLINE_FEATURES_avx512_bf16 avx512_bf16)
@@ -52,7 +58,7 @@ set(REDLINE_FEATURES_amx_fp16 ${REDLINE_FEATURES_amx} amx_fp16)
 # run time (kernels/cpu/cpu_features.h).
 function(redline_native_isas result)
   set(lines "")
-  foreach(isa IN LISTS REDLINE_CPU_BASE_ISAS REDLINE_CPU_OVERLAY_ISAS)
+  foreach(isa IN LISTS REDLINE_CPU_ALL_ISAS)
     string(APPEND lines "  print_if_supported(\"${isa}\", {")
     foreach(feature IN LISTS REDLINE_FEATURES_${isa})
       string(APPEND lines "\"${feature}\", ")
@@ -115,8 +121,9 @@ function(redline_add_cpu_kernels target)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_tiles.kernel.cc
                       ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8_tiles.kernel.cc APPEND PROPERTY COMPILE_OPTIONS -O1)
   # GCC 12's partial redundancy elimination carries the accumulators of this loop in two sets of registers: 32 moves for
-  # 16 dot products, and a third more time. No other kernel gains without it; attention loses.
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx512_vnni.kernel.cc
+  # 16 dot products, and up to a third more time. No other kernel gains without it; attention loses.
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx2_vnni.kernel.cc
+                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8.avx512_vnni.kernel.cc
                       ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_requantized.avx512_vnni.kernel.cc APPEND PROPERTY
                COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fno-tree-pre>)
   redline_rows(cpu_kernels "fill_@name@" src/kernels/cpu .kernel.cc)
@@ -124,10 +131,10 @@ function(redline_add_cpu_kernels target)
                INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/rows)
   set(rows "")
   set(common ${kernels})
-  foreach(isa IN LISTS REDLINE_CPU_OVERLAY_ISAS)
+  foreach(isa IN LISTS REDLINE_CPU_ALL_ISAS)
     list(FILTER common EXCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")
   endforeach()
-  foreach(isa IN LISTS REDLINE_CPU_BASE_ISAS REDLINE_CPU_OVERLAY_ISAS)
+  foreach(isa IN LISTS REDLINE_CPU_ALL_ISAS)
     if(wanted AND NOT isa IN_LIST wanted)
       string(APPEND rows "REDLINE_ISA_LEFT_OUT(${isa})\n")
       continue()

@@ -40,10 +40,15 @@ def leaks(isa, objects):
 
 def registers(objects, pattern):
     """Objects whose code names a register that matches, with the first such line."""
+    return instructions(objects, rb"%%(%b)\d" % pattern.encode())
+
+
+def instructions(objects, pattern):
+    """Objects whose listing has a match, with the first such line."""
     for path in objects:
         code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(path)], check=True, capture_output=True).stdout
-        # The listings are long: the register is searched for alone, and its line is cut out afterwards.
-        if hit := re.search(rb"%%(%b)\d" % pattern.encode(), code):
+        # The listings are long: the pattern is searched for alone, and its line is cut out afterwards.
+        if hit := re.search(pattern, code):
             line = code[code.rfind(b"\n", 0, hit.start()) + 1:code.find(b"\n", hit.end())]
             yield path, line.decode().strip()
 
@@ -75,8 +80,12 @@ def main():
             found.append(f"{path}: {line}: wide registers outside the kernels")
         for path, line in registers(kernels.get("generic", []), "[yz]mm"):
             found.append(f"{path}: {line}: wide registers in the generic kernels")
-        for path, line in registers(kernels.get("avx2", []), "zmm"):
-            found.append(f"{path}: {line}: AVX-512 registers in the avx2 kernels")
+        for isa in ("avx2", "avx2_vnni"):
+            for path, line in registers(kernels.get(isa, []), "zmm"):
+                found.append(f"{path}: {line}: AVX-512 registers in the {isa} kernels")
+        # objdump marks the encoding of AVX-VNNI: "{vex} vpdpbusd". Without the mark it is that of AVX-512.
+        for path, line in instructions(kernels.get("avx2_vnni", []), rb"\tvpdp"):
+            found.append(f"{path}: {line}: AVX-512 instructions in the avx2_vnni kernels")
     for line in found:
         print(line)
     count = sum(map(len, kernels.values()))

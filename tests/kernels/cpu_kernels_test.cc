@@ -77,7 +77,7 @@ TEST(CpuKernels, ASuffixTakesThePathsOfAnotherKindOfCpu) {
 TEST(CpuKernels, ASetIsLeftOutLackingOrThereButNeverUnknown) {
   const auto known = isas(false);
   for (const char* name :
-       {"generic", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx", "amx_fp16"}) {
+       {"generic", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx", "amx_fp16"}) {
     const Result<CpuKernels> table = cpu_kernels_for(name);
     if (table.ok()) continue;
     const bool is_compiled = std::find(known.begin(), known.end(), name) != known.end();
@@ -112,17 +112,23 @@ TEST_P(Table, EveryKernelComesFromTheRichestSetThatHasIt) {
   const CpuIsa* all = cpu_isas(&count);
   std::map<std::string, std::string> origin;
   for (const KernelOrigin& o : kernel_origins(kernels())) origin[o.kernel] = o.isa;
-  // The base sets each have these pages; overlays stand on avx512.
-  const std::string base = std::min(GetParam(), 2) == 2 ? "avx512" : all[GetParam()].name;
+  const std::string base = all[base_isa(GetParam())].name;
   for (const char* kernel : {"rms_norm", "rope", "silu_mul", "add", "exp", "read_bytes", "peak_f32", "kv_append.f32",
                              "kv_append.f16", "kv_append.bf16", "attention.f32"})
     EXPECT_EQ(origin[kernel], base) << kernel;
   // Nothing from above the cap.
   for (const auto& [kernel, isa] : origin) {
     for (int i = GetParam() + 1; i < count; ++i) EXPECT_NE(isa, all[i].name) << kernel;
+    // A base set replaces what the overlays of the one before it have.
+    if (base == "avx512") {
+      EXPECT_NE(isa, "avx2_vnni") << kernel;
+    }
   }
   const std::string name = all[GetParam()].name;
   const std::map<std::string, std::vector<std::string>> own = {
+      {"avx2_vnni",
+       {"peak_i8", "linear_q8.q4_0", "linear_q8.q8_0", "linear_q8.q4_k", "linear_q8.q6_k", "linear_q8.w8a8",
+        "linear_i8.w8a8", "linear.i8"}},
       {"avx512_vnni", {"peak_i8"}},
       {"avx512_bf16", {"peak_bf16", "linear_tiles.bf16"}},
       {"avx512_fp16", {"peak_f16"}},

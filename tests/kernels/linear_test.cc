@@ -519,6 +519,31 @@ TEST(LinearQ8, EverySetGivesTheSameBitsWhereFloatIsExact) {
   }
 }
 
+// Sums of integers are exact however a set multiplies bytes, and all vector sets add the same float32 numbers in the
+// same order.
+TEST(LinearQ8, VectorSetsGiveTheSameBits) {
+  constexpr int64_t kOut = 83;
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const auto type = static_cast<DType>(t);
+    if (!dtype_info(type).is_block) continue;
+    for (const int64_t in : {int64_t{512}, int64_t{768}}) {
+      LinearCase c(type, kOut, in, 70);
+      for (const int64_t rows : {1, 2, 3, 5, 6, 11, 33, 64, 65, 70}) {
+        std::vector<float> first;
+        for (const Isa& isa : supported_isas()) {
+          const LinearFn linear = LinearFn::q8(isa.table, type);
+          if (std::string_view(isa.name) == "generic" || !linear) continue;
+          std::vector<float> y(static_cast<size_t>((rows - 1) * c.y_stride + c.n), kUntouched);
+          linear(c.args(rows, y.data()));
+          if (first.empty()) first = y;
+          ASSERT_EQ(std::memcmp(first.data(), y.data(), y.size() * 4), 0)
+              << isa.name << ", " << dtype_info(type).name << ", K " << in << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
 TEST(LinearQ8, VeryLongRows) {
   constexpr int64_t kIn = 3 << 19;
   LinearCase c(DType::kQ4_0, 1, kIn, 2);

@@ -190,6 +190,26 @@ TEST_P(LoraExpand, ShrinkHasTheBitsOfLinearQ8) {
     }
 }
 
+// Integers are the same everywhere, and all vector sets fuse their multiply-adds alike.
+TEST(LoraExpandSets, GiveTheSameBits) {
+  std::vector<float> scratch(kScratchBytes / 4);
+  for (const int64_t rows : {1, 2, 5}) {
+    const LoraCase c(rows, 83, 37);
+    std::vector<float> first;
+    int count = 0;
+    const CpuIsa* isas = cpu_isas(&count);
+    for (int i = 1; i < count; ++i) {
+      if (!isas[i].supported()) continue;
+      const auto table = cpu_kernels_for(isas[i].name);
+      ASSERT_TRUE(table.ok());
+      std::vector<float> y = c.y;
+      table->linear[static_cast<int>(DType::kI8)](c.args(y.data(), scratch.data(), true));
+      if (first.empty()) first = y;
+      EXPECT_EQ(first, y) << isas[i].name << ", " << rows << " rows";
+    }
+  }
+}
+
 REDLINE_INSTANTIATE_PER_ISA(LoraExpand);
 
 }  // namespace

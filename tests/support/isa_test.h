@@ -46,6 +46,20 @@ inline int num_cpu_isas() {
   cpu_isas(&count);
   return count;
 }
+/// The index of the base set that a set is, or whose overlay it is.
+inline int base_isa(int index) {
+  int count = 0;
+  for (const CpuIsa* isas = cpu_isas(&count); index > 0; --index)
+    for (const char* base : {"avx2", "avx512"})
+      if (base == std::string(isas[index].name)) return index;
+  return 0;
+}
+inline std::vector<int> base_isas() {
+  std::vector<int> found;
+  for (int i = 0; i < num_cpu_isas(); ++i)
+    if (base_isa(i) == i) found.push_back(i);
+  return found;
+}
 inline std::string isa_test_name(const ::testing::TestParamInfo<int>& info) {
   int count = 0;
   return cpu_isas(&count)[info.param].name;

@@ -54,12 +54,11 @@ std::vector<Feature> detect() {
   const bool tiles = avx512 && (state & 0x60000) == 0x60000 && has(d, {22, 24, 25});  // bf16, tile, int8
   const bool vnni = avx512 && has(c, {11}), vbmi = avx512 && has(c, {1}), fp16 = avx512 && has(d, {23});
   const bool has_leaf_1 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d);
-  const bool bf16 = avx512 && has_leaf_1 && has(a, {5});
+  const bool avx_vnni = avx2 && has_leaf_1 && has(a, {4}), bf16 = avx512 && has_leaf_1 && has(a, {5});
   const bool amx = tiles && request_tile_state();
-  return {{"avx2", avx2},        {"avx512", avx512},
-          {"avx512_vnni", vnni}, {"avx512_vbmi", vbmi},
-          {"avx512_fp16", fp16}, {"avx512_bf16", bf16},
-          {"amx", amx},          {"amx_fp16", amx && has_leaf_1 && has(a, {21})}};
+  return {{"avx2", avx2},        {"avx_vnni", avx_vnni}, {"avx512", avx512},
+          {"avx512_vnni", vnni}, {"avx512_vbmi", vbmi},  {"avx512_fp16", fp16},
+          {"avx512_bf16", bf16}, {"amx", amx},           {"amx_fp16", amx && has_leaf_1 && has(a, {21})}};
 }
 
 }  // namespace

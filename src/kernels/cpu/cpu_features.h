@@ -7,6 +7,7 @@ namespace redline {
 
 /// Returns true if a feature is supported. Names, each for the features that its kernels need together:
 ///   avx2         AVX2, FMA, F16C, BMI2, POPCNT
+///   avx_vnni     AVX2 and dot products of bytes in vectors of 256 bits, without AVX-512
 ///   avx512       F, BW, DQ, VL
 ///   avx512_vnni, avx512_bf16, avx512_fp16, avx512_vbmi
 ///   amx          tiles of int8 and bf16; amx_fp16: also of float16

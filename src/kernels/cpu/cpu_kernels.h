@@ -280,8 +280,8 @@ struct CpuIsa {
   /// Returns true if the CPU and the operating system have its features.
   bool supported() const;
 };
-/// Returns generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; only generic if not built for
-/// x86-64.
+/// Returns generic, avx2, avx2_vnni, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; only generic if not
+/// built for x86-64.
 const CpuIsa* cpu_isas(int* count);
 
 /// Returns the table in use: generic overlaid by every supported set up to the one named by REDLINE_CPU_ISA (default:

@@ -22,8 +22,8 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// Register blocking within a panel of 16 rows of x.
-inline constexpr int kI8TileRows = kWidth == 16 ? 8 : kWidth == 8 ? 4 : 1;
+// Register blocking within a panel of 16 rows of x: the maximum rows of a tile. Rows are balanced over tiles.
+inline constexpr int kI8TileRows = kWidth == 16 ? 8 : kWidth == 8 ? 6 : 1;
 inline constexpr int kI8TileRowPanels = kWidth == 16 ? 2 : 1;
 inline constexpr int64_t kI8PanelRows = 256, kI8GroupRowPanels = 16;
 
@@ -246,8 +246,8 @@ void linear_i8_rows(const LinearArgs& a, const W& w) {
                            (rows + kI8TileRows - 1) / kI8TileRows);
           float* const sums = scratch.sums[(n - group) / kRowPanelRows];
           for (int64_t row = 0; row < rows;) {
-            const int64_t in_panel = row % kXTileRows,
-                          here = min_i64(min_i64(kI8TileRows, kXTileRows - in_panel), rows - row);
+            const int64_t in_panel = row % kXTileRows, left = min_i64(kXTileRows - in_panel, rows - row),
+                          tiles = (left + kI8TileRows - 1) / kI8TileRows, here = (left + tiles - 1) / tiles;
             const uint8_t* x = static_cast<const uint8_t*>(a.x) + (panel + row) / kXTileRows * panel_bytes;
             t.x = x + k * kXTileRows + in_panel * kXTileBytes;
             t.numbers = x + scales_at + k / W::kXGroup * kI8ChunkScaleBytes + in_panel * 4;

@@ -7,8 +7,8 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// True if the set has vpdpbusd. Without it (the first CPUs with AVX-512 only) a product is several instructions.
-#ifdef __AVX512VNNI__
+// True if the set has vpdpbusd. Without it a product is several instructions.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 inline constexpr bool kHasVnni = true;
 #else
 inline constexpr bool kHasVnni = false;
@@ -255,10 +255,12 @@ REDLINE_INLINE void find_starts(const Q8Numbers* numbers, int64_t groups, int32_
 }
 
 // Multiplies an integer scale by 2^shift. Zen 4 shifts at the same time as products; a multiplication would take the
-// place of one.
+// place of one. AVX2 has no shifts of 16 bits by a vector.
 #ifdef __AVX512VNNI__
+inline constexpr bool kShiftsScales = true;
 REDLINE_INLINE VecI32 times_power(VecI32 scale, VecI32 shift) { return shl_i16(scale, shift); }
 #else
+inline constexpr bool kShiftsScales = false;
 REDLINE_INLINE VecI32 times_power(VecI32 scale, VecI32 power) { return mul_i16(scale, power); }
 #endif
 /// Computes 2^shift of each 32 elements of a row's group: float32, or in the form that times_power reads. A vector may
@@ -267,7 +269,7 @@ template <class T>
 REDLINE_INLINE void find_powers(const Q8Numbers& numbers, int32_t* powers) {
   for (int step = 0; step < kQ8Group / kQ8Step; step += kWidth) {
     const VecI32 shifts = shifts_of_groups<kQ8Step>(numbers, step);
-    const VecI32 factors = kHasVnni ? shifts : shl(set1_i32(kSumsPairs ? 0x10001 : 1), shifts);
+    const VecI32 factors = kShiftsScales ? shifts : shl(set1_i32(kSumsPairs ? 0x10001 : 1), shifts);
     store(powers + step, T::kIsNarrow ? factors : shl<23>(shifts + set1_i32(127)), Full{});
   }
 }

@@ -113,6 +113,7 @@ constexpr PeakName kPeakNames[] = {
     {"generic", "f32", "mulps + addps"},
     {"avx2", "f32", "vfmadd ymm"},
     {"avx2", "int8", "vpmaddubsw ymm"},
+    {"avx2_vnni", "int8", "vpdpbusd ymm"},
     {"avx512", "f32", "vfmadd zmm"},
     {"avx512", "int8", "vpmaddubsw zmm"},
     {"avx512_vnni", "int8", "vpdpbusd zmm"},

@@ -137,7 +137,9 @@ typedef struct redline_model_options {
   redline_runtime* runtime; /* NULL: the model makes its own, with `threads` and `trace_file` */
   int32_t threads;          /* 0: REDLINE_THREADS, else all cores available to the process */
   const char* device;       /* NULL, "auto", "cpu", "emu" (the kernels of GPUs, emulated), "cuda" or "cuda:N" */
-  const char* dtype;        /* NULL or "auto"; "f32": float32 throughout */
+  /* NULL or "auto": the weights as they are stored; "f32": float32 throughout; "bf16", "q8", "q8_0", "w8a8": the matrices
+   * are converted (redline_model_describe: "conversion") */
+  const char* dtype;
   int64_t context; /* maximum tokens of one sequence; 0: the model's own limit, or fewer if the cache is smaller */
   int64_t max_batch_tokens;   /* maximum tokens of one step, over all its sequences */
   int64_t max_sequences;      /* maximum number of sequences in one step */

@@ -23,22 +23,22 @@
 
 #include "redline/chat.h"
 #include "redline/json_format.h"
+#include "redline/precision.h"
 #include "redline/runtime.h"
 #include "redline/status.h"
 
 namespace redline {
 
-enum class ComputeType : uint8_t {
-  kAuto,  ///< float32 accumulation; keys and values cached in float16; block-quantized weights use int8 activations
-  kF32,   ///< float32 throughout, for any weight type
-};
-/// Parses "auto" or "f32". invalid_argument: another name.
-Result<ComputeType> compute_type_from_name(std::string_view name);
+/// The name that Precision has for language models. kAuto: float32 accumulation; keys and values are cached in float16,
+/// and block-quantized weights use int8 activations. kBF16, kQ8, kQ8_0 and kW8A8 convert the matrices when the model is
+/// opened (WeightConversion) and compute as kAuto does.
+using ComputeType = Precision;
 
 /// Options of TextEngine::open().
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
-  ComputeType dtype = ComputeType::kAuto;
+  /// A type that converts the weights is `unsupported` if it would convert no matrix of a layer, as w8a8 with Q4_K.
+  Precision dtype = Precision::kAuto;
   /// "cpu"; "emu": the kernels of GPUs on an emulated device, slowly; "cuda" or "cuda:N"; "auto": the device that
   /// REDLINE_DEVICE names, else a GPU that can run the model, else the CPU. An op without a kernel on the device is
   /// `unsupported`; the message names it.
@@ -80,6 +80,7 @@ struct TextEngineOptions {
 struct ModelInfo {
   std::string path, architecture, file_format;  ///< architecture: "llama"; file_format: "gguf" or "safetensors"
   std::string weight_types;                     ///< number of weight tensors per type: "bf16 x57, f32 x17"
+  WeightConversion conversion;                  ///< how the weights differ from the stored ones
   int64_t parameters = 0, weight_bytes = 0;
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
   int64_t vocab_size = 0;

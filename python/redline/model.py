@@ -97,7 +97,8 @@ class Model(Closable["_redline.Model"]):
     ``close()``, by the end of a ``with``, or with its last reference.
 
     Options (keyword only): ``threads`` (0: REDLINE_THREADS, else all cores), ``device`` ("auto"; "cpu", "emu": the kernels of GPUs
-    on an emulated device, "cuda"), ``gpu_layers`` (the first layers, on the device; the CPU runs the others. -1: what fits and is fastest), ``dtype`` ("auto"; "f32" computes in float32 throughout), ``context`` (maximum tokens of one
+    on an emulated device, "cuda"), ``gpu_layers`` (the first layers, on the device; the CPU runs the others. -1: what fits and is fastest), ``dtype`` ("auto"; "f32" computes in float32
+    throughout; "bf16", "q8", "q8_0" and "w8a8" convert the matrices: ``info["conversion"]``), ``context`` (maximum tokens of one
     text with its prompt; 0: the model's own limit, as far as memory allows), ``max_batch_tokens`` (of one step), ``max_sequences`` (in one
     step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``, ``cache_memory`` (bytes), ``prefix_cache`` (True),
     ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``, ``use_interpreter``, ``trace_file``, ``chat_template`` (a file

@@ -176,7 +176,7 @@ void MappedFile::release(int64_t offset, int64_t bytes) const {
   // Whole pieces: other threads may be reading the rest of one at the edge.
   const int64_t piece = lazy_->maker.piece;
   release_pieces((offset + piece - 1) / piece, end == size_ ? (end + piece - 1) / piece : end / piece);
-  if (lazy_->maker.release) lazy_->maker.release();
+  if (lazy_->maker.release) lazy_->maker.release(offset, end);
 }
 
 bool MappedFile::same_file(const MappedFile& other) const {

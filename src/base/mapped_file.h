@@ -28,8 +28,9 @@ class MappedFile {
     int64_t piece = 0;  ///< bytes that one call of `fill` computes
     /// Writes the piece [begin, end) to `out`. Called from several threads for different pieces.
     std::function<void(int64_t begin, int64_t end, uint8_t* out)> fill;
-    std::function<void()> release;  ///< states that the inputs of `fill` will not be read again soon
-    uint64_t identity = 0;          ///< identity() of the file
+    /// States that `fill` will not be called for [begin, end) again soon, so its inputs need not stay in memory.
+    std::function<void(int64_t begin, int64_t end)> release;
+    uint64_t identity = 0;  ///< identity() of the file
   };
   /// Allocates private memory whose pieces are computed when need() first requests them, for files that are read in
   /// another format than stored. release() discards pieces, and the next need() computes them again. Errors as make().

@@ -19,7 +19,7 @@ redline_model_options default_model_options() {
 }
 
 Result<TextEngineOptions> model_engine_options(const redline_model_options& o) {
-  REDLINE_ASSIGN(TextEngineOptions options, common_options<TextEngineOptions>(o, compute_type_from_name));
+  REDLINE_ASSIGN(TextEngineOptions options, common_options<TextEngineOptions>(o, precision_from_name));
   options.context = o.context;
   options.max_batch_tokens = o.max_batch_tokens;
   options.max_sequences = o.max_sequences;
@@ -42,30 +42,34 @@ Result<TextEngineOptions> model_engine_options(const redline_model_options& o) {
 }
 
 Json model_json(const ModelInfo& m) {
-  return {{"path", m.path},
-          {"architecture", m.architecture},
-          {"file_format", m.file_format},
-          {"weight_types", m.weight_types},
-          {"parameters", m.parameters},
-          {"weight_bytes", m.weight_bytes},
-          {"num_layers", m.num_layers},
-          {"hidden_size", m.hidden_size},
-          {"num_heads", m.num_heads},
-          {"num_kv_heads", m.num_kv_heads},
-          {"head_dim", m.head_dim},
-          {"intermediate_size", m.intermediate_size},
-          {"vocab_size", m.vocab_size},
-          {"model_context", m.model_context},
-          {"context", m.context},
-          {"left_out", m.left_out},
-          {"has_tokenizer", m.has_tokenizer},
-          {"has_chat_template", m.has_chat_template},
-          {"chat_template", m.chat_template},
-          {"has_chat_markers", m.has_chat_markers},
-          {"threads", m.threads},
-          {"isa", m.isa},
-          {"device_steps", m.device_steps},
-          {"stop_tokens", m.stop_tokens}};
+  Json json = {{"path", m.path},
+               {"architecture", m.architecture},
+               {"file_format", m.file_format},
+               {"weight_types", m.weight_types},
+               {"parameters", m.parameters},
+               {"weight_bytes", m.weight_bytes},
+               {"num_layers", m.num_layers},
+               {"hidden_size", m.hidden_size},
+               {"num_heads", m.num_heads},
+               {"num_kv_heads", m.num_kv_heads},
+               {"head_dim", m.head_dim},
+               {"intermediate_size", m.intermediate_size},
+               {"vocab_size", m.vocab_size},
+               {"model_context", m.model_context},
+               {"context", m.context},
+               {"left_out", m.left_out},
+               {"has_tokenizer", m.has_tokenizer},
+               {"has_chat_template", m.has_chat_template},
+               {"chat_template", m.chat_template},
+               {"has_chat_markers", m.has_chat_markers},
+               {"threads", m.threads},
+               {"isa", m.isa},
+               {"device_steps", m.device_steps},
+               {"stop_tokens", m.stop_tokens}};
+  if (const WeightConversion& c = m.conversion; !c.type.empty())
+    json["conversion"] = {
+        {"type", c.type}, {"changed", c.changed}, {"kept", c.kept}, {"relative_error", c.relative_error}};
+  return json;
 }
 
 Json stats_json(const EngineStats& s) {

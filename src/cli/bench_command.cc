@@ -31,7 +31,6 @@ struct BenchArgs {
   KernelBenchArgs kernel;
   std::set<std::string> given;
 
-  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four are for image models
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file, Hugging Face folder, or diffusers folder",
                {.optional = true, .names_file = true, .aliases = {"-m", "--model"}});

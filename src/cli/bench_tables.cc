@@ -141,6 +141,7 @@ void TextBenchTable::add(const lab::BenchReport& report, const lab::BenchRow& ro
     const ModelInfo& info = report.model;
     terminal_.print("{}: {}, {} parameters, {}; {} thread{}, {}\n", printable(report.label), info.architecture,
                     info.parameters, info.weight_types, info.threads, info.threads == 1 ? "" : "s", info.isa);
+    if (const std::string conversion = info.conversion.text(); !conversion.empty()) terminal_.print("{}\n", conversion);
     if (!info.device_steps.empty()) terminal_.print("steps of the device: {}\n", info.device_steps);
     terminal_.print("this machine: {}\n\n{}", machine_line(report.peaks), kTextRows.header());
   }

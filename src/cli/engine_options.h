@@ -10,6 +10,7 @@
 #include "cli/memory_advice.h"
 #include "cli/model_name.h"
 #include "cli/peer_flags.h"
+#include "cli/precision_option.h"
 #include "cli/terminal.h"
 #include "lab/random/random_model.h"
 #include "redline/text.h"
@@ -28,10 +29,9 @@ struct EngineArgs {
   std::string device = "auto";
   int64_t gpu_layers = -1;
   std::string trace;
-  std::vector<std::string> dtypes = {"auto", "f32"};
 
   void visit(OptionList& v) {
-    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 for all weight types", {.choices = dtypes});
+    v(dtype, "dtype", "TYPE", kPrecisionHelp, {.choices = precision_names()});
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(context, "context", "N", "context length in tokens, prompt included",
@@ -52,7 +52,7 @@ struct EngineArgs {
 
   Result<TextEngineOptions> options() const {
     TextEngineOptions o;
-    REDLINE_ASSIGN(o.dtype, compute_type_from_name(dtype));
+    REDLINE_ASSIGN(o.dtype, precision_from_name(dtype));
     o.threads = threads;
     o.context = context;
     o.batch_invariant = batch_invariant;
@@ -73,11 +73,16 @@ inline void note_long_context(const ModelInfo& info, Terminal& terminal) {
         info.context, info.model_context);
 }
 
+inline void note_conversion(const ModelInfo& info, Terminal& terminal) {
+  if (const std::string text = info.conversion.text(); !text.empty()) terminal.note("redline: {}", text);
+}
+
 inline void note_left_out(const ModelInfo& info, Terminal& terminal) {
   if (!info.left_out.empty()) terminal.note("redline: the model's text part runs; {} are left out", info.left_out);
 }
 
-/// Opens the model while the terminal shows the progress, and notes a context longer than the model's.
+/// Opens the model while the terminal shows the progress, and notes a context longer than the model's, parts that are
+/// left out and converted weights.
 inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options,
                                                        Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
@@ -90,6 +95,7 @@ inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model,
     return explain_kind(advise_text_memory(engine.status(), path, options.context), path, ModelUse::kText);
   note_long_context((*engine)->info(), terminal);
   note_left_out((*engine)->info(), terminal);
+  note_conversion((*engine)->info(), terminal);
   return engine;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
+#include "lab/text/conversion_json.h"
 #include "lab/text/score_text.h"
 
 namespace redline::cli {
@@ -27,7 +28,8 @@ struct EvalArgs {
     v.argument(text, "TEXTFILE", "text to predict; - reads standard input, as does a pipe without TEXTFILE",
                {.optional = true, .names_file = true, .aliases = {"-f", "--file"}});
     v(against, "against", "MODEL",
-      "the model that MODEL was made from: adds their KL divergence and how often they agree",
+      "the model that MODEL was made from: adds their KL divergence and how often they agree; its weights are not "
+      "converted by --dtype",
       {.names_file = true, .not_with = {"multiple-choice"}});
     v(multiple_choice, "multiple-choice", "", "TEXTFILE holds questions as JSON: question, choices, answer");
     v(windows, "windows", "N", "maximum number of windows, or of questions; 0: all",
@@ -38,11 +40,13 @@ struct EvalArgs {
 };
 
 Json describe(const EvalArgs& args, const ModelInfo& info) {
-  return {{"model", info.path},
-          {"types", info.weight_types},
-          {"dtype", args.engine.dtype},
-          {"isa", info.isa},
-          {"threads", info.threads}};
+  Json json = {{"model", info.path},
+               {"types", info.weight_types},
+               {"dtype", args.engine.dtype},
+               {"isa", info.isa},
+               {"threads", info.threads}};
+  lab::add_conversion(info.conversion, json);
+  return json;
 }
 
 Status eval_choices(const EvalArgs& args, const TextEngineOptions& options, std::string_view text, Terminal& terminal) {
@@ -111,6 +115,8 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
   std::unique_ptr<TextEngine> base;
   if (!args.against.empty()) {
+    // The base model is as it is stored, so that the comparison includes the loss of a conversion.
+    if (options.dtype != Precision::kF32) options.dtype = Precision::kAuto;
     REDLINE_ASSIGN(base, open_engine(args.against, options, terminal));
   }
   const ModelInfo& info = engine->info();

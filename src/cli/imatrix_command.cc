@@ -42,8 +42,8 @@ Status run_imatrix(const ImatrixArgs& args, Terminal& terminal) {
   std::error_code error;
   if (std::filesystem::exists(args.out, error) && !args.force)
     return invalid_argument("{}: the file exists; --force replaces it", args.out);
-  lab::CollectOptions options{args.threads, ComputeType::kAuto, false, args.chunk_size, args.chunks, args.text};
-  REDLINE_ASSIGN(options.dtype, compute_type_from_name(args.dtype));
+  lab::CollectOptions options{args.threads, Precision::kAuto, false, args.chunk_size, args.chunks, args.text};
+  REDLINE_ASSIGN(options.dtype, precision_from_name(args.dtype));
   std::string text;
   if (args.text == "-") {
     REDLINE_ASSIGN(text, terminal.read_input());

@@ -14,6 +14,7 @@
 #include "cli/table.h"
 #include "lab/bench/generation_speed.h"
 #include "lab/machine/peaks_cache.h"
+#include "lab/text/conversion_json.h"
 #include "models/model_tokenizer.h"
 
 namespace redline::cli {
@@ -127,7 +128,7 @@ std::string ending_text(const GenerateResult& r, const ModelInfo& info) {
 void print_run_summary(const TextEngine& engine, const GenerateResult& r, const TextEngineOptions& options,
                        uint64_t seed, Terminal& terminal) {
   const ModelInfo& info = engine.info();
-  const lab::GenerationSpeed speed = judged_speed(engine, r, options.dtype == ComputeType::kF32);
+  const lab::GenerationSpeed speed = judged_speed(engine, r, options.dtype == Precision::kF32);
   terminal.note("");
   if (speed.prefill.seconds > 0) terminal.note("{}", speed_line("prefill", speed.prefill));
   else terminal.note("prefill {:>6} tokens, not processed to the end", r.prompt_tokens);
@@ -177,6 +178,7 @@ Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exa
                  {"decode_tokens_per_s", speed.decode.tokens_per_s()},
                  {"prefill_ceiling_share", share(speed.prefill)},
                  {"decode_ceiling_share", share(speed.decode)}}}};
+  lab::add_conversion(engine.info().conversion, json);
   if (!logprobs.is_null()) json["logprobs"] = std::move(logprobs);
   return json;
 }
@@ -350,7 +352,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
   stream.finish();
   if (args.json) {
     Json json =
-        run_result_json(*engine, result, options.dtype == ComputeType::kF32, request.sampling, stream.take_logprobs());
+        run_result_json(*engine, result, options.dtype == Precision::kF32, request.sampling, stream.take_logprobs());
     if (args.echo) json["prompt"] = prompt;
     REDLINE_TRY(print_json(json, terminal, -1));
   } else if (!terminal.reader_is_gone()) {

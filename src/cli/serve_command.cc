@@ -54,7 +54,7 @@ struct ServeArgs {
     v(allow_lora_loading, "allow-lora-loading", "",
       "clients may load adapters from this machine's files over a network; "
       "on a loopback address they always may");
-    v(precision, "precision", "TYPE", "weights of image and embedding models, as the --dtype of image and embed",
+    v(precision, "precision", "TYPE", "weights of image and embedding models; auto: as --dtype",
       {.choices = precision_names()});
     v(pooling, "pooling", "KIND",
       "also answer requests for embeddings with the language models: make the vector of a text from its tokens in this "
@@ -322,9 +322,9 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
       REDLINE_ASSIGN(model.embedding_options.pooling, pooling_from_name(args.pooling));
     }
     REDLINE_ASSIGN(const Precision precision, precision_from_name(args.precision));
-    const bool is_f32 = options.dtype == ComputeType::kF32;  // --dtype f32 is for all models
+    // --dtype is for all models, except those for which --precision gives another one.
     model.image_options.dtype = model.embedding_options.dtype =
-        is_f32 && precision == Precision::kAuto ? Precision::kF32 : precision;
+        precision == Precision::kAuto ? options.dtype : precision;
     REDLINE_ASSIGN(model.path, find_model(path));
     model.kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.is_it(model.path); });
     if (const int64_t mib = weight_bytes_of(model.path) >> 20; args.memory > 0 && mib > args.memory)

@@ -65,7 +65,8 @@ class DecoderNetwork final : public TextNetwork {
 Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, const EmbeddingOptions& options,
                                                           const DeviceChoice& device, RuntimeResources& runtime) {
   TextEngineOptions o;
-  o.dtype = options.dtype == Precision::kF32 ? ComputeType::kF32 : ComputeType::kAuto;
+  // The weights were converted when the checkpoint was read.
+  o.dtype = options.dtype == Precision::kF32 ? Precision::kF32 : Precision::kAuto;
   o.use_interpreter = options.use_interpreter;
   o.max_sequences = kMaxDecoderSequences;
   o.max_batch_tokens = options.max_batch_tokens;

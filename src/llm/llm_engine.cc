@@ -7,6 +7,8 @@
 #include "base/available_memory.h"
 #include "base/hash.h"
 #include "llm/text_sequence.h"
+#include "models/convert_graph.h"
+#include "models/precision.h"
 
 namespace redline {
 namespace {
@@ -31,7 +33,7 @@ constexpr int kStateVersion = 1;
 /// that compute them (ModelInfo::isa). 0: unknown.
 uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options) {
   const std::string settings =
-      fmt::format("{} {} {} {} {}", kStateVersion, checkpoint.config.dump(), static_cast<int>(options.dtype),
+      fmt::format("{} {} {} {} {}", kStateVersion, checkpoint.config.dump(), options.dtype == Precision::kF32 ? 1 : 0,
                   options.batch_invariant, options.use_interpreter);
   uint64_t hash = hash_bytes(1, settings.data(), settings.size());
   for (const ValueInfo& value : graph.values) {
@@ -67,14 +69,20 @@ FillInTokens fill_in_tokens_of(const Checkpoint& checkpoint) {
 
 Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const TextEngineOptions& options) {
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
+  REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
+  REDLINE_ASSIGN(const CpuKernels* kernels,
+                 options.runtime ? &resources_of(*options.runtime).kernels() : cpu_kernels());
+  const Precision precision = resolve_precision(options.dtype, *kernels, device);
+  REDLINE_ASSIGN(WeightConversion conversion,
+                 convert_graph_matrices(model.graph, precision, options.dtype).within(checkpoint.path));
   std::unique_ptr<LlmEngine> engine(new LlmEngine());
   LlmEngine& e = *engine;
   REDLINE_ASSIGN(e.model_, TextModel::make(checkpoint, model, options.context));
+  e.model_.info.conversion = std::move(conversion);
   e.fill_in_tokens_ = fill_in_tokens_of(checkpoint);
   REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
-  REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, options.use_interpreter));
   if (options.gpu_layers < -1)
     return invalid_argument("gpu_layers {} must be -1 (what fits and is fastest) or a number of layers",
                             options.gpu_layers);
@@ -136,7 +144,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     }
     prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
   }
-  e.is_exact_f32_ = options.dtype == ComputeType::kF32;
+  e.is_exact_f32_ = options.dtype == Precision::kF32;
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, options.max_slowdown,
                                              std::move(prefixes));
   return engine;
@@ -228,12 +236,6 @@ const EngineProfile& profile_of(const TextEngine& engine) {
 EngineProfile& profile_of(TextEngine& engine) {
   return const_cast<EngineProfile&>(
       profile_of(std::as_const(engine)));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-}
-
-Result<ComputeType> compute_type_from_name(std::string_view name) {
-  if (name == "auto") return ComputeType::kAuto;
-  if (name == "f32") return ComputeType::kF32;
-  return invalid_argument("dtype \"{}\" is neither auto nor f32", name);
 }
 
 std::string_view finish_reason_name(FinishReason reason) {

@@ -80,7 +80,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(StepModel model, const TextEngine
   e.bounds[Symbol::kSequences] = s.max_sequences_;
   e.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
   e.bounds[Symbol::kHiddenRows] = s.max_batch_tokens_;
-  e.exact_f32 = options.dtype == ComputeType::kF32;
+  e.exact_f32 = options.dtype == Precision::kF32;
   e.batch_invariance = options.batch_invariant ? BatchInvariance::kAlways : BatchInvariance::kWhereFree;
   s.kv_formats_ = choose_kv_formats(model, e, runtime);
   Graph& graph = model.graph;

@@ -287,7 +287,7 @@ Result<WeightSource> make_grouped_weight(const GroupedWeight& w, ColumnOrders& o
   lazy.fill = [maker, row](int64_t begin, int64_t end, uint8_t* out) {
     maker->make_rows(begin / row, static_cast<int>((end - begin) / row), out);
   };
-  lazy.release = [maker] { maker->release(); };
+  lazy.release = [maker](int64_t, int64_t) { maker->release(); };
   lazy.identity = is_on_disk ? identity : 0;
   REDLINE_ASSIGN(auto file, MappedFile::make_lazily(w.from[0]->file->path(), w.rows * row, std::move(lazy)));
   WeightSource source;

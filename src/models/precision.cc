@@ -1,18 +1,35 @@
 #include "models/precision.h"
 
-#include <utility>
+#include <fmt/ranges.h>
+
+#include <iterator>
 
 #include "models/convert_weights.h"
 
 namespace redline {
 
+namespace {
+
+constexpr std::string_view kPrecisionNames[] = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"};
+static_assert(static_cast<size_t>(Precision::kW8A8) + 1 == std::size(kPrecisionNames));
+
+}  // namespace
+
+std::string_view precision_name(Precision precision) { return kPrecisionNames[static_cast<size_t>(precision)]; }
+
 Result<Precision> precision_from_name(std::string_view name) {
-  constexpr std::pair<std::string_view, Precision> kNames[] = {{"auto", Precision::kAuto}, {"f32", Precision::kF32},
-                                                               {"bf16", Precision::kBF16}, {"q8", Precision::kQ8},
-                                                               {"q8_0", Precision::kQ8_0}, {"w8a8", Precision::kW8A8}};
-  for (const auto& [known, precision] : kNames)
-    if (known == name) return precision;
-  return invalid_argument("unknown dtype \"{}\"; expected one of auto, f32, bf16, q8, q8_0, w8a8", name);
+  for (size_t i = 0; i < std::size(kPrecisionNames); ++i)
+    if (kPrecisionNames[i] == name) return static_cast<Precision>(i);
+  return invalid_argument("unknown dtype \"{}\"; expected one of {}", name, fmt::join(kPrecisionNames, ", "));
+}
+
+std::string WeightConversion::text() const {
+  if (type.empty()) return "";
+  std::string text =
+      changed.empty() ? fmt::format("weights {} as stored", type) : fmt::format("weights {}", fmt::join(changed, ", "));
+  if (!kept.empty()) text += fmt::format("; kept {}", fmt::join(kept, ", "));
+  if (relative_error > 0) text += fmt::format("; relative error of the weights {:.2g} %", 100 * relative_error);
+  return text;
 }
 
 Precision resolve_precision(Precision precision, const CpuKernels& kernels, const DeviceChoice& device) {

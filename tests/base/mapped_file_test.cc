@@ -67,7 +67,10 @@ TEST_F(MappedFileTest, MakesPiecesWhenTheyAreNeeded) {
     ++made;
     for (int64_t i = begin; i < end; ++i) out[i - begin] = static_cast<uint8_t>(i % 251);
   };
-  maker.release = [&] { ++released; };
+  maker.release = [&](int64_t begin, int64_t end) {
+    EXPECT_LT(begin, end);
+    ++released;
+  };
   maker.identity = 7;
   const auto file = MappedFile::make_lazily("lazy", kSize, maker).value();
   EXPECT_EQ(file->identity(), 7u);

@@ -219,6 +219,7 @@ static void options_are_checked(void) {
   redline_generate_options generate;
   const redline_generate_options* list[2];
   const char* nothing = NULL;
+  char* json = NULL;
   redline_adapter_weight unknown;
   redline_model_options_init(&options, sizeof options);
   options.device = "gpu";
@@ -227,6 +228,12 @@ static void options_are_checked(void) {
   OK(redline_model_open(tales, &options, &model, &error));
   redline_model_release(model);
   options.device = "cpu";
+  options.dtype = "w8a8";
+  OK(redline_model_open(tales, &options, &model, &error));
+  OK(redline_model_describe(model, &json, &error));
+  CHECK(strstr(json, "\"conversion\":{\"type\":\"w8a8\",\"changed\":[\"bf16 x") != NULL);
+  redline_free(json);
+  redline_model_release(model);
   options.dtype = "f17";
   FAILS(redline_model_open(tales, &options, &model, &error), REDLINE_INVALID_ARGUMENT, "f17");
   options.dtype = "f32";

@@ -181,18 +181,22 @@ TEST(TextEngineAdapters, CompiledEqualsTheInterpreter) {
     const std::vector<float> want = tiny_logits(base, folder.path(), interpreted);
     double most = 0;
     for (const float v : want) most = std::max(most, std::abs(double{v}));
-    const auto error = [&](const TextEngineOptions& options) {
+    const auto error = [&](const TextEngineOptions& options, const std::vector<float>& expected) {
       const std::vector<float> got = tiny_logits(base, folder.path(), options);
-      EXPECT_EQ(got.size(), want.size());
+      EXPECT_EQ(got.size(), expected.size());
       double worst = 0;
-      for (size_t i = 0; i < std::min(got.size(), want.size()); ++i)
-        worst = std::max(worst, std::abs(double{got[i]} - double{want[i]}));
+      for (size_t i = 0; i < std::min(got.size(), expected.size()); ++i)
+        worst = std::max(worst, std::abs(double{got[i]} - double{expected[i]}));
       return worst / most;
     };
-    EXPECT_LE(error(f32), 1e-4);
+    EXPECT_LE(error(f32, want), 1e-4);
     // Keys and values in float16 and, on some CPUs, products in bfloat16. The down factors are rounded to bfloat16,
     // 2^-9 each; the up factors too, or to half a step of the largest of 16, 1/254, which is 0.4 % of a normal one.
-    EXPECT_LE(error(automatic), 5e-2);
+    EXPECT_LE(error(automatic, want), 5e-2);
+    // Beside converted weights x is rounded to 8 bits; llama_hd6 has no row of whole blocks.
+    if (model == std::string("llama_hd6")) continue;
+    interpreted.dtype = automatic.dtype = Precision::kW8A8;
+    EXPECT_LE(error(automatic, tiny_logits(base, folder.path(), interpreted)), 9.5e-2);
   }
 }
 

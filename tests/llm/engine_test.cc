@@ -128,7 +128,8 @@ TEST(TextEngine, OptionsOutOfRangeAreNamed) {
   options.context = -1;
   EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("context -1"));
   EXPECT_EQ(TextEngine::open("/nowhere/at/all").status().code(), Code::not_found);
-  EXPECT_EQ(compute_type_from_name("f64").status().message(), "dtype \"f64\" is neither auto nor f32");
+  EXPECT_EQ(precision_from_name("f64").status().message(),
+            "unknown dtype \"f64\"; expected one of auto, f32, bf16, q8, q8_0, w8a8");
 }
 
 TEST(TextEngine, ASessionThatRunsFullSaysHowMuchIsTaken) {

@@ -458,6 +458,16 @@ def test_models_that_are_none(root, tmp_path):
         redline.Model(root / "assets/redline-tales", threads="two")
 
 
+def test_dtype_converts_weights(root):
+    with redline.Model(root / "assets/redline-tales", dtype="w8a8", threads=1, context=64) as opened:
+        conversion = opened.info["conversion"]
+        assert conversion["type"] == "w8a8" and 0 < conversion["relative_error"] < 0.02 and not conversion["kept"]
+        assert "w8a8 x" in opened.info["weight_types"]
+        assert opened.generate("Once upon", max_tokens=2, temperature=0).text
+    with redline.Model(root / "assets/redline-tales", threads=1, context=64) as stored:
+        assert "conversion" not in stored.info
+
+
 def test_hub_names(monkeypatch, tmp_path):
     from redline._names import find_model
 

@@ -60,15 +60,18 @@ std::vector<int32_t> check_tokens(int64_t vocab_size, int64_t context) {
   return bench_tokens(std::min<int64_t>(8, context), vocab_size, 0);
 }
 
-Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens, int threads,
-                                          double limit_seconds, const std::function<bool()>& is_cancelled) {
+Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens,
+                                          std::string_view dtype, int threads, double limit_seconds,
+                                          const std::function<bool()>& is_cancelled) {
   const ScratchFolder folder;
   if (folder.path().empty()) return io("no room for a temporary file; set TMPDIR");
   const std::string out = folder.path() + "/logits.npy";
-  std::vector<std::string> arguments = {
-      "logits",  path,  "--tokens",  fmt::format("{}", fmt::join(tokens, ",")),
-      "--dtype", "f32", "--context", std::to_string(std::max<size_t>(tokens.size(), 1)),
-      "--out",   out,   "--device",  "cpu"};
+  std::vector<std::string> arguments = {"logits",    path,
+                                        "--tokens",  fmt::format("{}", fmt::join(tokens, ",")),
+                                        "--dtype",   std::string(dtype),
+                                        "--context", std::to_string(std::max<size_t>(tokens.size(), 1)),
+                                        "--out",     out,
+                                        "--device",  "cpu"};
   if (threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
   // Weights packed for the generic set are used once, so they are not cached.
   REDLINE_TRY(run_self(arguments, {"REDLINE_CPU_ISA=generic", "REDLINE_CACHE_GB=0"}, limit_seconds, is_cancelled));
@@ -93,8 +96,8 @@ Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& op
   check.tokens = static_cast<int64_t>(tokens.size());
   // Sources of error: float32 sums in another order; a cache in 16 bits rounds keys and values by up to 2^-11, beside
   // block formats 2^-8; kernels may round their operands to bfloat16, by up to 2^-9; int8 activations round by up to
-  // 1/254 of a group's largest value. All of it in every layer.
-  const bool is_exact = options.dtype == ComputeType::kF32;
+  // 1/254 of a group's largest value. All of it in every layer. Converted weights are those of the reference too.
+  const bool is_exact = options.dtype == Precision::kF32;
   check.bound = is_exact ? 2e-4 : has_block_weights(info) ? 0.1 : 2e-2;
   std::vector<float> expected;
   if (info.parameters <= kInterpretedParameters && !options.use_interpreter) {
@@ -106,7 +109,7 @@ Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& op
     REDLINE_ASSIGN(const auto reference_sequence, reference->new_sequence());
     REDLINE_ASSIGN(expected, reference_sequence->forward(tokens));
   } else if (generic.size() == got.size()) {
-    check.against = "generic f32";
+    check.against = fmt::format("generic {}", info.conversion.type.empty() ? "f32" : info.conversion.type);
     expected = generic;
   } else {
     check.against = "token by token";

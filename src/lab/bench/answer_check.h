@@ -15,18 +15,21 @@ namespace redline::lab {
 inline constexpr int64_t kInterpretedParameters = 30'000'000;
 
 struct AnswerCheck {
-  std::string against;  ///< the reference: "interpreter", "generic f32", "token by token"; "": there was no check
-  std::string note;     ///< why no better reference was used
-  int64_t tokens = 0;   ///< tokens of the prompt whose last logits were compared
+  /// the reference: "interpreter", "generic f32" (or another type that converts the weights), "token by token"; "":
+  /// there was no check
+  std::string against;
+  std::string note;                      ///< why no better reference was used
+  int64_t tokens = 0;                    ///< tokens of the prompt whose last logits were compared
   double relative_error = 0, bound = 0;  ///< maximum difference of the logits relative to the maximum logit
 };
 
-/// Returns the logits after the last of `tokens`, computed by the generic float32 kernels in a separate process, which
-/// shares as little code as possible with the measured path.
+/// Returns the logits after the last of `tokens`, computed by the generic kernels in a separate process, which shares as
+/// little code as possible with the measured path. `dtype`: f32, or the type that the weights are converted to.
 /// cancelled: `limit_seconds` have passed, or `is_cancelled` returned true. Other errors have the message of that
 /// process.
-Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens, int threads,
-                                          double limit_seconds, const std::function<bool()>& is_cancelled);
+Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens,
+                                          std::string_view dtype, int threads, double limit_seconds,
+                                          const std::function<bool()>& is_cancelled);
 
 /// Compares the engine's logits of a short prompt with those of the interpreter (models up to 30 million parameters),
 /// of generic float32 kernels (larger models), or else with its own logits token by token.

@@ -5,6 +5,7 @@
 #include "lab/machine/peaks_cache.h"
 #include "lab/random/random_model.h"
 #include "models/checkpoint.h"
+#include "models/precision.h"
 
 namespace redline::lab {
 namespace {
@@ -80,12 +81,15 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   // This runs before the engine opens, because memory may not hold two copies of a large model.
   std::vector<float> generic;
   std::string why_not;
-  const bool is_generic = options.dtype == ComputeType::kF32 && cpu_isa_in_use() == "generic";
+  const bool is_generic = options.dtype == Precision::kF32 && cpu_isa_in_use() == "generic";
   if (is_generic) why_not = "generic float32 kernels are what is measured";
   if (request.check && !options.use_interpreter && !is_generic && facts.parameters > kInterpretedParameters) {
     constexpr double kCheckSeconds = 60;
-    auto logits = generic_logits(request.path, check_tokens(facts.vocab_size, options.context), options.threads,
-                                 kCheckSeconds, is_cancelled);
+    REDLINE_ASSIGN(const DeviceChoice device, choose_engine_device(options.device, false));
+    const Precision precision = resolve_precision(options.dtype, *kernels, device);
+    auto logits = generic_logits(request.path, check_tokens(facts.vocab_size, options.context),
+                                 precision_name(precision == Precision::kAuto ? Precision::kF32 : precision),
+                                 options.threads, kCheckSeconds, is_cancelled);
     if (logits.ok()) generic = std::move(logits).value();
     else why_not = fmt::format("no logits of generic float32 kernels: {}", logits.status().message());
     if (is_cancelled()) return cancelled("interrupted");
@@ -104,7 +108,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, peak_options));
   if (!peak_options.quick) store_peaks(report.peaks, peak_options);
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, info.threads));
-  const bool exact_f32 = options.dtype == ComputeType::kF32;
+  const bool exact_f32 = options.dtype == Precision::kF32;
   const auto finish_row = [&](size_t i) {
     ++done;
     judge_rows(report.peaks, exact_f32, {&report.rows[i], 1});

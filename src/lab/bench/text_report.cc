@@ -1,6 +1,7 @@
 #include "lab/bench/text_report.h"
 
 #include "lab/machine/machine_json.h"
+#include "lab/text/conversion_json.h"
 
 namespace redline::lab {
 namespace {
@@ -42,9 +43,11 @@ Json row_json(const BenchRow& row) {
 }
 
 Json model_json(const ModelInfo& info) {
-  return {{"path", info.path},          {"architecture", info.architecture}, {"format", info.file_format},
-          {"types", info.weight_types}, {"parameters", info.parameters},     {"weight_bytes", info.weight_bytes},
-          {"context", info.context}};
+  Json json = {{"path", info.path},          {"architecture", info.architecture}, {"format", info.file_format},
+               {"types", info.weight_types}, {"parameters", info.parameters},     {"weight_bytes", info.weight_bytes},
+               {"context", info.context}};
+  add_conversion(info.conversion, json);
+  return json;
 }
 
 }  // namespace

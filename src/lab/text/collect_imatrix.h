@@ -13,7 +13,7 @@ namespace redline::lab {
 
 struct CollectOptions {
   int threads = 0;
-  ComputeType dtype = ComputeType::kAuto;
+  Precision dtype = Precision::kAuto;
   bool use_interpreter = false;
   int64_t chunk_size = 512;  ///< tokens of a chunk; each chunk is a separate text
   int64_t chunks = 0;        ///< maximum number of chunks; 0: all complete chunks of the text

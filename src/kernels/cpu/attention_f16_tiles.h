@@ -1,4 +1,5 @@
-// Attention over float16 KV pages by float16 tile products, for many query rows of text models.
+// Attention over float16 KV pages by float16 tile products, for many query rows of text models (over 600 lines: the
+// steps of a pass run between one another and share its state).
 //
 // Keys and values are read where kv_append put them: float16 pages have the order of the right operand of a tile
 // product, for keys [head_dim][positions] and for values [positions][head_dim]. Only incomplete tiles and pages that
@@ -35,9 +36,9 @@ constexpr int64_t kStep = 32;      ///< reduction elements of one product; posit
 constexpr int64_t kPassRows = 32;  ///< query rows of a pass
 constexpr int64_t kBlocks = kKvChunk / kStep;
 constexpr int64_t kBlockSize = kPassRows * kStep;  ///< scores or weights of a block: [query rows][positions]
-/// Buffers of blocks, and the distance between two. The extra cache lines keep a block that is read and one that is
-/// written at different page offsets.
 constexpr int64_t kAhead = 1;  ///< blocks of the next pass that are scored before the values of this one
+/// Numbers of buffered blocks, and the distance between two. The extra cache lines keep a block that is read and one
+/// that is written at different page offsets.
 constexpr int64_t kScoreSlots = kAhead + 2, kScoreSlotSize = kBlockSize + 10 * 16;
 constexpr int64_t kWeightSlots = kBlocks + kAhead;
 static_assert(kStep == kKvPageTokens && kTileRows == kKvBlockTokens);

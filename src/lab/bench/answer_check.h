@@ -23,8 +23,8 @@ struct AnswerCheck {
   double relative_error = 0, bound = 0;  ///< maximum difference of the logits relative to the maximum logit
 };
 
-/// Returns the logits after the last of `tokens`, computed by the generic kernels in a separate process, which shares as
-/// little code as possible with the measured path. `dtype`: f32, or the type that the weights are converted to.
+/// Returns the logits after the last of `tokens`, computed by the generic kernels in a separate process, which shares
+/// as little code as possible with the measured path. `dtype`: f32, or the type that the weights are converted to.
 /// cancelled: `limit_seconds` have passed, or `is_cancelled` returned true. Other errors have the message of that
 /// process.
 Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens,

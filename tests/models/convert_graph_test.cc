@@ -133,7 +133,7 @@ TextEngineOptions options_of(Precision dtype, bool interpret = false, const std:
   options.threads = 2;
   options.dtype = dtype;
   options.use_interpreter = interpret;
-  options.context = 128;
+  options.context = 64;
   if (!interpret) options.device = device;
   return options;
 }
@@ -338,16 +338,18 @@ TEST(ConvertedModel, EveryFamilyRunsOrSaysWhyNot) {
   for (const std::string& name : golden_models()) {
     SCOPED_TRACE(name);
     const std::string path = golden_root() + "/" + name;
-    auto opened = TextEngine::open(path, options_of(Precision::kW8A8));
+    const std::vector<int32_t> tokens = load_golden(golden_folder(name)).tokens;
+    TextEngineOptions options = options_of(Precision::kW8A8), interpreted = options_of(Precision::kW8A8, true);
+    options.context = interpreted.context = std::ssize(tokens);
+    auto opened = TextEngine::open(path, options);
     if (!opened.ok()) {
       EXPECT_EQ(opened.status().code(), Code::unsupported);
       EXPECT_THAT(opened.status().message(), HasSubstr("dtype w8a8: no matrix of a layer can be converted: "));
       continue;
     }
     ++ran;
-    const auto reference = open_engine(path, options_of(Precision::kW8A8, true));
+    const auto reference = open_engine(path, interpreted);
     ASSERT_TRUE(reference);
-    const std::vector<int32_t> tokens = load_golden(golden_folder(name)).tokens;
     const std::vector<float> want = all_logits(*reference, tokens), got = all_logits(**opened, tokens);
     ASSERT_EQ(got.size(), want.size());
     const Difference d = difference(got.data(), want.data(), std::ssize(tokens), std::ssize(want) / std::ssize(tokens));

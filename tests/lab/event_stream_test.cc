@@ -24,6 +24,17 @@ TEST(EventStream, EventsDoNotDependOnTheCuts) {
     EXPECT_THAT(events_of(text, step), ElementsAre("one", "two\nthree", "")) << step;
 }
 
+TEST(EventStream, ALineEndsWithCarriageReturnOrLineFeedOrBoth) {
+  for (const std::string end : {"\r", "\n", "\r\n"}) {
+    std::string text;
+    for (const char* line : {"data: one", "", "data:two", "data: three", "", "data: not ended", "data: x"})
+      text.append(line).append(end);
+    for (const size_t step : {size_t{1}, size_t{2}, size_t{7}, text.size()})
+      EXPECT_THAT(events_of(text, step), ElementsAre("one", "two\nthree")) << step;
+  }
+  EXPECT_THAT(events_of("data: one\r\r\ndata: two\n\r\n", 1), ElementsAre("one", "two"));
+}
+
 TEST(EventStream, AnEventHasAnEnd) {
   EventReader reader;
   const std::string part(size_t{1} << 20, 'x');

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json_text.h"
 #include "text/json_reader.h"
@@ -10,12 +11,17 @@ namespace redline::lab {
 
 Status EventReader::push(std::string_view bytes, const std::function<void(std::string_view data)>& on_data) {
   while (!bytes.empty()) {
-    const size_t end = bytes.find('\n');
+    if (std::exchange(ended_with_cr_, false) && bytes[0] == '\n') {
+      bytes.remove_prefix(1);
+      continue;
+    }
+    const size_t end = bytes.find_first_of("\r\n");
     const std::string_view part = bytes.substr(0, end);
     if (line_.size() + data_.size() + part.size() > kMaxEventBytes)
       return invalid_argument("an event of the stream has more than {} bytes", kMaxEventBytes);
     line_ += part;
     if (end == std::string_view::npos) break;
+    ended_with_cr_ = bytes[end] == '\r';
     bytes.remove_prefix(end + 1);
     take_line(on_data);
     line_.clear();
@@ -25,7 +31,6 @@ Status EventReader::push(std::string_view bytes, const std::function<void(std::s
 
 void EventReader::take_line(const std::function<void(std::string_view data)>& on_data) {
   std::string_view line = line_;
-  if (line.ends_with('\r')) line.remove_suffix(1);
   if (line.empty()) {
     if (has_data_) on_data(data_);
     data_.clear();

@@ -11,7 +11,8 @@
 
 namespace redline::lab {
 
-/// Splits a stream into events, in linear time whatever the sizes of its pieces. Fields other than "data" are ignored.
+/// Splits a stream into events, in linear time whatever the sizes of its pieces. A line ends with CR, LF or CR LF.
+/// Fields other than "data" are ignored.
 class EventReader {
  public:
   /// Maximum bytes of an event: its data so far and the current line.
@@ -24,7 +25,9 @@ class EventReader {
   /// Adds the data in line_ to data_. An empty line ends the event.
   void take_line(const std::function<void(std::string_view data)>& on_data);
   std::string line_, data_;  ///< the current line, and the data of the current event
-  bool has_data_ = false;    ///< the event has a line of data, which may be empty
+  bool ended_with_cr_ =
+      false;               ///< the last byte was a carriage return, so a line feed now belongs to the same line end
+  bool has_data_ = false;  ///< the event has a line of data, which may be empty
 };
 
 /// Token counts that the server reports; 0: not reported. `tokens` were generated; `cached_tokens` are part of the

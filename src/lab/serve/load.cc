@@ -125,18 +125,20 @@ class Load {
     parser.body_limit(kMaxAnswerBytes);
     EventReader events;
     Status broken;
-    size_t read = 0;
+    constexpr size_t kShownBytes = 300;
+    std::string beginning;  // of the body, for the message of an error
     while (!error && !parser.is_done() && broken.ok()) {
       co_await http::async_read_some(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-      const std::string& body = parser.get().body();
-      broken = events.push(std::string_view(body).substr(read), [&](std::string_view data) { take_event(data, r); });
-      read = body.size();
+      std::string& body = parser.get().body();
+      if (beginning.size() < kShownBytes) beginning.append(body, 0, kShownBytes - beginning.size());
+      broken = events.push(body, [&](std::string_view data) { take_event(data, r); });
+      body.clear();
     }
     r.last = now();
     if (error) r.error = error.message();
     else if (!broken.ok()) r.error = broken.message();
     else if (parser.get().result_int() != 200)
-      r.error = fmt::format("status {}: {}", parser.get().result_int(), parser.get().body().substr(0, 300));
+      r.error = fmt::format("status {}: {}", parser.get().result_int(), beginning);
     else if (r.tokens == 0) r.error = "the answer has no tokens";
     if (on_done_ && !on_done_()) {
       is_cancelled_ = true;

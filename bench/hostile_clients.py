@@ -10,18 +10,35 @@ loopback address and at most for --seconds, and prints a table. The checks of th
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
 import multiprocessing
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
 PROMPT_BYTES = 20_000_000
+# Only the first tool is in the prompt, so that many tools fit in the context.
+TEMPLATE = """{% for message in messages %}{{ message.content }}
+{% endfor %}{% if tools %}Call {{ tools[0] | tojson }} as <tool_call>{"name": "..."}</tool_call>.{% endif %}"""
 
 
 def body_of(**fields):
     return json.dumps(fields).encode()
+
+
+def many_tools(count, salt):
+    """Tools with schemas of their own, whose values are alike. A `salt` makes the list new to the server's caches."""
+    for i in range(count):
+        properties = {"path": {"type": "string", "description": f"the path of tool {i}"},
+                      "mode": {"enum": ["fast", "slow", f"{salt}{i}"]},
+                      "count": {"type": "integer", "minimum": 0, "maximum": 100},
+                      "names": {"type": "array", "items": {"type": "string", "maxLength": 20}},
+                      "pattern": {"type": "string", "pattern": "^[a-z]{1,8}(-[a-z0-9]+)*$"}}
+        schema = {"type": "object", "properties": properties, "required": ["path", "mode"]}
+        yield {"type": "function", "function": {"name": f"tool_number_{i}", "parameters": schema}}
 
 
 def hostile_requests():
@@ -39,6 +56,8 @@ def hostile_requests():
     yield "optional properties", "/v1/completions", body_of(guided_json={"type": "object", "properties": optional}, **constrained)
     yield "enum", "/v1/completions", body_of(guided_json={"enum": [f"value {i}" for i in range(20_000)]}, **constrained)
     yield "parse states", "/v1/completions", body_of(guided_grammar='root ::= a a a a a a a a\na ::= "" | [a-z]* a [a-z]* | [a-z ]*', **constrained)
+    asked = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 8, "tool_choice": "required"}
+    yield "required tools", "/v1/chat/completions", body_of(tools=list(many_tools(500, "SALT")), **asked)
     logprobs = {"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "n": 8, "logprobs": 100}
     yield "log probabilities", "/v1/completions", body_of(**logprobs)
 
@@ -130,12 +149,14 @@ def attack(server, path, body, connections, seconds):
 def attack_here(queue, server, path, body, connections, seconds):
     end, statuses = time.monotonic() + seconds, {}
 
-    def run():
-        while time.monotonic() < end:
-            status = server.post(path, body)
+    def run(number):
+        for i in itertools.count():
+            if time.monotonic() >= end:
+                break
+            status = server.post(path, body.replace(b"SALT", b"m%d-%d-" % (number, i)))
             statuses[status] = statuses.get(status, 0) + 1
 
-    threads = [threading.Thread(target=run) for _ in range(connections)]
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(connections)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -169,7 +190,11 @@ def main():
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3)
     args = parser.parse_args()
-    server = Server([args.redline, "serve", args.model, "--port", "0", "--access-log", "off"])
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja", encoding="utf-8") as template:
+        template.write(TEMPLATE)
+        template.flush()
+        server = Server([args.redline, "serve", args.model, "--port", "0", "--access-log", "off",
+                         "--chat-template", template.name])
     try:
         if not args.only or args.only in "bodies":
             before, most = fill_bodies(server)

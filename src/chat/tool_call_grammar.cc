@@ -156,8 +156,20 @@ class ToolCallGrammar {
   }
 
   /// Returns an expression for every text that contains none of `markers`. `not_first`: characters with which it does
-  /// not begin.
+  /// not begin. Equal texts share a rule.
   Expr text_without(const std::vector<std::string_view>& markers, const CharSet& not_first = {}) {
+    std::string key;
+    for (const CharRange& range : not_first) key += fmt::format("{}-{} ", range.lo, range.hi);
+    for (const std::string_view marker : markers) key += fmt::format("{} {}", marker.size(), marker);
+    const auto [found, is_new] = texts_.try_emplace(std::move(key), 0);
+    if (is_new) {
+      found->second = g_.add_rule("a text");
+      g_.define(found->second, text_graph(markers, not_first));
+    }
+    return g_.call(found->second);
+  }
+
+  Expr text_graph(const std::vector<std::string_view>& markers, const CharSet& not_first) {
     std::vector<std::u32string> stops;
     for (const std::string_view marker : markers) {
       if (marker.empty() || is_special(marker)) continue;  // a special token is not text
@@ -240,8 +252,12 @@ class ToolCallGrammar {
     const std::string_view separator = syntax_.writes_list ? ", " : "\n";
     // Without an opening marker there can be only one call.
     const bool can_repeat = rules_.allows_several && !format_.has_channels && (syntax_.writes_list || *syntax_.begin);
-    if (can_repeat)
+    if (can_repeat) {
+      const Grammar::Rule rule = g_.add_rule("a call");  // a rule, because it stands twice in the expression
+      g_.define(rule, one);
+      one = g_.call(rule);
       one = g_.sequence({one, g_.repeat(g_.sequence({g_.bytes(separator), one}), 0, Grammar::kUnbounded)});
+    }
     if (syntax_.writes_list)
       one = g_.sequence({literal(syntax_.begin), g_.bytes("["), one, g_.bytes("]"), literal(syntax_.end)});
     return g_.sequence({literal(format_.calls_begin), one, literal(format_.calls_end)});
@@ -487,6 +503,7 @@ class ToolCallGrammar {
   const ChatOutputFormat& format_;
   const ToolCallSyntax& syntax_;
   Grammar g_;
+  std::map<std::string, Grammar::Rule> texts_;  ///< rules of text_without(), by their arguments
 };
 
 }  // namespace

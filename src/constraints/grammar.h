@@ -139,6 +139,13 @@ class Grammar {
   const Node& node(Expr expr) const { return nodes_[expr]; }
   size_t num_nodes() const { return nodes_.size(); }
   const std::vector<RuleInfo>& rules() const { return rules_; }
+  /// Returns the number of a text: the same for equal texts. With these numbers a front end describes a rule.
+  uint32_t number_of(std::string text) {
+    return numbers_.try_emplace(std::move(text), static_cast<uint32_t>(numbers_.size())).first->second;
+  }
+  /// Rules by their description, for front ends that use a rule again where an equal one is needed.
+  std::map<std::vector<uint32_t>, Rule> described_rules;
+
   Rule root = 0;
   std::set<std::string> unenforced;  ///< keywords of a JSON Schema that the grammar does not enforce
 
@@ -148,6 +155,7 @@ class Grammar {
   std::unordered_map<uint32_t, Expr> byte_ranges_;  ///< expressions by first byte * 256 + last byte
   std::map<std::vector<std::pair<uint32_t, uint32_t>>, Expr> char_sets_;  ///< expressions by ranges of code points
   std::vector<RuleInfo> rules_;
+  std::unordered_map<std::string, uint32_t> numbers_;
 };
 
 }  // namespace redline

@@ -38,9 +38,28 @@ Result<Grammar::Rule> SchemaCompiler::rule_for(Schemas schemas) {
   if (!is_new) return found->second;
   if (rules_.size() > kMaxRules)
     return invalid_argument("JSON schema: it takes more than {} combinations of schemas", kMaxRules);
+  const std::vector<uint32_t> description = description_of(schemas);
+  if (const auto known = g_.described_rules.find(description); known != g_.described_rules.end())
+    return found->second = known->second;
   found->second = g_.add_rule(schemas.empty() ? "any value" : document_.place(*schemas[0]));
+  if (!description.empty()) g_.described_rules.emplace(description, found->second);
   pending_.push_back({found->second, schemas});
   return found->second;
+}
+
+std::vector<uint32_t> SchemaCompiler::description_of(const Schemas& schemas) {
+  std::vector<uint32_t> numbers;
+  for (const Json* schema : schemas) {
+    const std::optional<uint32_t> number = texts_.number_of(*schema);
+    if (!number) return {};
+    numbers.push_back(*number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  // A rule depends on the format and the draft as well.
+  numbers.push_back(g_.number_of(fmt::format("{} {} {} {}", options_.is_compact, options_.allows_additional,
+                                             options_.is_relaxed, document_.ref_hides_siblings())));
+  return numbers;
 }
 
 Result<Grammar::Expr> SchemaCompiler::value_of(Schemas schemas) {

@@ -9,6 +9,7 @@
 
 #include "constraints/json_schema.h"
 #include "constraints/json_schema_negation.h"
+#include "constraints/json_schema_texts.h"
 #include "constraints/json_schema_values.h"
 
 namespace redline::json_schema {
@@ -18,14 +19,16 @@ class SchemaCompiler {
   /// The arguments must outlive the compiler.
   SchemaCompiler(Grammar& grammar, SchemaDocument& document, const JsonFormat& options)
       : document_(document), options_(options), deadline_(document.deadline()), values_(document), negations_(document),
-        g_(grammar) {}
+        g_(grammar), texts_(grammar, document) {}
 
   /// Returns the rule for the values of `schema`, which is part of the document.
   Result<Grammar::Rule> compile(const Json& schema);
 
  private:
-  /// Returns the rule for a set of schemas that must hold together; each set has one rule.
+  /// Returns the rule for a set of schemas that must hold together; each set has one rule, which equal schemas share.
   Result<Grammar::Rule> rule_for(Schemas schemas);
+  /// Returns the description of the rule of a set, by SchemaTexts::number_of(); empty: the rule is not shared.
+  std::vector<uint32_t> description_of(const Schemas& schemas);
   Result<Grammar::Expr> value_of(Schemas schemas);
 
   /// Lists come from anyOf, oneOf, if and dependencies.
@@ -113,6 +116,7 @@ class SchemaCompiler {
   SchemaValues values_;
   SchemaNegations negations_;
   Grammar& g_;
+  SchemaTexts texts_;
   std::optional<Grammar::Rule> space_;
   size_t num_cases_ = 0;
   std::map<const Json*, Parts> parts_;

@@ -183,28 +183,125 @@ std::string many_tools(int count) {
   return tools.dump();
 }
 
-// Work is counted in states of the automaton and in parse states of a step, which ConstraintLimits bound.
-TEST(DemandedCallsOfManyTools, GrowWithTheNumberOfTools) {
-  const std::string words = tool_call_grammar_words_of("hermes");
-  const auto few = calls(words, false, "", many_tools(50)), many = calls(words, false, "", many_tools(500));
+/// Demanded calls of f or g, which have these parameters.
+ConstraintResult calls_of_two(const std::string& f, const std::string& g) {
+  const auto tool = [](const char* name, const std::string& parameters) {
+    return fmt::format(R"({{"type": "function", "function": {{"name": "{}", "parameters": {}}}}})", name, parameters);
+  };
+  return calls(tool_call_grammar_words_of("hermes"), false, "", "[" + tool("f", f) + "," + tool("g", g) + "]");
+}
+std::string hermes_call(const char* name, const std::string& arguments) {
+  return fmt::format("<tool_call>\n{{\"name\": \"{}\", \"arguments\": {}}}\n</tool_call>", name, arguments);
+}
+
+TEST(EqualSchemas, ShareStatesWhateverTheirAnnotations) {
+  const auto states = [](const ConstraintResult& constraint) {
+    EXPECT_TRUE(constraint.ok()) << constraint.status().to_string();
+    return constraint.ok() ? (*constraint)->automaton().num_states() : 0;
+  };
+  const std::string pattern = R"("pattern": "^[a-z]{1,8}(-[a-z0-9]+)*$", "type": "string")";
+  const std::string object = R"({"type": "object", "required": ["a"], "properties": {"a": {)" + pattern + "}}}";
+  const std::string described = R"({"title": "T", "type": "object", "required": ["a"],
+    "properties": {"a": {"description": "the d", "default": "x", )" +
+                                pattern + R"(}}, "$comment": "c"})";
+  const std::string by_reference = R"({"$defs": {"p": {)" + pattern + R"(}}, "type": "object", "required": ["a"],
+    "properties": {"a": {"title": "T", "$ref": "#/$defs/p"}}})";
+  const size_t same = states(calls_of_two(object, object));
+  EXPECT_EQ(states(calls_of_two(object, described)), same);
+  const std::string other = R"({"type": "object", "required": ["a"], "properties": {"a": {"type": "string",
+    "pattern": "^[a-z]{1,8}(-[a-z1-9]+)*$"}}})";
+  EXPECT_GT(states(calls_of_two(object, other)), same);
+  EXPECT_EQ(states(calls_of_two(object, by_reference)), same);
+}
+
+TEST(EqualSchemas, DifferentOnesDoNot) {
+  struct Pair {
+    const char *f, *g, *only_f, *only_g;  // only_g "": what g takes is taken by f as well
+  };
+  const Pair pairs[] = {
+      // Words that are annotations elsewhere are names of members and values here.
+      {R"({"properties": {"title": {"enum": [1]}}, "required": ["title"]})",
+       R"({"properties": {"default": {"enum": [1]}}, "required": ["default"]})", R"({"title": 1})",
+       R"({"default": 1})"},
+      {R"({"properties": {"a": {"const": {"title": 1}}}, "required": ["a"]})",
+       R"({"properties": {"a": {"const": {"title": 2}}}, "required": ["a"]})", R"({"a": {"title": 1}})",
+       R"({"a": {"title": 2}})"},
+      // The order of the names is the order of the members.
+      {R"({"properties": {"title": {"enum": [1]}, "a": {"enum": [1]}}, "required": ["title", "a"]})",
+       R"({"properties": {"a": {"enum": [1]}, "title": {"enum": [1]}}, "required": ["title", "a"]})",
+       R"({"title": 1, "a": 1})", R"({"a": 1, "title": 1})"},
+      // One reference, two documents.
+      {R"({"$defs": {"x": {"enum": [1]}}, "properties": {"a": {"$ref": "#/$defs/x"}}, "required": ["a"]})",
+       R"({"$defs": {"x": {"enum": [2]}}, "properties": {"a": {"$ref": "#/$defs/x"}}, "required": ["a"]})",
+       R"({"a": 1})", R"({"a": 2})"},
+      {R"({"properties": {"a": {"anyOf": [{"enum": [1]}, {"$ref": "#"}]}}, "required": ["a"]})",
+       R"({"properties": {"a": {"anyOf": [{"enum": [2]}, {"$ref": "#"}]}}, "required": ["a"]})", R"({"a": {"a": 1}})",
+       R"({"a": {"a": 2}})"},
+      // Draft 7 ignores what stands beside a reference.
+      {R"({"$schema": "http://json-schema.org/draft-07/schema#", "$defs": {"x": {"enum": [1, 2, 3]}},
+           "properties": {"a": {"$ref": "#/$defs/x", "minimum": 3}}, "required": ["a"], "maxProperties": 1})",
+       R"({"$defs": {"x": {"enum": [3, 4]}}, "properties": {"a": {"$ref": "#/$defs/x", "minimum": 3}},
+           "required": ["a"], "maxProperties": 1})",
+       R"({"a": 1})", R"({"a": 4})"},
+      // Draft 3 has `required` in the schema of the property.
+      {R"({"$schema": "http://json-schema.org/draft-03/schema#", "definitions": {"x": {"enum": [1]}},
+           "properties": {"a": {"$ref": "#/definitions/x"}, "b": {"enum": [1]}}})",
+       R"({"$schema": "http://json-schema.org/draft-03/schema#", "definitions": {"x": {"enum": [1]}},
+           "properties": {"a": {"$ref": "#/definitions/x", "required": true}, "b": {"enum": [1]}}})",
+       R"({"b": 1})", ""},
+      {R"({"properties": {"a": {"items": {"enum": [1]}, "type": "array", "minItems": 1}}, "required": ["a"]})",
+       R"({"properties": {"a": {"items": [{"enum": [1]}, {"enum": [2]}], "type": "array", "minItems": 2,
+           "maxItems": 2}}, "required": ["a"]})",
+       R"({"a": [1, 1]})", R"({"a": [1, 2]})"},
+  };
+  for (const Pair& pair : pairs) {
+    const auto constraint = calls_of_two(pair.f, pair.g);
+    ASSERT_TRUE(constraint.ok()) << pair.f << ": " << constraint.status().to_string();
+    EXPECT_TRUE(matches(*constraint, hermes_call("f", pair.only_f))) << pair.f;
+    EXPECT_FALSE(matches(*constraint, hermes_call("g", pair.only_f))) << pair.g;
+    if (!*pair.only_g) continue;
+    EXPECT_TRUE(matches(*constraint, hermes_call("g", pair.only_g))) << pair.g;
+    EXPECT_FALSE(matches(*constraint, hermes_call("f", pair.only_g))) << pair.f;
+  }
+  // A keyword with a value of the wrong type is an error, although the same text is right elsewhere.
+  EXPECT_FALSE(calls_of_two(R"({"additionalProperties": {"enum": [1]}})", R"({"additionalProperties": 1})").ok());
+}
+
+// Work is counted in states of the automaton and in parse states of a step, which ConstraintLimits bound. The values of
+// all tools but for "mode" are equal, so only the names and the texts between the values are a tool's own.
+void check_many_tools(const char* format, std::string_view call, bool several) {
+  const std::string words = tool_call_grammar_words_of(format);
+  const auto few = calls(words, several, "", many_tools(50)), many = calls(words, several, "", many_tools(500));
   ASSERT_TRUE(few.ok()) << few.status().to_string();
   ASSERT_TRUE(many.ok()) << many.status().to_string();
   EXPECT_LE((*many)->automaton().num_states(), 11 * (*few)->automaton().num_states());
-  EXPECT_LE((*many)->automaton().num_states(), 500U * 600);
+  EXPECT_LE((*many)->automaton().num_states(), 500U * 260);
   ConstraintState state(*many);
   TokenBits bits((*many)->trie().num_words());
   uint64_t most = 0;
-  for (const char c : std::string("<tool_call>\n{\"name\": \"tool_number_499\", \"arguments\": {\"path\": \"a\", "
-                                  "\"mode\": \"m499\"}}\n</tool_call>")) {
+  for (const char c : call) {
     const uint64_t before = state.work_done();
     ASSERT_TRUE(state.fill_mask(bits).ok());
     ASSERT_TRUE(state.accept_text(std::string(1, c)).ok()) << c;
     most = std::max(most, state.work_done() - before);
   }
   EXPECT_TRUE(state.is_complete());
-  RecordProperty("most_step_work", std::to_string(most));
-  RecordProperty("states", std::to_string((*many)->automaton().num_states()));
+  ::testing::Test::RecordProperty("most_step_work", std::to_string(most));
+  ::testing::Test::RecordProperty("states", std::to_string((*many)->automaton().num_states()));
   EXPECT_LE(most, ConstraintLimits().max_step_work / 10);
+}
+
+TEST(DemandedCallsOfManyTools, GrowWithTheNumberOfTools) {
+  for (const bool several : {false, true}) {
+    check_many_tools("hermes",
+                     "<tool_call>\n{\"name\": \"tool_number_499\", \"arguments\": {\"path\": \"a\", \"mode\": "
+                     "\"m499\"}}\n</tool_call>",
+                     several);
+    check_many_tools("qwen-xml",
+                     "<tool_call>\n<function=tool_number_499>\n<parameter=path>\na\n</parameter>\n<parameter=mode>\n"
+                     "m499\n</parameter>\n</function>\n</tool_call>",
+                     several);
+  }
 }
 
 }  // namespace

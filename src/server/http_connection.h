@@ -38,6 +38,7 @@
 #include "base/ascii.h"
 #include "base/elapsed.h"
 #include "base/fair_pool.h"
+#include "server/body_parts.h"
 #include "server/http_head.h"
 #include "server/http_server.h"
 
@@ -98,7 +99,7 @@ constexpr int64_t kLingerBytes = int64_t{256} << 20;
 /// Size of the read buffer after the header. Upper limit for anything that must be contiguous, such as a chunk-size
 /// line.
 constexpr int64_t kBufferBytes = 32 << 10;
-/// Bodies are read in parts of this size.
+/// A body of this size is sent in one write with the head.
 constexpr size_t kPartBytes = 64 << 10;
 /// The body of a request that is refused by its header is read and dropped up to this size, and the connection stays
 /// open. Larger bodies end it.
@@ -255,7 +256,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     if (expects_continue && !parser.is_done()) {
       co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
     }
-    if (!error && !parser.is_done()) error = co_await read_body(parser, request, admission.client);
+    const auto body = std::make_shared<BodyParts>();
+    if (!error && !parser.is_done()) error = co_await read_body(parser, request, *body, admission.client);
     if (error) {
       co_await refuse_unread(error, begin);
       co_return;
@@ -265,7 +267,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     auto handled = std::make_shared<HttpRequest>(std::move(request));
     const auto abandoned = std::make_shared<std::atomic<bool>>(false);
     handled->abandoned = abandoned;
-    std::function<std::unique_ptr<Answer>()> handle = [self = this->shared_from_this(), handled] {
+    std::function<std::unique_ptr<Answer>()> handle = [self = this->shared_from_this(), handled, body] {
+      handled->body = body->take();
       return self->shared_->application.handle(*handled);
     };
     ++shared_->answering;
@@ -282,7 +285,8 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
 
   /// Reads a body part by part, as far as the budget of all bodies allows. asio::error::no_memory: the budget is used
   /// up.
-  asio::awaitable<ErrorCode> read_body(Parser& parser, HttpRequest& request, const std::string& client) {
+  asio::awaitable<ErrorCode> read_body(Parser& parser, HttpRequest& request, BodyParts& body,
+                                       const std::string& client) {
     ErrorCode error;
     request.lease = shared_->budget->open(client, [weak = this->weak_from_this(), gate = shared_->gate] {
       const std::lock_guard lock(gate->mutex);
@@ -295,37 +299,27 @@ class Connection : public AnyConnection, public std::enable_shared_from_this<Con
     is_reading_body_ = true;
     const AtEnd done_reading{[this] { is_reading_body_ = false; }};
     deadline(shared_->options.body_timeout_s);
-    std::string& body = request.body;
-    const auto length = parser.content_length();
-    size_t charged = 0;
+    std::optional<uint64_t> length;
+    if (const auto given = parser.content_length()) length = *given;
     while (!parser.is_done()) {
-      if (body.size() + kPartBytes > charged) {  // twice as much, but not more than there will be
-        size_t wanted = std::max(body.size() + kPartBytes, 2 * body.size());
-        if (length) wanted = std::min<size_t>(wanted, *length);
-        if (wanted > charged) {
-          if (!request.lease->grow(static_cast<int64_t>(wanted - charged))) co_return over_budget(request);
-          charged = wanted;
-          body.reserve(wanted + 1);  // the end may be seen with one more read
-        }
-      }
-      const size_t before = body.size();
-      const size_t part = std::max<size_t>(1, std::min(kPartBytes, charged - before));
-      body.resize(before + part);
+      if (const size_t more = body.next_part_bytes(length); more > 0)
+        if (!request.lease->grow(static_cast<int64_t>(more))) co_return over_budget(request, body);
+      const std::span<char> room = body.room(length);
       auto& target = parser.get().body();
-      target.data = body.data() + before;
-      target.size = part;
+      target.data = room.data();
+      target.size = room.size();
       target.more = true;
       co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-      body.resize(before + part - target.size);
-      if (request.lease->is_taken_away()) co_return over_budget(request);
+      body.add(room.size() - target.size);
+      if (request.lease->is_taken_away()) co_return over_budget(request, body);
       if (error == http::error::need_buffer) error = {};
       if (error) co_return error;
     }
-    if (!request.lease->keep()) co_return over_budget(request);
+    if (!request.lease->keep()) co_return over_budget(request, body);
     co_return error;
   }
-  static ErrorCode over_budget(HttpRequest& request) {
-    std::string().swap(request.body);
+  static ErrorCode over_budget(HttpRequest& request, BodyParts& body) {
+    body.clear();
     request.lease.reset();
     return asio::error::no_memory;
   }

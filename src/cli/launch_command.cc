@@ -48,6 +48,7 @@ struct LaunchPlan {
   std::vector<std::string> setup;    ///< a command before; empty: none
   std::vector<std::string> command;  ///< empty: it is not started from a shell
   std::string file;                  ///< where it reads settings; "": nowhere
+  std::string place;                 ///< where the user adds `text`, which --write cannot do; "": nowhere
   std::string text;                  ///< of a file that is Redline's own, or a part for its end
   Json json;                         ///< members for a file of JSON; null: it is another format
   bool needs_file = false;           ///< the command reads it
@@ -194,6 +195,73 @@ LaunchPlan plan_zed(const Target& t) {
   return plan;
 }
 
+LaunchPlan plan_litellm(const Target& t) {
+  LaunchPlan plan;
+  plan.file = folder_of("XDG_CONFIG_HOME", ".config") + "/redline/litellm.yaml";
+  plan.command = {"litellm", "--config", plan.file};
+  // The proxy starts only with a key for its clients, which begins with "sk-".
+  plan.text = fmt::format(
+      "model_list:\n  - model_name: {}\n    litellm_params:\n      model: {}\n      api_base: {}\n      api_key: {}\n"
+      "general_settings:\n  master_key: {}\n",
+      quoted(t.model), quoted("openai/" + t.model), quoted(t.url + "/v1"), quoted(t.key), quoted("sk-" + t.key));
+  plan.needs_file = true;
+  return plan;
+}
+
+LaunchPlan plan_open_webui(const Target& t) {
+  LaunchPlan plan;
+  // Without the last one, the addresses of its first start are kept in its database.
+  plan.environment = {{"OPENAI_API_BASE_URL", t.url + "/v1"},
+                      {"OPENAI_API_KEY", t.key},
+                      {"DEFAULT_MODELS", t.model},
+                      {"ENABLE_PERSISTENT_CONFIG", "False"}};
+  plan.command = {"open-webui", "serve", "--port", "3000"};  // its own default is that of redline serve
+  return plan;
+}
+
+LaunchPlan plan_librechat(const Target& t) {
+  LaunchPlan plan;
+  plan.place = "librechat.yaml of LibreChat, below endpoints:";
+  plan.text = fmt::format(
+      "  custom:\n    - name: \"Redline\"\n      apiKey: {}\n      baseURL: {}\n      models:\n        default: [{}]\n"
+      "        fetch: true\n      titleConvo: true\n      titleModel: \"current_model\"\n"
+      "      modelDisplayLabel: \"Redline\"\n",
+      quoted(t.key), quoted(t.url + "/v1"), quoted(t.model));
+  return plan;
+}
+
+LaunchPlan plan_anythingllm(const Target& t) {
+  LaunchPlan plan;
+  plan.environment = {{"LLM_PROVIDER", "generic-openai"},
+                      {"GENERIC_OPEN_AI_BASE_PATH", t.url + "/v1"},
+                      {"GENERIC_OPEN_AI_API_KEY", t.key},
+                      {"GENERIC_OPEN_AI_MODEL_PREF", t.model}};
+  if (t.context > 0) plan.environment.emplace_back("GENERIC_OPEN_AI_MODEL_TOKEN_LIMIT", std::to_string(t.context));
+  plan.place = "the .env file of AnythingLLM";
+  for (const auto& [name, value] : plan.environment) plan.text += fmt::format("{}={}\n", name, quoted(value));
+  return plan;
+}
+
+LaunchPlan plan_llama_vim(const Target& t) {
+  LaunchPlan plan;
+  plan.place = "vimrc, before llama.vim is loaded";
+  plan.text = fmt::format("let g:llama_config = {{'endpoint_fim': {}, 'endpoint_inst': {}, 'api_key': {}}}",
+                          quoted(t.url + "/infill"), quoted(t.url + "/v1/chat/completions"), quoted(t.key));
+  plan.command = {"vim", "--cmd", plan.text};
+  plan.text += '\n';
+  return plan;
+}
+
+/// The variables that OpenAI's own library reads, and so the agents made with it.
+LaunchPlan plan_openai(const Target& t) {
+  LaunchPlan plan;
+  plan.environment = {{"OPENAI_BASE_URL", t.url + "/v1"},
+                      {"OPENAI_API_BASE", t.url + "/v1"},  // LangChain and LlamaIndex
+                      {"OPENAI_API_KEY", t.key},
+                      {"OPENAI_MODEL", t.model}};
+  return plan;
+}
+
 constexpr Program kPrograms[] = {
     {"claude", "Claude Code", "npm install -g @anthropic-ai/claude-code", plan_claude},
     {"codex", "Codex", "npm install -g @openai/codex", plan_codex},
@@ -204,6 +272,13 @@ constexpr Program kPrograms[] = {
     {"continue", "Continue", "npm install -g @continuedev/cli", plan_continue},
     {"goose", "Goose", "see its documentation", plan_goose},
     {"zed", "Zed", "see its documentation", plan_zed},
+    {"litellm", "litellm's proxy", "pip install 'litellm[proxy]'", plan_litellm},
+    {"open-webui", "Open WebUI", "pip install open-webui", plan_open_webui},
+    {"librechat", "LibreChat", "see its documentation", plan_librechat},
+    {"anythingllm", "AnythingLLM", "see its documentation", plan_anythingllm},
+    {"llama.vim", "llama.vim", "see its documentation", plan_llama_vim},
+    {"openai", "Programs with OpenAI's library (Agents SDK, LangChain, LlamaIndex, smolagents)", "pip install openai",
+     plan_openai},
 };
 
 /// As a shell reads it.
@@ -280,7 +355,10 @@ Result<std::string> merged_settings(const LaunchPlan& plan, const std::string& b
 Status write_settings(const Program& program, const LaunchPlan& plan, Terminal& terminal) {
   if (plan.file.empty())
     return invalid_argument("flag --write: {} takes its settings from {}; see redline launch {}", program.title,
-                            plan.setup.empty() ? "the environment" : "a command", program.name);
+                            !plan.place.empty()  ? plan.place
+                            : plan.setup.empty() ? "the environment"
+                                                 : "a command",
+                            program.name);
   REDLINE_ASSIGN(const std::optional<std::string> before, read_program_settings(plan.file));
   REDLINE_ASSIGN(const std::string text, merged_settings(plan, before.value_or("")));
   if (before == text) {
@@ -316,7 +394,8 @@ void print_plan(const Program& program, const LaunchPlan& plan, const Target& ta
   terminal.print("# {} with {} at {}\n", program.title, target.model, target.url);
   for (const auto& [name, value] : plan.environment) terminal.print("export {}={}\n", name, shell_word(value));
   if (!plan.setup.empty()) terminal.print("{}\n", shell_line(plan.setup));
-  terminal.print("{}\n", shell_line(plan.command));
+  if (!plan.command.empty()) terminal.print("{}\n", shell_line(plan.command));
+  if (!plan.place.empty()) terminal.print("\n# {}\n{}", plan.place, plan.text);
   if (plan.file.empty()) return;
   terminal.print("\n# {}, which redline launch {} --write writes\n{}", plan.file, program.name,
                  plan.json.is_null() ? plan.text : to_text(plan.json) + "\n");
@@ -345,6 +424,9 @@ Status run_launch(const LaunchArgs& args, Terminal& terminal) {
     if (args.program == p.name) program = &p;
   REDLINE_ASSIGN(const Target target, find_target(args));
   LaunchPlan plan = program->plan(target);
+  if (args.runs && plan.command.empty())
+    return invalid_argument("flag --run: {} is not started by one command; see redline launch {}", program->title,
+                            program->name);
   if (args.writes || (args.runs && plan.needs_file)) REDLINE_TRY(write_settings(*program, plan, terminal));
   if (!args.runs) {
     if (!args.writes) print_plan(*program, plan, target, terminal);

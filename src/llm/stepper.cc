@@ -349,7 +349,7 @@ Status Stepper::run(std::span<const StepEntry> batch) {
   return executable_.run(context);
 }
 
-Status Stepper::step(std::span<const StepEntry> batch) {
+Status Stepper::step(std::span<const StepEntry> batch, const std::function<Status()>& check_logits) {
   REDLINE_TRY(check_limits(batch));
   const auto start = std::chrono::steady_clock::now();
   Status status;
@@ -358,6 +358,7 @@ Status Stepper::step(std::span<const StepEntry> batch) {
   } catch (const std::bad_alloc&) {  // page tables; the tensors of the interpreter
     status = out_of_memory("no room for a step of {} sequences", batch.size());
   }
+  if (status.ok() && check_logits) status = check_logits();
   if (status.ok() && bound_)
     bound_seconds_.store(bound_seconds() + bound_(work(batch)), std::memory_order_relaxed);  // under the mutex
   for (const StepEntry& entry : batch) {

@@ -41,8 +41,9 @@ class Stepper {
 
   /// Appends the entries' tokens to their sequences; logits() and hidden() then hold the requested rows, in order. On
   /// error every sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch
-  /// exceeds limits(), or asks for rows that the network does not compute.
-  Status step(std::span<const StepEntry> batch);
+  /// exceeds limits(), or asks for rows that the network does not compute. `check_logits`: called when logits() are
+  /// there; if it fails, so does the step.
+  Status step(std::span<const StepEntry> batch, const std::function<Status()>& check_logits = {});
   /// Returns the logits of the last step, [rows, vocab_size], valid until the next step.
   const float* logits() const { return executable_.output(PortRole::kLogits); }
   /// Returns the hidden states of the last step, [rows, hidden_size], valid until the next step; `number`: which of the

@@ -17,6 +17,15 @@ bool are_numbers(std::span<const float> logits) {
   return broken == 0;
 }
 
+/// Returns a check for Stepper::step(), which writes to `is_broken` whether some of the `count` logits is not finite.
+std::function<Status()> finite_logits(const Stepper& stepper, int64_t count, bool& is_broken) {
+  return [&stepper, count, &is_broken]() -> Status {
+    is_broken = !are_numbers({stepper.logits(), static_cast<size_t>(count)});
+    if (is_broken) return internal("a logit is not finite");
+    return {};
+  };
+}
+
 /// Reads the files of the model, which takes time: the caller holds no mutex.
 Status explain_logits(const ModelInfo& model) {
   return explain_not_finite(internal("a logit is NaN or +inf; the weights, the adapters or the computation are broken"),
@@ -81,24 +90,25 @@ StepEntry TextSequence::step_of(const StepEntry& entry, int64_t begin) const {
   return step;
 }
 
-Status TextSequence::run_steps(const StepEntry& entry, const AfterStep& after_step) {
+Status TextSequence::run_steps(const StepEntry& entry, bool may_stop, bool& is_broken, const AfterStep& after_step) {
   const int64_t count = std::ssize(entry.tokens), length = state_->length();
   REDLINE_TRY(stepper_.check(entry));
   REDLINE_TRY(state_->check_room(count));
   const BatchLimits limits = stepper_.limits();
-  const bool is_one_step = count <= limits.tokens && entry.logit_rows <= limits.logit_rows;
+  // A failed step leaves the state as it was, but a step that has succeeded may have dropped state.
   std::unique_ptr<SequenceState> before;  // null: the length suffices for a rollback
-  if (!is_one_step && stepper_.pool().steps_drop_state()) {
+  const bool is_one_step = count <= limits.tokens && entry.logit_rows <= limits.logit_rows;
+  if (stepper_.pool().steps_drop_state() && (may_stop || !is_one_step)) {
     before = std::make_unique<SequenceState>(stepper_.pool());
     state_->fork_into(*before);
   }
   Status status;
   for (int64_t done = 0; status.ok() && done < count;) {
     const StepEntry step = step_of(entry, done);
-    status = stepper_.step({&step, 1});
+    const int64_t num_logits = step.logit_rows * vocab_size();
+    status = stepper_.step({&step, 1}, finite_logits(stepper_, num_logits, is_broken));
     done += std::ssize(step.tokens);
-    if (status.ok())
-      status = after_step(done, {stepper_.logits(), static_cast<size_t>(step.logit_rows * vocab_size())});
+    if (status.ok()) status = after_step(done, {stepper_.logits(), static_cast<size_t>(num_logits)});
   }
   if (status.ok()) return status;
   if (before) state_ = std::move(before);
@@ -112,9 +122,7 @@ Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> lo
     std::lock_guard lock(stepper_.mutex());
     REDLINE_ASSIGN(const StepEntry entry, this->entry(tokens, logits));
     auto out = logits.begin();
-    return run_steps(entry, [&](int64_t, std::span<const float> rows) -> Status {
-      is_broken = !are_numbers(rows);
-      if (is_broken) return internal("a logit is not finite");
+    return run_steps(entry, false, is_broken, [&](int64_t, std::span<const float> rows) -> Status {
       out = std::copy(rows.begin(), rows.end(), out);
       return {};
     });
@@ -127,15 +135,17 @@ Status TextSequence::append_in_steps(std::span<const int32_t> tokens, int64_t ro
   if (rows < 0) return invalid_argument("logits of {} rows are asked for", rows);
   std::unique_lock lock(stepper_.mutex());
   std::vector<float> logits;
-  return run_steps(entry(tokens, rows), [&](int64_t done, std::span<const float> step_logits) -> Status {
-    logits.assign(step_logits.begin(), step_logits.end());
-    lock.unlock();
-    Status status;
-    if (!are_numbers(logits)) status = explain_logits(model_);
-    else if (!on_step(done, logits)) status = cancelled("cancelled after {} of {} tokens", done, tokens.size());
-    lock.lock();
-    return status;
-  });
+  bool is_broken = false;
+  Status status =
+      run_steps(entry(tokens, rows), true, is_broken, [&](int64_t done, std::span<const float> step_logits) -> Status {
+        logits.assign(step_logits.begin(), step_logits.end());
+        lock.unlock();
+        const bool goes_on = on_step(done, logits);
+        lock.lock();
+        return goes_on ? Status() : cancelled("cancelled after {} of {} tokens", done, tokens.size());
+      });
+  lock.unlock();
+  return is_broken ? explain_logits(model_) : status;
 }
 
 int64_t TextSequence::truncate(int64_t length) {
@@ -184,15 +194,13 @@ Status run_batch(Stepper& stepper, const ModelInfo& model, std::span<BatchEntry>
   if (rows > limits.logit_rows)
     return invalid_argument("logits of {} rows are more than the {} of one step; request fewer or pass fewer sequences",
                             rows, limits.logit_rows);
-  std::vector<int64_t> lengths;
-  lengths.reserve(entries.size());
-  for (const StepEntry& entry : entries) lengths.push_back(entry.state->length());
-  REDLINE_TRY(stepper.step(entries));
-  if (!are_numbers({stepper.logits(), static_cast<size_t>(rows * model.vocab_size)})) {
-    for (size_t i = 0; i < entries.size(); ++i) entries[i].state->truncate(lengths[i]);
+  bool is_broken = false;
+  Status status = stepper.step(entries, finite_logits(stepper, rows * model.vocab_size, is_broken));
+  if (is_broken) {
     lock.unlock();
     return explain_logits(model);
   }
+  REDLINE_TRY(status);
   std::vector<const float*> logits;
   logits.reserve(batch.size());
   int64_t largest = 0;

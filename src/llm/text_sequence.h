@@ -28,9 +28,10 @@ class TextSequence final : public Sequence {
   /// Called after each step of an append. `done`: tokens appended so far; the logits of the step's rows are valid
   /// during the call.
   using AfterStep = std::function<Status(int64_t done, std::span<const float> logits)>;
-  /// Runs the steps of an append. If one of them or `after_step` fails, the sequence does not change. The caller holds
-  /// the stepper's mutex.
-  Status run_steps(const StepEntry& entry, const AfterStep& after_step);
+  /// Runs the steps of an append. If one of them or `after_step` fails, or logits are not finite, the sequence does not
+  /// change. `may_stop`: `after_step` can fail. `is_broken`: set to whether logits are not finite; `after_step` is not
+  /// called with them. The caller holds the stepper's mutex.
+  Status run_steps(const StepEntry& entry, bool may_stop, bool& is_broken, const AfterStep& after_step);
   /// Returns the part of `entry` from token `begin` on that fits in one step.
   StepEntry step_of(const StepEntry& entry, int64_t begin) const;
   Stepper& stepper_;

@@ -215,9 +215,9 @@ Status BatchOutput::append(std::string_view line) {
 
 Status BatchOutput::close() {
   const int descriptor = std::exchange(descriptor_, -1);
-  const bool is_synced = ::fsync(descriptor) == 0 || errno == EINVAL;
-  if (const int error = errno; ::close(descriptor) != 0 || !is_synced)
-    return io("{}: writing failed: {}", path_, std::strerror(error));
+  int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+  if (::close(descriptor) != 0 && error == 0) error = errno;
+  if (error != 0) return io("{}: writing failed: {}", path_, std::strerror(error));
   return {};
 }
 

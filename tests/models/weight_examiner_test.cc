@@ -125,6 +125,74 @@ TEST(BrokenWeights, EveryCallForLogitsNamesTheTensor) {
   }
 }
 
+// A step drops state: earlier recurrent states, and pages that leave a window. So a step whose logits are not finite
+// must be undone before it drops them.
+class BrokenStep : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BrokenStep, LeavesTheSequenceAsItWas) {
+  const std::string source = golden_root() + "/" + GetParam();
+  const SafetensorsFile file = SafetensorsFile::read(source + "/model.safetensors");
+  std::string embedding;
+  for (const auto& [name, tensor] : file.header.items())
+    if (name.find("embed") != std::string::npos) embedding = name;
+  ASSERT_FALSE(embedding.empty());
+  constexpr int32_t kBroken = 63;  // only steps with this token have logits that are NaN
+  const TemporaryFolder folder;
+  write_broken(source, folder.path(), embedding, kBroken * file.header[embedding]["shape"][1].get<int64_t>(), kNaN);
+  const auto engine = TextEngine::open(
+      folder.path(), {.threads = 2, .dtype = ComputeType::kF32, .context = 2048, .max_batch_tokens = 512});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  const auto tokens = [](int32_t count, int32_t seed) {
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < count; ++i) ids.push_back((seed * 31 + i * 17 + i * i / 7) % kBroken);
+    return ids;
+  };
+  // More tokens than a window keeps behind its border.
+  std::vector<int32_t> broken = tokens(400, 3);
+  broken.back() = kBroken;
+  const std::vector<int32_t> first = tokens(30, 1), second = tokens(40, 2), next = tokens(5, 4);
+  std::vector<float> logits(static_cast<size_t>((*engine)->info().vocab_size));
+  const auto begin = [&] {
+    auto sequence = (*engine)->new_sequence().value();
+    EXPECT_TRUE(sequence->forward(first).ok());
+    EXPECT_TRUE(sequence->forward(second).ok());
+    return sequence;
+  };
+  const auto expect_as_before = [&](Sequence& sequence, const char* what) {
+    const auto other = begin();
+    EXPECT_EQ(sequence.length(), 70) << what;
+    EXPECT_EQ(*sequence.forward(next), *other->forward(next)) << what;
+    EXPECT_EQ(sequence.truncate(70), other->truncate(70)) << what;
+    EXPECT_EQ(*sequence.forward(next), *other->forward(next)) << what;
+  };
+  const auto one = begin(), two = begin();
+  std::vector<float> more(logits.size());
+  std::vector<BatchEntry> batch = {{one.get(), broken, logits}, {two.get(), next, more}};
+  EXPECT_EQ((*engine)->run_batch(batch).code(), Code::io);
+  expect_as_before(*one, "run_batch");
+  expect_as_before(*two, "run_batch, the other sequence");
+  const auto three = begin();
+  EXPECT_EQ(three->forward(broken).status().code(), Code::io);
+  expect_as_before(*three, "forward");
+  EXPECT_EQ(three->truncate(0), 0);
+  const auto four = begin(), five = begin();
+  EXPECT_EQ(four->append_in_steps(broken, 1, [](int64_t, std::span<const float>) { return true; }).code(), Code::io);
+  expect_as_before(*four, "append_in_steps");
+  const std::vector<int32_t> good = tokens(400, 5);
+  EXPECT_EQ(five->append_in_steps(good, 1, [](int64_t, std::span<const float>) { return false; }).code(),
+            Code::cancelled);
+  expect_as_before(*five, "append_in_steps, cancelled");
+  // The state before the last step is kept, so a failed step must not replace it.
+  const auto six = begin();
+  EXPECT_EQ(six->forward(broken).status().code(), Code::io);
+  EXPECT_EQ(six->truncate(30), 30);
+  const auto fresh = (*engine)->new_sequence().value();
+  ASSERT_TRUE(fresh->forward(first).ok());
+  EXPECT_EQ(*six->forward(next), *fresh->forward(next));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BrokenStep, ::testing::Values("mamba2", "qwen3_next", "qwen3_5", "mistral_window"));
+
 TEST(BrokenWeights, OfEmbeddings) {
   const TemporaryFolder folder;
   write_broken(golden_root() + "/encoders/bert", folder.path(), "encoder.layer.0.output.dense.weight", 3, kInfinity);

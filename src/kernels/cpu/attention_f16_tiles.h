@@ -1,5 +1,5 @@
-// Attention over float16 KV pages by float16 tile products, for many query rows of text models (over 600 lines: the
-// steps of a pass run between one another and share its state).
+// Attention over float16 KV pages by float16 tile products, for many query rows of text models. It is
+// over 600 lines of text because the steps of a pass run between one another and share its state.
 //
 // Keys and values are read where kv_append put them: float16 pages have the order of the right operand of a tile
 // product, for keys [head_dim][positions] and for values [positions][head_dim]. Only incomplete tiles and pages that

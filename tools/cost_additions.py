@@ -21,9 +21,9 @@ def add_text_family(tree):
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
-  return build_llama_decoder("starling", std::move(c), checkpoint, {.qkv = true});
+  return build_llama_decoder("starling", std::move(c), checkpoint, outputs, {.qkv = true});
 }
 
 }  // namespace

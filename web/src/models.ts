@@ -64,6 +64,16 @@ export const noteNoTemplate = (id: string) => {
   withoutTemplate.value = [...withoutTemplate.value, id];
 };
 
+/**
+ * Returns the type of most weights in a list such as "f32 x61, q4_1 x210, q8_0 x1". Norms are f32 in files of every type, so
+ * f32 is returned only if there is no other.
+ */
+export function mainType(weightTypes: string): string {
+  const types = weightTypes.split(', ').map((t) => t.split(' x'));
+  const others = types.filter(([name]) => name !== 'f32');
+  return (others.length ? others : types).reduce((a, b) => (Number(b[1]) > Number(a[1]) ? b : a))[0];
+}
+
 function toModels(entries: ModelEntry[]): Model[] {
   return entries
     .filter((e) => !e.parent)

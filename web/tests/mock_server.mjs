@@ -128,7 +128,7 @@ export class MockServer {
   models() {
     const text = (id, capabilities, meta) => ({ id, object: 'model', created: 1, owned_by: 'redline', max_model_len: 4096, meta: { ...meta, capabilities } });
     const list = [
-      text('qwen2.5-0.5b', this.hasTemplate ? ['chat', 'completion'] : ['completion'], { architecture: 'qwen2', n_params: 494032768, weight_types: 'q4_k x168' }),
+      text('qwen2.5-0.5b', this.hasTemplate ? ['chat', 'completion'] : ['completion'], { architecture: 'qwen2', n_params: 494032768, weight_types: 'f32 x121, q4_k x157, q6_k x12' }),
       { id: 'qwen2.5-0.5b:tolstoy', object: 'model', parent: 'qwen2.5-0.5b' },
       { id: 'qwen2.5-0.5b:shout', object: 'model', parent: 'qwen2.5-0.5b' },
       text('redline-tales', ['completion'], { architecture: 'llama', n_params: 7300000, weight_types: 'bf16 x57' }),

@@ -1,14 +1,13 @@
 // The page in headless Chromium, against a mock of the server.
 //   REDLINE_CHROMIUM=/path/to/chromium npm test
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { after, before, beforeEach, afterEach, test } from 'node:test';
 import axe from 'axe-core';
-import { chromium } from 'playwright-core';
 import { bundle } from '../build.mjs';
+import { executablePath, launch, openPage } from './browser.mjs';
 import { kMarkdown, MockServer } from './mock_server.mjs';
 
-const executablePath = [process.env.REDLINE_CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((p) => p && existsSync(p));
 const skip = executablePath ? false : 'no Chromium is installed; REDLINE_CHROMIUM names one';
 const check = (name, run) => test(name, { skip, timeout: 60000 }, run);
 
@@ -17,7 +16,7 @@ let files, browser, server, context, page, problems;
 before(async () => {
   if (skip) return;
   files = await bundle();
-  browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  browser = await launch();
 });
 after(async () => browser?.close());
 
@@ -38,20 +37,7 @@ afterEach(async () => {
 
 async function open(options = {}, script) {
   await context?.close();
-  context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', permissions: ['clipboard-read', 'clipboard-write'], ...options });
-  page = await context.newPage();
-  page.setDefaultTimeout(30000);
-  problems = [];
-  page.on('pageerror', (e) => problems.push(`${e.message}\n${e.stack}`));
-  page.on('console', (m) => {
-    if (m.type() === 'error' && !/Failed to load resource|ERR_/.test(m.text())) problems.push(m.text());
-  });
-  page.on('request', (r) => {
-    if (!r.url().startsWith(server.url) && !/^(blob|data):/.test(r.url())) problems.push(`a request to ${r.url()}`);
-  });
-  if (script) await page.addInitScript(script);
-  await page.goto(server.url);
-  await page.getByText('Connected').first().waitFor({ state: 'attached' });
+  ({ context, page, problems } = await openPage(browser, server.url, options, script));
 }
 
 const button = (name, from = page) => from.getByRole('button', { name, exact: typeof name === 'string' });
@@ -90,6 +76,13 @@ check('speed and reused tokens are shown', async () => {
   assert.match(stats, /4 tokens/);
   assert.match(stats, /tok\/s/);
   assert.match(stats, /\d+ of \d+ reused/);
+});
+
+check('the type of most weights is shown, not that of the norms', async () => {
+  server.text = 'ok';
+  await ask('x');
+  await answered();
+  assert.equal(await last().locator('.what').innerText(), '494M · q4_k');
 });
 
 check('reasoning is folded, whether the server splits it or not', async () => {

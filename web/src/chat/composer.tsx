@@ -1,7 +1,7 @@
 // Where a message is written: text, files by button, paste or drag, model and settings.
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { billions, chosenModel, model, textModels } from '../models';
+import { billions, chosenModel, mainType, model, textModels } from '../models';
 import { connection } from '../api';
 import { Area } from '../ui/controls';
 import { Icon } from '../ui/icons';
@@ -57,7 +57,7 @@ export function ModelMenu({ side }: { side: 'above' | 'below' }) {
       header="Models"
       items={textModels.value.map((t) => ({
         label: t.id,
-        note: [billions(t.parameters), t.weightTypes.split(' ')[0], t.context ? `${t.context.toLocaleString('en-US')} tokens` : '']
+        note: [billions(t.parameters), mainType(t.weightTypes), t.context ? `${t.context.toLocaleString('en-US')} tokens` : '']
           .filter(Boolean)
           .join(' · '),
         checked: t.id === m.id,

@@ -1,7 +1,7 @@
 // One message, its branches and what can be done with it.
 import { useEffect, useState } from 'preact/hooks';
 import { Markdown } from '../markdown';
-import { billions, model, models } from '../models';
+import { billions, mainType, model, models } from '../models';
 import { CopyButton } from '../ui/copy';
 import { Area, Countdown } from '../ui/controls';
 import { Icon } from '../ui/icons';
@@ -212,7 +212,7 @@ export function MessageView({ chat, message, isLast, editing, onEdit }: {
       {!isUser && (
         <header class="message-head">
           <span class="who">{[name, ...(message.adapters ?? [])].join(' + ')}</span>
-          {info && <span class="what">{[billions(info.parameters), info.weightTypes.split(' ')[0]].filter(Boolean).join(' · ')}</span>}
+          {info && <span class="what">{[billions(info.parameters), mainType(info.weightTypes)].filter(Boolean).join(' · ')}</span>}
         </header>
       )}
       {message.files && (

@@ -1,4 +1,4 @@
-// Headless Chromium for the tests of the page and for its pictures.
+// Headless Chromium for the tests and screenshots of the page.
 import { existsSync } from 'node:fs';
 import { chromium } from 'playwright-core';
 

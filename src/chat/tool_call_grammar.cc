@@ -477,7 +477,7 @@ class ToolCallGrammar {
       if (!not_first.empty())
         for (const char c : tool_calls::kSpaces)
           not_first.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c)});
-      value.text = text_without(stops, normalized(std::move(not_first)));
+      value.text = text_without(stops, normalized(not_first));
     } else if (!rule.texts.empty()) {
       value.text = g_.choice_of_texts(rule.texts);
     }

@@ -436,6 +436,7 @@ Result<Grammar::Expr> SchemaCompiler::string_of(const Schemas& schemas) {
   if (!excluded.empty()) {
     Grammar own;
     std::vector<std::string> texts;
+    texts.reserve(excluded.size());
     for (const Json* value : excluded) texts.push_back(value->get<std::string>());
     REDLINE_ASSIGN(const ByteDfa others, ByteDfa::from(own, own.choice_of_texts(std::move(texts)), deadline_));
     if (!language) {

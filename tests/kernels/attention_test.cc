@@ -8,9 +8,6 @@
 #include "support/special_values.h"
 
 namespace redline {
-namespace isa_generic {
-void attention_by_plain_f16_tiles(const AttentionArgs& args);  // attention.kernel.cc
-}  // namespace isa_generic
 namespace {
 
 constexpr int64_t kEverything = std::numeric_limits<int64_t>::max();
@@ -216,35 +213,24 @@ struct AttentionKernel {
   bool tiles;
   AttentionFn attend;
   std::string name;
-  bool f16_products = false;  ///< float16 tile products, of the set amx_fp16
 
   /// Queries and weights are rounded to bfloat16, as keys and values are.
   bool rounds() const { return format == KvFormat::kBF16; }
   /// The relative error of a weight beyond float32, from rounding and e^x, which is good to 7.5e-5; by tiles of
   /// bfloat16 pages more, see docs/numerics.md.
   double weight_error() const {
-    // 2^f by a polynomial and rounding to 11 bits: 5.1e-4; the score in steps of 2^-11: 1.7e-4; 255 positions that may
-    // lose 2^-20 each: 2.5e-4.
-    if (f16_products) return 9.5e-4;
     if (rounds()) return tiles ? 5.9e-3 : 0x1p-8 + 7.5e-5;
     return tiles ? 0x1p-9 + 1e-4 : 0;
   }
 };
 std::vector<AttentionKernel> kernels_to_test(const CpuKernels& table) {
   std::vector<AttentionKernel> all;
-  constexpr int kF16 = static_cast<int>(KvFormat::kF16);
-  const Result<CpuKernels> amx = cpu_kernels_for("amx"), generic = cpu_kernels_for("generic");
   for (int f = 0; f < kNumKvFormats; ++f) {
     const auto format = static_cast<KvFormat>(f);
     all.push_back({format, false, table.attention_vectors[f], kFormatNames[f]});
     if (table.attention_tiles[f] != nullptr)
-      all.push_back(
-          {format, true, table.attention_tiles[f], fmt::format("{} by tiles", kFormatNames[f]),
-           f == kF16 && amx.ok() && table.has_tile_unit && table.attention_tiles[f] != amx->attention_tiles[f]});
+      all.push_back({format, true, table.attention_tiles[f], fmt::format("{} by tiles", kFormatNames[f])});
   }
-  if (table.attention_vectors[kF16] == generic->attention_vectors[kF16])
-    all.push_back(
-        {KvFormat::kF16, true, isa_generic::attention_by_plain_f16_tiles, "f16 by emulated float16 tiles", true});
   return all;
 }
 std::string describe(const AttentionKernel& kernel, const AttentionCase& c) {
@@ -284,11 +270,10 @@ const AttentionCase kCases[] = {
     {9, 8, 96, 250, 100, 20.0f, true},
 };
 
-/// What a query becomes in scores that are a power of two: the tiles of bfloat16 and of float16 round it.
+/// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
 double query_of(const AttentionKernel& kernel, float q, double scale) {
-  constexpr float kLog2E = 1.44269504f;
-  if (kernel.f16_products) return f16_to_f32(f32_to_f16(q * (static_cast<float>(scale) * kLog2E))) * std::log(2.0);
   if (!kernel.rounds()) return q * scale;
+  constexpr float kLog2E = 1.44269504f;
   return bf16_to_f32(f32_to_bf16(q * (static_cast<float>(scale) * kLog2E))) * std::log(2.0);
 }
 

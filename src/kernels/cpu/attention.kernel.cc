@@ -1,16 +1,9 @@
 // Vector attention for every base set, and the tile version on the portable emulation of the tile unit, for tests.
 #define REDLINE_TILE_UNIT PlainTiles
 #include "kernels/cpu/attention_bf16_chunks.h"
-#include "kernels/cpu/attention_f16_tiles.h"
 #include "kernels/cpu/attention_with_tiles.inc"
 
 namespace redline::REDLINE_ISA_NS {
-
-/// The kernel of amx_fp16 on the portable emulation. In no table: tests call it.
-void attention_by_plain_f16_tiles(const AttentionArgs& a) {
-  PlainF16Tiles unit;
-  attention_by_f16_tiles(unit, a);
-}
 
 void fill_attention(CpuKernels& table) {
   table.attention[static_cast<int>(KvFormat::kF32)] = attention<float>;

@@ -3,12 +3,8 @@
 
 namespace redline::REDLINE_ISA_NS {
 
-void fill_attention(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
 
-void fill_table(CpuKernels& table) {
-  fill_attention(table);
-  fill_peaks(table);
-}
+void fill_table(CpuKernels& table) { fill_peaks(table); }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -134,14 +134,13 @@ class AttentionCase : public KernelCase {
     for (int64_t p = 0; p < count; ++p)
       for (int64_t i = 0; i < d; ++i)
         want[static_cast<size_t>(i)] += weight[static_cast<size_t>(p)] / total * double{values[p * d + i]};
-    // Derived in tests/kernels/attention_test.cc. In calls with many query rows tile products round q to float16, or q
-    // and k to 16 bits of mantissa on units without float16 products; q has bfloat16's 8 if the keys are bfloat16.
-    // Softmax weights are rounded to float16 or bfloat16, v to bfloat16.
+    // Derived in tests/kernels/attention_test.cc. In tile products q and k have 16 bits of mantissa in calls with many
+    // query rows, or q has bfloat16's 8 if the keys are bfloat16; softmax weights and v are rounded to bfloat16.
     const auto n = static_cast<double>(count), dim = static_cast<double>(d);
     const double scores = double{scale()} * std::sqrt(query_norm * key_norm);
     double bound = (2 * (dim + 2) * scores + 2 * (n + 4 * n / 32 + 16)) * 0x1p-24;
     const bool has_bf16 = format_ == KvFormat::kBF16;
-    const double query_bits = has_bf16 ? 0x1p-9 : 0x1p-11;
+    const double query_bits = has_bf16 ? 0x1p-9 : 4 * 0x1p-18;
     const double weight_error = table_.has_tile_unit ? (has_bf16 ? 5.9e-3 : 0x1p-9 + 1e-4) : 0x1p-8 + 7.5e-5;
     if (has_bf16 || (table_.has_tile_unit && format_ != KvFormat::kF32))
       bound += std::expm1(2 * scores * (query_bits + 3 * dim * 0x1p-24)) + 2 * weight_error;

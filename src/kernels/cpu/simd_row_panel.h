@@ -98,6 +98,7 @@ REDLINE_INLINE void store_row_panel(float* p, const RowPanelF32& s, int64_t lane
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 /// Two floats that are loaded together.
+// NOLINTNEXTLINE(modernize-use-using): with using, the order of attributes differs between compilers.
 typedef double double_in_floats __attribute__((may_alias, aligned(4)));
 #endif
 

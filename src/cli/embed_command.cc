@@ -15,6 +15,7 @@
 #include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
+#include "cli/pooling_option.h"
 #include "cli/precision_option.h"
 #include "formats/npy.h"
 #include "redline/embedding.h"
@@ -29,7 +30,6 @@ struct EmbedArgs {
   int64_t dimensions = 0, max_length = 0, max_batch_tokens = 0;
   int threads = 0;
   bool no_normalize = false, truncate = false, interpreter = false, json = false;
-  std::vector<std::string> poolings = {"mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"};
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "Hugging Face or sentence-transformers folder, or GGUF file",
@@ -42,7 +42,7 @@ struct EmbedArgs {
     v(prompt, "prompt", "NAME", "put this prompt of the model before each text",
       {.shown_default = "the model's own", .aliases = {"--prompt-name"}});
     v(pooling, "pooling", "KIND", "make the vector of a text from its tokens in this way",
-      {.choices = poolings, .shown_default = "the model's own"});
+      {.choices = pooling_names(), .shown_default = "the model's own"});
     v(no_normalize, "no-normalize", "", "leave the length that the model gives");
     v(dimensions, "dimensions", "N", "keep the first N elements and normalize again",
       {.min = 1, .max = 1 << 20, .shown_default = "all"});

@@ -8,6 +8,7 @@
 #include "cli/engine_options.h"
 #include "cli/file_kind.h"
 #include "cli/model_name.h"
+#include "cli/pooling_option.h"
 #include "cli/precision_option.h"
 #include "lab/machine/peaks_cache.h"
 #include "redline/embedding.h"
@@ -59,8 +60,7 @@ struct ServeArgs {
     v(pooling, "pooling", "KIND",
       "also answer requests for embeddings with the language models: make the vector of a text from its tokens in this "
       "way; of embedding models, instead of their own way",
-      {.choices = {"mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"},
-       .shown_default = "embedding models only, in their own way"});
+      {.choices = pooling_names(), .shown_default = "embedding models only, in their own way"});
     v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
       {.names_file = true, .shown_default = "the model's own"});
     v(max_sequences, "max-sequences", "N", "texts that are generated at once",

@@ -22,6 +22,19 @@ Symbol unit_of(const Dim& rows) {
   return Symbol::kTokens;
 }
 
+/// Makes the next site of `op`, of which the caller sets what depends on the kind of op.
+std::shared_ptr<AdapterSite> new_site(const Graph& graph, const Op& op, const ValueInfo& weight, size_t index,
+                                      int64_t max_rank) {
+  auto site = std::make_shared<AdapterSite>();
+  site->index = index;
+  site->op = op.name;
+  site->weight = weight.name;
+  site->rows = graph.value(op.outputs[0]).shape[0];
+  site->unit = unit_of(site->rows);
+  site->max_rank = max_rank;
+  return site;
+}
+
 }  // namespace
 
 AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted,
@@ -30,17 +43,11 @@ AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::functi
   for (Op& op : graph.ops) {
     if ((op.def != &kLinear && op.def != &kConv2d) || !wanted(graph.value(op.inputs[1]).name)) continue;
     const ValueInfo& weight = graph.value(op.inputs[1]);
-    auto site = std::make_shared<AdapterSite>();
-    site->index = first_index + sites.size();
-    site->op = op.name;
-    site->weight = weight.name;
+    auto site = new_site(graph, op, weight, first_index + sites.size(), max_rank);
     site->out_features = weight.shape[0].constant();
     site->in_features = num_elements(weight.shape).constant() / site->out_features;
-    site->rows = graph.value(op.outputs[0]).shape[0];
-    site->unit = unit_of(site->rows);
     site->source_row = weight.weight.source_row;
     site->columns = weight.weight.columns;
-    site->max_rank = max_rank;
     if (op.def == &kConv2d) {
       auto attrs = std::any_cast<Conv2dOpAttrs>(op.attrs);
       site->kernel = attrs.kernel;
@@ -61,16 +68,10 @@ AdapterSites add_lookup_sites(Graph& graph, int64_t max_rank, size_t first_index
   for (Op& op : graph.ops) {
     if (op.def != &kEmbedding) continue;
     const ValueInfo& weight = graph.value(op.inputs[0]);
-    auto site = std::make_shared<AdapterSite>();
-    site->index = first_index + sites.size();
-    site->op = op.name;
-    site->weight = weight.name;
+    auto site = new_site(graph, op, weight, first_index + sites.size(), max_rank);
     site->out_features = weight.shape[1].constant();
     site->in_features = weight.shape[0].constant();
     site->is_lookup = true;
-    site->rows = graph.value(op.outputs[0]).shape[0];
-    site->unit = unit_of(site->rows);
-    site->max_rank = max_rank;
     op.attrs = EmbeddingAttrs{site};
     sites.push_back(std::move(site));
   }

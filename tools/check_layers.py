@@ -102,7 +102,8 @@ KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$|cpu_kernels\.inc$")  # the 
 
 # Groups of files in one layer that include each other in a circle. The number may only fall.
 MAX_CIRCLES = 3
-# Those that are not counted: a table with its rows, or the halves of one class or kernel. Files -> why they are one.
+# Circles that are not counted, because they are a table with its rows or the halves of one class or kernel. Maps the files
+# of a circle to the reason.
 ONE_THING = {
     "chat/jinja/methods chat/jinja/objects chat/jinja/operations": "parts of one interpreter: values, their operators and methods",
     "chat/plain_values chat/tool_call_parts chat/tool_call_syntax": "the table of call syntaxes, a row of it, and what rows share",

@@ -20,6 +20,17 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 /// A golden encoder with the tokenizer of tests/golden/tokenizers/bert.json.
+/// A request for the texts of a golden encoder, of which the vectors are not normalized.
+EmbedRequest request_of(const EncoderGolden& golden) {
+  EmbedRequest request;
+  for (size_t i = 0; i < golden.lengths.size(); ++i) {
+    const auto first = golden.tokens.begin() + golden.first_row(i);
+    request.tokens.emplace_back(first, first + golden.lengths[i]);
+  }
+  request.normalize = false;
+  return request;
+}
+
 class EmbeddingFolder : public ::testing::Test {
  protected:
   void make(const std::string& encoder) {
@@ -191,12 +202,7 @@ TEST_F(EmbeddingFolder, TheEmulatedDeviceGivesTheSame) {
 TEST_F(EmbeddingFolder, EveryPoolingIsItsFormula) {
   make("roberta");  // whose token types are all 0, as the engine's
   const EncoderGolden golden = load_encoder_golden("roberta");
-  EmbedRequest request;
-  for (size_t i = 0; i < golden.lengths.size(); ++i) {
-    const auto first = golden.tokens.begin() + golden.first_row(i);
-    request.tokens.emplace_back(first, first + golden.lengths[i]);
-  }
-  request.normalize = false;
+  EmbedRequest request = request_of(golden);
   for (const char* name : {"mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"}) {
     EmbeddingOptions options;
     options.pooling = pooling_from_name(name).value();
@@ -553,12 +559,7 @@ TEST_F(EmbeddingFolder, ADecoderGivesItsLastToken) {
 TEST_F(EmbeddingFolder, ADecoderPoolsTheStatesOfAllTokens) {
   make("qwen3_embedding");
   const EncoderGolden golden = load_encoder_golden("qwen3_embedding");
-  EmbedRequest request;
-  for (size_t i = 0; i < golden.lengths.size(); ++i) {
-    const auto first = golden.tokens.begin() + golden.first_row(i);
-    request.tokens.emplace_back(first, first + golden.lengths[i]);
-  }
-  request.normalize = false;
+  EmbedRequest request = request_of(golden);
   request.keep_token_states = true;
   const std::vector<float> states(golden.hidden.values.begin(), golden.hidden.values.end());
   for (const Pooling pooling :

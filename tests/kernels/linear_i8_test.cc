@@ -9,6 +9,7 @@
 #include "support/isa_test.h"
 #include "support/random_weight.h"
 #include "support/special_values.h"
+#include "support/vector_sets.h"
 
 namespace redline {
 namespace {
@@ -235,20 +236,15 @@ TEST_P(LinearI8, ManyRowsGiveTheBitsOfFew) {
 TEST(LinearI8Sets, GiveTheSameBits) {
   const LinearI8Case c(100, 2112, 37);
   std::vector<float> first;
-  int count = 0;
-  const CpuIsa* isas = cpu_isas(&count);
-  for (int i = 1; i < count; ++i) {
-    if (!isas[i].supported()) continue;
-    const auto table = cpu_kernels_for(isas[i].name);
-    ASSERT_TRUE(table.ok());
-    if (table->worker_begin) table->worker_begin();
-    for (LinearI8Kernel kernel : {table->linear_i8[kType], table->linear_i8_tiles[kType]}) {
-      const std::vector<float> y = c.run(*table, ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
+  for_each_vector_set([&](const char* name, const CpuKernels& table) {
+    if (table.worker_begin) table.worker_begin();
+    for (LinearI8Kernel kernel : {table.linear_i8[kType], table.linear_i8_tiles[kType]}) {
+      const std::vector<float> y = c.run(table, ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
       if (first.empty()) first = y;
-      EXPECT_EQ(first, y) << isas[i].name;
+      EXPECT_EQ(first, y) << name;
     }
-    if (table->worker_end) table->worker_end();
-  }
+    if (table.worker_end) table.worker_end();
+  });
 }
 
 // What LinearEnd adds: the parts by themselves, in the order that gated_linear states.

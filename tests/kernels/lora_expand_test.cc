@@ -3,6 +3,7 @@
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"
+#include "support/vector_sets.h"
 #include "tensor/lora_up.h"
 
 namespace redline {
@@ -196,17 +197,12 @@ TEST(LoraExpandSets, GiveTheSameBits) {
   for (const int64_t rows : {1, 2, 5}) {
     const LoraCase c(rows, 83, 37);
     std::vector<float> first;
-    int count = 0;
-    const CpuIsa* isas = cpu_isas(&count);
-    for (int i = 1; i < count; ++i) {
-      if (!isas[i].supported()) continue;
-      const auto table = cpu_kernels_for(isas[i].name);
-      ASSERT_TRUE(table.ok());
+    for_each_vector_set([&](const char* name, const CpuKernels& table) {
       std::vector<float> y = c.y;
-      table->linear[static_cast<int>(DType::kI8)](c.args(y.data(), scratch.data(), true));
+      table.linear[static_cast<int>(DType::kI8)](c.args(y.data(), scratch.data(), true));
       if (first.empty()) first = y;
-      EXPECT_EQ(first, y) << isas[i].name << ", " << rows << " rows";
-    }
+      EXPECT_EQ(first, y) << name << ", " << rows << " rows";
+    });
   }
 }
 

@@ -193,7 +193,7 @@ TEST(TextEngineAdapters, CompiledEqualsTheInterpreter) {
     // Keys and values in float16 and, on some CPUs, products in bfloat16. The down factors are rounded to bfloat16,
     // 2^-9 each; the up factors too, or to half a step of the largest of 16, 1/254, which is 0.4 % of a normal one.
     EXPECT_LE(error(automatic, want), 5e-2);
-    // Beside converted weights x is rounded to 8 bits; llama_hd6 has no row of whole blocks.
+    // Products with converted weights round x to 8 bits; llama_hd6 has no row of whole blocks.
     if (model == std::string("llama_hd6")) continue;
     interpreted.dtype = automatic.dtype = Precision::kW8A8;
     EXPECT_LE(error(automatic, tiny_logits(base, folder.path(), interpreted)), 9.5e-2);

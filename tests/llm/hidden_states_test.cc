@@ -17,7 +17,7 @@ struct Rows {
   int64_t logits, hidden;
 };
 
-/// What a step of two texts gives: rows of logits, and rows of every hidden state.
+/// The outputs of a step of two texts: rows of logits, and rows of every hidden state.
 struct StepOutputs {
   std::vector<float> logits;
   std::vector<std::vector<float>> hidden;

@@ -61,7 +61,7 @@ void CachedDenoiser::set_views(CacheRow& row, int64_t index) const {
 Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
                                 const StepPoint& at, std::span<float> out) {
   const int64_t images = denoiser_->batch().images;
-  const auto n = static_cast<size_t>(denoiser_->batch().layout.elements());
+  const auto n = static_cast<size_t>(denoiser_->batch().latents.elements());
   if (at.step != step_) {
     step_ = at.step;
     computed_.assign(static_cast<size_t>(images), false);

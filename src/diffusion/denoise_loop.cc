@@ -51,15 +51,14 @@ Status DenoiseLoop::make_solver() {
   solver_name_ = solver_name(config);
   StepPlan plan;
   plan.steps = static_cast<int>(r.num_inference_steps);
-  plan.image_tokens = in_.layout.height / in_.layout.patch * (in_.layout.width / in_.layout.patch);
+  plan.image_tokens = in_.latents.tokens();
   plan.strength = in_.init_latents.empty() ? 1 : r.strength;
   plan.even_sigmas = p_.row->even_sigmas;
   return solver_->set_steps(plan);
 }
 
 void DenoiseLoop::init_latents() {
-  latents_.shape = {in_.images, in_.layout.channels, in_.layout.height, in_.layout.width};
-  std::vector<float>& x = latents_.data;
+  std::vector<float>& x = latents_;
   x.resize(in_.noise.size());
   // As in diffusers: inpainting at full strength starts from pure noise.
   const bool from_noise = in_.init_latents.empty() || (!in_.mask.empty() && in_.request->strength == 1);
@@ -69,12 +68,12 @@ void DenoiseLoop::init_latents() {
 }
 
 Status DenoiseLoop::begin_denoiser() {
-  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.layout, in_.images, in_.request->guidance_scale,
+  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.latents, in_.images, in_.request->guidance_scale,
                                                           in_.positive, in_.guided() ? &in_.negative : nullptr));
   rows_.resize(static_cast<size_t>(batch.rows));
   std::iota(rows_.begin(), rows_.end(), 0);
-  scaled_.resize(latents_.data.size());
-  outputs_.resize(static_cast<size_t>(in_.layout.elements() * batch.rows));
+  scaled_.resize(latents_.size());
+  outputs_.resize(static_cast<size_t>(in_.latents.elements() * batch.rows));
   batch.timesteps.assign(solver_->timesteps().begin(), solver_->timesteps().end());
   batch.mask_latents = std::move(in_.mask_latents);
   return p_.denoiser->begin(std::move(batch));
@@ -99,7 +98,7 @@ Status DenoiseLoop::evaluate(CachedDenoiser& denoiser, int index, const StepPoin
   const auto images = static_cast<size_t>(in_.images);
   const std::span<const int64_t> all = rows_, positive = all.first(images);
   const double timestep = solver_->timesteps()[static_cast<size_t>(index)];
-  solver_->scale_input(index, latents_.data, scaled_);
+  solver_->scale_input(index, latents_, scaled_);
   if (!is_guided(index)) return denoiser.evaluate(positive, scaled_, timestep, at, outputs_);
   if (!in_.request->split_guidance) return denoiser.evaluate(all, scaled_, timestep, at, outputs_);
   REDLINE_TRY(denoiser.evaluate(positive, scaled_, timestep, at, outputs_));
@@ -115,24 +114,30 @@ void DenoiseLoop::guide(std::span<float> output) const {
 // Inpainting by blending: outside the mask the latents are those of the image, at the noise level that was reached.
 void DenoiseLoop::keep_unmasked(int next) {
   if (in_.mask.empty()) return;
-  std::vector<float>& x = latents_.data;
+  std::vector<float>& x = latents_;
   renoised_.resize(x.size());
   solver_->add_noise(next, in_.init_latents, in_.noise, renoised_);
   for (size_t k = 0; k < x.size(); ++k) x[k] = in_.mask[k] * x[k] + (1 - in_.mask[k]) * renoised_[k];
+}
+
+// Returns the latents in the order of diffusers.
+FloatArray DenoiseLoop::planes() const {
+  const LatentShape& shape = in_.latents;
+  return {{in_.images, shape.channels, shape.height, shape.width}, unpacked_images(shape, latents_)};
 }
 
 // The VAE decodes latents that are reduced by averaging squares.
 Result<RgbImage> DenoiseLoop::preview(int index, int64_t image, int64_t max_side) const {
   if (image < 0 || image >= in_.images)
     return invalid_argument("there is no image {} in a batch of {}", image, in_.images);
-  const LatentLayout& layout = in_.layout;
-  const auto n = static_cast<size_t>(layout.elements()), first = static_cast<size_t>(image) * n;
+  const LatentShape& shape = in_.latents;
+  const auto n = static_cast<size_t>(shape.elements()), first = static_cast<size_t>(image) * n;
   std::vector<float> clean(n);
   solver_->predict_clean(index, std::span(before_).subspan(first, n), std::span(outputs_).subspan(first, n), clean);
   const int64_t side = std::max<int64_t>(1, max_side / p_.vae.scale());
-  LatentLayout small;
-  const std::vector<float> means =
-      shrink_latents(clean, layout, (std::max(layout.height, layout.width) + side - 1) / side, small);
+  LatentShape small;
+  const std::vector<float> means = shrink_latents(unpacked_images(shape, clean), shape,
+                                                  (std::max(shape.height, shape.width) + side - 1) / side, small);
   return p_.vae.decode(means, small);
 }
 
@@ -144,31 +149,35 @@ Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step
   REDLINE_ASSIGN(CachedDenoiser denoiser, make_cached_denoiser());
   result.warnings.insert(result.warnings.end(), denoiser.warnings().begin(), denoiser.warnings().end());
   const int steps = solver_->num_steps();
+  RowNoise noise(in_.latents, *in_.generator);
   for (int i = 0; i < steps; ++i) {
     const Clock::time_point step_begin = Clock::now();
     const StepPoint at = step_point(*solver_, i);
     REDLINE_TRY(evaluate(denoiser, i, at));
-    const std::span<float> output = std::span(outputs_).first(latents_.data.size());
+    const std::span<float> output = std::span(outputs_).first(latents_.size());
     if (is_guided(i)) guide(output);
     if (!all_finite(output))
       return internal("step {} of {}: the model's output is not finite; try --dtype f32", i + 1, steps);
-    if (on_step) before_ = latents_.data;
-    REDLINE_TRY(solver_->step(i, output, latents_.data, *in_.generator));
+    if (on_step) before_ = latents_;
+    REDLINE_TRY(solver_->step(i, output, latents_, noise));
     keep_unmasked(i + 1);
     result.step_ms.push_back(ms_since(step_begin));
     result.computed.push_back(denoiser.computed_images());
+    if (!on_step) continue;
+    const FloatArray latents = planes();
+    const std::vector<float> output_planes = unpacked_images(in_.latents, output);
     ImageProgress progress = progress_of(result, i + 1, steps, at);
-    progress.latents = &latents_;
-    progress.output = output.data();
+    progress.latents = &latents;
+    progress.output = output_planes.data();
     progress.preview = [this, i](int64_t image, int64_t max_side) { return preview(i, image, max_side); };
-    if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
+    if (!on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
   warn_of_forecasts(result);
   result.solver = solver_name_;
   result.cache = denoiser.cache().plan().description;
   result.executed_share = denoiser.executed_share();
   result.operations = denoiser.executed_operations();
-  result.latents = std::move(latents_);
+  result.latents = planes();
   result.loop_ms = ms_since(begin);
   return {};
 }

@@ -13,14 +13,15 @@ namespace redline {
 struct DenoiseInputs {
   const ImageRequest* request = nullptr;  ///< the request, with defaults filled in
   int64_t images = 0;
-  LatentLayout layout;
+  LatentShape latents;
   double guidance_scale = 1;            ///< scale of classifier-free guidance; 1: one branch
   PromptConditions positive, negative;  ///< negative: only used with guidance
-  std::vector<float> noise;             ///< [images, channels, height, width]
-  std::vector<float> init_latents;      ///< image to image: [images, channels, height, width]; else empty
-  std::vector<float> mask;  ///< inpainting by blending: [images, channels, height, width], 1 is regenerated; else empty
-  std::vector<float> mask_latents;  ///< inpainting network: [1 or images, 1 + channels, height, width]; else empty
-  NoiseSource* generator = nullptr;
+  // These are in the rows of LatentShape, [images, tokens, columns].
+  std::vector<float> noise;
+  std::vector<float> init_latents;   ///< image to image; else empty
+  std::vector<float> mask;           ///< inpainting by blending: 1 is regenerated; else empty
+  std::vector<float> mask_latents;   ///< as DenoiserBatch::mask_latents
+  NoiseSource* generator = nullptr;  ///< draws in the order of planes
 
   bool guided() const { return guidance_scale != 1; }
 };
@@ -37,6 +38,7 @@ class DenoiseLoop {
  private:
   Status make_solver();
   void init_latents();
+  FloatArray planes() const;
   Status begin_denoiser();
   Result<CachedDenoiser> make_cached_denoiser() const;
   Status evaluate(CachedDenoiser& denoiser, int index, const StepPoint& at);
@@ -49,8 +51,8 @@ class DenoiseLoop {
   DenoiseInputs& in_;
   std::unique_ptr<Solver> solver_;
   std::string solver_name_;
-  FloatArray latents_;
-  std::vector<int64_t> rows_;  ///< rows of the denoiser's batch: all positive ones, then all negative ones
+  std::vector<float> latents_;  ///< [images, tokens, columns], the order in which the network reads them
+  std::vector<int64_t> rows_;   ///< rows of the denoiser's batch: all positive ones, then all negative ones
   std::vector<float> scaled_, outputs_, renoised_;
   std::vector<float> before_;  ///< latents before the step, for previews
 };

@@ -123,19 +123,18 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Exec
 }
 
 SymbolValues Denoiser::sizes(int64_t rows) const {
-  const LatentLayout& l = batch_.layout;
   SymbolValues s;
   s[Symbol::kBatch] = rows;
   s[Symbol::kTextTokens] = batch_.text_tokens;
-  s[Symbol::kImageTokens] = l.height / l.patch * (l.width / l.patch);
-  set_latent_size(s, l.height, l.width);
+  s[Symbol::kImageTokens] = batch_.latents.tokens();
+  set_extents(model_.grid, batch_.latents, s);
   return s;
 }
 
 Status Denoiser::begin(DenoiserBatch batch) {
   batch_ = std::move(batch);
   for (auto& [name, buffer] : states_) buffer = {};
-  const LatentLayout& l = batch_.layout;
+  const LatentShape& l = batch_.latents;
   const SymbolValues one = sizes(1);
   for (const Executable::Port& port : conditions_) {
     const int64_t expected = num_elements(port.shape).eval(one) * batch_.rows;
@@ -150,7 +149,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     REDLINE_TRY(port.dtype == DType::kI32 ? check(batch_.integer_conditions) : check(batch_.conditions));
   }
   REDLINE_TRY(begin_conditions());
-  const size_t mask_elements = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
+  const size_t mask_elements = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.pixels()) : 0;
   if (batch_.mask_latents.size() != mask_elements &&
       batch_.mask_latents.size() != mask_elements * static_cast<size_t>(batch_.images))
     return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
@@ -161,7 +160,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
 
 // Writes the inputs that are constant over the run: one table for all rows, or the batch's value of each row.
 Status Denoiser::begin_conditions() {
-  const LatentLayout& l = batch_.layout;
+  const LatentShape& l = batch_.latents;
   const SymbolValues one = sizes(1);
   const auto values_of = [&](const auto& conditions, const std::string& name,
                              int64_t row_elements) -> Result<decltype(&conditions.begin()->second)> {
@@ -229,44 +228,41 @@ Status Denoiser::run_and_keep(Part& part, std::span<const int64_t> rows) {
 Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
   timestep_ = timestep;
   REDLINE_TRY(invariants_.prepare(timestep, adapters_));
-  const int64_t n = batch_.layout.elements();
-  LatentLayout taken = batch_.layout;
-  if (is_inpainting()) taken.channels = model_.in_channels;
+  const LatentShape& latents = batch_.latents;
   float* to = front_.network.input("latents");
   for (const int64_t row : rows) {
-    const float* planes = x.data() + row % batch_.images * n;
-    if (is_inpainting()) {
-      planes_.assign(planes, planes + n);
-      const size_t mask_elements =
-          static_cast<size_t>((batch_.layout.channels + 1) * batch_.layout.height * batch_.layout.width);
-      const bool is_shared = batch_.mask_latents.size() == mask_elements;
-      const float* mask =
-          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.images) * mask_elements);
-      planes_.insert(planes_.end(), mask, mask + mask_elements);
-      planes = planes_.data();
+    const int64_t image = row % batch_.images;
+    const float* from = x.data() + image * latents.elements();
+    if (!is_inpainting()) {
+      to = std::copy_n(from, latents.elements(), to);
+      continue;
     }
-    pack_latents(taken, planes, to);
-    to += taken.elements();
+    // A row of an inpainting network has the latents, then the mask and the latents of the masked image.
+    const int64_t mask_columns = latents.columns() + 1, mask_elements = latents.tokens() * mask_columns;
+    const bool is_shared = std::ssize(batch_.mask_latents) == mask_elements;
+    const float* mask = batch_.mask_latents.data() + (is_shared ? 0 : image * mask_elements);
+    for (int64_t token = 0; token < latents.tokens(); ++token) {
+      to = std::copy_n(from + token * latents.columns(), latents.columns(), to);
+      to = std::copy_n(mask + token * mask_columns, mask_columns, to);
+    }
   }
   return run_and_keep(front_, rows);
 }
 
 Status Denoiser::run_middle(std::span<const int64_t> rows) { return run_and_keep(middle_, rows); }
 
-void Denoiser::unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const {
-  LatentLayout layout = batch_.layout;
-  layout.channels_last = model_.channels_last_patch;
-  const int64_t tokens = layout.height / layout.patch * (layout.width / layout.patch);
-  const int64_t row_channels = model_.out_channels / (layout.patch * layout.patch);
+void Denoiser::take_output(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const {
+  const LatentShape& latents = batch_.latents;
   for (const int64_t row : rows) {
-    unpack_latents(layout, network_rows, row_channels, out.data() + row * layout.elements());
-    network_rows += tokens * model_.out_channels;
+    take_output_rows(latents, network_rows, model_.out_channels / (latents.patch * latents.patch),
+                     model_.channels_last_patch, out.data() + row * latents.elements());
+    network_rows += latents.tokens() * model_.out_channels;
   }
 }
 
 Status Denoiser::run_tail(std::span<const int64_t> rows, std::span<float> out) {
   REDLINE_TRY(run(tail_, rows));
-  unpack(tail_.network.output("model_output"), rows, out);
+  take_output(tail_.network.output("model_output"), rows, out);
   return {};
 }
 
@@ -281,7 +277,7 @@ Status Denoiser::evaluate(std::span<const int64_t> rows, std::span<const float> 
                           std::span<float> out) {
   REDLINE_TRY(run_front(rows, x, timestep));
   if (!has_parts()) {
-    unpack(front_.network.output("model_output"), rows, out);
+    take_output(front_.network.output("model_output"), rows, out);
     return {};
   }
   REDLINE_TRY(run_middle(rows));

@@ -19,7 +19,7 @@ namespace redline {
 /// r % images.
 struct DenoiserBatch {
   int64_t images = 0, rows = 0;
-  LatentLayout layout;
+  LatentShape latents;
   int64_t text_tokens = 0;
   /// Inputs other than latents and timestep, by name: "text" [rows, text_tokens, text_width], "pooled" [rows,
   /// pooled_width], "guidance" [rows], ...
@@ -28,8 +28,8 @@ struct DenoiserBatch {
   /// The timesteps of the run in order. Values that depend only on the timestep are computed for many of them at once.
   /// Other timesteps may follow.
   std::vector<double> timesteps;
-  /// Input of an inpainting network, equal for all images: mask and latents of the masked image, [1 + channels, height,
-  /// width].
+  /// Input of an inpainting network: the mask and the latents of the masked image, in rows [1 or images, tokens,
+  /// 1 + channels]. One image's rows are used for all.
   std::vector<float> mask_latents;
 };
 
@@ -53,7 +53,8 @@ class Denoiser {
   /// invalid_argument: an input is missing or has another size.
   Status begin(DenoiserBatch batch);
 
-  /// Computes the model output for `rows`. x: [images, channels, height, width]; out: [rows, channels, height, width].
+  /// Computes the model output for `rows`. x: [images, tokens, columns], out: [rows, tokens, columns], both in the rows
+  /// of LatentShape.
   Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, std::span<float> out);
 
   // These run single parts for `rows` (increasing indices into the batch). The outputs of a part for a row are kept
@@ -103,7 +104,7 @@ class Denoiser {
   Status run(Part& part, std::span<const int64_t> rows);
   /// run() for a part with outputs, which are kept in their buffers.
   Status run_and_keep(Part& part, std::span<const int64_t> rows);
-  void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
+  void take_output(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
   Denoiser() = default;
   DenoiserModel model_;
@@ -112,7 +113,6 @@ class Denoiser {
   StepInvariants invariants_;
   Part front_, middle_, tail_;
   DenoiserBatch batch_;
-  std::vector<float> planes_;  ///< planes of one image, with the mask channels of an inpainting network
   double timestep_ = 0;
   /// outputs of parts for later parts and a step cache; the prefix "middle." marks those of the middle
   RowBuffers states_;

@@ -2,12 +2,12 @@
 
 namespace redline {
 
-Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t images, double distilled_guidance,
+Result<DenoiserBatch> make_denoiser_batch(const LatentShape& latents, int64_t images, double distilled_guidance,
                                           const PromptConditions& positive, const PromptConditions* negative) {
   DenoiserBatch batch;
   batch.images = images;
   batch.rows = images * (negative ? 2 : 1);
-  batch.layout = layout;
+  batch.latents = latents;
   batch.text_tokens = positive.tokens;
   if (negative && negative->tokens != positive.tokens)
     return internal("the negative prompt has {} tokens, the prompt {}", negative->tokens, positive.tokens);

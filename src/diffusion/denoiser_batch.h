@@ -8,7 +8,7 @@ namespace redline {
 
 /// Returns a batch with the rows of the prompts, then those of the negative prompt, if any. A single prompt is used for
 /// all images. `negative` may be null. internal: the branches differ in their number of tokens.
-Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t images, double distilled_guidance,
+Result<DenoiserBatch> make_denoiser_batch(const LatentShape& latents, int64_t images, double distilled_guidance,
                                           const PromptConditions& positive, const PromptConditions* negative);
 
 }  // namespace redline

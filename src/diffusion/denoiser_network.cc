@@ -36,7 +36,7 @@ Status DenoiserNetwork::read_latents(const NamedTensor& latents, Call& call) con
         "max_latent_side "
         "{}",
         fmt::join(latents.shape, ", "), channels, model.patch, options_.max_latent_side);
-  b.layout = {model.latent_channels, height, width, model.patch};
+  b.latents = {model.latent_channels, height, width, model.patch};
   const std::span<const float> given = floats_of(latents);
   const size_t half = given.size() / 2;
   call.branches = rows % 2 == 0 && std::equal(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(half),
@@ -47,10 +47,12 @@ Status DenoiserNetwork::read_latents(const NamedTensor& latents, Call& call) con
   b.images = rows / call.branches;
   // If the call has two equal halves, the first half has the latents of all images.
   const int64_t plane = height * width, all = channels * plane, own = model.latent_channels * plane;
+  const LatentShape mask = {channels - model.latent_channels, height, width};
+  call.x.resize(static_cast<size_t>(b.images * own));
+  b.mask_latents.resize(static_cast<size_t>(b.images * mask.elements()));
   for (int64_t i = 0; i < b.images; ++i) {
-    const auto row = given.begin() + i * all;
-    call.x.insert(call.x.end(), row, row + own);
-    b.mask_latents.insert(b.mask_latents.end(), row + own, row + all);
+    pack_latents(b.latents, given.data() + i * all, call.x.data() + i * own);
+    pack_latents(mask, given.data() + i * all + own, b.mask_latents.data() + i * mask.elements());
   }
   return {};
 }
@@ -100,8 +102,7 @@ Result<DenoiserNetwork::Call> DenoiserNetwork::read_call(std::span<const NamedTe
 // new context is added to the batch, and any other call begins a new batch.
 Result<int64_t> DenoiserNetwork::join(const Call& call, const std::string& context) {
   const DenoiserBatch &now = denoiser_->batch(), &given = call.batch;
-  const LatentLayout &a = now.layout, &b = given.layout;
-  bool goes_on = !contexts_.empty() && a.height == b.height && a.width == b.width && now.images == given.images &&
+  bool goes_on = !contexts_.empty() && now.latents == given.latents && now.images == given.images &&
                  now.text_tokens == given.text_tokens && now.timesteps == given.timesteps &&
                  now.mask_latents == given.mask_latents;
   int64_t first = 0;
@@ -177,7 +178,7 @@ Status DenoiserNetwork::run(std::span<const NamedTensor> inputs, std::span<const
   REDLINE_ASSIGN(const NamedTensor* timestep, take_input(inputs, "timestep", 1));
   if (timestep->shape[0] != 1)
     return invalid_argument("\"timestep\" has {} elements; the rows of a call have one timestep", timestep->shape[0]);
-  const int64_t n = call.batch.layout.elements(), rows = call.batch.rows;
+  const int64_t n = call.batch.latents.elements(), rows = call.batch.rows;
   for (const NamedOutput& output : outputs) {
     if (output.name != "model_output") return unknown_output(output, "model_output");
     REDLINE_TRY(expect_room(output, rows * n));
@@ -189,7 +190,8 @@ Status DenoiserNetwork::run(std::span<const NamedTensor> inputs, std::span<const
   REDLINE_TRY(evaluate(call, wanted, static_cast<double>(floats_of(*timestep)[0]), step));
   for (const NamedOutput& output : outputs)
     for (int64_t r = 0; r < rows; ++r)
-      std::copy_n(outputs_.begin() + (first + r) * n, n, output.data.begin() + call.given_row(r) * n);
+      unpack_latents(call.batch.latents, outputs_.data() + (first + r) * n, call.batch.latents.channels,
+                     output.data.data() + call.given_row(r) * n);
   return {};
 }
 

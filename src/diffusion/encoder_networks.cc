@@ -108,18 +108,18 @@ Status AutoencoderNetwork::expect_side(const char* name, int64_t side) const {
 
 Status AutoencoderNetwork::decode(const NamedTensor& latents, std::span<float> out) {
   const int64_t scale = codec_.scale();
-  const LatentLayout layout = {codec_.latent_channels(), latents.shape[2], latents.shape[3]};
-  const LatentLayout pixels = {3, layout.height * scale, layout.width * scale};
-  if (latents.shape[1] != layout.channels)
+  const LatentShape shape = {codec_.latent_channels(), latents.shape[2], latents.shape[3]};
+  const LatentShape pixels = {3, shape.height * scale, shape.width * scale};
+  if (latents.shape[1] != shape.channels)
     return invalid_argument("\"latents\" is [{}]; the autoencoder has {} channels", fmt::join(latents.shape, ", "),
-                            layout.channels);
-  REDLINE_TRY(expect_side("latents", layout.height));
-  REDLINE_TRY(expect_side("latents", layout.width));
+                            shape.channels);
+  REDLINE_TRY(expect_side("latents", shape.height));
+  REDLINE_TRY(expect_side("latents", shape.width));
   REDLINE_TRY(expect_room({"image", out}, latents.shape[0] * pixels.elements()));
   for (int64_t i = 0; i < latents.shape[0]; ++i) {
     const std::span<const float> z =
-        floats_of(latents).subspan(static_cast<size_t>(i * layout.elements()), static_cast<size_t>(layout.elements()));
-    REDLINE_ASSIGN(const std::span<const float> rows, codec_.decode_rows(z, layout));
+        floats_of(latents).subspan(static_cast<size_t>(i * shape.elements()), static_cast<size_t>(shape.elements()));
+    REDLINE_ASSIGN(const std::span<const float> rows, codec_.decode_rows(z, shape));
     unpack_latents(pixels, rows.data(), 3, out.data() + i * pixels.elements());
   }
   return {};
@@ -127,11 +127,11 @@ Status AutoencoderNetwork::decode(const NamedTensor& latents, std::span<float> o
 
 Status AutoencoderNetwork::encode(const NamedTensor& image, std::span<float> out) {
   const int64_t scale = codec_.scale(), columns = codec_.moment_columns();
-  const LatentLayout pixels = {3, image.shape[2], image.shape[3]};
+  const LatentShape pixels = {3, image.shape[2], image.shape[3]};
   if (image.shape[1] != 3 || pixels.height % scale != 0 || pixels.width % scale != 0)
     return invalid_argument("\"image\" is [{}]; it has 3 channels and sides that are multiples of {}",
                             fmt::join(image.shape, ", "), scale);
-  const LatentLayout moments = {columns, pixels.height / scale, pixels.width / scale};
+  const LatentShape moments = {columns, pixels.height / scale, pixels.width / scale};
   REDLINE_TRY(expect_side("image", moments.height));
   REDLINE_TRY(expect_side("image", moments.width));
   REDLINE_TRY(expect_room({"moments", out}, image.shape[0] * moments.elements()));

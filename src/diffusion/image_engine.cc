@@ -118,7 +118,7 @@ Status GenerateTask::resolve() {
   in_.images = std::max(r.batch, prompts);
   REDLINE_TRY(take_guidance_scale());
   const DenoiserModel& model = p_.denoiser->model();
-  in_.layout = {model.latent_channels, r.height / p_.vae.scale(), r.width / p_.vae.scale(), model.patch};
+  in_.latents = {model.latent_channels, r.height / p_.vae.scale(), r.width / p_.vae.scale(), model.patch};
   generators_ = std::make_unique<TorchGenerators>(r.seed, r.seed_each ? in_.images : 1);
   in_.generator = generators_.get();
   return {};
@@ -274,16 +274,16 @@ void GenerateTask::add_time_ids() {
 }
 
 Status GenerateTask::draw_noise() {
-  const LatentLayout& l = in_.layout;
+  const LatentShape& l = in_.latents;
   const std::vector<int64_t> shape = {in_.images, l.channels, l.height, l.width};
   if (const std::shared_ptr<const FloatArray>& given = request_.init_noise) {
     if (given->shape != shape)
       return invalid_argument("init_noise is [{}], the request asks for [{}]", fmt::join(given->shape, ", "),
                               fmt::join(shape, ", "));
-    in_.noise = given->data;
+    in_.noise = packed_images(l, given->data);
   } else {
     in_.noise.resize(static_cast<size_t>(l.elements() * in_.images));
-    generators_->draw(in_.noise);
+    RowNoise(l, *generators_).draw(in_.noise);
   }
   return {};
 }
@@ -297,13 +297,17 @@ Status GenerateTask::encode_init_image() {
   const bool takes_mask = p_.denoiser->is_inpainting();
   if (takes_mask && r.strength == 1) return {};
   const std::vector<float> pixels = pixel_values(r.init_image.get(), nullptr, r.width, r.height);
-  REDLINE_ASSIGN(const std::vector<float> drawn, p_.vae.encode(pixels, in_.layout, *generators_));
+  REDLINE_ASSIGN(const std::vector<float> planes, p_.vae.encode(pixels, in_.latents, *generators_));
+  const std::vector<float> drawn = packed_images(in_.latents, planes);
   for (int64_t i = 0; i < in_.images / generators_->count(); ++i)
     in_.init_latents.insert(in_.init_latents.end(), drawn.begin(), drawn.end());
   if (!r.mask || takes_mask) return {};
-  const std::vector<float> plane = latent_mask(r.mask.get(), in_.layout, p_.vae.scale());
-  for (int64_t i = 0; i < in_.images * in_.layout.channels; ++i)
-    in_.mask.insert(in_.mask.end(), plane.begin(), plane.end());
+  const std::vector<float> plane = latent_mask(r.mask.get(), in_.latents, p_.vae.scale());
+  std::vector<float> all_channels;
+  for (int64_t i = 0; i < in_.latents.channels; ++i)
+    all_channels.insert(all_channels.end(), plane.begin(), plane.end());
+  const std::vector<float> rows = packed_images(in_.latents, all_channels);
+  for (int64_t i = 0; i < in_.images; ++i) in_.mask.insert(in_.mask.end(), rows.begin(), rows.end());
   return {};
 }
 
@@ -317,27 +321,31 @@ Status GenerateTask::encode_mask_latents() {
   // Without a mask the whole image is regenerated, so none of it is kept.
   const std::vector<float> pixels =
       pixel_values(r.mask ? r.init_image.get() : nullptr, r.mask.get(), r.width, r.height);
-  REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.layout, *generators_));
-  const std::vector<float> mask = latent_mask(r.mask.get(), in_.layout, p_.vae.scale());
-  const auto n = static_cast<std::ptrdiff_t>(in_.layout.elements());
+  REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.latents, *generators_));
+  const std::vector<float> mask = latent_mask(r.mask.get(), in_.latents, p_.vae.scale());
+  const auto n = static_cast<std::ptrdiff_t>(in_.latents.elements());
+  std::vector<float> planes;
   for (auto at = kept.begin(); at != kept.end(); at += n) {
-    in_.mask_latents.insert(in_.mask_latents.end(), mask.begin(), mask.end());
-    in_.mask_latents.insert(in_.mask_latents.end(), at, at + n);
+    planes.insert(planes.end(), mask.begin(), mask.end());
+    planes.insert(planes.end(), at, at + n);
   }
+  LatentShape with_mask = in_.latents;
+  ++with_mask.channels;
+  in_.mask_latents = packed_images(with_mask, planes);
   return {};
 }
 
 Status GenerateTask::decode() {
   const Clock::time_point begin = Clock::now();
-  const LatentLayout layout = in_.layout;
-  const auto n = static_cast<size_t>(layout.elements());
-  if (const int64_t tile = p_.vae.tile_pixels(layout); tile > 0 && p_.options.vae_tile == 0)
+  const LatentShape& shape = in_.latents;
+  const auto n = static_cast<size_t>(shape.elements());
+  if (const int64_t tile = p_.vae.tile_pixels(shape); tile > 0 && p_.options.vae_tile == 0)
     result_.warnings.push_back(fmt::format(
         "decoding the whole image at once would take more than 4 GiB: the vae decodes blended tiles of {} pixels; use "
         "--vae-tile off to decode it whole",
         tile));
   for (size_t i = 0; i < static_cast<size_t>(in_.images); ++i) {
-    REDLINE_ASSIGN(RgbImage image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), layout));
+    REDLINE_ASSIGN(RgbImage image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), shape));
     if (request_.keep_unmasked && request_.mask) keep_unmasked(*request_.init_image, *request_.mask, image);
     result_.images.push_back(std::move(image));
   }
@@ -445,15 +453,15 @@ Result<std::vector<RgbImage>> DiffusionEngine::decode(const FloatArray& latents)
       shape[3] > most)
     return invalid_argument("latents are [{}]; this pipeline decodes [images, {}, 1..{}, 1..{}]",
                             fmt::join(shape, ", "), channels, most, most);
-  const LatentLayout layout = {channels, shape[2], shape[3], p.denoiser->model().patch};
-  const auto n = static_cast<size_t>(layout.elements());
+  const LatentShape one = {channels, shape[2], shape[3], p.denoiser->model().patch};
+  const auto n = static_cast<size_t>(one.elements());
   if (latents.data.size() != n * static_cast<size_t>(shape[0]))
     return invalid_argument("latents [{}] have {} elements", fmt::join(shape, ", "), latents.data.size());
   if (!std::all_of(latents.data.begin(), latents.data.end(), [](float value) { return std::isfinite(value); }))
     return invalid_argument("the latents have values that are not finite");
   std::vector<RgbImage> images;
   for (size_t i = 0; i < static_cast<size_t>(shape[0]); ++i) {
-    Result<RgbImage> image = p.vae.decode(std::span(latents.data).subspan(i * n, n), layout);
+    Result<RgbImage> image = p.vae.decode(std::span(latents.data).subspan(i * n, n), one);
     if (!image.ok()) return explained(image.status());
     images.push_back(std::move(image).value());
   }

@@ -68,7 +68,7 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
     SymbolValues& bounds = network.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = options.max_text_tokens;
-    set_latent_size(bounds, options.max_latent_side, options.max_latent_side);
+    const LatentShape largest = {.height = options.max_latent_side, .width = options.max_latent_side};
     if (const auto row = find_text_encoder(class_name); row.ok()) {
       REDLINE_TRY(convert_image_weights(checkpoint, text_encoder_precision(type)));
       REDLINE_ASSIGN(TextEncoderModel model, (*row)->build(checkpoint).within(class_name));
@@ -77,6 +77,7 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
     if (const auto row = find_autoencoder(class_name); row.ok()) {
       REDLINE_TRY(convert_image_weights(checkpoint, autoencoder_precision(type)));
       REDLINE_ASSIGN(AutoencoderModel model, (*row)->build(checkpoint).within(class_name));
+      set_extents(model.grid, largest, bounds);
       return AutoencoderNetwork::make(std::move(model), std::move(runtime), network, options);
     }
     REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser(class_name));
@@ -84,6 +85,7 @@ Result<std::unique_ptr<ImageNetwork>> ImageNetwork::open(const std::string& clas
     BlockSplit blocks(options.front_blocks, options.tail_blocks);
     blocks.modulated = true;  // the step cache is set later
     REDLINE_ASSIGN(DenoiserModel model, row->build(checkpoint, blocks).within(class_name));
+    set_extents(model.grid, largest, bounds);
     bounds[Symbol::kBatch] = options.max_batch;
     const int64_t tokens = options.max_latent_side / model.patch;
     bounds[Symbol::kImageTokens] = tokens * tokens;

@@ -33,7 +33,7 @@ class DenoiserNetwork final : public ImageNetwork {
   struct Call {
     int64_t branches = 1;
     DenoiserBatch batch;
-    std::vector<float> x;  ///< [images, latent_channels, height, width]
+    std::vector<float> x;  ///< [images, tokens, columns], the rows of LatentShape
     /// Returns the row of the call that becomes row r of `batch`.
     int64_t given_row(int64_t r) const { return branches == 2 ? (r + batch.images) % batch.rows : r; }
   };

@@ -114,7 +114,7 @@ class PipelineLoader {
     SymbolValues& bounds = network_.bounds;
     bounds[Symbol::kBatch] = p_.options.max_batch;
     bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
-    set_latent_size(bounds, side, side);
+    set_extents(model.grid, {.height = side, .width = side}, bounds);
     REDLINE_ASSIGN(p_.denoiser,
                    Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, resources_of(*p_.runtime))
                        .within(weights.path));
@@ -130,6 +130,8 @@ class PipelineLoader {
 
   Status open_vae(AutoencoderModel autoencoder) {
     network_.bounds[Symbol::kBatch] = 1;
+    const int64_t side = p_.options.max_side / autoencoder.scale;
+    set_extents(autoencoder.grid, {.height = side, .width = side}, network_.bounds);
     const int64_t channels = p_.denoiser->model().latent_channels;
     if (autoencoder.latent_channels != channels)
       return invalid_argument("{}: the vae has {} latent channels, the {} {}", path_, autoencoder.latent_channels,

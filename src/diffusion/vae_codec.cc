@@ -26,41 +26,44 @@ Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const ExecutableOptions&
   return codec;
 }
 
-Result<std::span<const float>> VaeCodec::encode_rows(std::span<const float> pixels, const LatentLayout& layout) {
+Result<std::span<const float>> VaeCodec::encode_rows(std::span<const float> pixels, const LatentShape& shape) {
   std::copy(pixels.begin(), pixels.end(), encode_.input("image"));
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
-  set_latent_size(sizes, layout.height, layout.width);
+  set_extents(model_.grid, shape, sizes);
   REDLINE_TRY(encode_.run(sizes).within("vae"));
   const float* rows = encode_.output("moments");
-  return std::span(rows, static_cast<size_t>(layout.height * layout.width * moment_columns()));
+  return std::span(rows, static_cast<size_t>(shape.height * shape.width * moment_columns()));
 }
 
-Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentLayout layout,
+Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentShape shape,
                                             TorchGenerators& generators) {
-  layout.channels = model_.latent_channels;
-  layout.patch = 1;
-  const auto n = static_cast<size_t>(layout.elements());
+  shape.channels = model_.latent_channels;
+  shape.patch = 1;
+  const auto n = static_cast<size_t>(shape.elements());
   const int64_t columns = moment_columns();
-  REDLINE_ASSIGN(const std::span<const float> rows, encode_rows(pixels, layout));
+  REDLINE_ASSIGN(const std::span<const float> rows, encode_rows(pixels, shape));
   const float* moments = rows.data();
   std::vector<float> means(n), z(n * static_cast<size_t>(generators.count()));
-  unpack_latents(layout, moments, columns, means.data());
+  unpack_latents(shape, moments, columns, means.data());
   if (model_.has_variance) {
     std::vector<float> log_variances(n);
-    unpack_latents(layout, moments + layout.channels, columns, log_variances.data());
+    unpack_latents(shape, moments + shape.channels, columns, log_variances.data());
     generators.draw(z);
     for (size_t i = 0; i < z.size(); ++i)
       z[i] = means[i % n] + std::exp(std::clamp(log_variances[i % n], -30.0f, 20.0f) / 2) * z[i];
   } else {
     for (size_t i = 0; i < z.size(); ++i) z[i] = means[i % n];
   }
-  for (float& v : z) v = static_cast<float>((v - model_.shift) * model_.scaling);
+  for (size_t i = 0; i < z.size(); ++i) {
+    const size_t c = i % n / static_cast<size_t>(shape.pixels());
+    z[i] = static_cast<float>((z[i] - model_.shift[c]) * model_.scaling[c]);
+  }
   if (!all_finite(z)) return internal("the vae's latents of the image are not finite");
   return z;
 }
 
-int64_t VaeCodec::latent_tile(const LatentLayout& layout) const {
+int64_t VaeCodec::latent_tile(const LatentShape& shape) const {
   if (tile_ < 0) return 0;
   int64_t tile = tile_ / model_.scale;
   if (tile_ == 0) {
@@ -69,34 +72,37 @@ int64_t VaeCodec::latent_tile(const LatentLayout& layout) const {
     const int64_t max_side = max_side_ / model_.scale;
     const double bytes =
         static_cast<double>(decode_.program()->arena_plan.bytes) / static_cast<double>(max_side * max_side);
-    if (bytes * static_cast<double>(layout.height * layout.width) <= kMaxBytes) return 0;
+    if (bytes * static_cast<double>(shape.height * shape.width) <= kMaxBytes) return 0;
     tile = std::max(kMinTile, static_cast<int64_t>(std::sqrt(kMaxBytes / bytes)));
   }
-  return tile < std::max(layout.height, layout.width) ? tile : 0;
+  return tile < std::max(shape.height, shape.width) ? tile : 0;
 }
 
-Result<std::span<const float>> VaeCodec::decode_rows(std::span<const float> z, LatentLayout layout) {
-  layout.patch = 1;
-  if (const int64_t tile = latent_tile(layout); tile > 0) {
-    REDLINE_TRY(decode_in_tiles(decode_, layout, z, model_.scale, tile, blended_).within("vae"));
+Result<std::span<const float>> VaeCodec::decode_rows(std::span<const float> z, LatentShape shape) {
+  shape.patch = 1;
+  if (const int64_t tile = latent_tile(shape); tile > 0) {
+    REDLINE_TRY(decode_in_tiles(decode_, model_.grid, shape, z, model_.scale, tile, blended_).within("vae"));
     return std::span<const float>(blended_);
   }
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
-  set_latent_size(sizes, layout.height, layout.width);
-  pack_latents(layout, z.data(), decode_.input("latents"));
+  set_extents(model_.grid, shape, sizes);
+  pack_latents(shape, z.data(), decode_.input("latents"));
   REDLINE_TRY(decode_.run(sizes).within("vae"));
-  const auto pixels = static_cast<size_t>(layout.height * layout.width * model_.scale * model_.scale);
+  const auto pixels = static_cast<size_t>(shape.height * shape.width * model_.scale * model_.scale);
   return std::span(decode_.output("image"), pixels * 3);
 }
 
-Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {
+Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentShape shape) {
   std::vector<float> z(latents.size());
-  for (size_t i = 0; i < z.size(); ++i) z[i] = static_cast<float>(latents[i] / model_.scaling + model_.shift);
-  REDLINE_ASSIGN(const std::span<const float> rgb, decode_rows(z, layout));
+  for (size_t i = 0; i < z.size(); ++i) {
+    const size_t c = i / static_cast<size_t>(shape.pixels());
+    z[i] = static_cast<float>(latents[i] / model_.scaling[c] + model_.shift[c]);
+  }
+  REDLINE_ASSIGN(const std::span<const float> rgb, decode_rows(z, shape));
   RgbImage image;
-  image.width = layout.width * model_.scale;
-  image.height = layout.height * model_.scale;
+  image.width = shape.width * model_.scale;
+  image.height = shape.height * model_.scale;
   image.rgb.resize(static_cast<size_t>(image.width * image.height * 3));
   if (!all_finite(rgb)) return internal("the vae's output is not finite; try --dtype f32");
   for (size_t i = 0; i < image.rgb.size(); ++i)
@@ -112,13 +118,13 @@ std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int
   return values;
 }
 
-std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale) {
-  std::vector<float> values(static_cast<size_t>(layout.height * layout.width), 1.0f);
+std::vector<float> latent_mask(const RgbImage* mask, const LatentShape& shape, int64_t scale) {
+  std::vector<float> values(static_cast<size_t>(shape.height * shape.width), 1.0f);
   if (!mask) return values;
-  for (int64_t y = 0; y < layout.height; ++y)
-    for (int64_t x = 0; x < layout.width; ++x) {
+  for (int64_t y = 0; y < shape.height; ++y)
+    for (int64_t x = 0; x < shape.width; ++x) {
       const auto pixel = static_cast<size_t>((y * mask->width + x) * scale);
-      values[static_cast<size_t>(y * layout.width + x)] = mask->rgb[pixel * 3] >= kWhiteMask ? 1.0f : 0.0f;
+      values[static_cast<size_t>(y * shape.width + x)] = mask->rgb[pixel * 3] >= kWhiteMask ? 1.0f : 0.0f;
     }
   return values;
 }

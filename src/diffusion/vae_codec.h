@@ -28,25 +28,25 @@ class VaeCodec {
   /// Encodes `pixels`, as pixel_values() gives them, to shifted and scaled latents for the denoiser,
   /// [generators.count(), channels, height, width]. If the encoder gives a variance, they are sampled from its
   /// distribution with one draw of `generators`.
-  Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);
+  Result<std::vector<float>> encode(std::span<const float> pixels, LatentShape shape, TorchGenerators& generators);
   /// Decodes one image from its latents, as the solver gives them.
-  Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
+  Result<RgbImage> decode(std::span<const float> latents, LatentShape shape);
   /// Decodes without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]. Returns rows of
   /// pixels [height * width * scale^2, 3] in -1 .. 1, valid until the next call.
-  Result<std::span<const float>> decode_rows(std::span<const float> z, LatentLayout layout);
+  Result<std::span<const float>> decode_rows(std::span<const float> z, LatentShape shape);
   /// Encodes rows of pixels in -1 .. 1 to rows of moments [height * width, moment_columns()], valid until the next
   /// call.
-  Result<std::span<const float>> encode_rows(std::span<const float> pixels, const LatentLayout& layout);
+  Result<std::span<const float>> encode_rows(std::span<const float> pixels, const LatentShape& shape);
   int64_t moment_columns() const { return model_.latent_channels * (model_.has_variance ? 2 : 1); }
   /// Returns the side, in pixels, of the tiles in which decode() decodes latents of this size; 0: the whole image at
   /// once.
-  int64_t tile_pixels(const LatentLayout& layout) const { return latent_tile(layout) * scale(); }
+  int64_t tile_pixels(const LatentShape& shape) const { return latent_tile(shape) * scale(); }
 
   std::vector<const Executable*> networks() const { return {&decode_, &encode_}; }
   const Executable& decoder() const { return decode_; }
 
  private:
-  int64_t latent_tile(const LatentLayout& layout) const;
+  int64_t latent_tile(const LatentShape& shape) const;
 
   AutoencoderModel model_;  ///< description of the model, whose graphs have been moved to the networks
   Executable decode_, encode_;
@@ -60,6 +60,6 @@ std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int
 
 /// Returns a gray mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated.
 /// Each value is that of the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
-std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale);
+std::vector<float> latent_mask(const RgbImage* mask, const LatentShape& shape, int64_t scale);
 
 }  // namespace redline

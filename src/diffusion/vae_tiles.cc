@@ -31,19 +31,19 @@ std::vector<float> ramps(const std::vector<int64_t>& starts, size_t i, int64_t t
 
 }  // namespace
 
-Status decode_in_tiles(Executable& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
-                       int64_t tile, std::vector<float>& rgb) {
-  const int64_t tile_height = std::min(tile, layout.height), tile_width = std::min(tile, layout.width);
-  const std::vector<int64_t> rows = tile_starts(layout.height, tile_height, tile_height / 4),
-                             columns = tile_starts(layout.width, tile_width, tile_width / 4);
-  LatentLayout part = layout;
+Status decode_in_tiles(Executable& decode, const Grid& grid, const LatentShape& shape, std::span<const float> z,
+                       int64_t scale, int64_t tile, std::vector<float>& rgb) {
+  const int64_t tile_height = std::min(tile, shape.height), tile_width = std::min(tile, shape.width);
+  const std::vector<int64_t> rows = tile_starts(shape.height, tile_height, tile_height / 4),
+                             columns = tile_starts(shape.width, tile_width, tile_width / 4);
+  LatentShape part = shape;
   part.patch = 1;
   part.height = tile_height;
   part.width = tile_width;
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
-  set_latent_size(sizes, tile_height, tile_width);
-  const int64_t height = layout.height * scale, width = layout.width * scale;
+  set_extents(grid, part, sizes);
+  const int64_t height = shape.height * scale, width = shape.width * scale;
   rgb.assign(static_cast<size_t>(height * width * 3), 0.0f);
   std::vector<float> weights(static_cast<size_t>(height * width), 0.0f);
   std::vector<float> cut(static_cast<size_t>(part.elements()));
@@ -51,7 +51,7 @@ Status decode_in_tiles(Executable& decode, const LatentLayout& layout, std::span
     for (size_t j = 0; j < columns.size(); ++j) {
       for (int64_t c = 0; c < part.channels; ++c)
         for (int64_t y = 0; y < tile_height; ++y)
-          std::copy_n(z.data() + (c * layout.height + rows[i] + y) * layout.width + columns[j], tile_width,
+          std::copy_n(z.data() + (c * shape.height + rows[i] + y) * shape.width + columns[j], tile_width,
                       cut.data() + (c * tile_height + y) * tile_width);
       pack_latents(part, cut.data(), decode.input("latents"));
       REDLINE_TRY(decode.run(sizes));

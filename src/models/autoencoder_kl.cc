@@ -19,6 +19,8 @@ struct KlConfig {
   int64_t layers_per_block = 0, latent_channels = 0, image_channels = 3, groups = 0;
   bool mid_attention = true, quant_conv = true, post_quant_conv = true;
   double scaling = 0, shift = 0;
+  /// Mean and standard deviation of each channel of the latents; empty: `shift` and `scaling` apply to all channels.
+  std::vector<double> means, deviations;
 
   int64_t levels() const { return static_cast<int64_t>(channels.size()); }
 };
@@ -36,6 +38,20 @@ Result<std::vector<int64_t>> read_channels(const nlohmann::json& json, const cha
     list.push_back(item.get<int64_t>());
   }
   return list;
+}
+
+/// Returns the finite numbers of an array with one entry for each channel of the latents; empty if it is absent or null.
+Result<std::vector<double>> read_channel_values(const nlohmann::json& json, const char* key, int64_t channels) {
+  const auto at = json.find(key);
+  if (at == json.end() || at->is_null()) return std::vector<double>();
+  const bool is_list = at->is_array() && std::ssize(*at) == channels;
+  std::vector<double> values;
+  for (const auto& item : is_list ? *at : nlohmann::json::array())
+    if (item.is_number() && std::isfinite(item.get<double>())) values.push_back(item.get<double>());
+  if (!is_list || std::ssize(values) != channels)
+    return invalid_argument("config: {} must be an array with a finite number for each of the {} channels", key,
+                            channels);
+  return values;
 }
 
 Result<KlConfig> read_autoencoder_kl_config(const nlohmann::json& json) {
@@ -65,11 +81,15 @@ Result<KlConfig> read_autoencoder_kl_config(const nlohmann::json& json) {
       for (const auto& item : *list)
         if (item != want) r.fail(unsupported("config: {} has {}; only {} is supported", key, item.dump(), want));
   }
-  // Playground normalizes each channel of the latents.
-  for (const char* key : {"latents_mean", "latents_std"})
-    if (r.has(key))
-      r.fail(unsupported("config: {} is given; latents are scaled by scaling_factor and shift_factor", key));
   REDLINE_TRY(r.status());
+  REDLINE_ASSIGN(c.means, read_channel_values(json, "latents_mean", c.latent_channels));
+  REDLINE_ASSIGN(c.deviations, read_channel_values(json, "latents_std", c.latent_channels));
+  if (c.means.size() != c.deviations.size())
+    return invalid_argument("config: latents_mean and latents_std belong together; one of them is missing");
+  for (const double deviation : c.deviations)
+    if (deviation <= 0) return invalid_argument("config: latents_std has {}; it must be above 0", deviation);
+  if (!c.means.empty() && c.shift != 0)
+    return invalid_argument("config: latents_mean and shift_factor {} are two shifts of the same latents", c.shift);
   for (const int64_t n : c.channels)
     if (n % c.groups != 0)
       return invalid_argument("config: norm_num_groups {} does not divide {} channels", c.groups, n);
@@ -83,8 +103,8 @@ class KlBuilder {
 
   Result<Graph> decode() {
     const int64_t last = c_.levels() - 1;
-    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight,
-                    kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * height_ * width_, c_.latent_channels}), height_,
+                    width_};
     if (c_.post_quant_conv) x = b_.conv(x, "post_quant_conv", c_.latent_channels, 1);
     x = b_.conv(x, "decoder.conv_in", c_.channels.back());
     x = mid_block(x, "decoder.mid_block");
@@ -102,7 +122,7 @@ class KlBuilder {
   Result<Graph> encode() {
     const int64_t last = c_.levels() - 1;
     const Dim scale = int64_t{1} << last;
-    FeatureMap x = {{}, kHeight * scale, kWidth * scale};
+    FeatureMap x = {{}, height_ * scale, width_ * scale};
     x.value = g_.input("image", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
     x = b_.conv(x, "encoder.conv_in", c_.channels[0]);
     for (int64_t i = 0; i <= last; ++i) {
@@ -110,7 +130,7 @@ class KlBuilder {
       for (int64_t layer = 0; layer < c_.layers_per_block; ++layer)
         x = b_.resnet(x, fmt::format("{}.resnets.{}", block, layer), c_.channels[static_cast<size_t>(i)]);
       const Dim left = int64_t{1} << (last - i - 1 >= 0 ? last - i - 1 : 0);
-      if (i < last) x = b_.downsample(x, block + ".downsamplers.0.conv", 0, kHeight * left, kWidth * left);
+      if (i < last) x = b_.downsample(x, block + ".downsamplers.0.conv", 0, height_ * left, width_ * left);
     }
     x = mid_block(x, "encoder.mid_block");
     x = b_.conv(b_.norm(x, "encoder.conv_norm_out", true), "encoder.conv_out", 2 * c_.latent_channels);
@@ -162,7 +182,8 @@ class KlBuilder {
   GraphBuilder g_;
   WeightReader w_;
   ConvBlocks b_;
-  const Dim kHeight = Symbol::kHeight, kWidth = Symbol::kWidth;
+  const Grid grid_ = image_grid();
+  const Dim height_ = grid_.extent(0), width_ = grid_.extent(1);
 };
 
 Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
@@ -170,8 +191,12 @@ Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
   model.scale = int64_t{1} << (c.levels() - 1);
-  model.scaling = c.scaling;
-  model.shift = c.shift;
+  model.scale_all(c.scaling, c.shift);
+  for (size_t i = 0; i < c.means.size(); ++i) {
+    model.shift[i] = c.means[i];
+    model.scaling[i] = c.scaling / c.deviations[i];
+  }
+  model.grid = image_grid();
   REDLINE_ASSIGN(model.decode, KlBuilder(checkpoint, c, "autoencoder_kl.decode").decode());
   REDLINE_ASSIGN(model.encode, KlBuilder(checkpoint, c, "autoencoder_kl.encode").encode());
   return model;

@@ -77,8 +77,8 @@ class TinyBuilder {
         b_(g_, w_, 1, kPoolEps) {}
 
   Result<Graph> decode() {
-    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight,
-                    kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * height_ * width_, c_.latent_channels}), height_,
+                    width_};
     g_.set_scope("clamp");
     x.value = activation(g_, x.value, Activation::kTanh3);
     x = activate(b_.conv(x, layer(), c_.width));
@@ -99,13 +99,13 @@ class TinyBuilder {
 
   Result<Graph> encode() {
     const auto stages = static_cast<int64_t>(c_.encoder_blocks.size());
-    FeatureMap x = {{}, kHeight * (int64_t{1} << (stages - 1)), kWidth * (int64_t{1} << (stages - 1))};
+    FeatureMap x = {{}, height_ * (int64_t{1} << (stages - 1)), width_ * (int64_t{1} << (stages - 1))};
     x.value = g_.input("image", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
     x.value = scaled(x.value, 0.5f, 0.5f);
     for (int64_t stage = 0; stage < stages; ++stage) {
       const Dim left = int64_t{1} << (stages - 1 - stage);
       if (stage == 0) x = b_.conv(x, layer(), c_.width);
-      else x = conv_without_bias(x, kHeight * left, kWidth * left, {.stride = 2});
+      else x = conv_without_bias(x, height_ * left, width_ * left, {.stride = 2});
       for (int64_t i = 0; i < c_.encoder_blocks[static_cast<size_t>(stage)]; ++i) x = block(x);
     }
     x = b_.conv(x, layer(), c_.latent_channels);
@@ -178,7 +178,8 @@ class TinyBuilder {
   WeightReader w_;
   ConvBlocks b_;
   int64_t index_ = 0;  ///< of the next layer
-  const Dim kHeight = Symbol::kHeight, kWidth = Symbol::kWidth;
+  const Grid grid_ = image_grid();
+  const Dim height_ = grid_.extent(0), width_ = grid_.extent(1);
 };
 
 /// Adds the tensors of one original file under diffusers' names. In the original the decoder's layer 0 is the clamp,
@@ -224,8 +225,8 @@ Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint) {
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
   model.scale = int64_t{1} << (c.decoder_blocks.size() - 1);
-  model.scaling = c.scaling;
-  model.shift = c.shift;
+  model.scale_all(c.scaling, c.shift);
+  model.grid = image_grid();
   model.has_variance = false;
   REDLINE_ASSIGN(model.decode, TinyBuilder(checkpoint, c, "decoder").decode());
   REDLINE_ASSIGN(model.encode, TinyBuilder(checkpoint, c, "encoder").encode());

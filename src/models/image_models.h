@@ -7,6 +7,7 @@
 
 #include "graph/ops/conv2d.h"
 #include "models/checkpoint.h"
+#include "tensor/grid.h"
 
 namespace redline {
 
@@ -42,7 +43,7 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///   tail    inputs "image", carries, and "text", "rope", "key_lengths" as its own blocks need; output "model_output"
 ///           [batch * image_tokens, out_channels]
 /// A transformer has at least one block in the middle, whatever BlockSplit requests. In convolutional networks
-/// image_tokens are kHeight x kWidth pixels; everything is in the front, and middle and tail are empty.
+/// image_tokens are the pixels of the grid; everything is in the front, and middle and tail are empty.
 struct DenoiserModel {
   std::string family;                         ///< "flux", "sd3", "pixart", "unet"
   Graph front, middle, tail;                  ///< middle and tail have no ops if everything is in the front
@@ -51,6 +52,8 @@ struct DenoiserModel {
   int64_t patch = 1;  ///< side of a token in latent pixels; 1 for convolutional networks
   /// Rows of the tail's output are [patch, patch, channels] (SD3, PixArt); false: [channels, patch, patch].
   bool channels_last_patch = false;
+  /// Height and width of the latents, where the network computes on feature maps (convolutional networks).
+  Grid grid;
   int64_t text_width = 0, pooled_width = 0;
   bool takes_guidance = false, masks_text = false;
   /// Number of time ids. SDXL has six: height and width of the original, top and left of the crop, height and width of
@@ -73,7 +76,7 @@ struct DenoiserModel {
 };
 
 /// An autoencoder. Images are rows of pixels (graph/ops/conv2d.h) in [-1, 1]. "latents" are those of the autoencoder,
-/// z; the denoiser's latents are (z - shift) * scaling.
+/// z; the denoiser's latents are (z - shift) * scaling, with the scaling and shift of each channel.
 ///   decode  input "latents" [batch * height * width, latent_channels], output "image" [batch * s height * s width,
 ///   3]
 ///   encode  input "image", output "moments" [batch * height * width, 2 * latent_channels]: means, log variances
@@ -81,8 +84,15 @@ struct DenoiserModel {
 struct AutoencoderModel {
   Graph decode, encode;
   int64_t latent_channels = 0, scale = 8;  ///< scale: image pixels per latent pixel, in each direction
-  double scaling = 1, shift = 0;
+  std::vector<double> scaling, shift;      ///< [latent_channels]
+  Grid grid;                               ///< height and width of the latents
   bool has_variance = true;
+
+  /// Sets the same scaling and shift for all channels.
+  void scale_all(double all_scaling, double all_shift) {
+    scaling.assign(static_cast<size_t>(latent_channels), all_scaling);
+    shift.assign(static_cast<size_t>(latent_channels), all_shift);
+  }
 };
 
 /// Division of a transformer's blocks: the first `front` blocks, the last `tail` blocks, and the others, the middle.

@@ -18,7 +18,7 @@ namespace redline {
 namespace {
 
 constexpr int64_t kUnetMaxWidth = 1 << 16, kUnetMaxLayers = 100;
-constexpr size_t kMaxLevels = 4;  // kHeight .. kHeight8
+constexpr size_t kMaxLevels = 4;
 constexpr float kTransformerNormEps = 1e-6f, kLayerNormEps = 1e-5f;
 
 struct Level {
@@ -199,14 +199,8 @@ class UnetBuilder {
   }
 
  private:
-  static Dim height(size_t level) {
-    constexpr Symbol kSymbols[kMaxLevels] = {Symbol::kHeight, Symbol::kHeight2, Symbol::kHeight4, Symbol::kHeight8};
-    return kSymbols[level];
-  }
-  static Dim width(size_t level) {
-    constexpr Symbol kSymbols[kMaxLevels] = {Symbol::kWidth, Symbol::kWidth2, Symbol::kWidth4, Symbol::kWidth8};
-    return kSymbols[level];
-  }
+  Dim height(size_t level) const { return grid_.extent(0, static_cast<int>(level)); }
+  Dim width(size_t level) const { return grid_.extent(1, static_cast<int>(level)); }
 
   Value embed(Value x, const std::string& name) {
     x = b_.project(x, name + ".linear_1", c_.time_width());
@@ -311,6 +305,7 @@ class UnetBuilder {
   WeightReader w_;
   ConvBlocks b_, transformer_norms_;
   const Dim kText = Symbol::kTextTokens;
+  const Grid grid_ = image_grid(kMaxLevels - 1);
   Value time_, text_;
   std::vector<FeatureMap> skips_;
 };
@@ -324,6 +319,7 @@ Result<DenoiserModel> build_unet(const Checkpoint& checkpoint, BlockSplit /*bloc
   model.text_width = c.text_width;
   model.pooled_width = c.pooled_width;
   model.num_time_ids = c.num_time_ids;
+  model.grid = image_grid(kMaxLevels - 1);
   REDLINE_ASSIGN(model.front, UnetBuilder(checkpoint, c).build());
   return model;
 }

@@ -1,28 +1,55 @@
 #include "tensor/dim.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <mutex>
 
 namespace redline {
 
-std::string_view symbol_name(Symbol symbol) {
-  static constexpr std::string_view kNames[kNumSymbols] = {
-      "tokens", "sequences", "logit_rows", "hidden_rows", "batch",  "text_tokens", "image_tokens", "height",
-      "width",  "height2",   "width2",     "height4",     "width4", "height8",     "width8"};
-  return kNames[static_cast<int>(symbol)];
+namespace {
+
+constexpr int kNumFixed = static_cast<int>(Symbol::kFirstExtent);
+
+/// The names of the extents of all models in this process.
+class ExtentNames {
+ public:
+  Symbol find_or_add(std::string_view name) {
+    const std::lock_guard lock(mutex_);
+    int i = 0;
+    while (i < count_ && names_[static_cast<size_t>(i)] != name) ++i;
+    if (i == count_) {
+      REDLINE_CHECK(count_ < std::ssize(names_));
+      names_[static_cast<size_t>(count_++)] = name;
+    }
+    return static_cast<Symbol>(kNumFixed + i);
+  }
+  /// A name never changes once it is added, so the view stays valid.
+  std::string_view name(int index) {
+    const std::lock_guard lock(mutex_);
+    return index < count_ ? std::string_view(names_[static_cast<size_t>(index)]) : "unnamed extent";
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<std::string, kNumSymbols - kNumFixed> names_;
+  int count_ = 0;
+};
+
+ExtentNames& extent_names() {
+  static ExtentNames names;
+  return names;
 }
 
-void set_latent_size(SymbolValues& values, int64_t height, int64_t width) {
-  constexpr Symbol kSizes[][2] = {{Symbol::kHeight, Symbol::kWidth},
-                                  {Symbol::kHeight2, Symbol::kWidth2},
-                                  {Symbol::kHeight4, Symbol::kWidth4},
-                                  {Symbol::kHeight8, Symbol::kWidth8}};
-  for (const auto& [h, w] : kSizes) {
-    values[h] = height;
-    values[w] = width;
-    height = (height + 1) / 2;
-    width = (width + 1) / 2;
-  }
+}  // namespace
+
+Symbol extent_symbol(std::string_view name) { return extent_names().find_or_add(name); }
+
+std::string_view symbol_name(Symbol symbol) {
+  static constexpr std::string_view kNames[kNumFixed] = {"tokens", "sequences",   "logit_rows",  "hidden_rows",
+                                                         "batch",  "text_tokens", "image_tokens"};
+  const int index = static_cast<int>(symbol);
+  return index < kNumFixed ? kNames[index] : extent_names().name(index - kNumFixed);
 }
 
 Dim::Dim(int64_t constant) {
@@ -47,8 +74,14 @@ int64_t Dim::eval(const SymbolValues& values) const {
   int64_t sum = 0;
   for (const Term& term : terms_) {
     int64_t product = term.factor;
-    for (int s = 0; s < kNumSymbols; ++s)
-      for (int p = 0; p < term.power[s]; ++p) product *= values.value[s];
+    // Nearly all powers are zero, and sizes are evaluated in every step: eight powers are tested at once.
+    for (int first = 0; first < kNumSymbols; first += 8) {
+      uint64_t powers = 0;
+      std::memcpy(&powers, term.power + first, sizeof powers);
+      if (powers == 0) continue;
+      for (int s = first; s < first + 8; ++s)
+        for (int p = 0; p < term.power[s]; ++p) product *= values.value[s];
+    }
     sum += product;
   }
   return sum;

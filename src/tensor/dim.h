@@ -9,7 +9,8 @@
 
 namespace redline {
 
-/// Sizes that vary from step to step. A model declares an upper bound for each symbol it uses.
+/// Sizes that vary from step to step. A model declares an upper bound for each symbol it uses. The values from
+/// kFirstExtent on are extents, which models name themselves (extent_symbol).
 enum class Symbol : uint8_t {
   kTokens,  ///< language models: rows of a step
   kSequences,
@@ -18,17 +19,14 @@ enum class Symbol : uint8_t {
   kBatch,        ///< image models: images, or images times guidance branches
   kTextTokens,   ///< per batch item
   kImageTokens,  ///< per batch item
-  // Height and width of a latent, and after 1, 2 and 3 halvings (rounded up).
-  kHeight,
-  kWidth,
-  kHeight2,
-  kWidth2,
-  kHeight4,
-  kWidth4,
-  kHeight8,
-  kWidth8,
+  kFirstExtent,
 };
-inline constexpr int kNumSymbols = 15;
+/// Number of symbols: those of the enumeration, and the extents of all models in a process.
+inline constexpr int kNumSymbols = 32;
+/// Returns the symbol of the extent with this name, such as "height": the same one for equal names, so that networks
+/// of a pipeline share the sizes that they have in common. Thread-safe. The names come from model code, never from
+/// files: more distinct names than there are symbols are a programming error, which ends the process.
+Symbol extent_symbol(std::string_view name);
 std::string_view symbol_name(Symbol symbol);
 
 /// One value per symbol: bounds at compile time, actual sizes of a step at run time.
@@ -37,9 +35,6 @@ struct SymbolValues {
   int64_t& operator[](Symbol s) { return value[static_cast<int>(s)]; }
   int64_t operator[](Symbol s) const { return value[static_cast<int>(s)]; }
 };
-
-/// Sets the eight size symbols of a latent.
-void set_latent_size(SymbolValues& values, int64_t height, int64_t width);
 
 /// A sum of terms, each a constant times powers of symbols. Kept sorted and without zero terms, so equal sizes compare
 /// equal.

@@ -5,6 +5,7 @@
 #include "diffusion/denoiser.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
+#include "support/image_sizes.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
 
@@ -23,20 +24,15 @@ std::string adapters_lora(const char* name) {
 struct AdaptersOpened {
   std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   ImageGolden golden = testing::load_image_golden("flux_dev");
-  LatentLayout layout;
   std::unique_ptr<Denoiser> denoiser;
 
   explicit AdaptersOpened(NetworkMode mode, int64_t max_rank = 16, DType type = DType::kBF16) {
     const auto& sizes = golden.find("one", "sizes")->values;
-    layout = {.channels = 4,
-              .height = 2 * static_cast<int64_t>(sizes[1]),
-              .width = 2 * static_cast<int64_t>(sizes[2]),
-              .patch = 2};
     ExecutableOptions options = testing::network_options(mode);
     options.bounds[Symbol::kBatch] = 2;
     options.bounds[Symbol::kImageTokens] = 20;
     options.bounds[Symbol::kTextTokens] = 10;
-    set_latent_size(options.bounds, 16, 16);
+    testing::set_image_size(options.bounds, 16, 16);
     auto model = testing::build_flux(golden.checkpoint, 1);
     EXPECT_TRUE(model.ok());
     auto made = Denoiser::make(std::move(model).value(), options, max_rank, *runtime);
@@ -44,7 +40,10 @@ struct AdaptersOpened {
     denoiser = std::move(made).value();
     DenoiserBatch batch;
     batch.images = batch.rows = 1;
-    batch.layout = layout;
+    batch.latents = {.channels = 4,
+                     .height = 2 * static_cast<int64_t>(sizes[1]),
+                     .width = 2 * static_cast<int64_t>(sizes[2]),
+                     .patch = 2};
     batch.text_tokens = static_cast<int64_t>(sizes[3]);
     for (const char* name : {"text", "pooled", "guidance"}) {
       const auto& values = golden.find("one", name)->values;
@@ -55,14 +54,11 @@ struct AdaptersOpened {
 
   std::vector<float> velocity() {
     const auto& rows = golden.find("one", "latents")->values;
-    const std::vector<float> packed(rows.begin(), rows.end());
-    std::vector<float> x(packed.size()), out(packed.size());
-    unpack_latents(layout, packed.data(), 4, x.data());
+    const std::vector<float> x(rows.begin(), rows.end());
+    std::vector<float> out(x.size());
     const int64_t row[] = {0};
     EXPECT_TRUE(denoiser->evaluate(row, x, 750, out).ok());
-    std::vector<float> result(out.size());
-    pack_latents(layout, out.data(), result.data());
-    return result;
+    return out;
   }
 };
 

@@ -42,7 +42,7 @@ Drawn draw_cached_denoiser(GoldenDenoiser& made, const std::string& rule, const 
   auto cached = CachedDenoiser::make(*made.denoiser, std::move(*cache), made.blocks);
   EXPECT_TRUE(cached.ok()) << cached.status().to_string();
   if (!cached.ok()) return drawn;
-  const int64_t count = std::ssize(pictures), n = made.denoiser->batch().layout.elements();
+  const int64_t count = std::ssize(pictures), n = made.denoiser->batch().latents.elements();
   std::vector<float>& x = drawn.latents;
   for (int run = 0; run < (twice ? 2 : 1); ++run) {
     x.clear();
@@ -104,7 +104,7 @@ TEST(CachedDenoiser, ImagesOfABatchRunAsTheyRunAlone) {
                                  "easycache:threshold=0.5,warmup=1"}) {
     const std::vector<uint32_t> pictures = {3, 4, 5};
     const Drawn together = draw_cached_denoiser(made, rule, pictures, 2);
-    const auto n = static_cast<size_t>(made.denoiser->batch().layout.elements());
+    const auto n = static_cast<size_t>(made.denoiser->batch().latents.elements());
     double share = 0;
     for (size_t p = 0; p < pictures.size(); ++p) {
       const Drawn alone = draw_cached_denoiser(made, rule, {pictures[p]}, 2);
@@ -167,7 +167,7 @@ TEST(CachedDenoiser, BlocksMayBeSharedOutAnyhow) {
       ASSERT_TRUE(made.denoiser);
       ASSERT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), {1, 2})).ok());
       std::vector<float> x;
-      testing::append_normal(x, 2 * made.denoiser->batch().layout.elements(), 4);
+      testing::append_normal(x, 2 * made.denoiser->batch().latents.elements(), 4);
       std::vector<float> out(x.size());
       const std::vector<int64_t> rows = {0, 1};
       const Status status = made.denoiser->evaluate(rows, x, 700, out);
@@ -200,7 +200,7 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
         auto cached = CachedDenoiser::make(*made.denoiser, StepCache::make(request).value(), blocks);
         ASSERT_TRUE(cached.ok()) << cached.status().to_string();
         std::vector<float> x;
-        testing::append_normal(x, 2 * made.denoiser->batch().layout.elements(), 4);
+        testing::append_normal(x, 2 * made.denoiser->batch().latents.elements(), 4);
         std::vector<float> first(x.size()), second(x.size());
         const std::vector<int64_t> rows = {0, 1};
         ASSERT_TRUE(cached->evaluate(rows, x, 900, {0, 5, 0.9, 0.8, -0.1}, first).ok());
@@ -230,7 +230,7 @@ TEST(CachedDenoiser, TextThatTheTailReadsIsForecastToo) {
   ASSERT_TRUE(cached.ok()) << cached.status().to_string();
   const std::vector<int64_t> rows = {0};
   std::vector<float> x, out, added[2];
-  testing::append_normal(x, denoiser.batch().layout.elements(), 4);
+  testing::append_normal(x, denoiser.batch().latents.elements(), 4);
   out.resize(x.size());
   for (int64_t step = 0; step < 2; ++step) {
     const double sigma = 0.9 - 0.1 * static_cast<double>(step);
@@ -321,8 +321,7 @@ TEST(CachedDenoiser, EveryRuleOnADevice) {
       // Twelve steps of float32 in another order, with guidance that multiplies differences by two.
       EXPECT_LE(error, 1e-4F * most);
       const Denoiser& denoiser = *both[1].denoiser;
-      const int64_t tokens = denoiser.batch().layout.height * denoiser.batch().layout.width /
-                             (denoiser.model().patch * denoiser.model().patch);
+      const int64_t tokens = denoiser.batch().latents.tokens();
       EXPECT_LE(device.counts().largest_download, denoiser.batch().rows * tokens * denoiser.model().out_channels * 4);
     }
     EXPECT_GE(num_run, 4) << network;

@@ -7,6 +7,7 @@
 
 #include "diffusion/vae_codec.h"
 #include "support/denoiser_harness.h"
+#include "support/image_sizes.h"
 
 namespace redline {
 namespace {
@@ -39,7 +40,7 @@ Result<std::unique_ptr<ImageNetwork>> open_in_memory(const std::string& name, co
   return network;
 }
 
-/// The inputs of a call: some rows of a batch.
+/// The inputs of a call: some rows of a batch, with latents in planes.
 struct Inputs {
   std::vector<float> latents;
   float timestep = 500;
@@ -48,7 +49,7 @@ struct Inputs {
 
   Inputs(const DenoiserModel& model, const DenoiserBatch& all, std::vector<float> x)
       : latents(std::move(x)), batch(all) {
-    const LatentLayout& l = batch.layout;
+    const LatentShape& l = batch.latents;
     const int64_t rows = batch.rows;
     tensors = {
         {"latents",
@@ -87,7 +88,7 @@ DenoiserBatch rows_of(const DenoiserBatch& all, int64_t begin, int64_t count) {
 }
 
 std::vector<float> run(ImageNetwork& network, const Inputs& inputs, const NetworkStep& step = {}) {
-  const LatentLayout& l = inputs.batch.layout;
+  const LatentShape& l = inputs.batch.latents;
   std::vector<float> out(static_cast<size_t>(inputs.batch.rows * l.elements()));
   const NamedOutput output = {"model_output", out};
   const Status status = network.run(inputs.tensors, {&output, 1}, step);
@@ -128,11 +129,12 @@ TEST_P(ImageNetworkGolden, HasTheBitsOfTheNetworkFromAFile) {
   ASSERT_TRUE(memory.ok()) << memory.status().to_string();
 
   const DenoiserBatch batch = testing::random_batch(model, {1, 2});
-  const std::vector<float> x = normal_latents(2 * batch.layout.elements(), 5);
+  const std::vector<float> x = normal_latents(2 * batch.latents.elements(), 5);
   ASSERT_TRUE(file.denoiser->begin(batch).ok());
   std::vector<float> expected(x.size());
   const int64_t rows[] = {0, 1};
-  ASSERT_TRUE(file.denoiser->evaluate(rows, x, 500, expected).ok());
+  ASSERT_TRUE(file.denoiser->evaluate(rows, packed_images(batch.latents, x), 500, expected).ok());
+  expected = unpacked_images(batch.latents, expected);
   const Inputs inputs(model, batch, x);
   EXPECT_EQ(run(**memory, inputs), expected);
   EXPECT_EQ(run(**memory, inputs), expected);  // goes on in the same batch
@@ -161,7 +163,7 @@ TEST_P(ImageNetworkGolden, FollowsAStepCache) {
   const DenoiserModel& model = file.denoiser->model();
   ASSERT_TRUE((*memory)->set_cache("mask:steps=0+2,span=output", -1, 0).ok());
   const DenoiserBatch batch = testing::random_batch(model, {1, 2});
-  const std::vector<float> one = normal_latents(batch.layout.elements(), 5);
+  const std::vector<float> one = normal_latents(batch.latents.elements(), 5);
   const Inputs inputs(model, batch, joined(one, one));
   std::vector<std::vector<float>> outputs;
   for (int64_t step = 0; step < 4; ++step)
@@ -201,7 +203,7 @@ TEST(ImageNetwork, SaysWhatIsWrongWithInputs) {
   const DenoiserModel& model = file.denoiser->model();
   const DenoiserBatch batch = testing::random_batch(model, {1, 2});
   const auto message = [&](const std::function<void(std::vector<NamedTensor>&)>& change) {
-    Inputs inputs(model, batch, normal_latents(2 * batch.layout.elements(), 5));
+    Inputs inputs(model, batch, normal_latents(2 * batch.latents.elements(), 5));
     change(inputs.tensors);
     std::vector<float> out(inputs.latents.size());
     const NamedOutput output = {"model_output", out};
@@ -246,7 +248,7 @@ TEST(ImageNetwork, TakesFactorsOfLayersThatNothingReads) {
   const DenoiserModel& model = file.denoiser->model();
   ASSERT_EQ(model.idle_modules.size(), 1U);
   const DenoiserBatch batch = testing::random_batch(model, {1});
-  const Inputs inputs(model, batch, normal_latents(batch.layout.elements(), 5));
+  const Inputs inputs(model, batch, normal_latents(batch.latents.elements(), 5));
   const std::vector<float> before = run(**network, inputs);
   std::string last = model.idle_modules[0], earlier = last;
   earlier.replace(earlier.find('.') + 1, 1, "0");
@@ -279,16 +281,18 @@ TEST(ImageNetwork, TakesTheChannelsOfAnInpaintingNetwork) {
   auto network = open_in_memory("unet_inpaint", "UNet2DConditionModel", {});
   ASSERT_TRUE(file.denoiser && network.ok());
   DenoiserBatch batch = testing::random_batch(file.denoiser->model(), {1});
-  const int64_t own = batch.layout.elements(), mask = own / batch.layout.channels + own;
+  const int64_t own = batch.latents.elements(), mask = own / batch.latents.channels + own;
   const std::vector<float> x = normal_latents(own, 5);
   const std::vector<float> told = normal_latents(mask, 6);
   const Inputs inputs(file.denoiser->model(), batch, joined(x, told));
-  batch.mask_latents = told;
+  LatentShape mask_shape = batch.latents;
+  ++mask_shape.channels;
+  batch.mask_latents = packed_images(mask_shape, told);
   ASSERT_TRUE(file.denoiser->begin(batch).ok());
   std::vector<float> expected(x.size());
   const int64_t rows[] = {0};
-  ASSERT_TRUE(file.denoiser->evaluate(rows, x, 500, expected).ok());
-  EXPECT_EQ(run(**network, inputs), expected);
+  ASSERT_TRUE(file.denoiser->evaluate(rows, packed_images(batch.latents, x), 500, expected).ok());
+  EXPECT_EQ(run(**network, inputs), unpacked_images(batch.latents, expected));
 }
 
 TEST(ImageNetwork, CodesImagesAsTheAutoencoderFromAFile) {
@@ -312,10 +316,10 @@ TEST(ImageNetwork, CodesImagesAsTheAutoencoderFromAFile) {
   ASSERT_TRUE(model.ok());
   ExecutableOptions options = testing::network_options(testing::NetworkMode::kF32);
   options.bounds[Symbol::kBatch] = 1;
-  set_latent_size(options.bounds, 16, 16);
+  testing::set_image_size(options.bounds, 16, 16);
   auto codec = VaeCodec::make(std::move(*model), options, 16 * scale, 0, *runtime);
   ASSERT_TRUE(codec.ok());
-  const LatentLayout small = {channels, side, side}, large = {3, side * scale, side * scale};
+  const LatentShape small = {channels, side, side}, large = {3, side * scale, side * scale};
   for (int64_t i = 0; i < 2; ++i) {
     const auto n = static_cast<size_t>(small.elements()), pixels = static_cast<size_t>(large.elements());
     const auto rows = codec->decode_rows(std::span(z).subspan(static_cast<size_t>(i) * n, n), small);

@@ -11,6 +11,7 @@
 #include "redline/image.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
+#include "support/image_sizes.h"
 #include "support/npz.h"
 #include "support/temporary_folder.h"
 #include "support/torch_archive.h"
@@ -160,7 +161,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
   const int64_t height = request.height / model->scale, width = request.width / model->scale;
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
-  set_latent_size(sizes, height, width);
+  testing::set_image_size(sizes, height, width);
   const auto runtime = testing::make_runtime(1);
   Executable decode = testing::make_network(std::move(model->decode), sizes, testing::NetworkMode::kF32, *runtime);
   const FloatArray& latents = result->latents;

@@ -26,7 +26,7 @@ struct Case {
   std::vector<double> latents;  ///< packed
   RgbImage picture;
 
-  LatentLayout layout() const { return {.channels = 16, .height = height / 8, .width = width / 8, .patch = 2}; }
+  LatentShape shape() const { return {.channels = 16, .height = height / 8, .width = width / 8, .patch = 2}; }
 };
 
 std::vector<Case> reference_cases() {
@@ -47,7 +47,7 @@ std::vector<Case> reference_cases() {
     const std::vector<float> packed(noise->values.begin(), noise->values.end());
     c.noise.shape = {1, 16, c.height / 8, c.width / 8};
     c.noise.data.resize(packed.size());
-    unpack_latents(c.layout(), packed.data(), 16, c.noise.data.data());
+    unpack_latents(c.shape(), packed.data(), 16, c.noise.data.data());
     c.latents = latents->values;
     c.picture = std::move(picture).value();
     cases.push_back(std::move(c));
@@ -107,7 +107,7 @@ TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
     ASSERT_EQ(result->images.size(), 1u);
     EXPECT_GE(psnr(result->images[0], c.picture), GetParam().min_db) << c.prompt;
     std::vector<float> packed(c.latents.size());
-    pack_latents(c.layout(), result->latents.data.data(), packed.data());
+    pack_latents(c.shape(), result->latents.data.data(), packed.data());
     double error = 0, size = 0;
     for (size_t i = 0; i < packed.size(); ++i) {
       error += std::pow(static_cast<double>(packed[i]) - c.latents[i], 2);

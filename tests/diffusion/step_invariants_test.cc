@@ -34,7 +34,7 @@ TEST(StepInvariants, AnyRowsAtAnyTimestepAreThoseOfThatImageAlone) {
     const std::vector<double> timesteps = {900, 700, 650, 200, 100, 1};
     const auto latents_of = [&](uint32_t picture, double timestep) {
       std::vector<float> x;
-      testing::append_normal(x, denoiser.batch().layout.elements(), picture * 1000 + static_cast<uint32_t>(timestep));
+      testing::append_normal(x, denoiser.batch().latents.elements(), picture * 1000 + static_cast<uint32_t>(timestep));
       return x;
     };
     // Each alone, nothing announced.

@@ -8,6 +8,7 @@
 #include "diffusion/denoiser.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
+#include "support/image_sizes.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
 
@@ -54,7 +55,6 @@ struct DifferenceUnet {
   ImageGolden golden = testing::load_image_golden("unet_sd15");
   std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   std::unique_ptr<Denoiser> denoiser;
-  LatentLayout layout;
 
   void replace(const std::string& name, const DifferenceMatrix& m) {
     const std::vector<float> values = m.floats();
@@ -68,7 +68,7 @@ struct DifferenceUnet {
     const auto& sizes = golden.find("one", "sizes")->values;
     DenoiserBatch batch;
     batch.images = batch.rows = 1;
-    layout = batch.layout = {4, static_cast<int64_t>(sizes[1]), static_cast<int64_t>(sizes[2])};
+    batch.latents = {4, static_cast<int64_t>(sizes[1]), static_cast<int64_t>(sizes[2])};
     batch.text_tokens = static_cast<int64_t>(sizes[3]);
     const auto& text = golden.find("one", "text")->values;
     batch.conditions["text"].assign(text.begin(), text.end());
@@ -76,7 +76,7 @@ struct DifferenceUnet {
     options.bounds[Symbol::kBatch] = 2;
     options.bounds[Symbol::kTextTokens] = 10;
     options.bounds[Symbol::kImageTokens] = 256;
-    set_latent_size(options.bounds, 16, 16);
+    testing::set_image_size(options.bounds, 16, 16);
     auto model = testing::build_unet(golden.checkpoint);
     ASSERT_TRUE(model.ok()) << model.status().message();
     auto made = Denoiser::make(std::move(model).value(), options, max_rank, *runtime);
@@ -86,13 +86,11 @@ struct DifferenceUnet {
   }
   std::vector<float> velocity() const {
     const auto& rows = golden.find("one", "latents")->values;
-    const std::vector<float> packed(rows.begin(), rows.end());
-    std::vector<float> x(packed.size()), out(packed.size()), velocity(packed.size());
-    unpack_latents(layout, packed.data(), 4, x.data());
+    const std::vector<float> x(rows.begin(), rows.end());
+    std::vector<float> out(x.size());
     const int64_t row[] = {0};
     EXPECT_TRUE(denoiser->evaluate(row, x, golden.find("one", "timestep")->values[0], out).ok());
-    pack_latents(layout, out.data(), velocity.data());
-    return velocity;
+    return out;
   }
 };
 

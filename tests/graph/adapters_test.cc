@@ -13,6 +13,7 @@
 #include "graph/pass.h"
 #include "runtime/executable.h"
 #include "support/adapters.h"
+#include "support/image_sizes.h"
 #include "support/random_weight.h"
 
 namespace redline::test {
@@ -472,7 +473,7 @@ TEST(Adapters, OfAConvolutionFollowsTheItems) {
   const auto picture = [](int64_t batch, int64_t height, int64_t width) {
     SymbolValues s;
     s[Symbol::kBatch] = batch;
-    set_latent_size(s, height, width);
+    testing::set_image_size(s, height, width);
     return s;
   };
   const std::vector<SymbolValues> steps = {picture(1, 1, 1), picture(2, 3, 5), picture(1, 34, 47)};

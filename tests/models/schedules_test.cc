@@ -4,6 +4,7 @@
 #include "graph/adapters.h"
 #include "support/encoder_golden.h"
 #include "support/image_builders.h"
+#include "support/image_sizes.h"
 
 namespace redline::testing {
 namespace {
@@ -13,7 +14,7 @@ SymbolValues schedule_sizes() {
   sizes[Symbol::kBatch] = 2;
   sizes[Symbol::kImageTokens] = 64;
   sizes[Symbol::kTextTokens] = 10;
-  set_latent_size(sizes, 8, 8);
+  set_image_size(sizes, 8, 8);
   return sizes;
 }
 

@@ -18,18 +18,9 @@ std::vector<float> run_unet(const ImageGolden& golden, const std::string& run, N
   SymbolValues sizes;
   sizes[Symbol::kBatch] = static_cast<int64_t>(size[0]);
   sizes[Symbol::kTextTokens] = static_cast<int64_t>(size[3]);
-  const std::pair<Symbol, Symbol> kLevels[] = {{Symbol::kHeight, Symbol::kWidth},
-                                               {Symbol::kHeight2, Symbol::kWidth2},
-                                               {Symbol::kHeight4, Symbol::kWidth4},
-                                               {Symbol::kHeight8, Symbol::kWidth8}};
-  auto height = static_cast<int64_t>(size[1]), width = static_cast<int64_t>(size[2]);
-  const int64_t count = sizes[Symbol::kBatch] * height * width * model->out_channels;
-  for (const auto& [h, w] : kLevels) {
-    sizes[h] = height;
-    sizes[w] = width;
-    height = (height + 1) / 2;
-    width = (width + 1) / 2;
-  }
+  const int64_t sides[] = {static_cast<int64_t>(size[1]), static_cast<int64_t>(size[2])};
+  const int64_t count = sizes[Symbol::kBatch] * sides[0] * sides[1] * model->out_channels;
+  model->grid.set(sizes, sides);
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   for (int64_t& bound : bounds.value) bound += 1;
   const auto runtime = testing::make_runtime(threads);

@@ -16,6 +16,7 @@
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/silu_mul.h"
 #include "support/graph_harness.h"
+#include "support/image_sizes.h"
 
 // Counts every allocation of the test program while a step runs: workers included.
 static std::atomic<int64_t> g_allocations{0};
@@ -261,14 +262,14 @@ TEST(Executor, AWatchdogSeesWhatNoWorkerWaitsFor) {
 
 TEST(Executor, WorkPartitionsRunInEveryStepAndEmptyTilesInNone) {
   Numbers n(2);
-  const Dim batch = Symbol::kBatch, height = Symbol::kHeight, width = Symbol::kWidth;
+  const Dim batch = Symbol::kBatch, height = testing::kHeight, width = testing::kWidth;
   GraphBuilder g("norm");
   const Value x = g.input("x", DType::kF32, {batch * height * width, 4});
   g.output("y", group_norm(g, {x, height, width}, batch, g.weight("w", n.weight({4})), g.weight("b", n.weight({4})),
                            {2, 1e-5f, false}));
   SymbolValues bounds;
   bounds[Symbol::kBatch] = 2;
-  bounds[Symbol::kHeight] = bounds[Symbol::kWidth] = 3;
+  bounds[testing::kHeight] = bounds[testing::kWidth] = 3;
   constexpr int kWorkers = 5;
   Compiled c = Compiled::make(std::move(g.finish()).value(), kWorkers, bounds);
   static std::atomic<int> work, tiles;
@@ -283,8 +284,8 @@ TEST(Executor, WorkPartitionsRunInEveryStepAndEmptyTilesInNone) {
   for (int64_t items : {0, 1, 2}) {  // 0, 2 and 4 rows: fewer than parts
     StepContext step;
     step.sizes[Symbol::kBatch] = items;
-    step.sizes[Symbol::kHeight] = 1;
-    step.sizes[Symbol::kWidth] = 2;
+    step.sizes[testing::kHeight] = 1;
+    step.sizes[testing::kWidth] = 2;
     work = tiles = 0;
     ASSERT_TRUE(c.executor->step(step).ok());
     EXPECT_EQ(work, kWorkers);

@@ -4,6 +4,7 @@
 
 #include "models/image_models.h"
 #include "support/image_golden.h"
+#include "support/image_sizes.h"
 
 namespace redline::testing {
 
@@ -12,8 +13,7 @@ using BuildAutoencoder = Result<AutoencoderModel> (*)(const Checkpoint&);
 inline SymbolValues latent_sizes(int64_t batch, int64_t height, int64_t width) {
   SymbolValues sizes;
   sizes[Symbol::kBatch] = batch;
-  sizes[Symbol::kHeight] = height;
-  sizes[Symbol::kWidth] = width;
+  set_image_size(sizes, height, width);
   return sizes;
 }
 
@@ -28,7 +28,7 @@ inline std::vector<float> run_autoencoder(const ImageGolden& golden, BuildAutoen
       latent_sizes(static_cast<int64_t>(size[0]), static_cast<int64_t>(size[1]), static_cast<int64_t>(size[2]));
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   bounds[Symbol::kBatch] += 1;
-  bounds[Symbol::kWidth] += 2;
+  bounds[kWidth] += 2;
   const bool decodes = input == "latents";
   const auto runtime = make_runtime(threads);
   Executable network = make_network(std::move(decodes ? model->decode : model->encode), bounds, mode, *runtime);

@@ -9,6 +9,7 @@
 #include "diffusion/denoiser.h"
 #include "support/image_builders.h"
 #include "support/image_golden.h"
+#include "support/image_sizes.h"
 
 namespace redline::testing {
 
@@ -34,7 +35,7 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
   options.bounds[Symbol::kBatch] = max_rows;
   options.bounds[Symbol::kTextTokens] = 8;
   options.bounds[Symbol::kImageTokens] = 64;
-  set_latent_size(options.bounds, 16, 16);
+  set_image_size(options.bounds, 16, 16);
   auto denoiser = Denoiser::make(std::move(*model), options, 0, *made.runtime);
   EXPECT_TRUE(denoiser.ok()) << denoiser.status().to_string();
   if (denoiser.ok()) made.denoiser = std::move(*denoiser);
@@ -55,7 +56,7 @@ inline DenoiserBatch random_batch(const DenoiserModel& model, const std::vector<
   DenoiserBatch batch;
   batch.images = std::ssize(pictures);
   batch.rows = batch.images * branches;
-  batch.layout = {model.latent_channels, kSide * model.patch, kSide * model.patch, model.patch};
+  batch.latents = {model.latent_channels, kSide * model.patch, kSide * model.patch, model.patch};
   batch.text_tokens = kText;
   for (int64_t branch = 0; branch < branches; ++branch)
     for (const uint32_t picture : pictures) {

@@ -14,11 +14,13 @@
 #include "backends/cpu/executor.h"
 #include "backends/cpu/lowering.h"
 #include "runtime/interpreter.h"
+#include "support/image_sizes.h"
 
 namespace redline::test {
 
 inline const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens, kText = Symbol::kTextTokens;
-inline const Dim kH = Symbol::kHeight, kW = Symbol::kWidth, kH2 = Symbol::kHeight2, kW2 = Symbol::kWidth2;
+inline const Dim kH = testing::kHeight, kW = testing::kWidth, kH2 = extent_symbol("height/2"),
+                 kW2 = extent_symbol("width/2");
 
 /// Random float32 numbers of about unit size; owns the data behind the weights it makes.
 class Numbers {

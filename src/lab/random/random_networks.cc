@@ -145,27 +145,28 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
     return make_random_weight(tensor, size, type);
   };
   REDLINE_ASSIGN(network.graph, shape->build(checkpoint).within(name));
+  const Grid grid = image_grid(3);  // the UNets halve their latents three times at most
   const auto sizes_of = [&](int64_t batch, int64_t text_tokens, int64_t height, int64_t width) {
     SymbolValues s;
     s[Symbol::kBatch] = batch;
     s[Symbol::kTextTokens] = text_tokens;
     s[Symbol::kImageTokens] = height / 16 * (width / 16);
-    set_latent_size(s, height / 8, width / 8);
+    const int64_t latent[] = {height / 8, width / 8};
+    grid.set(s, latent);
     return s;
   };
   network.sizes = sizes_of(shape->batch, shape->text_tokens, side, side);
   constexpr int64_t kCheckTokens = 5;
-  network.check_sizes =
-      sizes_of(1, std::min(shape->text_tokens, kCheckTokens), std::min(side, shape->check_height * shape->unit),
-               std::min(side, shape->check_width * shape->unit));
+  const int64_t check_height = std::min(side, shape->check_height * shape->unit),
+                check_width = std::min(side, shape->check_width * shape->unit);
+  network.check_sizes = sizes_of(1, std::min(shape->text_tokens, kCheckTokens), check_height, check_width);
   if (!shape->constants.empty()) {
     Graph* const graphs[] = {&network.graph};
     REDLINE_ASSIGN(HoistedGraphs split,
                    hoist_invariants(graphs, {.name = "once", .constants = shape->constants, .sizes = network.sizes}));
     network.once = std::move(split.once);
   }
-  network.check_about =
-      fmt::format("{}x{}", network.check_sizes[Symbol::kWidth] * 8, network.check_sizes[Symbol::kHeight] * 8);
+  network.check_about = fmt::format("{}x{}", check_width, check_height);
   network.about = fmt::format("{}, {}x{}, batch {}", shape->about, side, side, shape->batch);
   return network;
 }

@@ -12,10 +12,7 @@ namespace {
 SymbolValues conv2d_image(int64_t batch, int64_t height, int64_t width) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
-  s[Symbol::kHeight] = height;
-  s[Symbol::kWidth] = width;
-  s[Symbol::kHeight2] = (height + 1) / 2;
-  s[Symbol::kWidth2] = (width + 1) / 2;
+  testing::set_image_size(s, height, width);
   return s;
 }
 // One pixel; edges everywhere; items that end inside of panels; enough rows for every worker, and a block of them.

@@ -9,8 +9,8 @@ namespace {
 SymbolValues group_norm_picture(int64_t batch, int64_t height, int64_t width) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
-  s[Symbol::kHeight] = height;
-  s[Symbol::kWidth] = width;
+  s[testing::kHeight] = height;
+  s[testing::kWidth] = width;
   return s;
 }
 // One part, two, the most; items that end inside of tiles.
@@ -35,7 +35,7 @@ MakeInputs group_norm_inputs(int64_t channels, double mean) {
 // x less the mean of its item and group, over the root of their variance, times w plus b; then silu.
 Formula group_norm_formula(GroupNormAttrs attrs) {
   return [attrs](const FormulaInputs& in, int64_t rows, int64_t cols) {
-    const int64_t pixels = in[Symbol::kHeight] * in[Symbol::kWidth], width = cols / attrs.groups;
+    const int64_t pixels = in[testing::kHeight] * in[testing::kWidth], width = cols / attrs.groups;
     const auto count = static_cast<double>(pixels * width);
     const HostTensor& x = in.tensors.at("x");
     std::vector<double> y(static_cast<size_t>(rows * cols));

@@ -11,8 +11,8 @@ constexpr int64_t kChannels = 64;
 SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
-  s[Symbol::kHeight] = height;
-  s[Symbol::kWidth] = width;
+  s[testing::kHeight] = height;
+  s[testing::kWidth] = width;
   return s;
 }
 

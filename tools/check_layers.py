@@ -70,9 +70,9 @@ CONTENTS = {
     "kernels/tiles": "kernel bodies for GPUs, compiled by g++ and nvcc; the table of device functions",
     "kernels/emu": "the emulated device, which runs these kernels on a CPU",
     "kernels/cuda": "the CUDA module, which runs them on a GPU",
-    "graph": "Graph, ops (shape rule, reference, cost), passes, Target, states, stage plans, arena, events, Program, Runner, Timeline. "
+    "graph": "Graph, ops (shape rule, reference, cost), passes, Target, states, stage plans, arena, events, Program, Timeline. "
              "Knows no kernel and no device",
-    "backends": "what back ends share: host memory, the table of lowerings",
+    "backends": "what back ends share: the Runner, memory that outlives steps, the table of lowerings",
     "backends/cpu": "the CPU's lowering of each op, packing of weights and its cache, memory, the Executor",
     "backends/tiles": "lowerings, packing and memory of tile devices, the TileRunner",
     "runtime": "Runtime (workers, kernels, timeline, weight cache), Executable (a graph ready to run), Interpreter, devices",

@@ -1,7 +1,8 @@
 // Host memory for the CPU back end and the interpreter: state pages and buffers of external values.
 #pragma once
 
-#include "graph/program.h"
+#include "backends/backend_memory.h"
+#include "graph/state.h"
 
 namespace redline {
 

@@ -1,6 +1,6 @@
 // The compiled form of a graph: stages cut into tile tasks, the events between them, and one task list per worker. The
-// schedule is device-independent; code and memory belong to the payload of a back end, and a Runner executes
-// both.
+// schedule is device-independent; code and memory belong to the payload of a back end, and a Runner
+// (backends/runner.h) executes both.
 //
 // A task waits until each of its events has reached its count, computes its tile, and notifies. An event is a 64-bit
 // counter that only grows: in step s a wait is `counter >= count * s`, so nothing is reset between steps (as in Mirage,
@@ -137,125 +137,6 @@ struct Program : TaskSchedule {
   const Port* find_output(std::string_view port_name) const;
   /// Returns a human-readable list of stages, tasks, events and memory.
   std::string to_string() const;
-};
-
-/// The pages of the state groups of one program, in the memory of its device.
-class StateMemory {
- public:
-  virtual ~StateMemory() = default;
-  /// Address of page 0 of a group.
-  virtual uint8_t* pages(size_t group) = 0;
-  virtual void copy_page(size_t group, int64_t from, int64_t to) = 0;
-  virtual void clear_page(size_t group, int64_t page) = 0;
-  /// States that the contents of pages [begin, end) are no longer needed. Their memory may be returned to the system
-  /// until they are written again.
-  virtual void discard_pages(size_t group, int64_t begin, int64_t end) {}
-  /// Returns true if the host may read and write at pages(group). If not, it must copy pages with download_page() and
-  /// upload_page().
-  virtual bool is_host_memory(size_t group) const { return true; }
-  virtual Status download_page(size_t group, int64_t page, uint8_t* to) { return no_copies(); }
-  virtual Status upload_page(size_t group, int64_t page, const uint8_t* from) { return no_copies(); }
-
- private:
-  static Status no_copies() { return internal("pages in host memory are not copied"); }
-};
-
-class BackendBuffer;
-
-/// Arithmetic with float32 numbers in buffers of a device, without the host.
-class BufferMath {
- public:
-  virtual ~BufferMath() = default;
-  /// A part of a buffer that starts at number `begin`. Without a buffer the part is all zeros.
-  struct Part {
-    BackendBuffer* buffer = nullptr;
-    int64_t begin = 0;
-  };
-  /// Identifies the device: parts of buffers with the same device may be used in one call.
-  virtual const void* device() const = 0;
-  /// Computes to = base + sum of weights[k] * tensors[k], in the order of k.
-  virtual Status weighted_sum(Part to, Part base, std::span<const float> weights, std::span<const Part> tensors,
-                              int64_t elements) = 0;
-  /// Returns the sum of |a - b|. Differences are float32, sums float64, in an order that depends on `elements` only.
-  virtual Result<double> distance(Part a, Part b, int64_t elements) = 0;
-  /// Returns the sum of (a - b) (c - d), with the same rounding and order as distance().
-  virtual Result<double> product(Part a, Part b, Part c, Part d, int64_t elements) = 0;
-};
-
-/// Memory of a back end that outlives steps, for external values. A buffer on a device also has a host copy, which is
-/// allocated and updated only when the host reads it.
-class BackendBuffer {
- public:
-  virtual ~BackendBuffer() = default;
-  /// Returns the address for Runner::bind, valid until the next call of host(). `step_writes`: true if the step writes
-  /// the value, false if it only reads it.
-  virtual uint8_t* address(bool step_writes) = 0;
-  /// Returns the contents for the host to read and write, valid as long as no step runs and address() is not called.
-  virtual uint8_t* host() = 0;
-  /// Copies bytes of `from`, a buffer of the same back end, without the host.
-  virtual void copy(int64_t to, BackendBuffer& from, int64_t begin, int64_t bytes) = 0;
-  /// Returns a new buffer of the same back end.
-  virtual Result<std::unique_ptr<BackendBuffer>> make_like(int64_t bytes) = 0;
-  /// Returns nullptr if the host must compute with host().
-  virtual BufferMath* math() { return nullptr; }
-};
-
-/// The time of one launch of stages of one kind (Runner::time_stages).
-struct StageTime {
-  std::string op;
-  int64_t rows = 0, cols = 0;
-  int64_t count = 0;           ///< number of stages of the kind in a step
-  bool is_by_library = false;  ///< the device's library runs the product
-  double seconds = 0;          ///< time of each stage
-  double bytes = 0;            ///< bytes that each stage reads and writes; 0: depends on the data
-  double flops = 0;            ///< floating-point operations of the matrix products of each stage
-};
-
-/// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.
-class Runner {
- public:
-  virtual ~Runner() = default;
-  /// Returns nullptr if the graph is interpreted or runs in parts.
-  virtual const Program* program() const = 0;
-  /// Returns the programs of all parts; empty if the graph is interpreted.
-  virtual std::vector<const Program*> programs() const {
-    return program() ? std::vector{program()} : std::vector<const Program*>{};
-  }
-  /// Returns the limits for attention plans of a kKeyValue group. No partitions: the group needs no plan.
-  virtual AttentionLimits attention_limits(size_t group) const {
-    return program() ? program()->attention : AttentionLimits();
-  }
-  virtual const StatePlan& states() const = 0;
-  /// Allocates `num_pages` pages for each state group; memory is touched on first use. out_of_memory: the address space
-  /// is not available.
-  virtual Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const = 0;
-  /// Runs all tasks once and returns when every output is written.
-  /// invalid_argument: a size exceeds its bound. internal: no progress; the message is a state dump, and the runner
-  /// refuses further steps.
-  virtual Status step(const StepContext& context) = 0;
-  /// Allocates a buffer whose pages are mapped on first use. out_of_memory: states the bytes.
-  virtual Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const = 0;
-  /// Returns the host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
-  virtual void* host_input(std::string_view name) = 0;
-  virtual const void* host_output(std::string_view name) const = 0;
-  /// Returns the tokens that the last step sampled as requested by StepContext::samples, one per row of logits. -1: the
-  /// host has to sample this row, and its logits are in the output. Logits of other rows stay on the device. Empty:
-  /// this runner does not sample.
-  virtual std::span<const int32_t> sampled() const { return {}; }
-  /// Returns the resident bytes of the arena. Pages that no step has touched do not count.
-  virtual int64_t resident_arena_bytes() const = 0;
-  /// Sets the address of an external input or output (graph/external_values.h) from the next step on. Returns false if
-  /// the name is unknown.
-  virtual bool bind(std::string_view name, void* data) = 0;
-  /// Returns the program, or the interpreted graph, as text.
-  virtual std::string describe() const = 0;
-  /// Describes how a device runs a step (backends/tiles/step_choice.h); "" if the CPU runs it.
-  virtual std::string steps_text() const { return ""; }
-  /// For benchmarks: runs the stages of the last step repeatedly, all of one kind after another, for about `seconds`
-  /// each. Values that the next step reads may be wrong afterwards. unsupported: the runner is not a device's.
-  virtual Result<std::vector<StageTime>> time_stages(double) {
-    return unsupported("only the stages of a device are timed by themselves");
-  }
 };
 
 }  // namespace redline

@@ -8,8 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "backends/backend_memory.h"
 #include "base/slab_allocator.h"
-#include "graph/program.h"
+#include "graph/state.h"
 
 namespace redline {
 

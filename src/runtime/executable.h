@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "graph/program.h"
+#include "backends/runner.h"
 #include "runtime/device.h"
 #include "runtime/runtime_resources.h"
 #include "tensor/activation_layout.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "graph/program.h"
+#include "backends/runner.h"
 #include "graph/reference.h"
 
 namespace redline {

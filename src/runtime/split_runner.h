@@ -1,7 +1,7 @@
 // Runs the parts of a graph one after the other on different devices.
 #pragma once
 
-#include "graph/program.h"
+#include "backends/runner.h"
 #include "graph/split_graph.h"
 
 namespace redline {

@@ -12,6 +12,7 @@
 
 #include "backends/cpu/cpu_program.h"
 #include "backends/cpu/step_watchdog.h"
+#include "backends/runner.h"
 #include "base/fair_mutex.h"
 #include "base/worker_team.h"
 #include "graph/timeline.h"

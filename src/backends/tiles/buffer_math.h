@@ -1,8 +1,8 @@
-// Arithmetic on buffers in the memory of a tile device (graph/program.h, BufferMath).
+// Arithmetic on buffers in the memory of a tile device (backends/backend_memory.h, BufferMath).
 #pragma once
 
+#include "backends/backend_memory.h"
 #include "backends/tiles/device_memory.h"
-#include "graph/program.h"
 
 namespace redline {
 

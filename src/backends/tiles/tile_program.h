@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/runner.h"
 #include "backends/tiles/device_memory.h"
 #include "graph/program.h"
 #include "kernels/tiles/kernels.h"

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "backends/runner.h"
 #include "backends/tiles/buffer_math.h"
 #include "backends/tiles/step_choice.h"
 #include "backends/tiles/tile_program.h"

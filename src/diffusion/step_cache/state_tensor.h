@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/program.h"
+#include "backends/backend_memory.h"
 
 namespace redline {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/program.h"
+#include "backends/runner.h"
 #include "lab/bench/progress.h"
 #include "lab/json.h"
 #include "lab/machine/peaks.h"

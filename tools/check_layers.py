@@ -114,7 +114,7 @@ ONE_THING = {
     "formats/gguf formats/gguf_parser": "halves of one reader",
     "kernels/cpu/activation kernels/cpu/activation_functions": "a kernel and its functions",
     "kernels/cpu/attention kernels/cpu/attention_with_tiles": "a kernel and its form with tiles",
-    "kernels/cpu/conv2d kernels/cpu/conv2d_dots kernels/cpu/conv2d_patches kernels/cpu/conv2d_tiles": "parts of one kernel",
+    "kernels/cpu/conv2d kernels/cpu/conv2d_dots kernels/cpu/conv2d_patches kernels/cpu/conv2d_tiles kernels/cpu/conv_gather": "parts of one kernel",
     "kernels/cpu/linear_tiles kernels/cpu/linear_tiles_few": "a kernel and its form for few rows",
     "kernels/emu/warp kernels/tiles/warp": "the device selects the warps that its kernels are compiled with",
     "lab/random/random_model lab/random/random_networks lab/random/tensor_programs": "the table of random models, and rows",

@@ -1,6 +1,6 @@
 #include "graph/adapter_sites.h"
 
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/linear.h"
 
@@ -41,16 +41,17 @@ AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::functi
                                size_t first_index) {
   AdapterSites sites;
   for (Op& op : graph.ops) {
-    if ((op.def != &kLinear && op.def != &kConv2d) || !wanted(graph.value(op.inputs[1]).name)) continue;
+    const bool is_convolution = op.def == &kConvolution && may_have_adapters(graph, op);
+    if ((op.def != &kLinear && !is_convolution) || !wanted(graph.value(op.inputs[1]).name)) continue;
     const ValueInfo& weight = graph.value(op.inputs[1]);
     auto site = new_site(graph, op, weight, first_index + sites.size(), max_rank);
     site->out_features = weight.shape[0].constant();
     site->in_features = num_elements(weight.shape).constant() / site->out_features;
     site->source_row = weight.weight.source_row;
     site->columns = weight.weight.columns;
-    if (op.def == &kConv2d) {
-      auto attrs = std::any_cast<Conv2dOpAttrs>(op.attrs);
-      site->kernel = attrs.kernel;
+    if (is_convolution) {
+      auto attrs = std::any_cast<ConvolutionOpAttrs>(op.attrs);
+      site->kernel = SquareConv2d::of(attrs)->kernel;
       attrs.adapters = site;
       op.attrs = std::move(attrs);
     } else {

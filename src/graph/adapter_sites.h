@@ -8,8 +8,8 @@
 
 namespace redline {
 
-/// Gives every linear and conv2d whose weight `wanted` accepts a site. Sites are in graph order, numbered from
-/// `first_index`.
+/// Gives every linear and SquareConv2d (graph/ops/convolution.h) whose weight `wanted` accepts a site. Sites are in
+/// graph order, numbered from `first_index`.
 AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted,
                                size_t first_index = 0);
 

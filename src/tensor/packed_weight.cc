@@ -120,9 +120,10 @@ int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
 }
 
 MatrixSize packed_matrix(const TensorView& weight) {
-  REDLINE_CHECK(weight.shape.size() == 2 || weight.shape.size() == 4);
-  if (weight.shape.size() == 2) return {weight.shape[0], weight.shape[1]};
-  return {weight.shape[0], weight.shape[1] * weight.shape[2] * weight.shape[3]};
+  REDLINE_CHECK(weight.shape.size() >= 2);
+  int64_t in_features = 1;
+  for (size_t i = 1; i < weight.shape.size(); ++i) in_features *= weight.shape[i];
+  return {weight.shape[0], in_features};
 }
 
 int64_t packed_bytes(const TensorView& weight) {
@@ -134,8 +135,8 @@ void pack_row_panels(const TensorView& weight, int64_t row_panel_begin, int64_t 
                      const std::function<int64_t(int64_t)>& source_row) {
   const auto [out_features, in_features] = packed_matrix(weight);
   const DTypeInfo& type = dtype_info(weight.dtype);
-  const int64_t taps = weight.shape.size() == 4 ? weight.shape[2] * weight.shape[3] : 1;
-  REDLINE_CHECK(taps == 1 || !type.is_block);
+  int64_t taps = 1;
+  for (size_t i = 2; i < weight.shape.size() && !type.is_block; ++i) taps *= weight.shape[i];
   REDLINE_CHECK(in_features % type.block_elements == 0);
   if (in_features == 0 && type.row_bytes == 0) return;  // the target may be null
   const int64_t source_bytes = row_bytes(weight.dtype, in_features);

@@ -25,9 +25,9 @@ int64_t packed_unit_bytes(DType dtype);
 /// Returns the bytes of the packed matrix, padding included.
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
 
-/// The size of the matrix that a weight is packed as. A matrix is packed as it is. A convolution [out, in, kernel,
-/// kernel] must be of a plain type and becomes [out, kernel * kernel * in] in the order of im2col patches
-/// (kernels/cpu/conv2d.h): [in / 32][kernel * kernel][32] where `in` is a multiple of 32, else [kernel * kernel][in].
+/// The size of the matrix that a weight is packed as. A matrix is packed as it is. A convolution [out, in, kernel, ...]
+/// of a plain type becomes [out, taps * in] in the order of patches (kernels/cpu/conv2d.h): [in / 32][taps][32] where
+/// `in` is a multiple of 32, else [taps][in]. Of a block type it becomes [out, in * taps], the order of its rows.
 struct MatrixSize {
   int64_t out_features, in_features;
 };

@@ -1,19 +1,19 @@
-// Helpers of the two lowerings of conv2d: im2col patches for products of `linear`, and direct convolution on the tile
-// unit (AMX), by bfloat16 dot products or in float32.
+// Helpers of the two lowerings of a SquareConv2d (graph/ops/convolution.h): im2col patches for products of `linear`,
+// and direct convolution on the tile unit (AMX), by bfloat16 dot products or in float32.
 #pragma once
 
 #include "backends/cpu/cpu_target.h"
 #include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/lowering.h"
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 #include "kernels/cpu/conv2d.h"
 
 namespace redline {
 
-/// Returns the grid of a convolution: tasks have whole image rows of all items, and columns in panels of 16.
-/// Convolutions of one output shape have equal grids, whichever kernels they use, so that one waits for the other tile
-/// by tile.
-TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op);
+/// Returns the grid of a convolution: tasks have whole lines of the last axis of all items (any pixels if there is one
+/// axis), and columns in panels of 16. Convolutions of one output shape have equal grids, whichever kernels they use,
+/// so that one waits for the other tile by tile.
+TaskGrid convolution_grid(const LowerContext& c, const ConvolutionOpAttrs& op);
 
 /// Buffer space and kernels for the adapters of a convolution.
 struct Conv2dAdapters {
@@ -33,10 +33,22 @@ struct Conv2dAdapters {
               int64_t out_features, float* y, WorkerContext& worker) const;
 };
 
+/// Sizes of a SquareConv2d in one step.
+struct Conv2dGeometry {
+  int64_t batch, in_height, in_width, out_height, out_width;
+
+  Conv2dGeometry(const SquareConv2d& a, const SymbolValues& sizes)
+      : batch(a.batch.eval(sizes)), in_height(a.in_height.eval(sizes)), in_width(a.in_width.eval(sizes)),
+        out_height(a.out_height.eval(sizes)), out_width(a.out_width.eval(sizes)) {}
+  int64_t pixels() const { return out_height * out_width; }
+  int64_t in_pixels() const { return in_height * in_width; }
+};
+
 /// Parameters of both lowerings. WorkerContext::buffer holds block_bytes of patches or input rows, then item biases,
 /// then the norm's scales and shifts, for up to kConvMaxItems items, then the adapters' space.
 struct Conv2dParams {
-  Conv2dOpAttrs op;
+  ConvolutionOpAttrs op;
+  SquareConv2d square = {};
   void (*add)(const AddArgs&) = nullptr;
   int64_t channels = 0, out_features = 0;
   int64_t block_bytes = 0;

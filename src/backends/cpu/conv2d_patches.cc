@@ -1,4 +1,4 @@
-// conv2d as products of `linear` with im2col patches, a block of patches at a time.
+// A SquareConv2d as products of `linear` with im2col patches, a block of patches at a time.
 #include <algorithm>
 
 #include "backends/cpu/conv2d_lowering.h"
@@ -79,7 +79,7 @@ void add_adapters(const Conv2dPatchesParams& p, const StepContext& step, const T
 
 void run_conv2d_patches(const Conv2dPatchesParams& p, const Tile& tile, const StepContext& step,
                         WorkerContext& worker) {
-  const Conv2dGeometry s(p.op, step.sizes);
+  const Conv2dGeometry s(p.square, step.sizes);
   const int64_t rows = s.batch * s.pixels(), cols = p.out_features, k = p.in_features;
   const int chosen = p.kernels.layouts.index_for_rows(rows);
   const ActivationLayout form = p.kernels.layouts.at[chosen].layout;
@@ -130,14 +130,14 @@ Status lower_conv2d_patches(LowerContext& c) {
   REDLINE_TRY(params->init(c));
   params->patches = c.kernels().conv_patches;
   if (params->op.has_norm) return internal("{}: patches are not normalized", w.name);
-  params->in_features = params->channels * params->op.kernel * params->op.kernel;
+  params->in_features = params->channels * params->op.num_taps();
   for (int i = 0; i < params->kernels.layouts.count; ++i) {
     const ActivationLayout form = params->kernels.layouts.at[i].layout;
     if (form == ActivationLayout::kI8Grouped) return internal("{}: patches are not made in eight bits", w.name);
     params->block_bytes = std::max(params->block_bytes, patch_block_bytes(params->in_features, form));
   }
   params->block_bytes = (params->block_bytes + 63) / 64 * 64;
-  auto stage = LoweredStage::make<run_conv2d_patches>(conv2d_grid(c, params->op), params);
+  auto stage = LoweredStage::make<run_conv2d_patches>(convolution_grid(c, params->op), params);
   params->add_operands(c, stage);
   if (params->op.adapters) REDLINE_TRY(lower_adapters(c, *params, stage.buffer_bytes));
   c.add_stage(std::move(stage));

@@ -1,4 +1,4 @@
-// conv2d on the tile unit, by dot products or in float32, without patches: kernels/cpu/conv2d_tiles.h.
+// A SquareConv2d on the tile unit, by dot products or in float32, without patches: kernels/cpu/conv2d_tiles.h.
 #include <algorithm>
 
 #include "backends/cpu/conv2d_lowering.h"
@@ -63,7 +63,7 @@ void add_adapters(const Conv2dTilesParams& p, const StepContext& step, const Con
 }
 
 void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const Conv2dGeometry s(p.op, step.sizes);
+  const Conv2dGeometry s(p.square, step.sizes);
   const int64_t cols = p.out_features;
   ConvTiles tiles = {};
   tiles.weight = p.weight;
@@ -84,7 +84,7 @@ void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepCo
   }
   tiles.bias_stride = p.item_bias ? cols : 0;
   const int64_t at_once =
-      conv_items_at_once(s.out_width, s.out_height, p.channels, p.op.kernel, p.op.stride, p.element_bytes);
+      conv_items_at_once(s.out_width, s.out_height, p.channels, p.square.kernel, p.square.stride, p.element_bytes);
   const int64_t image_row_end = tile.row_end / s.out_width;
   for (int64_t image_row = tile.row_begin / s.out_width; image_row < image_row_end;) {
     const int64_t item = image_row / s.out_height, first = item * s.pixels() * cols;
@@ -111,22 +111,23 @@ void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepCo
 Status lower_conv2d_tiles(LowerContext& c, ConvMethod method) {
   auto params = std::make_shared<Conv2dTilesParams>();
   REDLINE_TRY(params->init(c));
-  const Conv2dOpAttrs& op = params->op;
+  const ConvolutionOpAttrs& op = params->op;
+  const SquareConv2d& square = params->square;
   const bool is_f32 = method == ConvMethod::kF32;
   params->convolve = is_f32 ? c.kernels().conv_f32 : c.kernels().conv_patches;
   params->element_bytes = is_f32 ? 4 : 2;
   params->weight_type = c.in(1).dtype;
   params->block_bytes =
-      (conv_buffer_bytes(params->channels, op.kernel, op.stride, params->element_bytes) + 63) / 64 * 64;
-  auto stage = LoweredStage::make<run_conv2d_tiles>(conv2d_grid(c, op), params);
+      (conv_buffer_bytes(params->channels, square.kernel, square.stride, params->element_bytes) + 63) / 64 * 64;
+  auto stage = LoweredStage::make<run_conv2d_tiles>(convolution_grid(c, op), params);
   params->add_operands(c, stage);
-  if (const size_t norm = Conv2dInputs(op).norm) {
+  if (const size_t norm = ConvolutionInputIndex(op).norm) {
     stage.read(params->sums, c.op().inputs[norm], Reads::kAll);
     REDLINE_ASSIGN(params->norm_weight, c.dense_weight(norm + 1));
     REDLINE_ASSIGN(params->norm_bias, c.dense_weight(norm + 2));
   }
   if (op.adapters)
-    params->adapters.reserve(c, *op.adapters, std::max(kAdapterRows, op.out_width.eval(c.options().bounds)),
+    params->adapters.reserve(c, *op.adapters, std::max(kAdapterRows, square.out_width.eval(c.options().bounds)),
                              stage.buffer_bytes);
   c.add_stage(std::move(stage));
   return {};

@@ -1,6 +1,6 @@
 #include "backends/cpu/cpu_target.h"
 
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 
 namespace redline {
 
@@ -11,9 +11,9 @@ ActivationLayouts CpuTarget::activation_layouts(DType weight) const {
 }
 
 bool CpuTarget::fuses_group_norm(const Graph& graph, const Op& conv) const {
-  return choose_conv_method(kernels_, exact_f32_, graph.value(conv.inputs[1]).dtype,
-                            graph.value(conv.inputs[0]).shape[1].constant(),
-                            std::any_cast<const Conv2dOpAttrs&>(conv.attrs).kernel) != ConvMethod::kPatches;
+  const ConvMethod method = choose_conv_method(kernels_, exact_f32_, graph, conv);
+  const bool has_items = std::any_cast<const ConvolutionOpAttrs&>(conv.attrs).axes.size() == 2;
+  return has_items && (method == ConvMethod::kBf16 || method == ConvMethod::kF32);
 }
 
 }  // namespace redline

@@ -27,10 +27,14 @@ class CpuTarget final : public Target {
   int workers_;
 };
 
-/// The implementation of a conv2d: `linear` with im2col patches, or direct convolution over regions of the feature map,
-/// in bfloat16 on the tile unit (AMX) or by fast dot products, or in float32.
-enum class ConvMethod { kPatches, kBf16, kF32 };
-ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels,
-                              int64_t kernel);
+/// The implementation of a convolution.
+enum class ConvMethod {
+  kPatches,    ///< a SquareConv2d as `linear` with im2col patches
+  kBf16,       ///< a SquareConv2d directly, in bfloat16 on the tile unit (AMX) or by fast dot products
+  kF32,        ///< a SquareConv2d directly, in float32
+  kGather,     ///< any other as `linear` with patches
+  kDepthwise,  ///< one group for each channel, in float32
+};
+ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, const Graph& graph, const Op& convolution);
 
 }  // namespace redline

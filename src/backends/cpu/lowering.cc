@@ -30,6 +30,7 @@ class CpuCompiler {
   Result<Program> run();
   Result<const void*> packed_weight(ValueId id);
   Result<const float*> dense_weight(ValueId id);
+  Result<void*> allocate(int64_t bytes);
   ValueId add_temporary(std::string name, Shape shape) {
     ValueInfo info;
     info.name = std::move(name);
@@ -49,7 +50,6 @@ class CpuCompiler {
   void before_steps(std::function<void(const StepContext&)> prepare) { before_steps_.push_back(std::move(prepare)); }
 
  private:
-  Result<void*> allocate(int64_t bytes);
   Status reserve_packed();
   void pack_all(CpuProgram& code);
   void resolve(Program& program, CpuProgram& code);
@@ -115,7 +115,7 @@ Status CpuCompiler::reserve_packed() {
   for (const ValueInfo& value : graph_.values) {
     if (value.kind != ValueKind::kWeight) continue;
     const TensorView& view = value.weight.view;
-    if (view.shape.size() == 2 || view.shape.size() == 4) bytes += round_up_packed(packed_bytes(view));
+    if (view.shape.size() >= 2) bytes += round_up_packed(packed_bytes(view));
   }
   REDLINE_ASSIGN(region_, AlignedBuffer::make(bytes));
   return {};
@@ -242,6 +242,7 @@ Result<Program> CpuCompiler::run() {
 
 Result<const void*> LowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
 Result<const float*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
+Result<void*> LowerContext::allocate_weight(int64_t bytes) { return compiler_->allocate(bytes); }
 ValueId LowerContext::add_temporary(std::string name, Shape shape) {
   return compiler_->add_temporary(std::move(name), std::move(shape));
 }

@@ -45,6 +45,8 @@ class LowerContext {
   Result<const void*> packed_weight(size_t i);
   /// Returns input i as a dense float32 vector (norm weights, biases, frequencies).
   Result<const float*> dense_weight(size_t i);
+  /// Allocates memory for weights in another order, which the lowering writes. It lives as long as the program.
+  Result<void*> allocate_weight(int64_t bytes);
   /// Returns the place of input i, which must be a kKeyValue state.
   KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
   /// Returns the scratch that the attention stages of a state group share.

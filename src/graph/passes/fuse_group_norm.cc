@@ -1,6 +1,6 @@
 // conv2d(group_norm(x)), where only the conv2d reads the norm, becomes one conv2d that normalizes image rows as it
 // loads them, if the conv2d runs by tiles.
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 #include "graph/pass.h"
 #include "graph/passes/op_uses.h"
 
@@ -10,9 +10,9 @@ namespace {
 Status fuse_group_norm(Graph& graph, const Target& target) {
   const OpUses uses(graph);
   for (Op& conv : graph.ops) {
-    if (conv.def != &kConv2d) continue;
+    if (conv.def != &kConvolution) continue;
     Op* norm = uses.only_read_by(conv, 0, kGroupNorm);
-    auto attrs = std::any_cast<Conv2dOpAttrs>(conv.attrs);
+    auto attrs = std::any_cast<ConvolutionOpAttrs>(conv.attrs);
     if (!norm || attrs.has_norm || !target.fuses_group_norm(graph, conv)) continue;
     attrs.has_norm = true;
     attrs.norm = std::any_cast<const GroupNormOpAttrs&>(norm->attrs).norm;

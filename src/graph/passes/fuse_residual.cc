@@ -3,7 +3,7 @@
 #include <map>
 
 #include "graph/ops/add.h"
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 #include "graph/ops/linear.h"
 #include "graph/pass.h"
 
@@ -43,9 +43,9 @@ Status fuse_residual(Graph& graph) {
       Op& maker = graph.ops[at->second];
       auto made = producer.find(residual);
       if (made != producer.end() && made->second > at->second) continue;
-      const bool given = maker.def == &kLinear   ? give_residual<LinearAttrs>(maker, residual)
-                         : maker.def == &kConv2d ? give_residual<Conv2dOpAttrs>(maker, residual)
-                                                 : false;
+      const bool given = maker.def == &kLinear        ? give_residual<LinearAttrs>(maker, residual)
+                         : maker.def == &kConvolution ? give_residual<ConvolutionOpAttrs>(maker, residual)
+                                                      : false;
       if (!given) continue;
       maker.outputs = sum.outputs;
       producer[sum.outputs[0]] = at->second;

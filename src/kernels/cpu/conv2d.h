@@ -11,6 +11,8 @@
 namespace redline {
 
 struct ConvTiles;
+struct ConvGather;     // convolution.h
+struct ConvDepthwise;  // convolution.h
 
 /// Arguments of im2col: out[r, column(dy, dx, c)] = x[stride oy + dy - pad, stride ox + dx - pad, c], zero outside the
 /// feature map, for the output pixels r = oy * out_width + ox in [row_begin, row_end) of one item. With t = dy * kernel
@@ -32,6 +34,10 @@ struct ConvPatchesArgs {
   /// If set, the whole convolution is computed, without patches, and the fields above from row_begin on are not read.
   /// (It is not a table entry of its own, so that a table has either both or none.) conv_f32 does nothing else.
   const ConvTiles* tiles = nullptr;
+  /// If set, conv_patches makes patches of a convolution of any number of axes.
+  const ConvGather* gather = nullptr;
+  /// If set, conv_f32 computes a depthwise convolution, and no other member is read.
+  const ConvDepthwise* depthwise = nullptr;
 };
 
 /// y[oy, ox, n] = sum_{dy, dx, c} w[n, c, dy, dx] f(x[stride oy + dy - pad, stride ox + dx - pad, c]) (+ bias[n])

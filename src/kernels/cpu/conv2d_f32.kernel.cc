@@ -1,10 +1,14 @@
 // Whole convolutions in float32.
 #include "kernels/cpu/conv2d_tiles.h"
+#include "kernels/cpu/conv_depthwise.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-void conv_f32(const ConvPatchesArgs& a) { ConvTilesRun<ConvF32>(a, *a.tiles).run(); }
+void conv_f32(const ConvPatchesArgs& a) {
+  if (a.depthwise) conv_depthwise(*a.depthwise);
+  else ConvTilesRun<ConvF32>(a, *a.tiles).run();
+}
 
 }  // namespace
 

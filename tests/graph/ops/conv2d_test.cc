@@ -157,7 +157,7 @@ TEST(Conv2dOp, OfOnePixelIsAProduct) {
   auto graph = g.finish();
   ASSERT_TRUE(graph.ok()) << graph.status().to_string();
   EXPECT_EQ(count(*graph, kLinear), 1);
-  EXPECT_EQ(count(*graph, kConv2d), 0);
+  EXPECT_EQ(count(*graph, kConvolution), 0);
   expect_conv(net, conv2d_tolerance(net));
   Network with_items = net;
   with_items.has_item_bias = true;

@@ -1,8 +1,8 @@
-// linear, head_linear and conv2d.
+// linear, head_linear and convolution.
 #include "graph/ops/linear.h"
 
 #include "backends/tiles/shared_lowering.h"
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 #include "graph/ops/head_linear.h"
 #include "tensor/packed_weight.h"
 
@@ -133,7 +133,7 @@ Status lower_head_linear(TileLowerContext& c) {
 }
 
 template <class Builder>
-void set_patch(Builder& s, const Conv2dOpAttrs& a, int64_t channels) {
+void set_patch(Builder& s, const SquareConv2d& a, int64_t channels) {
   tiles::PatchShape& patch = s.args.patch;
   patch.channels = static_cast<int32_t>(channels);
   patch.block = static_cast<int32_t>(channels % kConvBlock == 0 ? kConvBlock : channels);
@@ -149,17 +149,23 @@ void set_patch(Builder& s, const Conv2dOpAttrs& a, int64_t channels) {
 
 template <class Kernel>
 Status lower_patches(TileLowerContext& c, tiles::KernelId id) {
-  const auto& attrs = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
-  const Conv2dInputs at(attrs);
+  const auto& attrs = std::any_cast<const ConvolutionOpAttrs&>(c.op().attrs);
+  const ConvolutionInputIndex at(attrs);
+  const auto square = SquareConv2d::of(attrs);
+  if (!square || dtype_info(c.in(1).dtype).is_block)
+    return unsupported(
+        "convolution {} with a {} weight; this device computes convolutions of two axes, with equal kernels, strides "
+        "and zero padding, float weights and one group. Run the network on the CPU",
+        c.op().def->describe(c.op().attrs), dtype_info(c.in(1).dtype).name);
   if (attrs.has_norm) return internal("a norm in a convolution is for CPUs");
   const int64_t channels = c.in(0).shape[1].constant();
   TileStageBuilder<Kernel> s(c, id);
   REDLINE_TRY(set_product(s.args, c.in(1)));
-  set_patch(s, attrs, channels);
+  set_patch(s, *square, channels);
   REDLINE_TRY(s.packed_weight(&Kernel::Args::weight, 1));
   if (at.bias) REDLINE_TRY(s.dense_weight(&Kernel::Args::bias, at.bias));
   s.read(&Kernel::Args::x, c.op().inputs[0], Reads::kAll);
-  if (at.item_bias) read_table(c, s, at.item_bias, 0, attrs.out_height * attrs.out_width, false);
+  if (at.item_bias) read_table(c, s, at.item_bias, 0, square->out_height * square->out_width, false);
   if (at.residual) {
     s.read(&Kernel::Args::residual, c.op().inputs[at.residual], Reads::kTile);
     s.plan().in_place_of = c.op().inputs[at.residual];
@@ -170,12 +176,12 @@ Status lower_patches(TileLowerContext& c, tiles::KernelId id) {
   s.add();
   if (!attrs.adapters) return {};
   TileStageBuilder<tiles::ConvAdapterDown> down(c, tiles::KernelId::kConvAdapterDown);
-  set_patch(down, attrs, channels);
+  set_patch(down, *square, channels);
   add_adapters(c, std::move(down), attrs.adapters, y, c.op().outputs[0]);
   return {};
 }
 
-Status lower_conv2d(TileLowerContext& c) {
+Status lower_convolution(TileLowerContext& c) {
   if (multiplies_in_f32(c, c.in(1).dtype)) return lower_patches<tiles::Conv2dF32>(c, tiles::KernelId::kConv2dF32);
   return lower_patches<tiles::Conv2d>(c, tiles::KernelId::kConv2d);
 }
@@ -183,7 +189,7 @@ Status lower_conv2d(TileLowerContext& c) {
 constexpr TileLowering kLinearOps[] = {
     {&kLinear, lower_linear},
     {&kHeadLinear, lower_head_linear},
-    {&kConv2d, lower_conv2d},
+    {&kConvolution, lower_convolution},
 };
 
 }  // namespace

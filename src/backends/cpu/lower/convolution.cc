@@ -1,21 +1,30 @@
-#include "graph/ops/conv2d.h"
+#include "graph/ops/convolution.h"
 
 #include <algorithm>
 
 #include "backends/cpu/conv2d_lowering.h"
+#include "backends/cpu/convolution_lowering.h"
 #include "backends/cpu/cpu_target.h"
 #include "tensor/weight_traits.h"
 
 namespace redline {
 
-ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels,
-                              int64_t kernel) {
-  if (channels % kConvBlock != 0 || kernel > kConvMaxKernel) return ConvMethod::kPatches;
+ConvMethod choose_conv_method(const CpuKernels& kernels, bool exact_f32, const Graph& graph, const Op& op) {
+  const auto& attrs = std::any_cast<const ConvolutionOpAttrs&>(op.attrs);
+  const DType weight = graph.value(op.inputs[1]).dtype;
+  const int64_t channels = graph.value(op.inputs[0]).shape[1].constant();
+  const bool is_plain = weight == DType::kF32 || weight == DType::kF16 || weight == DType::kBF16;
+  const auto square = SquareConv2d::of(attrs);
+  if (!square || dtype_info(weight).is_block) {
+    const bool is_depthwise =
+        attrs.groups > 1 && attrs.groups == channels && graph.value(op.outputs[0]).shape[1].constant() == channels;
+    return is_depthwise && is_plain && kernels.conv_f32 ? ConvMethod::kDepthwise : ConvMethod::kGather;
+  }
+  if (channels % kConvBlock != 0 || square->kernel > kConvMaxKernel) return ConvMethod::kPatches;
   if ((kernels.has_tile_unit || kernels.has_fast_bf16_dot) && !exact_f32 && weight_traits(weight).is_bf16_pairs)
     return ConvMethod::kBf16;
   // Patches that are rounded for the tile unit are faster than float32.
   const ActivationLayouts layouts = choose_linear(kernels, weight, exact_f32).layouts;
-  const bool is_plain = weight == DType::kF32 || weight == DType::kF16 || weight == DType::kBF16;
   return kernels.conv_f32 && is_plain && layouts.at[layouts.count - 1].layout == ActivationLayout::kF32
              ? ConvMethod::kF32
              : ConvMethod::kPatches;
@@ -52,21 +61,26 @@ Tile partition(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
           .index = index};
 }
 
-Status lower_conv2d(LowerContext& c) {
-  const auto& op = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
-  const ConvMethod method =
-      choose_conv_method(c.kernels(), c.options().exact_f32, c.in(1).dtype, c.in(0).shape[1].constant(), op.kernel);
-  return method == ConvMethod::kPatches ? lower_conv2d_patches(c) : lower_conv2d_tiles(c, method);
+Status lower_convolution(LowerContext& c) {
+  const ConvMethod method = choose_conv_method(c.kernels(), c.options().exact_f32, c.graph(), c.op());
+  switch (method) {
+    case ConvMethod::kPatches: return lower_conv2d_patches(c);
+    case ConvMethod::kGather: return lower_convolution_gather(c);
+    case ConvMethod::kDepthwise: return lower_convolution_depthwise(c);
+    case ConvMethod::kBf16:
+    case ConvMethod::kF32: break;
+  }
+  return lower_conv2d_tiles(c, method);
 }
 
-constexpr CpuLowering kConv2dOps[] = {{&kConv2d, lower_conv2d}};
+constexpr CpuLowering kConvolutionOps[] = {{&kConvolution, lower_convolution}};
 
 }  // namespace
 
-TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op) {
+TaskGrid convolution_grid(const LowerContext& c, const ConvolutionOpAttrs& op) {
   TaskGrid grid = TaskGrid::of(c.out().shape[0], c.out().shape[1].constant());
   grid.kind = TaskGrid::Kind::kFunction;
-  grid.row_unit = op.out_width;
+  grid.row_unit = op.out_sizes.size() > 1 ? op.out_sizes.back() : Dim(1);
   grid.row_parts = c.workers() * kMaxTasksPerWorker;
   grid.partition = partition;
   return grid;
@@ -97,12 +111,13 @@ void Conv2dAdapters::add_up(const AdapterFactors& factors, float scale, const Ti
 }
 
 Status Conv2dParams::init(LowerContext& c) {
-  op = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
+  op = std::any_cast<const ConvolutionOpAttrs&>(c.op().attrs);
+  square = SquareConv2d::of(op).value();
   add = c.kernels().add;
   channels = c.in(0).shape[1].constant();
   out_features = c.out().shape[1].constant();
   REDLINE_ASSIGN(weight, c.packed_weight(1));
-  if (const size_t input = Conv2dInputs(op).bias) {
+  if (const size_t input = ConvolutionInputIndex(op).bias) {
     REDLINE_ASSIGN(bias, c.dense_weight(input));
   }
   return {};
@@ -110,7 +125,7 @@ Status Conv2dParams::init(LowerContext& c) {
 
 void Conv2dParams::add_operands(const LowerContext& c, LoweredStage& stage) {
   const auto& in = c.op().inputs;
-  const Conv2dInputs at(op);
+  const ConvolutionInputIndex at(op);
   stage.read(x, in[0], Reads::kAll);
   if (at.item_bias) stage.read(item_bias, in[at.item_bias], Reads::kAll);
   if (at.residual) {
@@ -139,13 +154,13 @@ ConvPatchesArgs Conv2dParams::input_of(const Conv2dGeometry& s, int64_t item) co
   args.channels = channels;
   args.out_height = s.out_height;
   args.out_width = s.out_width;
-  args.kernel = op.kernel;
-  args.stride = op.stride;
-  args.pad = op.pad_before;
+  args.kernel = square.kernel;
+  args.stride = square.stride;
+  args.pad = square.pad_before;
   args.upsample = op.upsample;
   return args;
 }
 
-extern const CpuLowerings kConv2dLowerings = kConv2dOps;
+extern const CpuLowerings kConvolutionLowerings = kConvolutionOps;
 
 }  // namespace redline

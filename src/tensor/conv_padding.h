@@ -1,0 +1,27 @@
+// Padding of the axes of convolutions.
+#pragma once
+
+#include <cstdint>
+
+namespace redline {
+
+/// The values that a convolution reads at positions outside of its input.
+enum class ConvPadding : uint8_t {
+  kZeros,
+  kReplicate,  ///< the nearest input
+  kReflect,    ///< mirrored at the first and the last input, which are not repeated
+  kCircular,   ///< the input repeated
+};
+
+/// Returns the index in [0, size) that is read at `position`, or -1 for zero. Any position is valid: reflection and
+/// repetition go on for as long as needed. Without input everything is zero.
+[[gnu::always_inline]] inline constexpr int64_t padded_index(int64_t position, int64_t size, ConvPadding padding) {
+  if (position >= 0 && position < size) return position;
+  if (size <= 0 || padding == ConvPadding::kZeros) return -1;
+  if (padding == ConvPadding::kReplicate) return position < 0 ? 0 : size - 1;
+  const int64_t period = padding == ConvPadding::kCircular ? size : size > 1 ? 2 * (size - 1) : 1;
+  const int64_t within = (position % period + period) % period;
+  return within < size ? within : period - within;
+}
+
+}  // namespace redline

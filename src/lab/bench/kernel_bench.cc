@@ -29,6 +29,12 @@ std::vector<int64_t> usual_shape(std::string_view form) {
   if (form == "HEADSxD") return {32, 64};
   if (form == "KVxGxDxP") return {8, 4, 64, 4096};
   if (form == "V") return {128256};
+  // A mobile network's depthwise layer; a layer of a video autoencoder; an audio encoder's second convolution; a layer
+  // that doubles an image.
+  if (form == "CxHxW") return {192, 56, 56};
+  if (form == "NxCxFxHxW") return {96, 96, 4, 60, 104};
+  if (form == "NxCxL") return {512, 512, 3000};
+  if (form == "NxCxHxW") return {64, 128, 64, 64};
   return {2048};
 }
 
@@ -37,6 +43,7 @@ std::vector<std::string> usual_types(const KernelKind& kind, const CpuKernels& t
   if (kind.name == "prepare_x") return {"q8"};
   if (kind.name == "attention") return {"f16"};
   if (kind.name == "sampler") return sampler_type_names();
+  if (kind.name.starts_with("conv_")) return {"f32", "bf16"};
   std::vector<std::string> types;
   if (kind.name == "onednn") {
     for (const DType type : onednn_types())
@@ -113,7 +120,8 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
   if (types.empty()) types = usual_types(*kind, table);
   std::vector<int64_t> rows = request.rows;
   if (rows.empty())
-    rows = request.kernel == "sampler" ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 4, 16, 64, 512};
+    rows = request.kernel == "sampler" || request.kernel.starts_with("conv_") ? std::vector<int64_t>{1}
+                                                                              : std::vector<int64_t>{1, 4, 16, 64, 512};
   std::vector<KernelBenchRow> all;
   for (const std::string& type : types)
     for (const auto& shape : shapes)
@@ -122,6 +130,8 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
         one.workload = {request.kernel, type, m, shape, threads};
         one.isa = origin_of(table, kernel_entry_name(one.workload));
         if (request.kernel == "sampler") one.isa = origin_of(table, "block_exp_sum");
+        if (request.kernel.starts_with("conv_"))
+          one.isa = origin_of(table, request.kernel == "conv_depthwise" ? "conv_f32" : "linear." + type);
         // A baseline library uses the best instruction set of the machine, unless the request names one.
         if (request.kernel == "onednn") one.isa = request.isa.empty() ? std::string(cpu_isa_in_use()) : request.isa;
         one.threads = threads;

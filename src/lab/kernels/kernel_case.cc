@@ -83,6 +83,8 @@ const std::vector<KernelKind>& kernel_kinds() {
     };
     const std::span<const KernelKind> rows = row_kernel_kinds();
     all.insert(all.end(), rows.begin(), rows.end());
+    const std::span<const KernelKind> convolutions = convolution_kernel_kinds();
+    all.insert(all.end(), convolutions.begin(), convolutions.end());
     all.push_back(
         {"sampler", "V", "greedy, temperature, top_k (and top_p), top_p, min_p, flat_top_p", "a token from V logits"});
     return all;
@@ -134,6 +136,8 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelWorkload& workl
   if (attention) return attention;
   REDLINE_ASSIGN(auto sampler, make_sampler_case(workload, table));
   if (sampler) return sampler;
+  REDLINE_ASSIGN(auto convolution, make_convolution_case(workload, table));
+  if (convolution) return convolution;
   return make_row_case(workload, table);
 }
 

@@ -103,6 +103,8 @@ struct KernelKind {
 const std::vector<KernelKind>& kernel_kinds();
 /// Returns the kinds that make_row_case() makes.
 std::span<const KernelKind> row_kernel_kinds();
+/// Returns the kinds that make_convolution_case() makes.
+std::span<const KernelKind> convolution_kernel_kinds();
 
 /// Returns the name in kernel_origins(): "linear_q8.q4_0".
 std::string kernel_entry_name(const KernelWorkload& workload);
@@ -120,6 +122,7 @@ Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelWorkload& wo
 Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelWorkload& workload, const CpuKernels& table);
 /// Returns the types of the kernel `sampler`, which are settings of samplers.
 std::vector<std::string> sampler_type_names();
+Result<std::unique_ptr<KernelCase>> make_convolution_case(const KernelWorkload& workload, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelWorkload& workload, const CpuKernels& table);
 
 /// Returns `bytes` of memory, on huge pages if available, aligned to 64; nullptr: out of memory.

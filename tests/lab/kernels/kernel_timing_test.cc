@@ -42,6 +42,11 @@ std::vector<KernelWorkload> everything(const CpuKernels& table) {
     if (name == "sampler") types = sampler_type_names();
     if (kind.shape == "V") shapes = {{8192}, {5003}, {96}};
     if (kind.shape == "HEADSxD") shapes = {{4, 64}, {3, 10}};
+    if (name.starts_with("conv_")) types = {"f32", "f16", "bf16"};
+    if (kind.shape == "CxHxW") shapes = {{32, 5, 19}, {13, 4, 3}};
+    if (kind.shape == "NxCxFxHxW") shapes = {{16, 32, 2, 5, 6}, {5, 3, 3, 4, 3}};
+    if (kind.shape == "NxCxL") shapes = {{16, 32, 40}, {5, 3, 7}};
+    if (kind.shape == "NxCxHxW") shapes = {{16, 32, 5, 6}, {5, 3, 3, 4}};
     if (kind.shape == "KVxGxDxP") shapes = {{2, 4, 64, 70}, {3, 1, 17, 600}};
     for (const std::string& type : types)
       for (const auto& shape : shapes)

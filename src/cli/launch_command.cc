@@ -161,6 +161,27 @@ LaunchPlan plan_cline(const Target& t) {
   return plan;
 }
 
+/// Roo Code is an extension of VS Code, which imports a file of settings: by its dialog, or at each start.
+LaunchPlan plan_roo(const Target& t) {
+  LaunchPlan plan;
+  plan.file = folder_of("XDG_CONFIG_HOME", ".config") + "/redline/roo.json";
+  Json profile = {{"apiProvider", "openai"},
+                  {"openAiBaseUrl", t.url + "/v1"},
+                  {"openAiApiKey", t.key},
+                  {"openAiModelId", t.model}};
+  if (t.context > 0)
+    profile["openAiCustomModelInfo"] = {{"contextWindow", t.context},
+                                        {"maxTokens", -1},
+                                        {"supportsImages", false},
+                                        {"supportsPromptCache", false},
+                                        {"supportsNativeTools", true}};
+  plan.json["providerProfiles"] = {{"currentApiConfigName", "Redline"}, {"apiConfigs", {{"Redline", profile}}}};
+  plan.place = "settings.json of VS Code; or import the file below in the settings of Roo Code";
+  const Json path = plan.file;
+  plan.text = fmt::format("\"roo-cline.autoImportSettingsPath\": {}\n", path.dump());
+  return plan;
+}
+
 LaunchPlan plan_continue(const Target& t) {
   LaunchPlan plan;
   plan.file = home(".continue/redline.yaml");
@@ -269,6 +290,7 @@ constexpr Program kPrograms[] = {
     {"opencode", "opencode", "npm install -g opencode-ai", plan_opencode},
     {"qwen", "Qwen Code", "npm install -g @qwen-code/qwen-code", plan_qwen},
     {"cline", "Cline", "npm install -g cline", plan_cline},
+    {"roo", "Roo Code", "see its documentation", plan_roo},
     {"continue", "Continue", "npm install -g @continuedev/cli", plan_continue},
     {"goose", "Goose", "see its documentation", plan_goose},
     {"zed", "Zed", "see its documentation", plan_zed},
@@ -387,6 +409,7 @@ Status write_settings(const Program& program, const LaunchPlan& plan, Terminal& 
   fs::rename(temporary, target, error);
   if (error) return io("{}: {}", plan.file, error.message());
   terminal.note("redline: wrote {}", plan.file);
+  if (!plan.place.empty()) terminal.note("redline: {}:\n{}", plan.place, plan.text);
   return {};
 }
 

@@ -26,6 +26,19 @@ constexpr CodeRow kCodes[] = {
 };
 const CodeRow& row(Code code) { return kCodes[static_cast<size_t>(code)]; }
 
+/// Returns how many bytes at the start of `message` name the file or folder `place`: by its path, also with a file in
+/// it behind, or by the last component of its path, if that has an extension. 0: the message does not begin with it.
+size_t named_path_size(std::string_view message, std::string_view place) {
+  const auto begins_with = [&](std::string_view path, std::string_view next) {
+    return !path.empty() && message.starts_with(path) && message.size() > path.size() &&
+           next.find(message[path.size()]) != std::string_view::npos;
+  };
+  const bool is_path = place.find('/') != std::string_view::npos;
+  if (begins_with(place, is_path ? "/: " : "/")) return place.size();
+  const std::string_view name = place.substr(place.find_last_of('/') + 1);
+  return name.find('.') != std::string_view::npos && begins_with(name, ": ") ? name.size() : 0;
+}
+
 }  // namespace
 
 std::string_view code_name(Code code) { return row(code).name; }
@@ -34,7 +47,10 @@ int exit_code(Code code) { return row(code).exit_code; }
 std::string Status::to_string() const { return ok() ? "ok" : fmt::format("{}: {}", code_name(code_), message_); }
 
 Status Status::within(std::string_view place) && {
-  if (!ok()) message_ = fmt::format("{}: {}", place, message_);
+  if (ok()) return std::move(*this);
+  // A reader that was given a text names its file by the usual name, and its caller adds the path of the same file.
+  if (const size_t named = named_path_size(message_, place)) message_.replace(0, named, place);
+  else message_ = fmt::format("{}: {}", place, message_);
   return std::move(*this);
 }
 Status Status::within(std::string_view place) const& { return Status(*this).within(place); }

@@ -165,10 +165,8 @@ LaunchPlan plan_cline(const Target& t) {
 LaunchPlan plan_roo(const Target& t) {
   LaunchPlan plan;
   plan.file = folder_of("XDG_CONFIG_HOME", ".config") + "/redline/roo.json";
-  Json profile = {{"apiProvider", "openai"},
-                  {"openAiBaseUrl", t.url + "/v1"},
-                  {"openAiApiKey", t.key},
-                  {"openAiModelId", t.model}};
+  Json profile = {
+      {"apiProvider", "openai"}, {"openAiBaseUrl", t.url + "/v1"}, {"openAiApiKey", t.key}, {"openAiModelId", t.model}};
   if (t.context > 0)
     profile["openAiCustomModelInfo"] = {{"contextWindow", t.context},
                                         {"maxTokens", -1},

@@ -119,15 +119,15 @@ Result<HfConfig> read_hf_configs(const std::string& folder) {
   HfConfig config;
   if (has("tokenizer_config.json")) {
     REDLINE_ASSIGN(const std::string text, read_text_file(path("tokenizer_config.json")));
-    REDLINE_ASSIGN(config, read_hf_config(text).within(folder));
+    REDLINE_ASSIGN(config, read_hf_config(text).within(path("tokenizer_config.json")));
   }
   if (has("generation_config.json")) {
     REDLINE_ASSIGN(const std::string text, read_text_file(path("generation_config.json")));
-    REDLINE_TRY(read_generation_config(text, config).within(folder));
+    REDLINE_TRY(read_generation_config(text, config).within(path("generation_config.json")));
   }
   if (has("special_tokens_map.json")) {
     REDLINE_ASSIGN(const std::string text, read_text_file(path("special_tokens_map.json")));
-    REDLINE_TRY(read_special_tokens_map(text, config).within(folder));
+    REDLINE_TRY(read_special_tokens_map(text, config).within(path("special_tokens_map.json")));
   }
   return config;
 }

@@ -228,7 +228,7 @@ Result<ChatTemplates> chat_templates_from_folder(const std::string& path) {
   REDLINE_TRY(read("chat_template.jinja", jinja));
   REDLINE_TRY(read("tokenizer_config.json", config));
   if (!config.empty()) {
-    REDLINE_ASSIGN(const Json json, parse_json(config, "tokenizer_config.json"));
+    REDLINE_ASSIGN(const Json json, parse_json(config, (folder / "tokenizer_config.json").string()));
     const Json* found = member(json, "chat_template");
     if (found && found->is_string()) templates.emplace_back("", found->get<std::string>());
     if (found && found->is_array())

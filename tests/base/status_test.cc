@@ -31,6 +31,23 @@ TEST(Status, CarriesCodeMessageAndPlace) {
   EXPECT_EQ(Status().within("nowhere").to_string(), "ok");
 }
 
+TEST(Status, APathIsNamedOnce) {
+  const auto within = [](const char* message, const char* place) {
+    return Status(Code::invalid_argument, message).within(place).message();
+  };
+  EXPECT_EQ(within("tokenizer.json: not JSON", "m/tokenizer.json"), "m/tokenizer.json: not JSON");
+  EXPECT_EQ(within("tokenizer.json has no model", "m/tokenizer.json"), "m/tokenizer.json has no model");
+  EXPECT_EQ(within("tokenizer.json: not JSON", "tokenizer.json"), "tokenizer.json: not JSON");
+  EXPECT_EQ(within("m/n: no file", "m/n"), "m/n: no file");
+  EXPECT_EQ(within("m/n/config.json: no file", "m/n"), "m/n/config.json: no file");
+  EXPECT_EQ(within("m/config.json: no file", "m"), "m/config.json: no file");
+  // A name within another one, or one that is no file's, is a place of its own.
+  EXPECT_EQ(within("tokenizer.json5: not JSON", "m/tokenizer.json"), "m/tokenizer.json: tokenizer.json5: not JSON");
+  EXPECT_EQ(within("model: no rows", "model"), "model: model: no rows");
+  EXPECT_EQ(within("norm: no rows", "layers/norm"), "layers/norm: norm: no rows");
+  EXPECT_EQ(within("/a: no rows", ""), ": /a: no rows");
+}
+
 TEST(Status, ResultMovesItsValue) {
   Result<std::unique_ptr<int>> result(std::make_unique<int>(7));
   const std::unique_ptr<int> value = std::move(result).value();

@@ -63,8 +63,8 @@ struct ConvolutionCase {
 };
 
 // Every size is a symbol: those of the input, then those of the output that are not polynomials of them.
-constexpr Symbol kInSymbols[] = {Symbol::kImageTokens, Symbol::kHeight, Symbol::kWidth};
-constexpr Symbol kOutSymbols[] = {Symbol::kTextTokens, Symbol::kHeight2, Symbol::kWidth2};
+const Symbol kInSymbols[] = {Symbol::kImageTokens, testing::kHeight, testing::kWidth};
+const Symbol kOutSymbols[] = {Symbol::kTextTokens, extent_symbol("height/2"), extent_symbol("width/2")};
 
 SymbolValues sizes_of(const ConvolutionCase& c) {
   SymbolValues s;
@@ -724,7 +724,7 @@ TEST(ConvolutionOp, RefusesAStateThatIsTooSmall) {
   CpuCompileOptions options;
   options.kernels = cpu_kernels().value();
   options.bounds[Symbol::kBatch] = options.bounds[Symbol::kImageTokens] = 1;
-  options.bounds[Symbol::kHeight] = 6;
+  options.bounds[testing::kHeight] = 6;
   const auto program = compile_cpu(graph, options, *shared_team(1, *options.kernels));
   ASSERT_FALSE(program.ok());
   EXPECT_NE(program.status().message().find("state s has 40 elements; 2 positions of the largest size need 48"),

@@ -1,5 +1,7 @@
 #include "graph/graph.h"
 
+#include <algorithm>
+
 namespace redline {
 
 void WeightSource::need_rows(int64_t begin, int64_t count) const {
@@ -157,6 +159,12 @@ Value GraphBuilder::find(const OpDef& def, Value x, const std::function<bool(con
     if (op->outputs.front() == x.id) break;  // what reads x comes after it
   }
   return {};
+}
+
+const Op* GraphBuilder::producer(Value value) const {
+  for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op)
+    if (std::find(op->outputs.begin(), op->outputs.end(), value.id) != op->outputs.end()) return &*op;
+  return nullptr;
 }
 
 Value GraphBuilder::fail(Status status) {

@@ -45,6 +45,9 @@ struct OpDef {
   Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
   /// True if the op's builder function reorders x to the order of a matrix's columns (WeightSource::columns).
   bool takes_columns = false;
+  /// True if the op writes the state that it reads. It then runs even if no op reads its outputs, provided that other
+  /// graphs read the state (StateAttrs::group).
+  bool writes_state = false;
 };
 
 /// A weight as the checkpoint stores it. `source_row`, if given, maps row n of the value to a row of `view`
@@ -79,6 +82,10 @@ struct StateAttrs {
   int64_t window = 0;                   ///< number of positions that a token may read from a kKeyValue state; 0: all
   KvFormat format = KvFormat::kF32;     ///< storage format of a kKeyValue state
   int64_t elements = 0;                 ///< number of float32 elements of a kRecurrent state
+  /// Name of a state group that several graphs declare, with the same states in the same order: one of them writes the
+  /// states, others read them (runtime/shared_states.h). "": the states of this graph alone, whose positions are those
+  /// of the step's sequences.
+  std::string group = {};
 };
 
 /// The purpose of an input or output of a network of steps, by which callers find it without its name.
@@ -155,6 +162,9 @@ class GraphBuilder {
   /// For op files: returns the first output of an existing op of kind `def` whose only input is x and whose attributes
   /// `is_same` accepts. Returns an invalid value if there is no such op.
   Value find(const OpDef& def, Value x, const std::function<bool(const std::any& attrs)>& is_same) const;
+  /// For op files: returns the op that computes `value`, valid until the next op is added. nullptr: an input, a weight
+  /// or a state.
+  const Op* producer(Value value) const;
   /// For op files: records the first error and returns an invalid value.
   Value fail(Status status);
   const ValueInfo& info(Value value) const { return graph_.value(value.id); }

@@ -41,6 +41,8 @@ class ReferenceState {
   double* value(size_t sequence, int64_t position, int64_t head) const {
     return at(place_.values, sequence, position, head);
   }
+  /// Returns the number of positions of a sequence of the step, whose rows are `rows`.
+  int64_t length(size_t sequence, const SequenceRows& rows) const { return step_.length(sequence, rows); }
   /// kRecurrent: before() is the state that the step reads, after() the one that it writes; both have [elements].
   const double* before(size_t sequence) const { return recurrent(step_.pages[sequence][0]); }
   double* after(size_t sequence) const { return recurrent(step_.pages[sequence][1]); }

@@ -50,9 +50,11 @@ StatePlan plan_states(const Graph& graph, StateStorage storage) {
     const ValueInfo& value = graph.values[v];
     if (value.kind != ValueKind::kState) continue;
     const StateAttrs& a = value.state;
-    auto group = std::find_if(plan.groups.begin(), plan.groups.end(),
-                              [&](const StateGroup& g) { return g.kind == a.kind && g.window == a.window; });
-    if (group == plan.groups.end()) group = plan.groups.insert(group, StateGroup{a.kind, a.window, {}, 0});
+    auto group = std::find_if(plan.groups.begin(), plan.groups.end(), [&](const StateGroup& g) {
+      return g.kind == a.kind && g.window == a.window && g.name == a.group;
+    });
+    if (group == plan.groups.end()) group = plan.groups.insert(group, StateGroup{a.kind, a.window, {}, 0, a.group});
+    if (!a.group.empty()) group->members.push_back({value.name, a, group->page_bytes});
     plan.places[v] = {static_cast<size_t>(group - plan.groups.begin()), group->page_bytes};
     group->values.push_back(static_cast<ValueId>(v));
     group->page_bytes += (state_bytes(a, storage) + kAlignment - 1) / kAlignment * kAlignment;

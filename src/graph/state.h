@@ -1,6 +1,6 @@
 // How the state values of a graph are stored. A state belongs to a sequence and outlives the step: keys and values of
-// an attention layer, or the recurrent state of a layer. States of the same kind and window form a group; the states of
-// a group share pages, so that one page table per sequence serves all of its layers.
+// an attention layer, or the recurrent state of a layer. States of the same kind, window and group name form a group;
+// the states of a group share pages, so that one page table per sequence serves all of its layers.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,21 @@
 
 namespace redline {
 
-/// States of one kind and one window. A page of kKeyValue holds kKvPageTokens positions of every state of the group, a
-/// page of kRecurrent holds all of them once.
+/// States of one kind, one window and one name. A page of kKeyValue holds kKvPageTokens positions of every state of the
+/// group, a page of kRecurrent holds all of them once.
 struct StateGroup {
   StateKind kind = StateKind::kKeyValue;
   int64_t window = 0;  ///< positions that later tokens may read; 0: all
   std::vector<ValueId> values;
   int64_t page_bytes = 0;
+  std::string name = {};  ///< StateAttrs::group
+  /// A state of a named group, for the comparison with the same group of another graph.
+  struct Member {
+    std::string name;
+    StateAttrs attrs;
+    int64_t offset = 0;  ///< bytes from the start of a page
+  };
+  std::vector<Member> members = {};  ///< empty if the group has no name
 };
 
 /// Where one state lies in the pages of its group.

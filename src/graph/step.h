@@ -71,6 +71,15 @@ struct StateStep {
   const int32_t* const* pages = nullptr;
   const int32_t* slots = nullptr;  ///< kKeyValue: [tokens] page * kKvPageTokens + offset of the token in its page
   AttentionWork attention;         ///< kKeyValue
+  /// [sequences] number of positions that each sequence of the step has in this group, for attention that is not
+  /// causal. nullptr: the step appends to the group, so that a sequence has its earlier positions and its rows of the
+  /// step.
+  const int64_t* lengths = nullptr;
+
+  /// Returns the number of positions that sequence `s` of the step has in this group.
+  int64_t length(size_t s, const SequenceRows& rows) const {
+    return lengths != nullptr ? lengths[s] : rows.first_position + rows.rows;
+  }
 };
 
 /// Change of one token's logit by bias and penalties. Adds `bias`. Then, if `repetition` is not 0, divides a positive

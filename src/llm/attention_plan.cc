@@ -39,18 +39,18 @@ AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
   group_rows_.reserve(static_cast<size_t>(shape.max_tokens));
 }
 
-void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window,
+void AttentionPlan::make(std::span<const SequenceRows> sequences, const AttentionReach& reach,
                          std::span<const int32_t* const> pages) {
   groups_.clear();
   // With a window no groups are made: pages that have left the window are not in the page table.
-  if (window == 0 && pages.size() > 1) find_groups(sequences, pages);
-  cut(sequences, window);
+  if (reach.window == 0 && reach.is_causal && reach.rows_can_share && pages.size() > 1) find_groups(sequences, pages);
+  cut(sequences, reach);
   deal();
   int64_t total = 0;
   for (const int64_t load : load_) total += load;
   const double share = static_cast<double>(total) / shape_.limits.partitions;
   if (static_cast<double>(*std::max_element(load_.begin(), load_.end())) > kTolerated * share) {
-    split(window);
+    split(sequences, reach);
     if (!splits_.empty()) deal();
   }
   // Items of a partition keep the order of assignment, longest first. `load_` now counts the items written per
@@ -190,7 +190,7 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
   }
 }
 
-void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window) {
+void AttentionPlan::cut(std::span<const SequenceRows> sequences, const AttentionReach& reach) {
   unsorted_.clear();
   cost_.clear();
   splits_.clear();
@@ -221,8 +221,8 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
     const SequenceRows& rows = sequences[s];
     for (int32_t begin = 0, end = 0; begin < rows.rows; begin = end) {
       end = rows.rows - begin < grain + kRowGrain ? rows.rows : begin + grain;
-      int64_t seen = rows.first_position + end;
-      if (window > 0) seen = std::min(seen, window + end - begin);
+      int64_t seen = reach.end(s, rows, end);
+      if (reach.window > 0) seen = std::min(seen, reach.window + end - begin);
       for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
         unsorted_.push_back({static_cast<int32_t>(s), static_cast<int32_t>(head), rows.row_begin + begin,
                              rows.row_begin + end, rows.first_position + begin});
@@ -232,7 +232,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   }
 }
 
-void AttentionPlan::split(int64_t window) {
+void AttentionPlan::split(std::span<const SequenceRows> sequences, const AttentionReach& reach) {
   int64_t total = 0;
   for (const int64_t cost : cost_) total += cost;
   const int64_t piece_cost = std::max<int64_t>(1, total / (kPiecesPerPartition * shape_.limits.partitions));
@@ -241,9 +241,11 @@ void AttentionPlan::split(int64_t window) {
     const AttentionItem& item = unsorted_[i];
     int64_t first_chunk = item.kv_begin / kKvChunk, end_chunk = item.kv_end / kKvChunk;
     if (item.split < 0) {
-      const int64_t begin = window > 0 ? std::max<int64_t>(0, item.first_position + 1 - window) : 0;
+      const auto sequence = static_cast<size_t>(item.sequence);
+      const SequenceRows& rows = sequences[sequence];
+      const int64_t begin = reach.window > 0 ? std::max<int64_t>(0, item.first_position + 1 - reach.window) : 0;
       first_chunk = begin / kKvChunk;
-      end_chunk = chunks_for(item.first_position + item.row_end - item.row_begin);
+      end_chunk = chunks_for(reach.end(sequence, rows, item.row_end - rows.row_begin));
     }
     const int64_t chunks = end_chunk - first_chunk;
     const int64_t wanted = std::min(chunks, (cost_[i] + piece_cost - 1) / piece_cost);

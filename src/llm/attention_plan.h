@@ -19,6 +19,20 @@ struct AttentionPlanShape {
   int64_t cached_bytes = 0;
 };
 
+/// The positions of a state group that the rows of a step may read. A plan may cover more than attention reads.
+struct AttentionReach {
+  int64_t window = 0;                     ///< window of the group; 0: all earlier positions
+  bool is_causal = true;                  ///< false: rows read all positions of their sequence
+  bool rows_can_share = true;             ///< groups may be made (AttentionShape)
+  std::span<const int64_t> lengths = {};  ///< StateStep::lengths; empty: nullptr
+
+  /// Returns the number of positions that rows [0, rows_end) of sequence `s` read.
+  int64_t end(size_t s, const SequenceRows& rows, int64_t rows_end) const {
+    if (is_causal) return rows.first_position + rows_end;
+    return lengths.empty() ? rows.first_position + rows.rows : lengths[s];
+  }
+};
+
 /// Splits the step into (sequence, KV head, query rows) items and assigns them to `partitions` work partitions, longest
 /// first, each to the partition with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost =
 /// query rows x visible positions). If some partitions would stay idle, long items are also split at chunks of
@@ -37,7 +51,12 @@ class AttentionPlan {
   explicit AttentionPlan(const AttentionPlanShape& shape);
 
   /// Makes the plan of a step. `pages`: StateStep::pages of all sequences; empty: no pages are shared.
-  void make(std::span<const SequenceRows> sequences, int64_t window, std::span<const int32_t* const> pages = {});
+  void make(std::span<const SequenceRows> sequences, const AttentionReach& reach,
+            std::span<const int32_t* const> pages = {});
+  /// make() for causal attention.
+  void make(std::span<const SequenceRows> sequences, int64_t window, std::span<const int32_t* const> pages = {}) {
+    make(sequences, AttentionReach{window}, pages);
+  }
   std::span<const AttentionItem> items() const { return items_; }
   std::span<const int32_t> group_rows() const { return group_rows_; }
   /// Returns the number of positions that a group reads once instead of once per sequence, counting each saved read.
@@ -66,8 +85,8 @@ class AttentionPlan {
   int64_t saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const;
   /// Makes the items of a group, unless there is no room for their partial results.
   void cut_group(std::span<const SequenceRows> sequences, const Group& group);
-  void cut(std::span<const SequenceRows> sequences, int64_t window);
-  void split(int64_t window);
+  void cut(std::span<const SequenceRows> sequences, const AttentionReach& reach);
+  void split(std::span<const SequenceRows> sequences, const AttentionReach& reach);
   void split_item(size_t index, int64_t first_chunk, int64_t chunks, int64_t wanted);
   void deal();
 

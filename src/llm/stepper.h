@@ -135,6 +135,7 @@ class Stepper {
   // State of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {
     std::unique_ptr<AttentionPlan> plan;  ///< null for groups that are not kKeyValue
+    AttentionReach reach = {};            ///< of `plan`
     std::vector<const int32_t*> pages;    ///< [sequences]
     std::vector<int32_t> slots;           ///< [tokens]; empty for groups that are not kKeyValue
   };

@@ -6,6 +6,7 @@
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"
+#include "graph/ops/kv_append.h"
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
@@ -145,6 +146,22 @@ Value LayerBuilder::project_part(Value x, const char* name, const char* part, in
   return linear(g_, x, weight, w_.take_rows(bias, {stored}, begin, out, scope_ + part + ".bias"));
 }
 
+int64_t row_by_head(const DecoderConfig& c, int64_t n) {
+  const int64_t d = c.head_dim, size = c.num_heads * d, which = n / size, row = n % size;
+  return row / d * 3 * d + which * d + row % d;
+}
+
+Value LayerBuilder::project_by_head(Value x, const char* name, const char* part, int64_t which, bool has_bias) {
+  g_.set_scope(scope_ + part);
+  const int64_t size = c_.num_heads * c_.head_dim;
+  const auto row_of = [&](int64_t row) { return row_by_head(c_, which * size + row); };
+  const auto take = [&](const std::string& kind, const std::vector<int64_t>& stored) {
+    return w_.take_gathered(scope_ + name + kind, stored, size, row_of, scope_ + part + kind);
+  };
+  const Value weight = take(".weight", {3 * size, c_.hidden_size});
+  return linear(g_, x, weight, has_bias ? take(".bias", {3 * size}) : Value{});
+}
+
 Value LayerBuilder::project_heads(Value x, const char* name, int64_t heads, bool has_bias) {
   const int64_t out = heads * c_.head_dim;
   if (!c_.interleaved_rope) return project(x, name, out, c_.hidden_size, has_bias);
@@ -161,7 +178,7 @@ Value LayerBuilder::rotate(Value x, int64_t head_dim) {
   return rope(g_, x, local ? step_.window_rope : step_.rope, {head_dim});
 }
 
-Value LayerBuilder::attend(Value q, Value k, Value v, Value sinks) {
+Value LayerBuilder::attend(Value q, Value k, Value v, const AttentionInputs& inputs) {
   g_.set_scope(scope_ + "self_attn");
   AttentionAttrs attrs;
   attrs.num_heads = c_.num_heads;
@@ -173,7 +190,7 @@ Value LayerBuilder::attend(Value q, Value k, Value v, Value sinks) {
   cache.num_heads = c_.num_kv_heads;
   cache.head_dim = c_.head_dim;
   cache.window = attrs.window;
-  return attention(g_, q, k, v, g_.state(scope_ + "kv_cache", cache), attrs, sinks);
+  return attention(g_, q, kv_append(g_, k, v, g_.state(scope_ + "kv_cache", cache)), attrs, inputs);
 }
 
 Value LayerBuilder::residual(Value x, Value y) {
@@ -288,6 +305,10 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
     x = add(g, x,
             embedding(g, w.take(c.names.positions + ".weight", {c.max_positions, c.hidden_size}), step.positions));
   if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
+  if (!c.names.embedding_norm.empty()) {
+    g.set_scope(c.names.embedding_norm);
+    x = norm_by(g, c, x, take_norm(w, c, c.names.embedding_norm, c.hidden_size));
+  }
   const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}, PortRole::kLengths) : Value{};
   step.rope = rope_table(g, step.positions, lengths, c.rope);
   if (c.window_rope) step.window_rope = rope_table(g, step.positions, {}, *c.window_rope);

@@ -22,7 +22,8 @@ struct NormKind {
 struct DecoderNames {
   std::string layers = "model.layers.";  ///< prefix before a layer's number
   std::string embedding = "model.embed_tokens", norm = "model.norm", head = "lm_head";
-  std::string positions;  ///< learned position embeddings, added to the token embeddings; "": none
+  std::string positions;       ///< learned position embeddings, added to the token embeddings; "": none
+  std::string embedding_norm;  ///< norm of the embeddings; "": none
 };
 
 /// Settings of a decoder-only model. Names follow config.json.
@@ -109,14 +110,20 @@ class LayerBuilder {
   /// project() with rows [begin, begin + out) of a weight with `stored` rows. `part` names this part of the weight.
   Value project_part(Value x, const char* name, const char* part, int64_t stored, int64_t begin, int64_t out,
                      int64_t in, bool has_bias);
+  /// Adds the projection to queries (which = 0), keys (1) or values (2) by a part of a joint weight whose rows are
+  /// stored by head: query, key and value of the first head, then of the second. `part` names this part.
+  Value project_by_head(Value x, const char* name, const char* part, int64_t which, bool has_bias);
   /// Adds the projection to the queries or keys of `heads` heads, in the order that rotate() expects.
   Value project_heads(Value x, const char* name, int64_t heads, bool has_bias);
   /// Adds the rotary embedding of all heads; returns x itself in a layer without rope.
   Value rotate(Value x) { return rotate(x, c_.head_dim); }
   /// rotate() for heads of another size.
   Value rotate(Value x, int64_t head_dim);
-  /// Adds the attention of this layer, with window, scale and soft cap from the config. `sinks`: as in attention().
-  Value attend(Value q, Value k, Value v, Value sinks = {});
+  /// Appends keys and values to the cache of this layer and adds its attention, with window, scale and soft cap from
+  /// the config.
+  Value attend(Value q, Value k, Value v, const AttentionInputs& inputs = {});
+  /// Adds the ALiBi slopes of all heads for attend().
+  Value alibi(const std::vector<float>& slopes) { return w_.add(scope_ + "self_attn.alibi_slopes", slopes); }
   /// Adds x + residual_scale * y.
   Value residual(Value x, Value y);
   /// Adds a gated MLP: the activation of the gate projection times the up projection, then the down projection.
@@ -148,6 +155,10 @@ class LayerBuilder {
   int64_t layer_;
   std::string scope_;
 };
+
+/// Returns the row of a weight as in LayerBuilder::project_by_head that becomes row n if all queries come first, then
+/// all keys, then all values.
+int64_t row_by_head(const DecoderConfig& c, int64_t n);
 
 /// The parts of a pre-norm layer that differ from Llama's: the layer computes x + mixer(norm(x)), then x +
 /// mlp(norm(x)). An empty function stands for Llama's part. `layer` is the layer's number.

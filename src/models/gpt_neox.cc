@@ -1,7 +1,6 @@
 // GPT-NeoX and Pythia: attention and feed-forward in parallel, each with a layer norm of its own, rope on a quarter of
 // each head (Black et al. 2022, arXiv:2204.06745).
 #include "graph/ops/add.h"
-#include "graph/ops/linear.h"
 #include "models/llama.h"
 
 namespace redline {
@@ -12,18 +11,10 @@ namespace {
 Value project_neox_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool by_head) {
   constexpr const char* kNames[] = {"attention.query", "attention.key", "attention.value"};
   const DecoderConfig& c = b.config();
-  const int64_t d = c.head_dim, size = c.num_heads * d;
+  const int64_t size = c.num_heads * c.head_dim;
   const char* const part = kNames[which];
-  if (!by_head)
-    return b.project_part(x, "attention.query_key_value", part, 3 * size, which * size, size, c.hidden_size, has_bias);
-  b.graph().set_scope(b.scope() + part);
-  const auto row_of = [=](int64_t row) { return row / d * 3 * d + which * d + row % d; };
-  const auto take = [&](const std::string& kind, const std::vector<int64_t>& stored) {
-    return b.weights().take_gathered(b.scope() + "attention.query_key_value" + kind, stored, size, row_of,
-                                     b.scope() + part + kind);
-  };
-  const Value weight = take(".weight", {3 * size, c.hidden_size});
-  return linear(b.graph(), x, weight, has_bias ? take(".bias", {3 * size}) : Value{});
+  if (by_head) return b.project_by_head(x, "attention.query_key_value", part, which, has_bias);
+  return b.project_part(x, "attention.query_key_value", part, 3 * size, which * size, size, c.hidden_size, has_bias);
 }
 
 /// Converts the rope keys that transformers before 5 used for this family. The reader of the config reports malformed
@@ -50,10 +41,7 @@ GgufForm gpt_neox_gguf_form(const Checkpoint&, const DecoderConfig& c, std::stri
   GgufForm form;
   form.is_left_out = name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
   if (name.find(".query_key_value.") == std::string_view::npos) return form;
-  form.stored_row = [d = c.head_dim, size = c.num_heads * c.head_dim](int64_t n) {
-    const int64_t which = n / size, row = n % size;
-    return row / d * 3 * d + which * d + row % d;
-  };
+  form.stored_row = [c](int64_t n) { return row_by_head(c, n); };
   return form;
 }
 

@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kBlock = 32;       // elements of an MXFP4 block
+constexpr int64_t kMxfp4Block = 32;  // elements of an MXFP4 block
 constexpr int64_t kBlockBytes = 17;  // an exponent, then pairs of codes
 constexpr int64_t kCodeBytes = kBlockBytes - 1;
 
@@ -33,9 +33,9 @@ struct Part {
 /// Reads a matrix from NAME_blocks [experts, rows, cols / 32, 16] and NAME_scales [experts, rows, cols / 32].
 Value take_fp4(LayerBuilder& b, const Part& p, int64_t expert, const std::string& own) {
   GraphBuilder& g = b.graph();
-  if (p.cols % kBlock != 0)
-    return g.fail(unsupported("{}_blocks: rows of {} elements, not whole blocks of {}", p.name, p.cols, kBlock));
-  const int64_t blocks = p.cols / kBlock;
+  if (p.cols % kMxfp4Block != 0)
+    return g.fail(unsupported("{}_blocks: rows of {} elements, not whole blocks of {}", p.name, p.cols, kMxfp4Block));
+  const int64_t blocks = p.cols / kMxfp4Block;
   auto codes = b.weights().find(p.name + "_blocks", {p.experts, p.rows, blocks, kCodeBytes});
   if (!codes.ok()) return g.fail(std::move(codes).status());
   auto scales = b.weights().find(p.name + "_scales", {p.experts, p.rows, blocks});
@@ -153,7 +153,7 @@ Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint, const DecoderO
     const std::string sinks = b.scope() + "self_attn.sinks";
     const Value of_heads =
         b.weights().take(b.weights().has(sinks + ".weight") ? sinks + ".weight" : sinks, {c.num_heads});
-    return b.project(b.attend(q, k, v, of_heads), "self_attn.o_proj", c.hidden_size, q_size, bias);
+    return b.project(b.attend(q, k, v, {.sinks = of_heads}), "self_attn.o_proj", c.hidden_size, q_size, bias);
   };
   parts.mlp = [&](LayerBuilder& b, int64_t, Value x) { return moe_block(b, x, moe, names, take_experts_of(b, moe)); };
   return build_llama_decoder("gpt_oss", c, checkpoint, outputs, {}, parts);
@@ -179,7 +179,7 @@ GgufForm fp4_part(const std::string& name, const WeightSource& codes, const Weig
   GgufForm form;
   form.name = name;
   form.type = DType::kMXFP4;
-  form.shape = {shape[0], own, blocks * kBlock};
+  form.shape = {shape[0], own, blocks * kMxfp4Block};
   form.fill = [=](int64_t begin, int64_t end, uint8_t* out) -> Status {
     const auto *from = static_cast<const uint8_t*>(codes.view.data),
                *exponents = static_cast<const uint8_t*>(scales.view.data);

@@ -138,6 +138,17 @@ Value WeightReader::take_transposed(const std::string& name, int64_t in, int64_t
   });
 }
 
+Value WeightReader::add(const std::string& name, const std::vector<float>& values) {
+  const size_t bytes = values.size() * sizeof(float);
+  auto made = MappedFile::make(name, static_cast<int64_t>(bytes),
+                               [&](uint8_t* target) { std::memcpy(target, values.data(), bytes); });
+  if (!made.ok()) return g_.fail(std::move(made).status());
+  WeightSource source;
+  source.file = std::move(made).value();
+  source.view = {DType::kF32, {static_cast<int64_t>(values.size())}, source.file->data()};
+  return g_.weight(name, std::move(source));
+}
+
 Value WeightReader::take_changed(const std::string& name, const std::vector<int64_t>& shape, float (*change)(float)) {
   if (checkpoint_.make_tensor) return take(name, shape);
   auto found = find(name, shape);

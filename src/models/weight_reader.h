@@ -45,6 +45,8 @@ class WeightReader {
   /// has the tensor's type.
   Value take_made(const std::string& name, const std::string& part, const std::vector<int64_t>& stored,
                   const std::vector<int64_t>& shape, const Maker& make);
+  /// Adds a float32 vector that is not in the checkpoint, because the config determines it.
+  Value add(const std::string& name, const std::vector<float>& values);
   /// Adds a float vector with `change` applied to its elements, in float32.
   Value take_changed(const std::string& name, const std::vector<int64_t>& shape, float (*change)(float));
   /// Adds a vector plus 1 in float32. GGUF files store the sum, so from them the vector itself is added.

@@ -3,7 +3,10 @@
 //
 // over 600 lines: one paged cache, one set of cases and one reference serve all of its tests.
 #include <array>
+#include <map>
+#include <tuple>
 
+#include "kernels/cpu/attention_args.h"
 #include "support/isa_test.h"
 #include "support/special_values.h"
 
@@ -172,11 +175,67 @@ TEST_P(KvAppend, RoundsTiesToEven) {
   }
 }
 
+/// Masks of a test: kBits hides positions and blocks by chance, and every fifth row sees nothing; kBlocks has whole
+/// blocks only.
+enum class TestMask : uint8_t { kNone, kBits, kBlocks };
+
 struct AttentionCase {
   int64_t rows, group, head_dim, first_position, window;
   float soft_cap = 0;
   bool sinks = false;
+  int64_t chunk = 0;
+  bool slopes = false;
+  TestMask mask = TestMask::kNone;
+  bool is_causal = true;
+
+  int64_t positions() const { return first_position + rows; }
+  /// Only vectors compute ALiBi and masks.
+  bool is_for_vectors() const { return slopes || mask != TestMask::kNone; }
 };
+/// The ALiBi slopes of the heads of a group.
+constexpr float kSlopes[] = {0.5f, 0.00390625f, 0.25f, 0.0625f, 0.70710677f, 0.0f, 0.03125f, 0.125f};
+
+/// Returns whether the mask lets a row see a position.
+bool mask_shows(const AttentionCase& c, int64_t row, int64_t position) {
+  const auto chance = [](int64_t a, int64_t b) {
+    return (static_cast<uint64_t>(a * 131 + b * 7919 + 17) * 0x9e3779b97f4a7c15ull) >> 33;
+  };
+  if (c.mask == TestMask::kNone) return true;
+  if (chance(row, position / kKvPageTokens) % 3 == 0) return false;
+  return c.mask == TestMask::kBlocks || (row % 5 != 4 && chance(row + 1000, position) % 4 != 0);
+}
+struct MaskData {
+  std::vector<int32_t> ranges, blocks, bits;
+};
+const MaskData& mask_of(const AttentionCase& c) {
+  static std::map<std::tuple<TestMask, int64_t, int64_t>, MaskData> made;
+  const auto [at, is_new] = made.try_emplace({c.mask, c.rows, c.positions()});
+  MaskData& m = at->second;
+  for (int64_t r = 0; is_new && r < c.rows; ++r) {
+    m.ranges.push_back(static_cast<int32_t>(m.blocks.size()));
+    for (int64_t block = 0; block * kKvPageTokens < c.positions(); ++block) {
+      uint32_t bits = 0;
+      for (int64_t i = 0; i < kKvPageTokens; ++i)
+        bits |= static_cast<uint32_t>(mask_shows(c, r, block * kKvPageTokens + i)) << i;
+      if (bits == 0) continue;
+      m.blocks.push_back(static_cast<int32_t>(block));
+      m.bits.push_back(static_cast<int32_t>(bits));
+    }
+    m.ranges.push_back(static_cast<int32_t>(m.blocks.size()));
+  }
+  return m;
+}
+/// Returns the positions that a row of the case sees.
+std::vector<int64_t> seen_by(const AttentionCase& c, int64_t row) {
+  const int64_t own = c.first_position + row;
+  std::vector<int64_t> positions;
+  for (int64_t p = 0; p < c.positions(); ++p)
+    if ((p <= own || !c.is_causal) && (c.window == 0 || p > own - c.window) &&
+        (c.chunk == 0 || p / c.chunk == own / c.chunk) && mask_shows(c, row, p))
+      positions.push_back(p);
+  return positions;
+}
+
 /// Logits that are added to the divisor; a head of the group has one, one very small and one above all scores.
 constexpr float kSinks[] = {0.5f, -60.0f, 7.0f, 2.0f, -kInf, 40.0f, 1.0f, -1.0f};
 AttentionArgs arguments(Cache& cache, const AttentionCase& c, const std::vector<float>& q, std::vector<float>& y,
@@ -195,6 +254,15 @@ AttentionArgs arguments(Cache& cache, const AttentionCase& c, const std::vector<
   a.kv_end = kEverything;
   a.soft_cap = c.soft_cap;
   a.sinks = c.sinks ? kSinks : nullptr;
+  a.chunk = c.chunk;
+  a.is_causal = c.is_causal;
+  a.kv_length = c.positions();
+  a.slopes = c.slopes ? kSlopes : nullptr;
+  if (c.mask != TestMask::kNone) {
+    const MaskData& mask = mask_of(c);
+    a.mask = {mask.ranges.data() + 2 * row_begin, mask.blocks.data(),
+              c.mask == TestMask::kBits ? mask.bits.data() : nullptr};
+  }
   a.scratch = space.data() + (64 - start % 64) % 64;
   return a;
 }
@@ -234,8 +302,10 @@ std::vector<AttentionKernel> kernels_to_test(const CpuKernels& table) {
   return all;
 }
 std::string describe(const AttentionKernel& kernel, const AttentionCase& c) {
-  return fmt::format("{} rows {} group {} head_dim {} first {} window {} cap {} sinks {}", kernel.name, c.rows, c.group,
-                     c.head_dim, c.first_position, c.window, c.soft_cap, c.sinks);
+  return fmt::format(
+      "{} rows {} group {} head_dim {} first {} window {} cap {} sinks {} chunk {} slopes {} mask {} causal {}",
+      kernel.name, c.rows, c.group, c.head_dim, c.first_position, c.window, c.soft_cap, c.sinks, c.chunk, c.slopes,
+      static_cast<int>(c.mask), c.is_causal);
 }
 
 const AttentionCase kCases[] = {
@@ -268,6 +338,29 @@ const AttentionCase kCases[] = {
     {1, 8, 64, 600, 128, 0, true},
     {33, 4, 80, 300, 0, 0, true},
     {9, 8, 96, 250, 100, 20.0f, true},
+    // Chunks: one row, rows on both sides of a border, chunks below and above a chunk of the kernel, with a window.
+    {1, 4, 64, 700, 0, 0, false, 128},
+    {40, 2, 17, 30, 0, 0, false, 32},
+    {33, 1, 80, 250, 0, 0, false, 260},
+    {70, 3, 64, 480, 0, 0, true, 512},
+    {37, 2, 96, 600, 50, 3.0f, false, 77},
+    {20, 1, 16, 0, 0, 0, false, 1},
+    // Not causal: rows see positions after their own.
+    {1, 1, 64, 0, 0, 0, false, 0, false, TestMask::kNone, false},
+    {45, 2, 33, 0, 0, 0, true, 0, false, TestMask::kNone, false},
+    {37, 3, 128, 500, 0, 2.0f, false, 0, false, TestMask::kNone, false},
+    // ALiBi.
+    {1, 8, 64, 1300, 0, 0, false, 0, true},
+    {40, 5, 17, 30, 0, 0, false, 0, true},
+    {37, 1, 80, 300, 100, 0, true, 0, true},
+    {33, 2, 576, 240, 0, 9.0f, false, 200, true},
+    // Masks.
+    {1, 8, 64, 1300, 0, 0, false, 0, false, TestMask::kBits},
+    {40, 2, 17, 30, 0, 0, false, 0, false, TestMask::kBits},
+    {37, 3, 80, 511, 300, 0, true, 0, false, TestMask::kBlocks},
+    {33, 1, 640, 250, 0, 0, false, 100, true, TestMask::kBits},
+    {23, 4, 64, 400, 0, 2.0f, true, 0, false, TestMask::kBlocks, false},
+    {70, 1, 31, 0, 0, 0, false, 0, false, TestMask::kBits, false},
 };
 
 /// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
@@ -280,8 +373,9 @@ double query_of(const AttentionKernel& kernel, float q, double scale) {
 TEST_P(Attention, AgreesWithReference) {
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const AttentionCase& c : kCases) {
+      if (kernel.tiles && c.is_for_vectors()) continue;
       SCOPED_TRACE(describe(kernel, c));
-      const int64_t n = c.first_position + c.rows;
+      const int64_t n = c.positions();
       Cache cache(kernel.format, n, c.head_dim);
       append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       const int64_t stride = c.group * c.head_dim + 3;
@@ -299,8 +393,7 @@ TEST_P(Attention, AgreesWithReference) {
         }
       for (int64_t r = 0; r < c.rows; ++r) {
         for (int64_t g = 0; g < c.group; ++g) {
-          const int64_t last = c.first_position + r,
-                        begin = c.window > 0 ? std::max<int64_t>(0, last + 1 - c.window) : 0;
+          const std::vector<int64_t> seen = seen_by(c, r);
           const float* query = q.data() + r * stride + g * c.head_dim;
           std::vector<double> score, rounded_query;
           double top = -INFINITY, largest = 0, total = 0, query_norm = 0, key_norm = 0;
@@ -308,12 +401,13 @@ TEST_P(Attention, AgreesWithReference) {
             query_norm += double{query[d]} * query[d];
             rounded_query.push_back(query_of(kernel, query[d], scale));
           }
-          for (int64_t p = begin; p <= last; ++p) {
+          for (const int64_t p : seen) {
             double dot = 0;
             for (int64_t d = 0; d < c.head_dim; ++d) dot += rounded_query[d] * keys[p * c.head_dim + d];
             largest = std::max(largest, largest_values[p]);
             key_norm = std::max(key_norm, key_norms[p]);
             score.push_back(c.soft_cap > 0 ? c.soft_cap * std::tanh(dot / double{c.soft_cap}) : dot);
+            if (c.slopes) score.back() += double{kSlopes[g]} * static_cast<double>(p - c.first_position - r);
             top = std::max(top, score.back());
           }
           if (c.sinks) top = std::max(top, double{kSinks[g]}), total = std::exp(kSinks[g] - top);
@@ -326,13 +420,15 @@ TEST_P(Attention, AgreesWithReference) {
           // A cap adds 10 roundings of a score. The exponent of a sink is rounded, in units of up to 2^7.
           if (c.soft_cap > 0) bound += 2 * 10 * scores * kRounding;
           if (c.sinks) bound += 2 * 128 * kRounding;
+          // A bias is rounded with its slope, its product and its sum; the exponent grows by it.
+          if (c.slopes) bound += 2 * 4 * double{kSlopes[g]} * static_cast<double>(n) * kRounding;
           // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16
           // pages nothing more is rounded than the query, as here. Weights are rounded above and below the line.
           if (kernel.tiles) bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding));
           bound += 2 * kernel.weight_error();
           std::vector<double> want(static_cast<size_t>(c.head_dim));
-          for (int64_t p = begin; p <= last; ++p)
-            for (int64_t d = 0; d < c.head_dim; ++d) want[d] += score[p - begin] / total * values[p * c.head_dim + d];
+          for (size_t i = 0; i < seen.size(); ++i)
+            for (int64_t d = 0; d < c.head_dim; ++d) want[d] += score[i] / total * values[seen[i] * c.head_dim + d];
           for (int64_t d = 0; d < c.head_dim; ++d)
             ASSERT_NEAR(y[r * stride + g * c.head_dim + d], want[d], bound * largest) << "row " << r << " head " << g;
         }
@@ -410,6 +506,7 @@ TEST_P(Attention, AnImageOfRealSize) {
 TEST_P(Attention, ARowHasTheSameBitsInEveryCall) {
   for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const AttentionCase& c : kCases) {
+      if (kernel.tiles && c.is_for_vectors()) continue;
       SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
       Cache cache(kernel.format, n, c.head_dim);
@@ -440,7 +537,12 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
                                    {20, 4, 32, 1100, 700},
                                    {1, 8, 128, 40, 0},
                                    {1, 8, 64, 1300, 0, 2.0f, true},
-                                   {20, 2, 32, 1100, 700, 30.0f, true}}) {
+                                   {20, 2, 32, 1100, 700, 30.0f, true},
+                                   {20, 2, 32, 1100, 0, 0, true, 555},
+                                   {20, 2, 32, 1100, 0, 0, true, 0, false, TestMask::kNone, false},
+                                   {1, 8, 64, 1300, 0, 0, false, 0, true},
+                                   {20, 3, 17, 1100, 0, 0, true, 0, true, TestMask::kBits}}) {
+      if (kernel.tiles && c.is_for_vectors()) continue;
       SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3, lines = c.rows * c.group;
       Cache cache(kernel.format, n, c.head_dim);
@@ -555,6 +657,29 @@ TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
           ASSERT_TRUE(std::isnan(dirty[r * stride + i])) << r;
         }
       }
+    }
+  }
+}
+
+// What a mask hides from all rows of a call: any key, any finite value.
+TEST_P(Attention, KeysBehindAMaskMayBeAnything) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    if (kernel.tiles) continue;
+    for (const AttentionCase& c : {AttentionCase{1, 4, 64, 600, 0, 0, true, 0, true, TestMask::kBits},
+                                   {1, 3, 17, 100, 0, 2.0f, false, 0, false, TestMask::kBlocks}}) {
+      SCOPED_TRACE(describe(kernel, c));
+      const int64_t n = c.positions();
+      const std::vector<float> q = test_values(c.group * c.head_dim + 3, 3, 3.0f);
+      std::vector<float> k = test_values(n * c.head_dim, 1, 2.0f), v = test_values(n * c.head_dim, 2);
+      Cache clean(kernel.format, n, c.head_dim), dirty(kernel.format, n, c.head_dim);
+      append(kernels(), clean, k, v);
+      for (int64_t p = 0; p < n; ++p) {
+        if (mask_shows(c, 0, p)) continue;
+        k[p * c.head_dim] = p % 2 == 0 ? kNan : kInf;
+        v[p * c.head_dim] = 6e4f;  // finite in float16 too
+      }
+      append(kernels(), dirty, k, v);
+      ASSERT_EQ(run(kernel.attend, dirty, c, q, 0, 1), run(kernel.attend, clean, c, q, 0, 1));
     }
   }
 }

@@ -63,7 +63,11 @@ TEST(SharedPages, AreReadOnceWithTheBitsOfSequencesOfTheirOwn) {
     std::vector<SequenceRows> rows;
     for (size_t i = 0; i < kSequences; ++i) rows.push_back({static_cast<int32_t>(i), 1, kShared});
     plan.make(rows, 0, pages);
-    EXPECT_TRUE(std::any_of(plan.items().begin(), plan.items().end(), [](const auto& i) { return i.is_group; }));
+    const auto is_group = [](const AttentionItem& item) { return item.is_group; };
+    EXPECT_TRUE(std::any_of(plan.items().begin(), plan.items().end(), is_group));
+    // Where scores depend on the row's own position, each row reads its pages itself.
+    plan.make(rows, AttentionReach{.rows_can_share = false}, pages);
+    EXPECT_TRUE(std::none_of(plan.items().begin(), plan.items().end(), is_group));
   }
   TextEngineOptions automatic, f32, invariant;
   f32.dtype = ComputeType::kF32;

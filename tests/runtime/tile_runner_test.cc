@@ -11,6 +11,7 @@
 #include "graph/ops/add.h"
 #include "graph/ops/attention.h"
 #include "graph/ops/expert_linear.h"
+#include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/moe_router.h"
 #include "graph/ops/rms_norm.h"
@@ -30,10 +31,12 @@ struct TileAttentionCase {
   KvFormat format = KvFormat::kF32;
   float soft_cap = 0;
   bool sinks = false, exact_f32 = true;
+  int64_t chunk = 0;
+  bool slopes = false;
 };
 
 Graph tile_attention_graph(const TileAttentionCase& c) {
-  static const std::vector<float> kSinks = {-2, -0.5, 1, 2.5, 4, -1, 0, 3};
+  static const std::vector<float> kSinks = {-2, -0.5, 1, 2.5, 4, -1, 0, 3}, kSlopes = alibi_slopes(8);
   GraphBuilder g("test");
   const auto input = [&](const char* name, int64_t heads) {
     return g.input(name, DType::kF32, {kTileTokens, Dim(heads * c.head_dim)});
@@ -49,9 +52,16 @@ Graph tile_attention_graph(const TileAttentionCase& c) {
   a.window = c.window;
   a.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
   a.soft_cap = c.soft_cap;
-  WeightSource sinks;
-  sinks.view = {DType::kF32, {c.heads}, kSinks.data()};
-  g.output("y", attention(g, q, k, v, g.state("cache", cache), a, c.sinks ? g.weight("sinks", sinks) : Value{}));
+  a.chunk = c.chunk;
+  const auto weight = [&](const char* name, const float* values) {
+    WeightSource source;
+    source.view = {DType::kF32, {c.heads}, values};
+    return g.weight(name, source);
+  };
+  AttentionInputs inputs;
+  if (c.sinks) inputs.sinks = weight("sinks", kSinks.data());
+  if (c.slopes) inputs.slopes = weight("slopes", kSlopes.data());
+  g.output("y", attention(g, q, kv_append(g, k, v, g.state("cache", cache)), a, inputs));
   return std::move(g.finish()).value();
 }
 
@@ -84,6 +94,7 @@ void check_attention(const TileAttentionCase& c, const std::vector<std::vector<i
     const AttentionPlanShape shape{{slots}, c.heads, c.kv_heads, c.head_dim, most, std::ssize(steps[0])};
     sequences.push_back(
         std::make_unique<TestSequences>(runner.states(), std::move(memory).value(), pages, steps[0].size(), shape));
+    sequences.back()->set_reach({.rows_can_share = c.chunk == 0 && !c.slopes});
   };
   add_sequences(**reference, 0);
   for (const bool persistent : {false, true}) {
@@ -139,6 +150,39 @@ TEST(TileAttention, EqualsTheReference) {
     check_attention({6, 1, 80, 7, format, 0, true}, steps, 5, 4e-6);
     check_attention({2, 2, 640, 0, format}, steps, 3, 4e-6);
   }
+}
+
+TEST(TileAttention, ComputesChunksAndAlibi) {
+  const std::vector<std::vector<int64_t>> steps = {{5, 33, 0}, {1, 1, 40}, {300, 0, 1}, {1, 1, 1}};
+  for (const int64_t chunk : {0, 1, 32, 50, 256})
+    for (const bool slopes : {false, true}) {
+      TileAttentionCase c = {4, 2, 16, 0, KvFormat::kF16, 0, chunk == 50, chunk != 32, chunk, slopes};
+      check_attention(c, steps, 3, 4e-6);
+      c.window = 40, c.soft_cap = 3.0f;
+      check_attention(c, steps, 12, 4e-6);
+    }
+}
+
+TEST(TileAttention, RefusesByNameWhatItDoesNotCompute) {
+  const auto message = [](bool is_cross, bool has_mask) {
+    GraphBuilder g("test");
+    const Value q = g.input("q", DType::kF32, {kTileTokens, Dim(32)});
+    StateAttrs cache;
+    cache.num_heads = 2, cache.head_dim = 16;
+    const Value state = g.state("cache", cache);
+    AttentionInputs inputs;
+    if (has_mask) {
+      inputs.mask.ranges = g.input("ranges", DType::kI32, {kTileTokens, Dim(2)});
+      inputs.mask.blocks = g.input("blocks", DType::kI32, {Dim(9)});
+    }
+    g.output("y", attention(g, q, is_cross ? state : kv_append(g, q, q, state),
+                            AttentionAttrs{.num_heads = 2, .scale = 1, .is_causal = has_mask}, inputs));
+    return TileCompiled::make(std::move(g.finish()).value(), sizes(8), {}).status.message();
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(message(false, true), HasSubstr("devices have no kernel for a mask"));
+  EXPECT_THAT(message(true, false), HasSubstr("devices have no kernel for cross attention"));
+  EXPECT_THAT(message(false, false), HasSubstr("devices have no kernel for attention that is not causal"));
 }
 
 // Few items and many multiprocessors: the plan splits positions, and partial results are merged.

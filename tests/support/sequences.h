@@ -21,6 +21,8 @@ class TestSequences {
         groups_(plan.groups.size()), states_(plan.groups.size()) {
     for (size_t i = 0; i < count; ++i) sequences_.push_back(std::make_unique<SequenceState>(pool_));
   }
+  /// Sets how the plans of later steps read the states; the window is that of each group.
+  void set_reach(const AttentionReach& reach) { reach_ = reach; }
   SequenceState& operator[](size_t i) { return *sequences_[i]; }
   StatePool& pool() { return pool_; }
 
@@ -48,7 +50,8 @@ class TestSequences {
           pool_.memory().pages(g), pool_.group(g).page_bytes, groups_[g].pages.data(), groups_[g].slots.data(), {}};
       if (shape_.limits.partitions == 0 || pool_.group(g).kind != StateKind::kKeyValue) continue;
       groups_[g].plan = std::make_unique<AttentionPlan>(shape_);
-      groups_[g].plan->make(rows_, pool_.group(g).window);
+      reach_.window = pool_.group(g).window;
+      groups_[g].plan->make(rows_, reach_);
       states_[g].attention = groups_[g].plan->work();
     }
     StepContext step;
@@ -59,6 +62,8 @@ class TestSequences {
     step.states = states_;
     return step;
   }
+  /// A group of the step of the last begin(), for tests that let it read the states of other sequences.
+  StateStep& state(size_t g) { return states_[g]; }
   /// The step of the last begin() has run.
   void commit() {
     for (size_t s = 0; s < taken_.size(); ++s)
@@ -73,6 +78,7 @@ class TestSequences {
   };
   StatePool pool_;
   AttentionPlanShape shape_;
+  AttentionReach reach_;
   std::vector<Group> groups_;
   std::vector<StateStep> states_;
   std::vector<SequenceRows> rows_;

@@ -43,6 +43,6 @@ Status kv_append_reference(ReferenceContext& c) {
 
 }  // namespace
 
-const OpDef kKvAppend = {"kv_append", kv_append_reference};
+const OpDef kKvAppend = {.name = "kv_append", .reference = kv_append_reference, .writes_state = true};
 
 }  // namespace redline

@@ -10,7 +10,8 @@ namespace redline {
 ///
 /// k, v       [tokens, num_heads * head_dim]  f32, heads as in the state
 /// cache      a kKeyValue state
-/// returns    an empty value that represents the updated cache: attention reads it
+/// returns    an empty value that represents the updated cache: attention reads it. If the state is in a named group
+///            (StateAttrs::group), the op also runs without a reader, for the attention of another graph
 Value kv_append(GraphBuilder& g, Value k, Value v, Value cache);
 
 /// Appends keys and values to the cache that is input `cache` of the op.

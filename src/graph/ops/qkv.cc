@@ -41,6 +41,7 @@ std::string describe_qkv(const std::any& any) {
 
 }  // namespace
 
-const OpDef kQkv = {.name = "qkv", .reference = qkv_reference, .describe = describe_qkv, .num_matrices = 3};
+const OpDef kQkv = {
+    .name = "qkv", .reference = qkv_reference, .describe = describe_qkv, .num_matrices = 3, .writes_state = true};
 
 }  // namespace redline

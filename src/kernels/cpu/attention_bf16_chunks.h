@@ -130,9 +130,10 @@ template <int lanes, bool whole>
 
 /// The pages of a chunk whose values are summed, and addresses from which as many bytes are prefetched meanwhile.
 struct ValuePages {
+  int64_t position[kChunkPages];
   const BF16* values[kChunkPages];
   const char* soon[kChunkPages];
-  int64_t begin, end;
+  int64_t end = 0;  ///< number of pages
 };
 
 /// Adds sums[d] += weights . values for `dims` elements of head_dim from d on, over pages [begin, end).
@@ -159,7 +160,7 @@ template <int lanes>
   // With few lanes a page is read whole before the next one, which is the order of memory.
   const int64_t at_once = lanes == kMaxLanes ? kChunkPages : 1;
   constexpr int dims = kTileSums<lanes>;
-  for (int64_t page = pages.begin; page < pages.end; page += at_once) {
+  for (int64_t page = 0; page < pages.end; page += at_once) {
     const int64_t end = min_i64(page + at_once, pages.end);
     int64_t d = 0;
     for (; d + dims <= head_dim; d += dims) add_values_at<lanes, dims>(pages, page, end, weights, d, sums);
@@ -244,11 +245,12 @@ struct Buffers {
   float* part;    ///< [lanes][width], sums of the current chunk
   float* folded;  ///< [lanes][width], sums of all chunks so far
   BF16* values;   ///< copies of pages that not all query rows see whole
+  /// With a mask: [lanes][kChunkPages], the visible positions of each page of the chunk.
+  uint32_t* page_bits;
   int64_t width;  ///< head_dim rounded up to a multiple of 16
 };
-/// Maximum number of page copies. The query rows of a call begin within kMaxLanes positions of each other, and end so
-/// too.
-constexpr int64_t kMaxCopies = 6;
+/// Maximum number of page copies: rows on both sides of the border of an attention chunk have no page in common.
+constexpr int64_t kMaxCopies = kChunkPages;
 
 /// The positions that query rows attend to, relative to a chunk.
 struct LaneSpans {
@@ -329,6 +331,36 @@ struct Rows {
     }
   }
 
+  bool is_masked() const { return a.mask.ranges != nullptr; }
+  int64_t row_of(int64_t lane) const { return (first + min_i64(lane, count - 1)) / a.group; }
+  /// Lists the pages of positions [begin, end) of a chunk, without those that a mask hides from all query rows.
+  void list_pages(int64_t chunk, int64_t begin, int64_t end, ValuePages& pages) const {
+    for (int64_t l = 0; is_masked() && l < lanes; ++l)
+      mask_bits_of(a.mask, row_of(l), chunk / kPage, kChunkPages, b.page_bits + l * kChunkPages);
+    for (int64_t at = begin / kPage * kPage; at < end; at += kPage) {
+      bool is_seen = !is_masked();
+      for (int64_t l = 0; !is_seen && l < count; ++l)
+        is_seen = b.page_bits[l * kChunkPages + (at - chunk) / kPage] != 0;
+      if (is_seen) pages.position[pages.end++] = at;
+    }
+  }
+  /// Adds ALiBi to the scores of 16 positions from `at` of the chunk on, and hides those whose bit of the mask is not
+  /// set.
+  [[gnu::noinline]] void edit(int64_t chunk, int64_t at, float* scores) const {
+    alignas(64) float slopes[lanes];
+    alignas(64) int32_t distances[lanes];
+    for (int64_t l = 0; l < lanes; ++l) {
+      slopes[l] = slope_of(a, first + min_i64(l, count - 1)) * kLog2E;
+      distances[l] = static_cast<int32_t>(chunk + at - position_of(a, first + min_i64(l, count - 1)));
+    }
+    for (int32_t t = 0; a.slopes != nullptr && t < kBlock; ++t)
+      for (int64_t l = 0; l < lanes; ++l) scores[t * lanes + l] += slopes[l] * static_cast<float>(distances[l] + t);
+    for (int64_t t = 0; is_masked() && t < kBlock; ++t)
+      for (int64_t l = 0; l < lanes; ++l)
+        if ((b.page_bits[l * kChunkPages + at / kPage] >> (at % kPage + t) & 1) == 0)
+          scores[t * lanes + l] = -__builtin_inff();
+  }
+
   /// Copies the values of a page, with zeros where a query row of the span does not attend. Returns true if any value
   /// is infinite or NaN.
   bool copy_values(const BF16* from, int64_t position, Span span, BF16* to) const {
@@ -354,12 +386,12 @@ struct Rows {
     for (const int32_t x : any) bits |= static_cast<uint32_t>(x);
     return (bits & 0x80008000u) != 0;
   }
-  /// Sets the values of the pages of a chunk, as the query rows of `span` see them.
-  bool set_values(int64_t chunk, Span span, ValuePages& pages) const {
+  /// Sets the values of the pages, as the query rows of `span` see them.
+  bool set_values(Span span, ValuePages& pages) const {
     bool not_finite = false;
     BF16* copy = b.values;
-    for (int64_t p = pages.begin; p < pages.end; ++p) {
-      const int64_t position = chunk + p * kPage;
+    for (int64_t p = 0; p < pages.end; ++p) {
+      const int64_t position = pages.position[p];
       pages.values[p] = page(a.cache.v, position);
       if (position >= all.begin && position + kPage <= all.end) continue;
       not_finite |= copy_values(pages.values[p], position, span, copy);
@@ -377,42 +409,43 @@ struct Rows {
     if (begin >= end) return;
     const int64_t width = even(a.head_dim);
     ValuePages pages;
-    pages.begin = (begin - chunk) / kPage, pages.end = (end - chunk + kPage - 1) / kPage;
+    list_pages(chunk, begin, end, pages);
+    if (pages.end == 0) return;
     const LaneSpans spans = spans_in(chunk);
-    float* const scores = b.scores + pages.begin * kPage * lanes;
-    for (int64_t p = pages.begin; p < pages.end; ++p) {
-      const int64_t position = chunk + p * kPage;
+    for (int64_t p = 0; p < pages.end; ++p) {
+      const int64_t position = pages.position[p];
       const BF16* keys = page(a.cache.k, position);
       for (int64_t half = 0; half < kPage; half += kBlock) {
         // The values of this page are next; the keys of the first chunk have not been prefetched.
         const auto* values = reinterpret_cast<const char*>(page(a.cache.v, position) + half * width);
         const auto* then = is_first && p + 1 < pages.end
-                               ? reinterpret_cast<const char*>(page(a.cache.k, position + kPage) + half * width)
+                               ? reinterpret_cast<const char*>(page(a.cache.k, pages.position[p + 1]) + half * width)
                                : values;
         const char* soon[2] = {values, then};
         float* to = b.scores + (p * kPage + half) * lanes;
         if (width % kKeyStep == 0) score_block<lanes, true>(b.q, keys + half * width, width, to, soon);
         else score_block<lanes, false>(b.q, keys + half * width, width, to, soon);
         if (a.soft_cap > 0) cap_scores(to, kBlock * lanes, a.soft_cap * kLog2E);
-        if (position + half < all.begin || position + half + kBlock > all.end) hide(spans, p * kPage + half, to);
+        const int64_t at = position + half - chunk;
+        if (a.slopes != nullptr || is_masked()) edit(chunk, at, to);
+        if (position + half < all.begin || position + half + kBlock > all.end) hide(spans, at, to);
       }
       pages.soon[p] = reinterpret_cast<const char*>(page(a.cache.v, position));
       if (more && position + kKvChunk < some.end)
         pages.soon[p] = reinterpret_cast<const char*>(page(a.cache.k, position + kKvChunk));
     }
     int32_t* const weights = b.weights;
-    soften<lanes>(scores, (pages.end - pages.begin) * kPagePairs, weights + pages.begin * kPagePairs * lanes, top,
-                  total);
+    soften<lanes>(b.scores, pages.end * kPagePairs, weights, top, total);
     const auto sum_into = [&](float* sums) {
       for (int64_t i = 0; i < b.width * lanes; i += kWidth) store(sums + i, zero_f32(), Full{});
       add_values<lanes>(pages, weights, a.head_dim, sums);
     };
-    const bool not_finite = set_values(chunk, some, pages);
+    const bool not_finite = set_values(some, pages);
     sum_into(b.sums);
     // An infinite or NaN value times a weight of zero is NaN, so each query row uses only the positions that it attends
     // to.
     for (int64_t l = 0; not_finite && l < count; ++l) {
-      set_values(chunk, seen[l], pages);
+      set_values(seen[l], pages);
       sum_into(b.lone_sums);
       for (int64_t d = 0; d < a.head_dim; ++d) b.sums[d * lanes + l] = b.lone_sums[d * lanes + l];
     }
@@ -474,6 +507,7 @@ inline void attention_by_bf16_chunks(const AttentionArgs& a) {
   b.part = take<float>(free, kMaxLanes * width);
   b.folded = take<float>(free, kMaxLanes * width);
   b.values = take<BF16>(free, kMaxCopies * kPage * width);
+  b.page_bits = take<uint32_t>(free, kMaxLanes * kChunkPages);
   static_assert(kMaxLanes * (kKvChunk * 6 + kMaxHeadDim * 18) + kMaxCopies * kPage * kMaxHeadDim * 2 + 8192 <=
                 kScratchBytes);
   const int64_t query_rows = a.rows * a.group;

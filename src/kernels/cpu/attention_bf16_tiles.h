@@ -124,17 +124,13 @@ struct Call {
     }
     for (int64_t l = 0; l < round_up(query_rows, kQueryRows); ++l) {
       b.seen[l] = visible(a, first + min_i64(l, query_rows - 1));
-      b.visible_positions[l] =
-          a.partials == nullptr ? b.seen[l].end - b.seen[l].begin : sees_in_parts(first + min_i64(l, query_rows - 1));
+      const Span all = a.partials == nullptr ? b.seen[l] : visible_in_all(a, first + min_i64(l, query_rows - 1));
+      b.visible_positions[l] = all.end - all.begin;
       b.top[l] = -__builtin_inff();
     }
     for (int64_t g = 0; g < groups(); ++g) set_references(g), clear_sums(g * kQueryRows);
   }
 
-  int64_t sees_in_parts(int64_t query_row) const {
-    const int64_t position = a.first_position + query_row / a.group;
-    return a.window > 0 ? min_i64(position + 1, a.window) : position + 1;
-  }
   void set_references(int64_t g) const {
     b.reference[g].has_no_score = false;
     for (int64_t l = 0; l < kQueryRows; ++l) {
@@ -360,7 +356,7 @@ struct Call {
         }
         continue;
       }
-      for (int64_t l = 0; l < kQueryRows; ++l) scale[l] = 1.0f / total[l];
+      for (int64_t l = 0; l < kQueryRows; ++l) scale[l] = total[l] == 0.0f ? 0.0f : 1.0f / total[l];
       for (int64_t l = 0; l < count && a.sinks != nullptr; ++l) {
         const float sink = a.sinks[(first + query_row + l) % a.group];
         scale[l] = 1.0f / (total[l] + exp_f32(sink + b.reference[g].exact[l] * kLn2));

@@ -5,6 +5,7 @@
 // end.
 #pragma once
 
+#include "kernels/cpu/attention_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 #include "tensor/kv_limits.h"
@@ -135,9 +136,9 @@ REDLINE_INLINE float share_beside_sink(const Partial& p, float sink) {
   const float top = max_f32(p.max, sink), own = exp_f32(p.max - top);
   return own / (p.total * own + exp_f32(sink - top));
 }
-/// Writes a row of y. `sink`: the logit that is added to the divisor, or nullptr.
+/// Writes a row of y, zeros if it has seen nothing. `sink`: the logit that is added to the divisor, or nullptr.
 REDLINE_INLINE void write_row(const Partial& p, int64_t head_dim, float* y, const float* sink) {
-  const VecF32 scale = set1(sink == nullptr ? 1.0f / p.total : share_beside_sink(p, *sink));
+  const VecF32 scale = set1(saw_nothing(p) ? 0.0f : sink == nullptr ? 1.0f / p.total : share_beside_sink(p, *sink));
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
 }
 
@@ -157,14 +158,42 @@ REDLINE_INLINE void keep_row(const AttentionArgs& a, const Partial& all, int64_t
             sink_of(a.sinks, a.group, query_row));
 }
 
-/// The positions [begin, end) that a query row attends to, within those of the call.
+/// The positions [begin, end) that a query row attends to, unless a mask hides some.
 struct Span {
   int64_t begin, end;
 };
+REDLINE_INLINE int64_t position_of(const AttentionArgs& a, int64_t query_row) {
+  return a.first_position + query_row / a.group;
+}
+REDLINE_INLINE Span visible_in_all(const AttentionArgs& a, int64_t query_row) {
+  const int64_t position = position_of(a, query_row);
+  int64_t begin = a.window > 0 ? max_i64(0, position + 1 - a.window) : 0;
+  if (a.chunk > 0) begin = max_i64(begin, position / a.chunk * a.chunk);
+  return {begin, a.is_causal ? position + 1 : a.kv_length};
+}
+/// Returns visible_in_all() within the positions of the call.
 REDLINE_INLINE Span visible(const AttentionArgs& a, int64_t query_row) {
-  const int64_t position = a.first_position + query_row / a.group;
-  const int64_t begin = a.window > 0 ? max_i64(0, position + 1 - a.window) : 0;
-  return {max_i64(begin, a.kv_begin), min_i64(position + 1, a.kv_end)};
+  const Span all = visible_in_all(a, query_row);
+  return {max_i64(all.begin, a.kv_begin), min_i64(all.end, a.kv_end)};
+}
+
+/// Returns the ALiBi slope of a query row; 0 without slopes.
+REDLINE_INLINE float slope_of(const AttentionArgs& a, int64_t query_row) {
+  return a.slopes == nullptr ? 0.0f : a.slopes[query_row % a.group];
+}
+/// Sets bits[i] to the mask of the query row for the positions of page first_page + i.
+inline void mask_bits_of(const AttentionMaskView& mask, int64_t row, int64_t first_page, int64_t pages,
+                         uint32_t* bits) {
+  int32_t low = mask.ranges[2 * row];
+  const int32_t end = mask.ranges[2 * row + 1];
+  for (int32_t high = end; low < high;) {  // the first entry that is not before first_page
+    const int32_t middle = low + (high - low) / 2;
+    if (mask.blocks[middle] < first_page) low = middle + 1;
+    else high = middle;
+  }
+  for (int64_t i = 0; i < pages; ++i) bits[i] = 0;
+  for (; low < end && mask.blocks[low] < first_page + pages; ++low)
+    bits[mask.blocks[low] - first_page] = mask.bits == nullptr ? ~0u : static_cast<uint32_t>(mask.bits[low]);
 }
 
 }  // namespace redline::REDLINE_ISA_NS

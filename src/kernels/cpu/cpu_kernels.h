@@ -136,56 +136,6 @@ struct KvAppendArgs {
 /// so the choice does not depend on the number of workers.
 inline constexpr int64_t kAttentionTileRows = 9;
 
-/// Arguments of softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads
-/// that share one KV head:
-///   y[r, g] = sum_p softmax_p(cap(scale * q[r, g] . k[p])) v[p],  p in (position(r) - window, position(r)],
-///   position(r) = first_position + r;  window 0 means all p in [0, position(r)];
-///   cap(s) = soft_cap tanh(s / soft_cap), or s where soft_cap is 0; e^sinks[g] is added to the softmax's divisor.
-/// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
-///
-/// Only positions in [kv_begin, kv_end) are read; kv_begin is a multiple of kKvChunk. With `partials` the result of
-/// each chunk and query row (row, head of the group) is stored there for attention_merge, y is not written, and kv_end
-/// must be a multiple of kKvChunk too.
-///
-/// Rows of several sequences that share these pages: `row_places` says where each is, and first_position is at least
-/// kv_end, so that every row attends to all positions. Not for attention_tiles of kBF16 pages.
-struct AttentionArgs {
-  const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
-  int64_t q_stride;
-  float* y;  ///< layout of q
-  int64_t y_stride;
-  int64_t rows, group, head_dim;
-  int64_t first_position;
-  int64_t window;
-  float scale;
-  const int32_t* pages;  ///< page of position p: pages[p / kKvPageTokens]
-  KvHeadView cache;
-  int64_t kv_begin, kv_end;  ///< kv_end may exceed the last position
-  float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
-  void* scratch;
-  /// True if kv_begin is the first position that the rows attend to: `partials` then takes one merged result of all
-  /// chunks.
-  bool merges_chunks = false;
-  const int32_t* row_places = nullptr;  ///< row r of q: q + row_places[r] * q_stride; nullptr: r. With partials only
-  float soft_cap = 0;
-  const float* sinks = nullptr;  ///< [group] or nullptr; partials do not contain them
-};
-/// Arguments of attention_merge, which merges the partials of all chunks into y, in order of position: first the shared
-/// ones, then the rows' own. The bits are those of a single call over all positions.
-/// (For attention_tiles of kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, they agree within
-/// the rounding of these sums.)
-struct AttentionMergeArgs {
-  const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
-  int64_t chunks, rows, group, head_dim;
-  float* y;  ///< layout as in AttentionArgs
-  int64_t y_stride;
-  /// Partials of rows of several sequences, from the first query row of these on: [num_shared], shared_stride floats
-  /// apart. The first one may be the result of many chunks (AttentionArgs::merges_chunks).
-  const float* shared = nullptr;
-  int64_t num_shared = 0, shared_stride = 0;
-  const float* sinks = nullptr;  ///< as in AttentionArgs
-};
-
 /// Arguments of c += a . b for one tile product (kernels/cpu/tiles.h), 64-byte rows. For tests of the tile unit.
 struct TileProductArgs {
   enum Kind : uint8_t { kS8S8, kU8S8, kBF16 } kind;
@@ -194,6 +144,9 @@ struct TileProductArgs {
   void* c;        ///< [16][16] int32 or float32
 };
 
+// Arguments of attention over a paged KV cache, in attention_args.h.
+struct AttentionArgs;
+struct AttentionMergeArgs;
 // Arguments of kernels of image models and encoders, in headers of their own.
 struct LayerNormArgs;              // layer_norm.h
 struct ActivationArgs;             // activation.h

@@ -64,9 +64,11 @@ struct KvAppend {
 struct AttentionArgs {
   const float* q;
   float* y;
-  const float* sinks;  ///< [num_heads] or nullptr
+  const float* sinks;   ///< [num_heads] or nullptr
+  const float* slopes;  ///< [num_heads], of ALiBi, or nullptr; not for AttentionF16
   int32_t num_heads, num_kv_heads, head_dim;
   int32_t window;  ///< number of visible positions; 0: all
+  int32_t chunk;   ///< rows see their own chunk of so many positions; 0: all. Not for AttentionF16
   float scale, soft_cap;
   KvAddress cache;
 };
@@ -149,9 +151,10 @@ struct Partial {
   }
 };
 
-/// Computes positions [begin, end) of one chunk for one query row.
+/// Computes positions [begin, end) of one chunk for one query row at `row_position`. `slope`: that of ALiBi, or 0.
 TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, const int32_t* pages, int kv_head,
-                          const float* q, int begin, int end, Warp& w, Partial& out) {
+                          const float* q, int begin, int end, int row_position, const Lanes<float>& slope, Warp& w,
+                          Partial& out) {
   const int parts = (a.head_dim + kWarpLanes - 1) / kWarpLanes;
   out.clear();
   constexpr int kTokens = static_cast<int>(kKvPageTokens);
@@ -167,6 +170,7 @@ TILE_FN void attend_chunk(const AttentionArgs& a, const StateTables& state, cons
       score = score + load_kv(a.cache.format, keys, w.lane() * a.cache.width + d, seen, w) * w.load_uniform(q + d);
     score = score * a.scale;
     if (a.soft_cap > 0) score = tanh_of(score / a.soft_cap) * a.soft_cap;
+    if (a.slopes) score = score + slope * convert<float>(position - row_position);
     score = select(seen, score, Lanes<float>(-INFINITY));
     const Lanes<float> top = max_of(out.max, warp_max(w, score));
     const Lanes<float> old = Partial::exp_or_zero(out.max, top), weight = Partial::exp_or_zero(score, top);
@@ -211,7 +215,9 @@ struct Attention {
       const int64_t at = (int64_t{row} * a.num_heads + head) * a.head_dim;
       const int position = task.first_position + query_row / group;  // for a group, all of its positions are visible
       const int visible_end = task.is_group || task.kv_end <= position ? task.kv_end : position + 1;
-      const int visible_begin = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+      int visible_begin = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+      if (a.chunk > 0 && position / a.chunk * a.chunk > visible_begin) visible_begin = position / a.chunk * a.chunk;
+      const Lanes<float> slope = a.slopes ? w.load_uniform(a.slopes + head) : Lanes<float>(0.0f);
       constexpr int kChunk = static_cast<int>(kKvChunk);
       int first_chunk = task.kv_begin / kChunk;
       if (task.split < 0 && visible_begin / kChunk > first_chunk) first_chunk = visible_begin / kChunk;
@@ -221,7 +227,7 @@ struct Attention {
       for (int c = first_chunk; c * kChunk < (task.split < 0 ? visible_end : task.kv_end); ++c) {
         const int begin = c * kChunk > visible_begin ? c * kChunk : visible_begin;
         const int end = (c + 1) * kChunk < visible_end ? (c + 1) * kChunk : visible_end;
-        detail::attend_chunk(a, state, pages, task.kv_head, a.q + at, begin, end, w, chunk);
+        detail::attend_chunk(a, state, pages, task.kv_head, a.q + at, begin, end, position, slope, w, chunk);
         if (task.split < 0 || task.merges_chunks) all.fold(chunk, parts);
         else
           chunk.store(state.partials + task.partials + (int64_t{c - first_chunk} * query_rows + query_row) * size,

@@ -46,7 +46,7 @@ Graph attention_block(Numbers& n, const Heads& h) {
   StateAttrs cache;
   cache.num_heads = h.kv;
   cache.head_dim = h.dim;
-  g.output("y", attention(g, q, k, product("v", h.kv), g.state("cache", cache), a));
+  g.output("y", attention(g, q, kv_append(g, k, product("v", h.kv), g.state("cache", cache)), a));
   return std::move(g.finish()).value();
 }
 

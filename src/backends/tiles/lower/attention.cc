@@ -41,17 +41,20 @@ template <class Kernel>
 Status add_attention(TileLowerContext& c, tiles::KernelId id, ValueId token) {
   using Args = tiles::AttentionArgs;
   constexpr bool kMerges = std::is_same_v<Kernel, tiles::AttentionMerge>;
-  const auto& attrs = std::any_cast<const AttentionAttrs&>(c.op().attrs);
+  const auto& op = std::any_cast<const AttentionOpAttrs&>(c.op().attrs);
+  const AttentionAttrs& attrs = op.a;
   const StateAttrs& cache = c.in(2).state;
   TileStageBuilder<Kernel> s(c, id);
   s.args.num_heads = static_cast<int32_t>(attrs.num_heads);
   s.args.num_kv_heads = static_cast<int32_t>(cache.num_heads);
   s.args.head_dim = static_cast<int32_t>(cache.head_dim);
   s.args.window = static_cast<int32_t>(std::min<int64_t>(attrs.window, INT32_MAX));
+  s.args.chunk = static_cast<int32_t>(std::min<int64_t>(attrs.chunk, INT32_MAX));
   s.args.scale = attrs.scale;
   s.args.soft_cap = attrs.soft_cap;
   s.args.cache = cache_address(c, 2);
-  if (c.op().inputs.size() > 3) REDLINE_TRY(s.dense_weight(&Args::sinks, 3));
+  if (op.has_sinks) REDLINE_TRY(s.dense_weight(&Args::sinks, op.sinks()));
+  if (op.has_slopes) REDLINE_TRY(s.dense_weight(&Args::slopes, op.slopes()));
   s.write(&Args::y, c.op().outputs[0]);
   if (kMerges) {
     s.plan().name = c.op().name + ".merge";
@@ -67,12 +70,19 @@ Status add_attention(TileLowerContext& c, tiles::KernelId id, ValueId token) {
 }
 
 Status lower_attention(TileLowerContext& c) {
-  const auto& attrs = std::any_cast<const AttentionAttrs&>(c.op().attrs);
+  const auto& op = std::any_cast<const AttentionOpAttrs&>(c.op().attrs);
+  const AttentionAttrs& attrs = op.a;
   const StateAttrs& cache = c.in(2).state;
+  REDLINE_TRY(check_attention_order(c.graph(), c.op()));
+  if (op.has_mask) return unsupported("attention: devices have no kernel for a mask; the CPU computes it");
+  if (op.is_cross) return unsupported("attention: devices have no kernel for cross attention; the CPU computes it");
+  if (!attrs.is_causal)
+    return unsupported("attention: devices have no kernel for attention that is not causal; the CPU computes it");
   c.need_partials(attrs.num_heads / cache.num_heads * attention_partial_floats(cache.head_dim));
   const ValueId token = c.add_temporary(c.op().name + ".partials", {Dim(0)});
   // Tensor cores round queries and weights as the cache rounds keys and values.
-  if (!c.options().exact_f32 && cache.format == KvFormat::kF16 && cache.head_dim % 16 == 0 &&
+  const bool is_plain = attrs.chunk == 0 && !op.has_slopes;
+  if (is_plain && !c.options().exact_f32 && cache.format == KvFormat::kF16 && cache.head_dim % 16 == 0 &&
       cache.head_dim <= tiles::AttentionF16::kMaxHead)
     REDLINE_TRY(add_attention<tiles::AttentionF16>(c, tiles::KernelId::kAttentionF16, token));
   else REDLINE_TRY(add_attention<tiles::Attention>(c, tiles::KernelId::kAttention, token));

@@ -114,6 +114,7 @@ bool Executable::Port::is_bound() const { return is_external_name(name); }
 Result<Executable> Executable::make(Graph graph, const ExecutableOptions& options, RuntimeResources& runtime) {
   Executable e;
   e.runtime_ = &runtime;
+  if (!options.interpret) e.device_ = options.device;
   const auto ports = [&](const std::vector<ValueId>& ids, std::vector<Port>& out) {
     for (const ValueId id : ids) {
       const ValueInfo& value = graph.value(id);

@@ -41,6 +41,8 @@ class Executable {
   static Result<Executable> make(Graph graph, const ExecutableOptions& options, RuntimeResources& runtime);
   Executable() = default;
   bool empty() const { return !runner_; }
+  /// Returns the device that the executable was made for; the CPU if the graph is interpreted.
+  const DeviceChoice& device() const { return device_; }
 
   /// A named input or output.
   struct Port {
@@ -114,6 +116,7 @@ class Executable {
   std::vector<Port> input_ports_, output_ports_;
   Dim flops_ = 0;
   bool can_sample_ = false;
+  DeviceChoice device_;
   RuntimeResources* runtime_ = nullptr;
   std::unique_ptr<Runner> runner_;
 };

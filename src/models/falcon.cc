@@ -1,5 +1,8 @@
 // Falcon 7B to 180B: attention and feed-forward in parallel, few key-value heads, layer norms with biases (Almazrouei
-// et al. 2023, arXiv:2311.16867). Falcon 3 is a Llama.
+// et al. 2023, arXiv:2311.16867). Falcon-RW: ALiBi instead of rope, and feed-forward after attention. Falcon 3 is a
+// Llama.
+#include <cmath>
+
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
 #include "models/llama.h"
@@ -37,6 +40,14 @@ Value project_falcon_heads(LayerBuilder& b, Value x, int64_t which, const Heads&
   return linear(b.graph(), x, weight, heads.has_bias ? take(".bias", {stored}) : Value{});
 }
 
+/// Falcon divides scores and biases by the root of head_dim, and was trained with slopes in bfloat16. transformers also
+/// rounds slope times position to bfloat16, which shows from position 256 on.
+std::vector<float> falcon_slopes(const DecoderConfig& c) {
+  std::vector<float> slopes = alibi_slopes(c.num_heads);
+  for (float& slope : slopes) slope = bf16_to_f32(f32_to_bf16(slope)) / std::sqrt(static_cast<float>(c.head_dim));
+  return slopes;
+}
+
 /// Reorders rows from groups of heads to GGUF's order, which has all queries first.
 GgufForm falcon_gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
   const auto says = [&](const char* key, bool otherwise) {
@@ -62,8 +73,8 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOu
   nlohmann::json config = checkpoint.config;
   ConfigReader r(checkpoint.config);
   const bool grouped = r.boolean("new_decoder_architecture", false), one_kv_head = r.boolean("multi_query", true);
-  if (r.boolean("alibi", false)) r.fail(unsupported("config: Falcon with alibi"));
-  if (!r.boolean("parallel_attn", true)) r.fail(unsupported("config: Falcon without parallel_attn"));
+  const bool alibi = r.boolean("alibi", false), parallel = r.boolean("parallel_attn", true);
+  if (!parallel && grouped) r.fail(unsupported("config: new_decoder_architecture of Falcon without parallel_attn"));
   const bool bias = r.boolean("bias", false);
   const std::string activation = r.text("activation", "gelu");
   REDLINE_TRY(r.status());
@@ -86,18 +97,31 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOu
   const bool two_norms = is_gguf ? checkpoint.tensors.count("transformer.h.0.ln_attn.weight") > 0
                                  : grouped && r.integer("num_ln_in_parallel_attn", 1, 2, 2) == 2;
   REDLINE_TRY(r.status());
+  if (alibi) c.unrotated.assign(static_cast<size_t>(c.num_layers), true);
   const Heads heads = {c.num_heads / c.num_kv_heads, !is_gguf && (grouped || !one_kv_head), bias};
 
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, two_norms ? "ln_attn" : "input_layernorm", c.hidden_size);
     const Value q = b.rotate(project_falcon_heads(b, h, 0, heads)), k = b.rotate(project_falcon_heads(b, h, 1, heads));
-    const Value y = b.attend(q, k, project_falcon_heads(b, h, 2, heads));
-    const Value inner = two_norms ? b.norm(x, is_gguf ? "input_layernorm" : "ln_mlp", c.hidden_size) : h;
+    AttentionInputs of_heads;
+    if (alibi) of_heads.slopes = b.alibi(falcon_slopes(c));
+    const Value y = b.attend(q, k, project_falcon_heads(b, h, 2, heads), of_heads);
+    Value inner = two_norms ? b.norm(x, is_gguf ? "input_layernorm" : "ln_mlp", c.hidden_size) : h;
     x = add(b.graph(), x, b.project(y, "self_attention.dense", c.hidden_size, c.num_heads * c.head_dim, bias));
+    if (!parallel) inner = b.norm(x, "post_attention_layernorm", c.hidden_size);
     return add(b.graph(), x, b.plain_mlp(inner, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", bias));
   };
   REDLINE_ASSIGN(Graph graph, build_decoder("falcon", c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
+}
+
+/// llama.cpp's Falcon has rope, and attention and feed-forward in parallel.
+Status falcon_gguf_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys&) {
+  ConfigReader r(checkpoint.config);
+  const bool alibi = r.boolean("alibi", false), parallel = r.boolean("parallel_attn", true);
+  REDLINE_TRY(r.status());
+  if (!alibi && parallel) return {};
+  return unsupported("GGUF has no key for Falcon {}", alibi ? "with alibi" : "without parallel_attn");
 }
 
 constexpr GgufName kFalconGgufTop[] = {
@@ -122,6 +146,8 @@ extern const ModelFamily kFalconFamily = {
              .quantize = {.wants_fine_logits = true, .bears_coarse_layers = true}},
     .build = build_falcon,
     .gguf_form = falcon_gguf_form,
+    .gguf_keys = falcon_gguf_keys,
+    .gguf_states_rope = true,
 };
 
 }  // namespace redline

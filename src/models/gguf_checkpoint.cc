@@ -89,6 +89,8 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
                                      {"attention.layer_norm_epsilon", "layer_norm_eps"},
                                      {"attention.layer_norm_epsilon", "norm_epsilon"},
                                      {"attention.scale", "attention_multiplier"},
+                                     {"attention.max_alibi_bias", "alibi_bias_max"},
+                                     {"attention.clamp_kqv", "clip_qkv"},
                                      {"embedding_scale", "embedding_multiplier"},
                                      {"residual_scale", "residual_multiplier"},
                                      {"logit_scale", "logit_scale"},

@@ -11,7 +11,7 @@ namespace redline {
 // The registry. Each row is defined in the family's file.
 extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily,
     kSmolLm3Family, kOlmo2Family, kOlmo3Family, kPhi3Family, kGlm4Family, kCohereFamily, kStarcoder2Family, kGpt2Family,
-    kGptNeoxFamily, kFalconFamily;
+    kGptNeoxFamily, kFalconFamily, kBloomFamily, kMptFamily;
 extern const ModelFamily kMixtralFamily, kQwen2MoeFamily, kQwen3MoeFamily, kDeepseekV2Family, kDeepseekV3Family,
     kGptOssFamily;
 extern const ModelFamily kGraniteMoeFamily, kGraniteMoeSharedFamily;
@@ -38,6 +38,8 @@ constexpr const ModelFamily* kFamilies[] = {
     &kGpt2Family,
     &kGptNeoxFamily,
     &kFalconFamily,
+    &kBloomFamily,
+    &kMptFamily,
     &kMixtralFamily,
     &kQwen2MoeFamily,
     &kQwen3MoeFamily,

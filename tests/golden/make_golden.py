@@ -90,6 +90,13 @@ FALCON = dict(model_type="falcon", architectures=["FalconForCausalLM"], vocab_si
               num_attention_heads=4, layer_norm_epsilon=1e-5, alibi=False, new_decoder_architecture=False, multi_query=True,
               parallel_attn=True, bias=False, max_position_embeddings=128, rope_theta=10000.0, activation="gelu",
               tie_word_embeddings=True, bos_token_id=1, eos_token_id=2)
+BLOOM = dict(model_type="bloom", architectures=["BloomForCausalLM"], vocab_size=64, hidden_size=32, n_layer=2, n_head=4,
+             layer_norm_epsilon=1e-5, seq_length=128, apply_residual_connection_post_layernorm=False, tie_word_embeddings=True,
+             bos_token_id=1, eos_token_id=2)
+MPT = dict(model_type="mpt", architectures=["MptForCausalLM"], vocab_size=64, d_model=32, n_layers=2, n_heads=4, expansion_ratio=4,
+           max_seq_len=128, layer_norm_epsilon=1e-5, no_bias=True, learned_pos_emb=True, norm_type="low_precision_layernorm",
+           attn_config=dict(attn_type="multihead_attention", alibi=True, alibi_bias_max=8, clip_qkv=None, softmax_scale=None),
+           bos_token_id=1, eos_token_id=2)
 MIXTRAL = dict(MISTRAL, model_type="mixtral", architectures=["MixtralForCausalLM"], num_local_experts=6, num_experts_per_tok=2,
                rope_theta=1000000.0)
 QWEN2_MOE = dict(QWEN2, model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"], num_experts=7, num_experts_per_tok=3,
@@ -348,6 +355,17 @@ CASES = [
          shared_intermediate_size=28, num_local_experts=6, num_experts_per_tok=2, hidden_size=36, intermediate_size=23,
          num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=3, vocab_size=67, tie_word_embeddings=True), style=5,
          dtype="f16", gguf_type="F16", tokens=24, seed=6300),
+    # ALiBi: Falcon-RW, BLOOM and MPT.
+    case("falcon_alibi", FALCON, dict(alibi=True, multi_query=False, parallel_attn=False, bias=True), tokens=40, seed=6400,
+         without=[{"alibi": False}, {"layer_norm_epsilon": 0.1}]),
+    case("falcon_alibi_six_heads", FALCON, dict(alibi=True, hidden_size=60, num_attention_heads=6, vocab_size=67), style=5,
+         dtype="f16", tokens=40, seed=6500, without=[{"alibi": False}]),
+    case("bloom", BLOOM, gguf_type="BF16", tokens=40, seed=6600, without=[{"layer_norm_epsilon": 0.1}]),
+    case("bloom_three_heads", BLOOM, dict(hidden_size=42, n_head=3, vocab_size=67), style=5, dtype="f16", tokens=70, seed=6700),
+    # transformers computes the slopes of MPT for an alibi_bias_max of 8, whatever the config says.
+    case("mpt", MPT, gguf_type="BF16", tokens=40, seed=6800, without=[{"layer_norm_epsilon": 0.1}]),
+    case("mpt_six_heads", MPT, dict(d_model=60, n_heads=6, vocab_size=67, attn_config=dict(MPT["attn_config"], softmax_scale=0.25)),
+         style=5, dtype="f16", tokens=70, seed=6900, without=[{"attn_config": MPT["attn_config"]}]),
 ]
 
 
@@ -490,7 +508,10 @@ def save_weights(folder, model, dtype, shards):
 
 
 def open_model(folder):
-  model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+  config = json.loads((folder / "config.json").read_text())
+  # Falcon's eager attention adds ALiBi twice: to the scores, and with the mask (transformers 5.24).
+  attention = "sdpa" if config.get("alibi") else "eager"
+  model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention,
                                                             experts_implementation="eager")
   return model.eval()
 

@@ -360,6 +360,10 @@ FAMILY_NAMES = {
                 "post_attention_layernorm": "ffn_norm", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
     "falcon": {"self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output",
                "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
+    "bloom": {"self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output",
+              "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
+    "mpt": {"norm_1": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "norm_2": "ffn_norm",
+            "ffn.up_proj": "ffn_up", "ffn.down_proj": "ffn_down"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
 }
 ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r",
@@ -376,12 +380,13 @@ def gguf_name(name, arch="llama"):
   for prefix in ("model.", "transformer.", "gpt_neox."):
     name = name.removeprefix(prefix)
   stem, kind = name.rsplit(".", 1)
-  if stem.startswith(("layers.", "h.")):
+  if stem.startswith(("layers.", "h.", "blocks.")):
     _, layer, rest = stem.split(".", 2)
     return f"blk.{layer}.{ {**GGUF_NAMES, **FAMILY_NAMES.get(arch, {})}[rest]}.{kind}"
   return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "wte": "token_embd",
           "wpe": "position_embd", "ln_f": "output_norm", "embed_in": "token_embd", "final_layer_norm": "output_norm",
-          "embed_out": "output", "word_embeddings": "token_embd"}[stem] + "." + kind
+          "embed_out": "output", "word_embeddings": "token_embd", "word_embeddings_layernorm": "token_embd_norm",
+          "norm_f": "output_norm"}[stem] + "." + kind
 
 
 def add_family_keys(w, arch, config):
@@ -402,6 +407,8 @@ def add_family_keys(w, arch, config):
     w.add_parallel_residual(config["use_parallel_residual"])
   if arch == "command-r":
     w.add_logit_scale(config["logit_scale"])
+  if arch == "mpt":
+    w.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
 
 
 def write_gguf(path, tensors, config, gguf_type, name):
@@ -419,6 +426,11 @@ def write_gguf(path, tensors, config, gguf_type, name):
   if arch == "falcon":
     config = dict(config, intermediate_size=config.get("ffn_hidden_size") or 4 * config["hidden_size"],
                   num_key_value_heads=config["num_kv_heads"] if config["new_decoder_architecture"] else 1)
+  if arch == "bloom":
+    config = dict(config, intermediate_size=4 * config["hidden_size"], max_position_embeddings=config["seq_length"])
+  if arch == "mpt":
+    config = dict(config, hidden_size=config["d_model"], num_hidden_layers=config["n_layers"], num_attention_heads=config["n_heads"],
+                  intermediate_size=4 * config["d_model"], max_position_embeddings=config["max_seq_len"])
   heads = config["num_attention_heads"]
   kv_heads = config.get("num_key_value_heads", heads)
   head_dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -489,7 +501,7 @@ def write_gguf(path, tensors, config, gguf_type, name):
       x = interleaved(x, heads if "q_proj" in n else kv_heads)
     if arch == "gpt2" and x.ndim == 2 and ".h." in n:
       x = x.T
-    if arch == "gptneox" and "query_key_value" in n:  # all queries, then all keys, then all values
+    if arch in ("gptneox", "bloom") and "query_key_value" in n:  # all queries, then all keys, then all values
       x = x.reshape(heads, 3, head_dim, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
     if arch == "falcon" and "query_key_value" in n:  # the same; a group has queries, one key, one value
       groups = x.reshape(kv_heads, heads // kv_heads + 2, head_dim, *x.shape[1:])

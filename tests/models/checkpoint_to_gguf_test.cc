@@ -37,6 +37,9 @@ constexpr Refusal kRefusals[] = {{"qwen2_layer_types", "sliding windows of qwen2
                                  {"gpt_oss_hd20", "yarn with \"truncate\": true"},
                                  {"mamba2_groups", "time_step_limit of Mamba-2"},
                                  {"deepseek_v2_groups", "an mscale that is not mscale_all_dim"},
+                                 {"falcon_alibi", "Falcon with alibi"},
+                                 {"falcon_alibi_six_heads", "Falcon with alibi"},
+                                 {"mpt_six_heads", "the attention scale of mpt"},
                                  {"qwen3_next_listed", "one layer of attention in every 4"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {

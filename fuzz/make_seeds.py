@@ -646,6 +646,13 @@ def word_seeds():
             save("cache_rule", f"{i}_{kind}", bytes([kind]) + rule.encode())
 
 
+# ONNX ---------------------------------------------------------------------------------------------------------------
+
+def onnx_seeds():
+    for path in sorted((SOURCES / "tests/formats/onnx").glob("*.onnx")):
+        save("onnx", path.stem, path.read_bytes())
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -676,3 +683,4 @@ if __name__ == "__main__":
     folder_seeds()
     page_seeds()
     word_seeds()
+    onnx_seeds()

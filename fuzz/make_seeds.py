@@ -650,7 +650,8 @@ def word_seeds():
 
 def onnx_seeds():
     for path in sorted((SOURCES / "tests/formats/onnx").glob("*.onnx")):
-        save("onnx", path.stem, path.read_bytes())
+        for target in ("onnx", "onnx_network"):
+            save(target, path.stem, path.read_bytes())
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ CONTENTS = {
     "text": "Unicode, tokenizers",
     "constraints": "grammars, JSON Schemas and regular expressions as masks of tokens",
     "chat": "chat templates, reasoning and tool calls in the output of models",
-    "models": "config, weight names and graph, one file per family; checkpoints, quantizing, adapters",
+    "models": "config, weight names and graph, one file per family; checkpoints, quantizing, adapters; onnx/: networks of ONNX files",
     "llm": "state of sequences, stepper, attention plan, scheduler, generation loop, sampler, prefix cache, engine",
     "embedding": "embeddings of texts and scores of classifiers: pooling, sentence-transformers' files, EmbeddingEngine",
     "diffusion": "pipelines, solvers, step cache, adapters, the denoising loop",
@@ -120,6 +120,7 @@ ONE_THING = {
     "kernels/emu/warp kernels/tiles/warp": "the device selects the warps that its kernels are compiled with",
     "lab/random/random_model lab/random/random_networks lab/random/tensor_programs": "the table of random models, and rows",
     "models/checkpoint models/quantized_checkpoint": "the reader of checkpoints, and the table of their quantized formats",
+    "models/onnx/onnx_inference models/onnx/onnx_network": "the builder of networks, and what the rules of operators read",
     "server/http_connection server/http_server": "halves of one server",
     "text/hf_config text/rwkv": "the table of tokenizers, and a row",
 }

@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "formats/gguf.h"
+#include "formats/onnx.h"
 #include "formats/safetensors.h"
 #include "lab/random/random_model.h"
 #include "models/image_registry.h"
@@ -149,6 +150,7 @@ std::string advice_for(const std::string& path, FileKind kind) {
     case FileKind::kImageAdapter: return fmt::format("`redline image MODEL PROMPT --lora {}` applies it", path);
     case FileKind::kTransformer:
       return fmt::format("`redline image FOLDER PROMPT --transformer {}` uses it in a FLUX.1 pipeline", path);
+    case FileKind::kOnnx: return fmt::format("`redline inspect {}` shows its network", path);
   }
   return "";
 }
@@ -178,6 +180,7 @@ std::string_view file_kind_name(FileKind kind) {
     case FileKind::kTextAdapter:
     case FileKind::kImageAdapter: return "lora";
     case FileKind::kTransformer: return "transformer";
+    case FileKind::kOnnx: return "onnx";
   }
   return "";
 }
@@ -194,6 +197,7 @@ std::string_view file_kind_words(FileKind kind) {
     case FileKind::kTextAdapter: return "a LoRA adapter for language models";
     case FileKind::kImageAdapter: return "a LoRA adapter for image models";
     case FileKind::kTransformer: return "a FLUX.1 transformer in one file";
+    case FileKind::kOnnx: return "an ONNX file";
   }
   return "";
 }
@@ -261,6 +265,7 @@ Result<FileKind> detect_file_kind(const std::string& path) {
       std::all_of(sizes, sizes + 7, [](int32_t n) { return n != 0 && n > -(1 << 24) && n < (1 << 24); }) &&
       std::all_of(sizes, sizes + 5, [](int32_t n) { return n > 0; }) && sizes[6] > 0;
   if (is_plausible) return FileKind::kLlama2c;
+  if (OnnxFile::looks_like(text)) return FileKind::kOnnx;
   if (text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02"))
     return invalid_argument(
         "{}: is a file of PyTorch; give the model as safetensors, as save_pretrained(FOLDER) writes it, or as GGUF",
@@ -270,7 +275,7 @@ Result<FileKind> detect_file_kind(const std::string& path) {
     head += fmt::format("{}{:02x}", head.empty() ? "" : " ", static_cast<uint8_t>(c));
   return invalid_argument(
       "{}: unrecognized file format ({} bytes, beginning {}); supported: GGUF, safetensors, Hugging Face "
-      "folders, diffusers folders, LoRA adapters, llama2.c checkpoints",
+      "folders, diffusers folders, LoRA adapters, llama2.c checkpoints, ONNX",
       path, text.size(), head);
 }
 

@@ -19,9 +19,10 @@ enum class FileKind {
   kImageAdapter,  ///< LoRA for images: safetensors, or the folder that diffusers' save_lora_weights writes
   kPipelineFile,  ///< Stable Diffusion in one file under its original names, safetensors or .ckpt
   kTransformer,   ///< a FLUX.1 transformer in one file, safetensors or GGUF
+  kOnnx,          ///< a network in one file, with or without files of external data
 };
 /// Returns "gguf", "huggingface", "safetensors", "llama2c", "diffusers", "diffusers component", "lora" for both
-/// adapters, "image checkpoint", or "transformer".
+/// adapters, "image checkpoint", "transformer", or "onnx".
 std::string_view file_kind_name(FileKind kind);
 /// Returns "an image pipeline", for messages.
 std::string_view file_kind_words(FileKind kind);

@@ -9,8 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "cli/onnx_report.h"
 #include "formats/gguf.h"
 #include "formats/llama2c.h"
+#include "formats/onnx.h"
+#include "formats/onnx_parser.h"
 #include "formats/safetensors.h"
 #include "formats/torch_file.h"
 #include "text/json_reader.h"
@@ -297,6 +300,28 @@ Status read_llama2c(const std::string& path, FileReport& report) {
   return {};
 }
 
+Status read_onnx(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(OnnxFile file, OnnxFile::open(path));
+  report.format = fmt::format("ONNX, IR version {}", file.ir_version);
+  if (file.files().size() > 1) report.format += fmt::format(", {} files of external data", file.files().size() - 1);
+  add_files(file.files(), report);
+  for (const OnnxMetadata& entry : file.metadata)
+    report.metadata.push_back(json_entry(std::string(entry.key), std::string(entry.value)));
+  return for_each_onnx_tensor(file.graph, [&](const OnnxTensor& tensor) -> Status {
+    int number = 0;
+    auto offset = static_cast<int64_t>(tensor.message_offset);
+    for (size_t i = 0; i < file.files().size() && !tensor.dense.empty(); ++i) {
+      const std::string_view bytes = file.files()[i]->text();
+      if (tensor.dense.data() < bytes.data() || tensor.dense.data() >= bytes.data() + bytes.size()) continue;
+      number = static_cast<int>(i);
+      offset = tensor.dense.data() - bytes.data();
+    }
+    report.tensors.push_back({std::string(tensor.name), onnx_type_text(static_cast<int>(tensor.type)), tensor.shape,
+                              tensor.bytes(), offset, number});
+    return {};
+  });
+}
+
 }  // namespace
 
 int64_t FileReport::Tensor::elements() const {
@@ -335,6 +360,7 @@ Result<FileReport> read_file_report(const std::string& path, FileKind kind) {
     case FileKind::kTextAdapter: REDLINE_TRY(read_text_adapter(path, report)); break;
     case FileKind::kImageAdapter: REDLINE_TRY(read_image_adapter(path, report)); break;
     case FileKind::kSafetensors: REDLINE_TRY(read_safetensors(path, report)); break;
+    case FileKind::kOnnx: REDLINE_TRY(read_onnx(path, report)); break;
     case FileKind::kPipelineFile: {
       REDLINE_ASSIGN(const auto file, MappedFile::open(path));
       REDLINE_TRY(file->text().starts_with("PK") ? read_torch(path, report) : read_safetensors(path, report));

@@ -8,6 +8,7 @@
 #include "cli/file_kind.h"
 #include "cli/file_report.h"
 #include "cli/json.h"
+#include "cli/onnx_report.h"
 #include "cli/table.h"
 #include "lab/bench/engine_profile.h"
 #include "models/image_registry.h"
@@ -28,7 +29,7 @@ struct InspectArgs {
     v.argument(
         file, "FILE",
         "GGUF file, safetensors file, LoRA adapter, Hugging Face folder, diffusers folder or one of its components, "
-        "llama2.c checkpoint",
+        "llama2.c checkpoint, ONNX file",
         {.names_file = true, .aliases = {"-m", "--model"}});
     v(metadata, "metadata", "", "list the metadata");
     v(tensors, "tensors", "", "list the tensors");
@@ -51,6 +52,7 @@ struct Verdict {
   /// kv_row_elements: keys and values that one token adds per layer
   int64_t context = 0, layers = 0, kv_row_elements = 0;
   ExpertCounts experts;
+  std::optional<OnnxReport> network;  ///< of an ONNX file
 };
 
 /// Checks that Redline supports the pipeline class of a diffusers folder and the classes of its components.
@@ -100,6 +102,12 @@ std::optional<Verdict> judge_other(const std::string& path, const FileReport& re
     case FileKind::kTransformer: {
       verdict.runs = open_single_file(path).status();
       verdict.by = fmt::format("redline image FOLDER PROMPT --transformer {}", path);
+      return verdict;
+    }
+    case FileKind::kOnnx: {
+      Result<OnnxReport> network = read_onnx_report(path);
+      verdict.runs = network.ok() ? network->runs : network.status();
+      if (network.ok()) verdict.network = *std::move(network);
       return verdict;
     }
     default: return std::nullopt;
@@ -229,6 +237,7 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
                                     {"bytes", c.bytes},
                                     {"types", c.types}});
   }
+  if (verdict.network) json["network"] = onnx_report_json(*verdict.network);
   if (!report.adapter_names.empty())
     json["adapter"] = {{"for", report.kind == FileKind::kTextAdapter ? "text" : "images"},
                        {"names", report.adapter_names},
@@ -271,6 +280,14 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
   Table facts({""});
   facts.add({"file", path});
   facts.add({"format", report.format});
+  if (verdict.network) {
+    const OnnxReport& network = *verdict.network;
+    if (!network.producer.empty()) facts.add({"producer", network.producer});
+    std::string opsets = fmt::format("{}", network.opset);
+    for (const auto& [domain, version] : network.domains) opsets += fmt::format(", {} {}", domain, version);
+    facts.add({"opset", opsets});
+    if (network.valid.ok()) facts.add({"nodes", fmt::format("{}, {} of them folded", network.nodes, network.folded)});
+  }
   if (!verdict.model_type.empty()) facts.add({"model type", verdict.model_type});
   if (!verdict.quantization.empty()) facts.add({"quantization", verdict.quantization});
   facts.add({"tensors", fmt::format("{}, {} parameters, {}", report.tensors.size(), sums.elements,
@@ -308,6 +325,7 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
     terminal.print("\n{}", components.text());
   }
 
+  if (verdict.network) print_onnx_report(*verdict.network, terminal);
   Table types({"type", "tensors", "parameters", "bytes", ""}, {1, 2, 3});
   for (const auto& t : report.totals())
     types.add({t.type, fmt::format("{}", t.tensors), fmt::format("{}", t.elements), fmt::format("{}", t.bytes),

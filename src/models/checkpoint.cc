@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
@@ -21,12 +22,24 @@ Result<nlohmann::json> read_json(const std::string& path) {
   return parse_json_object(without_infinities(text), path);
 }
 
-/// Folders of a decoder without its output matrix (transformers' Qwen3Model) leave "model." out of the names.
-void add_model_prefix(Checkpoint& checkpoint) {
-  if (!checkpoint.tensors.count("embed_tokens.weight")) return;
-  std::map<std::string, WeightSource> tensors;
-  for (auto& [name, source] : checkpoint.tensors) tensors.emplace("model." + name, std::move(source));
-  checkpoint.tensors = std::move(tensors);
+/// Sets tie_word_embeddings of a decoder by its tensors, as transformers does: a folder without an output matrix uses
+/// the embeddings, and one with a matrix of its own uses that, whatever its config says. Models that are saved as a
+/// part of a larger one may have that key in either config or in both.
+void set_tied_embeddings(Checkpoint& checkpoint) {
+  const auto table = checkpoint.tensors.find("model.embed_tokens.weight"),
+             head = checkpoint.tensors.find("lm_head.weight");
+  if (table == checkpoint.tensors.end()) return;
+  nlohmann::json& stated = checkpoint.config["tie_word_embeddings"];
+  // The reader of the config reports a value of another type.
+  if (!stated.is_null() && !stated.is_boolean()) return;
+  bool is_tied = head == checkpoint.tensors.end();
+  if (!is_tied) {
+    const TensorView &a = table->second.view, &b = head->second.view;
+    // Some files hold the tied matrix twice.
+    is_tied = a.data && b.data && a.dtype == b.dtype && a.shape == b.shape && stated != false &&
+              std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
+  }
+  stated = is_tied;
 }
 
 /// BERT's first checkpoints call a norm's weight gamma and its bias beta, and so do files that transformers 5 saves.
@@ -81,6 +94,10 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const std::vector<FolderTensor> tensors, read_folder_tensors(folder, checkpoint.format));
   REDLINE_ASSIGN(const QuantizedReader quantized, find_quantized_reader(checkpoint));
   checkpoint.quantization = quantized.name;
+  std::vector<std::string_view> stored;
+  for (const FolderTensor& tensor : tensors) stored.push_back(tensor.name);
+  part.find_prefix(stored);
+  checkpoint.stored_prefix = part.prefix();
   for (const FolderTensor& tensor : tensors) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
@@ -108,7 +125,6 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
         !table->second.view.shape.empty())
       checkpoint.config["vocab_size"] = table->second.view.shape[0];
   }
-  add_model_prefix(checkpoint);
   if (quantized.read) {
     REDLINE_TRY(quantized.read(checkpoint).within(folder));
     for (const auto& [name, source] : checkpoint.tensors)
@@ -116,6 +132,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
         return unsupported("{}: tensor {} is {}, which belongs to no matrix of {}", folder, name,
                            dtype_info(source.view.dtype).name, quantized.name);
   }
+  set_tied_embeddings(checkpoint);
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();

@@ -40,6 +40,7 @@ struct Checkpoint {
   /// GGUF: a projection has a bias if the file has its tensor; false: according to `config`.
   bool tensors_tell_biases = false;
   const GgufNames* gguf_names = nullptr;  ///< GGUF: names of tensors in the file
+  std::string stored_prefix = "model.";   ///< folders: the beginning of names in the files, in place of "model."
 
   /// Returns the name of the tensor `name` in the file, for messages.
   std::string file_name(const std::string& name) const;

@@ -130,6 +130,8 @@ Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
     if (c.window_rope->inverse_frequencies != assumed.inverse_frequencies)
       return unsupported("GGUF has no key for the rope of layers with a window of {}", family.model_type);
   }
+  if (!c.is_usual_activation)
+    return unsupported("GGUF has no key for an activation of {} other than its usual one", family.model_type);
   bool states_scale = false;
   if (family.gguf_numbers)
     family.gguf_numbers(c, [&](std::string_view key, double) { states_scale |= key == "attention.scale"; });
@@ -346,10 +348,10 @@ DType stored_type(const WeightSource& source) { return source.columns ? DType::k
 bool stays_f32(std::string_view gguf_name) {
   const size_t part = gguf_name.starts_with("blk.") ? gguf_name.find('.', 4) + 1 : 0;
   const std::string_view own = gguf_name.substr(part);
-  for (const char* kept :
-       {"position_embd.", "ffn_gate_inp", "exp_probs_b", "ssm_conv1d.", "ssm_a", "ssm_d", "ssm_norm."})
+  for (const char* kept : {"position_embd.", "ffn_gate_inp", "exp_probs_b", "ssm_conv1d.", "shortconv.conv.", "ssm_a",
+                           "ssm_d", "ssm_norm."})
     if (own.starts_with(kept) && !own.starts_with("ssm_alpha")) return true;
-  return own.ends_with(".bias");
+  return own.ends_with(".bias") || own.ends_with("_norm.weight");
 }
 
 /// "model.layers.0.mlp.experts.3.up_proj.weight": the name without the number, and the number; -1: not of one expert.
@@ -380,6 +382,8 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   const DecoderConfig& c = model.config;
+  if (names.architecture.empty() && names.export_architecture.empty())
+    return unsupported("{}: GGUF has no architecture for {}", checkpoint.path, family->model_type);
   const std::string arch(family->gguf_architecture           ? family->gguf_architecture(checkpoint)
                          : names.export_architecture.empty() ? names.architecture
                                                              : names.export_architecture);

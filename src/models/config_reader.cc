@@ -16,6 +16,12 @@ std::string shown(const nlohmann::json& value) {
 
 }  // namespace
 
+nlohmann::json with_defaults(nlohmann::json config, const nlohmann::json& defaults) {
+  for (const auto& [key, value] : defaults.items())
+    if (!config.contains(key)) config[key] = value;
+  return config;
+}
+
 const nlohmann::json* ConfigReader::find(const char* key) const {
   if (!config_.is_object()) return nullptr;
   auto at = config_.find(key);

@@ -9,6 +9,10 @@
 
 namespace redline {
 
+/// Returns `config` with the keys of `defaults` that it does not have; for families whose defaults differ from the
+/// common ones. null stays null.
+nlohmann::json with_defaults(nlohmann::json config, const nlohmann::json& defaults);
+
 /// A reader that keeps the first error and returns harmless values after it, so that callers read all fields and check
 /// status() once.
 class ConfigReader {

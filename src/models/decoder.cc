@@ -48,9 +48,13 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
   c.activation = defaults.activation;
   const char* const act_key = r.has("hidden_activation") ? "hidden_activation" : "hidden_act";
   const std::string act = r.text(act_key, std::string(activation_name(c.activation)));
-  if (const auto kind = activation_from_name(act);
-      act != activation_name(c.activation) && (!kind.ok() || *kind != c.activation))
-    r.fail(unsupported("config: {} \"{}\"; this family uses {}", act_key, act, activation_name(c.activation)));
+  if (act != activation_name(c.activation)) {
+    const auto kind = activation_from_name(act);
+    if (kind.ok() && defaults.any_activation) c.activation = *kind;
+    else if (!kind.ok() || *kind != c.activation)
+      r.fail(unsupported("config: {} \"{}\"; this family uses {}", act_key, act, activation_name(c.activation)));
+  }
+  c.is_usual_activation = c.activation == defaults.activation;
   REDLINE_TRY(r.status());
   REDLINE_ASSIGN(c.rope, read_rope_config(config, c.head_dim, positions));
   c.max_positions = rope_context(config, positions);
@@ -62,7 +66,8 @@ namespace {
 
 constexpr int64_t kMaxWindow = int64_t{1} << 40;
 
-/// Returns the windows: `window` in the layers that "layer_types" names, or, without it, that `slides` selects.
+}  // namespace
+
 Result<std::vector<int64_t>> windows_of_layers(const nlohmann::json& config, int64_t num_layers, int64_t window,
                                                const std::function<bool(int64_t)>& slides) {
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
@@ -83,8 +88,6 @@ Result<std::vector<int64_t>> windows_of_layers(const nlohmann::json& config, int
   }
   return windows;
 }
-
-}  // namespace
 
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers) {
   ConfigReader r(config);
@@ -114,20 +117,21 @@ struct NormWeights {
   Value factor, bias;
 };
 NormWeights take_norm(WeightReader& w, const DecoderConfig& c, const std::string& name, int64_t size) {
+  if (!c.norm.weight) return {};
   return {c.norm.plus_one ? w.take_plus_one(name + ".weight", {size}) : w.take(name + ".weight", {size}),
           c.norm.layer && c.norm.bias ? w.take(name + ".bias", {size}) : Value{}};
 }
 /// Adds the family's norm, under the current scope.
-Value norm_by(GraphBuilder& g, const DecoderConfig& c, Value x, const NormWeights& weights) {
-  if (!c.norm.layer) return rms_norm(g, x, weights.factor, {c.rms_norm_eps});
-  return layer_norm(g, x, weights.factor, weights.bias, {c.rms_norm_eps});
+Value norm_by(GraphBuilder& g, const DecoderConfig& c, Value x, const NormWeights& weights, float eps) {
+  if (!c.norm.layer) return rms_norm(g, x, weights.factor, {eps});
+  return layer_norm(g, x, weights.factor, weights.bias, {eps});
 }
 
 }  // namespace
 
-Value LayerBuilder::norm(Value x, const char* name, int64_t size) {
+Value LayerBuilder::norm(Value x, const char* name, int64_t size, float eps) {
   g_.set_scope(scope_ + name);
-  return norm_by(g_, c_, x, take_norm(w_, c_, scope_ + name, size));
+  return norm_by(g_, c_, x, take_norm(w_, c_, scope_ + name, size), eps);
 }
 
 Value LayerBuilder::project(Value x, const char* name, int64_t out, int64_t in, bool has_bias) {
@@ -178,6 +182,10 @@ Value LayerBuilder::rotate(Value x, int64_t head_dim) {
   return rope(g_, x, local ? step_.window_rope : step_.rope, {head_dim});
 }
 
+Value LayerBuilder::rotate_queries(Value x) {
+  return step_.query_rope.valid() ? rope(g_, x, step_.query_rope, {c_.head_dim}) : rotate(x);
+}
+
 Value LayerBuilder::attend(Value q, Value k, Value v, const AttentionInputs& inputs) {
   g_.set_scope(scope_ + "self_attn");
   AttentionAttrs attrs;
@@ -211,6 +219,12 @@ Value LayerBuilder::gated_mlp(Value x, const std::string& name, int64_t inner, b
   return project(gate(g, up), (name + ".down_proj").c_str(), c_.hidden_size, inner, has_bias);
 }
 
+Value LayerBuilder::gated_mlp(Value x, const MlpNames& names) {
+  const int64_t inner = c_.intermediate_size, size = c_.hidden_size;
+  const Value g = project(x, names.gate, inner, size, false), up = project(x, names.up, inner, size, false);
+  return project(gate(g, up), names.down, size, inner, false);
+}
+
 Value LayerBuilder::joint_gated_mlp(Value x, int64_t inner, const char* joint, const char* down) {
   const auto half = [&](const char* part, int64_t begin) {
     return project_part(x, joint, part, 2 * inner, begin, inner, c_.hidden_size, false);
@@ -222,6 +236,12 @@ Value LayerBuilder::joint_gated_mlp(Value x, int64_t inner, const char* joint, c
 Value LayerBuilder::plain_mlp(Value x, const char* up, const char* down, bool has_bias) {
   const Value h = activation(g_, project(x, up, c_.intermediate_size, c_.hidden_size, has_bias), c_.activation);
   return project(h, down, c_.hidden_size, c_.intermediate_size, has_bias);
+}
+
+Value LayerBuilder::squared_relu_mlp(Value x, const char* up, const char* down, bool has_bias) {
+  const Value h = project(x, up, c_.intermediate_size, c_.hidden_size, has_bias);
+  // relu(h) h = relu(h)^2
+  return project(gated_activation(g_, h, h, Activation::kRelu), down, c_.hidden_size, c_.intermediate_size, has_bias);
 }
 
 std::string hidden_output(size_t index) { return fmt::format("hidden.{}", index); }
@@ -237,6 +257,7 @@ class OutputBuilder {
   /// Marks the weights that only other outputs need as known.
   void ignore_unused(bool has_logits) {
     if (c_.tie_word_embeddings || !has_logits) w_.ignore(c_.names.head + ".weight");
+    if (!has_logits) w_.ignore(c_.names.head + ".bias");
     if (norm_) return;
     w_.ignore(c_.names.norm + ".weight");
     w_.ignore(c_.names.norm + ".bias");
@@ -252,7 +273,9 @@ class OutputBuilder {
     g_.set_scope(c_.names.head);
     const Value head =
         c_.tie_word_embeddings ? table : w_.take(c_.names.head + ".weight", {c_.vocab_size, c_.hidden_size});
-    const Value logits = linear(g_, x, head);
+    const std::string bias = c_.names.head + ".bias";
+    const Value logits =
+        linear(g_, x, head, w_.has_bias(bias, c_.has_head_bias) ? w_.take(bias, {c_.vocab_size}) : Value{});
     g_.output("logits", c_.logit_soft_cap > 0 ? soft_cap(g_, logits, {c_.logit_soft_cap}) : logits, PortRole::kLogits);
   }
 
@@ -264,7 +287,7 @@ class OutputBuilder {
   Value norm(Value x) {
     g_.set_scope(c_.names.norm);
     if (!norm_) norm_ = take_norm(w_, c_, c_.names.norm, c_.hidden_size);
-    return norm_by(g_, c_, x, *norm_);
+    return norm_by(g_, c_, x, *norm_, c_.rms_norm_eps);
   }
 
   GraphBuilder& g_;
@@ -301,9 +324,14 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
 
   const Value table = w.take(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size});
   Value x = embedding(g, table, step.tokens);
-  if (!c.names.positions.empty())
-    x = add(g, x,
-            embedding(g, w.take(c.names.positions + ".weight", {c.max_positions, c.hidden_size}), step.positions));
+  if (!c.names.positions.empty()) {
+    const std::string name = c.names.positions + ".weight";
+    const int64_t first = c.names.first_position;
+    const Value rows = first == 0
+                           ? w.take(name, {c.max_positions, c.hidden_size})
+                           : w.take_rows(name, {first + c.max_positions, c.hidden_size}, first, c.max_positions, name);
+    x = add(g, x, embedding(g, rows, step.positions));
+  }
   if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
   if (!c.names.embedding_norm.empty()) {
     g.set_scope(c.names.embedding_norm);
@@ -312,6 +340,7 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}, PortRole::kLengths) : Value{};
   step.rope = rope_table(g, step.positions, lengths, c.rope);
   if (c.window_rope) step.window_rope = rope_table(g, step.positions, {}, *c.window_rope);
+  if (c.query_rope) step.query_rope = rope_table(g, step.positions, lengths, *c.query_rope);
   OutputBuilder out(g, w, c, step);
   std::vector<Value> hidden(outputs.hidden.size());
   const auto take_hidden = [&](int64_t layers) {

@@ -16,6 +16,7 @@ struct NormKind {
   bool layer = false;     ///< the norms are layer norms, not RMS norms
   bool bias = false;      ///< layer norms have a bias
   bool plus_one = false;  ///< the factor is the stored weight plus 1
+  bool weight = true;     ///< false: the norms are layer norms without factor and bias
 };
 
 /// Names of a checkpoint's tensors.
@@ -24,6 +25,7 @@ struct DecoderNames {
   std::string embedding = "model.embed_tokens", norm = "model.norm", head = "lm_head";
   std::string positions;       ///< learned position embeddings, added to the token embeddings; "": none
   std::string embedding_norm;  ///< norm of the embeddings; "": none
+  int64_t first_position = 0;  ///< row of the first position in the learned embeddings
 };
 
 /// Settings of a decoder-only model. Names follow config.json.
@@ -35,11 +37,14 @@ struct DecoderConfig {
   bool tie_word_embeddings = false;
   RopeTableAttrs rope;
   std::optional<RopeTableAttrs> window_rope;  ///< rope of layers with a window, if it differs
+  std::optional<RopeTableAttrs> query_rope;   ///< rope of queries, if it differs; models with it have no window_rope
   std::vector<int64_t> window;                ///< per layer; 0: no window
   std::vector<bool> unrotated;                ///< per layer: has no rope; empty: all layers have rope
   DecoderNames names;
   NormKind norm;
   Activation activation = Activation::kSilu;
+  bool is_usual_activation = true;                   ///< `activation` is the family's default, which GGUF files imply
+  bool has_head_bias = false;                        ///< the output matrix has a bias
   float embedding_scale = 1, residual_scale = 1;     ///< factors of the embeddings and of each residual branch
   float attention_scale = 0;                         ///< factor of q . k; 0 stands for 1 / sqrt(head_dim)
   float logit_scale = 1;                             ///< factor of the logits
@@ -54,12 +59,18 @@ struct DecoderDefaults {
   int64_t max_positions = 2048;
   bool tied = false;  ///< default of tie_word_embeddings
   Activation activation = Activation::kSilu;
+  bool any_activation = false;            ///< the family's graph uses DecoderConfig::activation, whatever it is
   const char* norm_eps = "rms_norm_eps";  ///< key of the epsilon
   double norm_eps_value = 1e-6;
 };
 
 /// Reads and checks the common settings. Implausible or contradictory sizes are errors that name the key.
 Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults = {});
+
+/// Returns the windows of all layers: `window` in the layers that "layer_types" names, or, without it, that `slides`
+/// selects; else 0.
+Result<std::vector<int64_t>> windows_of_layers(const nlohmann::json& config, int64_t num_layers, int64_t window,
+                                               const std::function<bool(int64_t)>& slides);
 
 /// Reads the sliding windows of models that select layers by "layer_types" or by "max_window_layers" (Qwen2, Qwen3; the
 /// default is a window of 4096 from layer 28 on). All are zero unless use_sliding_window.
@@ -93,7 +104,7 @@ std::string hidden_output(size_t index);
 /// hidden_rows if there are such outputs, and "lengths" if rope depends on the length of the sequence.
 struct DecoderStep {
   Value tokens, positions, logit_rows, hidden_rows;
-  Value rope, window_rope;  ///< rope tables of this step
+  Value rope, window_rope, query_rope;  ///< rope tables of this step
 };
 
 /// Adds the building blocks of one layer. Names of tensors begin with scope(): "model.layers.N.", or another prefix
@@ -104,7 +115,9 @@ class LayerBuilder {
       : g_(g), w_(w), c_(c), step_(step), layer_(layer), scope_(fmt::format("{}{}.", c.names.layers, layer)) {}
 
   /// Adds the family's norm with `name`.weight over groups of `size`.
-  Value norm(Value x, const char* name, int64_t size);
+  Value norm(Value x, const char* name, int64_t size) { return norm(x, name, size, c_.rms_norm_eps); }
+  /// norm() with another epsilon.
+  Value norm(Value x, const char* name, int64_t size, float eps);
   /// Adds a linear op with `name`.weight, and `name`.bias if `has_bias`, from `in` to `out` features.
   Value project(Value x, const char* name, int64_t out, int64_t in, bool has_bias);
   /// project() with rows [begin, begin + out) of a weight with `stored` rows. `part` names this part of the weight.
@@ -119,6 +132,8 @@ class LayerBuilder {
   Value rotate(Value x) { return rotate(x, c_.head_dim); }
   /// rotate() for heads of another size.
   Value rotate(Value x, int64_t head_dim);
+  /// rotate() for queries, which may have a table of their own.
+  Value rotate_queries(Value x);
   /// Appends keys and values to the cache of this layer and adds its attention, with window, scale and soft cap from
   /// the config.
   Value attend(Value q, Value k, Value v, const AttentionInputs& inputs = {});
@@ -130,6 +145,11 @@ class LayerBuilder {
   Value gated_mlp(Value x, bool has_bias);
   /// gated_mlp() with the tensors `name`.gate_proj, `name`.up_proj and `name`.down_proj and `inner` features.
   Value gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias);
+  /// gated_mlp() without biases, with other names of its matrices.
+  struct MlpNames {
+    const char *gate, *up, *down;
+  };
+  Value gated_mlp(Value x, const MlpNames& names);
   /// gated_mlp() with gate and up, in this order, in one weight.
   Value joint_gated_mlp(Value x, const char* joint = "mlp.gate_up_proj", const char* down = "mlp.down_proj") {
     return joint_gated_mlp(x, c_.intermediate_size, joint, down);
@@ -138,6 +158,8 @@ class LayerBuilder {
   Value joint_gated_mlp(Value x, int64_t inner, const char* joint, const char* down);
   /// Adds an MLP without a gate: up projection, activation, down projection.
   Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
+  /// Adds an MLP without a gate whose activation is relu(x)^2 (So et al. 2021, arXiv:2109.08668).
+  Value squared_relu_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }
   int64_t layer() const { return layer_; }
   GraphBuilder& graph() { return g_; }

@@ -5,18 +5,24 @@
 // is as good a query of the latent as q of the key (arXiv:2405.04434, 2.1.2, "absorbed"), and W_v is applied to the
 // weighted sum of latents. So attention has a single key-value head, [latent, rotated part], which all query heads
 // share. Its values are the keys; the rotated part of a result is not read.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "graph/ops/concat.h"
 #include "graph/ops/head_linear.h"
 #include "graph/ops/linear.h"
+#include "models/gguf_keys.h"
 #include "models/llama.h"
 #include "models/moe.h"
+#include "models/rope_config.h"
 #include "tensor/kv_limits.h"
 
 namespace redline {
 namespace {
+
+/// Epsilon of the norms inside latent attention, whatever rms_norm_eps is: DeepSeek's code gives them no other.
+constexpr float kLatentEps = 1e-6f;
 
 /// Sizes of latent attention, named as in config.json.
 struct LatentConfig {
@@ -61,7 +67,7 @@ Value project_queries(LayerBuilder& b, Value x, const LatentConfig& m, Value& ro
   std::string name = "self_attn.q_proj";
   if (m.q_lora_rank > 0) {
     x = b.norm(b.project(x, "self_attn.q_a_proj", m.q_lora_rank, in, m.has_bias), "self_attn.q_a_layernorm",
-               m.q_lora_rank);
+               m.q_lora_rank, kLatentEps);
     in = m.q_lora_rank;
     name = "self_attn.q_b_proj";
   }
@@ -93,7 +99,7 @@ Value project_latent(LayerBuilder& b, Value x, const LatentConfig& m, const std:
   };
   const Value latent = part("_latent", m.kv_lora_rank, [](int64_t i) { return i; });
   const Value rope = part("_rope", m.qk_rope_head_dim, [m](int64_t i) { return m.kv_lora_rank + m.rope_row(i); });
-  const Value normed = b.norm(latent, "self_attn.kv_a_layernorm", m.kv_lora_rank);
+  const Value normed = b.norm(latent, "self_attn.kv_a_layernorm", m.kv_lora_rank, kLatentEps);
   return concat_cols(g, normed, rotate(rope));
 }
 
@@ -178,13 +184,34 @@ MoeConfig read_experts(ConfigReader& r, bool is_v3, bool is_gguf) {
   return moe;
 }
 
-Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, const DecoderOutputs& outputs, bool is_v3) {
+/// Returns the number of layers without experts: the first ones, by first_k_dense_replace or, in later families, by
+/// mlp_layer_types. A model that names no experts has none.
+Result<int64_t> read_dense_layers(const nlohmann::json& config, int64_t num_layers) {
+  ConfigReader r(config);
+  if (!r.has("n_routed_experts") && !r.has("num_experts")) return num_layers;
+  const auto types = config.find("mlp_layer_types");
+  if (types == config.end() || types->is_null()) {
+    const int64_t dense = r.integer("first_k_dense_replace", 0, num_layers, 0);
+    REDLINE_TRY(r.status());
+    return dense;
+  }
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != num_layers)
+    return invalid_argument("config: mlp_layer_types must list {} layers", num_layers);
+  const auto first = std::find(types->begin(), types->end(), "sparse");
+  if (std::any_of(types->begin(), first, [](const auto& type) { return type != "dense"; }) ||
+      std::any_of(first, types->end(), [](const auto& type) { return type != "sparse"; }))
+    return unsupported("config: mlp_layer_types other than dense layers followed by sparse ones");
+  return first - types->begin();
+}
+
+Result<LanguageModel> build_deepseek(const char* name, const nlohmann::json& settings, const Checkpoint& checkpoint,
+                                     const DecoderOutputs& outputs, bool is_v3) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
-  nlohmann::json config = checkpoint.config;
-  ConfigReader r(checkpoint.config);
+  nlohmann::json config = settings;
+  ConfigReader r(settings);
   constexpr int64_t kGgufSigmoid = 2;
   if (is_gguf) is_v3 = r.integer("expert_gating_func", 0, 100, 1) == kGgufSigmoid;
-  REDLINE_ASSIGN(const LatentConfig m, read_latent(checkpoint.config, is_gguf));
+  REDLINE_ASSIGN(const LatentConfig m, read_latent(settings, is_gguf));
   if (m.qk_nope_head_dim < 1 || m.qk_rope_head_dim % 2 != 0)
     return invalid_argument("config: heads of {} elements, {} of them rotated", m.q_size(), m.qk_rope_head_dim);
   config["head_dim"] = m.qk_rope_head_dim;  // the size of the part that rope rotates
@@ -210,8 +237,8 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, const Decoder
   }
   c.attention_scale = static_cast<float>(scale);
 
-  const MoeConfig moe = read_experts(r, is_v3, is_gguf);
-  const int64_t dense = r.integer("first_k_dense_replace", 0, c.num_layers, 0);
+  REDLINE_ASSIGN(const int64_t dense, read_dense_layers(settings, c.num_layers));
+  const MoeConfig moe = dense < c.num_layers ? read_experts(r, is_v3, is_gguf) : MoeConfig{};
   if (r.integer("moe_layer_freq", 1, 1000, 1) != 1) r.fail(unsupported("config: moe_layer_freq other than 1"));
   REDLINE_TRY(r.status());
   MoeNames names;
@@ -220,13 +247,10 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, const Decoder
   LayerParts parts;
   parts.mixer = [&](LayerBuilder& b, int64_t, Value x) { return latent_attention(b, x, m); };
   parts.mlp = [&](LayerBuilder& b, int64_t layer, Value x) {
-    // Layers beyond the last one predict further tokens; they are not part of the model.
-    if (layer == 0)
-      for (const auto& [name, source] : checkpoint.tensors)
-        if (name.starts_with(fmt::format("{}{}.", c.names.layers, c.num_layers))) b.weights().ignore(name);
+    if (layer == 0) ignore_layers_beyond(b, checkpoint);
     return layer < dense ? b.gated_mlp(x, false) : moe_block(b, x, moe, names);
   };
-  return build_llama_decoder(is_v3 ? "deepseek_v3" : "deepseek_v2", c, checkpoint, outputs, {}, parts);
+  return build_llama_decoder(name, c, checkpoint, outputs, {}, parts);
 }
 
 /// Returns the GGUF tensors: queries unchanged, keys and values by head, keys transposed.
@@ -250,19 +274,13 @@ std::vector<GgufForm> deepseek_gguf_parts(const Checkpoint& checkpoint, const De
   return {keys, values};
 }
 
-/// Returns the config with rope scaling without magnitudes, which yarn_log_multiplier expresses.
-nlohmann::json deepseek_common_config(const nlohmann::json& config) {
-  nlohmann::json common = config;
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (common.contains(key) && common[key].is_object())
-      for (const char* magnitude : {"mscale", "mscale_all_dim"}) common[key].erase(magnitude);
-  return common;
-}
+nlohmann::json deepseek_common_config(const nlohmann::json& config) { return without_magnitudes(config); }
 
 Status set_deepseek_keys(const Checkpoint& checkpoint, const DecoderConfig& c, const GgufKeys& set, bool is_v3) {
   REDLINE_ASSIGN(const LatentConfig m, read_latent(checkpoint.config, false));
   if (!m.interleaves) return unsupported("GGUF has no key for rope_interleave of DeepSeek");
   ConfigReader r(checkpoint.config);
+  REDLINE_ASSIGN(const int64_t dense, read_dense_layers(checkpoint.config, c.num_layers));
   const MoeConfig moe = read_experts(r, is_v3, false);
   constexpr int64_t kGgufSoftmax = 1, kGgufSigmoid = 2;
   if (m.q_lora_rank > 0) set.integer("attention.q_lora_rank", m.q_lora_rank);
@@ -271,7 +289,7 @@ Status set_deepseek_keys(const Checkpoint& checkpoint, const DecoderConfig& c, c
   set.integer("attention.value_length", m.kv_lora_rank);
   set.integer("attention.key_length_mla", m.q_size());
   set.integer("attention.value_length_mla", m.v_head_dim);
-  set.integer("leading_dense_block_count", r.integer("first_k_dense_replace", 0, c.num_layers, 0));
+  set.integer("leading_dense_block_count", dense);
   set.integer("expert_count", moe.router.num_experts);
   set.integer("expert_used_count", moe.router.experts_per_token);
   set.integer("expert_feed_forward_length", moe.intermediate_size);
@@ -309,14 +327,29 @@ constexpr GgufName kDeepseekGgufLayer[] = {{"attn_norm", "input_layernorm"},
                                            {"ffn_gate", "mlp.gate_proj"},
                                            {"ffn_up", "mlp.up_proj"},
                                            {"ffn_down", "mlp.down_proj"}};
-constexpr GgufName kGgufMoe[] = {{"ffn_gate_inp", "mlp.gate"},
-                                 {"exp_probs_b", "mlp.gate.e_score_correction"},
-                                 {"ffn_gate_exps", "mlp.experts.gate_proj"},
-                                 {"ffn_up_exps", "mlp.experts.up_proj"},
-                                 {"ffn_down_exps", "mlp.experts.down_proj"},
-                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+
+/// Returns the defaults of GLM-4.7-Flash that differ from those of DeepSeek-V3.
+nlohmann::json glm4_moe_lite_defaults() {
+  return {{"q_lora_rank", 768},
+          {"qk_nope_head_dim", 192},
+          {"v_head_dim", 256},
+          {"n_shared_experts", 1},
+          {"n_routed_experts", 64},
+          {"num_experts_per_tok", 4},
+          {"moe_intermediate_size", 1536},
+          {"routed_scaling_factor", 1.8},
+          {"rms_norm_eps", 1e-5}};
+}
+
+void read_latent_keys(GgufKeyReader& keys) {
+  read_moe_keys(keys);
+  keys.integer("attention.q_lora_rank", "q_lora_rank");
+  keys.integer("attention.kv_lora_rank", "kv_lora_rank");
+  keys.integer("attention.value_length", "value_length");
+  keys.integer("rope.dimension_count", "qk_rope_head_dim");
+  keys.integer("attention.key_length_mla", "key_length_mla");
+  keys.integer("attention.value_length_mla", "v_head_dim");
+}
 
 }  // namespace
 
@@ -326,10 +359,13 @@ extern const ModelFamily kDeepseekV2Family = {
     .gguf = {.architecture = "deepseek2",
              .top = kLlamaGgufTop,
              .layer = kDeepseekGgufLayer,
-             .more_layer = kGgufMoe,
-             .has_experts = true},
-    .build = [](const Checkpoint& checkpoint,
-                const DecoderOutputs& outputs) { return build_deepseek(checkpoint, outputs, false); },
+             .more_layer = kGgufBalancedExperts,
+             .has_experts = true,
+             .read_keys = read_latent_keys},
+    .build =
+        [](const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
+          return build_deepseek("deepseek_v2", checkpoint.config, checkpoint, outputs, false);
+        },
     .common_config = deepseek_common_config,
     .gguf_parts = deepseek_gguf_parts,
     .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
@@ -343,15 +379,53 @@ extern const ModelFamily kDeepseekV3Family = {
     .gguf = {.architecture = "deepseek2",
              .top = kLlamaGgufTop,
              .layer = kDeepseekGgufLayer,
-             .more_layer = kGgufMoe,
-             .has_experts = true},
-    .build = [](const Checkpoint& checkpoint,
-                const DecoderOutputs& outputs) { return build_deepseek(checkpoint, outputs, true); },
+             .more_layer = kGgufBalancedExperts,
+             .has_experts = true,
+             .read_keys = read_latent_keys},
+    .build =
+        [](const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
+          return build_deepseek("deepseek_v3", checkpoint.config, checkpoint, outputs, true);
+        },
     .common_config = deepseek_common_config,
     .gguf_parts = deepseek_gguf_parts,
     .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
                     const GgufKeys& set) { return set_deepseek_keys(checkpoint, c, set, true); },
     .gguf_implies_scale = true,
+};
+
+// GLM-4.7-Flash: the layers of DeepSeek-V3 with other defaults.
+extern const ModelFamily kGlm4MoeLiteFamily = {
+    .model_type = "glm4_moe_lite",
+    .architecture = "Glm4MoeLiteForCausalLM",
+    .gguf = {.top = kLlamaGgufTop,
+             .layer = kDeepseekGgufLayer,
+             .more_layer = kGgufBalancedExperts,
+             .has_experts = true,
+             .export_architecture = "deepseek2"},
+    .build =
+        [](const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
+          nlohmann::json config = with_defaults(checkpoint.config, glm4_moe_lite_defaults());
+          if (!config.contains("mlp_layer_types") && !config.contains("first_k_dense_replace"))
+            config["first_k_dense_replace"] = 1;
+          return build_deepseek("glm4_moe_lite", config, checkpoint, outputs, true);
+        },
+    .common_config = deepseek_common_config,
+    .gguf_parts = deepseek_gguf_parts,
+    .gguf_keys = [](const Checkpoint& checkpoint, const DecoderConfig& c,
+                    const GgufKeys& set) { return set_deepseek_keys(checkpoint, c, set, true); },
+    .gguf_implies_scale = true,
+};
+
+// Youtu-LLM: latent attention without experts.
+extern const ModelFamily kYoutuFamily = {
+    .model_type = "youtu",
+    .architecture = "YoutuForCausalLM",
+    .gguf = {},
+    .build =
+        [](const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
+          return build_deepseek("youtu", with_defaults(checkpoint.config, {{"q_lora_rank", 1536}}), checkpoint, outputs,
+                                true);
+        },
 };
 
 }  // namespace redline

@@ -1,6 +1,6 @@
 // Falcon 7B to 180B: attention and feed-forward in parallel, few key-value heads, layer norms with biases (Almazrouei
-// et al. 2023, arXiv:2311.16867). Falcon-RW: ALiBi instead of rope, and feed-forward after attention. Falcon 3 is a
-// Llama.
+// et al. 2023, arXiv:2311.16867). The models of RefinedWeb have ALiBi instead of rope, or feed-forward after attention.
+// Falcon 3 is a Llama.
 #include <cmath>
 
 #include "graph/ops/add.h"
@@ -73,8 +73,7 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOu
   nlohmann::json config = checkpoint.config;
   ConfigReader r(checkpoint.config);
   const bool grouped = r.boolean("new_decoder_architecture", false), one_kv_head = r.boolean("multi_query", true);
-  const bool alibi = r.boolean("alibi", false), parallel = r.boolean("parallel_attn", true);
-  if (!parallel && grouped) r.fail(unsupported("config: new_decoder_architecture of Falcon without parallel_attn"));
+  const bool alibi = r.boolean("alibi", false), parallel = grouped || r.boolean("parallel_attn", true);
   const bool bias = r.boolean("bias", false);
   const std::string activation = r.text("activation", "gelu");
   REDLINE_TRY(r.status());
@@ -116,9 +115,10 @@ Result<LanguageModel> build_falcon(const Checkpoint& checkpoint, const DecoderOu
 }
 
 /// llama.cpp's Falcon has rope, and attention and feed-forward in parallel.
-Status falcon_gguf_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys&) {
+Status set_falcon_keys(const Checkpoint& checkpoint, const DecoderConfig&, const GgufKeys&) {
   ConfigReader r(checkpoint.config);
-  const bool alibi = r.boolean("alibi", false), parallel = r.boolean("parallel_attn", true);
+  const bool alibi = r.boolean("alibi", false);
+  const bool parallel = r.boolean("parallel_attn", true) || r.boolean("new_decoder_architecture", false);
   REDLINE_TRY(r.status());
   if (!alibi && parallel) return {};
   return unsupported("GGUF has no key for Falcon {}", alibi ? "with alibi" : "without parallel_attn");
@@ -146,7 +146,7 @@ extern const ModelFamily kFalconFamily = {
              .quantize = {.wants_fine_logits = true, .bears_coarse_layers = true}},
     .build = build_falcon,
     .gguf_form = falcon_gguf_form,
-    .gguf_keys = falcon_gguf_keys,
+    .gguf_keys = set_falcon_keys,
     .gguf_states_rope = true,
 };
 

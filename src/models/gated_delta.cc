@@ -2,22 +2,21 @@
 
 #include "graph/ops/gated_norm.h"
 #include "graph/ops/linear.h"
+#include "models/gguf_keys.h"
 #include "models/moe.h"
+#include "models/rope_config.h"
 
 namespace redline {
 
 Result<DecoderConfig> read_gated_delta_decoder(const Checkpoint& checkpoint) {
-  nlohmann::json config = checkpoint.config;
-  const auto parameters = config.find("rope_parameters");
-  const bool stated =
-      parameters != config.end() && parameters->is_object() && parameters->contains("partial_rotary_factor");
-  if (!checkpoint.gguf_names && !stated && !config.contains("partial_rotary_factor"))
-    config["partial_rotary_factor"] = 0.25;
+  nlohmann::json config =
+      checkpoint.gguf_names ? checkpoint.config : with_partial_rotary_factor(checkpoint.config, 0.25);
+  // Models whose layers all have experts have no MLP.
+  constexpr const char *kWidth = "intermediate_size", *kOfExperts = "moe_intermediate_size";
+  if ((!config.contains(kWidth) || config[kWidth] == 0) && config.contains(kOfExperts))
+    config[kWidth] = config[kOfExperts];
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.head_dim = 256, .max_positions = 32768}));
   c.norm.plus_one = true;
-  ConfigReader r(config);
-  if (r.boolean("attention_bias", false)) return unsupported("config: attention_bias of this family");
-  REDLINE_TRY(r.status());
   return c;
 }
 
@@ -47,6 +46,7 @@ Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, i
   constexpr int64_t kMaxWidth = int64_t{1} << 24;
   ConfigReader r(checkpoint.config);
   GatedDeltaConfig c;
+  c.attention_bias = r.boolean("attention_bias", false);
   GatedScanAttrs& a = c.scan;
   a.is_delta = true;
   if (checkpoint.gguf_names) {
@@ -73,14 +73,17 @@ Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, i
 
 namespace {
 
-/// Adds the product of x with rows row_of(0), row_of(1), ... of the matrix `name`.
+/// Adds the product of x with rows row_of(0), row_of(1), ... of the matrix `name`, and their bias.
 Value project_picked(LayerBuilder& b, Value x, const char* name, const char* part, int64_t stored, int64_t rows,
-                     const std::function<int64_t(int64_t)>& row_of) {
+                     const std::function<int64_t(int64_t)>& row_of, bool has_bias = false) {
   b.graph().set_scope(b.scope() + part);
   const std::string matrix = b.scope() + name + ".weight";
-  return linear(
-      b.graph(), x,
-      b.weights().take_picked(matrix, {stored, b.config().hidden_size}, rows, row_of, b.scope() + part + ".weight"));
+  const Value weight =
+      b.weights().take_picked(matrix, {stored, b.config().hidden_size}, rows, row_of, b.scope() + part + ".weight");
+  const std::string bias = b.scope() + name + ".bias";
+  if (!b.weights().has_bias(bias, has_bias)) return linear(b.graph(), x, weight);
+  return linear(b.graph(), x, weight,
+                b.weights().take_gathered(bias, {stored}, rows, row_of, b.scope() + part + ".bias"));
 }
 
 /// Inputs of a gated delta network for each token: queries, keys and values one after the other, and the gates.
@@ -155,26 +158,27 @@ Value delta_network(LayerBuilder& b, Value x, const GatedDeltaConfig& c) {
   return b.project(normed, "linear_attn.out_proj", b.config().hidden_size, a.num_heads * a.value_dim, false);
 }
 
-Value gated_attention(LayerBuilder& b, Value x) {
+Value gated_attention(LayerBuilder& b, Value x, bool bias) {
   const DecoderConfig& c = b.config();
   const int64_t d = c.head_dim, q_size = c.num_heads * d, kv_size = c.num_kv_heads * d;
   // q_proj has, for each head, the queries and then the gate.
   const auto part = [&](const char* name, int64_t first) {
-    return project_picked(b, x, "self_attn.q_proj", name, 2 * q_size, q_size,
-                          [=](int64_t row) { return row / d * 2 * d + first + row % d; });
+    return project_picked(
+        b, x, "self_attn.q_proj", name, 2 * q_size, q_size,
+        [=](int64_t row) { return row / d * 2 * d + first + row % d; }, bias);
   };
   const Value q = part("self_attn.q", 0), gate = part("self_attn.gate", d);
-  const Value k = b.project(x, "self_attn.k_proj", kv_size, c.hidden_size, false);
-  const Value v = b.project(x, "self_attn.v_proj", kv_size, c.hidden_size, false);
+  const Value k = b.project(x, "self_attn.k_proj", kv_size, c.hidden_size, bias);
+  const Value v = b.project(x, "self_attn.v_proj", kv_size, c.hidden_size, bias);
   const Value y = b.attend(b.rotate(b.norm(q, "self_attn.q_norm", d)), b.rotate(b.norm(k, "self_attn.k_norm", d)), v);
   b.graph().set_scope(b.scope() + "self_attn.gate");
-  return b.project(sigmoid_mul(b.graph(), y, gate), "self_attn.o_proj", c.hidden_size, q_size, false);
+  return b.project(sigmoid_mul(b.graph(), y, gate), "self_attn.o_proj", c.hidden_size, q_size, bias);
 }
 
 }  // namespace
 
 Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c) {
-  return c.is_linear[static_cast<size_t>(b.layer())] ? delta_network(b, x, c) : gated_attention(b, x);
+  return c.is_linear[static_cast<size_t>(b.layer())] ? delta_network(b, x, c) : gated_attention(b, x, c.attention_bias);
 }
 
 std::vector<GgufForm> gated_delta_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config,
@@ -219,6 +223,12 @@ std::vector<GgufForm> gated_delta_gguf_parts(const Checkpoint& checkpoint, const
       return row * values + of_values(column);
     };
   return {form};
+}
+
+void read_gated_delta_keys(GgufKeyReader& keys) {
+  read_ssm_keys(keys);
+  read_moe_keys(keys);
+  keys.integer("full_attention_interval", "full_attention_interval");
 }
 
 Status set_gated_delta_keys(const Checkpoint& checkpoint, const DecoderConfig& config, const GgufKeys& set) {

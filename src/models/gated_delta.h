@@ -12,6 +12,7 @@ struct GatedDeltaConfig {
   GatedScanAttrs scan;
   int64_t taps = 4;
   std::vector<bool> is_linear;  ///< per layer; false: attention
+  bool attention_bias = false;  ///< the projections of attention have biases
 };
 
 /// Reads the decoder's settings: norms with factor weight + 1, rope on a quarter of each head unless config.json says
@@ -26,6 +27,8 @@ Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c);
 /// Counts the tensors of the head that predicts further tokens as used; the head is not run.
 void ignore_prediction_heads(WeightReader& w, const Checkpoint& checkpoint);
 
+/// Reads the keys of these layers in a GGUF file.
+void read_gated_delta_keys(GgufKeyReader& keys);
 /// Implement ModelFamily::gguf_parts and gguf_keys for these layers. `alternates_groups`: GgufNames::alternates_groups.
 std::vector<GgufForm> gated_delta_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& config,
                                              std::string_view name, bool alternates_groups);

@@ -3,20 +3,37 @@
 #include <cmath>
 
 #include "graph/ops/add.h"
+#include "models/gguf_keys.h"
+#include "models/llama.h"
 
 namespace redline {
 
-Status set_gemma(const Checkpoint& checkpoint, int64_t layers_of_27b, DecoderConfig& c) {
-  ConfigReader r(checkpoint.config);
+Status set_gemma(const nlohmann::json& config, int64_t layers_of_27b, bool is_gguf, DecoderConfig& c) {
+  ConfigReader r(config);
   c.norm.plus_one = true;
   c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));
-  const bool is_27b = checkpoint.gguf_names && c.num_layers == layers_of_27b;
-  const int64_t usual = is_27b ? c.hidden_size / c.num_heads : checkpoint.gguf_names ? c.head_dim : 256;
+  const bool is_27b = is_gguf && c.num_layers == layers_of_27b;
+  const int64_t usual = is_27b ? c.hidden_size / c.num_heads : is_gguf ? c.head_dim : 256;
   const double scaled_by = r.number("query_pre_attn_scalar", 1, 1e6, static_cast<double>(usual));
   c.attention_scale = static_cast<float>(1 / std::sqrt(scaled_by));
   if (r.boolean("use_bidirectional_attention", false))
     r.fail(unsupported("config: use_bidirectional_attention; Redline runs causal Gemma"));
   return r.status();
+}
+
+float read_soft_cap(ConfigReader& r, const Checkpoint& checkpoint, const char* key, double usual) {
+  if (!r.has(key) && (checkpoint.config.contains(key) || usual == 0)) return 0;
+  return static_cast<float>(r.number(key, 1e-3, 1e6, usual));
+}
+
+void read_gemma_cap_keys(GgufKeyReader& keys) {
+  keys.number("final_logit_softcapping", "final_logit_softcapping");
+  keys.number("attn_logit_softcapping", "attn_logit_softcapping");
+}
+
+void gemma_gguf_caps(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
+  if (c.attention_soft_cap > 0) set("attn_logit_softcapping", double{c.attention_soft_cap});
+  if (c.logit_soft_cap > 0) set("final_logit_softcapping", double{c.logit_soft_cap});
 }
 
 Value gemma_layer(LayerBuilder& b, Value x, const std::function<Value(Value)>& attention) {
@@ -29,16 +46,8 @@ Value gemma_layer(LayerBuilder& b, Value x, const std::function<Value(Value)>& a
 
 Value gemma_layer(LayerBuilder& b, Value x, bool bias, bool norms_qk) {
   return gemma_layer(b, x, [&](Value h) {
-    const DecoderConfig& c = b.config();
-    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
-    const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
-    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-    const auto normed = [&](Value heads, const char* name) {
-      return norms_qk ? b.norm(heads, name, c.head_dim) : heads;
-    };
-    const Value y = b.attend(b.rotate(normed(q, "self_attn.q_norm")), b.rotate(normed(k, "self_attn.k_norm")), v);
-    return b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
+    return self_attention(b, h,
+                          {.qkv_bias = bias, .output_bias = bias, .norm = norms_qk ? QkNorm::kHead : QkNorm::kNone});
   });
 }
 

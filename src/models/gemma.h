@@ -10,7 +10,13 @@ namespace redline {
 /// Sets norms with factors 1 + weight, scaled embeddings, and the attention scale, which follows from
 /// "query_pre_attn_scalar". GGUF files do not store that number: for them the scale follows from head_dim, except for
 /// the 27B model, which is recognized by its number of layers.
-Status set_gemma(const Checkpoint& checkpoint, int64_t layers_of_27b, DecoderConfig& c);
+Status set_gemma(const nlohmann::json& config, int64_t layers_of_27b, bool is_gguf, DecoderConfig& c);
+
+/// Returns the soft cap under `key`; 0: none. null means none; a missing key means `usual`.
+float read_soft_cap(ConfigReader& r, const Checkpoint& checkpoint, const char* key, double usual);
+/// Read the soft caps from a GGUF file and write them to one.
+void read_gemma_cap_keys(GgufKeyReader& keys);
+void gemma_gguf_caps(const DecoderConfig& c, const ModelFamily::SetNumber& set);
 
 /// Adds a layer with norms before and after `attention` (which gets the normed input and includes the output
 /// projection) and before and after the gated MLP.

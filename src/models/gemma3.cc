@@ -2,6 +2,7 @@
 // scaled embeddings, and windows in five of six layers, with a rope base of their own (Gemma Team 2025,
 // arXiv:2503.19786).
 #include "models/gemma.h"
+#include "models/gguf_keys.h"
 #include "models/llama.h"
 #include "models/rope_config.h"
 
@@ -18,11 +19,12 @@ Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint, const DecoderOu
                                                                .tied = true,
                                                                .activation = Activation::kGeluTanh}));
   constexpr int64_t kLayersOf27B = 62;
-  REDLINE_TRY(set_gemma(checkpoint, kLayersOf27B, c));
+  REDLINE_TRY(set_gemma(checkpoint.config, kLayersOf27B, checkpoint.gguf_names != nullptr, c));
   ConfigReader r(checkpoint.config);
   const bool bias = r.boolean("attention_bias", false);
-  if (r.has("final_logit_softcapping") || r.has("attn_logit_softcapping"))
-    r.fail(unsupported("config: Gemma 3 with soft caps of logits"));
+  // transformers reads this key for Gemma 3 and does not use it.
+  if (r.has("attn_logit_softcapping")) r.fail(unsupported("config: attn_logit_softcapping of Gemma 3"));
+  c.logit_soft_cap = read_soft_cap(r, checkpoint, "final_logit_softcapping", 0);
   const int64_t full_every = r.integer("sliding_window_pattern", 1, 1000, 6);
   REDLINE_TRY(r.status());
   nlohmann::json windowed = config;
@@ -43,6 +45,13 @@ Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint, const DecoderOu
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
+void read_gemma3_keys(GgufKeyReader& keys) {
+  read_gemma_cap_keys(keys);
+  keys.number("rope.freq_base_swa", "rope_local_base_freq");
+  if (const GgufValue* pattern = keys.find("attention.sliding_window_pattern"); pattern && pattern->as_int())
+    keys.integer("attention.sliding_window_pattern", "sliding_window_pattern");
+}
+
 }  // namespace
 
 extern const ModelFamily kGemma3Family = {
@@ -53,8 +62,10 @@ extern const ModelFamily kGemma3Family = {
              .layer = kGgufProjections,
              .more_layer = kGemmaGgufNorms,
              .window_every = 6,
-             .window_rope_base = 10000},
+             .window_rope_base = 10000,
+             .read_keys = read_gemma3_keys},
     .build = build_gemma3,
+    .gguf_numbers = gemma_gguf_caps,
 };
 
 }  // namespace redline

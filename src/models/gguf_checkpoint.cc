@@ -1,10 +1,11 @@
 // A GGUF file as a checkpoint: its metadata as config.json would have it, its tensors under Hugging Face's names, which
 // each family's row gives. Facts from the GGUF specification (ggml repository, docs/gguf.md) and from files that
 // llama.cpp writes.
-#include <algorithm>
+#include <span>
 
 #include "formats/gguf.h"
 #include "models/checkpoint.h"
+#include "models/gguf_keys.h"
 #include "models/model_tokenizer.h"
 #include "models/registry.h"
 #include "models/weight_reader.h"
@@ -12,110 +13,40 @@
 namespace redline {
 namespace {
 
-// Maximum lengths of lists in a file that are read completely.
-constexpr uint64_t kMaxGgufLayers = 4096;
+// Maximum number of elements of a list of rope factors.
 constexpr int64_t kMaxFrequencies = 4096;
 
-// Reads an integer that GGUF may store once or per layer; all layers must agree, but for zeros where `zeros` allows
-// them.
-Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key, bool zeros = false) {
-  const GgufValue* value = file.find(key);
-  if (!value) return std::optional<int64_t>();
-  if (auto single = value->as_int()) return single;
-  // Check the limit before as_ints, which allocates eight bytes for each element.
-  std::optional<std::vector<int64_t>> list;
-  if (value->count <= kMaxGgufLayers) list = value->as_ints();
-  if (!list || list->empty())
-    return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
-  const int64_t value_of_all = zeros ? *std::max_element(list->begin(), list->end()) : list->front();
-  for (int64_t other : *list)
-    if (other != value_of_all && !(zeros && other == 0))
-      return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, value_of_all, other);
-  return std::optional<int64_t>(value_of_all);
+/// Reads the keys that files of most families have.
+void read_common_keys(GgufKeyReader& keys) {
+  keys.integer("block_count", "num_hidden_layers");
+  keys.integer("embedding_length", "hidden_size");
+  keys.integer("feed_forward_length", "intermediate_size");
+  keys.integer("attention.head_count", "num_attention_heads");
+  keys.integer("attention.head_count_kv", "num_key_value_heads");
+  keys.integer("attention.key_length", "head_dim");
+  keys.integer("context_length", "max_position_embeddings");
+  keys.integer("vocab_size", "vocab_size");
+  keys.integer("attention.sliding_window", "sliding_window");
+  keys.integer("pooling_type", "pooling_type");
+  keys.number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
+  // Families have two names for it in config.json.
+  keys.number("attention.layer_norm_epsilon", "layer_norm_eps");
+  keys.number("attention.layer_norm_epsilon", "norm_epsilon");
+  keys.number("rope.freq_base", "rope_theta");
 }
 
-Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch, const GgufNames& names,
-                                   nlohmann::json& config) {
-  struct Key {
-    const char *gguf, *hf;
-  };
-  static constexpr Key kIntegers[] = {{"block_count", "num_hidden_layers"},
-                                      {"embedding_length", "hidden_size"},
-                                      {"feed_forward_length", "intermediate_size"},
-                                      {"attention.head_count", "num_attention_heads"},
-                                      {"attention.head_count_kv", "num_key_value_heads"},
-                                      {"attention.key_length", "head_dim"},
-                                      {"context_length", "max_position_embeddings"},
-                                      {"vocab_size", "vocab_size"},
-                                      {"attention.sliding_window", "sliding_window"},
-                                      {"pooling_type", "pooling_type"},
-                                      {"expert_count", "num_experts"},
-                                      {"expert_used_count", "num_experts_per_tok"},
-                                      {"expert_feed_forward_length", "moe_intermediate_size"},
-                                      {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
-                                      {"expert_shared_count", "n_shared_experts"},
-                                      {"expert_group_count", "n_group"},
-                                      {"expert_group_used_count", "topk_group"},
-                                      {"expert_gating_func", "expert_gating_func"},
-                                      {"leading_dense_block_count", "first_k_dense_replace"},
-                                      {"full_attention_interval", "full_attention_interval"},
-                                      {"ssm.conv_kernel", "ssm_conv_kernel"},
-                                      {"ssm.inner_size", "ssm_inner_size"},
-                                      {"ssm.state_size", "ssm_state_size"},
-                                      {"ssm.group_count", "ssm_group_count"},
-                                      {"ssm.time_step_rank", "ssm_time_step_rank"},
-                                      {"attention.q_lora_rank", "q_lora_rank"},
-                                      {"attention.kv_lora_rank", "kv_lora_rank"},
-                                      {"attention.value_length", "value_length"},
-                                      {"rope.dimension_count", "qk_rope_head_dim"},
-                                      {"attention.key_length_mla", "key_length_mla"},
-                                      {"attention.value_length_mla", "v_head_dim"}};
-  for (const Key& key : kIntegers) {
-    // Layers with a recurrence instead of attention have no heads.
-    REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf, names.is_recurrent));
-    if (!value) continue;
-    // Checked here because messages name the file's own keys. 0 key/value heads or window: not specified.
-    if (*value < 0 || *value > INT32_MAX)
-      return invalid_argument("{}: {}.{} is {}, expected a whole number up to {}", file.path(), arch, key.gguf, *value,
-                              INT32_MAX);
-    config[key.hf] = *value;
-  }
-  constexpr const char* kNeeded[] = {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"};
-  for (const char* key : std::span(kNeeded).first(names.is_recurrent ? 2 : 4))
-    if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
-      return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
-  // Some keys are listed twice, because families have different names for them in config.json.
-  static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                                     {"attention.layer_norm_epsilon", "layer_norm_eps"},
-                                     {"attention.layer_norm_epsilon", "norm_epsilon"},
-                                     {"attention.scale", "attention_multiplier"},
-                                     {"attention.max_alibi_bias", "alibi_bias_max"},
-                                     {"attention.clamp_kqv", "clip_qkv"},
-                                     {"embedding_scale", "embedding_multiplier"},
-                                     {"residual_scale", "residual_multiplier"},
-                                     {"logit_scale", "logit_scale"},
-                                     {"logit_scale", "logits_scaling"},
-                                     {"final_logit_softcapping", "final_logit_softcapping"},
-                                     {"attn_logit_softcapping", "attn_logit_softcapping"},
-                                     {"expert_weights_scale", "routed_scaling_factor"},
-                                     {"rope.freq_base_swa", "rope_local_base_freq"},
-                                     {"rope.freq_base", "rope_theta"}};
-  for (const Key& key : kNumbers)
-    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
-      auto number = value->as_double();
-      if (!number)
-        return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
-      // The file stores a float32; config.json has its decimal form.
-      config[key.hf] = *number;
-    }
-  if (const GgufValue* value = file.find(arch + ".use_parallel_residual"); value && value->as_bool())
-    config["use_parallel_residual"] = *value->as_bool();
-  if (const GgufValue* value = file.find(arch + ".rope.scaling.finetuned"); value && value->as_bool())
-    config["rope_finetuned"] = *value->as_bool();
-  if (const GgufValue* value = file.find(arch + ".expert_weights_norm"); value && value->as_bool())
-    config["norm_topk_prob"] = *value->as_bool();
-  if (const GgufValue* pattern = file.find(arch + ".attention.sliding_window_pattern"); pattern && pattern->as_int())
-    config["sliding_window_pattern"] = *pattern->as_int();
+Status read_gguf_config(const GgufFile& file, const std::string& arch, const GgufNames& names, nlohmann::json& config) {
+  GgufKeyReader keys(file, arch, names.is_recurrent, config);
+  read_common_keys(keys);
+  if (names.read_keys) names.read_keys(keys);
+  REDLINE_TRY(keys.status());
+  constexpr std::pair<const char*, const char*> kNeeded[] = {{"block_count", "num_hidden_layers"},
+                                                             {"embedding_length", "hidden_size"},
+                                                             {"feed_forward_length", "intermediate_size"},
+                                                             {"attention.head_count", "num_attention_heads"}};
+  for (const auto& [key, name] : std::span(kNeeded).first(names.is_recurrent ? 2 : 4))
+    if (!config.contains(name) || config[name] == 0)
+      return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, config.contains(name) ? "0" : "missing");
   // Files of qwen state neither the first layer with a window nor whether it is used, and no published model uses it:
   // use_sliding_window stays unset.
   if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
@@ -123,6 +54,9 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
   // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 means
   // none.
   nlohmann::json scaling = nlohmann::json::object();
+  struct Key {
+    const char *gguf, *hf;
+  };
   static constexpr Key kScaling[] = {{"rope.scale_linear", "factor"},
                                      {"rope.scaling.factor", "factor"},
                                      {"rope.scaling.attn_factor", "attention_multiplier"},
@@ -186,7 +120,9 @@ Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch
 }  // namespace
 
 std::string Checkpoint::file_name(const std::string& name) const {
-  return gguf_names ? gguf_names->to_gguf(name) : name;
+  if (gguf_names) return gguf_names->to_gguf(name);
+  constexpr std::string_view kModel = "model.";
+  return name.starts_with(kModel) ? stored_prefix + name.substr(kModel.size()) : name;
 }
 
 namespace {
@@ -212,7 +148,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.gguf_names = &names;
   checkpoint.tensors_tell_biases = true;
   checkpoint.config = {{"model_type", family.model_type}};
-  REDLINE_TRY(read_gguf_checkpoint_config(file, arch, names, checkpoint.config));
+  REDLINE_TRY(read_gguf_config(file, arch, names, checkpoint.config));
   // In GGUF a missing window means none; in config.json that depends on the family.
   nlohmann::json& window = checkpoint.config["sliding_window"];
   if (window.is_number_integer()) checkpoint.sliding_window = window.get<int64_t>();

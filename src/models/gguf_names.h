@@ -9,6 +9,8 @@
 
 namespace redline {
 
+class GgufKeyReader;
+
 struct GgufName {
   std::string_view gguf, hf;
 };
@@ -41,6 +43,8 @@ struct GgufNames {
   /// architecture of exported files, if it differs: llama.cpp has no "mistral"
   std::string_view export_architecture = {};
   QuantizeTraits quantize = {};
+  /// Reads the keys that only files of this family have; nullptr: there are none.
+  void (*read_keys)(GgufKeyReader& keys) = nullptr;
 
   /// Returns Hugging Face's name of a tensor; "" if the family has no such tensor.
   std::string to_hf(std::string_view name) const;

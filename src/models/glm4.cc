@@ -1,18 +1,16 @@
-// GLM-4 (0414): norms before and after each block, biases on queries, keys and values, rope on half of each head with
-// neighbouring elements as pairs (GLM Team 2024, arXiv:2406.12793).
+// GLM-4 (GLM Team 2024, arXiv:2406.12793): biases on queries, keys and values, rope on half of each head with
+// neighbouring elements as pairs, gate and up in one weight. The release 0414 also has norms after each block.
 #include "graph/ops/add.h"
 #include "models/llama.h"
+#include "models/rope_config.h"
 
 namespace redline {
 namespace {
 
-Result<LanguageModel> build_glm4(const Checkpoint& checkpoint, const DecoderOutputs& outputs) {
-  nlohmann::json config = checkpoint.config;
-  const auto parameters = config.find("rope_parameters");
-  const bool stated =
-      parameters != config.end() && parameters->is_object() && parameters->contains("partial_rotary_factor");
-  if (!checkpoint.gguf_names && !stated && !config.contains("partial_rotary_factor"))
-    config["partial_rotary_factor"] = 0.5;
+Result<LanguageModel> build_glm(const char* name, bool has_post_norms, const Checkpoint& checkpoint,
+                                const DecoderOutputs& outputs) {
+  const nlohmann::json config =
+      checkpoint.gguf_names ? checkpoint.config : with_partial_rotary_factor(checkpoint.config, 0.5);
   REDLINE_ASSIGN(
       DecoderConfig c,
       read_decoder_config(config,
@@ -24,18 +22,17 @@ Result<LanguageModel> build_glm4(const Checkpoint& checkpoint, const DecoderOutp
 
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
-    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.rotate(b.project_heads(h, "self_attn.q_proj", c.num_heads, bias));
-    const Value k = b.rotate(b.project_heads(h, "self_attn.k_proj", c.num_kv_heads, bias));
-    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-    const Value out = b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, false);
-    x = add(b.graph(), x, b.norm(out, "post_self_attn_layernorm", c.hidden_size));
+    const Value out = self_attention(b, h, {.qkv_bias = bias});
+    const auto after = [&](Value y, const char* norm) { return has_post_norms ? b.norm(y, norm, c.hidden_size) : y; };
+    x = add(b.graph(), x, after(out, "post_self_attn_layernorm"));
     const Value inner = b.joint_gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size));
-    return add(b.graph(), x, b.norm(inner, "post_mlp_layernorm", c.hidden_size));
+    return add(b.graph(), x, after(inner, "post_mlp_layernorm"));
   };
-  REDLINE_ASSIGN(Graph graph, build_decoder("glm4", c, checkpoint, outputs, layer));
+  REDLINE_ASSIGN(Graph graph, build_decoder(name, c, checkpoint, outputs, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
+
+// The norms after the blocks are in files of GLM-4 (0414) only.
 
 constexpr GgufName kGlm4GgufLayer[] = {{"attn_norm", "input_layernorm"},
                                        {"attn_q", "self_attn.q_proj"},
@@ -54,7 +51,16 @@ extern const ModelFamily kGlm4Family = {
     .model_type = "glm4",
     .architecture = "Glm4ForCausalLM",
     .gguf = {.architecture = "glm4", .top = kLlamaGgufTop, .layer = kGlm4GgufLayer},
-    .build = build_glm4,
+    .build = [](const Checkpoint& checkpoint,
+                const DecoderOutputs& outputs) { return build_glm("glm4", true, checkpoint, outputs); },
+};
+
+extern const ModelFamily kGlmFamily = {
+    .model_type = "glm",
+    .architecture = "GlmForCausalLM",
+    .gguf = {.architecture = "chatglm", .top = kLlamaGgufTop, .layer = kGlm4GgufLayer},
+    .build = [](const Checkpoint& checkpoint,
+                const DecoderOutputs& outputs) { return build_glm("glm", false, checkpoint, outputs); },
 };
 
 }  // namespace redline

@@ -1,6 +1,8 @@
 // GPT-NeoX and Pythia: attention and feed-forward in parallel, each with a layer norm of its own, rope on a quarter of
 // each head (Black et al. 2022, arXiv:2204.06745).
 #include "graph/ops/add.h"
+#include "graph/ops/linear.h"
+#include "models/gguf_keys.h"
 #include "models/llama.h"
 
 namespace redline {
@@ -93,7 +95,8 @@ extern const ModelFamily kGptNeoxFamily = {
     .gguf = {.architecture = "gptneox",
              .top = kGptNeoxGgufTop,
              .layer = kGptNeoxGgufLayer,
-             .hf_layers = "gpt_neox.layers."},
+             .hf_layers = "gpt_neox.layers.",
+             .read_keys = [](GgufKeyReader& keys) { keys.boolean("use_parallel_residual", "use_parallel_residual"); }},
     .build = build_gpt_neox,
     .gguf_form = gpt_neox_gguf_form,
     .common_config = gpt_neox_common_config,

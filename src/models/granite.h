@@ -6,8 +6,10 @@
 
 namespace redline {
 
-/// Read the factors of embeddings, scores, residuals and logits from config.json, and write them to GGUF files.
+/// Read the factors of embeddings, scores, residuals and logits from config.json and from GGUF files, and write them
+/// to GGUF files.
 Status read_granite_factors(const nlohmann::json& config, DecoderConfig& c);
+void read_granite_keys(GgufKeyReader& keys);
 void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set);
 
 /// Returns the number of experts; 0: the model has none.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "models/granite.h"
+#include "models/llama.h"
 #include "models/recurrent.h"
 
 namespace redline {
@@ -43,15 +44,6 @@ Result<Mamba2Mixer> read_granite_mamba(const nlohmann::json& config, int64_t hid
   REDLINE_TRY(read_step_limits(config, m.scan));
   REDLINE_TRY(check_mamba2_mixer(m, inner));
   return m;
-}
-
-Value attention_of_granite(LayerBuilder& b, Value x, bool bias) {
-  const DecoderConfig& c = b.config();
-  const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-  const Value q = b.rotate(b.project(x, "self_attn.q_proj", q_size, c.hidden_size, bias));
-  const Value k = b.rotate(b.project(x, "self_attn.k_proj", kv_size, c.hidden_size, bias));
-  const Value v = b.project(x, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-  return b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, bias);
 }
 
 /// Settings of the layers beyond those of a Granite.
@@ -104,8 +96,9 @@ Result<LanguageModel> build_granite_hybrid(const Checkpoint& checkpoint, const D
   if (!h.rotates) c.unrotated.assign(static_cast<size_t>(c.num_layers), true);
   LayerParts parts;
   parts.mixer = [&](LayerBuilder& b, int64_t layer, Value x) {
-    return h.is_mamba[static_cast<size_t>(layer)] ? mamba2_mixer(b, x, "mamba", h.mamba)
-                                                  : attention_of_granite(b, x, h.has_bias);
+    return h.is_mamba[static_cast<size_t>(layer)]
+               ? mamba2_mixer(b, x, "mamba", h.mamba)
+               : self_attention(b, x, {.qkv_bias = h.has_bias, .output_bias = h.has_bias});
   };
   parts.mlp = [&](LayerBuilder& b, int64_t, Value x) {
     if (h.moe) return granite_moe_block(b, x, *h.moe);
@@ -161,6 +154,12 @@ constexpr GgufName kGgufMixers[] = {{"ssm_in", "mamba.in_proj"},
                                     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                                     {"ffn_down_shexp", "mlp.shared_expert.down_proj"}};
 
+void read_granite_hybrid_keys(GgufKeyReader& keys) {
+  read_granite_keys(keys);
+  read_moe_keys(keys);
+  read_ssm_keys(keys);
+}
+
 }  // namespace
 
 extern const ModelFamily kGraniteHybridFamily = {
@@ -171,7 +170,8 @@ extern const ModelFamily kGraniteHybridFamily = {
              .layer = kLlamaGgufLayer,
              .more_layer = kGgufMixers,
              .interleaves_rope = true,
-             .is_recurrent = true},
+             .is_recurrent = true,
+             .read_keys = read_granite_hybrid_keys},
     .build = build_granite_hybrid,
     .gguf_numbers = granite_gguf_numbers,
     .gguf_parts = granite_hybrid_gguf_parts,

@@ -98,6 +98,11 @@ Status set_keys_of_granite_moe(const Checkpoint& checkpoint, const DecoderConfig
   return {};
 }
 
+void read_granite_moe_keys(GgufKeyReader& keys) {
+  read_granite_keys(keys);
+  read_moe_keys(keys);
+}
+
 constexpr ModelFamily family_of(std::string_view model_type, std::string_view architecture) {
   return {
       .model_type = model_type,
@@ -106,7 +111,8 @@ constexpr ModelFamily family_of(std::string_view model_type, std::string_view ar
                .top = kLlamaGgufTop,
                .layer = kLlamaGgufLayer,
                .more_layer = kGgufExperts,
-               .interleaves_rope = true},
+               .interleaves_rope = true,
+               .read_keys = read_granite_moe_keys},
       .build = build_granite_moe,
       .gguf_numbers = granite_gguf_numbers,
       .gguf_parts = gguf_parts_of_granite_moe,

@@ -2,26 +2,39 @@
 // arXiv:2302.13971; Llama 3: arXiv:2407.21783).
 #include "models/llama.h"
 
+#include "graph/ops/layer_norm.h"
+
 namespace redline {
 
-namespace {
-
-Value attention_of(LayerBuilder& b, Value h, const LlamaBiases& biases) {
+Value head_layer_norm(LayerBuilder& b, Value heads, Value weight, Value bias) {
   const DecoderConfig& c = b.config();
-  const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-  const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, biases.qkv));
-  const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, biases.qkv));
-  const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, biases.qkv);
-  return b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, biases.output);
+  return layer_norm(b.graph(), heads, weight, bias, {.eps = c.rms_norm_eps, .group = c.head_dim});
 }
 
-}  // namespace
+Value self_attention(LayerBuilder& b, Value h, const SelfAttention& a) {
+  const DecoderConfig& c = b.config();
+  const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
+  const auto finish = [&](Value x, const char* norm, int64_t size, bool is_query) {
+    const auto rotate = [&](Value heads) { return is_query ? b.rotate_queries(heads) : b.rotate(heads); };
+    if (a.own_norm) return rotate(a.own_norm(b, x, is_query));
+    if (a.norm == QkNorm::kNone) return rotate(x);
+    const int64_t normed = a.norm == QkNorm::kHead ? c.head_dim : size;
+    return a.norms_after_rope ? b.norm(rotate(x), norm, normed) : rotate(b.norm(x, norm, normed));
+  };
+  const Value q = b.project_heads(h, a.q, c.num_heads, a.qkv_bias);
+  const Value k = b.project_heads(h, a.k, c.num_kv_heads, a.qkv_bias);
+  const Value v = b.project(h, a.v, kv_size, c.hidden_size, a.qkv_bias);
+  const Value sinks = a.sinks ? b.weights().take(b.scope() + a.sinks, {c.num_heads}) : Value{};
+  const Value y = b.attend(finish(q, a.q_norm, q_size, true), finish(k, a.k_norm, kv_size, false), v, {.sinks = sinks});
+  return b.project(y, a.output, c.hidden_size, q_size, a.output_bias);
+}
 
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
                                           const DecoderOutputs& outputs, LlamaBiases biases, const LayerParts& parts) {
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
-    x = b.residual(x, parts.mixer ? parts.mixer(b, b.layer(), h) : attention_of(b, h, biases));
+    x = b.residual(x, parts.mixer ? parts.mixer(b, b.layer(), h)
+                                  : self_attention(b, h, {.qkv_bias = biases.qkv, .output_bias = biases.output}));
     const Value inner = b.norm(x, "post_attention_layernorm", c.hidden_size);
     return b.residual(x, parts.mlp ? parts.mlp(b, b.layer(), inner) : b.gated_mlp(inner, biases.mlp));
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops/linear.h"
+#include "models/gguf_keys.h"
 
 namespace redline {
 
@@ -23,6 +24,24 @@ MoeConfig read_moe_config(ConfigReader& r, bool normalizes) {
     r.fail(invalid_argument("config: num_experts_per_tok is {}, of {} experts", c.router.experts_per_token,
                             c.router.num_experts));
   return c;
+}
+
+MoeConfig read_balanced_moe_config(ConfigReader& r, bool normalizes) {
+  MoeConfig moe = read_moe_config(r, normalizes);
+  moe.intermediate_size = r.integer("moe_intermediate_size", 1, int64_t{1} << 24);
+  moe.shared_intermediate_size = r.integer("n_shared_experts", 0, 1000, 0) * moe.intermediate_size;
+  moe.router.score = RouterScore::kSigmoid;
+  moe.has_correction_bias = true;
+  moe.router.num_groups = r.integer("n_group", 1, moe.router.num_experts, 1);
+  moe.router.groups_per_token = r.integer("topk_group", 1, moe.router.num_groups, moe.router.num_groups);
+  moe.router.groups_by_two_best = true;
+  return moe;
+}
+
+void ignore_layers_beyond(LayerBuilder& b, const Checkpoint& checkpoint) {
+  const std::string beyond = fmt::format("{}{}.", b.config().names.layers, b.config().num_layers);
+  for (const auto& [name, source] : checkpoint.tensors)
+    if (name.starts_with(beyond)) b.weights().ignore(name);
 }
 
 Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64_t num_layers) {
@@ -70,10 +89,24 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
   const std::string stem = b.scope() + names.experts + ".", fused = stem + names.joint;
   if (w.has(fused)) {
     const std::string down = stem + names.joint_down;
+    // Files of Qwen3-VL have the matrices transposed.
+    const std::vector<int64_t> transposed = {count, hidden, 2 * inner};
+    const bool is_transposed = w.shape(fused) == transposed && hidden != 2 * inner;
     for (int64_t e = 0; e < count; ++e) {
       const auto own = [&](const std::string& part) {
         return fmt::format("{}{}.{}.{}.weight", b.scope(), names.experts, e, part);
       };
+      if (is_transposed) {
+        const auto take = [&](const std::string& name, const std::vector<int64_t>& stored, int64_t begin, int64_t rows,
+                              const std::string& part) {
+          return w.take_transposed_slice(name, stored, e, begin, rows, own(part));
+        };
+        experts.gate.push_back(take(fused, transposed, 0, inner, names.gate));
+        experts.up.push_back(take(fused, transposed, inner, inner, names.up));
+        experts.down.push_back(take(down, {count, inner, hidden}, 0, hidden, names.down));
+        if (!experts.down.back().valid()) break;
+        continue;
+      }
       experts.gate.push_back(w.take_slice(fused, {count, 2 * inner, hidden}, e, 0, inner, own(names.gate)));
       experts.up.push_back(w.take_slice(fused, {count, 2 * inner, hidden}, e, inner, inner, own(names.up)));
       experts.down.push_back(w.take_slice(down, {count, hidden, inner}, e, 0, hidden, own(names.down)));
@@ -87,11 +120,39 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
   return experts;
 }
 
+void read_moe_keys(GgufKeyReader& keys) {
+  keys.integer("expert_count", "num_experts");
+  keys.integer("expert_used_count", "num_experts_per_tok");
+  keys.integer("expert_feed_forward_length", "moe_intermediate_size");
+  keys.integer("expert_shared_feed_forward_length", "shared_expert_intermediate_size");
+  keys.integer("expert_shared_count", "n_shared_experts");
+  keys.integer("expert_group_count", "n_group");
+  keys.integer("expert_group_used_count", "topk_group");
+  keys.integer("expert_gating_func", "expert_gating_func");
+  keys.integer("leading_dense_block_count", "first_k_dense_replace");
+  keys.number("expert_weights_scale", "routed_scaling_factor");
+  keys.boolean("expert_weights_norm", "norm_topk_prob");
+}
+
 void set_moe_keys(const MoeConfig& c, const GgufKeys& set) {
   set.integer("expert_count", c.router.num_experts);
   set.integer("expert_used_count", c.router.experts_per_token);
   set.integer("expert_feed_forward_length", c.intermediate_size);
   if (c.shared_intermediate_size > 0) set.integer("expert_shared_feed_forward_length", c.shared_intermediate_size);
+}
+
+void set_balanced_moe_keys(const MoeConfig& c, int64_t dense_layers, const GgufKeys& set) {
+  constexpr int64_t kGgufSigmoid = 2;
+  set.integer("leading_dense_block_count", dense_layers);
+  set.integer("expert_count", c.router.num_experts);
+  set.integer("expert_used_count", c.router.experts_per_token);
+  set.integer("expert_feed_forward_length", c.intermediate_size);
+  set.integer("expert_shared_count", c.shared_intermediate_size / c.intermediate_size);
+  set.integer("expert_group_count", c.router.num_groups);
+  set.integer("expert_group_used_count", c.router.groups_per_token);
+  set.integer("expert_gating_func", kGgufSigmoid);
+  set.number("expert_weights_scale", double{c.router.scale});
+  set.boolean("expert_weights_norm", c.router.normalizes);
 }
 
 Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view model_type) {
@@ -100,11 +161,28 @@ Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& conf
   return unsupported("GGUF has no key for the layers without experts of {}", model_type);
 }
 
-std::vector<GgufForm> moe_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig&, std::string_view name) {
+std::vector<GgufForm> moe_gguf_parts(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
   const std::string stem(name.substr(0, name.rfind('.') + 1));
   const std::vector<int64_t>& shape = checkpoint.tensors.at(std::string(name)).view.shape;
   if (name.ends_with(".e_score_correction_bias")) return {{.name = stem + "e_score_correction.bias"}};
   if (name.ends_with(".shared_expert_gate.weight")) return {{.shape = {shape.back()}}};
+  // Files of Qwen3-VL have the matrices transposed: [experts, hidden, 2 inner] and [experts, inner, hidden].
+  const std::string fused = std::string(name.substr(0, name.rfind('.'))) + ".gate_up_proj";
+  const auto joint = checkpoint.tensors.find(fused);
+  if (name.find(".experts.") != std::string_view::npos && joint != checkpoint.tensors.end() &&
+      joint->second.view.shape.size() == 3 && joint->second.view.shape[2] != c.hidden_size &&
+      joint->second.view.shape[1] == c.hidden_size && shape.size() == 3) {
+    const int64_t inner = joint->second.view.shape[2] / 2, hidden = c.hidden_size;
+    const auto part = [&](const char* own, int64_t first, int64_t rows, int64_t in, int64_t out) {
+      return GgufForm{
+          .name = stem + own, .shape = {shape[0], rows, in}, .stored_element = [=](int64_t row, int64_t column) {
+            return (row / rows * in + column) * out + first + row % rows;
+          }};
+    };
+    if (name.ends_with("down_proj")) return {part("down_proj.weight", 0, hidden, inner, hidden)};
+    return {part("gate_proj.weight", 0, inner, hidden, 2 * inner),
+            part("up_proj.weight", inner, inner, hidden, 2 * inner)};
+  }
   if (name.ends_with(".experts.down_proj")) return {{.name = stem + "down_proj.weight"}};
   if (!name.ends_with(".experts.gate_up_proj") || shape.size() != 3) return {{}};
   // Each expert's gate rows, then its up rows.
@@ -148,7 +226,10 @@ Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& na
   Value correction;
   if (c.has_correction_bias) {
     const std::string stem = b.scope() + names.correction;
-    correction = w.take(w.has(stem + ".bias") ? stem + ".bias" : stem + "_bias", {c.router.num_experts});
+    const std::string name = w.has(stem + ".bias") ? stem + ".bias" : stem + "_bias";
+    const int64_t experts = c.router.num_experts;
+    // ERNIE's files have an axis of groups.
+    correction = w.rank(name) == 2 ? w.take_as(name, {1, experts}, {experts}) : w.take(name, {experts});
   }
   const Routing routing = moe_router(g, logits, correction, c.router);
 

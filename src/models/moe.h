@@ -39,6 +39,12 @@ struct ExpertWeights {
 /// weights, under the various names that config.json files use. `normalizes`: default of the normalization.
 MoeConfig read_moe_config(ConfigReader& r, bool normalizes);
 
+/// Reads the experts of DeepSeek-V3 and its successors: n_shared_experts for all tokens, and a choice by sigmoid
+/// scores with a correction bias, limited to groups of experts. `normalizes`: default of the normalization.
+MoeConfig read_balanced_moe_config(ConfigReader& r, bool normalizes);
+/// Counts the tensors of layers beyond the last one as used: they predict further tokens, which is not run.
+void ignore_layers_beyond(LayerBuilder& b, const Checkpoint& checkpoint);
+
 /// Returns, for each layer, whether it has experts, in models with mlp_only_layers and decoder_sparse_step (Qwen).
 Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64_t num_layers);
 
@@ -51,8 +57,12 @@ ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& 
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names = {});
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names, const ExpertWeights& experts);
 
+/// Reads the keys of experts in a GGUF file.
+void read_moe_keys(GgufKeyReader& keys);
 /// Sets the metadata of experts for a GGUF file: their number and sizes.
 void set_moe_keys(const MoeConfig& c, const GgufKeys& set);
+/// Sets the metadata of read_balanced_moe_config() and the number of layers without experts.
+void set_balanced_moe_keys(const MoeConfig& c, int64_t dense_layers, const GgufKeys& set);
 /// Returns unsupported if some layers of the model have no experts, which GGUF files cannot express.
 Status expect_all_sparse(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view model_type);
 /// Implements ModelFamily::gguf_parts for the tensors of an MLP with experts.
@@ -64,6 +74,16 @@ struct ExpertCounts {
   int64_t num_experts = 0, experts_per_token = 0, active_parameters = 0;
 };
 ExpertCounts count_experts(const Graph& graph);
+
+/// GGUF's names of the experts of read_balanced_moe_config().
+inline constexpr GgufName kGgufBalancedExperts[] = {{"ffn_gate_inp", "mlp.gate"},
+                                                    {"exp_probs_b", "mlp.gate.e_score_correction"},
+                                                    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                                    {"ffn_up_exps", "mlp.experts.up_proj"},
+                                                    {"ffn_down_exps", "mlp.experts.down_proj"},
+                                                    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                                    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                                    {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
 
 /// GGUF's names of the default tensors of MoeNames.
 inline constexpr GgufName kGgufExperts[] = {{"ffn_gate_inp", "mlp.gate"},

@@ -1,5 +1,6 @@
 // MPT: ALiBi instead of position embeddings, no biases (MosaicML 2023, github.com/mosaicml/llm-foundry).
 #include "graph/ops/add.h"
+#include "models/gguf_keys.h"
 #include "models/llama.h"
 
 namespace redline {
@@ -97,7 +98,15 @@ constexpr GgufName kMptGgufLayer[] = {{"attn_norm", "norm_1"},          {"attn_q
 extern const ModelFamily kMptFamily = {
     .model_type = "mpt",
     .architecture = "MptForCausalLM",
-    .gguf = {.architecture = "mpt", .top = kMptGgufTop, .layer = kMptGgufLayer, .hf_layers = "transformer.blocks."},
+    .gguf = {.architecture = "mpt",
+             .top = kMptGgufTop,
+             .layer = kMptGgufLayer,
+             .hf_layers = "transformer.blocks.",
+             .read_keys =
+                 [](GgufKeyReader& keys) {
+                   keys.number("attention.max_alibi_bias", "alibi_bias_max");
+                   keys.number("attention.clamp_kqv", "clip_qkv");
+                 }},
     .build = build_mpt,
     .common_config = mpt_common_config,
     .gguf_keys = mpt_gguf_keys,

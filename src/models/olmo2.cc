@@ -13,13 +13,7 @@ Result<LanguageModel> build_with(const char* name, DecoderConfig c, const Checkp
   const bool bias = r.boolean("attention_bias", false);
   REDLINE_TRY(r.status());
   auto layer = [&](LayerBuilder& b, Value x) {
-    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.project(x, "self_attn.q_proj", q_size, c.hidden_size, bias);
-    const Value k = b.project(x, "self_attn.k_proj", kv_size, c.hidden_size, bias);
-    const Value v = b.project(x, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-    const Value y =
-        b.attend(b.rotate(b.norm(q, "self_attn.q_norm", q_size)), b.rotate(b.norm(k, "self_attn.k_norm", kv_size)), v);
-    const Value out = b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
+    const Value out = self_attention(b, x, {.qkv_bias = bias, .output_bias = bias, .norm = QkNorm::kAllHeads});
     x = add(b.graph(), x, b.norm(out, "post_attention_layernorm", c.hidden_size));
     return add(b.graph(), x, b.norm(b.gated_mlp(x, false), "post_feedforward_layernorm", c.hidden_size));
   };

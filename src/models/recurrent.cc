@@ -5,6 +5,7 @@
 
 #include "graph/ops/causal_conv.h"
 #include "graph/ops/gated_norm.h"
+#include "models/gguf_keys.h"
 
 namespace redline {
 
@@ -16,8 +17,8 @@ Value recurrent_state(LayerBuilder& b, const std::string& name, int64_t elements
 }
 
 Value short_convolution(LayerBuilder& b, Value x, const std::string& name, int64_t channels, int64_t taps,
-                        bool has_bias) {
-  const std::string module = fmt::format("{}{}.conv1d", b.scope(), name);
+                        bool has_bias, const char* own_module, bool has_silu) {
+  const std::string module = fmt::format("{}{}.{}", b.scope(), name, own_module);
   WeightReader& w = b.weights();
   b.graph().set_scope(module);
   // Files have [channels, taps], from Hugging Face with an axis of 1 between them.
@@ -35,7 +36,7 @@ Value short_convolution(LayerBuilder& b, Value x, const std::string& name, int64
       });
   const std::string bias = module + ".bias";
   return causal_conv(b.graph(), x, taken, w.has_bias(bias, has_bias) ? w.take(bias, {channels}) : Value{},
-                     recurrent_state(b, name + ".conv_state", (taps - 1) * channels), {taps});
+                     recurrent_state(b, name + ".conv_state", (taps - 1) * channels), {taps, has_silu});
 }
 
 float decay_of_log(float value) { return static_cast<float>(-std::exp(double{value})); }
@@ -72,6 +73,14 @@ Status check_mamba2_mixer(const Mamba2Mixer& m, int64_t inner) {
   if (m.scan.num_heads % m.scan.num_groups != 0)
     return invalid_argument("config: {} heads in {} groups", m.scan.num_heads, m.scan.num_groups);
   return {};
+}
+
+void read_ssm_keys(GgufKeyReader& keys) {
+  keys.integer("ssm.conv_kernel", "ssm_conv_kernel");
+  keys.integer("ssm.inner_size", "ssm_inner_size");
+  keys.integer("ssm.state_size", "ssm_state_size");
+  keys.integer("ssm.group_count", "ssm_group_count");
+  keys.integer("ssm.time_step_rank", "ssm_time_step_rank");
 }
 
 Result<Mamba2Mixer> read_gguf_mamba2_mixer(const nlohmann::json& config) {

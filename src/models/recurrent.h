@@ -9,9 +9,9 @@ namespace redline {
 /// Declares a recurrent state of the layer.
 Value recurrent_state(LayerBuilder& b, const std::string& name, int64_t elements);
 
-/// Adds the convolution `name`.conv1d over `taps` tokens of each channel of x, followed by silu.
+/// Adds the convolution `name`.`module` over `taps` tokens of each channel of x, followed by silu if `has_silu`.
 Value short_convolution(LayerBuilder& b, Value x, const std::string& name, int64_t channels, int64_t taps,
-                        bool has_bias);
+                        bool has_bias, const char* module = "conv1d", bool has_silu = true);
 
 /// Returns -exp(value), rounded once.
 float decay_of_log(float value);
@@ -35,7 +35,9 @@ Status read_step_limits(const nlohmann::json& config, GatedScanAttrs& scan);
 /// Checks the sizes. invalid_argument: the heads are not a multiple of the groups, or together do not have `inner`
 /// elements.
 Status check_mamba2_mixer(const Mamba2Mixer& m, int64_t inner);
-/// Reads the mixer of a GGUF file from the config keys that gguf_checkpoint.cc makes.
+/// Reads the keys of recurrent layers in a GGUF file.
+void read_ssm_keys(GgufKeyReader& keys);
+/// Reads the mixer of a GGUF file from the config keys that read_ssm_keys() makes.
 Result<Mamba2Mixer> read_gguf_mamba2_mixer(const nlohmann::json& config);
 /// Returns the form of a tensor of the mixer `module` in GGUF files.
 GgufForm mamba2_gguf_form(const Checkpoint& checkpoint, std::string_view name, std::string_view module, int64_t groups);

@@ -62,8 +62,10 @@ Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_expe
   const ModelFamily* found = nullptr;
   for (const ModelFamily* family : kFamilies) {
     const GgufNames& names = family->gguf;
-    if (names.architecture == architecture && (!found || names.has_experts == has_experts)) found = family;
-    if (std::find(known.begin(), known.end(), names.architecture) == known.end()) known.push_back(names.architecture);
+    if (!architecture.empty() && names.architecture == architecture && (!found || names.has_experts == has_experts))
+      found = family;
+    if (!names.architecture.empty() && std::find(known.begin(), known.end(), names.architecture) == known.end())
+      known.push_back(names.architecture);
   }
   if (found) return GgufFamily{found->model_type, &found->gguf};
   for (const EncoderFamily* family : kEncoders) {
@@ -86,17 +88,26 @@ const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint) {
 Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
   ConfigReader r(checkpoint.config);
   std::string type = r.text("model_type", "");
-  if (type.empty() && checkpoint.config.contains("architectures") && checkpoint.config["architectures"].is_array() &&
-      !checkpoint.config["architectures"].empty() && checkpoint.config["architectures"][0].is_string())
-    type = checkpoint.config["architectures"][0].get<std::string>();
+  std::string architecture;
+  if (const auto list = checkpoint.config.find("architectures");
+      list != checkpoint.config.end() && list->is_array() && !list->empty() && list->front().is_string())
+    architecture = list->front().get<std::string>();
   REDLINE_TRY(r.status().within(checkpoint.path));
-  if (type.empty())
+  if (type.empty() && architecture.empty())
     return invalid_argument("{}: config.json has no model_type, which names the family of the model", checkpoint.path);
   std::vector<std::string_view> known;
+  const auto is_other_name = [&](const ModelFamily& family) {
+    return std::find(family.other_types.begin(), family.other_types.end(), type) != family.other_types.end();
+  };
   for (const ModelFamily* family : kFamilies) {
-    if (type == family->model_type || type == family->architecture) return family;
+    if (type == family->model_type || is_other_name(*family)) return family;
     known.push_back(family->model_type);
   }
+  // A model whose type is not known may have the network of one that is: Kimi K2 names DeepSeek's class.
+  if (!find_encoder_family(checkpoint))
+    for (const ModelFamily* family : kFamilies)
+      if (architecture == family->architecture) return family;
+  if (type.empty()) type = architecture;
   if (find_encoder_family(checkpoint))
     return unsupported("{}: model_type \"{}\" is an encoder: it makes embeddings (redline embed), not text",
                        checkpoint.path, type);

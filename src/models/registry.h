@@ -38,9 +38,11 @@ struct GgufKeys {
 
 struct ModelFamily {
   std::string_view model_type;    ///< config.json's model_type
-  std::string_view architecture;  ///< config.json's architectures[0]
+  std::string_view architecture;  ///< config.json's architectures[0]; used if model_type is unknown or missing
   GgufNames gguf;                 ///< names of the family and its tensors in GGUF files
   Result<LanguageModel> (*build)(const Checkpoint& checkpoint, const DecoderOutputs& outputs);
+  /// Further values of model_type, for the language models of multimodal models, which are this one.
+  std::span<const std::string_view> other_types = {};
   /// Sets numbers that GGUF files of the family have in addition to the common ones; `set` takes the key without the
   /// architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
@@ -73,8 +75,8 @@ struct GgufFamily {
 Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_experts = false);
 /// Returns the family of config.json's model_type; nullptr if the model is not an encoder.
 const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint);
-/// Returns the family of config.json's model_type, else of its architectures[0]. unsupported: an unknown family; the
-/// message lists the known ones.
+/// Returns the family of config.json's model_type; if that is unknown, the family of its architectures[0]. unsupported:
+/// an unknown family; the message lists the known ones.
 Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint);
 /// Builds the graph of a checkpoint's family, with the outputs that the caller reads. unsupported: an unknown
 /// model_type; the message lists the known ones.

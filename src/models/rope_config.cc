@@ -119,6 +119,21 @@ nlohmann::json with_rope_theta(nlohmann::json config, double theta) {
   return config;
 }
 
+nlohmann::json without_magnitudes(nlohmann::json config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (config.contains(key) && config[key].is_object())
+      for (const char* magnitude : {"mscale", "mscale_all_dim"}) config[key].erase(magnitude);
+  return config;
+}
+
+nlohmann::json with_partial_rotary_factor(nlohmann::json config, double factor) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const auto parameters = config.find("rope_parameters");
+  const bool stated = parameters != config.end() && parameters->is_object() && parameters->contains(kKey);
+  if (!stated && !config.contains(kKey)) config[kKey] = factor;
+  return config;
+}
+
 Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions) {
   ConfigReader r(config);
   const nlohmann::json* scaling = scaling_of(r);
@@ -153,7 +168,7 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
     scale_yarn(s, original_positions(r, s, max_positions), base, dim, max_positions, rope);
   } else if (type == "longrope" || type == "su") {  // "su" is its name in the first Phi-3
     REDLINE_TRY(scale_long(s, *scaling, original_positions(r, s, max_positions), max_positions, rope));
-  } else if (type != "default" && type != "none") {
+  } else if (type != "default" && type != "none" && type != "mrope") {  // a text has the same position on all axes
     return unsupported("config: rope type \"{}\"{}; Redline reads default, linear, dynamic, llama3, longrope and yarn",
                        type, the_nearest(type, "default, linear, dynamic, llama3, longrope, yarn"));
   }
@@ -227,7 +242,7 @@ Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, 
     out.attention_factor = static_cast<double>(rope.attention_factor);
     out.within = scaling->at("short_factor").get<std::vector<float>>();
     out.beyond = scaling->at("long_factor").get<std::vector<float>>();
-  } else if (type != "default" && type != "none") {
+  } else if (type != "default" && type != "none" && type != "mrope") {  // a text has the same position on all axes
     return unsupported("config: GGUF cannot express rope type \"{}\"", type);
   }
   REDLINE_TRY(r.status());

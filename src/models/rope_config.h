@@ -22,6 +22,13 @@ nlohmann::json rope_of_layer_type(nlohmann::json config, const char* type);
 /// Returns `config` with rope_theta, if it has none; for families whose default is not 10000.
 nlohmann::json with_rope_theta(nlohmann::json config, double theta);
 
+/// Returns `config` without the magnitudes of its rope scaling (mscale, mscale_all_dim), which GGUF files state as a
+/// multiplier.
+nlohmann::json without_magnitudes(nlohmann::json config);
+
+/// Returns `config` with partial_rotary_factor, if it has none; for families whose default is not 1.
+nlohmann::json with_partial_rotary_factor(nlohmann::json config, double factor);
+
 /// RoPE settings in the form of GGUF's rope.* keys and rope_freqs tensor.
 struct GgufRope {
   double base = 10000;              ///< rope.freq_base

@@ -12,8 +12,8 @@ Result<LanguageModel> build_smollm3(const Checkpoint& checkpoint, const DecoderO
   ConfigReader r(checkpoint.config);
   const int64_t interval = r.integer("no_rope_layer_interval", 1, 1000, 4);
   const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
-  if (r.boolean("use_sliding_window", false) && r.has("sliding_window"))
-    r.fail(unsupported("config: use_sliding_window; Redline runs SmolLM3 without windows"));
+  const bool has_windows = r.boolean("use_sliding_window", false) && r.has("sliding_window");
+  const int64_t window = has_windows ? r.integer("sliding_window", 1, int64_t{1} << 40) : 0;
   REDLINE_TRY(r.status());
   c.unrotated.resize(static_cast<size_t>(c.num_layers));
   const auto list = checkpoint.config.find("no_rope_layers");  // in spite of its name, 1 where a layer has rope
@@ -22,6 +22,11 @@ Result<LanguageModel> build_smollm3(const Checkpoint& checkpoint, const DecoderO
     return invalid_argument("config: no_rope_layers must list {} layers", c.num_layers);
   for (size_t i = 0; i < c.unrotated.size(); ++i)
     c.unrotated[i] = listed ? (*list)[i] == 0 : (static_cast<int64_t>(i) + 1) % interval == 0;
+  if (has_windows) {
+    REDLINE_ASSIGN(c.window, windows_of_layers(checkpoint.config, c.num_layers, window, [&](int64_t layer) {
+                     return bool{c.unrotated[static_cast<size_t>(layer)]};
+                   }));
+  }
   return build_llama_decoder("smollm3", std::move(c), checkpoint, outputs, {attention_bias, attention_bias, mlp_bias});
 }
 

@@ -11,6 +11,7 @@ Result<LanguageModel> build_starcoder2(const Checkpoint& checkpoint, const Decod
                                                                           .max_positions = 4096,
                                                                           .tied = true,
                                                                           .activation = Activation::kGeluTanh,
+                                                                          .any_activation = true,
                                                                           .norm_eps = "norm_epsilon",
                                                                           .norm_eps_value = 1e-5}));
   c.norm = {.layer = true, .bias = true};
@@ -21,11 +22,7 @@ Result<LanguageModel> build_starcoder2(const Checkpoint& checkpoint, const Decod
 
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
-    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias));
-    const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias));
-    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-    x = add(b.graph(), x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, bias));
+    x = add(b.graph(), x, self_attention(b, h, {.qkv_bias = bias, .output_bias = bias}));
     const Value inner = b.norm(x, "post_attention_layernorm", c.hidden_size);
     return add(b.graph(), x, b.plain_mlp(inner, "mlp.c_fc", "mlp.c_proj", bias));
   };

@@ -149,6 +149,42 @@ Value WeightReader::add(const std::string& name, const std::vector<float>& value
   return g_.weight(name, std::move(source));
 }
 
+Value WeightReader::take_transposed_slice(const std::string& name, const std::vector<int64_t>& stored, int64_t index,
+                                          int64_t begin, int64_t rows, const std::string& part) {
+  const int64_t in = stored[1], out = stored[2];
+  return take_made(name, part, stored, {rows, in}, [=](const TensorView& from, uint8_t* to) {
+    const auto size = static_cast<size_t>(row_bytes(from.dtype, 1));
+    const auto* data = static_cast<const uint8_t*>(from.data) + static_cast<size_t>(index * in * out) * size;
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t col = 0; col < in; ++col)
+        std::memcpy(to + static_cast<size_t>(row * in + col) * size,
+                    data + static_cast<size_t>(col * out + begin + row) * size, size);
+  });
+}
+
+Value WeightReader::take_joined(const std::vector<std::string>& names, int64_t size, const std::string& part,
+                                const std::function<int64_t(int64_t)>& source) {
+  const int64_t count = std::ssize(names) * size;
+  if (checkpoint_.make_tensor) return take(part, {count});
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < names.size(); ++i) {
+    auto found = find(names[i], {size});
+    if (!found.ok()) return g_.fail(std::move(found).status());
+    found->need_all();
+    unpack_row(found->view.dtype, found->view.data, values.data() + static_cast<int64_t>(i) * size, size);
+  }
+  WeightSource joined;
+  auto made = MappedFile::make(part, count * static_cast<int64_t>(sizeof(float)), [&](uint8_t* target) {
+    for (int64_t n = 0; n < count; ++n)
+      std::memcpy(target + static_cast<size_t>(n) * sizeof(float), &values[static_cast<size_t>(source ? source(n) : n)],
+                  sizeof(float));
+  });
+  if (!made.ok()) return g_.fail(std::move(made).status());
+  joined.file = std::move(made).value();
+  joined.view = {DType::kF32, {count}, joined.file->data()};
+  return g_.weight(part, std::move(joined));
+}
+
 Value WeightReader::take_changed(const std::string& name, const std::vector<int64_t>& shape, float (*change)(float)) {
   if (checkpoint_.make_tensor) return take(name, shape);
   auto found = find(name, shape);

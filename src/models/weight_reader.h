@@ -40,6 +40,9 @@ class WeightReader {
   /// `part`, a copy.
   Value take_transposed(const std::string& name, int64_t in, int64_t out, int64_t begin, int64_t rows,
                         const std::string& part);
+  /// take_transposed() for matrix `index` of a tensor [matrices, in, out].
+  Value take_transposed_slice(const std::string& name, const std::vector<int64_t>& stored, int64_t index, int64_t begin,
+                              int64_t rows, const std::string& part);
   using Maker = std::function<void(const TensorView& from, uint8_t* to)>;
   /// Adds the value `part` of shape `shape`, which `make` computes from the float tensor `name` of shape `stored`. It
   /// has the tensor's type.
@@ -47,6 +50,10 @@ class WeightReader {
                   const std::vector<int64_t>& shape, const Maker& make);
   /// Adds a float32 vector that is not in the checkpoint, because the config determines it.
   Value add(const std::string& name, const std::vector<float>& values);
+  /// Adds the float32 value `part` of the elements of `names`, vectors of `size` elements, one after the other. Element n
+  /// is element source(n) of them together; without source it is element n.
+  Value take_joined(const std::vector<std::string>& names, int64_t size, const std::string& part,
+                    const std::function<int64_t(int64_t)>& source = {});
   /// Adds a float vector with `change` applied to its elements, in float32.
   Value take_changed(const std::string& name, const std::vector<int64_t>& shape, float (*change)(float));
   /// Adds a vector plus 1 in float32. GGUF files store the sum, so from them the vector itself is added.
@@ -66,6 +73,11 @@ class WeightReader {
   size_t rank(const std::string& name) const {
     const auto at = checkpoint_.tensors.find(name);
     return at == checkpoint_.tensors.end() ? 0 : at->second.view.shape.size();
+  }
+  /// Returns the shape of the stored tensor; empty if there is no such tensor.
+  std::vector<int64_t> shape(const std::string& name) const {
+    const auto at = checkpoint_.tensors.find(name);
+    return at == checkpoint_.tensors.end() ? std::vector<int64_t>() : at->second.view.shape;
   }
   bool is_vector(const std::string& name) const { return rank(name) == 1; }
   /// Counts a tensor as used that the graph does not need (lm_head with tied embeddings, rotary tables).

@@ -38,6 +38,21 @@ class GgufNamesTest : public ::testing::Test {
   Checkpoint checkpoint;
 };
 
+// Files of GLM-4.5 count the layers that predict further tokens.
+TEST_F(GgufNamesTest, PredictionLayersAreNotLayersOfTheModel) {
+  start("glm4moe");
+  writer.set_u32("glm4moe.expert_count", 4);
+  writer.set_u32("glm4moe.nextn_predict_layers", 1);
+  EXPECT_THAT(read().message(), HasSubstr("glm4moe.nextn_predict_layers is 1 of 1 layers"));
+}
+
+// A key is read by the rows of the families that have it.
+TEST_F(GgufNamesTest, KeysOfOtherFamiliesAreNotRead) {
+  start("qwen3");
+  writer.set_f32("qwen3.final_logit_softcapping", 30.0f);
+  EXPECT_FALSE(config().contains("final_logit_softcapping"));
+}
+
 TEST_F(GgufNamesTest, DefaultsAreSpeltOut) {
   start("qwen3");
   const json c = config();

@@ -231,6 +231,7 @@ TEST(GoldenHostile, UnknownArchitecture) {
   const Status status = open_changed("rope_plain", [](json& config, GoldenHostileWeights&) {
     config["model_type"] = "llamma";
     config["architectures"] = {"LlammaForCausalLM"};
+    config["architectures"] = {"LlammaForCausalLM"};
   });
   expect_refused(status, "lamma", "model_type llamma");
   EXPECT_EQ(status.code(), Code::unsupported);

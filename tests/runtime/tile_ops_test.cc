@@ -78,6 +78,15 @@ TEST(TileOps, Norms) {
           },
           // Two numbers whose difference is small lose bits in the mean.
           [&](Numbers& n, int64_t rows) { return one_matrix(n, rows, cols); }, {1, 18}, 5e-5);
+  for (const int64_t group : {7, 64})  // heads, each with its own part of weight and bias
+    expect_tiles_like_reference(
+        [&](GraphBuilder& g, Numbers& n) {
+          const int64_t cols = 3 * group;
+          const Value x = rows_input(g, "x", cols);
+          g.output("y", layer_norm(g, x, g.weight("w", n.weight({cols})), g.weight("b", n.weight({cols})),
+                                   {.eps = 1e-5f, .group = group}));
+        },
+        [&](Numbers& n, int64_t rows) { return one_matrix(n, rows, 3 * group); }, {1, 18}, 5e-5);
 }
 
 TEST(TileOps, RowsAreFound) {
@@ -113,7 +122,7 @@ TEST(TileOps, ColumnsAreFound) {
 }
 
 TEST(TileOps, Rope) {
-  for (const int kind : {0, 1, 2}) {
+  for (const int kind : {0, 1, 2, 3}) {
     RopeTableAttrs attrs;
     for (int i = 0; i < 5; ++i) attrs.inverse_frequencies.push_back(std::pow(0.1f, static_cast<float>(i)));
     attrs.attention_factor = 1.25f;
@@ -122,18 +131,20 @@ TEST(TileOps, Rope) {
       attrs.beyond.inverse_frequencies = {0.5f, 0.4f, 0.3f, 0.2f, 0.1f};
       attrs.beyond.original_context = 16;
     }
+    if (kind == 3) attrs.growth = {0.5, 16};
+    const bool has_lengths = attrs.depends_on_length();
     expect_tiles_like_reference(
         [&](GraphBuilder& g, Numbers&) {
           const Value x = rows_input(g, "x", 3 * 12);
           const Value positions = g.input("positions", DType::kI32, {kRows});
-          const Value lengths = kind > 0 ? g.input("lengths", DType::kI32, {kRows}) : Value{};
+          const Value lengths = has_lengths ? g.input("lengths", DType::kI32, {kRows}) : Value{};
           g.output("y", rope(g, x, rope_table(g, positions, lengths, attrs), {12}));
         },
         [&](Numbers& n, int64_t rows) {
           std::vector<int64_t> positions, lengths;
           for (int64_t i = 0; i < rows; ++i) positions.push_back(n.below(40)), lengths.push_back(8 + n.below(40));
           std::map<std::string, HostTensor> in = {{"x", matrix(n, rows, 36)}, {"positions", integers(positions)}};
-          if (kind > 0) in["lengths"] = integers(lengths);
+          if (has_lengths) in["lengths"] = integers(lengths);
           return in;
         },
         {1, 6, 23}, 5e-6);  // angles up to 40 are rounded to float32 before cos and sin, on both sides

@@ -21,6 +21,8 @@ Value layer_norm(GraphBuilder& g, Value x, Value weight, Value bias, LayerNormAt
   if (!x.valid()) return {};
   if (Status status = check_x(g, kLayerNorm, x); !status.ok()) return g.fail(std::move(status));
   const ValueInfo& xi = g.info(x);
+  if (attrs.group < 0 || (attrs.group > 0 && xi.shape[1].constant() % attrs.group != 0))
+    return g.fail(invalid_argument("layer_norm: groups of {} in rows of {}", attrs.group, xi.shape[1].constant()));
   std::vector<Value> inputs = {x};
   for (Value v : {weight, bias}) {
     if (!v.valid()) continue;
@@ -66,14 +68,15 @@ namespace {
 Status layer_norm_reference(ReferenceContext& c) {
   const HostTensor& x = c.in(0);
   const auto& op = c.attrs<LayerNormOpAttrs>();
-  const int64_t cols = x.cols();
-  for (int64_t r = 0; r < x.rows(); ++r) {
+  const int64_t group = op.norm.group > 0 ? op.norm.group : x.cols(), groups = x.cols() / group;
+  for (int64_t part = 0; part < x.rows() * groups; ++part) {
+    const int64_t r = part / groups, begin = part % groups * group, end = begin + group;
     double mean = 0, squares = 0;
-    for (int64_t i = 0; i < cols && op.norm.centred; ++i) mean += x.row(r)[i] / static_cast<double>(cols);
-    for (int64_t i = 0; i < cols; ++i) squares += (x.row(r)[i] - mean) * (x.row(r)[i] - mean);
-    const double inverse = 1 / std::sqrt(squares / static_cast<double>(cols) + double{op.norm.eps});
+    for (int64_t i = begin; i < end && op.norm.centred; ++i) mean += x.row(r)[i] / static_cast<double>(group);
+    for (int64_t i = begin; i < end; ++i) squares += (x.row(r)[i] - mean) * (x.row(r)[i] - mean);
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(group) + double{op.norm.eps});
     const double* item = op.modulated ? c.in(1).row(r / op.rows_per_item.eval(c.sizes())) : nullptr;
-    for (int64_t i = 0; i < cols; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       double y = (x.row(r)[i] - mean) * inverse;
       if (op.has_weight) y *= c.in(1).data[static_cast<size_t>(i)];
       if (op.has_bias) y += c.in(op.has_weight ? 2 : 1).data[static_cast<size_t>(i)];
@@ -88,6 +91,7 @@ Status layer_norm_reference(ReferenceContext& c) {
 std::string describe_layer_norm(const std::any& any) {
   const auto& op = std::any_cast<const LayerNormOpAttrs&>(any);
   std::string text = fmt::format("eps {}{}", op.norm.eps, op.norm.centred ? "" : " uncentred");
+  if (op.norm.group > 0) text += fmt::format(" groups of {}", op.norm.group);
   if (op.modulated) text += fmt::format(" scale {} shift {}", op.scale, op.shift);
   return text;
 }

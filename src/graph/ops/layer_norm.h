@@ -8,14 +8,17 @@ namespace redline {
 struct LayerNormAttrs {
   float eps = 1e-5f;
   bool centred = true;  ///< false: divides by the root mean square without subtracting the mean
+  int64_t group = 0;    ///< elements that are normalized together; 0: the whole row
 };
 
 /// Layer normalization of rows (Ba et al. 2016, arXiv:1607.06450):
 ///   y[r, c] = (x[r, c] - mean_c) / sqrt(variance_c + eps) * weight[c] + bias[c]
+/// or of equal groups of a row, for example the heads of queries, each with its own part of weight and bias.
 ///
 /// x             [rows, cols]  f32
 /// weight, bias  [cols]        f32, f16 or bf16; each optional (an invalid Value is none)
 /// returns like x; can be stored in the layouts that linear ops read
+/// invalid_argument: a shape or dtype other than the above, or groups that do not divide a row.
 Value layer_norm(GraphBuilder& g, Value x, Value weight, Value bias, LayerNormAttrs attrs = {});
 
 /// The columns of a modulation table that one norm uses.

@@ -24,6 +24,12 @@ struct RopeTableAttrs {
     std::vector<float> inverse_frequencies;
     int64_t original_context = 0;  ///< 0: off
   } beyond;
+  /// Growth of queries with their position p (Llama 4's attention temperature; Meta 2025): cosines and sines are
+  /// multiplied by 1 + beta ln(1 + floor(p / original_context)).
+  struct Growth {
+    double beta = 0;
+    int64_t original_context = 0;  ///< 0: off
+  } growth;
   bool depends_on_length() const { return dynamic.original_context > 0 || beyond.original_context > 0; }
 };
 
@@ -59,6 +65,9 @@ void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T
     base = d.base *
            std::pow(d.factor * length / static_cast<double>(d.original_context) - (d.factor - 1), dim / (dim - 2));
   }
+  double factor = a.attention_factor;
+  if (a.growth.original_context > 0)
+    factor *= 1 + a.growth.beta * std::log1p(static_cast<double>(position / a.growth.original_context));
   const bool is_long = a.beyond.original_context > 0 && length > a.beyond.original_context;
   const std::vector<float>& frequencies = is_long ? a.beyond.inverse_frequencies : a.inverse_frequencies;
   for (size_t i = 0; i < half; ++i) {
@@ -66,8 +75,8 @@ void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T
         base == 0 ? frequencies[i]
                   : static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(half)));
     const double angle = static_cast<float>(position) * frequency;
-    out[i] = static_cast<T>(std::cos(angle) * a.attention_factor);
-    out[half + i] = static_cast<T>(std::sin(angle) * a.attention_factor);
+    out[i] = static_cast<T>(std::cos(angle) * factor);
+    out[half + i] = static_cast<T>(std::sin(angle) * factor);
   }
 }
 

@@ -11,12 +11,13 @@ namespace redline::tiles {
 struct Norm {
   struct Args {
     const float* x;
-    const float* weight;  ///< [cols] or nullptr
-    const float* bias;    ///< [cols] or nullptr
+    const float* weight;  ///< [cols], or [row_stride] if is_own; nullptr: none
+    const float* bias;    ///< like weight
     float* y;
     int32_t cols, row_stride;
     float eps;
     int32_t centred;
+    int32_t is_own;                    ///< each group of a row has its own part of weight and bias
     const float* table;                ///< [items, table_cols] or nullptr
     int32_t table_cols, scale, shift;  ///< shift -1: there is none
     int32_t item_rows;                 ///< an index in StepTables::rows
@@ -26,14 +27,15 @@ struct Norm {
     const int groups = (tile.col_end - tile.col_begin) / a.cols, all = (tile.row_end - tile.row_begin) * groups;
     for (int i = w.index(); i < all; i += kConsumerWarps) {
       const int row = tile.row_begin + i / groups;
-      const int64_t at = int64_t{row} * a.row_stride + tile.col_begin + i % groups * a.cols;
+      const int column = tile.col_begin + i % groups * a.cols;
+      const int64_t at = int64_t{row} * a.row_stride + column;
       const float* item = a.table ? a.table + int64_t{row / step.rows[a.item_rows]} * a.table_cols : nullptr;
-      normalize(a, a.x + at, item, a.y + at, w);
+      normalize(a, a.x + at, item, a.is_own ? column : 0, a.y + at, w);
     }
   }
 
  private:
-  static TILE_FN void normalize(const Args& a, const float* x, const float* item, float* y, Warp& w) {
+  static TILE_FN void normalize(const Args& a, const float* x, const float* item, int of_weight, float* y, Warp& w) {
     Lanes<float> sum = 0.0f;
     for (int c = 0; c < a.cols && a.centred; c += kWarpLanes) sum = sum + load(x, c, a.cols, w);
     const Lanes<float> mean = a.centred ? warp_sum(w, sum) / static_cast<float>(a.cols) : Lanes<float>(0.0f);
@@ -49,8 +51,8 @@ struct Norm {
       const Lanes<int> at = w.lane() + c;
       const Lanes<bool> mask = at < Lanes<int>(a.cols);
       Lanes<float> value = (load(x, c, a.cols, w) - mean) * inverse;
-      if (a.weight) value = value * w.load(a.weight, at, mask);
-      if (a.bias) value = value + w.load(a.bias, at, mask);
+      if (a.weight) value = value * w.load(a.weight + of_weight, at, mask);
+      if (a.bias) value = value + w.load(a.bias + of_weight, at, mask);
       if (item) value = value * (w.load(item + a.scale, at, mask) + 1.0f);
       if (item && a.shift >= 0) value = value + w.load(item + a.shift, at, mask);
       w.store(y, at, value, mask);

@@ -17,12 +17,16 @@ struct RopeTable {
     int32_t long_context;     ///< 0: off
     int32_t dynamic_context;  ///< 0: off
     float attention_factor;
-    double base, factor;  ///< parameters of dynamic scaling
+    double base, factor;     ///< parameters of dynamic scaling
+    double growth_beta;      ///< factor of the logarithm by which tables of queries grow
+    int32_t growth_context;  ///< 0: tables do not grow with the position
   };
   static constexpr bool kLoads = false, kLoaderWaits = false;
   static TILE_FN void compute(const Args& a, const TileRange& tile, const StepTables&, Warp& w, RingPosition&) {
     for (int t = tile.row_begin + w.index(); t < tile.row_end; t += kConsumerWarps) {
-      const auto position = static_cast<float>(w.load_uniform(a.positions + t));
+      const int32_t place = w.load_uniform(a.positions + t);
+      const auto position = static_cast<float>(place);
+      const float factor = a.growth_context > 0 ? grown_factor(a, place) : a.attention_factor;
       const int32_t length = a.lengths ? w.load_uniform(a.lengths + t) : 0;
       const bool is_long = a.long_context > 0 && length > a.long_context;
       const bool is_dynamic = a.dynamic_context > 0 && length > a.dynamic_context;
@@ -34,13 +38,16 @@ struct RopeTable {
         const Lanes<float> angle = frequency * position;  // rounded to float32, as in PyTorch implementations
         float* row = a.y + int64_t{t} * (2 * a.half);
         const SineCosine angle_of = sine_cosine(angle);
-        w.store(row, at, angle_of.cosine * a.attention_factor, mask);
-        w.store(row + a.half, at, angle_of.sine * a.attention_factor, mask);
+        w.store(row, at, angle_of.cosine * factor, mask);
+        w.store(row + a.half, at, angle_of.sine * factor, mask);
       }
     }
   }
 
  private:
+  static TILE_FN float grown_factor(const Args& a, int32_t position) {
+    return static_cast<float>(a.attention_factor * (1 + a.growth_beta * log_of(1.0 + position / a.growth_context)));
+  }
   /// Returns the frequencies of a base that grows with the length of the sequence.
   static TILE_FN Lanes<float> dynamic_frequency(const Args& a, int32_t length, const Lanes<int>& at) {
     const double dim = 2.0 * a.half;

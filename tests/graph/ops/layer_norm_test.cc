@@ -58,6 +58,28 @@ TEST(LayerNormOp, EqualsTheFormula) {
             {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, layer_norm_tolerance(cols));
 }
 
+// Heads of queries: each has its own part of weight and bias.
+TEST(LayerNormOp, GroupsAreNormalizedOneByOne) {
+  for (int64_t group : {2, 7, 16})
+    for (int64_t groups : {1, 3}) {
+      const int64_t cols = group * groups;
+      expect_formula(
+          [&](GraphBuilder& g, Numbers& n) {
+            const Value weight = g.weight("w", n.weight({cols})), bias = g.weight("b", n.weight({cols}));
+            g.output("y", layer_norm(g, input_x(g, cols), weight, bias, {.eps = 1e-5f, .group = group}));
+          },
+          layer_norm_inputs(cols, false), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+            const int64_t begin = c / group * group;
+            double mean = 0, squares = 0;
+            for (int64_t i = begin; i < begin + group; ++i) mean += in("x", r, i) / static_cast<double>(group);
+            for (int64_t i = begin; i < begin + group; ++i)
+              squares += std::pow(in("x", r, i) - mean, 2) / static_cast<double>(group);
+            return (in("x", r, c) - mean) / std::sqrt(squares + double{1e-5f}) * in("w", c) + in("b", c);
+          }),
+          {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, layer_norm_tolerance(cols));
+    }
+}
+
 TEST(ModulatedNormOp, EqualsTheFormulaWhereverItemsEnd) {
   for (int64_t cols : {5, 64})
     for (int64_t shift : {-1, 0, 2})
@@ -97,6 +119,8 @@ TEST(LayerNormOp, WhatDoesNotFitIsRefused) {
   };
   EXPECT_EQ(message([](auto& g, auto& n, Value x) { layer_norm(g, x, g.weight("w", n.weight({9})), {}); }),
             "layer_norm: w is [9], expected [8]");
+  EXPECT_EQ(message([](auto& g, auto&, Value x) { layer_norm(g, x, {}, {}, {.group = 3}); }),
+            "layer_norm: groups of 3 in rows of 8");
   EXPECT_EQ(message([](auto& g, auto&, Value x) {
               const Value table = g.input("t", DType::kF32, {Dim(Symbol::kBatch), Dim(20)});
               modulated_norm(g, x, {table, 0, 13, kItemRows});

@@ -39,7 +39,11 @@ Formula rope_formula(int64_t head_dim, const RopeTableAttrs& attrs) {
       frequency = static_cast<float>(std::pow(base, -2 * static_cast<double>(i % h) / dim));
     }
     const double angle = static_cast<float>(in("positions", r)) * frequency;
-    const double own = in("x", r, c), other = in("x", r, i < h ? c + h : c - h);
+    const RopeTableAttrs::Growth& g = attrs.growth;
+    const double periods =
+        g.original_context > 0 ? std::floor(in("positions", r) / static_cast<double>(g.original_context)) : 0;
+    const double growth = 1 + g.beta * std::log(1 + periods);
+    const double own = growth * in("x", r, c), other = growth * in("x", r, i < h ? c + h : c - h);
     return own * std::cos(angle) + (i < h ? -other : other) * std::sin(angle);
   });
 }
@@ -72,6 +76,13 @@ TEST(RopeOp, DynamicScalingLooksAtTheLengthOfTheText) {
   a.dynamic = {10000, 2, 8};
   check_rope(2, 16, a, 8);
   check_rope(2, 16, a, 40);
+}
+
+// Llama 4's attention temperature: positions are 0 to 24, the original context has 4.
+TEST(RopeOp, QueriesGrowWithTheirPosition) {
+  RopeTableAttrs a = table(16);
+  a.growth = {0.5, 4};
+  check_rope(2, 16, a, 1);
 }
 
 TEST(RopeOp, LongTextsHaveFrequenciesOfTheirOwn) {

@@ -24,17 +24,21 @@ struct LayerNormParams {
 void run_layer_norm(const LayerNormParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t cols = p.out.cols;
   LayerNormArgs args = {};
-  args.x_stride = args.y_stride = args.cols = cols;
+  args.x_stride = args.y_stride = cols;
+  args.cols = p.op.norm.group > 0 ? p.op.norm.group : cols;
   args.eps = p.op.norm.eps;
   args.centred = p.op.norm.centred;
   auto norm = [&](const Tile& part, float* y) {
     if (!p.op.modulated) {
-      args.x = p.x + part.row_begin * cols;
-      args.y = y;
       args.rows = part.row_end - part.row_begin;
-      args.weight = p.weight;
-      args.bias = p.bias;
-      return p.kernel(args);
+      for (int64_t begin = 0; begin < cols; begin += args.cols) {
+        args.x = p.x + part.row_begin * cols + begin;
+        args.y = y + begin;
+        args.weight = p.weight ? p.weight + begin : nullptr;
+        args.bias = p.bias ? p.bias + begin : nullptr;
+        p.kernel(args);
+      }
+      return;
     }
     for_items(part.row_begin, part.row_end, p.op.rows_per_item.eval(step.sizes),
               [&](int64_t item, int64_t begin, int64_t end) {

@@ -36,7 +36,8 @@ Status lower_layer_norm(TileLowerContext& c) {
   s.args.centred = attrs.norm.centred ? 1 : 0;
   if (attrs.has_weight) REDLINE_TRY(s.dense_weight(&NormStage::Args::weight, 1));
   if (attrs.has_bias) REDLINE_TRY(s.dense_weight(&NormStage::Args::bias, attrs.has_weight ? 2 : 1));
-  add_norm(c, s, c.in(0).shape[1].constant());
+  s.args.is_own = attrs.norm.group > 0 ? 1 : 0;
+  add_norm(c, s, attrs.norm.group > 0 ? attrs.norm.group : c.in(0).shape[1].constant());
   return {};
 }
 

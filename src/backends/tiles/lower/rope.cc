@@ -17,6 +17,8 @@ Status lower_rope_table(TileLowerContext& c) {
   s.args.dynamic_context = static_cast<int32_t>(std::min<int64_t>(a.dynamic.original_context, INT32_MAX));
   s.args.base = a.dynamic.base;
   s.args.factor = a.dynamic.factor;
+  s.args.growth_beta = a.growth.beta;
+  s.args.growth_context = static_cast<int32_t>(std::min<int64_t>(a.growth.original_context, INT32_MAX));
   REDLINE_TRY(s.constant(&RopeTableStage::Args::frequencies, a.inverse_frequencies));
   if (a.beyond.original_context > 0)
     REDLINE_TRY(s.constant(&RopeTableStage::Args::long_frequencies, a.beyond.inverse_frequencies));
